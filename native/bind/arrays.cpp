@@ -1,0 +1,181 @@
+#include "bind/arrays.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <new>
+
+namespace sharpwave::bind {
+
+void set_python_error() noexcept {
+  try {
+    throw;
+  } catch (const PythonError&) {
+  } catch (const TypeError& error) {
+    PyErr_SetString(PyExc_TypeError, error.what());
+  } catch (const std::out_of_range& error) {
+    PyErr_SetString(PyExc_IndexError, error.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::logic_error& error) {  // invalid_argument, domain_error, length_error
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
+
+std::string shape_text(int ndim, const npy_intp* shape) {
+  std::string text = "(";
+  for (int i = 0; i < ndim; ++i) {
+    text += std::to_string(shape[i]);
+    if (ndim == 1 || i + 1 < ndim) text += ",";
+    if (i + 1 < ndim) text += " ";
+  }
+  return text + ")";
+}
+
+bool is_torch(PyObject* object) {
+  // A torch.Tensor answers to `__dlpack__` and its type's module is torch or torch.nn.parameter.
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &PyArray_Type || !PyObject_HasAttrString(object, "__dlpack__") || PyArray_Check(object)) {
+    return false;
+  }
+  const Ref module(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
+  if (!module || !PyUnicode_Check(module.get())) {
+    PyErr_Clear();
+    return false;
+  }
+  const char* text = PyUnicode_AsUTF8(module.get());
+  return text != nullptr && std::string(text).rfind("torch", 0) == 0;
+}
+
+Ref to_torch(Ref array) {
+  const Ref torch = Ref::take(PyImport_ImportModule("torch"));
+  return Ref::take(PyObject_CallMethod(torch.get(), "from_numpy", "O", array.get()));
+}
+
+Ref as_array(PyObject* object, const char* name) {
+  if (PyArray_Check(object)) return Ref::borrow(object);
+  if (is_torch(object)) {
+    const Ref detached = Ref::take(PyObject_CallMethod(object, "detach", nullptr));
+    const Ref numpy = Ref::take(PyImport_ImportModule("numpy"));
+    PyObject* viewed = PyObject_CallMethod(numpy.get(), "from_dlpack", "O", detached.get());
+    if (viewed == nullptr) {
+      PyErr_Clear();
+      throw TypeError(std::string(name) + " must be in CPU memory, got a tensor that is not");
+    }
+    return Ref(viewed);
+  }
+  PyObject* converted = PyArray_FromAny(object, nullptr, 0, 0, 0, nullptr);
+  if (converted == nullptr || PyArray_TYPE(reinterpret_cast<PyArrayObject*>(converted)) == NPY_OBJECT) {
+    Py_XDECREF(converted);
+    PyErr_Clear();
+    throw TypeError(std::string(name) + " must be an array of numbers, got " +
+                    Py_TYPE(object)->tp_name);
+  }
+  return Ref(converted);
+}
+
+template <typename T>
+ArrayArg<T>::ArrayArg(PyObject* object, const char* name) {
+  if (PyArray_CheckExact(object)) {
+    auto* given = reinterpret_cast<PyArrayObject*>(object);
+    if (PyArray_TYPE(given) == numpy_type<T>() && PyArray_ISCARRAY_RO(given)) {
+      owner_ = Ref::borrow(object);
+      return;
+    }
+  }
+  torch_ = is_torch(object);
+  const Ref source = as_array(object, name);
+  auto* given = reinterpret_cast<PyArrayObject*>(source.get());
+  const int type = PyArray_TYPE(given);
+  if (!PyTypeNum_ISNUMBER(type) && !PyTypeNum_ISBOOL(type)) {
+    throw TypeError(std::string(name) + " must be an array of numbers, got dtype " +
+                    PyArray_DESCR(given)->typeobj->tp_name);
+  }
+  owner_ = Ref::take(PyArray_FromArray(given, PyArray_DescrFromType(numpy_type<T>()),
+                                       NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+  if constexpr (std::is_same_v<T, float>) {
+    if (type == NPY_FLOAT64 || type == NPY_LONGDOUBLE) {
+      const Ref wide = Ref::take(PyArray_FromArray(given, PyArray_DescrFromType(NPY_FLOAT64),
+                                                   NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+      const auto* source_data =
+          static_cast<const double*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(wide.get())));
+      for (std::size_t i = 0; i < size(); ++i) {
+        if (std::isinf(data()[i]) && !std::isinf(source_data[i])) {
+          throw std::invalid_argument(std::string(name) + " must fit float32, got " +
+                                      std::to_string(source_data[i]));
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+ArrayOut<T>::ArrayOut(PyObject* out, const char* name, int ndim, const npy_intp* shape) {
+  if (out == nullptr || out == Py_None) {
+    array_ = Ref::take(PyArray_SimpleNew(ndim, const_cast<npy_intp*>(shape), numpy_type<T>()));
+    return;
+  }
+  array_ = as_array(out, name);
+  auto* array = reinterpret_cast<PyArrayObject*>(array_.get());
+  const bool same = PyArray_NDIM(array) == ndim && PyArray_CompareLists(PyArray_DIMS(array), shape, ndim);
+  if (!same) {
+    throw std::invalid_argument(std::string(name) + " must have shape " + shape_text(ndim, shape) +
+                                ", got " + shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
+  }
+  if (PyArray_TYPE(array) != numpy_type<T>() || !PyArray_ISCARRAY(array)) {
+    throw std::invalid_argument(std::string(name) + " must be a writable C-contiguous " +
+                                (sizeof(T) == 4 ? "float32" : "float64") + " array");
+  }
+  given_ = Ref::borrow(out);
+}
+
+template <typename T>
+PyObject* ArrayOut<T>::finish(bool torch) {
+  if (given_) return given_.release();
+  return torch ? to_torch(std::move(array_)).release() : array_.release();
+}
+
+template class ArrayArg<float>;
+template class ArrayArg<double>;
+template class ArrayOut<float>;
+template class ArrayOut<double>;
+
+void check_same_shape(PyArrayObject* array, const char* name, PyArrayObject* like,
+                      const char* like_name) {
+  const int ndim = PyArray_NDIM(like);
+  if (PyArray_NDIM(array) == ndim &&
+      PyArray_CompareLists(PyArray_DIMS(array), PyArray_DIMS(like), ndim)) {
+    return;
+  }
+  throw std::invalid_argument(std::string(name) + " must have shape " +
+                              shape_text(ndim, PyArray_DIMS(like)) + " like " + like_name + ", got " +
+                              shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
+}
+
+double as_double(PyObject* object, const char* name) {
+  if (PyFloat_CheckExact(object)) return PyFloat_AS_DOUBLE(object);
+  const double value = PyFloat_AsDouble(object);
+  if (value == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    throw TypeError(std::string(name) + " must be a number, got " + Py_TYPE(object)->tp_name);
+  }
+  return value;
+}
+
+std::size_t as_size(PyObject* object, const char* name) {
+  if (PyBool_Check(object) || !PyIndex_Check(object)) {
+    throw TypeError(std::string(name) + " must be an integer, got " + Py_TYPE(object)->tp_name);
+  }
+  const Ref index = Ref::take(PyNumber_Index(object));
+  const Py_ssize_t value = PyLong_AsSsize_t(index.get());
+  if (value < 0) {
+    PyErr_Clear();
+    const Ref text = Ref::take(PyObject_Str(index.get()));
+    throw std::invalid_argument(std::string(name) + " must be an integer from 0 to 2**63 - 1, got " +
+                                PyUnicode_AsUTF8(text.get()));
+  }
+  return static_cast<std::size_t>(value);
+}
+
+}  // namespace sharpwave::bind

@@ -1,0 +1,25 @@
+#define SHARPWAVE_IMPORTS_NUMPY
+#include "bind/numpy_api.hpp"
+
+#include <nanobind/nanobind.h>
+
+#include "bind/bindings.hpp"
+#include "core/isa/kernels.hpp"
+
+namespace nb = nanobind;
+
+namespace sharpwave::bind {
+
+void add_functions(PyObject* module, PyMethodDef* table) {
+  if (PyModule_AddFunctions(module, table) != 0) throw nb::python_error();
+}
+
+}  // namespace sharpwave::bind
+
+NB_MODULE(_native, module) {
+  if (_import_array() < 0) throw nb::python_error();
+  module.doc() = "The native core of sharpwave.";
+  module.def("isa", [] { return sharpwave::kernels().isa; },
+             "The instruction set of the kernels in use: base, v3 (AVX2) or v4 (AVX-512).");
+  sharpwave::bind::bind_returns(module.ptr());
+}

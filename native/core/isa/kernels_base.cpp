@@ -1,0 +1,8 @@
+#include "core/isa/table.inl"
+
+namespace sharpwave {
+
+extern const Kernels kernels_base;
+const Kernels kernels_base = {"base", returns_table()};
+
+}  // namespace sharpwave

@@ -1,0 +1,8 @@
+#include "core/isa/table.inl"
+
+namespace sharpwave {
+
+extern const Kernels kernels_v3;
+const Kernels kernels_v3 = {"v3", returns_table()};
+
+}  // namespace sharpwave

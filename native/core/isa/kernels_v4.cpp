@@ -1,0 +1,8 @@
+#include "core/isa/table.inl"
+
+namespace sharpwave {
+
+extern const Kernels kernels_v4;
+const Kernels kernels_v4 = {"v4", returns_table()};
+
+}  // namespace sharpwave
