@@ -6,12 +6,14 @@
 #pragma once
 
 #include "core/isa/returns_kernels.hpp"
+#include "core/isa/tree_kernels.hpp"
 
 namespace sharpwave {
 
 struct Kernels {
   const char* isa;
   ReturnsKernels returns;
+  TreeKernels tree;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower one.

@@ -1,0 +1,219 @@
+// Included once per instruction set, inside an anonymous namespace (see kernels.hpp).
+//
+// Every operation has one fixed order, so that all instruction sets give the same bits.
+
+constexpr std::size_t kFanout = 16;
+
+typedef float Float4 __attribute__((vector_size(16)));
+typedef double Double4 __attribute__((vector_size(32)));
+
+inline Float4 load4(const float* p) {
+  Float4 x;
+  __builtin_memcpy(&x, p, sizeof(x));
+  return x;
+}
+
+inline Double4 load4_wide(const float* p) { return __builtin_convertvector(load4(p), Double4); }
+
+inline float block_sum(const float* block) {
+  const Double4 s = (load4_wide(block) + load4_wide(block + 4)) +
+                    (load4_wide(block + 8) + load4_wide(block + 12));
+  return static_cast<float>((s[0] + s[2]) + (s[1] + s[3]));
+}
+
+inline Float4 positive_or_infinity(Float4 x) {
+  const float inf = __builtin_inff();
+  const Float4 infinity = {inf, inf, inf, inf};
+  return x > 0.0f ? x : infinity;
+}
+
+inline Float4 smaller(Float4 a, Float4 b) { return a < b ? a : b; }
+
+// The smallest positive value of a block, 0 when there is none.
+inline float block_min(const float* block) {
+  const Float4 m = smaller(
+      smaller(positive_or_infinity(load4(block)),  //
+              positive_or_infinity(load4(block + 4))),
+      smaller(positive_or_infinity(load4(block + 8)), positive_or_infinity(load4(block + 12))));
+  const float a = m[0] < m[2] ? m[0] : m[2];
+  const float b = m[1] < m[3] ? m[1] : m[3];
+  const float least = a < b ? a : b;
+  return least < __builtin_inff() ? least : 0.0f;
+}
+
+inline void refresh_node(const TreeLevel& children, const TreeLevel& parents, std::size_t node) {
+  parents.sums[node] = block_sum(children.sums + node * kFanout);
+  parents.mins[node] = block_min(children.mins + node * kFanout);
+}
+
+void refresh_path(const TreeLevel* levels, std::size_t depth, std::size_t slot) {
+  for (std::size_t level = 1; level < depth; ++level) {
+    slot /= kFanout;
+    const float sum = levels[level].sums[slot];
+    const float min = levels[level].mins[slot];
+    refresh_node(levels[level - 1], levels[level], slot);
+    if (levels[level].sums[slot] == sum && levels[level].mins[slot] == min) {
+      return;
+    }
+  }
+}
+
+void refresh_nodes(const TreeLevel& children, const TreeLevel& parents, const std::uint64_t* nodes,
+                   std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    refresh_node(children, parents, nodes[i]);
+  }
+}
+
+void refresh_range(const TreeLevel& children, const TreeLevel& parents, std::size_t first,
+                   std::size_t last) {
+  for (std::size_t node = first; node <= last; ++node) {
+    refresh_node(children, parents, node);
+  }
+}
+
+// The child that was chosen in a block, and where in it the target lies: 0 at its start, 1 at its
+// end.
+struct Choice {
+  std::size_t child;
+  double within;
+};
+
+// Rounding can lead past the end of a block or onto a child of 0. Then the end of the last positive
+// child before is meant, or the start of the first one when there is none.
+__attribute__((noinline)) Choice nearest_positive(const float* block, std::size_t child) {
+  for (std::size_t i = child; i-- > 0;) {
+    if (block[i] > 0.0f) {
+      return {i, 1.0};
+    }
+  }
+  for (std::size_t i = child; i < kFanout; ++i) {
+    if (block[i] > 0.0f) {
+      return {i, 0.0};
+    }
+  }
+  return {0, 0.0};
+}
+
+// `position` is absolute at the top and relative to the sum of the block below it: a parent's
+// stored sum is rounded to float32, so that an absolute target could fall off the end of its
+// children. First one of four groups of children is chosen, then one of its four children, without
+// branches.
+template <bool relative>
+inline Choice choose(const float* block, double position) {
+  double starts[4];
+  double end = 0.0;
+  for (std::size_t g = 0; g < 4; ++g) {
+    const float* x = block + 4 * g;
+    starts[g] = end;
+    end += (static_cast<double>(x[0]) + static_cast<double>(x[1])) +
+           (static_cast<double>(x[2]) + static_cast<double>(x[3]));
+  }
+  const double target = relative ? position * end : position;
+  const std::size_t group = std::size_t{starts[1] <= target} + std::size_t{starts[2] <= target} +
+                            std::size_t{starts[3] <= target};
+  const double in_group = target - starts[group];
+  const float* x = block + 4 * group;
+  const double first = static_cast<double>(x[0]);
+  const double second = first + static_cast<double>(x[1]);
+  const double third = second + static_cast<double>(x[2]);
+  const double child_starts[4] = {0.0, first, second, third};
+  const std::size_t k = std::size_t{first <= in_group} + std::size_t{second <= in_group} +
+                        std::size_t{third <= in_group};
+  const std::size_t child = 4 * group + k;
+  const float value = x[k];
+  if (__builtin_expect(!(value > 0.0f), 0)) {
+    return nearest_positive(block, child);
+  }
+  const double inside = in_group - child_starts[k];
+  return {child, inside > 0.0 ? inside / static_cast<double>(value) : 0.0};
+}
+
+void tree_find(const TreeLevel* levels, std::size_t depth, const double* targets, std::size_t n,
+               std::uint64_t* slots) {
+  constexpr std::size_t chunk = 256;
+  double within[chunk];
+  for (std::size_t begin = 0; begin < n; begin += chunk) {
+    const std::size_t count = n - begin < chunk ? n - begin : chunk;
+    std::uint64_t* nodes = slots + begin;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Choice choice = choose<false>(levels[depth - 1].sums, targets[begin + i]);
+      nodes[i] = choice.child;
+      within[i] = choice.within;
+    }
+    for (std::size_t level = depth - 1; level-- > 0;) {
+      const float* sums = levels[level].sums;
+      for (std::size_t i = 0; i < count; ++i) {
+        const Choice choice = choose<true>(sums + nodes[i] * kFanout, within[i]);
+        nodes[i] = nodes[i] * kFanout + choice.child;
+        within[i] = choice.within;
+        if (level > 0) {
+          __builtin_prefetch(levels[level - 1].sums + nodes[i] * kFanout);
+        }
+      }
+    }
+  }
+}
+
+// log2(x) of a positive normal x, to about 1e-11: x = m * 2**e with m in [sqrt(1/2), sqrt(2)), and
+// log(m) = 2 atanh((m - 1) / (m + 1)) as a series.
+inline double log2_positive(double x) {
+  constexpr std::uint64_t sqrt_half = 0x3FE6A09E00000000u;
+  constexpr std::uint64_t one = 0x3FF0000000000000u;
+  constexpr std::uint64_t fraction = 0x000FFFFFFFFFFFFFu;
+  constexpr std::uint64_t two_to_52 = 0x4330000000000000u;
+  const std::uint64_t bits = __builtin_bit_cast(std::uint64_t, x) + (one - sqrt_half);
+  // An integer below 2**52 in the low bits of 2**52 is that sum: a conversion every CPU has.
+  const double e = __builtin_bit_cast(double, (bits >> 52) | two_to_52) - (0x1p52 + 1023.0);
+  const double m = __builtin_bit_cast(double, (bits & fraction) + sqrt_half);
+  const double s = (m - 1.0) / (m + 1.0);
+  const double q = s * s;
+  const double series =
+      1.0 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q * (1.0 / 11 + q / 13)))));
+  constexpr double two_over_ln2 = 2.8853900817779268;
+  return e + two_over_ln2 * s * series;
+}
+
+// 2**y for |y| <= 1000, to about 1e-10 relative: the power series of 2**r for the part beside the
+// nearest integer, which is then added to the exponent.
+inline double exp2_bounded(double y) {
+  constexpr double round = 0x1.8p52;
+  const double shifted = y + round;
+  constexpr double ln2 = 0.6931471805599453;
+  const double r = (y - (shifted - round)) * ln2;
+  const double series =
+      1.0 +
+      r * (1.0 + r * (1.0 / 2 +
+                      r * (1.0 / 6 +
+                           r * (1.0 / 24 + r * (1.0 / 120 +
+                                                r * (1.0 / 720 + r * (1.0 / 5040 + r / 40320)))))));
+  return __builtin_bit_cast(double, __builtin_bit_cast(std::uint64_t, series) +
+                                        (__builtin_bit_cast(std::uint64_t, shifted) << 52));
+}
+
+inline double clamp(double x, double low, double high) {
+  const double raised = x > low ? x : low;
+  return raised < high ? raised : high;
+}
+
+inline double power_of(double x, double exponent) {
+  return exp2_bounded(clamp(exponent * log2_positive(x), -1000.0, 1000.0));
+}
+
+void power(const float* x, std::size_t n, double exponent, float low, float high, float* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const double value = static_cast<double>(x[i]);
+    const float leaf = static_cast<float>(clamp(power_of(value, exponent), low, high));
+    out[i] = x[i] > 0.0f ? leaf : 0.0f;
+  }
+}
+
+void ratio_power(const float* x, std::size_t n, float smallest, double exponent, float* out) {
+  const double numerator = static_cast<double>(smallest);
+  for (std::size_t i = 0; i < n; ++i) {
+    const float leaf = x[i] > 0.0f ? x[i] : 1.0f;
+    const double ratio = numerator / static_cast<double>(leaf);
+    const float weight = static_cast<float>(clamp(power_of(ratio, exponent), 0.0, 1.0));
+    out[i] = x[i] > 0.0f ? weight : 0.0f;
+  }
+}
