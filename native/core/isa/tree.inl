@@ -72,11 +72,11 @@ void refresh_range(const TreeLevel& children, const TreeLevel& parents, std::siz
   }
 }
 
-// The child that was chosen in a block, and where in it the target lies: 0 at its start, 1 at its
-// end.
+// The child that was chosen in a block, how far behind its start the target lies, and its value.
 struct Choice {
   std::size_t child;
-  double within;
+  double inside;
+  double value;
 };
 
 // Rounding can lead past the end of a block or onto a child of 0. Then the end of the last positive
@@ -84,23 +84,23 @@ struct Choice {
 __attribute__((noinline)) Choice nearest_positive(const float* block, std::size_t child) {
   for (std::size_t i = child; i-- > 0;) {
     if (block[i] > 0.0f) {
-      return {i, 1.0};
+      return {i, static_cast<double>(block[i]), static_cast<double>(block[i])};
     }
   }
   for (std::size_t i = child; i < kFanout; ++i) {
     if (block[i] > 0.0f) {
-      return {i, 0.0};
+      return {i, 0.0, static_cast<double>(block[i])};
     }
   }
-  return {0, 0.0};
+  return {0, 0.0, 1.0};
 }
 
-// `position` is absolute at the top and relative to the sum of the block below it: a parent's
-// stored sum is rounded to float32, so that an absolute target could fall off the end of its
-// children. First one of four groups of children is chosen, then one of its four children, without
+// Where `target` falls among the children. Below the top it comes from the parent's stored sum,
+// which is rounded to float32: it is scaled to the sum of the children, so that it cannot fall off
+// their end. First one of four groups of children is chosen, then one of its four children, without
 // branches.
-template <bool relative>
-inline Choice choose(const float* block, double position) {
+template <bool is_top>
+inline Choice choose(const float* block, double target, double parent) {
   double starts[4];
   double end = 0.0;
   for (std::size_t g = 0; g < 4; ++g) {
@@ -109,44 +109,44 @@ inline Choice choose(const float* block, double position) {
     end += (static_cast<double>(x[0]) + static_cast<double>(x[1])) +
            (static_cast<double>(x[2]) + static_cast<double>(x[3]));
   }
-  const double target = relative ? position * end : position;
+  target *= is_top ? 1.0 : end / parent;
   const std::size_t group = std::size_t{starts[1] <= target} + std::size_t{starts[2] <= target} +
                             std::size_t{starts[3] <= target};
-  const double in_group = target - starts[group];
+  target -= starts[group];
   const float* x = block + 4 * group;
   const double first = static_cast<double>(x[0]);
   const double second = first + static_cast<double>(x[1]);
   const double third = second + static_cast<double>(x[2]);
   const double child_starts[4] = {0.0, first, second, third};
-  const std::size_t k = std::size_t{first <= in_group} + std::size_t{second <= in_group} +
-                        std::size_t{third <= in_group};
-  const std::size_t child = 4 * group + k;
-  const float value = x[k];
-  if (__builtin_expect(!(value > 0.0f), 0)) {
-    return nearest_positive(block, child);
+  const std::size_t k =
+      std::size_t{first <= target} + std::size_t{second <= target} + std::size_t{third <= target};
+  if (__builtin_expect(!(x[k] > 0.0f), 0)) {
+    return nearest_positive(block, 4 * group + k);
   }
-  const double inside = in_group - child_starts[k];
-  return {child, inside > 0.0 ? inside / static_cast<double>(value) : 0.0};
+  return {4 * group + k, target - child_starts[k], static_cast<double>(x[k])};
 }
 
 void tree_find(const TreeLevel* levels, std::size_t depth, const double* targets, std::size_t n,
                std::uint64_t* slots) {
   constexpr std::size_t chunk = 256;
-  double within[chunk];
+  double inside[chunk];
+  double parents[chunk];
   for (std::size_t begin = 0; begin < n; begin += chunk) {
     const std::size_t count = n - begin < chunk ? n - begin : chunk;
     std::uint64_t* nodes = slots + begin;
     for (std::size_t i = 0; i < count; ++i) {
-      const Choice choice = choose<false>(levels[depth - 1].sums, targets[begin + i]);
+      const Choice choice = choose<true>(levels[depth - 1].sums, targets[begin + i], 1.0);
       nodes[i] = choice.child;
-      within[i] = choice.within;
+      inside[i] = choice.inside;
+      parents[i] = choice.value;
     }
     for (std::size_t level = depth - 1; level-- > 0;) {
       const float* sums = levels[level].sums;
       for (std::size_t i = 0; i < count; ++i) {
-        const Choice choice = choose<true>(sums + nodes[i] * kFanout, within[i]);
+        const Choice choice = choose<false>(sums + nodes[i] * kFanout, inside[i], parents[i]);
         nodes[i] = nodes[i] * kFanout + choice.child;
-        within[i] = choice.within;
+        inside[i] = choice.inside;
+        parents[i] = choice.value;
         if (level > 0) {
           __builtin_prefetch(levels[level - 1].sums + nodes[i] * kFanout);
         }
