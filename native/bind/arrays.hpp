@@ -136,6 +136,18 @@ double as_double(PyObject* object, const char* name);
 // A non-negative integer (Python int or anything with __index__, bool excluded).
 std::size_t as_size(PyObject* object, const char* name);
 
+// Releases the GIL for the scope.
+class ReleaseGil {
+ public:
+  ReleaseGil() : state_(PyEval_SaveThread()) {}
+  ~ReleaseGil() { PyEval_RestoreThread(state_); }
+  ReleaseGil(const ReleaseGil&) = delete;
+  ReleaseGil& operator=(const ReleaseGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 // Releases the GIL for the scope when `work_ns`, the estimated work, is worth it (20 us).
 class MaybeReleaseGil {
  public:

@@ -1,0 +1,185 @@
+#include "bind/batch.hpp"
+
+namespace sharpwave::bind {
+namespace {
+
+PyArrayObject* as_py_array(const Ref& ref) { return reinterpret_cast<PyArrayObject*>(ref.get()); }
+
+template <typename T>
+T* pointer(const Ref& array) {
+  return array ? static_cast<T*>(PyArray_DATA(as_py_array(array))) : nullptr;
+}
+
+Ref new_array(const std::vector<npy_intp>& shape, int type) {
+  return Ref::take(PyArray_SimpleNew(static_cast<int>(shape.size()),
+                                     const_cast<npy_intp*>(shape.data()), type));
+}
+
+// The caller's array, checked; kept alive as a NumPy view of the same memory.
+Ref checked_array(PyObject* given, const std::string& name, const std::vector<npy_intp>& shape, int type) {
+  Ref array = as_array(given, name.c_str());
+  const auto ndim = static_cast<int>(shape.size());
+  if (PyArray_NDIM(as_py_array(array)) != ndim ||
+      !PyArray_CompareLists(PyArray_DIMS(as_py_array(array)), shape.data(), ndim)) {
+    throw std::invalid_argument(name + " must have shape " + shape_text(ndim, shape.data()) + ", got " +
+                                shape_text(PyArray_NDIM(as_py_array(array)), PyArray_DIMS(as_py_array(array))));
+  }
+  const bool same_type = PyArray_EquivTypenums(PyArray_TYPE(as_py_array(array)), type) != 0;
+  if (!same_type || !PyArray_ISCARRAY(as_py_array(array))) {
+    const Ref descr = Ref::take(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type)));
+    const Ref text = Ref::take(PyObject_Str(descr.get()));
+    throw std::invalid_argument(name + " must be a writable C-contiguous array of " +
+                                PyUnicode_AsUTF8(text.get()));
+  }
+  return array;
+}
+
+}  // namespace
+
+const Batch::SpecialKind Batch::kSpecialKinds[kSpecials] = {
+    {"weights", NPY_FLOAT32, false}, {"indices", NPY_UINT64, false}, {"discounts", NPY_FLOAT32, true},
+    {"mask", NPY_BOOL, true},        {"is_first", NPY_BOOL, true},
+};
+
+bool Batch::wants(int special) const {
+  switch (special) {
+    case kWeights: return shape_.weights;
+    case kIndices: return shape_.indices;
+    case kDiscounts: return shape_.discounts;
+    default: return shape_.view.kind == View::Kind::sequence;
+  }
+}
+
+bool Batch::wants(const Node& node) const {
+  if (!fields_) return true;
+  const int found = PySequence_Contains(fields_.get(), node.key.get());
+  if (found < 0) throw PythonError();
+  return found == 1;
+}
+
+std::vector<npy_intp> Batch::shape_of(const Leaf& leaf) const {
+  std::vector<npy_intp> shape = {static_cast<npy_intp>(shape_.batch)};
+  const bool sequence = shape_.view.kind == View::Kind::sequence;
+  if (sequence) shape.push_back(static_cast<npy_intp>(shape_.view.rows()));
+  const auto& row = sequence ? leaf.shape : leaf.out_shape;
+  shape.insert(shape.end(), row.begin(), row.end());
+  return shape;
+}
+
+std::vector<npy_intp> Batch::shape_of(int special) const {
+  std::vector<npy_intp> shape = {static_cast<npy_intp>(shape_.batch)};
+  if (kSpecialKinds[special].per_row && shape_.view.kind == View::Kind::sequence) {
+    shape.push_back(static_cast<npy_intp>(shape_.view.rows()));
+  }
+  return shape;
+}
+
+Batch::Batch(const RowPlan& plan, const BatchShape& shape)
+    : shape_(shape), fields_(Ref::borrow(shape.fields)), arrays_(plan.leaves.size()) {
+  for (const Node& node : plan.nodes) {
+    if (wants(node)) allocate(plan, node);
+  }
+  for (int special = 0; special < kSpecials; ++special) {
+    if (wants(special)) specials_[special] = new_array(shape_of(special), kSpecialKinds[special].numpy_type);
+  }
+  set_pointers();
+}
+
+Batch::Batch(const RowPlan& plan, const BatchShape& shape, PyObject* given)
+    : shape_(shape), fields_(Ref::borrow(shape.fields)), arrays_(plan.leaves.size()) {
+  if (!PyDict_Check(given)) {
+    throw TypeError(std::string("out must be a dict of arrays, got ") + Py_TYPE(given)->tp_name);
+  }
+  Py_ssize_t found = 0;
+  for (const Node& node : plan.nodes) {
+    PyObject* value = PyDict_GetItemWithError(given, node.key.get());
+    if (value == nullptr) continue;
+    ++found;
+    adopt(plan, node, value, std::string("out[\"") + PyUnicode_AsUTF8(node.key.get()) + "\"]");
+  }
+  for (int special = 0; special < kSpecials; ++special) {
+    PyObject* value = PyDict_GetItemString(given, kSpecialKinds[special].key);
+    if (value == nullptr) continue;
+    ++found;
+    if (special != kIndices && !wants(special)) {
+      throw std::invalid_argument(std::string("out has '") + kSpecialKinds[special].key +
+                                  "', which this sample does not make");
+    }
+    specials_[special] = checked_array(value, std::string("out[\"") + kSpecialKinds[special].key + "\"]",
+                                       shape_of(special), kSpecialKinds[special].numpy_type);
+  }
+  if (found != PyDict_Size(given)) {
+    throw std::invalid_argument("out has a key that is not a field of the buffer's batches");
+  }
+  set_pointers();
+}
+
+void Batch::allocate(const RowPlan& plan, const Node& node) {
+  if (node.field >= 0) {
+    const auto field = static_cast<std::size_t>(node.field);
+    arrays_[field] = new_array(shape_of(plan.leaves[field]), plan.leaves[field].numpy_type);
+  }
+  for (const Node& child : node.children) allocate(plan, child);
+}
+
+void Batch::adopt(const RowPlan& plan, const Node& node, PyObject* given, const std::string& path) {
+  if (node.field >= 0) {
+    const auto field = static_cast<std::size_t>(node.field);
+    arrays_[field] = checked_array(given, path, shape_of(plan.leaves[field]), plan.leaves[field].numpy_type);
+  }
+  for (const Node& child : node.children) {
+    const Ref inner(PyObject_GetItem(given, child.key.get()));
+    const Ref text = Ref::take(PyObject_Repr(child.key.get()));
+    const std::string name = path + "[" + PyUnicode_AsUTF8(text.get()) + "]";
+    if (!inner) {
+      PyErr_Clear();
+      throw std::invalid_argument(name + " is missing");
+    }
+    adopt(plan, child, inner.get(), name);
+  }
+}
+
+void Batch::set_pointers() {
+  out_.fields.resize(arrays_.size());
+  for (std::size_t i = 0; i < arrays_.size(); ++i) out_.fields[i] = pointer<std::byte>(arrays_[i]);
+  out_.weights = pointer<float>(specials_[kWeights]);
+  out_.indices = pointer<std::uint64_t>(specials_[kIndices]);
+  out_.discounts = pointer<float>(specials_[kDiscounts]);
+  out_.mask = pointer<std::uint8_t>(specials_[kMask]);
+  out_.is_first = pointer<std::uint8_t>(specials_[kIsFirst]);
+}
+
+Ref Batch::build(const RowPlan& plan, const Node& node) const {
+  if (node.field >= 0) return Ref::borrow(arrays_[static_cast<std::size_t>(node.field)].get());
+  if (node.is_tuple) {
+    Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(node.children.size())));
+    for (std::size_t i = 0; i < node.children.size(); ++i) {
+      PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), build(plan, node.children[i]).release());
+    }
+    return tuple;
+  }
+  Ref dict = Ref::take(PyDict_New());
+  for (const Node& child : node.children) {
+    const Ref value = build(plan, child);
+    if (PyDict_SetItem(dict.get(), child.key.get(), value.get()) != 0) throw PythonError();
+  }
+  return dict;
+}
+
+Ref Batch::to_dict(const RowPlan& plan) const {
+  Ref dict = Ref::take(PyDict_New());
+  for (const Node& node : plan.nodes) {
+    if (!wants(node)) continue;
+    const Ref value = build(plan, node);
+    if (PyDict_SetItem(dict.get(), node.key.get(), value.get()) != 0) throw PythonError();
+  }
+  for (int special = 0; special < kSpecials; ++special) {
+    if (!specials_[special]) continue;
+    if (PyDict_SetItemString(dict.get(), kSpecialKinds[special].key, specials_[special].get()) != 0) {
+      throw PythonError();
+    }
+  }
+  return dict;
+}
+
+}  // namespace sharpwave::bind

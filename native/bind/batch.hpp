@@ -1,0 +1,64 @@
+// The arrays of one batch: fresh ones, or the caller's.
+#pragma once
+
+#include <vector>
+
+#include "bind/row_plan.hpp"
+
+namespace sharpwave::bind {
+
+// What a batch holds besides the schema's fields.
+struct BatchShape {
+  std::size_t batch = 0;
+  View view;
+  bool indices = false;
+  bool weights = false;
+  bool discounts = false;
+  PyObject* fields = nullptr;  // a tuple of names to keep, or null for all
+
+  friend bool same_arrays(const BatchShape& a, const BatchShape& b) {
+    return a.batch == b.batch && a.view.kind == b.view.kind && a.view.rows() == b.view.rows() &&
+           a.indices == b.indices && a.weights == b.weights && a.discounts == b.discounts &&
+           (a.fields == b.fields || (a.fields != nullptr && b.fields != nullptr &&
+                                     PyObject_RichCompareBool(a.fields, b.fields, Py_EQ) == 1));
+  }
+};
+
+class Batch {
+ public:
+  // Fresh arrays.
+  Batch(const RowPlan& plan, const BatchShape& shape);
+  // The arrays of the caller's dict (NumPy or torch, nested like the batch). Fields it lacks are left out.
+  Batch(const RowPlan& plan, const BatchShape& shape, PyObject* given);
+
+  const BatchOut& out() const { return out_; }
+  const BatchShape& shape() const { return shape_; }
+  // The batch as Python sees it: a dict, nested where the observations are.
+  Ref to_dict(const RowPlan& plan) const;
+
+ private:
+  enum Special { kWeights, kIndices, kDiscounts, kMask, kIsFirst, kSpecials };
+  struct SpecialKind {
+    const char* key;
+    int numpy_type;
+    bool per_row;  // shaped like the rows of a sequence, not like the batch
+  };
+  static const SpecialKind kSpecialKinds[kSpecials];
+
+  bool wants(int special) const;
+  bool wants(const Node& node) const;
+  std::vector<npy_intp> shape_of(const Leaf& leaf) const;
+  std::vector<npy_intp> shape_of(int special) const;
+  void allocate(const RowPlan& plan, const Node& node);
+  void adopt(const RowPlan& plan, const Node& node, PyObject* given, const std::string& path);
+  void set_pointers();
+  Ref build(const RowPlan& plan, const Node& node) const;
+
+  BatchShape shape_;
+  Ref fields_;
+  std::vector<Ref> arrays_;  // by field
+  Ref specials_[kSpecials];
+  BatchOut out_;
+};
+
+}  // namespace sharpwave::bind

@@ -1,0 +1,459 @@
+// RowBuffer: the type under every replay buffer. Its methods are raw METH_FASTCALL ones, because a push is
+// mostly the parsing of its arguments. The public classes derive from it and add names, docs and cold methods.
+#include <nanobind/nanobind.h>
+
+#include <optional>
+
+#include "bind/batch.hpp"
+#include "bind/bindings.hpp"
+#include "bind/index_arg.hpp"
+#include "bind/locks.hpp"
+#include "bind/row_plan.hpp"
+
+namespace nb = nanobind;
+
+namespace sharpwave::bind {
+namespace {
+
+struct RowBuffer {
+  PyObject_HEAD
+  PyObject* engine;
+  Replay* replay;
+  RowPlan* plan;
+};
+
+// Reusable arrays for sample(out=...), held by sharpwave.Batch as `_memory`.
+struct BatchMemory {
+  PyObject_HEAD
+  Batch* batch;
+};
+
+PyTypeObject* batch_memory_type = nullptr;
+
+// Interned names, made once.
+struct Names {
+  PyObject* spec = PyUnicode_InternFromString("_spec");
+  PyObject* memory = PyUnicode_InternFromString("_memory");
+  PyObject* batch_size = PyUnicode_InternFromString("batch_size");
+  PyObject* seed = PyUnicode_InternFromString("seed");
+  PyObject* view = PyUnicode_InternFromString("view");
+  PyObject* selector = PyUnicode_InternFromString("selector");
+  PyObject* out = PyUnicode_InternFromString("out");
+  PyObject* indices = PyUnicode_InternFromString("indices");
+  PyObject* priorities = PyUnicode_InternFromString("priorities");
+};
+const Names& names() {
+  static const Names all;
+  return all;
+}
+
+RowBuffer* checked(PyObject* self) {
+  auto* buffer = reinterpret_cast<RowBuffer*>(self);
+  if (buffer->replay == nullptr) throw std::runtime_error("the buffer was not initialised");
+  return buffer;
+}
+
+bool is_given(PyObject* object) { return object != nullptr && object != Py_None; }
+
+// Matches a FASTCALL's arguments to fixed names, the first n_positional of which may be positional.
+template <std::size_t N>
+void match_fixed(const char* method, PyObject* const (&expected)[N], std::size_t n_positional,
+                 PyObject* const* args, Py_ssize_t n_args, PyObject* keywords, PyObject** matched) {
+  std::fill(matched, matched + N, nullptr);
+  if (static_cast<std::size_t>(n_args) > n_positional) {
+    throw TypeError(std::string(method) + "() takes at most " + std::to_string(n_positional) +
+                    " positional arguments, got " + std::to_string(n_args));
+  }
+  for (Py_ssize_t i = 0; i < n_args; ++i) matched[i] = args[i];
+  const Py_ssize_t n_keywords = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
+  for (Py_ssize_t k = 0; k < n_keywords; ++k) {
+    PyObject* keyword = PyTuple_GET_ITEM(keywords, k);
+    std::size_t found = 0;
+    while (found < N && expected[found] != keyword && PyUnicode_Compare(expected[found], keyword) != 0) {
+      ++found;
+    }
+    if (found == N) {
+      throw TypeError(std::string(method) + "() got an unexpected keyword argument '" +
+                      PyUnicode_AsUTF8(keyword) + "'");
+    }
+    if (matched[found] != nullptr) {
+      throw TypeError(std::string(method) + "() got multiple values for argument '" +
+                      PyUnicode_AsUTF8(keyword) + "'");
+    }
+    matched[found] = args[n_args + k];
+  }
+}
+
+std::optional<std::uint64_t> as_seed(PyObject* object) {
+  if (!is_given(object)) return std::nullopt;
+  if (PyBool_Check(object) || !PyIndex_Check(object)) {
+    throw TypeError(std::string("seed must be an integer or None, got ") + Py_TYPE(object)->tp_name);
+  }
+  const Ref index = Ref::take(PyNumber_Index(object));
+  const std::uint64_t seed = PyLong_AsUnsignedLongLong(index.get());
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    throw std::invalid_argument("seed must be from 0 to 2**64 - 1");
+  }
+  return seed;
+}
+
+// A view's or selector's `_spec`: null when the object draws for itself in Python.
+Ref spec_of(PyObject* object, const char* name) {
+  PyObject* spec = PyObject_GetAttr(object, names().spec);
+  if (spec == nullptr) {
+    PyErr_Clear();
+    throw TypeError(std::string(name) + " must be a sharpwave " + name + ", got " + Py_TYPE(object)->tp_name);
+  }
+  Ref owned(spec);
+  return spec == Py_None ? Ref() : std::move(owned);
+}
+
+// (kind, n, gamma, length, burn_in, stride, pad, cross, discounts, fields)
+void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* keep) {
+  int kind = 0;
+  int pad = 0;
+  int cross = 0;
+  int discounts = 0;
+  PyObject* fields = nullptr;
+  View& view = shape->view;
+  if (!PyArg_ParseTuple(spec, "iIdIIIippO", &kind, &view.n, &view.gamma, &view.length, &view.burn_in,
+                        &view.stride, &pad, &cross, &discounts, &fields)) {
+    throw PythonError();
+  }
+  view.kind = static_cast<View::Kind>(kind);
+  view.pad = static_cast<View::Pad>(pad);
+  view.cross = cross != 0;
+  shape->discounts = discounts != 0;
+  if (fields != Py_None) {
+    *keep = Ref::borrow(fields);
+    shape->fields = fields;
+  }
+  if (view.needs_neighbours() && replay.options().n_streams == 0) {
+    throw std::invalid_argument(
+        "this view needs the steps of each environment in order: make the buffer with n_envs= or for_env()");
+  }
+}
+
+Selector read_selector(PyObject* spec) {
+  int kind = 0;
+  unsigned long long window = 0;
+  if (!PyArg_ParseTuple(spec, "iK", &kind, &window)) throw PythonError();
+  return {static_cast<Selector::Kind>(kind), window};
+}
+
+struct Workspace {  // per thread: the vectors keep their memory between calls
+  std::vector<Anchor> anchors;
+  Slots slots;
+};
+Workspace& workspace() {
+  static thread_local Workspace space;
+  return space;
+}
+
+// The batch to write to: fresh, the reusable memory of a sharpwave.Batch, or the caller's dict.
+struct Target {
+  std::optional<Batch> own;
+  const Batch* batch;
+};
+void open_target(const RowPlan& plan, const BatchShape& shape, PyObject* out, Target* target) {
+  if (!is_given(out)) {
+    target->own.emplace(plan, shape);
+    target->batch = &*target->own;
+    return;
+  }
+  if (!PyDict_CheckExact(out)) {
+    const Ref memory(PyObject_GetAttr(out, names().memory));
+    if (!memory) {
+      PyErr_Clear();
+    } else if (Py_TYPE(memory.get()) == batch_memory_type) {
+      target->batch = reinterpret_cast<BatchMemory*>(memory.get())->batch;
+      if (!same_arrays(target->batch->shape(), shape)) {
+        throw std::invalid_argument("out was made for another batch_size, view or indices");
+      }
+      return;
+    }
+  }
+  target->own.emplace(plan, shape, out);
+  target->batch = &*target->own;
+}
+
+PyObject* finish(const RowPlan& plan, const Target& target, PyObject* out) {
+  return is_given(out) ? Py_NewRef(out) : target.batch->to_dict(plan).release();
+}
+
+PyObject* push(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked(self);
+    const RowPlan& plan = *buffer->plan;
+    PyObject* matched[64];
+    match_arguments(plan, false, args, n_args, keywords, matched);
+    PushRows rows;
+    prepare_one(plan, *buffer->replay, matched, &rows);
+    with_locks(buffer->replay, Rows::exclusive, buffer->replay->priorities() != nullptr, 0.0,
+               [&](ReplayLocks&) { buffer->replay->push(1, rows.sources, rows.streams, rows.priorities); });
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* push_batch(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked(self);
+    PyObject* matched[64];
+    match_arguments(*buffer->plan, true, args, n_args, keywords, matched);
+    PushRows rows;
+    prepare_many(*buffer->plan, *buffer->replay, matched, &rows);
+    with_locks(buffer->replay, Rows::exclusive, buffer->replay->priorities() != nullptr,
+               buffer->replay->read_cost(rows.n), [&](ReplayLocks&) {
+                 buffer->replay->push(rows.n, rows.sources, rows.streams, rows.priorities);
+               });
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked(self);
+    Replay& replay = *buffer->replay;
+    const Names& n = names();
+    PyObject* const expected[] = {n.batch_size, n.seed, n.view, n.selector, n.out, n.indices};
+    PyObject* given[6];
+    match_fixed("sample", expected, 2, args, n_args, keywords, given);
+    if (given[0] == nullptr) throw TypeError("sample() needs the argument 'batch_size'");
+    BatchShape shape;
+    shape.batch = as_size(given[0], "batch_size");
+    const std::optional<std::uint64_t> seed = as_seed(given[1]);
+    const bool prioritised = replay.priorities() != nullptr;
+    Selector selector{prioritised ? Selector::Kind::priority : Selector::Kind::uniform, 0};
+    Ref fields;
+    if (is_given(given[2]) || is_given(given[3])) {
+      const Ref view_spec = is_given(given[2]) ? spec_of(given[2], "view") : Ref();
+      const Ref selector_spec = is_given(given[3]) ? spec_of(given[3], "selector") : Ref();
+      if ((is_given(given[2]) && !view_spec) || (is_given(given[3]) && !selector_spec)) {
+        const auto or_none = [](PyObject* object) { return object == nullptr ? Py_None : object; };
+        return PyObject_CallMethod(self, "_sample_custom", "OOOOOO", given[0], or_none(given[1]),
+                                   or_none(given[2]), or_none(given[3]), or_none(given[4]),
+                                   or_none(given[5]));
+      }
+      if (view_spec) read_view(view_spec.get(), replay, &shape, &fields);
+      if (selector_spec) selector = read_selector(selector_spec.get());
+      if (selector.kind == Selector::Kind::priority && !prioritised) {
+        throw std::invalid_argument("this selector needs a PrioritizedReplayBuffer");
+      }
+    }
+    const bool by_priority = selector.kind == Selector::Kind::priority;
+    shape.weights = by_priority;
+    shape.indices = by_priority || (is_given(given[5]) && PyObject_IsTrue(given[5]) == 1);
+    const std::uint64_t limit = selector.kind == Selector::Kind::recent
+                                    ? std::min<std::uint64_t>(selector.window, replay.streams().live())
+                                    : replay.streams().live();
+    if (shape.batch > limit && !(replay.options().oversample && limit > 0)) {
+      throw std::invalid_argument("batch_size must be at most " + std::to_string(limit) +
+                                  ", the steps to draw from, got " + std::to_string(shape.batch));
+    }
+    Target target;
+    open_target(*buffer->plan, shape, given[4], &target);
+    Workspace& space = workspace();
+    const double work = replay.read_cost(shape.batch * shape.view.rows()) +
+                        (by_priority ? 80.0 * static_cast<double>(shape.batch) : 0.0);
+    with_locks(&replay, Rows::shared, by_priority, work, [&](ReplayLocks& locks) {
+      const BatchOut& out = target.batch->out();
+      replay.draw(selector, shape.view, replay.generator(seed), shape.batch, &space.anchors);
+      if (out.weights != nullptr) replay.weights(space.anchors, out.weights);
+      locks.unlock_tree();
+      replay.read(shape.view, space.anchors, &space.slots, out);
+    });
+    return finish(*buffer->plan, target, given[4]);
+  });
+}
+
+// Step ids as unsigned numbers; negative ones were never given out.
+const std::uint64_t* as_ids(const IndexArg& indices) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (indices.data()[i] < 0) {
+      throw std::out_of_range("indices must not be negative, got " + std::to_string(indices.data()[i]));
+    }
+  }
+  return reinterpret_cast<const std::uint64_t*>(indices.data());
+}
+
+PyObject* gather(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked(self);
+    Replay& replay = *buffer->replay;
+    PyObject* const expected[] = {names().indices, names().view, names().out};
+    PyObject* given[3];
+    match_fixed("gather", expected, 1, args, n_args, keywords, given);
+    if (given[0] == nullptr) throw TypeError("gather() needs the argument 'indices'");
+    const IndexArg indices(given[0], "indices");
+    const std::uint64_t* ids = as_ids(indices);
+    BatchShape shape;
+    shape.batch = indices.size();
+    Ref fields;
+    if (is_given(given[1])) {
+      const Ref spec = spec_of(given[1], "view");
+      if (!spec) throw TypeError("gather() takes a view without relabelling");
+      read_view(spec.get(), replay, &shape, &fields);
+    }
+    Target target;
+    open_target(*buffer->plan, shape, given[2], &target);
+    Workspace& space = workspace();
+    with_locks(&replay, Rows::shared, false, replay.read_cost(shape.batch * shape.view.rows()),
+               [&](ReplayLocks&) {
+                 replay.find(ids, indices.size(), &space.anchors);
+                 replay.read(shape.view, space.anchors, &space.slots, target.batch->out());
+               });
+    return finish(*buffer->plan, target, given[2]);
+  });
+}
+
+PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked(self);
+    Replay& replay = *buffer->replay;
+    PyObject* const expected[] = {names().indices, names().priorities};
+    PyObject* given[2];
+    match_fixed("update_priorities", expected, 2, args, n_args, keywords, given);
+    if (given[0] == nullptr || given[1] == nullptr) {
+      throw TypeError("update_priorities() needs the arguments 'indices' and 'priorities'");
+    }
+    if (replay.priorities() == nullptr) throw std::invalid_argument("the buffer has no priorities");
+    const IndexArg indices(given[0], "indices");
+    const ArrayArg<float> priorities(given[1], "priorities");
+    if (priorities.size() != indices.size()) {
+      throw std::invalid_argument("priorities must have length " + std::to_string(indices.size()) +
+                                  " like indices, got " + std::to_string(priorities.size()));
+    }
+    const std::uint64_t* ids = as_ids(indices);
+    static thread_local std::vector<float> magnitudes;
+    magnitudes.resize(priorities.size());
+    for (std::size_t i = 0; i < priorities.size(); ++i) {
+      magnitudes[i] = __builtin_fabsf(priorities.data()[i]);
+      if (!(magnitudes[i] <= std::numeric_limits<float>::max())) {
+        throw std::invalid_argument("priorities must be finite, got NaN or infinity at position " +
+                                    std::to_string(i));
+      }
+    }
+    std::size_t stale = 0;
+    with_locks(&replay, Rows::shared, true, 80.0 * static_cast<double>(indices.size()), [&](ReplayLocks&) {
+      stale = replay.update_priorities(ids, magnitudes.data(), indices.size());
+    });
+    return PyLong_FromSize_t(stale);
+  });
+}
+
+// _allocate(batch_size, view_spec or None, indices): (dict of fresh arrays, BatchMemory over them)
+PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked(self);
+    if (n_args != 3) throw TypeError("_allocate() takes 3 arguments");
+    const bool prioritised = buffer->replay->priorities() != nullptr;
+    BatchShape shape;
+    shape.batch = as_size(args[0], "batch_size");
+    shape.weights = prioritised;
+    shape.indices = prioritised || PyObject_IsTrue(args[2]) == 1;
+    Ref fields;
+    if (args[1] != Py_None) read_view(args[1], *buffer->replay, &shape, &fields);
+    Ref memory = Ref::take(batch_memory_type->tp_alloc(batch_memory_type, 0));
+    auto* holder = reinterpret_cast<BatchMemory*>(memory.get());
+    holder->batch = new Batch(*buffer->plan, shape);
+    const Ref dict = holder->batch->to_dict(*buffer->plan);
+    return PyTuple_Pack(2, dict.get(), memory.get());
+  });
+}
+
+Py_ssize_t length(PyObject* self) {
+  auto* buffer = reinterpret_cast<RowBuffer*>(self);
+  return buffer->replay == nullptr ? 0 : static_cast<Py_ssize_t>(buffer->replay->streams().live());
+}
+
+PyObject* new_buffer(PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); }
+
+int init_buffer(PyObject* self, PyObject* args, PyObject*) {
+  PyObject* engine = nullptr;
+  PyObject* spec = nullptr;
+  if (!PyArg_ParseTuple(args, "OO!", &engine, &PyDict_Type, &spec)) return -1;
+  PyObject* done = guard([&]() -> PyObject* {
+    auto* buffer = reinterpret_cast<RowBuffer*>(self);
+    if (buffer->replay != nullptr) throw std::runtime_error("the buffer is initialised already");
+    if (!nb::isinstance<Replay>(nb::handle(engine))) throw TypeError("engine must be an Engine");
+    Replay* replay = nb::inst_ptr<Replay>(nb::handle(engine));
+    auto plan = std::make_unique<RowPlan>(make_row_plan(spec, replay->schema()));
+    if (plan->push_names.size() > 64) throw std::invalid_argument("fields must be at most 60");
+    buffer->plan = plan.release();
+    buffer->replay = replay;
+    buffer->engine = Py_NewRef(engine);
+    return Py_NewRef(Py_None);
+  });
+  Py_XDECREF(done);
+  return done == nullptr ? -1 : 0;
+}
+
+void free_buffer(PyObject* self) {
+  auto* buffer = reinterpret_cast<RowBuffer*>(self);
+  PyTypeObject* type = Py_TYPE(self);
+  delete buffer->plan;
+  Py_XDECREF(buffer->engine);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+void free_memory(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  delete reinterpret_cast<BatchMemory*>(self)->batch;
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* get_engine(PyObject* self, void*) {
+  auto* buffer = reinterpret_cast<RowBuffer*>(self);
+  return Py_NewRef(buffer->engine == nullptr ? Py_None : buffer->engine);
+}
+
+template <typename Function>
+PyCFunction as_method(Function function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
+}
+
+PyMethodDef methods[] = {
+    {"push", as_method(push), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"push_batch", as_method(push_batch), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"sample", as_method(sample), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"gather", as_method(gather), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"update_priorities", as_method(update_priorities), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"_allocate", as_method(allocate), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyGetSetDef getters[] = {
+    {"_engine", get_engine, nullptr, "The engine behind the buffer.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+PyType_Slot buffer_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(new_buffer)},
+    {Py_tp_init, reinterpret_cast<void*>(init_buffer)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(free_buffer)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getters},
+    {Py_sq_length, reinterpret_cast<void*>(length)},
+    {0, nullptr},
+};
+PyType_Spec buffer_spec = {"sharpwave._native.RowBuffer", sizeof(RowBuffer), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, buffer_slots};
+PyType_Slot memory_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(free_memory)},
+    {0, nullptr},
+};
+PyType_Spec memory_spec = {"sharpwave._native.BatchMemory", sizeof(BatchMemory), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, memory_slots};
+
+}  // namespace
+
+void bind_row_buffer(PyObject* module) {
+  batch_memory_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&memory_spec));
+  PyObject* type = PyType_FromSpec(&buffer_spec);
+  if (batch_memory_type == nullptr || type == nullptr || PyModule_AddObject(module, "RowBuffer", type) != 0) {
+    throw nb::python_error();
+  }
+}
+
+}  // namespace sharpwave::bind

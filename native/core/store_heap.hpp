@@ -1,0 +1,45 @@
+// Rows in host memory: one contiguous record per slot, so that a random row costs two or three cache lines
+// instead of one per field.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "core/memory.hpp"
+#include "core/schema.hpp"
+
+namespace sharpwave {
+
+// transition: obs and next_obs in one record, rows in any order.
+// stream: one observation per slot; next_obs and frame stacks are read from the neighbouring slots.
+enum class Layout : std::uint8_t { transition, stream };
+
+// Where a field lies inside a record. A stacked field stores one frame per slot.
+struct Column {
+  std::size_t offset;
+  std::size_t bytes;
+};
+
+class HeapStore {
+ public:
+  HeapStore(const Schema& schema, Layout layout, std::size_t slots);
+
+  std::byte* record(std::size_t slot) { return memory_.data() + slot * stride_; }
+  const std::byte* record(std::size_t slot) const { return memory_.data() + slot * stride_; }
+  // In the stream layout a next_obs field has the column of its twin.
+  const Column& column(std::size_t field) const { return columns_[field]; }
+  bool is_stored(std::size_t field) const { return stored_[field]; }
+
+  std::size_t slots() const { return slots_; }
+  std::size_t stride() const { return stride_; }
+  std::size_t bytes() const { return memory_.bytes(); }
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<bool> stored_;
+  std::size_t stride_ = 0;
+  std::size_t slots_;
+  Memory memory_;
+};
+
+}  // namespace sharpwave
