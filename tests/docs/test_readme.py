@@ -1,4 +1,4 @@
-"""The documents keep their word: their Python runs, their make targets exist, their links lead somewhere."""
+"""The documents keep their word: their Python runs, their make targets and links exist."""
 
 import re
 from pathlib import Path
@@ -8,13 +8,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"(?P<skip><!-- no-test -->\n+)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.M)
+BLOCK = re.compile(
+    r"(?P<skip><!-- no-test -->\n+)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.M
+)
 
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 
 @each_document
-def test_python_blocks_run_in_order(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_python_blocks_run_in_order(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     text = path.read_text()
     namespace: dict[str, Any] = {"__name__": path.stem}

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import sharpwave
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "build" / "native" / "libsharpwave_core.a"
-WIDE = {"kernels_v3.cpp.o": "ymm", "kernels_v4.cpp.o": "zmm"}
+WIDE = {"kernels_v3.cpp.o", "kernels_v4.cpp.o"}
 
 needs_core = pytest.mark.skipif(
     not CORE.exists() or shutil.which("objdump") is None or shutil.which("nm") is None,
@@ -35,20 +34,16 @@ def run_python(code: str, **environment: str) -> str:
     return result.stdout.strip()
 
 
-def by_member(listing: str) -> dict[str, str]:
-    """What objdump or nm says of a static library, split by object file."""
-    parts = re.split(r"^(\S+\.o):.*$", listing, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def binutils(*command: str) -> dict[str, str]:
+def binutils(*command: str) -> list[tuple[str, str]]:
+    """What objdump or nm says of the core, as pairs of object file and text."""
     result = subprocess.run([*command, str(CORE)], capture_output=True, text=True, check=True)
-    return by_member(result.stdout)
+    parts = re.split(r"^(\S+\.o):.*$", result.stdout, flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def test_version_is_the_one_of_the_project_file() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert sharpwave.__version__ == project["version"]
+    project = (ROOT / "pyproject.toml").read_text()
+    assert re.findall(r'^version = "(.+)"$', project, re.MULTILINE) == [sharpwave.__version__]
 
 
 def test_import_leaves_the_heavy_libraries_alone() -> None:
@@ -69,26 +64,19 @@ def test_environment_asks_for_a_narrower_instruction_set(isa: str) -> None:
 
 @needs_core
 def test_wide_instructions_stay_inside_the_kernels_for_wide_cpus() -> None:
+    # VEX and EVEX instructions: a v before the name and a vector register among the operands.
+    wide = re.compile(r"%[yz]mm|\tv[a-z0-9]+ .*%xmm|\tvzero(upper|all)")
     members = binutils("objdump", "-d", "--no-show-raw-insn")
-    if WIDE.keys().isdisjoint(members):
-        pytest.skip("not an x86-64 build")
-    # A VEX or EVEX instruction has a v before its name and a vector register among its operands.
-    wide = re.compile(r"%[yz]mm|\tv[a-z0-9]+ +.*%xmm|\tvzero(upper|all)")
-    for member, code in members.items():
-        if member in WIDE:
-            assert f"%{WIDE[member]}" in code, f"{member} was not compiled for its instruction set"
-        else:
-            assert not wide.search(code), f"{member}: {wide.search(code)}"
+    users = {member for member, code in members if wide.search(code)}
+    assert users == {member for member, _ in members} & WIDE
 
 
 @needs_core
 def test_kernels_for_wide_cpus_export_nothing_that_the_linker_could_merge() -> None:
-    members = binutils("nm", "--defined-only", "--extern-only", "--demangle")
-    if WIDE.keys().isdisjoint(members):
-        pytest.skip("not an x86-64 build")
-    for member in WIDE:
-        symbols = [line.split(maxsplit=2)[2] for line in members[member].split("\n") if line]
-        assert symbols == [f"sharpwave::{member.removesuffix('.cpp.o')}"]
+    for member, listing in binutils("nm", "--defined-only", "--extern-only", "--demangle"):
+        if member in WIDE:
+            symbols = [line.split(maxsplit=2)[2] for line in listing.splitlines() if line]
+            assert symbols == [f"sharpwave::{member.removesuffix('.cpp.o')}"]
 
 
 @pytest.mark.slow
@@ -100,6 +88,8 @@ def test_wheel_holds_the_module_its_types_and_no_sources(tmp_path: Path) -> None
         names = archive.namelist()
     package = [name for name in names if not name.split("/")[0].endswith(".dist-info")]
     assert {"sharpwave/__init__.py", "sharpwave/_native.pyi", "sharpwave/py.typed"} <= set(package)
-    assert sum(name.startswith("sharpwave/_native.") and name.endswith(".so") for name in names) == 1
+    assert (
+        sum(name.startswith("sharpwave/_native.") and name.endswith(".so") for name in names) == 1
+    )
     assert {Path(name).suffix for name in package} <= {".py", ".pyi", ".typed", ".so", ""}
     assert all(name.startswith("sharpwave/") for name in package)
