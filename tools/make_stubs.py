@@ -1,7 +1,7 @@
 """Write src/sharpwave/_native.pyi: nanobind's stub of the module, with the raw names typed by hand.
 
 nanobind knows the signatures of what was bound through it. The hot functions and types are bound to
-the C-API directly and carry none, so their declarations stand in native/bind/stubs/*.pyi and replace
+the C-API directly and carry none: their declarations stand in native/bind/stubs/*.pyi and replace
 what nanobind guesses.
 
     python tools/make_stubs.py            write the stub
