@@ -1,0 +1,119 @@
+# One target per habit; `make help` lists them. Every target prepares what it needs and leaves a stamp, so a
+# second run starts at once.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BENCH_VENV := .venv-bench
+PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
+
+# cmake and ninja come from the environment where it has them, otherwise from the system.
+SYSTEM_PATH := $(PATH)
+export PATH := $(CURDIR)/$(VENV)/bin:$(SYSTEM_PATH)
+
+NATIVE_FILES = $(shell git ls-files -co --exclude-standard 'native/*.cpp' 'native/*.hpp' 'native/*.inl')
+PYTHON_FILES := src tests tools examples $(wildcard benchmarks)
+CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14,$(shell command -v $(name))))
+# ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
+FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+.PHONY: help dev build test test-slow test-native test-clang test-arm64-compile check format stubs bench demo wheel clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+dev: $(VENV)/package.stamp ## Make .venv with the pinned requirements and an editable install
+
+build: dev ## Compile the native module (an import does the same after a change)
+	@python -c "import sharpwave._native"
+
+test: build ## Run the native tests and the Python tests (ARGS="-k name" goes to pytest)
+	@cmake --preset native --log-level=WARNING
+	@cmake --build --preset native
+	@ctest --preset native
+	@python -m pytest -n 2 $(ARGS)
+
+test-slow: build ## Run the long Python tests
+	@python -m pytest -n 2 -m slow $(ARGS)
+
+test-native: $(VENV)/dev.stamp ## Run the native tests under ASan, UBSan and TSan
+	@cmake --preset asan --log-level=WARNING
+	@cmake --build --preset asan
+	@ctest --preset asan
+	@cmake --preset tsan --log-level=WARNING
+	@cmake --build --preset tsan
+	@$(FIXED_ADDRESSES) ctest --preset tsan
+
+test-clang: $(VENV)/dev.stamp ## Build and run the native tests with clang
+ifeq ($(CLANGXX),)
+	@echo "test-clang: skipped, no clang++ here"
+else
+	@CLANGXX=$(CLANGXX) cmake --preset clang --log-level=WARNING
+	@cmake --build --preset clang
+	@ctest --preset clang
+endif
+
+test-arm64-compile: $(VENV)/dev.stamp ## Cross-compile the core and its tests for arm64
+	@if command -v aarch64-linux-gnu-g++ >/dev/null; then \
+	  cmake --preset arm64 --log-level=WARNING && cmake --build --preset arm64; \
+	else \
+	  echo "test-arm64-compile: skipped, no aarch64-linux-gnu-g++ here"; \
+	fi
+
+check: build ## Lint, formatting, types, stubs and file lengths
+	@ruff check .
+	@ruff format --check .
+	@clang-format --dry-run -Werror $(NATIVE_FILES)
+	@python tools/check_file_lengths.py
+	@python tools/make_stubs.py --check
+	@mypy $(PYTHON_FILES)
+
+format: $(VENV)/dev.stamp ## Format Python and C++
+	@ruff check --fix --quiet . || true
+	@ruff format .
+	@clang-format -i $(NATIVE_FILES)
+
+stubs: build ## Write src/sharpwave/_native.pyi anew from the compiled module
+	@python tools/make_stubs.py
+
+bench: wheel $(BENCH_VENV)/peers.stamp ## Run the benchmarks beside their peers, in .venv-bench
+	@$(BENCH_VENV)/bin/$(PIP_INSTALL) --force-reinstall --no-deps dist/*.whl
+	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+
+demo: build ## Show what the library does and how fast
+	@python examples/demo.py
+
+wheel: dev ## Build a wheel into dist/
+	@rm -rf dist
+	@python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	@ls dist
+
+clean: ## Remove builds and caches (the environments stay; delete .venv to renew them)
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(VENV)/package.stamp
+
+$(VENV)/bin/python:
+	@echo "Making $(VENV); the first time takes a few minutes"
+	@PATH="$(SYSTEM_PATH)" $(PYTHON) -m venv $(VENV)
+
+# torch comes first and alone: what depends on it would otherwise bring another one.
+$(VENV)/torch.stamp: requirements/torch.txt requirements/constraints.txt | $(VENV)/bin/python
+	@$(PIP_INSTALL) -r requirements/torch.txt -c requirements/constraints.txt
+	@touch $@
+
+$(VENV)/dev.stamp: requirements/dev.txt requirements/cmake.txt $(VENV)/torch.stamp
+	@$(PIP_INSTALL) -r requirements/dev.txt -c requirements/constraints.txt
+	@python tools/has_cmake.py || $(PIP_INSTALL) -r requirements/cmake.txt
+	@touch $@
+
+$(VENV)/package.stamp: pyproject.toml $(VENV)/dev.stamp
+	@$(PIP_INSTALL) --no-build-isolation -c requirements/constraints.txt -e .
+	@touch $@
+
+$(BENCH_VENV)/bin/python:
+	@PATH="$(SYSTEM_PATH)" $(PYTHON) -m venv $(BENCH_VENV)
+
+$(BENCH_VENV)/peers.stamp: requirements/bench.txt requirements/torch.txt | $(BENCH_VENV)/bin/python
+	@$(BENCH_VENV)/bin/$(PIP_INSTALL) -r requirements/torch.txt
+	@$(BENCH_VENV)/bin/$(PIP_INSTALL) -r requirements/bench.txt -c requirements/torch.txt
+	@touch $@

@@ -1,0 +1,46 @@
+"""The documents keep their word: their Python runs, their make targets and links exist."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(
+    r"(?P<skip><!-- no-test -->\n+)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.M
+)
+
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+
+
+@each_document
+def test_python_blocks_run_in_order(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = path.read_text()
+    namespace: dict[str, Any] = {"__name__": path.stem}
+    for block in BLOCK.finditer(text):
+        if block["skip"] is None:
+            # The empty lines give tracebacks the line numbers of the document.
+            lines_before = text.count("\n", 0, block.start("code"))
+            exec(compile("\n" * lines_before + block["code"], str(path), "exec"), namespace)
+    assert namespace["__name__"] == path.stem
+
+
+@each_document
+def test_make_targets_exist(path: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.M))
+    code = re.findall(r"`([^`\n]+)`|^(make .*)$", path.read_text(), re.M)
+    named = re.findall(r"\bmake ([a-z0-9-]+)", "\n".join(a or b for a, b in code))
+    assert set(named) <= targets
+
+
+@each_document
+def test_relative_links_lead_to_files(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text())
+    missing = [link for link in links if not (path.parent / link).exists()]
+    assert missing == []

@@ -1,0 +1,95 @@
+"""What a user installs: light to import, safe on old CPUs, typed, and free of sources."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import sharpwave
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "build" / "native" / "libsharpwave_core.a"
+WIDE = {"kernels_v3.cpp.o", "kernels_v4.cpp.o"}
+
+needs_core = pytest.mark.skipif(
+    not CORE.exists() or shutil.which("objdump") is None or shutil.which("nm") is None,
+    reason="needs build/native (`make test` builds it) and binutils",
+)
+
+
+def run_python(code: str, **environment: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def binutils(*command: str) -> list[tuple[str, str]]:
+    """What objdump or nm says of the core, as pairs of object file and text."""
+    result = subprocess.run([*command, str(CORE)], capture_output=True, text=True, check=True)
+    parts = re.split(r"^(\S+\.o):.*$", result.stdout, flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_version_is_the_one_of_the_project_file() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    assert re.findall(r'^version = "(.+)"$', project, re.MULTILINE) == [sharpwave.__version__]
+
+
+def test_import_leaves_the_heavy_libraries_alone() -> None:
+    heavy = {"torch", "gymnasium", "stable_baselines3"}
+    loaded = run_python("import sharpwave, sys; print(*{m.split('.')[0] for m in sys.modules})")
+    assert "sharpwave" in loaded.split()
+    assert not heavy & set(loaded.split())
+
+
+@pytest.mark.parametrize("isa", ["base", "v3", "v4"])
+def test_environment_asks_for_a_narrower_instruction_set(isa: str) -> None:
+    code = "from sharpwave import _native; print(_native.isa())"
+    order = ["base", "v3", "v4"]
+    widest = run_python(code, SHARPWAVE_ISA="")
+    expected = isa if order.index(isa) <= order.index(widest) else widest
+    assert run_python(code, SHARPWAVE_ISA=isa) == expected
+
+
+@needs_core
+def test_wide_instructions_stay_inside_the_kernels_for_wide_cpus() -> None:
+    # VEX and EVEX instructions: a v before the name and a vector register among the operands.
+    wide = re.compile(r"%[yz]mm|\tv[a-z0-9]+ .*%xmm|\tvzero(upper|all)")
+    members = binutils("objdump", "-d", "--no-show-raw-insn")
+    users = {member for member, code in members if wide.search(code)}
+    assert users == {member for member, _ in members} & WIDE
+
+
+@needs_core
+def test_kernels_for_wide_cpus_export_nothing_that_the_linker_could_merge() -> None:
+    for member, listing in binutils("nm", "--defined-only", "--extern-only", "--demangle"):
+        if member in WIDE:
+            symbols = [line.split(maxsplit=2)[2] for line in listing.splitlines() if line]
+            assert symbols == [f"sharpwave::{member.removesuffix('.cpp.o')}"]
+
+
+@pytest.mark.slow
+def test_wheel_holds_the_module_its_types_and_no_sources(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps"]
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(ROOT)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    package = [name for name in names if not name.split("/")[0].endswith(".dist-info")]
+    assert {"sharpwave/__init__.py", "sharpwave/_native.pyi", "sharpwave/py.typed"} <= set(package)
+    assert (
+        sum(name.startswith("sharpwave/_native.") and name.endswith(".so") for name in names) == 1
+    )
+    assert {Path(name).suffix for name in package} <= {".py", ".pyi", ".typed", ".so", ""}
+    assert all(name.startswith("sharpwave/") for name in package)
