@@ -41,8 +41,8 @@ class SumTree {
   void clear();
 
   // slots[i] = the leaf in which targets[i] falls when the leaves are laid end to end in the order
-  // of their slots. Targets outside [0, total) give the positive leaf at that end. The whole batch
-  // goes down level by level, so that the cache misses of one level overlap.
+  // of their slots. A finite target outside [0, total) gives the positive leaf at that end. The
+  // whole batch goes down level by level, so that the cache misses of one level overlap.
   void find(const double* targets, std::size_t n, std::uint64_t* slots) const;
 
  private:

@@ -2,6 +2,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
 #include "core/isa/kernels.hpp"
 
 namespace sharpwave {

@@ -5,7 +5,7 @@
 constexpr std::size_t kFanout = 16;
 
 typedef float Float4 __attribute__((vector_size(16)));
-typedef double Double4 __attribute__((vector_size(32)));
+typedef double Double2 __attribute__((vector_size(16)));
 
 inline Float4 load4(const float* p) {
   Float4 x;
@@ -13,12 +13,21 @@ inline Float4 load4(const float* p) {
   return x;
 }
 
-inline Double4 load4_wide(const float* p) { return __builtin_convertvector(load4(p), Double4); }
+inline Double2 load2_wide(const float* p) {
+#ifdef __SSE2__
+  // The conversion of two at once, which compilers do not find in the other form.
+  return _mm_cvtps_pd(_mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  return Double2{static_cast<double>(p[0]), static_cast<double>(p[1])};
+#endif
+}
 
 inline float block_sum(const float* block) {
-  const Double4 s = (load4_wide(block) + load4_wide(block + 4)) +
-                    (load4_wide(block + 8) + load4_wide(block + 12));
-  return static_cast<float>((s[0] + s[2]) + (s[1] + s[3]));
+  const Double2 s = ((load2_wide(block) + load2_wide(block + 2)) +
+                     (load2_wide(block + 4) + load2_wide(block + 6))) +
+                    ((load2_wide(block + 8) + load2_wide(block + 10)) +
+                     (load2_wide(block + 12) + load2_wide(block + 14)));
+  return static_cast<float>(s[0] + s[1]);
 }
 
 inline Float4 positive_or_infinity(Float4 x) {
@@ -72,86 +81,95 @@ void refresh_range(const TreeLevel& children, const TreeLevel& parents, std::siz
   }
 }
 
-// The child that was chosen in a block, how far behind its start the target lies, and its value.
-struct Choice {
-  std::size_t child;
-  double inside;
-  double value;
+// Targets on their way down: the node that each has reached, how far behind the start of that node
+// it lies, and the sum of that node.
+struct Descent {
+  static constexpr std::size_t chunk = 256;
+  std::uint64_t* nodes;
+  double inside[chunk];
+  double sums[chunk];
 };
 
 // Rounding can lead past the end of a block or onto a child of 0. Then the end of the last positive
 // child before is meant, or the start of the first one when there is none.
-__attribute__((noinline)) Choice nearest_positive(const float* block, std::size_t child) {
-  for (std::size_t i = child; i-- > 0;) {
-    if (block[i] > 0.0f) {
-      return {i, static_cast<double>(block[i]), static_cast<double>(block[i])};
+__attribute__((noinline)) void move_to_positive(const float* children, std::size_t i,
+                                                Descent& descent) {
+  const std::size_t reached = descent.nodes[i];
+  const std::size_t first = reached / kFanout * kFanout;
+  std::size_t child = first;
+  for (std::size_t c = first; c < first + kFanout; ++c) {
+    if (children[c] > 0.0f && (c < reached || !(children[child] > 0.0f))) {
+      child = c;
     }
   }
-  for (std::size_t i = child; i < kFanout; ++i) {
-    if (block[i] > 0.0f) {
-      return {i, 0.0, static_cast<double>(block[i])};
-    }
-  }
-  return {0, 0.0, 1.0};
+  descent.nodes[i] = child;
+  descent.sums[i] = static_cast<double>(children[child]);
+  descent.inside[i] = child < reached ? descent.sums[i] : 0.0;
 }
 
-// Where `target` falls among the children. Below the top it comes from the parent's stored sum,
-// which is rounded to float32: it is scaled to the sum of the children, so that it cannot fall off
-// their end. First one of four groups of children is chosen, then one of its four children, without
-// branches.
+// From a node to one of four groups of its children. Below the top the target comes from the node's
+// stored sum, which is rounded to float32: it is scaled to the sum of the children, so that it
+// cannot fall off their end.
 template <bool is_top>
-inline Choice choose(const float* block, double target, double parent) {
-  double starts[4];
-  double end = 0.0;
-  for (std::size_t g = 0; g < 4; ++g) {
-    const float* x = block + 4 * g;
-    starts[g] = end;
-    end += (static_cast<double>(x[0]) + static_cast<double>(x[1])) +
-           (static_cast<double>(x[2]) + static_cast<double>(x[3]));
+void to_groups(const float* children, std::size_t n, Descent& descent) {
+  for (std::size_t i = 0; i < n; ++i) {
+    double starts[4];
+    double end = 0.0;
+    for (std::size_t g = 0; g < 4; ++g) {
+      const float* x = children + (is_top ? 0 : descent.nodes[i] * kFanout) + 4 * g;
+      starts[g] = end;
+      end += (static_cast<double>(x[0]) + static_cast<double>(x[1])) +
+             (static_cast<double>(x[2]) + static_cast<double>(x[3]));
+    }
+    double target = descent.inside[i];
+    if (!is_top) {
+      target += target / descent.sums[i] * (end - descent.sums[i]);
+    }
+    const std::size_t group = std::size_t{starts[1] <= target} + std::size_t{starts[2] <= target} +
+                              std::size_t{starts[3] <= target};
+    descent.nodes[i] = (is_top ? 0 : descent.nodes[i] * 4) + group;
+    descent.inside[i] = target - starts[group];
   }
-  target *= is_top ? 1.0 : end / parent;
-  const std::size_t group = std::size_t{starts[1] <= target} + std::size_t{starts[2] <= target} +
-                            std::size_t{starts[3] <= target};
-  target -= starts[group];
-  const float* x = block + 4 * group;
-  const double first = static_cast<double>(x[0]);
-  const double second = first + static_cast<double>(x[1]);
-  const double third = second + static_cast<double>(x[2]);
-  const double child_starts[4] = {0.0, first, second, third};
-  const std::size_t k =
-      std::size_t{first <= target} + std::size_t{second <= target} + std::size_t{third <= target};
-  if (__builtin_expect(!(x[k] > 0.0f), 0)) {
-    return nearest_positive(block, 4 * group + k);
-  }
-  return {4 * group + k, target - child_starts[k], static_cast<double>(x[k])};
 }
 
+// From a group to one of its four children.
+void to_children(const float* children, const float* next, std::size_t n, Descent& descent) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float* x = children + descent.nodes[i] * 4;
+    const double target = descent.inside[i];
+    const double first = static_cast<double>(x[0]);
+    const double second = first + static_cast<double>(x[1]);
+    const double third = second + static_cast<double>(x[2]);
+    const double starts[4] = {0.0, first, second, third};
+    const std::size_t k =
+        std::size_t{first <= target} + std::size_t{second <= target} + std::size_t{third <= target};
+    descent.nodes[i] = descent.nodes[i] * 4 + k;
+    descent.inside[i] = target - starts[k];
+    descent.sums[i] = static_cast<double>(x[k]);
+    if (__builtin_expect(!(x[k] > 0.0f), 0)) {
+      move_to_positive(children, i, descent);
+    }
+    if (next != nullptr) {
+      __builtin_prefetch(next + descent.nodes[i] * kFanout);
+    }
+  }
+}
+
+// Each level is two short loops over the whole batch: the long chain of one target's steps would
+// hold up the others.
 void tree_find(const TreeLevel* levels, std::size_t depth, const double* targets, std::size_t n,
                std::uint64_t* slots) {
-  constexpr std::size_t chunk = 256;
-  double inside[chunk];
-  double parents[chunk];
-  for (std::size_t begin = 0; begin < n; begin += chunk) {
-    const std::size_t count = n - begin < chunk ? n - begin : chunk;
-    std::uint64_t* nodes = slots + begin;
-    for (std::size_t i = 0; i < count; ++i) {
-      const Choice choice = choose<true>(levels[depth - 1].sums, targets[begin + i], 1.0);
-      nodes[i] = choice.child;
-      inside[i] = choice.inside;
-      parents[i] = choice.value;
+  Descent descent;
+  for (std::size_t begin = 0; begin < n; begin += Descent::chunk) {
+    const std::size_t count = n - begin < Descent::chunk ? n - begin : Descent::chunk;
+    descent.nodes = slots + begin;
+    __builtin_memcpy(descent.inside, targets + begin, count * sizeof(double));
+    to_groups<true>(levels[depth - 1].sums, count, descent);
+    for (std::size_t level = depth - 1; level > 0; --level) {
+      to_children(levels[level].sums, levels[level - 1].sums, count, descent);
+      to_groups<false>(levels[level - 1].sums, count, descent);
     }
-    for (std::size_t level = depth - 1; level-- > 0;) {
-      const float* sums = levels[level].sums;
-      for (std::size_t i = 0; i < count; ++i) {
-        const Choice choice = choose<false>(sums + nodes[i] * kFanout, inside[i], parents[i]);
-        nodes[i] = nodes[i] * kFanout + choice.child;
-        inside[i] = choice.inside;
-        parents[i] = choice.value;
-        if (level > 0) {
-          __builtin_prefetch(levels[level - 1].sums + nodes[i] * kFanout);
-        }
-      }
-    }
+    to_children(levels[0].sums, nullptr, count, descent);
   }
 }
 
