@@ -36,7 +36,8 @@ std::string shape_text(int ndim, const npy_intp* shape) {
 bool is_torch(PyObject* object) {
   // A torch.Tensor answers to `__dlpack__` and its type's module is torch or torch.nn.parameter.
   PyTypeObject* type = Py_TYPE(object);
-  if (type == &PyArray_Type || !PyObject_HasAttrString(object, "__dlpack__") || PyArray_Check(object)) {
+  if (type == &PyArray_Type || !PyObject_HasAttrString(object, "__dlpack__") ||
+      PyArray_Check(object)) {
     return false;
   }
   const Ref module(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
@@ -66,7 +67,8 @@ Ref as_array(PyObject* object, const char* name) {
     return Ref(viewed);
   }
   PyObject* converted = PyArray_FromAny(object, nullptr, 0, 0, 0, nullptr);
-  if (converted == nullptr || PyArray_TYPE(reinterpret_cast<PyArrayObject*>(converted)) == NPY_OBJECT) {
+  if (converted == nullptr ||
+      PyArray_TYPE(reinterpret_cast<PyArrayObject*>(converted)) == NPY_OBJECT) {
     Py_XDECREF(converted);
     PyErr_Clear();
     throw TypeError(std::string(name) + " must be an array of numbers, got " +
@@ -118,7 +120,8 @@ ArrayOut<T>::ArrayOut(PyObject* out, const char* name, int ndim, const npy_intp*
   }
   array_ = as_array(out, name);
   auto* array = reinterpret_cast<PyArrayObject*>(array_.get());
-  const bool same = PyArray_NDIM(array) == ndim && PyArray_CompareLists(PyArray_DIMS(array), shape, ndim);
+  const bool same =
+      PyArray_NDIM(array) == ndim && PyArray_CompareLists(PyArray_DIMS(array), shape, ndim);
   if (!same) {
     throw std::invalid_argument(std::string(name) + " must have shape " + shape_text(ndim, shape) +
                                 ", got " + shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
@@ -149,8 +152,8 @@ void check_same_shape(PyArrayObject* array, const char* name, PyArrayObject* lik
     return;
   }
   throw std::invalid_argument(std::string(name) + " must have shape " +
-                              shape_text(ndim, PyArray_DIMS(like)) + " like " + like_name + ", got " +
-                              shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
+                              shape_text(ndim, PyArray_DIMS(like)) + " like " + like_name +
+                              ", got " + shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
 }
 
 double as_double(PyObject* object, const char* name) {
@@ -172,7 +175,8 @@ std::size_t as_size(PyObject* object, const char* name) {
   if (value < 0) {
     PyErr_Clear();
     const Ref text = Ref::take(PyObject_Str(index.get()));
-    throw std::invalid_argument(std::string(name) + " must be an integer from 0 to 2**63 - 1, got " +
+    throw std::invalid_argument(std::string(name) +
+                                " must be an integer from 0 to 2**63 - 1, got " +
                                 PyUnicode_AsUTF8(text.get()));
   }
   return static_cast<std::size_t>(value);

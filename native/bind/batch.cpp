@@ -11,18 +11,20 @@ T* pointer(const Ref& array) {
 }
 
 Ref new_array(const std::vector<npy_intp>& shape, int type) {
-  return Ref::take(PyArray_SimpleNew(static_cast<int>(shape.size()),
-                                     const_cast<npy_intp*>(shape.data()), type));
+  return Ref::take(
+      PyArray_SimpleNew(static_cast<int>(shape.size()), const_cast<npy_intp*>(shape.data()), type));
 }
 
 // The caller's array, checked; kept alive as a NumPy view of the same memory.
-Ref checked_array(PyObject* given, const std::string& name, const std::vector<npy_intp>& shape, int type) {
+Ref checked_array(PyObject* given, const std::string& name, const std::vector<npy_intp>& shape,
+                  int type) {
   Ref array = as_array(given, name.c_str());
   const auto ndim = static_cast<int>(shape.size());
   if (PyArray_NDIM(as_py_array(array)) != ndim ||
       !PyArray_CompareLists(PyArray_DIMS(as_py_array(array)), shape.data(), ndim)) {
-    throw std::invalid_argument(name + " must have shape " + shape_text(ndim, shape.data()) + ", got " +
-                                shape_text(PyArray_NDIM(as_py_array(array)), PyArray_DIMS(as_py_array(array))));
+    throw std::invalid_argument(
+        name + " must have shape " + shape_text(ndim, shape.data()) + ", got " +
+        shape_text(PyArray_NDIM(as_py_array(array)), PyArray_DIMS(as_py_array(array))));
   }
   const bool same_type = PyArray_EquivTypenums(PyArray_TYPE(as_py_array(array)), type) != 0;
   if (!same_type || !PyArray_ISCARRAY(as_py_array(array))) {
@@ -37,16 +39,21 @@ Ref checked_array(PyObject* given, const std::string& name, const std::vector<np
 }  // namespace
 
 const Batch::SpecialKind Batch::kSpecialKinds[kSpecials] = {
-    {"weights", NPY_FLOAT32, false}, {"indices", NPY_UINT64, false}, {"discounts", NPY_FLOAT32, true},
-    {"mask", NPY_BOOL, true},        {"is_first", NPY_BOOL, true},
+    {"weights", NPY_FLOAT32, false},  {"indices", NPY_UINT64, false},
+    {"discounts", NPY_FLOAT32, true}, {"mask", NPY_BOOL, true},
+    {"is_first", NPY_BOOL, true},
 };
 
 bool Batch::wants(int special) const {
   switch (special) {
-    case kWeights: return shape_.weights;
-    case kIndices: return shape_.indices;
-    case kDiscounts: return shape_.discounts;
-    default: return shape_.view.kind == View::Kind::sequence;
+    case kWeights:
+      return shape_.weights;
+    case kIndices:
+      return shape_.indices;
+    case kDiscounts:
+      return shape_.discounts;
+    default:
+      return shape_.view.kind == View::Kind::sequence;
   }
 }
 
@@ -76,11 +83,18 @@ std::vector<npy_intp> Batch::shape_of(int special) const {
 
 Batch::Batch(const RowPlan& plan, const BatchShape& shape)
     : shape_(shape), fields_(Ref::borrow(shape.fields)), arrays_(plan.leaves.size()) {
+  Py_ssize_t wanted = 0;
   for (const Node& node : plan.nodes) {
-    if (wants(node)) allocate(plan, node);
+    if (!wants(node)) continue;
+    allocate(plan, node);
+    ++wanted;
+  }
+  if (fields_ && wanted != PySequence_Size(fields_.get())) {
+    throw std::invalid_argument("fields must name entries of the buffer's batches, each once");
   }
   for (int special = 0; special < kSpecials; ++special) {
-    if (wants(special)) specials_[special] = new_array(shape_of(special), kSpecialKinds[special].numpy_type);
+    if (wants(special))
+      specials_[special] = new_array(shape_of(special), kSpecialKinds[special].numpy_type);
   }
   set_pointers();
 }
@@ -105,8 +119,9 @@ Batch::Batch(const RowPlan& plan, const BatchShape& shape, PyObject* given)
       throw std::invalid_argument(std::string("out has '") + kSpecialKinds[special].key +
                                   "', which this sample does not make");
     }
-    specials_[special] = checked_array(value, std::string("out[\"") + kSpecialKinds[special].key + "\"]",
-                                       shape_of(special), kSpecialKinds[special].numpy_type);
+    specials_[special] =
+        checked_array(value, std::string("out[\"") + kSpecialKinds[special].key + "\"]",
+                      shape_of(special), kSpecialKinds[special].numpy_type);
   }
   if (found != PyDict_Size(given)) {
     throw std::invalid_argument("out has a key that is not a field of the buffer's batches");
@@ -125,7 +140,8 @@ void Batch::allocate(const RowPlan& plan, const Node& node) {
 void Batch::adopt(const RowPlan& plan, const Node& node, PyObject* given, const std::string& path) {
   if (node.field >= 0) {
     const auto field = static_cast<std::size_t>(node.field);
-    arrays_[field] = checked_array(given, path, shape_of(plan.leaves[field]), plan.leaves[field].numpy_type);
+    arrays_[field] =
+        checked_array(given, path, shape_of(plan.leaves[field]), plan.leaves[field].numpy_type);
   }
   for (const Node& child : node.children) {
     const Ref inner(PyObject_GetItem(given, child.key.get()));
@@ -154,7 +170,8 @@ Ref Batch::build(const RowPlan& plan, const Node& node) const {
   if (node.is_tuple) {
     Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(node.children.size())));
     for (std::size_t i = 0; i < node.children.size(); ++i) {
-      PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), build(plan, node.children[i]).release());
+      PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i),
+                       build(plan, node.children[i]).release());
     }
     return tuple;
   }
@@ -175,7 +192,8 @@ Ref Batch::to_dict(const RowPlan& plan) const {
   }
   for (int special = 0; special < kSpecials; ++special) {
     if (!specials_[special]) continue;
-    if (PyDict_SetItemString(dict.get(), kSpecialKinds[special].key, specials_[special].get()) != 0) {
+    if (PyDict_SetItemString(dict.get(), kSpecialKinds[special].key, specials_[special].get()) !=
+        0) {
       throw PythonError();
     }
   }

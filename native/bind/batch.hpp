@@ -28,7 +28,8 @@ class Batch {
  public:
   // Fresh arrays.
   Batch(const RowPlan& plan, const BatchShape& shape);
-  // The arrays of the caller's dict (NumPy or torch, nested like the batch). Fields it lacks are left out.
+  // The arrays of the caller's dict (NumPy or torch, nested like the batch). Fields it lacks are
+  // left out.
   Batch(const RowPlan& plan, const BatchShape& shape, PyObject* given);
 
   const BatchOut& out() const { return out_; }

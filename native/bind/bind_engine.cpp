@@ -1,4 +1,5 @@
-// Engine: the cold side of a replay buffer (construction, statistics, saving, selections made in Python).
+// Engine: the cold side of a replay buffer (construction, statistics, saving, selections made in
+// Python).
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -7,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <mutex>
 
 #include "bind/bindings.hpp"
 #include "core/relabel.hpp"
@@ -20,7 +22,8 @@ namespace {
 
 using Ids = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using FieldSpec = std::tuple<std::string, std::string, std::vector<std::int64_t>, std::string, int, int, bool, int>;
+using FieldSpec = std::tuple<std::string, std::string, std::vector<std::int64_t>, std::string, int,
+                             int, bool, int>;
 using PrioritySpec = std::tuple<std::string, double, double, bool, bool>;
 using HeadSpec = std::tuple<std::uint64_t, std::uint64_t, bool, bool>;
 
@@ -31,8 +34,8 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> values) {
   return nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner);
 }
 
-void construct(Replay* memory, const std::vector<FieldSpec>& fields, bool stream_rows, std::size_t capacity,
-               std::size_t n_streams, std::uint64_t seed, bool oversample,
+void construct(Replay* memory, const std::vector<FieldSpec>& fields, bool stream_rows,
+               std::size_t capacity, std::size_t n_streams, std::uint64_t seed, bool oversample,
                const std::optional<PrioritySpec>& priorities) {
   ReplayOptions options;
   for (const auto& [name, dtype, shape, role, stack, axis, finite, twin] : fields) {
@@ -46,8 +49,8 @@ void construct(Replay* memory, const std::vector<FieldSpec>& fields, bool stream
   options.oversample = oversample;
   if (priorities) {
     const auto& [kind, alpha, beta, stratified, batch_norm] = *priorities;
-    options.priorities = {kind == "rank" ? PriorityKind::rank : PriorityKind::proportional, alpha, beta,
-                          stratified, batch_norm};
+    options.priorities = {kind == "rank" ? PriorityKind::rank : PriorityKind::proportional, alpha,
+                          beta, stratified, batch_norm};
   }
   new (memory) Replay(std::move(options));
 }
@@ -71,8 +74,9 @@ nb::dict stats(Replay& replay) {
   const std::uint64_t pushed = counters.pushed.load();
   found["pushed"] = pushed;
   found["sampled"] = sampled;
-  found["sampled_age"] =
-      sampled == 0 ? 0.0 : static_cast<double>(counters.sampled_age.load()) / static_cast<double>(sampled);
+  found["sampled_age"] = sampled == 0 ? 0.0
+                                      : static_cast<double>(counters.sampled_age.load()) /
+                                            static_cast<double>(sampled);
   found["stale_updates"] = counters.stale_updates.load();
   found["bytes"] = replay.bytes();
   found["record_bytes"] = replay.store().stride();
@@ -90,16 +94,16 @@ nb::tuple choose_hindsight_goals(Replay& replay, const Ids& ids, int strategy, d
     std::vector<Anchor> anchors;
     std::vector<Anchor> goals;
     replay.find(ids.data(), ids.size(), &anchors);
-    choose_goals(replay.streams(), anchors, static_cast<GoalStrategy>(strategy), ratio, replay.generator(seed),
-                 relabelled.data(), &goals);
+    choose_goals(replay.streams(), anchors, static_cast<GoalStrategy>(strategy), ratio,
+                 replay.generator(seed), relabelled.data(), &goals);
     for (std::size_t i = 0; i < goals.size(); ++i) goal_ids[i] = replay.streams().id(goals[i]);
   }
   return nb::make_tuple(to_numpy(std::move(goal_ids)), to_numpy(std::move(relabelled)));
 }
 
 // The bytes of one stored column, slot after slot.
-void copy_column(Replay& replay, std::size_t field, std::size_t first, std::size_t count, std::uint8_t* memory,
-                 bool write) {
+void copy_column(Replay& replay, std::size_t field, std::size_t first, std::size_t count,
+                 std::uint8_t* memory, bool write) {
   const HeapStore& store = replay.store();
   if (field >= replay.schema().fields.size() || !store.is_stored(field)) {
     throw std::invalid_argument("field must be stored");
@@ -119,7 +123,8 @@ void copy_column(Replay& replay, std::size_t field, std::size_t first, std::size
 }
 
 void check_bytes(Replay& replay, std::size_t field, std::size_t count, std::size_t given) {
-  if (field >= replay.schema().fields.size() || given != count * replay.store().column(field).bytes) {
+  if (field >= replay.schema().fields.size() ||
+      given != count * replay.store().column(field).bytes) {
     throw std::invalid_argument("memory must hold the slots of the column exactly");
   }
 }
@@ -133,7 +138,8 @@ std::vector<HeadSpec> heads(Replay& replay) {
   return found;
 }
 
-void restore_heads(Replay& replay, const std::vector<HeadSpec>& saved, const std::vector<Bytes>& bitmaps) {
+void restore_heads(Replay& replay, const std::vector<HeadSpec>& saved,
+                   const std::vector<Bytes>& bitmaps) {
   Streams& streams = replay.streams();
   const std::vector<Bits*> own = streams.bitmaps();
   if (saved.size() != streams.count() || bitmaps.size() != own.size()) {
@@ -159,7 +165,8 @@ void restore_heads(Replay& replay, const std::vector<HeadSpec>& saved, const std
   streams.recount();
 }
 
-std::vector<std::uint64_t> permuted(std::uint64_t n, std::uint64_t seed, std::uint64_t begin, std::uint64_t end) {
+std::vector<std::uint64_t> permuted(std::uint64_t n, std::uint64_t seed, std::uint64_t begin,
+                                    std::uint64_t end) {
   if (begin > end || end > n) throw std::out_of_range("begin and end must be in the permutation");
   const Permutation permutation(n, Philox(seed, 0));
   std::vector<std::uint64_t> found(end - begin);
@@ -167,9 +174,15 @@ std::vector<std::uint64_t> permuted(std::uint64_t n, std::uint64_t seed, std::ui
   return found;
 }
 
+// With rows locked, which keeps pushes out but not updates.
 nb::dict save_priorities(Replay& replay) {
   nb::dict saved;
   Priorities& priorities = *replay.priorities();
+  std::unique_lock<std::mutex> tree(replay.tree_mutex(), std::try_to_lock);
+  if (!tree.owns_lock()) {
+    const nb::gil_scoped_release release;
+    tree.lock();
+  }
   std::vector<float> leaves(priorities.capacity());
   std::vector<float> raw;
   for (std::size_t i = 0; i < leaves.size(); ++i) leaves[i] = priorities.leaf(i);
@@ -188,8 +201,9 @@ nb::dict save_priorities(Replay& replay) {
 
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void restore_priorities(Replay& replay, const Floats& leaves, const Floats& raw, const Floats& sorted,
-                        std::size_t changes, double max_priority, double beta) {
+void restore_priorities(Replay& replay, const Floats& leaves, const Floats& raw,
+                        const Floats& sorted, std::size_t changes, double max_priority,
+                        double beta) {
   Priorities& priorities = *replay.priorities();
   const bool rank = priorities.kind() == PriorityKind::rank;
   if (leaves.size() != priorities.capacity() || raw.size() != (rank ? leaves.size() : 0)) {
@@ -204,7 +218,9 @@ void restore_priorities(Replay& replay, const Floats& leaves, const Floats& raw,
   }
   if (rank) priorities.push(0, raw.size(), raw.data());
   priorities.set_leaves(0, leaves.size(), leaves.data());
-  if (rank) priorities.set_order({std::vector<float>(sorted.data(), sorted.data() + sorted.size()), changes});
+  if (rank)
+    priorities.set_order(
+        {std::vector<float>(sorted.data(), sorted.data() + sorted.size()), changes});
   priorities.set_max_priority(max_priority);
   replay.set_beta(beta);
 }
@@ -214,8 +230,8 @@ void restore_priorities(Replay& replay, const Floats& leaves, const Floats& raw,
 void bind_engine(PyObject* handle) {
   nb::module_ module = nb::borrow<nb::module_>(handle);
   nb::class_<Replay>(module, "Engine", "The native replay buffer behind the public classes.")
-      .def("__init__", construct, "fields"_a, "stream_rows"_a, "capacity"_a, "n_streams"_a, "seed"_a,
-           "oversample"_a, "priorities"_a.none())
+      .def("__init__", construct, "fields"_a, "stream_rows"_a, "capacity"_a, "n_streams"_a,
+           "seed"_a, "oversample"_a, "priorities"_a.none())
       .def("__len__", [](Replay& self) { return self.streams().live(); })
       .def(
           "clear",
@@ -231,7 +247,9 @@ void bind_engine(PyObject* handle) {
       .def_prop_rw("beta", &Replay::beta, &Replay::set_beta)
       .def_prop_ro("max_priority", [](Replay& self) { return self.priorities()->max_priority(); })
       .def_prop_ro("slots", [](Replay& self) { return self.store().slots(); })
-      .def_prop_ro("slots_per_stream", [](Replay& self) { return self.streams().slots_per_stream(); })
+      .def_prop_ro("is_full", &Replay::is_full)
+      .def_prop_ro("slots_per_stream",
+                   [](Replay& self) { return self.streams().slots_per_stream(); })
       .def(
           "ids",
           [](Replay& self) {
@@ -258,9 +276,11 @@ void bind_engine(PyObject* handle) {
             return to_numpy(std::move(found));
           },
           "ids"_a, "Which ids are still in the buffer.")
-      .def("next_call", [](Replay& self) { return self.counters().calls.fetch_add(1) + 1; },
-           "Moves the buffer's own generator on, for draws made in Python.")
-      .def("choose_goals", choose_hindsight_goals, "ids"_a, "strategy"_a, "ratio"_a, "seed"_a.none())
+      .def(
+          "next_call", [](Replay& self) { return self.counters().calls.fetch_add(1) + 1; },
+          "Moves the buffer's own generator on, for draws made in Python.")
+      .def("choose_goals", choose_hindsight_goals, "ids"_a, "strategy"_a, "ratio"_a,
+           "seed"_a.none())
       .def(
           "lock_rows", [](Replay& self) { self.rows_lock().lock_shared(); },
           nb::call_guard<nb::gil_scoped_release>(), "Keeps writers out until unlock_rows.")
@@ -268,20 +288,23 @@ void bind_engine(PyObject* handle) {
       .def(
           "column_bytes",
           [](Replay& self, std::size_t field) {
-            const bool stored = field < self.schema().fields.size() && self.store().is_stored(field);
+            const bool stored =
+                field < self.schema().fields.size() && self.store().is_stored(field);
             return stored ? self.store().column(field).bytes : std::size_t{0};
           },
           "field"_a, "Bytes per slot of a stored field, 0 when it is not stored.")
       .def(
           "read_column",
-          [](Replay& self, std::size_t field, std::size_t first, std::size_t count, const Bytes& memory) {
+          [](Replay& self, std::size_t field, std::size_t first, std::size_t count,
+             const Bytes& memory) {
             check_bytes(self, field, count, memory.size());
             copy_column(self, field, first, count, memory.data(), false);
           },
           "field"_a, "first"_a, "count"_a, "memory"_a)
       .def(
           "write_column",
-          [](Replay& self, std::size_t field, std::size_t first, std::size_t count, const Bytes& memory) {
+          [](Replay& self, std::size_t field, std::size_t first, std::size_t count,
+             const Bytes& memory) {
             check_bytes(self, field, count, memory.size());
             copy_column(self, field, first, count, memory.data(), true);
           },
@@ -301,13 +324,15 @@ void bind_engine(PyObject* handle) {
       .def("counters",
            [](Replay& self) {
              const ReplayCounters& c = self.counters();
-             return std::vector<std::uint64_t>{c.pushed.load(), c.sampled.load(), c.sampled_age.load(),
-                                               c.stale_updates.load(), c.calls.load()};
+             return std::vector<std::uint64_t>{c.pushed.load(), c.sampled.load(),
+                                               c.sampled_age.load(), c.stale_updates.load(),
+                                               c.calls.load()};
            })
       .def(
           "restore_counters",
           [](Replay& self, const std::vector<std::uint64_t>& saved) {
-            if (saved.size() != 5) throw std::invalid_argument("saved counters must be five numbers");
+            if (saved.size() != 5)
+              throw std::invalid_argument("saved counters must be five numbers");
             ReplayCounters& c = self.counters();
             c.pushed = saved[0];
             c.sampled = saved[1];
@@ -324,7 +349,8 @@ void bind_engine(PyObject* handle) {
       [](std::uint64_t n, std::uint64_t seed, std::uint64_t begin, std::uint64_t end) {
         return to_numpy(permuted(n, seed, begin, end));
       },
-      "n"_a, "seed"_a, "begin"_a, "end"_a, "Entries begin to end of a seeded permutation of n numbers.");
+      "n"_a, "seed"_a, "begin"_a, "end"_a,
+      "Entries begin to end of a seeded permutation of n numbers.");
 }
 
 }  // namespace sharpwave::bind

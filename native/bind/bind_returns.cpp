@@ -1,4 +1,5 @@
-// GAE and its relatives. Called positionally by src/sharpwave/primitives/returns.py, which documents them.
+// GAE and its relatives. Called positionally by src/sharpwave/primitives/returns.py, which
+// documents them.
 #include "bind/arrays.hpp"
 #include "bind/bindings.hpp"
 #include "core/isa/kernels.hpp"
@@ -21,8 +22,10 @@ PyObject* gae_one(PyObject* const* args) {
   {
     const MaybeReleaseGil release(2.0 * static_cast<double>(rewards.size()));
     const auto kernel = [] {
-      if constexpr (std::is_same_v<T, float>) return kernels().returns.gae_one_f32;
-      else return kernels().returns.gae_one_f64;
+      if constexpr (std::is_same_v<T, float>)
+        return kernels().returns.gae_one_f32;
+      else
+        return kernels().returns.gae_one_f64;
     }();
     kernel(rewards.data(), values.data(), dones.data(), static_cast<T>(last_value), rewards.size(),
            static_cast<T>(gamma), static_cast<T>(lam), advantages.data(), returns.data());
@@ -37,8 +40,8 @@ PyObject* compute_gae(PyObject*, PyObject* const* args, Py_ssize_t) {
 }
 
 PyMethodDef functions[] = {
-    {"compute_gae", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compute_gae)), METH_FASTCALL,
-     nullptr},
+    {"compute_gae", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compute_gae)),
+     METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -16,7 +16,8 @@ class IndexArg {
     const int type = PyArray_TYPE(array);
     if (!PyTypeNum_ISINTEGER(type) && PyArray_SIZE(array) > 0) {
       const Ref text = Ref::take(PyObject_Str(reinterpret_cast<PyObject*>(PyArray_DESCR(array))));
-      throw TypeError(std::string(name) + " must be integers, got dtype " + PyUnicode_AsUTF8(text.get()));
+      throw TypeError(std::string(name) + " must be integers, got dtype " +
+                      PyUnicode_AsUTF8(text.get()));
     }
     owner_ = Ref::take(PyArray_FromArray(array, PyArray_DescrFromType(NPY_INT64),
                                          NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
@@ -25,7 +26,9 @@ class IndexArg {
     }
   }
 
-  const std::int64_t* data() const { return static_cast<const std::int64_t*>(PyArray_DATA(array())); }
+  const std::int64_t* data() const {
+    return static_cast<const std::int64_t*>(PyArray_DATA(array()));
+  }
   std::size_t size() const { return static_cast<std::size_t>(PyArray_SIZE(array())); }
 
  private:

@@ -57,7 +57,8 @@ class ReplayLocks {
   bool tree_held_ = false;
 };
 
-// Calls body(locks). Short work on free locks keeps the GIL: letting it go costs more than it gives.
+// Calls body(locks). Short work on free locks keeps the GIL: letting it go costs more than it
+// gives.
 template <typename Body>
 void with_locks(Replay* replay, Rows rows, bool tree, double work_ns, Body&& body) {
   if (work_ns < 20e3) {

@@ -1,4 +1,6 @@
 // The arguments of push and push_batch as typed memory (see row_plan.hpp).
+#include <numpy/arrayscalars.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -6,8 +8,6 @@
 
 #include "bind/index_arg.hpp"
 #include "bind/row_plan.hpp"
-
-#include <numpy/arrayscalars.h>
 
 namespace sharpwave::bind {
 namespace {
@@ -23,12 +23,13 @@ std::string number_text(double value) {
                               number_text(value));
 }
 
-[[noreturn]] void throw_shape(const Leaf& leaf, std::optional<std::size_t> rows, PyArrayObject* array) {
+[[noreturn]] void throw_shape(const Leaf& leaf, std::optional<std::size_t> rows,
+                              PyArrayObject* array) {
   std::vector<npy_intp> expected = leaf.shape;
   if (rows) expected.insert(expected.begin(), static_cast<npy_intp>(*rows));
-  throw std::invalid_argument(
-      leaf.name + " must have shape " + shape_text(static_cast<int>(expected.size()), expected.data()) +
-      ", got " + shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
+  throw std::invalid_argument(leaf.name + " must have shape " +
+                              shape_text(static_cast<int>(expected.size()), expected.data()) +
+                              ", got " + shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
 }
 
 void check_finite(const Leaf& leaf, const std::byte* data, std::size_t n) {
@@ -74,24 +75,29 @@ const std::byte* cast_items(const Leaf& leaf, DType from, const std::byte* sourc
 bool prepare_scalar(const Leaf& leaf, PyObject* object, Arena* arena, Source* source) {
   if (PyFloat_Check(object)) {
     const double value = PyFloat_AS_DOUBLE(object);
-    source->data = cast_items(leaf, DType::float64, reinterpret_cast<const std::byte*>(&value), 1, arena);
+    source->data =
+        cast_items(leaf, DType::float64, reinterpret_cast<const std::byte*>(&value), 1, arena);
     return true;
   }
   if (PyArray_IsScalar(object, Float32)) {
     const float value = PyArrayScalar_VAL(object, Float32);
-    source->data = cast_items(leaf, DType::float32, reinterpret_cast<const std::byte*>(&value), 1, arena);
+    source->data =
+        cast_items(leaf, DType::float32, reinterpret_cast<const std::byte*>(&value), 1, arena);
     return true;
   }
   if (PyBool_Check(object) || PyArray_IsScalar(object, Bool)) {
-    const bool value = PyBool_Check(object) ? object == Py_True : PyArrayScalar_VAL(object, Bool) != 0;
-    source->data = cast_items(leaf, DType::boolean, reinterpret_cast<const std::byte*>(&value), 1, arena);
+    const bool value =
+        PyBool_Check(object) ? object == Py_True : PyArrayScalar_VAL(object, Bool) != 0;
+    source->data =
+        cast_items(leaf, DType::boolean, reinterpret_cast<const std::byte*>(&value), 1, arena);
     return true;
   }
   if (PyLong_Check(object)) {
     int overflow = 0;
     const std::int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
     if (overflow == 0) {
-      source->data = cast_items(leaf, DType::int64, reinterpret_cast<const std::byte*>(&value), 1, arena);
+      source->data =
+          cast_items(leaf, DType::int64, reinterpret_cast<const std::byte*>(&value), 1, arena);
       return true;
     }
     const std::uint64_t large = PyLong_AsUnsignedLongLong(object);
@@ -100,7 +106,8 @@ bool prepare_scalar(const Leaf& leaf, PyObject* object, Arena* arena, Source* so
       throw std::invalid_argument(leaf.name + " must fit " + name_of(leaf.dtype) +
                                   ", got an integer beyond 64 bits");
     }
-    source->data = cast_items(leaf, DType::uint64, reinterpret_cast<const std::byte*>(&large), 1, arena);
+    source->data =
+        cast_items(leaf, DType::uint64, reinterpret_cast<const std::byte*>(&large), 1, arena);
     return true;
   }
   return false;
@@ -120,8 +127,8 @@ bool shape_fits(const Leaf& leaf, PyArrayObject* array, std::optional<std::size_
 }
 
 // An array-like as contiguous memory of the field's dtype.
-void prepare_array(const Leaf& leaf, PyObject* object, std::optional<std::size_t> rows, PushRows* push,
-                   Source* source) {
+void prepare_array(const Leaf& leaf, PyObject* object, std::optional<std::size_t> rows,
+                   PushRows* push, Source* source) {
   PyArrayObject* array = nullptr;
   if (PyArray_Check(object)) {
     array = reinterpret_cast<PyArrayObject*>(object);
@@ -160,7 +167,8 @@ Source* allocate_sources(const RowPlan& plan, PushRows* rows) {
 
 float checked_priority(double value) {
   if (!std::isfinite(value) || value < 0.0) {
-    throw std::invalid_argument("priority must be finite and not negative, got " + number_text(value));
+    throw std::invalid_argument("priority must be finite and not negative, got " +
+                                number_text(value));
   }
   return static_cast<float>(std::min(value, double{std::numeric_limits<float>::max()}));
 }
@@ -172,7 +180,8 @@ std::size_t count_rows(const RowPlan& plan, PyObject* const* matched, PushRows* 
       if ((leaf.items == 1) != scalar_field) continue;
       PyObject* object = descend(leaf, matched[leaf.argument], &rows->kept);
       Ref array = as_array(object, leaf.name.c_str());
-      const auto size = static_cast<std::size_t>(PyArray_SIZE(reinterpret_cast<PyArrayObject*>(array.get())));
+      const auto size =
+          static_cast<std::size_t>(PyArray_SIZE(reinterpret_cast<PyArrayObject*>(array.get())));
       if (size % leaf.items != 0) {
         throw_shape(leaf, std::nullopt, reinterpret_cast<PyArrayObject*>(array.get()));
       }
@@ -187,13 +196,15 @@ void prepare_streams(const Replay& replay, PyObject* object, bool batch, PushRow
   const bool given = object != nullptr && object != Py_None;
   if (!given) {
     if (batch && rows->n % n_streams != 0) {
-      throw std::invalid_argument("push_batch() takes one row of each environment per step: expected a multiple of " +
-                                  std::to_string(n_streams) + " rows, got " + std::to_string(rows->n) +
-                                  "; pass streams= for other rows");
+      throw std::invalid_argument(
+          "push_batch() takes one row of each environment per step: expected a multiple of " +
+          std::to_string(n_streams) + " rows, got " + std::to_string(rows->n) +
+          "; pass streams= for other rows");
     }
     if (!batch && n_streams > 1) {
-      throw std::invalid_argument("push() needs the argument 'stream', the environment the step belongs to, from 0 to " +
-                                  std::to_string(n_streams - 1));
+      throw std::invalid_argument(
+          "push() needs the argument 'stream', the environment the step belongs to, from 0 to " +
+          std::to_string(n_streams - 1));
     }
     return;
   }
@@ -202,7 +213,8 @@ void prepare_streams(const Replay& replay, PyObject* object, bool batch, PushRow
     throw std::invalid_argument("streams must have length " + std::to_string(rows->n) + ", got " +
                                 std::to_string(streams.size()));
   }
-  auto* numbers = reinterpret_cast<std::uint32_t*>(rows->arena.take(rows->n * sizeof(std::uint32_t)));
+  auto* numbers =
+      reinterpret_cast<std::uint32_t*>(rows->arena.take(rows->n * sizeof(std::uint32_t)));
   for (std::size_t i = 0; i < rows->n; ++i) {
     const std::int64_t stream = streams.data()[i];
     if (stream < 0 || static_cast<std::size_t>(stream) >= n_streams) {
@@ -216,7 +228,8 @@ void prepare_streams(const Replay& replay, PyObject* object, bool batch, PushRow
 
 }  // namespace
 
-void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* matched, PushRows* rows) {
+void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* matched,
+                 PushRows* rows) {
   Source* sources = allocate_sources(plan, rows);
   for (std::size_t i = 0; i < plan.leaves.size(); ++i) {
     const Leaf& leaf = plan.leaves[i];
@@ -233,10 +246,12 @@ void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* mat
       rows->priorities = value;
     }
   }
-  if (plan.stream_argument >= 0) prepare_streams(replay, matched[plan.stream_argument], false, rows);
+  if (plan.stream_argument >= 0)
+    prepare_streams(replay, matched[plan.stream_argument], false, rows);
 }
 
-void prepare_many(const RowPlan& plan, const Replay& replay, PyObject* const* matched, PushRows* rows) {
+void prepare_many(const RowPlan& plan, const Replay& replay, PyObject* const* matched,
+                  PushRows* rows) {
   Source* sources = allocate_sources(plan, rows);
   rows->n = count_rows(plan, matched, rows);
   for (std::size_t i = 0; i < plan.leaves.size(); ++i) {
@@ -249,8 +264,8 @@ void prepare_many(const RowPlan& plan, const Replay& replay, PyObject* const* ma
     if (priorities != nullptr && priorities != Py_None) {
       const ArrayArg<double> given(priorities, "priorities");
       if (given.size() != rows->n) {
-        throw std::invalid_argument("priorities must have length " + std::to_string(rows->n) + ", got " +
-                                    std::to_string(given.size()));
+        throw std::invalid_argument("priorities must have length " + std::to_string(rows->n) +
+                                    ", got " + std::to_string(given.size()));
       }
       auto* values = reinterpret_cast<float*>(rows->arena.take(rows->n * sizeof(float)));
       for (std::size_t i = 0; i < rows->n; ++i) values[i] = checked_priority(given.data()[i]);

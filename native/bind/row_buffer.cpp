@@ -1,5 +1,6 @@
-// RowBuffer: the type under every replay buffer. Its methods are raw METH_FASTCALL ones, because a push is
-// mostly the parsing of its arguments. The public classes derive from it and add names, docs and cold methods.
+// RowBuffer: the type under every replay buffer. Its methods are raw METH_FASTCALL ones, because a
+// push is mostly the parsing of its arguments. The public classes derive from it and add names,
+// docs and cold methods.
 #include <nanobind/nanobind.h>
 
 #include <optional>
@@ -16,16 +17,14 @@ namespace sharpwave::bind {
 namespace {
 
 struct RowBuffer {
-  PyObject_HEAD
-  PyObject* engine;
+  PyObject_HEAD PyObject* engine;
   Replay* replay;
   RowPlan* plan;
 };
 
 // Reusable arrays for sample(out=...), held by sharpwave.Batch as `_memory`.
 struct BatchMemory {
-  PyObject_HEAD
-  Batch* batch;
+  PyObject_HEAD Batch* batch;
 };
 
 PyTypeObject* batch_memory_type = nullptr;
@@ -69,7 +68,8 @@ void match_fixed(const char* method, PyObject* const (&expected)[N], std::size_t
   for (Py_ssize_t k = 0; k < n_keywords; ++k) {
     PyObject* keyword = PyTuple_GET_ITEM(keywords, k);
     std::size_t found = 0;
-    while (found < N && expected[found] != keyword && PyUnicode_Compare(expected[found], keyword) != 0) {
+    while (found < N && expected[found] != keyword &&
+           PyUnicode_Compare(expected[found], keyword) != 0) {
       ++found;
     }
     if (found == N) {
@@ -87,7 +87,8 @@ void match_fixed(const char* method, PyObject* const (&expected)[N], std::size_t
 std::optional<std::uint64_t> as_seed(PyObject* object) {
   if (!is_given(object)) return std::nullopt;
   if (PyBool_Check(object) || !PyIndex_Check(object)) {
-    throw TypeError(std::string("seed must be an integer or None, got ") + Py_TYPE(object)->tp_name);
+    throw TypeError(std::string("seed must be an integer or None, got ") +
+                    Py_TYPE(object)->tp_name);
   }
   const Ref index = Ref::take(PyNumber_Index(object));
   const std::uint64_t seed = PyLong_AsUnsignedLongLong(index.get());
@@ -103,7 +104,8 @@ Ref spec_of(PyObject* object, const char* name) {
   PyObject* spec = PyObject_GetAttr(object, names().spec);
   if (spec == nullptr) {
     PyErr_Clear();
-    throw TypeError(std::string(name) + " must be a sharpwave " + name + ", got " + Py_TYPE(object)->tp_name);
+    throw TypeError(std::string(name) + " must be a sharpwave " + name + ", got " +
+                    Py_TYPE(object)->tp_name);
   }
   Ref owned(spec);
   return spec == Py_None ? Ref() : std::move(owned);
@@ -117,8 +119,8 @@ void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* kee
   int discounts = 0;
   PyObject* fields = nullptr;
   View& view = shape->view;
-  if (!PyArg_ParseTuple(spec, "iIdIIIippO", &kind, &view.n, &view.gamma, &view.length, &view.burn_in,
-                        &view.stride, &pad, &cross, &discounts, &fields)) {
+  if (!PyArg_ParseTuple(spec, "iIdIIIippO", &kind, &view.n, &view.gamma, &view.length,
+                        &view.burn_in, &view.stride, &pad, &cross, &discounts, &fields)) {
     throw PythonError();
   }
   view.kind = static_cast<View::Kind>(kind);
@@ -131,7 +133,8 @@ void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* kee
   }
   if (view.needs_neighbours() && replay.options().n_streams == 0) {
     throw std::invalid_argument(
-        "this view needs the steps of each environment in order: make the buffer with n_envs= or for_env()");
+        "this view needs the steps of each environment in order: make the buffer with n_envs= or "
+        "for_env()");
   }
 }
 
@@ -191,7 +194,9 @@ PyObject* push(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObjec
     PushRows rows;
     prepare_one(plan, *buffer->replay, matched, &rows);
     with_locks(buffer->replay, Rows::exclusive, buffer->replay->priorities() != nullptr, 0.0,
-               [&](ReplayLocks&) { buffer->replay->push(1, rows.sources, rows.streams, rows.priorities); });
+               [&](ReplayLocks&) {
+                 buffer->replay->push(1, rows.sources, rows.streams, rows.priorities);
+               });
     Py_RETURN_NONE;
   });
 }
@@ -244,9 +249,10 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     const bool by_priority = selector.kind == Selector::Kind::priority;
     shape.weights = by_priority;
     shape.indices = by_priority || (is_given(given[5]) && PyObject_IsTrue(given[5]) == 1);
-    const std::uint64_t limit = selector.kind == Selector::Kind::recent
-                                    ? std::min<std::uint64_t>(selector.window, replay.streams().live())
-                                    : replay.streams().live();
+    const std::uint64_t limit =
+        selector.kind == Selector::Kind::recent
+            ? std::min<std::uint64_t>(selector.window, replay.streams().live())
+            : replay.streams().live();
     if (shape.batch > limit && !(replay.options().oversample && limit > 0)) {
       throw std::invalid_argument("batch_size must be at most " + std::to_string(limit) +
                                   ", the steps to draw from, got " + std::to_string(shape.batch));
@@ -271,7 +277,8 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
 const std::uint64_t* as_ids(const IndexArg& indices) {
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (indices.data()[i] < 0) {
-      throw std::out_of_range("indices must not be negative, got " + std::to_string(indices.data()[i]));
+      throw std::out_of_range("indices must not be negative, got " +
+                              std::to_string(indices.data()[i]));
     }
   }
   return reinterpret_cast<const std::uint64_t*>(indices.data());
@@ -307,7 +314,8 @@ PyObject* gather(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
   });
 }
 
-PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
+PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_args,
+                            PyObject* keywords) {
   return guard([&]() -> PyObject* {
     RowBuffer* buffer = checked(self);
     Replay& replay = *buffer->replay;
@@ -335,9 +343,10 @@ PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_
       }
     }
     std::size_t stale = 0;
-    with_locks(&replay, Rows::shared, true, 80.0 * static_cast<double>(indices.size()), [&](ReplayLocks&) {
-      stale = replay.update_priorities(ids, magnitudes.data(), indices.size());
-    });
+    with_locks(&replay, Rows::shared, true, 80.0 * static_cast<double>(indices.size()),
+               [&](ReplayLocks&) {
+                 stale = replay.update_priorities(ids, magnitudes.data(), indices.size());
+               });
     return PyLong_FromSize_t(stale);
   });
 }
@@ -451,7 +460,8 @@ PyType_Spec memory_spec = {"sharpwave._native.BatchMemory", sizeof(BatchMemory),
 void bind_row_buffer(PyObject* module) {
   batch_memory_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&memory_spec));
   PyObject* type = PyType_FromSpec(&buffer_spec);
-  if (batch_memory_type == nullptr || type == nullptr || PyModule_AddObject(module, "RowBuffer", type) != 0) {
+  if (batch_memory_type == nullptr || type == nullptr ||
+      PyModule_AddObject(module, "RowBuffer", type) != 0) {
     throw nb::python_error();
   }
 }

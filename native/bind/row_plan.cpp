@@ -60,25 +60,36 @@ Node make_node(PyObject* spec) {  // (key, field) or (key, "dict" | "tuple", [ch
 }  // namespace
 
 int numpy_of_dtype(DType dtype) {
-  constexpr std::array<int, 12> kTypes = {NPY_BOOL,   NPY_INT8,   NPY_INT16,  NPY_INT32,
-                                          NPY_INT64,  NPY_UINT8,  NPY_UINT16, NPY_UINT32,
-                                          NPY_UINT64, NPY_HALF,   NPY_FLOAT32, NPY_FLOAT64};
+  constexpr std::array<int, 12> kTypes = {NPY_BOOL,   NPY_INT8,  NPY_INT16,   NPY_INT32,
+                                          NPY_INT64,  NPY_UINT8, NPY_UINT16,  NPY_UINT32,
+                                          NPY_UINT64, NPY_HALF,  NPY_FLOAT32, NPY_FLOAT64};
   return kTypes[static_cast<std::size_t>(dtype)];
 }
 
 DType dtype_of_numpy(int type, const char* name) {
   switch (type) {
-    case NPY_BOOL: return DType::boolean;
-    case NPY_INT8: return DType::int8;
-    case NPY_INT16: return DType::int16;
-    case NPY_INT32: return DType::int32;
-    case NPY_UINT8: return DType::uint8;
-    case NPY_UINT16: return DType::uint16;
-    case NPY_UINT32: return DType::uint32;
-    case NPY_HALF: return DType::float16;
-    case NPY_FLOAT32: return DType::float32;
-    case NPY_FLOAT64: return DType::float64;
-    default: break;
+    case NPY_BOOL:
+      return DType::boolean;
+    case NPY_INT8:
+      return DType::int8;
+    case NPY_INT16:
+      return DType::int16;
+    case NPY_INT32:
+      return DType::int32;
+    case NPY_UINT8:
+      return DType::uint8;
+    case NPY_UINT16:
+      return DType::uint16;
+    case NPY_UINT32:
+      return DType::uint32;
+    case NPY_HALF:
+      return DType::float16;
+    case NPY_FLOAT32:
+      return DType::float32;
+    case NPY_FLOAT64:
+      return DType::float64;
+    default:
+      break;
   }
   // long and long long are both 64 bits wide and have two numbers.
   if (PyTypeNum_ISUNSIGNED(type)) return DType::uint64;
@@ -117,7 +128,8 @@ RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
     leaf.finite = field.finite || field.role == Role::reward;
     plan.leaves.push_back(std::move(leaf));
   }
-  for (const Ref& node : items(item(spec, "nodes").get())) plan.nodes.push_back(make_node(node.get()));
+  for (const Ref& node : items(item(spec, "nodes").get()))
+    plan.nodes.push_back(make_node(node.get()));
   return plan;
 }
 
@@ -125,7 +137,8 @@ namespace {
 
 std::string text_of(PyObject* name) { return PyUnicode_AsUTF8(name); }
 
-[[noreturn]] void throw_unknown_keyword(const std::vector<Ref>& names, bool batch, PyObject* keyword) {
+[[noreturn]] void throw_unknown_keyword(const std::vector<Ref>& names, bool batch,
+                                        PyObject* keyword) {
   const Ref difflib = Ref::take(PyImport_ImportModule("difflib"));
   const Ref list = Ref::take(PyList_New(0));
   for (const Ref& name : names) PyList_Append(list.get(), name.get());
@@ -173,7 +186,8 @@ void match_arguments(const RowPlan& plan, bool batch, PyObject* const* args, Py_
   }
   for (std::size_t i = 0; i < plan.n_arguments; ++i) {
     if (matched[i] == nullptr || matched[i] == Py_None) {
-      throw TypeError(std::string(method) + "() needs the argument '" + text_of(names[i].get()) + "'");
+      throw TypeError(std::string(method) + "() needs the argument '" + text_of(names[i].get()) +
+                      "'");
     }
   }
 }

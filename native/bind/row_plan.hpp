@@ -1,5 +1,5 @@
-// How the fields of a schema meet Python: the arguments of push and push_batch, nested observations, and the
-// arrays of a batch. Made once per buffer, so that a call looks nothing up.
+// How the fields of a schema meet Python: the arguments of push and push_batch, nested
+// observations, and the arrays of a batch. Made once per buffer, so that a call looks nothing up.
 #pragma once
 
 #include <array>
@@ -36,15 +36,16 @@ struct Node {
 };
 
 struct RowPlan {
-  std::vector<Leaf> leaves;         // by field of the schema
-  std::vector<Ref> push_names;      // arguments of push: fields, then priority and stream where they exist
-  std::vector<Ref> batch_names;     // the same arguments as push_batch calls them
+  std::vector<Leaf> leaves;  // by field of the schema
+  std::vector<Ref>
+      push_names;  // arguments of push: fields, then priority and stream where they exist
+  std::vector<Ref> batch_names;          // the same arguments as push_batch calls them
   std::vector<std::size_t> batch_order;  // positional order of push_batch, as indices of arguments
-  std::size_t n_arguments = 0;      // of fields
-  std::size_t n_positional = 0;     // of push
+  std::size_t n_arguments = 0;           // of fields
+  std::size_t n_positional = 0;          // of push
   int priority_argument = -1;
   int stream_argument = -1;
-  std::vector<Node> nodes;          // the batch's entries, one per argument
+  std::vector<Node> nodes;  // the batch's entries, one per argument
 };
 
 // `spec` is a dict made by sharpwave.buffers.schema.row_plan.
@@ -90,7 +91,9 @@ void match_arguments(const RowPlan& plan, bool batch, PyObject* const* args, Py_
                      PyObject* keywords, PyObject** matched);
 
 // Checks and converts everything; nothing is written to the buffer. Throws what Python should see.
-void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* matched, PushRows* rows);
-void prepare_many(const RowPlan& plan, const Replay& replay, PyObject* const* matched, PushRows* rows);
+void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* matched,
+                 PushRows* rows);
+void prepare_many(const RowPlan& plan, const Replay& replay, PyObject* const* matched,
+                  PushRows* rows);
 
 }  // namespace sharpwave::bind

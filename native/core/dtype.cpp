@@ -11,8 +11,8 @@
 namespace sharpwave {
 namespace {
 
-constexpr std::array<const char*, 12> kNames = {"bool",   "int8",   "int16",   "int32",
-                                                "int64",  "uint8",  "uint16",  "uint32",
+constexpr std::array<const char*, 12> kNames = {"bool",   "int8",    "int16",   "int32",
+                                                "int64",  "uint8",   "uint16",  "uint32",
                                                 "uint64", "float16", "float32", "float64"};
 constexpr std::array<std::size_t, 12> kSizes = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8};
 
@@ -24,18 +24,30 @@ struct Half {
 template <typename Body>
 auto with_type(DType dtype, Body&& body) {
   switch (dtype) {
-    case DType::boolean: return body(bool{});
-    case DType::int8: return body(std::int8_t{});
-    case DType::int16: return body(std::int16_t{});
-    case DType::int32: return body(std::int32_t{});
-    case DType::int64: return body(std::int64_t{});
-    case DType::uint8: return body(std::uint8_t{});
-    case DType::uint16: return body(std::uint16_t{});
-    case DType::uint32: return body(std::uint32_t{});
-    case DType::uint64: return body(std::uint64_t{});
-    case DType::float16: return body(Half{});
-    case DType::float32: return body(float{});
-    case DType::float64: break;
+    case DType::boolean:
+      return body(bool{});
+    case DType::int8:
+      return body(std::int8_t{});
+    case DType::int16:
+      return body(std::int16_t{});
+    case DType::int32:
+      return body(std::int32_t{});
+    case DType::int64:
+      return body(std::int64_t{});
+    case DType::uint8:
+      return body(std::uint8_t{});
+    case DType::uint16:
+      return body(std::uint16_t{});
+    case DType::uint32:
+      return body(std::uint32_t{});
+    case DType::uint64:
+      return body(std::uint64_t{});
+    case DType::float16:
+      return body(Half{});
+    case DType::float32:
+      return body(float{});
+    case DType::float64:
+      break;
   }
   return body(double{});
 }
@@ -49,8 +61,10 @@ T load(const std::byte* source, std::size_t i) {
 
 template <typename T>
 auto widen(T value) {
-  if constexpr (std::is_same_v<T, Half>) return half_to_float(value.bits);
-  else return value;
+  if constexpr (std::is_same_v<T, Half>)
+    return half_to_float(value.bits);
+  else
+    return value;
 }
 
 // True when `value` fits To; then `result` holds it.
@@ -71,9 +85,11 @@ bool convert(From value, To* result) {
     }
     return true;
   } else if constexpr (std::is_floating_point_v<From>) {
-    // The bounds are powers of two (or zero), so they are exact in From; NaN fails both comparisons.
+    // The bounds are powers of two (or zero), so they are exact in From; NaN fails both
+    // comparisons.
     constexpr double kLow = static_cast<double>(std::numeric_limits<To>::min());
-    constexpr double kHigh = 2.0 * static_cast<double>(To(1) << (std::numeric_limits<To>::digits - 1));
+    constexpr double kHigh =
+        2.0 * static_cast<double>(To(1) << (std::numeric_limits<To>::digits - 1));
     const double wide = static_cast<double>(value);
     if (!(wide >= kLow && wide < kHigh) || wide != std::trunc(wide)) return false;
     *result = static_cast<To>(value);

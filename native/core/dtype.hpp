@@ -33,9 +33,9 @@ struct CastError {
   double value;
 };
 
-// Casts n contiguous elements. Rounding to a narrower float is silent; a value out of range, a fraction or NaN
-// into an integer is an error. Into `boolean`, any number but NaN is accepted and non-zero means true.
-// Returns false and fills `error` at the first value that does not fit.
+// Casts n contiguous elements. Rounding to a narrower float is silent; a value out of range, a
+// fraction or NaN into an integer is an error. Into `boolean`, any number but NaN is accepted and
+// non-zero means true. Returns false and fills `error` at the first value that does not fit.
 bool cast(DType from, const std::byte* source, DType to, std::byte* target, std::size_t n,
           CastError* error);
 

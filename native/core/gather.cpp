@@ -29,8 +29,8 @@ void copy_blocks(std::byte* target, const std::byte* source, std::size_t bytes) 
 }
 
 template <typename Copy>
-void copy_rows(const HeapStore& store, const GatherColumn& column, std::size_t begin, std::size_t end,
-               Copy&& copy) {
+void copy_rows(const HeapStore& store, const GatherColumn& column, std::size_t begin,
+               std::size_t end, Copy&& copy) {
   const std::size_t bytes = column.column.bytes;
   for (std::size_t row = begin; row < end; ++row) {
     std::byte* target = column.out + row * bytes;
@@ -55,8 +55,10 @@ void gather_tile(const HeapStore& store, const GatherColumn& column, std::size_t
   if (bytes < 4) return rows([=](std::byte* t, const std::byte* s) { std::memcpy(t, s, bytes); });
   if (bytes < 8) return rows([=](std::byte* t, const std::byte* s) { copy_ends<4>(t, s, bytes); });
   if (bytes < 16) return rows([=](std::byte* t, const std::byte* s) { copy_ends<8>(t, s, bytes); });
-  if (bytes < 32) return rows([=](std::byte* t, const std::byte* s) { copy_ends<16>(t, s, bytes); });
-  if (bytes <= 1024) return rows([=](std::byte* t, const std::byte* s) { copy_blocks(t, s, bytes); });
+  if (bytes < 32)
+    return rows([=](std::byte* t, const std::byte* s) { copy_ends<16>(t, s, bytes); });
+  if (bytes <= 1024)
+    return rows([=](std::byte* t, const std::byte* s) { copy_blocks(t, s, bytes); });
   rows([=](std::byte* t, const std::byte* s) { std::memcpy(t, s, bytes); });
 }
 
@@ -86,11 +88,16 @@ void interleave(const std::byte* const* frames, std::size_t k, std::size_t outer
 void write_stack(const FrameShape& shape, const std::byte* const* frames, std::byte* out) {
   const std::size_t k = shape.stack;
   switch (shape.outer == 1 ? 0 : shape.inner) {
-    case 1: return interleave<std::uint8_t>(frames, k, shape.outer, out);
-    case 2: return interleave<std::uint16_t>(frames, k, shape.outer, out);
-    case 4: return interleave<std::uint32_t>(frames, k, shape.outer, out);
-    case 8: return interleave<std::uint64_t>(frames, k, shape.outer, out);
-    default: break;
+    case 1:
+      return interleave<std::uint8_t>(frames, k, shape.outer, out);
+    case 2:
+      return interleave<std::uint16_t>(frames, k, shape.outer, out);
+    case 4:
+      return interleave<std::uint32_t>(frames, k, shape.outer, out);
+    case 8:
+      return interleave<std::uint64_t>(frames, k, shape.outer, out);
+    default:
+      break;
   }
   for (std::size_t o = 0; o < shape.outer; ++o) {
     for (std::size_t j = 0; j < k; ++j) {
@@ -134,7 +141,8 @@ void gather_stack(const HeapStore& store, const GatherColumn& column, const Fram
     for (std::size_t j = 0; j < shape.stack; ++j) {
       const std::uint64_t back = shape.stack - 1 - j;
       const std::uint64_t position = slot - base;
-      const std::uint64_t at = position >= back ? position - back : position + slots_per_stream - back;
+      const std::uint64_t at =
+          position >= back ? position - back : position + slots_per_stream - back;
       frames[j] = store.record(base + at) + column.column.offset;
     }
     write_stack(shape, frames.data(), out);

@@ -1,5 +1,5 @@
-// Copies chosen rows out of a store, one field at a time over small tiles of rows, with the next tile's rows
-// prefetched: a large buffer is limited by cache and TLB misses, not by instructions.
+// Copies chosen rows out of a store, one field at a time over small tiles of rows, with the next
+// tile's rows prefetched: a large buffer is limited by cache and TLB misses, not by instructions.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,17 @@ struct GatherColumn {
   std::byte* out;
 };
 
-void gather(const HeapStore& store, const GatherColumn* columns, std::size_t n_columns, std::size_t n_rows);
+void gather(const HeapStore& store, const GatherColumn* columns, std::size_t n_columns,
+            std::size_t n_rows);
 
-// One stacked output array: row i holds the frames of slots[i] - stack + 1 ... slots[i], oldest first, in the
-// ring of slots_per_stream slots that slots[i] belongs to.
+// One stacked output array: row i holds the frames of slots[i] - stack + 1 ... slots[i], oldest
+// first, in the ring of slots_per_stream slots that slots[i] belongs to.
 void gather_stack(const HeapStore& store, const GatherColumn& column, const FrameShape& frames,
                   std::size_t slots_per_stream, std::size_t n_rows);
 
 // Copies `frame` of a [outer, stack, inner] array to a contiguous frame.
-void copy_frame(const FrameShape& frames, const std::byte* stacked, std::size_t frame, std::byte* target);
+void copy_frame(const FrameShape& frames, const std::byte* stacked, std::size_t frame,
+                std::byte* target);
 // True when the contiguous frame equals `frame` of the stacked array.
 bool equal_frame(const FrameShape& frames, const std::byte* stacked, std::size_t frame,
                  const std::byte* contiguous);

@@ -8,7 +8,8 @@
 namespace sharpwave {
 
 Memory::Memory(std::size_t bytes) : bytes_(bytes == 0 ? 1 : bytes) {
-  void* mapped = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* mapped =
+      ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
   data_ = static_cast<std::byte*>(mapped);
 #ifdef MADV_HUGEPAGE

@@ -1,5 +1,5 @@
-// A zeroed block of anonymous memory, on huge pages where the system has them: random rows of a large buffer
-// miss the TLB on nearly every access otherwise.
+// A zeroed block of anonymous memory, on huge pages where the system has them: random rows of a
+// large buffer miss the TLB on nearly every access otherwise.
 #pragma once
 
 #include <cstddef>

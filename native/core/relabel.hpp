@@ -1,5 +1,5 @@
-// Hindsight goals (Andrychowicz et al., 2017): for each drawn step, a later or other step of its episode whose
-// achieved goal takes the place of the desired one.
+// Hindsight goals (Andrychowicz et al., 2017): for each drawn step, a later or other step of its
+// episode whose achieved goal takes the place of the desired one.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@ namespace sharpwave {
 
 enum class GoalStrategy : std::uint8_t { future, final, episode };
 
-// For every anchor, whether it is relabelled (with probability `ratio`) and the step to take the goal from: one
-// at or after the anchor (future), the last of the episode (final), or any of the episode (episode).
-inline void choose_goals(const Streams& streams, const std::vector<Anchor>& anchors, GoalStrategy strategy,
-                         double ratio, const Philox& generator, std::uint8_t* relabelled,
-                         std::vector<Anchor>* goals) {
+// For every anchor, whether it is relabelled (with probability `ratio`) and the step to take the
+// goal from: one at or after the anchor (future), the last of the episode (final), or any of the
+// episode (episode).
+inline void choose_goals(const Streams& streams, const std::vector<Anchor>& anchors,
+                         GoalStrategy strategy, double ratio, const Philox& generator,
+                         std::uint8_t* relabelled, std::vector<Anchor>* goals) {
   constexpr std::uint32_t kWhether = 0x68657230U;
   constexpr std::uint32_t kWhich = 0x68657231U;
   goals->resize(anchors.size());

@@ -28,7 +28,8 @@ ReplayOptions validated(ReplayOptions options) {
                    &options.schema.fields[static_cast<std::size_t>(other.twin)] == &field;
           });
       if (!has_next) {
-        throw std::invalid_argument("stream rows need a next observation for field '" + field.name + "'");
+        throw std::invalid_argument("stream rows need a next observation for field '" + field.name +
+                                    "'");
       }
     }
   } else if (options.schema.max_stack() > 1) {
@@ -38,8 +39,8 @@ ReplayOptions validated(ReplayOptions options) {
   return options;
 }
 
-// Every stream holds capacity / n_streams steps; the stream layout adds the pending observation and the older
-// frames of the oldest stack.
+// Every stream holds capacity / n_streams steps; the stream layout adds the pending observation and
+// the older frames of the oldest stack.
 std::size_t slots_per_stream(const ReplayOptions& options) {
   const std::size_t streams = std::max<std::size_t>(options.n_streams, 1);
   const std::size_t steps = options.capacity / streams;
@@ -90,7 +91,8 @@ void Replay::push(std::size_t n, const Source* sources, const std::uint32_t* str
     const std::uint32_t target = streams != nullptr ? streams[row] : stream;
     const Anchor anchor = writer_.push(target, sources, row, evict);
     if (priorities_) {
-      priorities_->push(streams_.slot(anchor), 1, priorities == nullptr ? nullptr : priorities + row);
+      priorities_->push(streams_.slot(anchor), 1,
+                        priorities == nullptr ? nullptr : priorities + row);
     }
     if (++stream == count) stream = 0;
   }
@@ -112,7 +114,8 @@ void Replay::find(const std::uint64_t* ids, std::size_t n, std::vector<Anchor>* 
   for (std::size_t i = 0; i < n; ++i) {
     const Anchor anchor = streams_.anchor(ids[i]);
     if (!streams_.is_live(anchor)) {
-      throw std::out_of_range("indices must be of steps in the buffer, got " + std::to_string(ids[i]));
+      throw std::out_of_range("indices must be of steps in the buffer, got " +
+                              std::to_string(ids[i]));
     }
     (*anchors)[i] = anchor;
   }
@@ -154,6 +157,14 @@ std::size_t Replay::update_priorities(const std::uint64_t* ids, const float* pri
   const std::size_t stale = n - slots.size();
   counters_.stale_updates.fetch_add(stale, std::memory_order_relaxed);
   return stale;
+}
+
+bool Replay::is_full() const {
+  for (std::size_t stream = 0; stream < streams_.count(); ++stream) {
+    const Streams::Head& head = streams_.head(stream);
+    if (head.top - head.floor < streams_.slots_per_stream() - streams_.lead()) return false;
+  }
+  return true;
 }
 
 std::size_t Replay::bytes() const {

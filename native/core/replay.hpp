@@ -1,7 +1,8 @@
 // A replay buffer: schema, store, streams, writer, priorities and the locks around them.
 //
-// Rows are guarded by a shared/exclusive lock, priorities by a mutex taken after it. The methods below expect
-// their caller to hold what they name; the bindings decide when to wait and when to let go of the GIL.
+// Rows are guarded by a shared/exclusive lock, priorities by a mutex taken after it. The methods
+// below expect their caller to hold what they name; the bindings decide when to wait and when to
+// let go of the GIL.
 #pragma once
 
 #include <atomic>
@@ -74,8 +75,10 @@ class Replay {
 
   // With rows locked exclusively and the tree locked:
 
-  // Pushes n rows; row i goes to streams[i], or to stream i % n_streams when null. `priorities` may be null.
-  void push(std::size_t n, const Source* sources, const std::uint32_t* streams, const float* priorities);
+  // Pushes n rows; row i goes to streams[i], or to stream i % n_streams when null. `priorities` may
+  // be null.
+  void push(std::size_t n, const Source* sources, const std::uint32_t* streams,
+            const float* priorities);
   void clear();
 
   // With rows locked shared, and the tree too for draws by priority and weights:
@@ -90,7 +93,8 @@ class Replay {
 
   // With rows locked shared:
 
-  void read(const View& view, const std::vector<Anchor>& anchors, Slots* slots, const BatchOut& out);
+  void read(const View& view, const std::vector<Anchor>& anchors, Slots* slots,
+            const BatchOut& out);
   // Anchors of ids. Throws std::out_of_range for ids that are not in the buffer.
   void find(const std::uint64_t* ids, std::size_t n, std::vector<Anchor>* anchors) const;
   // All ids in the buffer for which the view accepts the step, oldest first within a stream.
@@ -98,10 +102,12 @@ class Replay {
 
   // With rows locked shared and the tree locked:
 
-  // Priorities are finite and not negative. Ids overwritten since are dropped and counted; returns how many.
-  // Throws std::out_of_range, before anything changed, for an id that was never written.
+  // Priorities are finite and not negative. Ids overwritten since are dropped and counted; returns
+  // how many. Throws std::out_of_range, before anything changed, for an id that was never written.
   std::size_t update_priorities(const std::uint64_t* ids, const float* priorities, std::size_t n);
 
+  // Whether a push to every stream drops its oldest slot.
+  bool is_full() const;
   std::size_t bytes() const;
   // Estimated nanoseconds to read this many rows.
   double read_cost(std::size_t rows) const;

@@ -1,5 +1,6 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., 2011) keyed by (seed, call) and counted by
-// (row, attempt). A draw is a function of its coordinates, so it does not depend on threads or order.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., 2011) keyed by (seed, call) and
+// counted by (row, attempt). A draw is a function of its coordinates, so it does not depend on
+// threads or order.
 #pragma once
 
 #include <array>
@@ -15,7 +16,8 @@ class Philox {
 
   // 64 random bits for this row and attempt; `purpose` separates draws for different ends.
   // Two neighbouring rows share a block of 128 bits.
-  std::uint64_t bits(std::uint64_t row, std::uint32_t attempt = 0, std::uint32_t purpose = 0) const {
+  std::uint64_t bits(std::uint64_t row, std::uint32_t attempt = 0,
+                     std::uint32_t purpose = 0) const {
     const auto block = generate(row >> 1, attempt, purpose);
     return word(block, row & 1);
   }
@@ -81,7 +83,8 @@ class Philox {
   std::uint64_t key_;
 };
 
-// A keyed permutation of [0, n): a Feistel network over the next even power of two, walked until inside.
+// A keyed permutation of [0, n): a Feistel network over the next even power of two, walked until
+// inside.
 class Permutation {
  public:
   Permutation(std::uint64_t n, const Philox& generator) : n_(n) {

@@ -1,4 +1,5 @@
-// A small shared/exclusive lock: uncontended it costs one atomic exchange, and writers are not starved.
+// A small shared/exclusive lock: uncontended it costs one atomic exchange, and writers are not
+// starved.
 //
 // Waiting spins and yields: sections are microseconds long, and a waiter never holds the GIL.
 #pragma once

@@ -7,11 +7,13 @@
 namespace sharpwave {
 namespace {
 
-constexpr std::uint64_t kSeedDomain = 0x736565645F737721ULL;  // keeps given seeds apart from the buffer's own
+constexpr std::uint64_t kSeedDomain =
+    0x736565645F737721ULL;  // keeps given seeds apart from the buffer's own
 constexpr std::uint32_t kMaxAttempts = 64;
 
 [[noreturn]] void throw_nothing_to_draw() {
-  throw std::invalid_argument("no step in the buffer fits the view: episodes are shorter than its window");
+  throw std::invalid_argument(
+      "no step in the buffer fits the view: episodes are shorter than its window");
 }
 
 }  // namespace
@@ -66,8 +68,8 @@ void Replay::draw_uniform(const Selector& selector, const View& view, const Phil
     return;
   }
 
-  // ends[s] = slots of streams 0 ... s together; a point below ends.back() picks a slot of a stream. Slots that
-  // hold no step, or one that the view refuses, are drawn again.
+  // ends[s] = slots of streams 0 ... s together; a point below ends.back() picks a slot of a
+  // stream. Slots that hold no step, or one that the view refuses, are drawn again.
   static thread_local std::vector<std::uint64_t> floors;
   static thread_local std::vector<std::uint64_t> ends;
   floors.resize(n_streams);
@@ -90,7 +92,8 @@ void Replay::draw_uniform(const Selector& selector, const View& view, const Phil
   for (std::size_t row = 0; row < batch; ++row) {
     Anchor anchor = locate(Philox::scale(random[row], total));
     bool fits = streams_.is_live(anchor) && accepts(view, streams_, anchor);
-    for (std::uint32_t attempt = 1; !fits && candidates.empty() && attempt < kMaxAttempts; ++attempt) {
+    for (std::uint32_t attempt = 1; !fits && candidates.empty() && attempt < kMaxAttempts;
+         ++attempt) {
       anchor = locate(generator.below(total, row, attempt));
       fits = streams_.is_live(anchor) && accepts(view, streams_, anchor);
     }
@@ -134,7 +137,8 @@ void Replay::draw_by_priority(const View& view, const Philox& generator, std::si
   for (std::size_t row = 0; row < batch; ++row) {
     Anchor anchor = streams_.anchor_of_slot(slots[row]);
     bool fits = accepts(view, streams_, anchor);
-    for (std::uint32_t attempt = 1; !fits && candidates.empty() && attempt < kMaxAttempts; ++attempt) {
+    for (std::uint32_t attempt = 1; !fits && candidates.empty() && attempt < kMaxAttempts;
+         ++attempt) {
       const double target = generator.unit(row, attempt) * total;
       std::uint64_t slot = 0;
       priorities_->find(&target, 1, &slot);

@@ -48,13 +48,15 @@ void Schema::validate() const {
     // The bound keeps every product of sizes far from overflow.
     std::size_t items = 1;
     for (const std::int64_t dim : field.shape) {
-      require(dim > 0, field, "every dimension of shape must be at least 1, got " + std::to_string(dim));
+      require(dim > 0, field,
+              "every dimension of shape must be at least 1, got " + std::to_string(dim));
       items *= static_cast<std::size_t>(dim);
       require(dim < (std::int64_t{1} << 32) && items < (std::size_t{1} << 32), field,
               "shape must hold fewer than 2**32 elements");
     }
     const auto ndim = static_cast<int>(field.shape.size());
-    require(field.stack >= 1, field, "stack must be at least 1, got " + std::to_string(field.stack));
+    require(field.stack >= 1, field,
+            "stack must be at least 1, got " + std::to_string(field.stack));
     if (field.stack > 1) {
       require(field.role == Role::obs || field.role == Role::next_obs, field,
               "only observations can be stacked");
@@ -67,7 +69,8 @@ void Schema::validate() const {
     }
     if (field.role == Role::next_obs) {
       const auto twin = static_cast<std::size_t>(field.twin);
-      require(field.twin >= 0 && twin < fields.size(), field, "has no observation of the same name");
+      require(field.twin >= 0 && twin < fields.size(), field,
+              "has no observation of the same name");
       const Field& obs = fields[twin];
       require(obs.role == Role::obs && obs.dtype == field.dtype && obs.shape == field.shape &&
                   obs.stack == field.stack && obs.stack_axis == field.stack_axis,
@@ -77,7 +80,8 @@ void Schema::validate() const {
   for (const Role role : {Role::reward, Role::terminated, Role::truncated}) {
     const auto count = std::count_if(fields.begin(), fields.end(),
                                      [&](const Field& field) { return field.role == role; });
-    if (count > 1) throw std::invalid_argument(std::string("fields must hold one ") + name_of(role));
+    if (count > 1)
+      throw std::invalid_argument(std::string("fields must hold one ") + name_of(role));
   }
 }
 

@@ -20,7 +20,7 @@ struct Field {
   DType dtype = DType::float32;
   std::vector<std::int64_t> shape;
   Role role = Role::extra;
-  int stack = 1;        // the field is this many frames, the newest last, along stack_axis
+  int stack = 1;  // the field is this many frames, the newest last, along stack_axis
   int stack_axis = 0;
   bool finite = false;  // refuse NaN and infinities
   int twin = -1;        // of a next_obs field: the index of the obs field it repeats one step later

@@ -1,5 +1,5 @@
-// Rows in host memory: one contiguous record per slot, so that a random row costs two or three cache lines
-// instead of one per field.
+// Rows in host memory: one contiguous record per slot, so that a random row costs two or three
+// cache lines instead of one per field.
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,8 @@
 
 namespace sharpwave {
 
-Streams::Streams(std::size_t n_streams, std::size_t slots_per_stream, std::size_t lead, bool tracked)
+Streams::Streams(std::size_t n_streams, std::size_t slots_per_stream, std::size_t lead,
+                 bool tracked)
     : heads_(n_streams),
       slots_(slots_per_stream),
       lead_(lead),

@@ -1,5 +1,6 @@
-// Which slots hold steps, and where episodes begin and end: one ring of slots per stream (one stream per
-// environment), with one bit per slot for each fact, so that "where does this episode end" is a word scan.
+// Which slots hold steps, and where episodes begin and end: one ring of slots per stream (one
+// stream per environment), with one bit per slot for each fact, so that "where does this episode
+// end" is a word scan.
 #pragma once
 
 #include <atomic>
@@ -36,14 +37,15 @@ class Bits {
 
 class Streams {
  public:
-  // The state of one stream's ring. Slots [floor, top) hold data; steps live in it are marked in `live`.
+  // The state of one stream's ring. Slots [floor, top) hold data; steps live in it are marked in
+  // `live`.
   struct Head {
-    std::uint64_t floor = 0;  // the oldest step that may still be drawn
-    std::uint64_t top = 0;    // one past the newest slot in use
-    std::uint64_t live = 0;   // steps in [floor, top)
+    std::uint64_t floor = 0;         // the oldest step that may still be drawn
+    std::uint64_t top = 0;           // one past the newest slot in use
+    std::uint64_t live = 0;          // steps in [floor, top)
     std::size_t floor_position = 0;  // floor's place in the ring: spares a division per row
-    bool pending = false;     // slot top - 1 holds an observation whose step has not come yet
-    bool open = false;        // the newest step did not end its episode
+    bool pending = false;  // slot top - 1 holds an observation whose step has not come yet
+    bool open = false;     // the newest step did not end its episode
   };
 
   // `lead` slots before a step belong to it (the older frames of a stack) and must outlive it.
@@ -52,6 +54,7 @@ class Streams {
 
   std::size_t count() const { return heads_.size(); }
   std::size_t slots_per_stream() const { return slots_; }
+  std::size_t lead() const { return lead_; }
   bool tracked() const { return tracked_; }
   Head& head(std::size_t stream) { return heads_[stream]; }
   const Head& head(std::size_t stream) const { return heads_[stream]; }
@@ -96,12 +99,14 @@ class Streams {
   // The step's next observation is stored apart, as a stack of its own.
   bool jumps(Anchor anchor) const { return lead_ > 0 && jump_bits_.get(slot(anchor)); }
 
-  // The last step of the episode (or of what is there of it), not before `anchor` and not past `limit` steps on.
+  // The last step of the episode (or of what is there of it), not before `anchor` and not past
+  // `limit` steps on.
   std::uint64_t last_of(Anchor anchor, std::uint64_t limit) const;
   // The first step of the episode that is still there.
   std::uint64_t first_of(Anchor anchor) const;
 
-  // Makes room for `count` slots at the top of the stream; calls `evict(slot)` for each step that leaves.
+  // Makes room for `count` slots at the top of the stream; calls `evict(slot)` for each step that
+  // leaves.
   template <typename Evict>
   void advance(std::uint32_t stream, std::uint64_t count, Evict&& evict) {
     Head& head = heads_[stream];

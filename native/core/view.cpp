@@ -25,7 +25,8 @@ std::uint64_t next_live(const Streams& streams, std::uint32_t stream, std::uint6
 
 // Fills the seqs of a window's rows; rows outside the episode (or the data) get kNoSlot.
 // Returns the number of rows from the anchor on that are there.
-std::uint32_t window(const View& view, const Streams& streams, Anchor anchor, std::uint64_t* steps) {
+std::uint32_t window(const View& view, const Streams& streams, Anchor anchor,
+                     std::uint64_t* steps) {
   std::uint32_t there = 0;
   if (view.cross) {
     std::uint64_t seq = anchor.seq;
@@ -39,7 +40,8 @@ std::uint32_t window(const View& view, const Streams& streams, Anchor anchor, st
     const std::uint64_t floor = streams.head(anchor.stream).floor;
     for (std::uint32_t i = view.burn_in; i-- > 0;) {
       bool found = false;
-      while (seq != kNoSlot && seq > floor && !found) found = streams.is_live({--seq, anchor.stream});
+      while (seq != kNoSlot && seq > floor && !found)
+        found = streams.is_live({--seq, anchor.stream});
       if (!found) seq = kNoSlot;
       steps[i] = seq;
     }
@@ -61,13 +63,15 @@ std::uint32_t window(const View& view, const Streams& streams, Anchor anchor, st
 }
 
 template <typename T>
-void sum_rewards(const View& view, const HeapStore& store, const Column& column, const Streams& streams,
-                 const std::vector<Anchor>& anchors, const Slots& slots, std::byte* out) {
+void sum_rewards(const View& view, const HeapStore& store, const Column& column,
+                 const Streams& streams, const std::vector<Anchor>& anchors, const Slots& slots,
+                 std::byte* out) {
   for (std::size_t row = 0; row < anchors.size(); ++row) {
     double sum = 0.0;
     double discount = 1.0;
     std::uint64_t slot = slots.current[row];
-    const std::uint64_t ring_end = (anchors[row].stream + std::uint64_t{1}) * streams.slots_per_stream();
+    const std::uint64_t ring_end =
+        (anchors[row].stream + std::uint64_t{1}) * streams.slots_per_stream();
     for (std::uint32_t step = 0; step < slots.taken[row]; ++step) {
       T reward;
       std::memcpy(&reward, store.record(slot) + column.offset, sizeof(T));
@@ -88,8 +92,8 @@ bool flag_at(const HeapStore& store, const Schema& schema, Role role, std::uint6
   return std::any_of(flag, flag + column.bytes, [](std::byte b) { return b != std::byte{0}; });
 }
 
-void emit_discounts(const View& view, const Schema& schema, const HeapStore& store, const Slots& slots,
-                    float* discounts) {
+void emit_discounts(const View& view, const Schema& schema, const HeapStore& store,
+                    const Slots& slots, float* discounts) {
   const bool n_step = view.kind == View::Kind::n_step;
   const auto& ends = n_step ? slots.last : slots.current;
   for (std::size_t row = 0; row < ends.size(); ++row) {
@@ -184,9 +188,8 @@ void emit(const View& view, const Schema& schema, Layout layout, const HeapStore
     }
   }
   // Columns that read the same slots stand together, so that the prefetch visits each set once.
-  std::stable_sort(columns.begin(), columns.end(), [](const GatherColumn& a, const GatherColumn& b) {
-    return a.slots < b.slots;
-  });
+  std::stable_sort(columns.begin(), columns.end(),
+                   [](const GatherColumn& a, const GatherColumn& b) { return a.slots < b.slots; });
   gather(store, columns.data(), columns.size(), rows);
   if (out.indices != nullptr) {
     for (std::size_t i = 0; i < anchors.size(); ++i) out.indices[i] = streams.id(anchors[i]);

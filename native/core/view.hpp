@@ -17,13 +17,13 @@ struct View {
   enum class Pad : std::uint8_t { none, tail, whole };
 
   Kind kind = Kind::transition;
-  std::uint32_t n = 1;       // n_step: how many steps at most
-  double gamma = 1.0;        // n_step, and the discounts of a sequence
-  std::uint32_t length = 1;  // sequence: steps from the anchor on
+  std::uint32_t n = 1;        // n_step: how many steps at most
+  double gamma = 1.0;         // n_step, and the discounts of a sequence
+  std::uint32_t length = 1;   // sequence: steps from the anchor on
   std::uint32_t burn_in = 0;  // sequence: steps before the anchor
-  std::uint32_t stride = 1;  // sequence: anchors are this many steps apart in an episode
+  std::uint32_t stride = 1;   // sequence: anchors are this many steps apart in an episode
   Pad pad = Pad::none;
-  bool cross = false;        // sequence: windows may run on into the next episode
+  bool cross = false;  // sequence: windows may run on into the next episode
 
   bool needs_neighbours() const { return kind != Kind::transition; }
   std::size_t rows() const { return kind == Kind::sequence ? std::size_t{length} + burn_in : 1; }
@@ -42,14 +42,14 @@ struct BatchOut {
 // True when the anchor, a live step, may be drawn for this view.
 bool accepts(const View& view, const Streams& streams, Anchor anchor);
 
-// The slots that a batch of anchors reads: `current` for the steps, `next` for their next observations, and for
-// n-step views `last` for the steps at which they end.
+// The slots that a batch of anchors reads: `current` for the steps, `next` for their next
+// observations, and for n-step views `last` for the steps at which they end.
 struct Slots {
   std::vector<std::uint64_t> current;
   std::vector<std::uint64_t> next;
   std::vector<std::uint64_t> last;
-  std::vector<std::uint32_t> taken;   // n_step: steps really taken
-  std::vector<std::uint64_t> steps;   // sequence: the seq of every row, or kNoSlot
+  std::vector<std::uint32_t> taken;  // n_step: steps really taken
+  std::vector<std::uint64_t> steps;  // sequence: the seq of every row, or kNoSlot
 };
 
 void resolve(const View& view, const Schema& schema, Layout layout, const Streams& streams,

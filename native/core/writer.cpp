@@ -55,12 +55,13 @@ void Writer::write_fields(std::size_t slot, const Source* sources, std::size_t r
   std::byte* record = store_->record(slot);
   for (const std::size_t field : plain_fields_) {
     const Column& column = store_->column(field);
-    copy_small(record + column.offset, sources[field].data + row * sources[field].stride, column.bytes);
+    copy_small(record + column.offset, sources[field].data + row * sources[field].stride,
+               column.bytes);
   }
 }
 
-void Writer::write_obs(std::uint32_t stream, std::uint64_t seq, const Source* sources, std::size_t row,
-                       Role role, std::uint64_t frames) {
+void Writer::write_obs(std::uint32_t stream, std::uint64_t seq, const Source* sources,
+                       std::size_t row, Role role, std::uint64_t frames) {
   for (const ObsField& obs : obs_fields_) {
     const Source& source = sources[role == Role::obs ? obs.field : obs.next_field];
     const std::byte* data = source.data + row * source.stride;

@@ -1,4 +1,5 @@
-// Puts steps into a store: the only place that knows how the stream layout shares observations between steps.
+// Puts steps into a store: the only place that knows how the stream layout shares observations
+// between steps.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@
 
 namespace sharpwave {
 
-// The rows of a push by field: row i of field f lies at data + i * stride, already of the field's dtype.
+// The rows of a push by field: row i of field f lies at data + i * stride, already of the field's
+// dtype.
 struct Source {
   const std::byte* data = nullptr;
   std::size_t stride = 0;
@@ -21,7 +23,8 @@ class Writer {
  public:
   Writer(const Schema& schema, Layout layout, HeapStore* store, Streams* streams);
 
-  // Writes one step of a stream and returns where. `evict(slot)` is called for every step that leaves.
+  // Writes one step of a stream and returns where. `evict(slot)` is called for every step that
+  // leaves.
   template <typename Evict>
   Anchor push(std::uint32_t stream, const Source* sources, std::size_t row, Evict&& evict) {
     const bool ended = flag(terminated_, sources, row) || flag(truncated_, sources, row);
@@ -29,15 +32,16 @@ class Writer {
                                          : push_stream(stream, sources, row, ended, evict);
   }
 
-  // Writes n consecutive rows of an untracked store, by field over blocks of rows. Rows that the batch itself
-  // would overwrite are skipped. Returns the seq of the first row.
+  // Writes n consecutive rows of an untracked store, by field over blocks of rows. Rows that the
+  // batch itself would overwrite are skipped. Returns the seq of the first row.
   std::uint64_t push_block(const Source* sources, std::size_t n);
 
  private:
   bool flag(int field, const Source* sources, std::size_t row) const {
     if (field < 0) return false;
     const Source& source = sources[field];
-    return any_byte(source.data + row * source.stride, store_->column(static_cast<std::size_t>(field)).bytes);
+    return any_byte(source.data + row * source.stride,
+                    store_->column(static_cast<std::size_t>(field)).bytes);
   }
   static bool any_byte(const std::byte* data, std::size_t bytes) {
     for (std::size_t i = 0; i < bytes; ++i) {
@@ -64,7 +68,8 @@ class Writer {
     Streams::Head& head = streams_->head(stream);
     const bool continues = head.pending && holds_obs(stream, head.top - 1, sources, row);
     if (!continues) {
-      // The pending observation stays as the end of its episode; this one starts a segment of its own.
+      // The pending observation stays as the end of its episode; this one starts a segment of its
+      // own.
       if (head.pending && head.open) streams_->set_last({head.top - 2, stream});
       head.open = false;
       streams_->advance(stream, stack_, evict);
@@ -88,7 +93,8 @@ class Writer {
   void write_obs(std::uint32_t stream, std::uint64_t seq, const Source* sources, std::size_t row,
                  Role role, std::uint64_t frames);
   // True when the observation stored at `seq` is the one being pushed.
-  bool holds_obs(std::uint32_t stream, std::uint64_t seq, const Source* sources, std::size_t row) const;
+  bool holds_obs(std::uint32_t stream, std::uint64_t seq, const Source* sources,
+                 std::size_t row) const;
   // True when next_obs is obs moved on by one frame.
   bool next_is_shifted(const Source* sources, std::size_t row) const;
 

@@ -1,12 +1,150 @@
 # Written by `make stubs`; typed declarations of raw names stand in native/bind/stubs/.
 "The native core of sharpwave."
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy
+from numpy.typing import NDArray
+
+from sharpwave.types import BatchDict
 
 def isa() -> str:
     """
     The instruction set of the kernels in use: base, v3 (AVX2) or v4 (AVX-512).
     """
+
+class Engine:
+    """The native replay buffer behind the public classes."""
+
+    def __init__(
+        self,
+        fields: Sequence[tuple[str, str, Sequence[int], str, int, int, bool, int]],
+        stream_rows: bool,
+        capacity: int,
+        n_streams: int,
+        seed: int,
+        oversample: bool,
+        priorities: tuple[str, float, float, bool, bool] | None,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def clear(self) -> None:
+        """Forgets all steps; ids go on."""
+
+    def stats(self) -> dict:
+        """Counters and sizes."""
+
+    @property
+    def beta(self) -> float: ...
+    @beta.setter
+    def beta(self, arg: float, /) -> None: ...
+    @property
+    def max_priority(self) -> float: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def is_full(self) -> bool: ...
+    @property
+    def slots_per_stream(self) -> int: ...
+    def ids(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
+        """The ids of all steps, oldest first within a stream."""
+
+    def alive(
+        self,
+        ids: Annotated[
+            NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+        """Which ids are still in the buffer."""
+
+    def next_call(self) -> int:
+        """Moves the buffer's own generator on, for draws made in Python."""
+
+    def choose_goals(
+        self,
+        ids: Annotated[
+            NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        strategy: int,
+        ratio: float,
+        seed: int | None,
+    ) -> tuple: ...
+    def lock_rows(self) -> None:
+        """Keeps writers out until unlock_rows."""
+
+    def unlock_rows(self) -> None: ...
+    def column_bytes(self, field: int) -> int:
+        """Bytes per slot of a stored field, 0 when it is not stored."""
+
+    def read_column(
+        self,
+        field: int,
+        first: int,
+        count: int,
+        memory: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None: ...
+    def write_column(
+        self,
+        field: int,
+        first: int,
+        count: int,
+        memory: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None: ...
+    def heads(self) -> list[tuple[int, int, bool, bool]]: ...
+    def bitmaps(self) -> list: ...
+    def restore_heads(
+        self,
+        heads: Sequence[tuple[int, int, bool, bool]],
+        bitmaps: Sequence[
+            Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]
+        ],
+    ) -> None: ...
+    def counters(self) -> list[int]: ...
+    def restore_counters(self, counters: Sequence[int]) -> None: ...
+    def save_priorities(self) -> dict: ...
+    def restore_priorities(
+        self,
+        leaves: Annotated[
+            NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        raw: Annotated[
+            NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        sorted: Annotated[
+            NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        changes: int,
+        max_priority: float,
+        beta: float,
+    ) -> None: ...
+
+def permuted(
+    n: int, seed: int, begin: int, end: int
+) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
+    """Entries begin to end of a seeded permutation of n numbers."""
+
+class RowBuffer:
+    """The type under every replay buffer: the methods that run for every step."""
+
+    def __init__(self, engine: Engine, plan: dict[str, Any], /) -> None: ...
+    @property
+    def _engine(self) -> Engine: ...
+    def push(self, *args: Any, **kwargs: Any) -> None: ...
+    def push_batch(self, *args: Any, **kwargs: Any) -> None: ...
+    def sample(
+        self,
+        batch_size: int,
+        seed: int | None = None,
+        *,
+        view: Any = None,
+        selector: Any = None,
+        out: Any = None,
+        indices: bool = False,
+    ) -> BatchDict: ...
+    def gather(self, indices: Any, *, view: Any = None, out: Any = None) -> BatchDict: ...
+    def update_priorities(self, indices: Any, priorities: Any) -> int: ...
+    def _allocate(self, batch_size: int, view: Any, indices: bool, /) -> tuple[BatchDict, Any]: ...
+    def __len__(self) -> int: ...
 
 def compute_gae(
     rewards: Any, values: Any, dones: Any, last_value: float, gamma: float, lam: float, /

@@ -15,13 +15,15 @@ int supported_kernels(const Kernels** tables) {
   int count = 0;
   tables[count++] = &kernels_base;
 #ifdef SHARPWAVE_X86
+  // Features, not levels such as "x86-64-v3", which clang learned to ask for only lately.
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v3")) {
-    tables[count++] = &kernels_v3;
-  }
-  if (__builtin_cpu_supports("x86-64-v4")) {
-    tables[count++] = &kernels_v4;
-  }
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  if (v3) tables[count++] = &kernels_v3;
+  if (v4) tables[count++] = &kernels_v4;
 #endif
   return count;
 }

@@ -1,8 +1,8 @@
 // Included once per instruction set, inside an anonymous namespace (see kernels.hpp).
 
 template <typename T>
-void gae_one(const T* rewards, const T* values, const T* dones, T last_value, std::size_t n, T gamma,
-             T lam, T* advantages, T* returns) {
+void gae_one(const T* rewards, const T* values, const T* dones, T last_value, std::size_t n,
+             T gamma, T lam, T* advantages, T* returns) {
   T next_value = last_value;
   T advantage = 0;
   for (std::size_t t = n; t-- > 0;) {

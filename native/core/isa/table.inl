@@ -1,4 +1,5 @@
-// The body of every kernels_<isa>.cpp. Defines `make_table()` for the instruction set being compiled.
+// The body of every kernels_<isa>.cpp. Defines `make_table()` for the instruction set being
+// compiled.
 #include <cstddef>
 #include <cstdint>
 

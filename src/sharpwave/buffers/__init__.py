@@ -1,0 +1,37 @@
+"""Replay buffers, and the parts they are made of."""
+
+from sharpwave.buffers.batch import Batch
+from sharpwave.buffers.offline import OfflineDatasetBuffer
+from sharpwave.buffers.prioritized import PrioritizedReplayBuffer
+from sharpwave.buffers.replay import ReplayBuffer
+from sharpwave.buffers.schema import Field, Schema
+from sharpwave.buffers.selectors import (
+    Mixture,
+    Prioritized,
+    Recent,
+    Uniform,
+    Where,
+    WithoutReplacement,
+)
+from sharpwave.buffers.views import Hindsight, NStep, Sequence, Transition
+from sharpwave.buffers.writer import VectorWriter
+
+__all__ = [
+    "Batch",
+    "Field",
+    "Hindsight",
+    "Mixture",
+    "NStep",
+    "OfflineDatasetBuffer",
+    "Prioritized",
+    "PrioritizedReplayBuffer",
+    "Recent",
+    "ReplayBuffer",
+    "Schema",
+    "Sequence",
+    "Transition",
+    "Uniform",
+    "VectorWriter",
+    "Where",
+    "WithoutReplacement",
+]

@@ -1,0 +1,121 @@
+"""Prioritised replay (Schaul et al., 2016)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from sharpwave.buffers.replay import ReplayBuffer
+from sharpwave.buffers.schema import FieldSpec, Schema
+
+
+def check_exponent(name: str, value: object) -> float:
+    """A finite number of at least 0, or an error that names the argument."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}") from None
+    if not math.isfinite(number) or number < 0.0:
+        raise ValueError(f"{name} must be finite and at least 0, got {value}")
+    return number
+
+
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """A `ReplayBuffer` that draws steps by priority and tells how to weigh them.
+
+        P(i) = p_i^α / Σ p_j^α  (proportional)   or   P(i) ∝ (1 / rank_i)^α  (rank)
+        weights_i = (N P(i))^-β / max_j (N P(j))^-β
+
+    `push` takes a `priority`, by default the highest seen so far; `update_priorities(indices,
+    priorities)` sets those of drawn steps and takes TD errors of either sign. A step of priority 0
+    is never drawn. A priority for a step that was overwritten since it was drawn is dropped and
+    counted (`stats()["stale_updates"]`).
+
+    Batches carry `weights` and `indices` besides the fields.
+
+    Args:
+        capacity: As in `ReplayBuffer`.
+        obs_dim: As in `ReplayBuffer`.
+        act_dim: As in `ReplayBuffer`.
+        alpha: How much priorities count; 0 is uniform.
+        beta: How much weights correct for that; 1 is fully.
+        fields: As in `ReplayBuffer`.
+        n_envs: As in `ReplayBuffer`.
+        seed: As in `ReplayBuffer`.
+        kind: "proportional" or "rank". Ranks are brought up to date once an eighth of the steps
+            have changed.
+        stratified: One draw from each of batch_size equal parts of the total, instead of
+            independent draws.
+        weight_norm: The maximum in the weights is over the "buffer" (as in the paper) or the
+            "batch".
+
+    Example:
+        >>> import numpy as np
+        >>> buffer = PrioritizedReplayBuffer(capacity=100, obs_dim=2, act_dim=1)
+        >>> for i in range(10):
+        ...     buffer.push([i, i], 0.0, float(i), False, False, [i, i])
+        >>> batch = buffer.sample(4, seed=1)
+        >>> buffer.update_priorities(batch["indices"], np.array([0.1, 2.0, -3.0, 0.4]))
+        0
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        capacity: int,
+        obs_dim: int | None = None,
+        act_dim: int | None = None,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        *,
+        fields: Mapping[str, FieldSpec] | Schema | None = None,
+        n_envs: int | None = None,
+        seed: int = 0,
+        kind: Literal["proportional", "rank"] = "proportional",
+        stratified: bool = True,
+        weight_norm: Literal["buffer", "batch"] = "buffer",
+    ) -> None:
+        if kind not in ("proportional", "rank"):
+            raise ValueError(f'kind must be "proportional" or "rank", got {kind!r}')
+        if weight_norm not in ("buffer", "batch"):
+            raise ValueError(f'weight_norm must be "buffer" or "batch", got {weight_norm!r}')
+        self._make(
+            capacity,
+            obs_dim,
+            act_dim,
+            fields=fields,
+            n_envs=n_envs,
+            seed=seed,
+            priorities=(
+                kind,
+                check_exponent("alpha", alpha),
+                check_exponent("beta", beta),
+                bool(stratified),
+                weight_norm == "batch",
+            ),
+        )
+
+    @property
+    def alpha(self) -> float:
+        """How much priorities count."""
+        return float(self._options["priorities"][1])
+
+    @property
+    def beta(self) -> float:
+        """How much weights correct."""
+        return float(self._engine.beta)
+
+    def set_beta(self, beta: float) -> None:
+        """Set how much weights correct; annealed towards 1 in training."""
+        self._engine.beta = check_exponent("beta", beta)
+
+    @property
+    def max_priority(self) -> float:
+        """The highest priority so far, which new steps get."""
+        return float(self._engine.max_priority)
+
+    def stats(self) -> dict[str, Any]:
+        """The numbers of `ReplayBuffer.stats`, with max_priority and beta."""
+        return {**super().stats(), "max_priority": self.max_priority, "beta": self.beta}

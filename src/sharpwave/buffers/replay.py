@@ -1,0 +1,353 @@
+"""Uniform replay in host memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sharpwave import _native
+from sharpwave.buffers import storage
+from sharpwave.buffers.batch import Batch, to_torch
+from sharpwave.buffers.schema import Field, FieldSpec, Schema, native_fields, row_plan
+from sharpwave.buffers.selectors import Recent, Selector, draw_ids, draw_seed
+from sharpwave.buffers.views import Hindsight, View
+from sharpwave.types import BatchDict, Ids
+
+Self = TypeVar("Self", bound="ReplayBuffer")
+
+
+def shortcut_schema(obs_dim: int, act_dim: int) -> Schema:
+    """The schema of flat float32 transitions with uint8 flags."""
+    return Schema(
+        {
+            "obs": Field("float32", (_dim("obs_dim", obs_dim),)),
+            "action": Field("float32", (_dim("act_dim", act_dim),)),
+            "reward": Field("float32"),
+            "terminated": Field("uint8"),
+            "truncated": Field("uint8"),
+            "next_obs": Field("float32", (obs_dim,)),
+        }
+    )
+
+
+def _dim(name: str, value: object) -> int:
+    return check_count(name, value, 1)
+
+
+def check_count(name: str, value: object, low: int) -> int:
+    """An integer of at least `low`, or an error that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if value < low:
+        raise ValueError(f"{name} must be at least {low}, got {value}")
+    return int(value)
+
+
+class ReplayBuffer(_native.RowBuffer):
+    """The newest `capacity` steps, drawn uniformly.
+
+    The rows live in native memory, one contiguous record each. Any number of threads may push and
+    sample at the same time; every row of a batch is one step, never a mixture.
+
+    Three forms::
+
+        ReplayBuffer(capacity, obs_dim, act_dim)            # flat float32 observations and actions
+        ReplayBuffer(capacity, fields={"obs": ...})         # any fields, dtypes, shapes, nests
+        ReplayBuffer.for_env(env, capacity)                 # what an environment's spaces say
+
+    With `n_envs` the steps of each environment are kept in order (stream rows): an observation is
+    stored once, although it is the `next_obs` of one step and the `obs` of the next, frame stacks
+    share their frames, and the views that need neighbours (`NStep`, `Sequence`, `Hindsight`) work.
+
+    Args:
+        capacity: Steps to keep; the oldest go first. With stream rows every environment keeps its
+            share, and the observation after the end of an episode takes the place of a step.
+        obs_dim: Length of flat float32 observations.
+        act_dim: Length of flat float32 actions. With 1, a batch's `actions` have shape [B].
+        fields: Field by name, instead of the two dims (see `Schema`).
+        n_envs: Keep the steps of this many environments in order.
+        seed: Of the draws that are not given one.
+
+    Raises:
+        TypeError, ValueError: For arguments that make no sense, by name.
+        MemoryError: If there is not that much memory.
+
+    Example:
+        >>> import numpy as np
+        >>> buffer = ReplayBuffer(capacity=1000, obs_dim=3, act_dim=1)
+        >>> buffer.push(np.zeros(3), 0.5, 1.0, False, False, np.ones(3))
+        >>> batch = buffer.sample(1, seed=7)
+        >>> batch["rewards"]
+        array([1.], dtype=float32)
+    """
+
+    __slots__ = ("__weakref__", "_options", "_schema")
+
+    def __init__(
+        self,
+        capacity: int,
+        obs_dim: int | None = None,
+        act_dim: int | None = None,
+        *,
+        fields: Mapping[str, FieldSpec] | Schema | None = None,
+        n_envs: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._make(capacity, obs_dim, act_dim, fields=fields, n_envs=n_envs, seed=seed)
+
+    def _make(
+        self,
+        capacity: int,
+        obs_dim: int | None,
+        act_dim: int | None,
+        *,
+        fields: Mapping[str, FieldSpec] | Schema | None,
+        n_envs: int | None,
+        seed: int,
+        stream_rows: bool | None = None,
+        oversample: bool = False,
+        priorities: tuple[str, float, float, bool, bool] | None = None,
+    ) -> None:
+        """Builds the engine; everything that tells buffers apart is an argument here."""
+        check_count("capacity", capacity, 1)
+        check_count("seed", seed, 0)
+        if n_envs is not None:
+            check_count("n_envs", n_envs, 1)
+        if stream_rows is None:
+            stream_rows = n_envs is not None
+        shortcut = fields is None
+        if fields is not None:
+            if obs_dim is not None or act_dim is not None:
+                raise TypeError("fields must not be given together with obs_dim and act_dim")
+            schema = fields if isinstance(fields, Schema) else Schema(fields)
+        elif obs_dim is None or act_dim is None:
+            raise TypeError("obs_dim and act_dim must both be given, or fields")
+        else:
+            schema = shortcut_schema(obs_dim, act_dim)
+        if stream_rows:
+            schema = schema.with_next_obs()
+        engine = _native.Engine(
+            native_fields(schema), stream_rows, capacity, n_envs or 0, seed, oversample, priorities
+        )
+        plan = row_plan(
+            schema, squeeze=shortcut, priorities=priorities is not None, streams=n_envs is not None
+        )
+        self._schema = schema
+        self._options: dict[str, Any] = {
+            "capacity": int(capacity),
+            "shortcut": shortcut,
+            "n_envs": n_envs,
+            "stream_rows": stream_rows,
+            "oversample": oversample,
+            "seed": int(seed),
+            "priorities": priorities,
+        }
+        super().__init__(engine, plan)
+
+    @classmethod
+    def for_env(
+        cls: type[Self],
+        env: Any,
+        capacity: int,
+        *,
+        n_envs: int | None = None,
+        stack: int = 1,
+        axis: int = 0,
+        extra: Mapping[str, FieldSpec] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A buffer of stream rows for an environment's steps.
+
+        Args:
+            env: A Gymnasium environment or vector environment; only its spaces are read.
+            capacity: Steps to keep over all environments.
+            n_envs: How many environments push; `env.num_envs` for a vector environment, otherwise
+                1.
+            stack: Image observations are stacks of this many frames along `axis`: every frame is
+                stored once.
+            axis: The axis of the frames.
+            extra: More columns by name.
+            **options: Further arguments of the class.
+        """
+        schema = Schema.from_env(env, stack=stack, axis=axis)
+        if extra:
+            schema = Schema({**schema.fields, **extra})
+        count = n_envs if n_envs is not None else int(getattr(env, "num_envs", 1))
+        return cls(capacity, fields=schema, n_envs=count, **options)
+
+    @property
+    def capacity(self) -> int:
+        """Steps the buffer keeps at most."""
+        return int(self._options["capacity"])
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of a row."""
+        return self._schema
+
+    @property
+    def n_envs(self) -> int | None:
+        """The environments whose steps are kept in order, or None."""
+        count: int | None = self._options["n_envs"]
+        return count
+
+    @property
+    def seed(self) -> int:
+        """The seed of the buffer's own draws."""
+        return int(self._options["seed"])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a push overwrites the oldest step."""
+        return bool(self._engine.is_full)
+
+    def sample_recent(
+        self, batch_size: int, window_size: int, seed: int | None = None, **options: Any
+    ) -> BatchDict:
+        """Like `sample`, from the newest `window_size` steps."""
+        return self.sample(batch_size, seed, selector=Recent(window_size), **options)
+
+    def batch(
+        self,
+        batch_size: int,
+        *,
+        view: View | None = None,
+        indices: bool = False,
+        torch: bool = False,
+    ) -> Batch:
+        """Arrays for `sample(batch_size, view=view, out=...)` to fill again and again.
+
+        Args:
+            batch_size: Rows of the batch.
+            view: The view that will be sampled.
+            indices: Hold the ids of the steps too.
+            torch: Make torch tensors over the memory instead of NumPy arrays.
+        """
+        spec = None if view is None else view._spec
+        if view is not None and spec is None:
+            raise ValueError(f"batch() takes a view without relabelling, got {type(view).__name__}")
+        arrays, memory = self._allocate(batch_size, spec, indices)
+        return Batch(to_torch(arrays) if torch else arrays, memory)
+
+    def epoch(
+        self,
+        batch_size: int,
+        seed: int | None = None,
+        *,
+        view: View | None = None,
+        drop_last: bool = False,
+    ) -> Iterator[BatchDict]:
+        """Batches that visit every step in the buffer once, in random order.
+
+        Steps that are overwritten while the epoch runs are left out.
+
+        Args:
+            batch_size: Rows of a batch; the last one may be smaller.
+            seed: Of the order.
+            view: What a step becomes.
+            drop_last: Leave out a last batch that is smaller.
+        """
+        check_count("batch_size", batch_size, 1)
+        ids = self.indices()
+        key = draw_seed(self, seed)
+        return self._epoch(ids, key, batch_size, view, drop_last=drop_last)
+
+    def _epoch(
+        self, ids: Ids, key: int, batch_size: int, view: View | None, *, drop_last: bool
+    ) -> Iterator[BatchDict]:
+        end = len(ids) - len(ids) % batch_size if drop_last else len(ids)
+        for begin in range(0, end, batch_size):
+            order = _native.permuted(len(ids), key, begin, min(begin + batch_size, len(ids)))
+            chosen = ids[order]
+            alive = self._engine.alive(chosen).view(np.bool_)
+            if alive.any():
+                yield self.gather(chosen[alive], view=view)
+
+    def indices(self) -> Ids:
+        """The ids of all steps in the buffer, oldest first (environment by environment)."""
+        ids: Ids = self._engine.ids()
+        return ids
+
+    def clear(self) -> None:
+        """Forget all steps. Ids go on: those handed out before stay unknown for ever."""
+        self._engine.clear()
+
+    def stats(self) -> dict[str, float]:
+        """Numbers about the buffer's life.
+
+        Returns:
+            size, capacity and fill; pushed and sampled, the steps ever pushed and drawn;
+            replay_ratio, their quotient; sampled_age, how many steps of the same environment had
+            been pushed since a drawn one, on average; bytes in use and bytes_per_step of a full
+            buffer; stale_updates, the priorities dropped because their step was overwritten.
+        """
+        found: dict[str, float] = dict(self._engine.stats())
+        size = len(self)
+        found.update(
+            size=size,
+            capacity=self.capacity,
+            fill=size / self.capacity,
+            replay_ratio=found["sampled"] / found["pushed"] if found["pushed"] else 0.0,
+            bytes_per_step=found["bytes"] / self.capacity,
+        )
+        return found
+
+    def _sample_custom(
+        self,
+        batch_size: int,
+        seed: int | None,
+        view: View | None,
+        selector: Selector | None,
+        out: Any,
+        indices: Any,
+    ) -> BatchDict:
+        """The rest of `sample`: views and selectors that draw in Python."""
+        if out is not None:
+            raise ValueError("out must be None for a view or selector that draws in Python")
+        if isinstance(view, Hindsight):
+            return view.sample(self, batch_size, seed, selector, indices=bool(indices))
+        if selector is None or not isinstance(getattr(selector, "draw", None), object):
+            raise TypeError(f"view must be a sharpwave view, got {type(view).__name__}")
+        for _ in range(16):
+            ids = draw_ids(self, selector, batch_size, seed)
+            try:
+                batch = self.gather(ids, view=view)
+            except IndexError:  # a writer beside us overwrote a step in between
+                continue
+            if indices:
+                batch["indices"] = ids
+            return batch
+        raise RuntimeError("steps are overwritten faster than they can be read")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the buffer to a folder: content, priorities, counters and generator.
+
+        The folder changes from the old state to the new one at once: a crash in between leaves the
+            old one. Rows
+        are streamed in small pieces, with a checksum each. Other threads may sample meanwhile;
+        pushes wait.
+
+        Raises:
+            SharpwaveIOError: If the folder exists and holds something else, or cannot be written.
+        """
+        storage.save(self, path)
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+        """The buffer that `save` wrote. It goes on exactly where the saved one was.
+
+        Raises:
+            SharpwaveIOError: If there is no complete save, a checksum does not fit, or it is of
+                another class.
+        """
+        return storage.load(cls, path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return storage.rebuild, (type(self), storage.to_memory(self))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(self._schema.fields)
+        return f"{type(self).__name__}({len(self)} of {self.capacity} steps: {fields})"

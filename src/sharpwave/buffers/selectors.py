@@ -1,0 +1,167 @@
+"""Which steps to draw. Any selector works with any view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from sharpwave import _native
+from sharpwave.types import Array, BatchDict, Ids
+
+if TYPE_CHECKING:
+    from sharpwave.buffers.replay import ReplayBuffer
+
+
+class Selector(Protocol):
+    """A selector that the native core draws (`_spec`), or that draws in Python (None)."""
+
+    @property
+    def _spec(self) -> tuple[int, int] | None: ...
+
+
+class PythonSelector(Protocol):
+    """A selector that draws ids itself."""
+
+    def draw(self, buffer: ReplayBuffer, batch_size: int, seed: int | None) -> Ids:
+        """The ids of a batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every step is equally likely."""
+
+    _spec: tuple[int, int] = field(default=(0, 0), init=False, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Recent:
+    """The newest `window` steps, of several environments each its share, are equally likely."""
+
+    window: int
+    _spec: tuple[int, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.window, bool) or not isinstance(self.window, int | np.integer):
+            raise TypeError(f"window must be an integer, got {type(self.window).__name__}")
+        if self.window < 1:
+            raise ValueError(f"window must be at least 1, got {self.window}")
+        object.__setattr__(self, "_spec", (1, int(self.window)))
+
+
+@dataclass(frozen=True)
+class Prioritized:
+    """By priority: what a `PrioritizedReplayBuffer` draws without a selector."""
+
+    _spec: tuple[int, int] = field(default=(2, 0), init=False, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class WithoutReplacement:
+    """Every step is equally likely, and no step comes twice in a batch."""
+
+    _spec: None = field(default=None, init=False, repr=False, compare=False)
+
+    def draw(self, buffer: ReplayBuffer, batch_size: int, seed: int | None) -> Ids:
+        """The ids of a batch."""
+        ids = buffer.indices()
+        _check_batch(batch_size, len(ids))
+        return _drawn(ids, _native.permuted(len(ids), draw_seed(buffer, seed), 0, batch_size))
+
+
+@dataclass(frozen=True)
+class Where:
+    """Every step for which a condition holds is equally likely.
+
+    The condition is asked of the whole content at every draw: meant for content that is small or
+        seldom drawn.
+
+    Attributes:
+        condition: From a batch to a bool array [B].
+    """
+
+    condition: Callable[[BatchDict], Array]
+    _spec: None = field(default=None, init=False, repr=False, compare=False)
+
+    def draw(self, buffer: ReplayBuffer, batch_size: int, seed: int | None) -> Ids:
+        """The ids of a batch."""
+        kept = []
+        ids = buffer.indices()
+        for begin in range(0, len(ids), 16384):
+            chunk = ids[begin : begin + 16384]
+            holds = np.asarray(self.condition(buffer.gather(chunk)))
+            if holds.shape != chunk.shape or holds.dtype != np.bool_:
+                raise ValueError(
+                    f"condition must return a bool array of shape {chunk.shape}, "
+                    f"got {holds.dtype} {holds.shape}"
+                )
+            kept.append(chunk[holds])
+        fitting = np.concatenate(kept) if kept else ids
+        if batch_size > 0 and len(fitting) == 0:
+            raise ValueError("no step in the buffer fulfils the condition")
+        generator = np.random.Generator(np.random.Philox(draw_seed(buffer, seed)))
+        return _drawn(fitting, generator.integers(0, max(len(fitting), 1), batch_size))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Fixed shares of every batch come from each of several selectors, in their order.
+
+    Attributes:
+        parts: Pairs of a share and a selector; the shares add up to 1.
+    """
+
+    parts: tuple[tuple[float, Selector], ...]
+    _spec: None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        total = sum(share for share, _ in self.parts)
+        if not self.parts or any(share < 0 for share, _ in self.parts) or abs(total - 1) > 1e-6:
+            raise ValueError(f"the shares of parts must be positive and add up to 1, got {total}")
+
+    def draw(self, buffer: ReplayBuffer, batch_size: int, seed: int | None) -> Ids:
+        """The ids of a batch."""
+        ends = np.round(np.cumsum([share for share, _ in self.parts]) * batch_size).astype(int)
+        ends[-1] = batch_size
+        key = draw_seed(buffer, seed)
+        drawn = []
+        for i, (count, (_, selector)) in enumerate(
+            zip(np.diff(ends, prepend=0), self.parts, strict=True)
+        ):
+            drawn.append(draw_ids(buffer, selector, int(count), (key + i) % 2**64))
+        return np.concatenate(drawn)
+
+
+def draw_ids(buffer: ReplayBuffer, selector: Selector, batch_size: int, seed: int | None) -> Ids:
+    """The ids that a selector draws."""
+    if selector._spec is None:
+        python: PythonSelector = selector  # type: ignore[assignment]
+        return python.draw(buffer, batch_size, seed)
+    from sharpwave.buffers.views import Transition
+
+    batch = buffer.sample(batch_size, seed, view=Transition(()), selector=selector, indices=True)
+    ids: Ids = batch["indices"]
+    return ids
+
+
+def draw_seed(buffer: ReplayBuffer, seed: int | None) -> int:
+    """The seed given, or the next one of the buffer's own generator."""
+    if seed is not None:
+        return int(seed)
+    sequence = np.random.SeedSequence([buffer.seed, buffer._engine.next_call()])
+    return int(sequence.generate_state(1, np.uint64)[0])
+
+
+def _check_batch(batch_size: int, available: int) -> None:
+    if batch_size > available:
+        raise ValueError(
+            f"batch_size must be at most {available}, the steps to draw from, got {batch_size}"
+        )
+
+
+def _drawn(ids: Ids, positions: Array) -> Ids:
+    drawn: Ids = ids[positions]
+    return drawn
