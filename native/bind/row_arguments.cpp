@@ -1,5 +1,4 @@
 // The arguments of push and push_batch as typed memory (see row_plan.hpp).
-#include <numpy/arrayscalars.h>
 
 #include <algorithm>
 #include <cmath>

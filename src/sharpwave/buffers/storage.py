@@ -153,9 +153,9 @@ def _restore(buffer: ReplayBuffer, state: dict[str, Any], arrays: dict[str, Arra
     engine.restore_heads([tuple(head) for head in state["heads"]], marks)
     engine.restore_counters(state["counters"])
     if buffer._options["priorities"] is not None:
-        values = [arrays[f"priorities-{key}"] for key in ("leaves", "raw", "sorted")]
-        scalars: dict[str, Any] = state["scalars"]
-        engine.restore_priorities(*values, **scalars)
+        saved: dict[str, Any] = dict(state["scalars"])
+        saved.update({key: arrays[f"priorities-{key}"] for key in ("leaves", "raw", "sorted")})
+        engine.restore_priorities(**saved)
 
 
 def _field_of(name: str) -> int:
