@@ -70,55 +70,55 @@ const std::byte* cast_items(const Leaf& leaf, DType from, const std::byte* sourc
   return target;
 }
 
-// A Python number for a field of one item; false when the object is something else.
+// A Python or NumPy number for a field of one item; false when the object is something else.
 bool prepare_scalar(const Leaf& leaf, PyObject* object, Arena* arena, Source* source) {
+  const auto take = [&](DType from, const auto& value) {
+    source->data = cast_items(leaf, from, reinterpret_cast<const std::byte*>(&value), 1, arena);
+    return true;
+  };
+  if (PyBool_Check(object)) {
+    source->data = leaf.truth[object == Py_True];
+    return true;
+  }
   if (PyFloat_Check(object)) {
     const double value = PyFloat_AS_DOUBLE(object);
-    source->data =
-        cast_items(leaf, DType::float64, reinterpret_cast<const std::byte*>(&value), 1, arena);
+    if (leaf.dtype == DType::float32 && std::abs(value) <= std::numeric_limits<float>::max()) {
+      auto* narrow = reinterpret_cast<float*>(arena->take(sizeof(float)));
+      *narrow = static_cast<float>(value);
+      source->data = reinterpret_cast<const std::byte*>(narrow);
+      return true;
+    }
+    return take(DType::float64, value);
+  }
+  if (PyArray_IsScalar(object, Bool)) {
+    source->data = leaf.truth[PyArrayScalar_VAL(object, Bool) != 0];
     return true;
   }
   if (PyArray_IsScalar(object, Float32)) {
-    const float value = PyArrayScalar_VAL(object, Float32);
-    source->data =
-        cast_items(leaf, DType::float32, reinterpret_cast<const std::byte*>(&value), 1, arena);
-    return true;
+    return take(DType::float32, PyArrayScalar_VAL(object, Float32));
   }
-  if (PyBool_Check(object) || PyArray_IsScalar(object, Bool)) {
-    const bool value =
-        PyBool_Check(object) ? object == Py_True : PyArrayScalar_VAL(object, Bool) != 0;
-    source->data =
-        cast_items(leaf, DType::boolean, reinterpret_cast<const std::byte*>(&value), 1, arena);
-    return true;
+  if (!PyLong_Check(object)) return false;
+  int overflow = 0;
+  const std::int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow == 0) return take(DType::int64, value);
+  const std::uint64_t large = PyLong_AsUnsignedLongLong(object);
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    throw std::invalid_argument(leaf.name + " must fit " + name_of(leaf.dtype) +
+                                ", got an integer beyond 64 bits");
   }
-  if (PyLong_Check(object)) {
-    int overflow = 0;
-    const std::int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
-    if (overflow == 0) {
-      source->data =
-          cast_items(leaf, DType::int64, reinterpret_cast<const std::byte*>(&value), 1, arena);
-      return true;
-    }
-    const std::uint64_t large = PyLong_AsUnsignedLongLong(object);
-    if (PyErr_Occurred()) {
-      PyErr_Clear();
-      throw std::invalid_argument(leaf.name + " must fit " + name_of(leaf.dtype) +
-                                  ", got an integer beyond 64 bits");
-    }
-    source->data =
-        cast_items(leaf, DType::uint64, reinterpret_cast<const std::byte*>(&large), 1, arena);
-    return true;
-  }
-  return false;
+  return take(DType::uint64, large);
 }
 
 bool shape_fits(const Leaf& leaf, PyArrayObject* array, std::optional<std::size_t> rows) {
   const int ndim = PyArray_NDIM(array);
+  if (ndim == 1) {  // the flat form, and the commonest
+    return static_cast<std::size_t>(PyArray_DIM(array, 0)) == leaf.items * rows.value_or(1);
+  }
   const auto size = static_cast<std::size_t>(PyArray_SIZE(array));
   if (size != leaf.items * rows.value_or(1)) return false;
   const auto field_ndim = static_cast<int>(leaf.shape.size());
   const int lead = rows ? 1 : 0;
-  if (ndim == 1) return true;  // the flat form
   const npy_intp* dims = PyArray_DIMS(array);
   if (rows && (ndim == 0 || static_cast<std::size_t>(dims[0]) != *rows)) return false;
   if (leaf.items == 1) return true;
@@ -129,7 +129,7 @@ bool shape_fits(const Leaf& leaf, PyArrayObject* array, std::optional<std::size_
 void prepare_array(const Leaf& leaf, PyObject* object, std::optional<std::size_t> rows,
                    PushRows* push, Source* source) {
   PyArrayObject* array = nullptr;
-  if (PyArray_Check(object)) {
+  if (PyArray_CheckExact(object) || PyArray_Check(object)) {
     array = reinterpret_cast<PyArrayObject*>(object);
   } else {
     push->kept.push_back(as_array(object, leaf.name.c_str()));
@@ -234,6 +234,7 @@ void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* mat
     const Leaf& leaf = plan.leaves[i];
     PyObject* object = matched[leaf.argument];
     if (!leaf.path.empty()) object = descend(leaf, object, &rows->kept);
+    sources[i].stride = 0;
     if (leaf.items == 1 && prepare_scalar(leaf, object, &rows->arena, &sources[i])) continue;
     prepare_array(leaf, object, std::nullopt, rows, &sources[i]);
   }

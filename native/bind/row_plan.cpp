@@ -124,6 +124,11 @@ RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
     leaf.numpy_type = numpy_of_dtype(field.dtype);
     leaf.shape.assign(field.shape.begin(), field.shape.end());
     leaf.items = field.items();
+    for (const bool value : {false, true}) {
+      CastError error{};
+      cast(DType::boolean, reinterpret_cast<const std::byte*>(&value), field.dtype,
+           leaf.truth[value], 1, &error);
+    }
     leaf.flag = field.role == Role::terminated || field.role == Role::truncated;
     leaf.finite = field.finite || field.role == Role::reward;
     plan.leaves.push_back(std::move(leaf));

@@ -23,8 +23,9 @@ struct Leaf {
   std::vector<npy_intp> shape;
   std::vector<npy_intp> out_shape;  // the shape of one row in a batch
   std::size_t items;
-  bool flag;    // any number is accepted and stored as 0 or 1
-  bool finite;  // NaN and infinities are refused
+  std::byte truth[2][8];  // false and true as items of the field
+  bool flag;              // any number is accepted and stored as 0 or 1
+  bool finite;            // NaN and infinities are refused
 };
 
 // The batch as Python sees it: a field, or a dict or tuple of nodes.
