@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, partial
-from itertools import count
 from typing import Any
 
 import data
@@ -25,14 +24,9 @@ def rows() -> Iterator[Row]:
     yield from image_rows()
 
 
-def one(rows: Transitions) -> tuple[object, ...]:
-    """The first row in the order of `push`, as an environment hands it out."""
-    return (rows.obs[0], rows.actions[0], float(rows.rewards[0]), False, False, rows.next_obs[0])
-
-
 def pushes() -> Iterator[Row]:
     stored = data.transitions(PUSH_CAPACITY)
-    step = one(stored)
+    step = peers.one(stored)
     packed = peers.records(stored)
 
     def ours() -> Operation:
@@ -70,6 +64,11 @@ def pushes() -> Iterator[Row]:
             FLOOR: lambda: partial(floor.load().push, packed, *step),
         },
         [Ratio("rlox", 3.0)],
+    )
+    yield Row(
+        "call with the arguments of push",
+        {FLOOR: lambda: partial(floor.load().call, *step)},
+        note="what Python asks for before any work is done",
     )
     yield batch_pushes(stored, packed, 8, Ratio("rlox", 3.0))
     yield batch_pushes(stored, packed, 64, Ratio("best", 2.0))
@@ -111,96 +110,55 @@ def batch_pushes(stored: Transitions, packed: object, n: int, target: Ratio) -> 
 
 
 def samples() -> Iterator[Row]:
-    stored = data.transitions(MILLION)
+    buffers = peers.Uniform(data.transitions(MILLION))
+    yield sample(buffers, 32, Ratio("rlox", 2.0))
+    yield sample(buffers, 256, Ratio("best", 2.5))
+    yield sample(buffers, 1024, Ratio("best", 2.5))
+    yield sample(buffers, 8192, Ratio("best", 2.0))
+    yield sample_tensors(buffers, 32, Ratio("rlox", 5.0))
+    yield sample_tensors(buffers, 256, Ratio("rlox", 2.5))
 
-    @cache
-    def ours() -> Any:
-        import sharpwave as sw
 
-        return peers.fill(sw.ReplayBuffer(MILLION, OBS_DIM, ACT_DIM), peers.chunks(stored))
+def sample(buffers: peers.Uniform, n: int, target: Ratio) -> Row:
+    return Row(
+        f"sample {n} of 1M",
+        {
+            OURS: lambda: partial(buffers.ours.sample, n),
+            "rlox": lambda: peers.seeded(buffers.rlox.sample, n),
+            "SB3": lambda: partial(buffers.sb3.sample, n),
+            "cpprb": lambda: partial(buffers.cpprb.sample, n),
+            "tianshou": lambda: partial(buffers.tianshou.sample, n),
+            "numpy": lambda: partial(buffers.numpy.sample, n),
+            FLOOR: lambda: partial(floor.load().sample, buffers.records, n),
+        },
+        [target],
+    )
 
-    @cache
-    def rlox() -> Any:
-        import rlox as library
 
-        buffer = library.ReplayBuffer(MILLION, OBS_DIM, ACT_DIM)
-        return peers.fill_rlox(buffer, peers.chunks(stored))
+def sample_tensors(buffers: peers.Uniform, n: int, target: Ratio) -> Row:
+    def ours() -> Operation:
+        sample = buffers.ours.sample
+        batch = buffers.ours.batch(n, torch=True)
+        return lambda: sample(n, out=batch)
 
-    @cache
-    def sb3() -> Any:
-        return peers.sb3(MILLION, stored)
-
-    @cache
-    def cpprb() -> Any:
-        return peers.fill_cpprb(peers.cpprb(MILLION), peers.chunks(stored))
-
-    @cache
-    def tianshou() -> Any:
-        from tianshou.data import ReplayBuffer
-
-        return peers.fill_tianshou(ReplayBuffer(MILLION), stored)
-
-    @cache
-    def columns() -> peers.NumpyColumns:
-        return peers.NumpyColumns(stored)
-
-    @cache
-    def packed() -> Any:
-        return peers.records(stored)
-
-    def sample(n: int, target: Ratio) -> Row:
-        return Row(
-            f"sample {n} of 1M",
-            {
-                OURS: lambda: partial(ours().sample, n),
-                "rlox": lambda: peers.seeded(rlox().sample, n),
-                "SB3": lambda: partial(sb3().sample, n),
-                "cpprb": lambda: partial(cpprb().sample, n),
-                "tianshou": lambda: partial(tianshou().sample, n),
-                "numpy": lambda: partial(columns().sample, n),
-                FLOOR: lambda: partial(floor.load().sample, packed(), n),
-            },
-            [target],
-        )
-
-    yield sample(32, Ratio("rlox", 2.0))
-    yield sample(256, Ratio("best", 2.5))
-    yield sample(1024, Ratio("best", 2.5))
-    yield sample(8192, Ratio("best", 2.0))
-
-    def ours_into_torch(n: int) -> Operation:
-        buffer = ours()
-        batch = buffer.batch(n, torch=True)
-        return lambda: buffer.sample(n, out=batch)
-
-    def rlox_to_torch(n: int) -> Operation:
+    def rlox() -> Operation:
         from torch import from_numpy
 
-        sample = rlox().sample
-        seeds = count(1)
-        return lambda: {k: from_numpy(v) for k, v in sample(n, next(seeds)).items()}
+        sample = peers.seeded(buffers.rlox.sample, n)
+        return lambda: {name: from_numpy(column) for name, column in sample().items()}
 
-    def sb3_sample(n: int) -> Operation:
-        return partial(sb3().sample, n)
-
-    for n, target in ((32, Ratio("rlox", 5.0)), (256, Ratio("rlox", 2.5))):
-        yield Row(
-            f"sample {n} of 1M as torch tensors",
-            {
-                OURS: partial(ours_into_torch, n),
-                "rlox": partial(rlox_to_torch, n),
-                "SB3": partial(sb3_sample, n),
-            },
-            [target],
-            note="ours fills a reused batch of tensors; rlox: sample, then six from_numpy",
-        )
+    return Row(
+        f"sample {n} of 1M as torch tensors",
+        {OURS: ours, "rlox": rlox, "SB3": lambda: partial(buffers.sb3.sample, n)},
+        [target],
+        note="ours fills a reused batch of tensors; rlox: sample, then six from_numpy",
+    )
 
 
 def image_rows() -> Iterator[Row]:
     stored = data.images(IMAGE_ROWS)
-    obs, next_obs = stored.obs[0], stored.next_obs[0]
-    action, reward = int(stored.actions[0]), float(stored.rewards[0])
-    step = (obs, action, reward, False, False, next_obs)
+    step = peers.one(stored)
+    obs, action, reward, *_, next_obs = step
 
     @cache
     def ours() -> Any:

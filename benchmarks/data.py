@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -55,8 +56,9 @@ class Transitions:
         return self.terminated | self.truncated
 
 
+@lru_cache(maxsize=1)
 def transitions(rows: int, seed: int = 0) -> Transitions:
-    """Independent rows with obs 17 and action 6, float32."""
+    """Independent rows with obs 17 and action 6, float32; for reading only."""
     rng = np.random.default_rng(seed)
     return Transitions(
         rng.standard_normal((rows, OBS_DIM), dtype=np.float32),
@@ -94,9 +96,7 @@ def streams(rows: int, n_envs: int = 8, episode: int = 1000) -> Iterator[Transit
     age = np.arange(n_envs) * (episode // n_envs)
     for start in range(0, steps, chunk):
         n = min(chunk, steps - start)
-        path = np.concatenate(
-            [last, rng.standard_normal((n, n_envs, OBS_DIM), dtype=np.float32)]
-        )
+        path = np.concatenate([last, rng.standard_normal((n, n_envs, OBS_DIM), dtype=np.float32)])
         last = path[-1:]
         time = np.arange(start, start + n)[:, None]
         yield Transitions(

@@ -2,7 +2,7 @@
 
 A row names an operation and its contenders. All contenders of a row run in the same process: every
 round times one short chunk of each, in a random order, so that a busy machine slows all of them
-alike. What decides is the ratio of medians; the minimum is kept beside it.
+alike. Medians and minima over the rounds are kept, and a target is met when both say so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 OURS = "sharpwave"
 FLOOR = "floor"
@@ -24,6 +24,7 @@ FLOOR_ROOM = 1.1
 
 Operation = Callable[[], object]
 Builder = Callable[[], Operation]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours is at least `at_least` times as fast as `peer` ("best": the fastest peer of the row)."""
+    """Ours is at least `at_least` times as fast as `peer` ("best": the fastest peer of the row).
+
+    Both the medians and the minima have to say so. Where the floor leaves no room, being near the
+    floor is enough.
+    """
 
     peer: str
     at_least: float
@@ -67,7 +72,7 @@ class Ratio:
         peer = result.best_peer() if self.peer == "best" else result.measured.get(self.peer)
         if ours is None or peer is None:
             return None
-        achieved = peer.median / ours.median
+        achieved = min(peer.median / ours.median, peer.minimum / ours.minimum)
         needed = NOISE if self.at_least == 1.0 else self.at_least
         floor = result.measured.get(FLOOR)
         at_floor = floor is not None and ours.median <= FLOOR_ROOM * floor.median
@@ -84,14 +89,14 @@ class AtMost:
     unit: str = ""
 
     def __str__(self) -> str:
-        return f"<= {self.limit:g}{self.unit and ' ' + self.unit}"
+        return f"<= {self.limit:g} {self.unit}".strip()
 
     def judge(self, result: Result) -> Verdict | None:
         """Whether our value stays below the limit."""
         ours = result.measured.get(OURS)
         if ours is None:
             return None
-        return Verdict(ours.median <= self.limit, f"{ours.median:.4g}{self.unit and ' ' + self.unit}")
+        return Verdict(ours.median <= self.limit, f"{ours.median:.4g} {self.unit}".strip())
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,8 @@ class Row:
     targets: Sequence[Target] = ()
     ops_per_call: int = 1
     note: str = ""
+    derive: Callable[[Result], Result] | None = None
+    """Turns the times into what the row is about, where that is not a time."""
 
 
 @dataclass
@@ -205,7 +212,22 @@ def measure(row: Row, pace: Pace) -> Result:
     measured = {
         name: Measurement(statistics.median(t), min(t), len(t)) for name, t in times.items()
     }
-    return Result(row.operation, measured, row.targets, note=row.note, skipped=skipped)
+    result = Result(row.operation, measured, row.targets, note=row.note, skipped=skipped)
+    return row.derive(result) if row.derive else result
+
+
+def collect(
+    operation: str,
+    unit: str,
+    cases: dict[str, Callable[[], float]],
+    targets: Sequence[Target] = (),
+    note: str = "",
+) -> Result:
+    """A row of values that are measured once and are not times."""
+    result = Result(operation, {}, targets, unit, note)
+    values, result.skipped = _attempt(cases)
+    result.measured = {name: Measurement(value, value) for name, value in values.items()}
+    return result
 
 
 def run(rows: Iterator[Row | Result], pace: Pace) -> Iterator[Result]:
@@ -215,17 +237,25 @@ def run(rows: Iterator[Row | Result], pace: Pace) -> Iterator[Result]:
 
 
 def _prepare(builders: dict[str, Builder]) -> tuple[dict[str, Operation], dict[str, str]]:
-    """Build every contender and run it once; whatever fails is skipped with the reason."""
-    operations, skipped = {}, {}
-    for name, build in builders.items():
+    """Build every contender and run it once."""
+
+    def build_and_run(build: Builder) -> Operation:
+        operation = build()
+        operation()
+        return operation
+
+    return _attempt({name: partial(build_and_run, build) for name, build in builders.items()})
+
+
+def _attempt(cases: dict[str, Callable[[], T]]) -> tuple[dict[str, T], dict[str, str]]:
+    """What every case returns; one that fails is left out, with the reason."""
+    values, reasons = {}, {}
+    for name, case in cases.items():
         try:
-            operation = build()
-            operation()
-        except Exception as error:
-            skipped[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-        else:
-            operations[name] = operation
-    return operations, skipped
+            values[name] = case()
+        except Exception as error:  # noqa: PERF203 a contender that fails must not end the run
+            reasons[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return values, reasons
 
 
 def _calibrate(operation: Operation, chunk_s: float) -> tuple[int, float]:

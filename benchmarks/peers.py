@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -17,6 +18,14 @@ IMAGE_FIELDS = {
     "truncated": "bool",
     "next_obs": ("uint8", IMAGE),
 }
+
+
+def one(rows: Transitions) -> tuple[Any, ...]:
+    """The first row in the order of `push`, as an environment hands it out."""
+    action: Any = rows.actions[0]
+    if rows.actions.ndim == 1:
+        action = int(action)
+    return rows.obs[0], action, float(rows.rewards[0]), False, False, rows.next_obs[0]
 
 
 def chunks(rows: Transitions, size: int = 20_000) -> Iterator[Transitions]:
@@ -88,18 +97,19 @@ def sb3_arguments(rows: Transitions) -> tuple[Any, ...]:
 
 
 def cpprb(capacity: int, kind: str = "ReplayBuffer", image: bool = False, **options: Any) -> Any:
-    """A buffer of cpprb with the same fields."""
+    """A buffer of cpprb with the same fields; `options` are those of its constructor."""
     import cpprb as library
 
-    obs = {"shape": IMAGE, "dtype": np.uint8} if image else {"shape": OBS_DIM}
-    fields = {
+    obs: dict[str, Any] = {"shape": IMAGE, "dtype": np.uint8} if image else {"shape": OBS_DIM}
+    fields: dict[str, dict[str, Any]] = {
         "obs": obs,
-        "next_obs": obs,
         "act": {"dtype": np.int64} if image else {"shape": ACT_DIM},
         "rew": {},
         "done": {"dtype": np.bool_},
         "truncated": {"dtype": np.bool_},
     }
+    if "next_of" not in options:
+        fields["next_obs"] = obs
     return getattr(library, kind)(capacity, fields, **options)
 
 
@@ -200,6 +210,54 @@ class NumpyColumns:
         """Uniform rows, as six fresh arrays."""
         rows = self.rng.integers(0, self.capacity, batch_size)
         return tuple(column.take(rows, axis=0) for column in self.columns)
+
+
+class Uniform:
+    """The same transitions in a full uniform buffer of every contender, made when asked for."""
+
+    def __init__(self, rows: Transitions) -> None:
+        self.rows = rows
+
+    @cached_property
+    def ours(self) -> Any:
+        """Ours, as transition rows."""
+        import sharpwave as sw
+
+        return fill(sw.ReplayBuffer(len(self.rows), OBS_DIM, ACT_DIM), chunks(self.rows))
+
+    @cached_property
+    def rlox(self) -> Any:
+        """The one of rlox."""
+        import rlox
+
+        return fill_rlox(rlox.ReplayBuffer(len(self.rows), OBS_DIM, ACT_DIM), chunks(self.rows))
+
+    @cached_property
+    def sb3(self) -> Any:
+        """The one of Stable-Baselines3."""
+        return sb3(len(self.rows), self.rows)
+
+    @cached_property
+    def cpprb(self) -> Any:
+        """The one of cpprb."""
+        return fill_cpprb(cpprb(len(self.rows)), chunks(self.rows))
+
+    @cached_property
+    def tianshou(self) -> Any:
+        """The one of tianshou."""
+        from tianshou.data import ReplayBuffer
+
+        return fill_tianshou(ReplayBuffer(len(self.rows)), self.rows)
+
+    @cached_property
+    def numpy(self) -> NumpyColumns:
+        """Six columns, by hand."""
+        return NumpyColumns(self.rows)
+
+    @cached_property
+    def records(self) -> np.ndarray:
+        """Records for the floor."""
+        return records(self.rows)
 
 
 def seeded(sample: Callable[..., object], *arguments: Any) -> Callable[[], object]:

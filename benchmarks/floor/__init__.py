@@ -30,7 +30,9 @@ def load() -> ModuleType:
     library = build / ("_floor" + sysconfig.get_config_var("EXT_SUFFIX"))
     includes = [f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
     # Linking with -ffast-math would make the whole process flush denormals to zero.
-    _compile("-std=c++17", *FLAGS, "-fPIC", *includes, "-c", FOLDER / "floor.cpp", "-o", object_file)
+    _compile(
+        "-std=c++17", *FLAGS, "-fPIC", *includes, "-c", FOLDER / "floor.cpp", "-o", object_file
+    )
     _compile("-shared", object_file, "-lm", "-o", library)
     loader = importlib.machinery.ExtensionFileLoader("_floor", str(library))
     spec = importlib.util.spec_from_loader("_floor", loader)

@@ -199,24 +199,24 @@ PyObject* sample_images(PyObject*, PyObject* const* args, Py_ssize_t) {
   return Py_BuildValue("NN", obs, next_obs);
 }
 
-// gae(rewards, values, dones, last_values, gamma, lam): time-major [T, N] float32; with one
-// dimension, one float64 trajectory.
-template <typename T>
-PyObject* gae_of(PyObject* const* args, int type, npy_intp steps, npy_intp envs) {
-  const T *rewards = data<T>(args[0]), *values = data<T>(args[1]), *dones = data<T>(args[2]);
-  const T gamma = static_cast<T>(PyFloat_AS_DOUBLE(args[4]));
-  const T gamma_lambda = gamma * static_cast<T>(PyFloat_AS_DOUBLE(args[5]));
-  PyObject* advantages_array = empty_array(type, steps, envs);
-  PyObject* returns_array = empty_array(type, steps, envs);
-  T* __restrict advantages = data<T>(advantages_array);
-  T* __restrict returns = data<T>(returns_array);
-  T* __restrict trace = new T[envs]();
-  const T* next_values = data<T>(args[3]);
+// gae(rewards, values, dones, last_values, gamma, lam): time-major [T, N] float32
+PyObject* gae(PyObject*, PyObject* const* args, Py_ssize_t) {
+  const npy_intp steps = dim(args[0], 0), envs = dim(args[0], 1);
+  const float *rewards = data<float>(args[0]), *values = data<float>(args[1]);
+  const float* dones = data<float>(args[2]);
+  const float gamma = static_cast<float>(PyFloat_AS_DOUBLE(args[4]));
+  const float gamma_lambda = gamma * static_cast<float>(PyFloat_AS_DOUBLE(args[5]));
+  PyObject* advantages_array = empty_array(NPY_FLOAT32, steps, envs);
+  PyObject* returns_array = empty_array(NPY_FLOAT32, steps, envs);
+  float* __restrict advantages = data<float>(advantages_array);
+  float* __restrict returns = data<float>(returns_array);
+  float* __restrict trace = new float[envs]();
+  const float* next_values = data<float>(args[3]);
   for (npy_intp t = steps - 1; t >= 0; --t) {
     for (npy_intp e = 0; e < envs; ++e) {
       const npy_intp i = t * envs + e;
-      const T alive = T(1) - dones[i];
-      const T delta = rewards[i] + gamma * alive * next_values[e] - values[i];
+      const float alive = 1.0f - dones[i];
+      const float delta = rewards[i] + gamma * alive * next_values[e] - values[i];
       trace[e] = delta + gamma_lambda * alive * trace[e];
       advantages[i] = trace[e];
       returns[i] = trace[e] + values[i];
@@ -227,13 +227,30 @@ PyObject* gae_of(PyObject* const* args, int type, npy_intp steps, npy_intp envs)
   return Py_BuildValue("NN", advantages_array, returns_array);
 }
 
-PyObject* gae(PyObject*, PyObject* const* args, Py_ssize_t) {
-  if (PyArray_NDIM(array(args[0])) == 1) return gae_of<double>(args, NPY_FLOAT64, size(args[0]), 1);
-  return gae_of<float>(args, NPY_FLOAT32, dim(args[0], 0), dim(args[0], 1));
+// gae_trajectory(rewards, values, dones, last_value, gamma, lam): one trajectory, float64
+PyObject* gae_trajectory(PyObject*, PyObject* const* args, Py_ssize_t) {
+  const npy_intp steps = size(args[0]);
+  const double *rewards = data<double>(args[0]), *values = data<double>(args[1]);
+  const double* dones = data<double>(args[2]);
+  double next_value = PyFloat_AS_DOUBLE(args[3]);
+  const double gamma = PyFloat_AS_DOUBLE(args[4]);
+  const double gamma_lambda = gamma * PyFloat_AS_DOUBLE(args[5]);
+  PyObject* advantages = empty_array(NPY_FLOAT64, steps);
+  PyObject* returns = empty_array(NPY_FLOAT64, steps);
+  double trace = 0;
+  for (npy_intp t = steps - 1; t >= 0; --t) {
+    const double alive = 1 - dones[t];
+    const double delta = rewards[t] + gamma * alive * next_value - values[t];
+    const double decay = gamma_lambda * alive;
+    trace = delta + decay * trace;
+    data<double>(advantages)[t] = trace;
+    data<double>(returns)[t] = trace + values[t];
+    next_value = values[t];
+  }
+  return Py_BuildValue("NN", advantages, returns);
 }
 
-// vtrace(log_rhos, rewards, values, dones, bootstrap, gamma): time-major [T, N] float32, both clips
-// 1
+// vtrace(log_rhos, rewards, values, dones, bootstrap, gamma): time-major [T, N] float32, clips of 1
 PyObject* vtrace(PyObject*, PyObject* const* args, Py_ssize_t) {
   const npy_intp steps = dim(args[0], 0), envs = dim(args[0], 1);
   const float *log_rhos = data<float>(args[0]), *rewards = data<float>(args[1]);
@@ -244,7 +261,7 @@ PyObject* vtrace(PyObject*, PyObject* const* args, Py_ssize_t) {
   float* __restrict targets = data<float>(targets_array);
   float* __restrict advantages = data<float>(advantages_array);
   float* __restrict trace = new float[envs]();
-  const float *next_values = data<float>(args[4]), *next_targets = next_values;
+  const float* next_values = data<float>(args[4]);
   for (npy_intp t = steps - 1; t >= 0; --t) {
     for (npy_intp e = 0; e < envs; ++e) {
       const npy_intp i = t * envs + e;
@@ -252,12 +269,11 @@ PyObject* vtrace(PyObject*, PyObject* const* args, Py_ssize_t) {
       const float rho = ratio < 1.0f ? ratio : 1.0f;
       const float discount = gamma * (1.0f - dones[i]);
       const float delta = rho * (rewards[i] + discount * next_values[e] - values[i]);
+      advantages[i] = delta + rho * discount * trace[e];
       trace[e] = delta + discount * rho * trace[e];
-      advantages[i] = rho * (rewards[i] + discount * next_targets[e] - values[i]);
       targets[i] = values[i] + trace[e];
     }
     next_values = values + t * envs;
-    next_targets = targets + t * envs;
   }
   delete[] trace;
   return Py_BuildValue("NN", targets_array, advantages_array);
@@ -330,6 +346,7 @@ PyMethodDef methods[] = {FLOOR_METHOD("call", call),
                          FLOOR_METHOD("push_images", push_images),
                          FLOOR_METHOD("sample_images", sample_images),
                          FLOOR_METHOD("gae", gae),
+                         FLOOR_METHOD("gae_trajectory", gae_trajectory),
                          FLOOR_METHOD("vtrace", vtrace),
                          FLOOR_METHOD("group_advantages", group_advantages),
                          FLOOR_METHOD("token_kl", token_kl_of<false>),
