@@ -66,7 +66,7 @@ class Prioritized:
         from tianshou.data import PrioritizedReplayBuffer
 
         buffer = PrioritizedReplayBuffer(MILLION, alpha=0.6, beta=0.4)
-        peers.fill_tianshou(buffer, self.rows)
+        buffer.update(peers.tianshou(self.rows))
         buffer.update_weight(self.indices, self.priorities)
         return buffer
 

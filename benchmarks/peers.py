@@ -132,11 +132,11 @@ def fill_cpprb(buffer: Any, rows: Iterable[Transitions]) -> Any:
     return buffer
 
 
-def fill_tianshou(buffer: Any, rows: Transitions) -> Any:
-    """Fill a buffer of tianshou from a buffer made of arrays."""
+def tianshou(rows: Transitions) -> Any:
+    """A full replay buffer of tianshou."""
     from tianshou.data import ReplayBuffer
 
-    whole = ReplayBuffer.from_data(
+    return ReplayBuffer.from_data(
         obs=rows.obs,
         act=rows.actions,
         rew=rows.rewards,
@@ -145,8 +145,6 @@ def fill_tianshou(buffer: Any, rows: Transitions) -> Any:
         done=rows.dones(),
         obs_next=rows.next_obs,
     )
-    buffer.update(whole)
-    return buffer
 
 
 def tianshou_step(rows: Transitions) -> Any:
@@ -245,9 +243,7 @@ class Uniform:
     @cached_property
     def tianshou(self) -> Any:
         """The one of tianshou."""
-        from tianshou.data import ReplayBuffer
-
-        return fill_tianshou(ReplayBuffer(len(self.rows)), self.rows)
+        return tianshou(self.rows)
 
     @cached_property
     def numpy(self) -> NumpyColumns:

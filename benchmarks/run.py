@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import platform
+from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -62,14 +63,9 @@ def run_area(area: str, pace: harness.Pace) -> tables.Results:
 
 
 def skipped(results: tables.Results) -> list[str]:
-    """One line for every contender that could not be run, with the rows that it misses."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for row in results:
-        for name, reason in row["skipped"].items():
-            rows.setdefault((name, reason), []).append(row["operation"])
-    return [
-        f"skipped {name} ({reason}): {', '.join(names)}" for (name, reason), names in rows.items()
-    ]
+    """One line for every contender that could not be run, with the reason."""
+    pairs = Counter(pair for row in results for pair in row["skipped"].items())
+    return [f"skipped {name} in {n} rows: {reason}" for (name, reason), n in pairs.items()]
 
 
 def single_torch_thread() -> None:

@@ -213,6 +213,7 @@ PyObject* gae(PyObject*, PyObject* const* args, Py_ssize_t) {
   float* __restrict trace = new float[envs]();
   const float* next_values = data<float>(args[3]);
   for (npy_intp t = steps - 1; t >= 0; --t) {
+#pragma GCC ivdep
     for (npy_intp e = 0; e < envs; ++e) {
       const npy_intp i = t * envs + e;
       const float alive = 1.0f - dones[i];
@@ -227,27 +228,29 @@ PyObject* gae(PyObject*, PyObject* const* args, Py_ssize_t) {
   return Py_BuildValue("NN", advantages_array, returns_array);
 }
 
-// gae_trajectory(rewards, values, dones, last_value, gamma, lam): one trajectory, float64
+// gae_trajectory(rewards, values, dones, last_value, gamma, lam): one trajectory, float64. What
+// does not depend on the step after is worked out first, so that the recursion is one multiply-add
+// long.
 PyObject* gae_trajectory(PyObject*, PyObject* const* args, Py_ssize_t) {
   const npy_intp steps = size(args[0]);
   const double *rewards = data<double>(args[0]), *values = data<double>(args[1]);
   const double* dones = data<double>(args[2]);
-  double next_value = PyFloat_AS_DOUBLE(args[3]);
-  const double gamma = PyFloat_AS_DOUBLE(args[4]);
+  const double last_value = PyFloat_AS_DOUBLE(args[3]), gamma = PyFloat_AS_DOUBLE(args[4]);
   const double gamma_lambda = gamma * PyFloat_AS_DOUBLE(args[5]);
-  PyObject* advantages = empty_array(NPY_FLOAT64, steps);
-  PyObject* returns = empty_array(NPY_FLOAT64, steps);
-  double trace = 0;
-  for (npy_intp t = steps - 1; t >= 0; --t) {
+  PyObject* advantages_array = empty_array(NPY_FLOAT64, steps);
+  PyObject* returns_array = empty_array(NPY_FLOAT64, steps);
+  double* __restrict advantages = data<double>(advantages_array);
+  double* __restrict decays = data<double>(returns_array);
+  for (npy_intp t = 0; t < steps - 1; ++t) {
     const double alive = 1 - dones[t];
-    const double delta = rewards[t] + gamma * alive * next_value - values[t];
-    const double decay = gamma_lambda * alive;
-    trace = delta + decay * trace;
-    data<double>(advantages)[t] = trace;
-    data<double>(returns)[t] = trace + values[t];
-    next_value = values[t];
+    advantages[t] = rewards[t] + gamma * alive * values[t + 1] - values[t];
+    decays[t] = gamma_lambda * alive;
   }
-  return Py_BuildValue("NN", advantages, returns);
+  advantages[steps - 1] =
+      rewards[steps - 1] + gamma * (1 - dones[steps - 1]) * last_value - values[steps - 1];
+  for (npy_intp t = steps - 2; t >= 0; --t) advantages[t] += decays[t] * advantages[t + 1];
+  for (npy_intp t = 0; t < steps; ++t) decays[t] = advantages[t] + values[t];
+  return Py_BuildValue("NN", advantages_array, returns_array);
 }
 
 // vtrace(log_rhos, rewards, values, dones, bootstrap, gamma): time-major [T, N] float32, clips of 1
@@ -263,6 +266,7 @@ PyObject* vtrace(PyObject*, PyObject* const* args, Py_ssize_t) {
   float* __restrict trace = new float[envs]();
   const float* next_values = data<float>(args[4]);
   for (npy_intp t = steps - 1; t >= 0; --t) {
+#pragma GCC ivdep
     for (npy_intp e = 0; e < envs; ++e) {
       const npy_intp i = t * envs + e;
       const float ratio = std::exp(log_rhos[i]);
