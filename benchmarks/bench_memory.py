@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import islice
@@ -19,9 +19,17 @@ from harness import OURS, AtMost, Result, collect
 
 STACK = (4, 84, 84)
 EPISODE = 1000
+PLAIN_LIMIT = round(1.03 * TRANSITION_BYTES, 1)
+PRIORITIZED_LIMIT = round(1.08 * TRANSITION_BYTES, 1)
+STREAM_LIMIT = 102.0
 
 
 def rows() -> Iterator[Result]:
+    yield from resident_rows()
+    yield from our_own_count()
+
+
+def resident_rows() -> Iterator[Result]:
     yield collect(
         "memory per transition",
         "B",
@@ -31,7 +39,7 @@ def rows() -> Iterator[Result]:
             "SB3": fresh(sb3_plain),
             "cpprb": fresh(cpprb_plain),
         },
-        [AtMost(round(1.03 * TRANSITION_BYTES, 1), "B")],
+        [AtMost(PLAIN_LIMIT, "B")],
         note=f"the transition itself is {TRANSITION_BYTES} B",
     )
     yield collect(
@@ -42,7 +50,7 @@ def rows() -> Iterator[Result]:
             "rlox": fresh(rlox_prioritized),
             "cpprb": fresh(cpprb_prioritized),
         },
-        [AtMost(round(1.08 * TRANSITION_BYTES, 1), "B")],
+        [AtMost(PRIORITIZED_LIMIT, "B")],
     )
     yield collect(
         "memory per transition, streams of 8 environments",
@@ -52,7 +60,7 @@ def rows() -> Iterator[Result]:
             "SB3": fresh(sb3_streams),
             "cpprb": fresh(cpprb_streams),
         },
-        [AtMost(102, "B")],
+        [AtMost(STREAM_LIMIT, "B")],
         note="episodes of 1000 steps; SB3 with optimize_memory_usage, cpprb with next_of",
     )
     yield collect(
@@ -69,14 +77,55 @@ def rows() -> Iterator[Result]:
     )
 
 
+def counted(make: Callable[[Any], Any], rows: Iterable[Transitions]) -> Callable[[], float]:
+    """What our own stats() counts per row that a full buffer holds."""
+
+    def count() -> float:
+        import sharpwave as sw
+
+        buffer = peers.fill(make(sw), rows)
+        return buffer.stats()["bytes"] / len(buffer)
+
+    return count
+
+
+def our_own_count() -> Iterator[Result]:
+    capacity = 100_000
+    plain = data.transitions(capacity)
+    yield collect(
+        "bytes per transition in stats()",
+        "B",
+        {OURS: counted(lambda sw: sw.ReplayBuffer(capacity, OBS_DIM, ACT_DIM), [plain])},
+        [AtMost(PLAIN_LIMIT, "B")],
+    )
+    yield collect(
+        "bytes per prioritised transition in stats()",
+        "B",
+        {OURS: counted(lambda sw: sw.PrioritizedReplayBuffer(capacity, OBS_DIM, ACT_DIM), [plain])},
+        [AtMost(PRIORITIZED_LIMIT, "B")],
+    )
+    yield collect(
+        "bytes per transition in stats(), streams of 8 environments",
+        "B",
+        {
+            OURS: counted(
+                lambda sw: sw.ReplayBuffer(capacity, OBS_DIM, ACT_DIM, n_envs=8),
+                data.streams(capacity, n_envs=8),
+            )
+        },
+        [AtMost(STREAM_LIMIT, "B")],
+    )
+
+
 def fresh(case: Callable[[], float]) -> Callable[[], float]:
-    """Run a case in a new process, where nothing that was freed before can be used again."""
+    """Start a case in a new process, where nothing that was freed before can be used again.
 
-    def run() -> float:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            return pool.submit(case).result()
-
-    return run
+    Returns a function that waits for the result, so the cases of a row run at the same time.
+    """
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    future = pool.submit(case)
+    pool.shutdown(wait=False)
+    return future.result
 
 
 def resident() -> int:
@@ -88,13 +137,14 @@ def resident() -> int:
 
 
 def per_row(make: Callable[[int], Any], fill: Callable[[Any], object], rows: int) -> float:
-    """Growth of this process per row of a full buffer."""
-    fill(make(1000))
+    """Growth of this process per row that a full buffer holds; `fill` adds one episode."""
+    fill(make(EPISODE))
     before = resident()
     buffer = make(rows)
-    for _ in range(rows // 1000):
+    for _ in range(rows // EPISODE):
         fill(buffer)
-    return (resident() - before) / rows
+    kept = len(buffer) if hasattr(buffer, "__len__") else rows
+    return (resident() - before) / kept
 
 
 def touch(buffer: Any, rows: int, before: int) -> float:

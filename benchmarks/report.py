@@ -62,13 +62,14 @@ def machine(facts: dict[str, Any], quick: bool) -> str:
 
 def section(area: str, rows: tables.Results) -> str:
     """One area: its table, then the notes of its rows."""
-    notes = [f"- {row['operation']}: {row['note']}." for row in rows if row["note"]]
-    missing = [
-        f"- {row['operation']}: {name} could not be run ({reason})."
-        for row in rows
-        for name, reason in row["skipped"].items()
-    ]
-    parts = [f"## {TITLES.get(area, area)}", tables.markdown(rows), "\n".join(notes + missing)]
+    notes: dict[str, list[str]] = {}
+    for row in rows:
+        if row["note"]:
+            notes.setdefault(row["note"], []).append(row["operation"])
+        for name, reason in row["skipped"].items():
+            notes.setdefault(f"{name} could not be run ({reason})", []).append(row["operation"])
+    lines = [f"- {'; '.join(operations)}: {note}." for note, operations in notes.items()]
+    parts = [f"## {TITLES.get(area, area)}", tables.markdown(rows), "\n".join(lines)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -67,7 +67,7 @@ def _cell(row: dict[str, Any], column: str) -> str:
 def _verdict(target: dict[str, Any]) -> str:
     if target["met"] is None:
         return "not measured"
-    return f"yes: {target['achieved']}" if target["met"] else f"NO: {target['achieved']}"
+    return f"yes: {target['achieved']}" if target["met"] else f"no: {target['achieved']}"
 
 
 def plain(results: Results) -> str:
