@@ -55,7 +55,7 @@ def machine(facts: dict[str, Any], quick: bool) -> str:
     pace = "; a quick run, with few rounds" if quick else ""
     return (
         f"Measured on {facts['date']}: {facts['cpu']}, {facts['cores']} cores,"
-        f" {facts['system']}, instruction set {facts['isa'] or 'unknown'};"
+        f" load {facts['load']:.1f} before the run, {facts['system']}, instruction set {facts['isa'] or 'unknown'};"
         f" Python {facts['python']}, {versions}{pace}.\n"
     )
 

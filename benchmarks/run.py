@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import harness
-import numpy as np
 import tables
 
 AREAS = ("replay", "prioritized", "views", "primitives", "threads", "memory")
+BUSY = 0.3
 PACKAGES = {
     "sharpwave": "sharpwave",
     "numpy": "numpy",
@@ -38,6 +38,9 @@ def main() -> None:
     arguments = parser.parse_args()
 
     single_torch_thread()
+    facts = machine()
+    if facts["load"] > BUSY * facts["cores"]:
+        print(f"other work runs here (load {facts['load']:.1f}): expect noise, threads above all")
     results: tables.Results = []
     for area in arguments.area:
         rows = run_area(area, harness.QUICK if arguments.quick else harness.FULL)
@@ -47,7 +50,7 @@ def main() -> None:
             print(line)
     print(f"\n{tables.summary(results)}")
     if arguments.json:
-        report = {"machine": machine(), "quick": arguments.quick, "results": results}
+        report = {"machine": facts, "quick": arguments.quick, "results": results}
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
@@ -82,12 +85,12 @@ def machine() -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         "cpu": cpu_model(),
-        "cores": os.cpu_count(),
+        "cores": os.cpu_count() or 1,
+        "load": os.getloadavg()[0],
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "isa": our_isa(),
         "versions": {name: installed(package) for name, package in PACKAGES.items()},
-        "numpy_simd": np.show_config(mode="dicts")["SIMD Extensions"].get("found", []),
     }
 
 
