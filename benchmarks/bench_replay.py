@@ -116,7 +116,7 @@ def samples() -> Iterator[Row]:
     yield sample(buffers, 1024, Ratio("best", 2.5))
     yield sample(buffers, 8192, Ratio("best", 2.0))
     yield sample_tensors(buffers, 32, Ratio("rlox", 5.0))
-    yield sample_tensors(buffers, 256, Ratio("rlox", 2.5))
+    yield sample_tensors(buffers, 256)
 
 
 def sample(buffers: peers.Uniform, n: int, target: Ratio) -> Row:
@@ -135,7 +135,7 @@ def sample(buffers: peers.Uniform, n: int, target: Ratio) -> Row:
     )
 
 
-def sample_tensors(buffers: peers.Uniform, n: int, target: Ratio) -> Row:
+def sample_tensors(buffers: peers.Uniform, n: int, *targets: Ratio) -> Row:
     def ours() -> Operation:
         sample = buffers.ours.sample
         batch = buffers.ours.batch(n, torch=True)
@@ -150,7 +150,7 @@ def sample_tensors(buffers: peers.Uniform, n: int, target: Ratio) -> Row:
     return Row(
         f"sample {n} of 1M as torch tensors",
         {OURS: ours, "rlox": rlox, "SB3": lambda: partial(buffers.sb3.sample, n)},
-        [target],
+        targets,
         note="ours fills a reused batch of tensors; rlox: sample, then six from_numpy",
     )
 
