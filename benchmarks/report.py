@@ -27,9 +27,9 @@ Every operation runs beside its peers in one process. Each round times one short
 contender in a random order; the tables show medians over the rounds. The number in parentheses is
 that contender's time over ours: 3.00x means that sharpwave needs a third of its time. The floor is
 hand-written C++ that does only what cannot be avoided, in the plain way, without checks or options:
-there is little room below it. A target is met when both the medians and the minima reach it (a target of 1x
-allows 7 % of noise), or when ours is within 10 % of the floor. A transition is obs 17, next_obs 17,
-action 6, reward and two flags: 166 bytes. torch runs on one thread.
+there is little room below it. A target is met when both the medians and the minima reach it (a
+target of 1x allows 7 % of noise), or when ours is within 10 % of the floor. A transition is obs 17,
+next_obs 17, action 6, reward and two flags: 166 bytes. torch runs on one thread.
 """
 
 
