@@ -21,5 +21,8 @@ NB_MODULE(_native, module) {
   module.doc() = "The native core of sharpwave.";
   module.def("isa", [] { return sharpwave::kernels().isa; },
              "The instruction set of the kernels in use: base, v3 (AVX2) or v4 (AVX-512).");
+  sharpwave::bind::bind_llm(module.ptr());
+  sharpwave::bind::bind_packing(module.ptr());
   sharpwave::bind::bind_returns(module.ptr());
+  sharpwave::bind::bind_stats(module.ptr());
 }

@@ -5,13 +5,17 @@
 // instruction set and hand it to code that runs on an old CPU.
 #pragma once
 
+#include "core/isa/llm_kernels.hpp"
 #include "core/isa/returns_kernels.hpp"
+#include "core/isa/stats_kernels.hpp"
 
 namespace sharpwave {
 
 struct Kernels {
   const char* isa;
   ReturnsKernels returns;
+  LlmKernels llm;
+  StatsKernels stats;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower one.

@@ -1,16 +1,218 @@
 // Included once per instruction set, inside an anonymous namespace (see kernels.hpp).
+//
+// Every function here is one linear recurrence, x[t] = x[t] + decay[t] * x[t + 1]. It is computed in three
+// passes over a span small enough for the L1 cache: x and decay element by element, the recurrence, the
+// results. The output arrays hold x and decay in between, so there is no scratch memory.
+
+constexpr std::size_t kSpan = 512;
+
+template <int kShift, typename T>
+void compose_steps(Vector<T>& x, Vector<T>& decay) {
+  if constexpr (kShift < static_cast<int>(Simd<T>::kWidth)) {
+    const Vector<T> zero = {};
+    x = x + decay * shift_lanes<kShift, T>(x, zero);
+    decay = decay * shift_lanes<kShift, T>(decay, zero + T(1));
+    compose_steps<2 * kShift, T>(x, decay);
+  }
+}
+
+// The recurrence for one environment. A vector of steps is first composed inside itself (log2(width) steps),
+// so that the chain of dependent operations advances by a whole vector at a time.
+template <typename T>
+void scan_back_one(T* x, const T* decay, std::size_t n, T next) {
+  constexpr std::size_t kWidth = Simd<T>::kWidth;
+  std::size_t t = n;
+  for (; t >= kWidth; t -= kWidth) {
+    Vector<T> sums = load(x + t - kWidth);
+    Vector<T> decays = load(decay + t - kWidth);
+    compose_steps<1, T>(sums, decays);
+    sums = sums + decays * next;
+    store(x + t - kWidth, sums);
+    next = sums[0];
+  }
+  while (t-- > 0) {
+    next = x[t] + decay[t] * next;
+    x[t] = next;
+  }
+}
+
+// The recurrence over rows [begin, end) of n_envs columns; row `end` is read unless it is the last.
+template <typename T>
+void scan_back(T* x, const T* decay, std::size_t begin, std::size_t end, std::size_t n_steps,
+               std::size_t n_envs) {
+  if (n_envs == 1) {
+    scan_back_one(x + begin, decay + begin, end - begin, end < n_steps ? x[end] : T(0));
+    return;
+  }
+  for (std::size_t t = end < n_steps ? end : n_steps - 1; t-- > begin;) {
+    T* __restrict row = x + t * n_envs;
+    const T* __restrict next = row + n_envs;
+    const T* __restrict row_decay = decay + t * n_envs;
+    for (std::size_t i = 0; i < n_envs; ++i) row[i] = row[i] + row_decay[i] * next[i];
+  }
+}
+
+// Calls body(begin, end, next) over element ranges inside rows [begin_row, end_row); next[i - begin] is the
+// value after element i. The last row of a rollout without next_values is a range of its own.
+template <typename T, typename Body>
+void with_next_values(const Rollout<T>& in, std::size_t begin_row, std::size_t end_row, Body&& body) {
+  const std::size_t n = in.n_envs;
+  if (in.next_values != nullptr) {
+    body(begin_row * n, end_row * n, in.next_values + begin_row * n);
+    return;
+  }
+  if (end_row == in.n_steps) {
+    --end_row;
+    body(end_row * n, (end_row + 1) * n, in.bootstrap);
+  }
+  body(begin_row * n, end_row * n, in.values + (begin_row + 1) * n);
+}
+
+// Calls body(alive, keep, cut), functions of an element i and a number x that return x times: 1 unless
+// terminated; 1 unless the trace ends; 1 where the trace ends by truncation alone. They select instead of
+// multiplying where flags are flags, so that a NaN value after a terminal step has no effect.
+template <typename T, typename Body>
+void with_flags(const Rollout<T>& in, Body&& body) {
+  if (in.dones != nullptr) {
+    const T* __restrict dones = in.dones;
+    const auto alive = [dones](std::size_t i, T x) { return (T(1) - dones[i]) * x; };
+    body(alive, alive, [](std::size_t, T) { return T(0); });
+    return;
+  }
+  const std::uint8_t* __restrict terminated = in.terminated;
+  const auto alive = [terminated](std::size_t i, T x) { return terminated[i] ? T(0) : x; };
+  if (in.truncated == nullptr) {
+    body(alive, alive, [](std::size_t, T) { return T(0); });
+    return;
+  }
+  const std::uint8_t* __restrict truncated = in.truncated;
+  const auto keep = [=](std::size_t i, T x) { return (terminated[i] | truncated[i]) ? T(0) : x; };
+  const auto cut = [=](std::size_t i, T x) {
+    const bool only_truncated = (truncated[i] != 0) & (terminated[i] == 0);
+    return only_truncated ? x : T(0);
+  };
+  body(alive, keep, cut);
+}
 
 template <typename T>
-void gae_one(const T* rewards, const T* values, const T* dones, T last_value, std::size_t n, T gamma,
-             T lam, T* advantages, T* returns) {
-  T next_value = last_value;
-  T advantage = 0;
-  for (std::size_t t = n; t-- > 0;) {
-    const T alive = T(1) - dones[t];
-    const T delta = rewards[t] + gamma * next_value * alive - values[t];
-    advantage = delta + gamma * lam * alive * advantage;
-    advantages[t] = advantage;
-    returns[t] = advantage + values[t];
-    next_value = values[t];
+void gae(const Rollout<T>& in, T* __restrict advantages, T* __restrict returns) {
+  if (in.n_envs == 0) return;
+  const T* __restrict rewards = in.rewards;
+  const T* __restrict values = in.values;
+  const T gamma = in.gamma;
+  const T trace = in.gamma * in.lam;
+  const std::size_t span = in.n_envs < kSpan ? kSpan / in.n_envs : 1;
+  with_flags(in, [&](auto alive, auto keep, auto) {
+    for (std::size_t end = in.n_steps; end > 0;) {
+      const std::size_t begin = end > span ? end - span : 0;
+      with_next_values(in, begin, end, [&](std::size_t first, std::size_t last, const T* next) {
+        for (std::size_t i = first; i < last; ++i) {
+          advantages[i] = rewards[i] + alive(i, gamma * next[i - first]) - values[i];
+          returns[i] = keep(i, trace);
+        }
+      });
+      scan_back(advantages, returns, begin, end, in.n_steps, in.n_envs);
+      for (std::size_t i = begin * in.n_envs; i < end * in.n_envs; ++i) {
+        returns[i] = advantages[i] + values[i];
+      }
+      end = begin;
+    }
+  });
+}
+
+template <typename T>
+T smaller(T a, T b) {
+  return a < b ? a : b;
+}
+
+// Whole passes instead of spans: vs holds the sum of corrections until the policy-gradient advantages of
+// the step before have read it.
+template <typename T>
+void vtrace(const Rollout<T>& in, const VtraceWeights<T>& weights, T* __restrict vs,
+            T* __restrict pg_advantages) {
+  if (in.n_steps == 0 || in.n_envs == 0) return;
+  const T* __restrict rewards = in.rewards;
+  const T* __restrict values = in.values;
+  const T* __restrict log_rhos = weights.log_rhos;
+  const T gamma = in.gamma, lam = in.lam;
+  const T rho_bar = weights.rho_bar, c_bar = weights.c_bar, pg_rho_bar = weights.pg_rho_bar;
+  const std::size_t n = in.n_envs;
+  const std::size_t size = in.n_steps * n;
+  const std::size_t last_row = size - n;
+  with_flags(in, [&](auto alive, auto keep, auto cut) {
+    with_next_values(in, 0, in.n_steps, [&](std::size_t first, std::size_t last, const T* next) {
+      for (std::size_t i = first; i < last; ++i) {
+        const T rho = exp_of(log_rhos[i]);
+        const T delta = rewards[i] + alive(i, gamma * next[i - first]) - values[i];
+        vs[i] = smaller(rho, rho_bar) * delta;
+        pg_advantages[i] = keep(i, gamma * lam * smaller(rho, c_bar));
+      }
+    });
+    scan_back(vs, pg_advantages, 0, in.n_steps, in.n_steps, n);
+    with_next_values(in, 0, in.n_steps, [&](std::size_t first, std::size_t last, const T* next) {
+      // What follows a step is vs of the next one; after a truncation and at the end, next_values alone.
+      const std::size_t inner = smaller(last, last_row);
+      for (std::size_t i = first; i < inner; ++i) {
+        const T follows = keep(i, values[i + n] + vs[i + n]) + cut(i, next[i - first]);
+        pg_advantages[i] =
+            smaller(exp_of(log_rhos[i]), pg_rho_bar) * (rewards[i] + gamma * follows - values[i]);
+      }
+      for (std::size_t i = first > last_row ? first : last_row; i < last; ++i) {
+        const T follows = alive(i, next[i - first]);
+        pg_advantages[i] =
+            smaller(exp_of(log_rhos[i]), pg_rho_bar) * (rewards[i] + gamma * follows - values[i]);
+      }
+    });
+  });
+  for (std::size_t i = 0; i < size; ++i) vs[i] = values[i] + vs[i];
+}
+
+// For a block of steps, the return is built from its last reward backwards; `offset` counts down from n - 1.
+template <typename T>
+void n_step_returns(const NStepInputs<T>& in, T* __restrict returns) {
+  const T* __restrict rewards = in.rewards;
+  const T* __restrict next_values = in.next_values;
+  const T gamma = in.gamma;
+  const std::size_t n_envs = in.n_envs;
+  const std::size_t size = in.n_steps * n_envs;
+  for (std::size_t begin = 0; begin < size; begin += kSpan) {
+    const std::size_t end = smaller(begin + kSpan, size);
+    for (std::size_t i = begin; i < end; ++i) returns[i] = 0;
+    for (std::size_t offset = smaller(in.n, in.n_steps); offset-- > 0;) {
+      const std::size_t ahead = offset * n_envs;
+      const std::size_t reach = size > ahead ? smaller(end, size - ahead) : 0;
+      // Elements from `restart` on take their last step here: the window or the rollout ends.
+      const bool window_ends = offset + 1 == in.n;
+      const std::size_t last_row = size - n_envs;
+      const std::size_t restart =
+          window_ends || last_row <= ahead ? 0 : smaller(last_row - ahead, reach);
+      for (std::size_t i = begin; i < smaller(restart, reach); ++i) {
+        const std::size_t at = i + ahead;
+        const T bootstrap = in.terminated[at] ? T(0) : next_values[at];
+        const bool ends = (in.terminated[at] | in.truncated[at]) != 0;
+        returns[i] = rewards[at] + gamma * (ends ? bootstrap : returns[i]);
+      }
+      for (std::size_t i = restart > begin ? restart : begin; i < reach; ++i) {
+        const std::size_t at = i + ahead;
+        returns[i] = rewards[at] + gamma * (in.terminated[at] ? T(0) : next_values[at]);
+      }
+    }
   }
+}
+
+template <typename T>
+void discounted_returns(const Rollout<T>& in, T* __restrict decay, T* __restrict returns) {
+  const std::size_t n = in.n_envs;
+  const std::size_t size = in.n_steps * n;
+  if (size == 0) return;
+  const T* __restrict rewards = in.rewards;
+  const T gamma = in.gamma;
+  with_flags(in, [&](auto alive, auto, auto) {
+    for (std::size_t i = 0; i < size; ++i) {
+      returns[i] = rewards[i];
+      decay[i] = alive(i, gamma);
+    }
+  });
+  for (std::size_t i = 0; i < n; ++i) returns[size - n + i] += decay[size - n + i] * in.bootstrap[i];
+  scan_back(returns, decay, 0, in.n_steps, in.n_steps, n);
 }
