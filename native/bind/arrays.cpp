@@ -43,7 +43,8 @@ std::string number_text(double value) {
 bool is_torch(PyObject* object) {
   // A torch.Tensor answers to `__dlpack__` and its type's module is torch or torch.nn.parameter.
   PyTypeObject* type = Py_TYPE(object);
-  if (type == &PyArray_Type || !PyObject_HasAttrString(object, "__dlpack__") || PyArray_Check(object)) {
+  if (type == &PyArray_Type || !PyObject_HasAttrString(object, "__dlpack__") ||
+      PyArray_Check(object)) {
     return false;
   }
   const Ref module(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
@@ -78,7 +79,8 @@ Ref as_array(PyObject* object, const char* name, bool in_place) {
     return Ref::take(PyObject_CallMethod(numpy.get(), "from_dlpack", "O", widened.get()));
   }
   PyObject* converted = PyArray_FromAny(object, nullptr, 0, 0, 0, nullptr);
-  if (converted == nullptr || PyArray_TYPE(reinterpret_cast<PyArrayObject*>(converted)) == NPY_OBJECT) {
+  if (converted == nullptr ||
+      PyArray_TYPE(reinterpret_cast<PyArrayObject*>(converted)) == NPY_OBJECT) {
     Py_XDECREF(converted);
     PyErr_Clear();
     throw TypeError(std::string(name) + " must be an array of numbers, got " +
@@ -92,13 +94,15 @@ static Ref narrowed(PyArrayObject* given, const char* name) {
   const Ref wide = Ref::take(PyArray_FromArray(given, PyArray_DescrFromType(NPY_FLOAT64),
                                                NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
   auto* source = reinterpret_cast<PyArrayObject*>(wide.get());
-  Ref result = Ref::take(PyArray_SimpleNew(PyArray_NDIM(source), PyArray_DIMS(source), NPY_FLOAT32));
+  Ref result =
+      Ref::take(PyArray_SimpleNew(PyArray_NDIM(source), PyArray_DIMS(source), NPY_FLOAT32));
   const auto* from = static_cast<const double*>(PyArray_DATA(source));
   auto* to = static_cast<float*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(result.get())));
   for (npy_intp i = 0; i < PyArray_SIZE(source); ++i) {
     to[i] = static_cast<float>(from[i]);
     if (std::isinf(to[i]) && !std::isinf(from[i])) {
-      throw std::invalid_argument(std::string(name) + " must fit float32, got " + number_text(from[i]));
+      throw std::invalid_argument(std::string(name) + " must fit float32, got " +
+                                  number_text(from[i]));
     }
   }
   return result;
@@ -138,11 +142,13 @@ ArrayOut<T>::ArrayOut(PyObject* out, const char* name, int ndim, const npy_intp*
     return;
   }
   if (!PyArray_Check(out) && !is_torch(out)) {
-    throw TypeError(std::string(name) + " must be an array or a tensor, got " + Py_TYPE(out)->tp_name);
+    throw TypeError(std::string(name) + " must be an array or a tensor, got " +
+                    Py_TYPE(out)->tp_name);
   }
   array_ = as_array(out, name, true);
   auto* array = reinterpret_cast<PyArrayObject*>(array_.get());
-  const bool same = PyArray_NDIM(array) == ndim && PyArray_CompareLists(PyArray_DIMS(array), shape, ndim);
+  const bool same =
+      PyArray_NDIM(array) == ndim && PyArray_CompareLists(PyArray_DIMS(array), shape, ndim);
   if (!same) {
     throw std::invalid_argument(std::string(name) + " must have shape " + shape_text(ndim, shape) +
                                 ", got " + shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
@@ -173,8 +179,8 @@ void check_same_shape(PyArrayObject* array, const char* name, PyArrayObject* lik
     return;
   }
   throw std::invalid_argument(std::string(name) + " must have shape " +
-                              shape_text(ndim, PyArray_DIMS(like)) + " like " + like_name + ", got " +
-                              shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
+                              shape_text(ndim, PyArray_DIMS(like)) + " like " + like_name +
+                              ", got " + shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
 }
 
 double as_double(PyObject* object, const char* name) {
@@ -196,7 +202,8 @@ std::size_t as_size(PyObject* object, const char* name) {
   if (value < 0) {
     PyErr_Clear();
     const Ref text = Ref::take(PyObject_Str(index.get()));
-    throw std::invalid_argument(std::string(name) + " must be an integer from 0 to 2**63 - 1, got " +
+    throw std::invalid_argument(std::string(name) +
+                                " must be an integer from 0 to 2**63 - 1, got " +
                                 PyUnicode_AsUTF8(text.get()));
   }
   return static_cast<std::size_t>(value);

@@ -1,8 +1,8 @@
 // The border between Python objects and typed memory: owned references, array arguments that name
 // themselves in errors, fresh outputs, and the translation of C++ exceptions.
 //
-// The functions here use the NumPy C-API directly: a typed nanobind argument costs over 100 ns an array,
-// several times the work of a small call.
+// The functions here use the NumPy C-API directly: a typed nanobind argument costs over 100 ns an
+// array, several times the work of a small call.
 #pragma once
 
 #include <cstddef>
@@ -70,18 +70,29 @@ PyObject* guard(Body&& body) noexcept {
 template <typename T>
 constexpr int numpy_type();
 template <>
-constexpr int numpy_type<float>() { return NPY_FLOAT32; }
+constexpr int numpy_type<float>() {
+  return NPY_FLOAT32;
+}
 template <>
-constexpr int numpy_type<double>() { return NPY_FLOAT64; }
+constexpr int numpy_type<double>() {
+  return NPY_FLOAT64;
+}
 template <>
-constexpr int numpy_type<std::int64_t>() { return NPY_INT64; }
+constexpr int numpy_type<std::int64_t>() {
+  return NPY_INT64;
+}
 template <>
-constexpr int numpy_type<std::uint64_t>() { return NPY_UINT64; }
+constexpr int numpy_type<std::uint64_t>() {
+  return NPY_UINT64;
+}
 template <>
-constexpr int numpy_type<std::uint8_t>() { return NPY_UINT8; }
+constexpr int numpy_type<std::uint8_t>() {
+  return NPY_UINT8;
+}
 
-// Any array-like as a NumPy array of whatever dtype and strides: arrays pass through, torch CPU tensors and
-// other DLPack producers are viewed without a copy, the rest (lists, scalars) is converted. `in_place`: the memory must be the object's own.
+// Any array-like as a NumPy array of whatever dtype and strides: arrays pass through, torch CPU
+// tensors and other DLPack producers are viewed without a copy, the rest (lists, scalars) is
+// converted. `in_place`: the memory must be the object's own.
 Ref as_array(PyObject* object, const char* name, bool in_place = false);
 
 // True for a torch.Tensor (torch is never imported for the question).
@@ -90,8 +101,8 @@ bool is_torch(PyObject* object);
 // The array as a torch tensor over the same memory.
 Ref to_torch(Ref array);
 
-// An argument as C-contiguous memory of type T, copied only when it is not that already. A value that does
-// not fit T (1e40 into float32) raises ValueError.
+// An argument as C-contiguous memory of type T, copied only when it is not that already. A value
+// that does not fit T (1e40 into float32) raises ValueError.
 template <typename T>
 class ArrayArg {
  public:
@@ -117,7 +128,9 @@ class ArrayOut {
  public:
   ArrayOut(PyObject* out, const char* name, int ndim, const npy_intp* shape);
 
-  T* data() const { return static_cast<T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array_.get()))); }
+  T* data() const {
+    return static_cast<T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array_.get())));
+  }
   // The object to return: the caller's own `out`, or the fresh array (a torch tensor when asked).
   PyObject* finish(bool torch = false);
 
@@ -132,8 +145,10 @@ std::string shape_text(int ndim, const npy_intp* shape);
 // "1e+40"
 std::string number_text(double value);
 
-// Throws ValueError "<name> must have shape <expected> like <like>, got <actual>" unless the shapes agree.
-void check_same_shape(PyArrayObject* array, const char* name, PyArrayObject* like, const char* like_name);
+// Throws ValueError "<name> must have shape <expected> like <like>, got <actual>" unless the shapes
+// agree.
+void check_same_shape(PyArrayObject* array, const char* name, PyArrayObject* like,
+                      const char* like_name);
 
 double as_double(PyObject* object, const char* name);
 // A non-negative integer (Python int or anything with __index__, bool excluded).
@@ -142,7 +157,8 @@ std::size_t as_size(PyObject* object, const char* name);
 // Releases the GIL for the scope when `work_ns`, the estimated work, is worth it (20 us).
 class MaybeReleaseGil {
  public:
-  explicit MaybeReleaseGil(double work_ns) : state_(work_ns > 20e3 ? PyEval_SaveThread() : nullptr) {}
+  explicit MaybeReleaseGil(double work_ns)
+      : state_(work_ns > 20e3 ? PyEval_SaveThread() : nullptr) {}
   ~MaybeReleaseGil() {
     if (state_ != nullptr) PyEval_RestoreThread(state_);
   }

@@ -1,4 +1,5 @@
-// Group advantages and token KL. Called positionally by src/sharpwave/primitives/llm.py, which documents them.
+// Group advantages and token KL. Called positionally by src/sharpwave/primitives/llm.py, which
+// documents them.
 #include <array>
 #include <utility>
 
@@ -11,8 +12,10 @@ namespace {
 
 template <typename T>
 const LlmKernelsOf<T>& llm_kernels() {
-  if constexpr (std::is_same_v<T, float>) return kernels().llm.f32;
-  else return kernels().llm.f64;
+  if constexpr (std::is_same_v<T, float>)
+    return kernels().llm.f32;
+  else
+    return kernels().llm.f64;
 }
 
 KlEstimator as_estimator(PyObject* object) {
@@ -31,8 +34,8 @@ KlEstimator as_estimator(PyObject* object) {
   const Ref text = Ref::take(PyObject_Repr(object));
   const char* utf8 = PyUnicode_AsUTF8(text.get());
   if (utf8 == nullptr) throw PythonError();
-  throw std::invalid_argument(std::string("estimator must be 'k1', 'k2', 'k3' or 'weighted', got ") +
-                              utf8);
+  throw std::invalid_argument(
+      std::string("estimator must be 'k1', 'k2', 'k3' or 'weighted', got ") + utf8);
 }
 
 double kl_work_ns(std::size_t tokens, KlEstimator estimator) {
@@ -65,8 +68,8 @@ PyObject* token_kl_of(PyObject* const* args) {
   double sum = 0;
   {
     const MaybeReleaseGil release(kl_work_ns(in.log_p.size(), estimator));
-    sum = llm_kernels<T>().token_kl(in.log_p.data(), in.log_q.data(), in.mask_data(), in.log_p.size(),
-                                    estimator);
+    sum = llm_kernels<T>().token_kl(in.log_p.data(), in.log_q.data(), in.mask_data(),
+                                    in.log_p.size(), estimator);
   }
   return PyFloat_FromDouble(sum);
 }
@@ -87,8 +90,8 @@ PyObject* batch_token_kl_of(PyObject* const* args) {
   if (seq_len == 0) throw std::invalid_argument("seq_len must be at least 1, got 0");
   const std::size_t size = in.log_p.size();
   if (size % seq_len != 0) {
-    throw std::invalid_argument("log_p must hold a multiple of seq_len = " + std::to_string(seq_len) +
-                                " tokens, got " + std::to_string(size));
+    throw std::invalid_argument("log_p must hold a multiple of seq_len = " +
+                                std::to_string(seq_len) + " tokens, got " + std::to_string(size));
   }
   const auto n_rows = static_cast<npy_intp>(size / seq_len);
   ArrayOut<T> out(args[5], "out", 1, &n_rows);
@@ -148,9 +151,9 @@ PyObject* many_groups(PyObject* const* args) {
   const std::size_t group_size = as_size(args[1], "group_size");
   if (group_size == 0) throw std::invalid_argument("group_size must be at least 1, got 0");
   if (rewards.size() % group_size != 0) {
-    throw std::invalid_argument("rewards must hold a multiple of group_size = " +
-                                std::to_string(group_size) + " numbers, got " +
-                                std::to_string(rewards.size()));
+    throw std::invalid_argument(
+        "rewards must hold a multiple of group_size = " + std::to_string(group_size) +
+        " numbers, got " + std::to_string(rewards.size()));
   }
   return group_advantages_of(rewards, group_size);
 }

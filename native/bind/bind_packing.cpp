@@ -54,7 +54,8 @@ std::vector<std::int64_t> as_lengths(PyObject* object) {
 void check_layout(std::size_t n_bins, std::size_t max_len) {
   if (n_bins > 0 && max_len > (std::size_t{1} << 58) / n_bins) {
     throw std::invalid_argument("max_len must leave the packed rows addressable, got " +
-                                std::to_string(max_len) + " for " + std::to_string(n_bins) + " rows");
+                                std::to_string(max_len) + " for " + std::to_string(n_bins) +
+                                " rows");
   }
 }
 
@@ -117,11 +118,13 @@ PyObject* pack_lengths(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   });
 }
 
-// The token arrays as contiguous memory of one integer dtype: their own if they share one, int64 otherwise.
+// The token arrays as contiguous memory of one integer dtype: their own if they share one, int64
+// otherwise.
 class TokenArrays {
  public:
   explicit TokenArrays(PyObject* sequences) {
-    const Ref items = Ref::take(PySequence_Fast(sequences, "sequences must be a list of token arrays"));
+    const Ref items =
+        Ref::take(PySequence_Fast(sequences, "sequences must be a list of token arrays"));
     const Py_ssize_t n = PySequence_Fast_GET_SIZE(items.get());
     arrays_.reserve(static_cast<std::size_t>(n));
     for (Py_ssize_t i = 0; i < n; ++i) {
@@ -153,7 +156,8 @@ class TokenArrays {
     const npy_intp size = PyArray_SIZE(given);
     const bool integers = PyTypeNum_ISINTEGER(PyArray_TYPE(given));
     if (size > 0 && !integers) {
-      throw TypeError(name + " must be integers, got dtype " + PyArray_DESCR(given)->typeobj->tp_name);
+      throw TypeError(name + " must be integers, got dtype " +
+                      PyArray_DESCR(given)->typeobj->tp_name);
     }
     const int type = integers ? PyArray_TYPE(given) : NPY_INT64;
     type_ = arrays_.empty() || type_ == type ? type : NPY_INT64;
@@ -198,7 +202,8 @@ PyObject* pack_tokens(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     check_layout(plan.n_bins, max_len);
     const std::vector<std::int64_t>& lengths = tokens.lengths();
     const Ref pad = new_array(tokens.type(), {1});
-    if (PyArray_SETITEM(reinterpret_cast<PyArrayObject*>(pad.get()), data_of<char>(pad), args[2]) != 0) {
+    if (PyArray_SETITEM(reinterpret_cast<PyArrayObject*>(pad.get()), data_of<char>(pad), args[2]) !=
+        0) {
       PyErr_Clear();
       throw std::invalid_argument("pad_id must be an integer that fits the dtype of the sequences");
     }
@@ -228,7 +233,8 @@ PyObject* pack_tokens(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
         const std::size_t row = static_cast<std::size_t>(plan.bin[k]) * max_len;
         const std::size_t at = row + static_cast<std::size_t>(plan.offset[k]);
         segment_id = plan.offset[k] == 0 ? 1 : segment_id + 1;
-        if (length > 0) std::memcpy(ids + at * token_bytes, tokens.data(index), length * token_bytes);
+        if (length > 0)
+          std::memcpy(ids + at * token_bytes, tokens.data(index), length * token_bytes);
         std::memset(mask + at, 1, length);
         std::iota(position + at, position + at + length, 0);
         std::fill(segment + at, segment + at + length, segment_id);

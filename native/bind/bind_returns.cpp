@@ -1,4 +1,5 @@
-// GAE and its relatives. Called positionally by src/sharpwave/primitives/returns.py, which documents them.
+// GAE and its relatives. Called positionally by src/sharpwave/primitives/returns.py, which
+// documents them.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -71,16 +72,17 @@ PyObject* gae_batched(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     }
     const npy_intp n_envs = last_values.dim(0);
     const bool flat = rewards.ndim() == 1;
-    const bool fits = flat ? (n_steps == 0 || n_envs == 0 ? rewards.size() == 0
-                                                          : rewards.size() % n_steps == 0 &&
-                                                                rewards.size() / n_steps == last_values.size())
-                           : rewards.ndim() == 2 && rewards.dim(0) == n_envs &&
-                                 rewards.dim(1) == static_cast<npy_intp>(n_steps);
+    const bool fits =
+        flat ? (n_steps == 0 || n_envs == 0 ? rewards.size() == 0
+                                            : rewards.size() % n_steps == 0 &&
+                                                  rewards.size() / n_steps == last_values.size())
+             : rewards.ndim() == 2 && rewards.dim(0) == n_envs &&
+                   rewards.dim(1) == static_cast<npy_intp>(n_steps);
     if (!fits) {
       const npy_intp expected[] = {n_envs, static_cast<npy_intp>(n_steps)};
-      throw std::invalid_argument(
-          "rewards must hold len(last_values) x n_steps steps, shape " + shape_text(2, expected) +
-          " or flat, got " + shape_text(rewards.ndim(), rewards.shape()));
+      throw std::invalid_argument("rewards must hold len(last_values) x n_steps steps, shape " +
+                                  shape_text(2, expected) + " or flat, got " +
+                                  shape_text(rewards.ndim(), rewards.shape()));
     }
     check_same_shape(values.array(), "values", rewards.array(), "rewards");
     check_same_shape(dones.array(), "dones", rewards.array(), "rewards");
@@ -105,14 +107,17 @@ PyObject* gae_batched(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   });
 }
 
-// The arguments that `gae` and `vtrace` share, from `rewards` on: rewards, values, next_values, bootstrap,
-// terminated, truncated, gamma, lam.
+// The arguments that `gae` and `vtrace` share, from `rewards` on: rewards, values, next_values,
+// bootstrap, terminated, truncated, gamma, lam.
 template <typename T>
 class RolloutArgs {
  public:
   explicit RolloutArgs(PyObject* const* args)
-      : rewards_(args[0], "rewards"), values_(args[1], "values"), terminated_(args[4], "terminated") {
-    if (rewards_.ndim() < 1) throw std::invalid_argument("rewards must have shape [T, N] or [T], got ()");
+      : rewards_(args[0], "rewards"),
+        values_(args[1], "values"),
+        terminated_(args[4], "terminated") {
+    if (rewards_.ndim() < 1)
+      throw std::invalid_argument("rewards must have shape [T, N] or [T], got ()");
     check_same_shape(values_.array(), "values", rewards_.array(), "rewards");
     check_same_shape(terminated_.array(), "terminated", rewards_.array(), "rewards");
     if ((args[2] == Py_None) == (args[3] == Py_None)) {
@@ -147,16 +152,17 @@ class RolloutArgs {
   }
 
   PairOut<T> outputs(PyObject* out, PyArrayObject* other = nullptr) const {
-    return PairOut<T>(out, rewards_.ndim(), rewards_.shape(),
-                      {rewards_.array(), values_.array(), terminated_.array(), other,
-                       next_values_ ? next_values_->array() : nullptr,
-                       bootstrap_ ? bootstrap_->array() : nullptr,
-                       truncated_ ? truncated_->array() : nullptr});
+    return PairOut<T>(
+        out, rewards_.ndim(), rewards_.shape(),
+        {rewards_.array(), values_.array(), terminated_.array(), other,
+         next_values_ ? next_values_->array() : nullptr, bootstrap_ ? bootstrap_->array() : nullptr,
+         truncated_ ? truncated_->array() : nullptr});
   }
 
  private:
   std::size_t n_envs() const {
-    return static_cast<std::size_t>(PyArray_MultiplyList(rewards_.shape() + 1, rewards_.ndim() - 1));
+    return static_cast<std::size_t>(
+        PyArray_MultiplyList(rewards_.shape() + 1, rewards_.ndim() - 1));
   }
 
   void check_bootstrap() const {
@@ -165,7 +171,8 @@ class RolloutArgs {
                       PyArray_CompareLists(bootstrap_->shape(), rewards_.shape() + 1, ndim);
     const bool one = ndim == 0 && bootstrap_->size() == 1;
     if (!same && !one) {
-      throw std::invalid_argument("bootstrap must have shape " + shape_text(ndim, rewards_.shape() + 1) +
+      throw std::invalid_argument("bootstrap must have shape " +
+                                  shape_text(ndim, rewards_.shape() + 1) +
                                   ", one value per environment, got " +
                                   shape_text(bootstrap_->ndim(), bootstrap_->shape()));
     }
@@ -178,7 +185,8 @@ class RolloutArgs {
     const std::uint8_t* end = truncated_->data() + truncated_->size();
     if (std::any_of(truncated_->data(), end, [](std::uint8_t flag) { return flag != 0; })) {
       throw std::invalid_argument(
-          "truncated needs next_values: after a truncated step values holds the first state of the next "
+          "truncated needs next_values: after a truncated step values holds the first state of the "
+          "next "
           "episode, so the value of the true final observation must be given in next_values");
     }
     truncated_.reset();
@@ -214,7 +222,8 @@ template <typename T>
 T as_bar(PyObject* object, const char* name) {
   const T bar = as_number<T>(object, name);
   if (!(bar >= 0)) {
-    throw std::invalid_argument(std::string(name) + " must not be negative, got " + number_text(bar));
+    throw std::invalid_argument(std::string(name) + " must not be negative, got " +
+                                number_text(bar));
   }
   return bar;
 }
@@ -263,22 +272,20 @@ PyObject* compute_vtrace(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     PairOut<float> out(Py_None, 1, rewards.shape(), {});
     {
       const MaybeReleaseGil release(2.0 * static_cast<double>(rewards.size()));
-      returns_kernels<float>().vtrace({.rewards = rewards.data(),
-                                       .values = values.data(),
-                                       .next_values = nullptr,
-                                       .bootstrap = &bootstrap,
-                                       .dones = dones.numbers(),
-                                       .terminated = dones.flags(),
-                                       .truncated = nullptr,
-                                       .n_steps = rewards.size(),
-                                       .n_envs = 1,
-                                       .gamma = static_cast<float>(gamma),
-                                       .lam = 1.0f},
-                                      {.log_rhos = log_rhos.data(),
-                                       .rho_bar = rho_bar,
-                                       .c_bar = c_bar,
-                                       .pg_rho_bar = rho_bar},
-                                      out.first(), out.second());
+      returns_kernels<float>().vtrace(
+          {.rewards = rewards.data(),
+           .values = values.data(),
+           .next_values = nullptr,
+           .bootstrap = &bootstrap,
+           .dones = dones.numbers(),
+           .terminated = dones.flags(),
+           .truncated = nullptr,
+           .n_steps = rewards.size(),
+           .n_envs = 1,
+           .gamma = static_cast<float>(gamma),
+           .lam = 1.0f},
+          {.log_rhos = log_rhos.data(), .rho_bar = rho_bar, .c_bar = c_bar, .pg_rho_bar = rho_bar},
+          out.first(), out.second());
     }
     return out.finish(rewards.torch());
   });
@@ -292,7 +299,8 @@ PyObject* n_step(PyObject* const* args) {
   const FlagArg truncated(args[3], "truncated");
   const std::size_t n = as_size(args[4], "n");
   const double gamma = as_fraction(args[5], "gamma");
-  if (rewards.ndim() < 1) throw std::invalid_argument("rewards must have shape [T, N] or [T], got ()");
+  if (rewards.ndim() < 1)
+    throw std::invalid_argument("rewards must have shape [T, N] or [T], got ()");
   if (n == 0) throw std::invalid_argument("n must be at least 1, got 0");
   check_same_shape(next_values.array(), "next_values", rewards.array(), "rewards");
   check_same_shape(terminated.array(), "terminated", rewards.array(), "rewards");
@@ -300,7 +308,8 @@ PyObject* n_step(PyObject* const* args) {
   ArrayOut<T> returns(nullptr, "out", rewards.ndim(), rewards.shape());
   if (rewards.size() > 0) {
     const auto n_steps = static_cast<std::size_t>(rewards.dim(0));
-    const double work = static_cast<double>(rewards.size()) * static_cast<double>(std::min(n, n_steps));
+    const double work =
+        static_cast<double>(rewards.size()) * static_cast<double>(std::min(n, n_steps));
     const MaybeReleaseGil release(0.5 * work);
     returns_kernels<T>().n_step_returns({.rewards = rewards.data(),
                                          .next_values = next_values.data(),
@@ -328,12 +337,14 @@ PyObject* discounted(PyObject* const* args) {
   const DonesArg<T> dones(args[1]);
   const double gamma = as_fraction(args[2], "gamma");
   const ArrayArg<T> given(args[3], "bootstrap");
-  if (rewards.ndim() < 1) throw std::invalid_argument("rewards must have shape [T, N] or [T], got ()");
+  if (rewards.ndim() < 1)
+    throw std::invalid_argument("rewards must have shape [T, N] or [T], got ()");
   check_same_shape(dones.array(), "dones", rewards.array(), "rewards");
   const auto n_envs =
       static_cast<std::size_t>(PyArray_MultiplyList(rewards.shape() + 1, rewards.ndim() - 1));
-  if (given.size() != 1 && !(given.ndim() == rewards.ndim() - 1 &&
-                             PyArray_CompareLists(given.shape(), rewards.shape() + 1, given.ndim()))) {
+  if (given.size() != 1 &&
+      !(given.ndim() == rewards.ndim() - 1 &&
+        PyArray_CompareLists(given.shape(), rewards.shape() + 1, given.ndim()))) {
     throw std::invalid_argument("bootstrap must be a number or have shape " +
                                 shape_text(rewards.ndim() - 1, rewards.shape() + 1) + ", got " +
                                 shape_text(given.ndim(), given.shape()));

@@ -1,4 +1,5 @@
-// Running statistics and Polyak averages. Called by src/sharpwave/primitives/stats.py, which documents them.
+// Running statistics and Polyak averages. Called by src/sharpwave/primitives/stats.py, which
+// documents them.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -14,8 +15,10 @@ namespace {
 
 template <typename T>
 const StatsKernelsOf<T>& stats_kernels() {
-  if constexpr (std::is_same_v<T, float>) return kernels().stats.f32;
-  else return kernels().stats.f64;
+  if constexpr (std::is_same_v<T, float>)
+    return kernels().stats.f32;
+  else
+    return kernels().stats.f64;
 }
 
 // Writable float64 memory that RunningStats owns.
@@ -25,7 +28,8 @@ class State {
     if (!PyArray_Check(object)) throw TypeError(std::string(name) + " must be an array");
     array_ = reinterpret_cast<PyArrayObject*>(object);
     if (PyArray_TYPE(array_) != NPY_FLOAT64 || !PyArray_ISCARRAY(array_)) {
-      throw std::invalid_argument(std::string(name) + " must be a writable contiguous float64 array");
+      throw std::invalid_argument(std::string(name) +
+                                  " must be a writable contiguous float64 array");
     }
   }
 
@@ -42,8 +46,7 @@ template <typename T>
 std::size_t count_rows(const ArrayArg<T>& batch, const char* name, const State& mean) {
   const int dims = PyArray_NDIM(mean.array());
   const int lead = batch.ndim() - dims;
-  if (lead < 0 ||
-      !PyArray_CompareLists(batch.shape() + lead, PyArray_DIMS(mean.array()), dims)) {
+  if (lead < 0 || !PyArray_CompareLists(batch.shape() + lead, PyArray_DIMS(mean.array()), dims)) {
     throw std::invalid_argument(std::string(name) + " must have shape [..., *" +
                                 shape_text(dims, PyArray_DIMS(mean.array())) + "], got " +
                                 shape_text(batch.ndim(), batch.shape()));
@@ -72,7 +75,8 @@ PyObject* update_of(PyObject* const* args) {
   }
   for (const double moment : batch_moments) {
     if (!std::isfinite(moment)) {
-      throw std::invalid_argument("batch must be finite, got NaN or inf (or squares beyond float64)");
+      throw std::invalid_argument(
+          "batch must be finite, got NaN or inf (or squares beyond float64)");
     }
   }
   merge_moments(mean.data(), m2.data(), *count.data(), batch_mean, batch_m2,
@@ -102,8 +106,8 @@ PyObject* stats_merge(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     }
     const double added = *other_count.data();
     if (added > 0) {
-      merge_moments(mean.data(), m2.data(), *count.data(), other_mean.data(), other_m2.data(), added,
-                    mean.size());
+      merge_moments(mean.data(), m2.data(), *count.data(), other_mean.data(), other_m2.data(),
+                    added, mean.size());
       *count.data() += added;
     }
     Py_RETURN_NONE;
@@ -161,7 +165,8 @@ class PolyakStep {
 template <typename T>
 class PolyakStepOf : public PolyakStep {
  public:
-  PolyakStepOf(Ref target, PyObject* source) : source_(source, "source"), given_(std::move(target)) {
+  PolyakStepOf(Ref target, PyObject* source)
+      : source_(source, "source"), given_(std::move(target)) {
     auto* array = reinterpret_cast<PyArrayObject*>(given_.get());
     check_same_shape(source_.array(), "source", array, "target");
     contiguous_ = Ref::take(PyArray_FromArray(array, PyArray_DescrFromType(numpy_type<T>()),
@@ -175,8 +180,8 @@ class PolyakStepOf : public PolyakStep {
   void run(double tau) override {
     {
       const MaybeReleaseGil release(0.3 * static_cast<double>(source_.size()));
-      stats_kernels<T>().polyak(static_cast<T*>(PyArray_DATA(target())), source_.data(), source_.size(),
-                                static_cast<T>(tau));
+      stats_kernels<T>().polyak(static_cast<T*>(PyArray_DATA(target())), source_.data(),
+                                source_.size(), static_cast<T>(tau));
     }
     if (PyArray_ResolveWritebackIfCopy(target()) < 0) throw PythonError();
   }

@@ -14,7 +14,8 @@ using FastFunction = PyObject* (*)(PyObject* self, PyObject* const* args, Py_ssi
 
 // The table entry of a METH_FASTCALL function.
 inline PyMethodDef fast_function(const char* name, FastFunction function) {
-  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function)), METH_FASTCALL, nullptr};
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function)), METH_FASTCALL,
+          nullptr};
 }
 
 // Adds METH_FASTCALL functions (a table that ends with a null name) to the module.

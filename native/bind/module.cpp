@@ -1,9 +1,8 @@
 #define SHARPWAVE_IMPORTS_NUMPY
-#include "bind/numpy_api.hpp"
-
 #include <nanobind/nanobind.h>
 
 #include "bind/bindings.hpp"
+#include "bind/numpy_api.hpp"
 #include "core/isa/kernels.hpp"
 
 namespace nb = nanobind;
@@ -19,8 +18,9 @@ void add_functions(PyObject* module, PyMethodDef* table) {
 NB_MODULE(_native, module) {
   if (_import_array() < 0) throw nb::python_error();
   module.doc() = "The native core of sharpwave.";
-  module.def("isa", [] { return sharpwave::kernels().isa; },
-             "The instruction set of the kernels in use: base, v3 (AVX2) or v4 (AVX-512).");
+  module.def(
+      "isa", [] { return sharpwave::kernels().isa; },
+      "The instruction set of the kernels in use: base, v3 (AVX2) or v4 (AVX-512).");
   sharpwave::bind::bind_llm(module.ptr());
   sharpwave::bind::bind_packing(module.ptr());
   sharpwave::bind::bind_returns(module.ptr());

@@ -6,8 +6,8 @@ namespace sharpwave::bind {
 
 void check_nargs(const char* function, Py_ssize_t given, Py_ssize_t expected) {
   if (given == expected) return;
-  throw TypeError(std::string(function) + " takes " + std::to_string(expected) + " arguments, got " +
-                  std::to_string(given));
+  throw TypeError(std::string(function) + " takes " + std::to_string(expected) +
+                  " arguments, got " + std::to_string(given));
 }
 
 static bool is_float32(PyObject* object) {
@@ -31,7 +31,8 @@ bool is_byte_array(PyObject* object) {
   if (!PyArray_Check(object)) return false;
   auto* array = reinterpret_cast<PyArrayObject*>(object);
   const int type = PyArray_TYPE(array);
-  return (type == NPY_BOOL || type == NPY_UINT8 || type == NPY_INT8) && PyArray_IS_C_CONTIGUOUS(array);
+  return (type == NPY_BOOL || type == NPY_UINT8 || type == NPY_INT8) &&
+         PyArray_IS_C_CONTIGUOUS(array);
 }
 
 FlagArg::FlagArg(PyObject* object, const char* name) {
@@ -54,7 +55,8 @@ FlagArg::FlagArg(PyObject* object, const char* name) {
                                        NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
 }
 
-void check_no_overlap(const void* out, std::size_t bytes, std::initializer_list<PyArrayObject*> inputs) {
+void check_no_overlap(const void* out, std::size_t bytes,
+                      std::initializer_list<PyArrayObject*> inputs) {
   const auto begin = reinterpret_cast<std::uintptr_t>(out);
   for (PyArrayObject* input : inputs) {
     if (input == nullptr) continue;
@@ -79,8 +81,7 @@ PairOut<T>::PairOut(PyObject* out, int ndim, const npy_intp* shape,
   }
   first_.emplace(PyTuple_GET_ITEM(out, 0), "out[0]", ndim, shape);
   second_.emplace(PyTuple_GET_ITEM(out, 1), "out[1]", ndim, shape);
-  const std::size_t bytes =
-      static_cast<std::size_t>(PyArray_MultiplyList(shape, ndim)) * sizeof(T);
+  const std::size_t bytes = static_cast<std::size_t>(PyArray_MultiplyList(shape, ndim)) * sizeof(T);
   check_no_overlap(first(), bytes, inputs);
   check_no_overlap(second(), bytes, inputs);
   const auto a = reinterpret_cast<std::uintptr_t>(first());

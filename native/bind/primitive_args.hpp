@@ -23,7 +23,9 @@ class FlagArg {
  public:
   FlagArg(PyObject* object, const char* name);
 
-  const std::uint8_t* data() const { return static_cast<const std::uint8_t*>(PyArray_DATA(array())); }
+  const std::uint8_t* data() const {
+    return static_cast<const std::uint8_t*>(PyArray_DATA(array()));
+  }
   std::size_t size() const { return static_cast<std::size_t>(PyArray_SIZE(array())); }
   PyArrayObject* array() const { return reinterpret_cast<PyArrayObject*>(owner_.get()); }
 
@@ -36,8 +38,10 @@ template <typename T>
 class DonesArg {
  public:
   explicit DonesArg(PyObject* object) {
-    if (is_byte_array(object)) flags_.emplace(object, "dones");
-    else numbers_.emplace(object, "dones");
+    if (is_byte_array(object))
+      flags_.emplace(object, "dones");
+    else
+      numbers_.emplace(object, "dones");
   }
 
   const std::uint8_t* flags() const { return flags_ ? flags_->data() : nullptr; }
@@ -49,12 +53,13 @@ class DonesArg {
   std::optional<ArrayArg<T>> numbers_;
 };
 
-// Two outputs of one shape: fresh, or the caller's `out=(first, second)`, which must not share memory with
-// each other or with the inputs.
+// Two outputs of one shape: fresh, or the caller's `out=(first, second)`, which must not share
+// memory with each other or with the inputs.
 template <typename T>
 class PairOut {
  public:
-  PairOut(PyObject* out, int ndim, const npy_intp* shape, std::initializer_list<PyArrayObject*> inputs);
+  PairOut(PyObject* out, int ndim, const npy_intp* shape,
+          std::initializer_list<PyArrayObject*> inputs);
 
   T* first() const { return first_->data(); }
   T* second() const { return second_->data(); }
@@ -66,7 +71,8 @@ class PairOut {
 };
 
 // Throws ValueError when `out` shares memory with an input.
-void check_no_overlap(const void* out, std::size_t bytes, std::initializer_list<PyArrayObject*> inputs);
+void check_no_overlap(const void* out, std::size_t bytes,
+                      std::initializer_list<PyArrayObject*> inputs);
 
 // A number within [0, 1].
 double as_fraction(PyObject* object, const char* name);

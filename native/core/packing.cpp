@@ -9,8 +9,8 @@
 namespace sharpwave {
 namespace {
 
-// The room left in each of up to n bins as the leaves of a tree of maxima, so that the first bin with enough
-// room is found from the root. Bins not opened yet are leaves with all their room.
+// The room left in each of up to n bins as the leaves of a tree of maxima, so that the first bin
+// with enough room is found from the root. Bins not opened yet are leaves with all their room.
 class RoomTree {
  public:
   RoomTree(std::size_t n, std::int64_t room)

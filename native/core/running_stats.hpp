@@ -5,8 +5,8 @@
 
 namespace sharpwave {
 
-// Folds the moments of a batch into running ones (Chan et al.): m2 is the sum of squared deviations from the
-// mean. Both counts are positive, or the running one is 0.
+// Folds the moments of a batch into running ones (Chan et al.): m2 is the sum of squared deviations
+// from the mean. Both counts are positive, or the running one is 0.
 inline void merge_moments(double* mean, double* m2, double count, const double* batch_mean,
                           const double* batch_m2, double batch_count, std::size_t dims) {
   const double total = count + batch_count;

@@ -1,7 +1,8 @@
 // Included once per instruction set, inside an anonymous namespace (see kernels.hpp).
 //
-// exp(x) = 2**n * exp(r) with r = x - n ln 2 in [-ln2/2, ln2/2] and exp(r) = 1 + r + r*r*P(r), P a minimax
-// polynomial. The same text serves scalars (loops that the compiler vectorises) and explicit vectors.
+// exp(x) = 2**n * exp(r) with r = x - n ln 2 in [-ln2/2, ln2/2] and exp(r) = 1 + r + r*r*P(r), P a
+// minimax polynomial. The same text serves scalars (loops that the compiler vectorises) and
+// explicit vectors.
 
 template <typename V>
 struct ExpParts;
@@ -70,8 +71,8 @@ struct ExpParts<Vector<double>> : ExpDouble {
   typedef std::uint64_t BitsOf __attribute__((vector_size(kVectorBytes)));
 };
 
-// The pieces of exp(x): n as a number, r, r*r*P(r), and 2**n as a product of two representable factors
-// (2**128 and denormal results need both).
+// The pieces of exp(x): n as a number, r, r*r*P(r), and 2**n as a product of two representable
+// factors (2**128 and denormal results need both).
 template <typename V>
 struct ExpPieces {
   V n, r, tail, scale1, scale2;
@@ -104,4 +105,16 @@ template <typename V>
 inline V exp_of(V x) {
   const ExpPieces<V> e = exp_pieces(x);
   return ((e.r + e.tail) + typename ExpParts<V>::Scalar(1)) * e.scale1 * e.scale2;
+}
+
+template <typename T>
+void exp_array(const T* x, std::size_t n, T* out) {
+  constexpr std::size_t kWidth = Simd<T>::kWidth;
+  std::size_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) store(out + i, exp_of(load(x + i)));
+  if (i == n) return;
+  Vector<T> rest = {};
+  __builtin_memcpy(&rest, x + i, (n - i) * sizeof(T));
+  rest = exp_of(rest);
+  __builtin_memcpy(out + i, &rest, (n - i) * sizeof(T));
 }

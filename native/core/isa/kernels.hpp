@@ -1,8 +1,8 @@
 // The kernels that gain from wide vectors: one table of functions per instruction set, chosen once.
 //
-// Each kernels_<isa>.cpp compiles the same *.inl files in an anonymous namespace. Those files must not
-// use inline functions of the standard library: the linker could keep the copy compiled for a wide
-// instruction set and hand it to code that runs on an old CPU.
+// Each kernels_<isa>.cpp compiles the same *.inl files in an anonymous namespace. Those files must
+// not use inline functions of the standard library: the linker could keep the copy compiled for a
+// wide instruction set and hand it to code that runs on an old CPU.
 #pragma once
 
 #include "core/isa/llm_kernels.hpp"
@@ -18,7 +18,8 @@ struct Kernels {
   StatsKernels stats;
 };
 
-// The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower one.
+// The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower
+// one.
 const Kernels& kernels();
 
 // The tables this CPU can run, narrowest first (for tests).

@@ -7,7 +7,8 @@ inline V log_difference(V log_p, V log_q) {
   return log_p == log_q ? zero : log_p - log_q;
 }
 
-// One term of the sum, d = log_p - log_q. A token with log_p = log_q = 0 adds 0 to each, which pads tails.
+// One term of the sum, d = log_p - log_q. A token with log_p = log_q = 0 adds 0 to each, which
+// pads tails.
 struct K1 {
   template <typename V>
   static V term(V, V d) {
@@ -23,8 +24,8 @@ struct K2 {
 };
 
 struct K3 {
-  // exp(-d) - 1 + d. Where -d needs no range reduction (|d| < ln2 / 2) this is r*r*P(r), free of the
-  // cancellation that would leave no digit of a small d.
+  // exp(-d) - 1 + d. Where -d needs no range reduction (|d| < ln2 / 2) this is r*r*P(r), free of
+  // the cancellation that would leave no digit of a small d.
   template <typename V>
   static V term(V, V d) {
     using Scalar = typename ExpParts<V>::Scalar;
@@ -47,15 +48,9 @@ struct Weighted {
   }
 };
 
-inline Vector<double> low_half(Vector<float> v) {
-  HalfFloats half;
-  __builtin_memcpy(&half, &v, sizeof(half));
-  return __builtin_convertvector(half, Vector<double>);
-}
-
-inline Vector<double> high_half(Vector<float> v) {
-  HalfFloats half;
-  __builtin_memcpy(&half, reinterpret_cast<const char*>(&v) + sizeof(half), sizeof(half));
+template <std::size_t kFirst, std::size_t... kLane>
+Vector<double> half_lanes(Vector<float> v, std::index_sequence<kLane...>) {
+  const HalfFloats half = __builtin_shufflevector(v, v, (kFirst + kLane)...);
   return __builtin_convertvector(half, Vector<double>);
 }
 
@@ -64,8 +59,9 @@ struct TermSum {
   Vector<double> a = {}, b = {};
 
   void add(Vector<float> terms) {
-    a += low_half(terms);
-    b += high_half(terms);
+    constexpr std::size_t kHalf = Simd<double>::kWidth;
+    a += half_lanes<0>(terms, std::make_index_sequence<kHalf>());
+    b += half_lanes<kHalf>(terms, std::make_index_sequence<kHalf>());
   }
   void add(Vector<double> terms) { a += terms; }
 };

@@ -1,8 +1,9 @@
 // Included once per instruction set, inside an anonymous namespace (see kernels.hpp).
 //
-// Every function here is one linear recurrence, x[t] = x[t] + decay[t] * x[t + 1]. It is computed in three
-// passes over a span small enough for the L1 cache: x and decay element by element, the recurrence, the
-// results. The output arrays hold x and decay in between, so there is no scratch memory.
+// Every function here is one linear recurrence, x[t] = x[t] + decay[t] * x[t + 1]. It is computed
+// in three passes over a span small enough for the L1 cache: x and decay element by element, the
+// recurrence, the results. The output arrays hold x and decay in between, so there is no scratch
+// memory.
 
 constexpr std::size_t kSpan = 512;
 
@@ -16,19 +17,25 @@ void compose_steps(Vector<T>& x, Vector<T>& decay) {
   }
 }
 
-// The recurrence for one environment. A vector of steps is first composed inside itself (log2(width) steps),
-// so that the chain of dependent operations advances by a whole vector at a time.
+// The recurrence for one environment. A vector of steps is first composed inside itself
+// (log2(width) steps), so that the chain of dependent operations is one multiplication and one
+// addition per two vectors.
 template <typename T>
 void scan_back_one(T* x, const T* decay, std::size_t n, T next) {
   constexpr std::size_t kWidth = Simd<T>::kWidth;
   std::size_t t = n;
-  for (; t >= kWidth; t -= kWidth) {
-    Vector<T> sums = load(x + t - kWidth);
-    Vector<T> decays = load(decay + t - kWidth);
-    compose_steps<1, T>(sums, decays);
-    sums = sums + decays * next;
-    store(x + t - kWidth, sums);
-    next = sums[0];
+  for (; t >= 2 * kWidth; t -= 2 * kWidth) {
+    Vector<T> late = load(x + t - kWidth), early = load(x + t - 2 * kWidth);
+    Vector<T> late_decay = load(decay + t - kWidth), early_decay = load(decay + t - 2 * kWidth);
+    compose_steps<1, T>(late, late_decay);
+    compose_steps<1, T>(early, early_decay);
+    const T both = early[0] + early_decay[0] * late[0];
+    const T both_decay = early_decay[0] * late_decay[0];
+    late = late + late_decay * next;
+    early = early + early_decay * late[0];
+    store(x + t - kWidth, late);
+    store(x + t - 2 * kWidth, early);
+    next = both + both_decay * next;
   }
   while (t-- > 0) {
     next = x[t] + decay[t] * next;
@@ -52,10 +59,12 @@ void scan_back(T* x, const T* decay, std::size_t begin, std::size_t end, std::si
   }
 }
 
-// Calls body(begin, end, next) over element ranges inside rows [begin_row, end_row); next[i - begin] is the
-// value after element i. The last row of a rollout without next_values is a range of its own.
+// Calls body(begin, end, next) over element ranges inside rows [begin_row, end_row); next[i -
+// begin] is the value after element i. The last row of a rollout without next_values is a range of
+// its own.
 template <typename T, typename Body>
-void with_next_values(const Rollout<T>& in, std::size_t begin_row, std::size_t end_row, Body&& body) {
+void with_next_values(const Rollout<T>& in, std::size_t begin_row, std::size_t end_row,
+                      Body&& body) {
   const std::size_t n = in.n_envs;
   if (in.next_values != nullptr) {
     body(begin_row * n, end_row * n, in.next_values + begin_row * n);
@@ -68,9 +77,10 @@ void with_next_values(const Rollout<T>& in, std::size_t begin_row, std::size_t e
   body(begin_row * n, end_row * n, in.values + (begin_row + 1) * n);
 }
 
-// Calls body(alive, keep, cut), functions of an element i and a number x that return x times: 1 unless
-// terminated; 1 unless the trace ends; 1 where the trace ends by truncation alone. They select instead of
-// multiplying where flags are flags, so that a NaN value after a terminal step has no effect.
+// Calls body(alive, keep, cut), functions of an element i and a number x that return x times: 1
+// unless terminated; 1 unless the trace ends; 1 where the trace ends by truncation alone. They
+// select instead of multiplying where flags are flags, so that a NaN value after a terminal step
+// has no effect.
 template <typename T, typename Body>
 void with_flags(const Rollout<T>& in, Body&& body) {
   if (in.dones != nullptr) {
@@ -94,27 +104,37 @@ void with_flags(const Rollout<T>& in, Body&& body) {
   body(alive, keep, cut);
 }
 
+template <typename T, typename Alive, typename Keep>
+void gae_terms(const T* __restrict rewards, const T* __restrict values, const T* __restrict next,
+               std::size_t begin, std::size_t end, T gamma, T trace, Alive alive, Keep keep,
+               T* __restrict deltas, T* __restrict decays) {
+  for (std::size_t i = begin; i < end; ++i) {
+    deltas[i] = rewards[i] + alive(i, gamma * next[i - begin]) - values[i];
+    decays[i] = keep(i, trace);
+  }
+}
+
 template <typename T>
-void gae(const Rollout<T>& in, T* __restrict advantages, T* __restrict returns) {
-  if (in.n_envs == 0) return;
-  const T* __restrict rewards = in.rewards;
-  const T* __restrict values = in.values;
-  const T gamma = in.gamma;
-  const T trace = in.gamma * in.lam;
-  const std::size_t span = in.n_envs < kSpan ? kSpan / in.n_envs : 1;
+void add_values(const T* __restrict x, const T* __restrict values, std::size_t n,
+                T* __restrict sums) {
+  for (std::size_t i = 0; i < n; ++i) sums[i] = x[i] + values[i];
+}
+
+template <typename T>
+void gae(const Rollout<T>& in, T* advantages, T* returns) {
+  const std::size_t n = in.n_envs;
+  if (n == 0) return;
+  const std::size_t span = n < kSpan ? kSpan / n : 1;
   with_flags(in, [&](auto alive, auto keep, auto) {
     for (std::size_t end = in.n_steps; end > 0;) {
       const std::size_t begin = end > span ? end - span : 0;
       with_next_values(in, begin, end, [&](std::size_t first, std::size_t last, const T* next) {
-        for (std::size_t i = first; i < last; ++i) {
-          advantages[i] = rewards[i] + alive(i, gamma * next[i - first]) - values[i];
-          returns[i] = keep(i, trace);
-        }
+        gae_terms(in.rewards, in.values, next, first, last, in.gamma, in.gamma * in.lam, alive,
+                  keep, advantages, returns);
       });
-      scan_back(advantages, returns, begin, end, in.n_steps, in.n_envs);
-      for (std::size_t i = begin * in.n_envs; i < end * in.n_envs; ++i) {
-        returns[i] = advantages[i] + values[i];
-      }
+      scan_back(advantages, returns, begin, end, in.n_steps, n);
+      add_values(advantages + begin * n, in.values + begin * n, (end - begin) * n,
+                 returns + begin * n);
       end = begin;
     }
   });
@@ -125,49 +145,73 @@ T smaller(T a, T b) {
   return a < b ? a : b;
 }
 
-// Whole passes instead of spans: vs holds the sum of corrections until the policy-gradient advantages of
-// the step before have read it.
-template <typename T>
-void vtrace(const Rollout<T>& in, const VtraceWeights<T>& weights, T* __restrict vs,
-            T* __restrict pg_advantages) {
-  if (in.n_steps == 0 || in.n_envs == 0) return;
+// rhos may be where the decays go.
+template <typename T, typename Alive, typename Keep>
+void vtrace_terms(const Rollout<T>& in, const VtraceWeights<T>& weights, const T* __restrict next,
+                  std::size_t begin, std::size_t end, Alive alive, Keep keep, T* __restrict deltas,
+                  T* __restrict rhos_then_decays) {
   const T* __restrict rewards = in.rewards;
   const T* __restrict values = in.values;
-  const T* __restrict log_rhos = weights.log_rhos;
-  const T gamma = in.gamma, lam = in.lam;
-  const T rho_bar = weights.rho_bar, c_bar = weights.c_bar, pg_rho_bar = weights.pg_rho_bar;
+  const T gamma = in.gamma, trace = in.gamma * in.lam;
+  const T rho_bar = weights.rho_bar, c_bar = weights.c_bar;
+  for (std::size_t i = begin; i < end; ++i) {
+    const T rho = rhos_then_decays[i];
+    const T delta = rewards[i] + alive(i, gamma * next[i - begin]) - values[i];
+    deltas[i] = smaller(rho, rho_bar) * delta;
+    rhos_then_decays[i] = keep(i, trace * smaller(rho, c_bar));
+  }
+}
+
+// `follows(i)` is the value that follows element i.
+template <typename T, typename Follows>
+void policy_gradient_advantages(const Rollout<T>& in, T rho_bar, std::size_t begin, std::size_t end,
+                                Follows follows, T* __restrict rhos_then_out) {
+  const T* __restrict rewards = in.rewards;
+  const T* __restrict values = in.values;
+  const T gamma = in.gamma;
+  for (std::size_t i = begin; i < end; ++i) {
+    rhos_then_out[i] =
+        smaller(rhos_then_out[i], rho_bar) * (rewards[i] + gamma * follows(i) - values[i]);
+  }
+}
+
+// Whole passes instead of spans: vs holds the corrections until the policy-gradient advantages of
+// the step before have read them. pg_advantages holds exp(log_rhos) whenever a pass needs it.
+template <typename T>
+void vtrace(const Rollout<T>& in, const VtraceWeights<T>& weights, T* vs, T* pg_advantages) {
+  if (in.n_steps == 0 || in.n_envs == 0) return;
   const std::size_t n = in.n_envs;
   const std::size_t size = in.n_steps * n;
   const std::size_t last_row = size - n;
   with_flags(in, [&](auto alive, auto keep, auto cut) {
+    exp_array(weights.log_rhos, size, pg_advantages);
     with_next_values(in, 0, in.n_steps, [&](std::size_t first, std::size_t last, const T* next) {
-      for (std::size_t i = first; i < last; ++i) {
-        const T rho = exp_of(log_rhos[i]);
-        const T delta = rewards[i] + alive(i, gamma * next[i - first]) - values[i];
-        vs[i] = smaller(rho, rho_bar) * delta;
-        pg_advantages[i] = keep(i, gamma * lam * smaller(rho, c_bar));
-      }
+      vtrace_terms(in, weights, next, first, last, alive, keep, vs, pg_advantages);
     });
     scan_back(vs, pg_advantages, 0, in.n_steps, in.n_steps, n);
+    exp_array(weights.log_rhos, size, pg_advantages);
     with_next_values(in, 0, in.n_steps, [&](std::size_t first, std::size_t last, const T* next) {
-      // What follows a step is vs of the next one; after a truncation and at the end, next_values alone.
-      const std::size_t inner = smaller(last, last_row);
-      for (std::size_t i = first; i < inner; ++i) {
-        const T follows = keep(i, values[i + n] + vs[i + n]) + cut(i, next[i - first]);
-        pg_advantages[i] =
-            smaller(exp_of(log_rhos[i]), pg_rho_bar) * (rewards[i] + gamma * follows - values[i]);
-      }
-      for (std::size_t i = first > last_row ? first : last_row; i < last; ++i) {
-        const T follows = alive(i, next[i - first]);
-        pg_advantages[i] =
-            smaller(exp_of(log_rhos[i]), pg_rho_bar) * (rewards[i] + gamma * follows - values[i]);
-      }
+      // What follows a step is vs of the next one; after a truncation and at the end, next_values.
+      const T* __restrict next_value = next;
+      const T* __restrict values_after = in.values + n;
+      const T* __restrict corrections_after = vs + n;
+      policy_gradient_advantages(
+          in, weights.pg_rho_bar, first, smaller(last, last_row),
+          [=](std::size_t i) {
+            return keep(i, values_after[i] + corrections_after[i]) + cut(i, next_value[i - first]);
+          },
+          pg_advantages);
+      policy_gradient_advantages(
+          in, weights.pg_rho_bar, first > last_row ? first : last_row, last,
+          [=](std::size_t i) { return alive(i, next_value[i - first]); }, pg_advantages);
     });
   });
+  const T* __restrict values = in.values;
   for (std::size_t i = 0; i < size; ++i) vs[i] = values[i] + vs[i];
 }
 
-// For a block of steps, the return is built from its last reward backwards; `offset` counts down from n - 1.
+// For a block of steps, the return is built from its last reward backwards; `offset` counts down
+// from n - 1.
 template <typename T>
 void n_step_returns(const NStepInputs<T>& in, T* __restrict returns) {
   const T* __restrict rewards = in.rewards;
@@ -213,6 +257,7 @@ void discounted_returns(const Rollout<T>& in, T* __restrict decay, T* __restrict
       decay[i] = alive(i, gamma);
     }
   });
-  for (std::size_t i = 0; i < n; ++i) returns[size - n + i] += decay[size - n + i] * in.bootstrap[i];
+  for (std::size_t i = 0; i < n; ++i)
+    returns[size - n + i] += decay[size - n + i] * in.bootstrap[i];
   scan_back(returns, decay, 0, in.n_steps, in.n_steps, n);
 }

@@ -1,4 +1,5 @@
-// The body of every kernels_<isa>.cpp. Defines `make_table()` for the instruction set being compiled.
+// The body of every kernels_<isa>.cpp. Defines `make_table()` for the instruction set being
+// compiled.
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -25,8 +26,7 @@ constexpr ReturnsKernels returns_table() {
 }
 
 constexpr LlmKernels llm_table() {
-  return {{token_kl<float>, group_advantages<float>},
-          {token_kl<double>, group_advantages<double>}};
+  return {{token_kl<float>, group_advantages<float>}, {token_kl<double>, group_advantages<double>}};
 }
 
 constexpr StatsKernels stats_table() {

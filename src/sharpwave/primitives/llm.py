@@ -1,17 +1,18 @@
 """Primitives of language-model training: group advantages and token KL.
 
-The KL estimators take the log-probabilities, under the policy and under the reference, of tokens that were
-*sampled from the policy*. With d = log p_policy - log p_ref, each sums over the tokens of a sequence:
+The KL estimators take the log-probabilities, under the policy and under the reference, of tokens
+that were *sampled from the policy*. With d = log p_policy - log p_ref, each sums over the tokens
+of a sequence:
 
 | estimator | term | |
 |---|---|---|
 | `k1` | d | unbiased, may be negative |
 | `k2` | d² / 2 | biased, low variance |
 | `k3` | exp(-d) - 1 + d | unbiased and never negative |
-| `weighted` | exp(log p_policy) d | weighs each sample by its probability once more; biased on samples |
+| `weighted` | exp(log p_policy) d | weighs each sample by its own probability; biased |
 
-Two equal log-probabilities differ by 0 even when both are -inf; other infinities and NaN propagate. Sums are
-kept in float64 whatever the dtype.
+Two equal log-probabilities differ by 0 even when both are -inf; other infinities and NaN
+propagate. Sums are kept in float64 whatever the dtype.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def compute_group_advantages(rewards: Any) -> Any:
         rewards: Rewards of the group, any shape.
 
     Returns:
-        Advantages of rewards' shape, float32 if rewards is, otherwise float64. All 0 if the standard
-        deviation is below 1e-8.
+        Advantages of rewards' shape, float32 if rewards is, otherwise float64. All 0 if the
+        standard deviation is below 1e-8.
 
     Example:
         >>> compute_group_advantages([0.0, 2.0]).tolist()
@@ -136,8 +137,8 @@ def compute_batch_token_kl(
         [B], float32 if log_p and log_q are, otherwise float64.
 
     Raises:
-        ValueError: A shape does not fit, seq_len does not divide the number of tokens, or the estimator
-            is not known.
+        ValueError: A shape does not fit, seq_len does not divide the number of tokens, or the
+            estimator is not known.
 
     Example:
         >>> compute_batch_token_kl([-1.0, -2.0, -1.0, -1.0], [-1.5, -2.0, -1.0, -3.0], 2).tolist()

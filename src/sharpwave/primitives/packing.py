@@ -12,7 +12,7 @@ __all__ = ["PackedSequences", "PackingPlan", "pack_sequences", "plan_packing"]
 
 
 class PackingPlan(NamedTuple):
-    """Where each sequence goes; entry k is the k-th sequence of the packed layout (by bin, by offset)."""
+    """Where each sequence goes: entry k is the k-th of the packed layout, by bin and offset."""
 
     n_bins: int
     """Rows needed."""
@@ -42,14 +42,14 @@ class PackedSequences(NamedTuple):
     offsets: Any
     """[n] int64, column of its first token."""
     cu_seqlens: Any
-    """[n + 1] int32, where the k-th sequence starts when `input_ids[attention_mask]` is one line."""
+    """[n + 1] int32, where the k-th sequence starts in `input_ids[attention_mask]`."""
 
 
 def plan_packing(lengths: Any, max_len: int) -> PackingPlan:
     """Decides where sequences go, without moving tokens.
 
-    First-fit decreasing: by falling length, equal lengths in input order, each into the first row with
-    room; O(n log n).
+    First-fit decreasing: by falling length, equal lengths in input order, each into the first row
+    with room; O(n log n).
 
     Args:
         lengths: [n] integers, each from 0 to max_len.
@@ -75,15 +75,15 @@ def pack_sequences(
     """Packs sequences into rows of max_len, first-fit decreasing (see `plan_packing`).
 
     Args:
-        sequences: Either the lengths of the sequences, an array [n] or list of integers; or the sequences,
-            a list of token arrays.
+        sequences: Either the lengths of the sequences, an array [n] or list of integers; or the
+            sequences, a list of token arrays.
         max_len: Length of a row.
         pad_id: Token written where a row is not full (token arrays only).
 
     Returns:
-        For lengths `(packed, masks, positions)`, each [bins, max_len]: packed (int64) is the index of
-        the token in the concatenation of all sequences, -1 where padded; masks (bool) is true at tokens;
-        positions (int64) is the position inside the own sequence.
+        For lengths `(packed, masks, positions)`, each [bins, max_len]: packed (int64) is the index
+        of the token in the concatenation of all sequences, -1 where padded; masks (bool) is true
+        at tokens; positions (int64) is the position inside the own sequence.
         For token arrays a `PackedSequences`. An empty list counts as no token arrays.
 
     Raises:

@@ -1,12 +1,13 @@
 """Returns and advantages: GAE, V-trace, n-step and discounted returns.
 
 Time-major functions (`gae`, `vtrace`, `n_step_returns`) tell *terminated* (nothing follows) from
-*truncated* (the episode was cut; the value of its true final observation still counts). The `compute_*`
-functions have one `dones` array and treat every end as terminal.
+*truncated* (the episode was cut; the value of its true final observation still counts). The
+`compute_*` functions have one `dones` array and treat every end as terminal.
 
-Inputs may be arrays, lists or torch CPU tensors of any real dtype and any strides; a torch tensor in
-`rewards` gives torch tensors out. A finite number that does not fit float32 where float32 is used raises
-ValueError. NaN and inf propagate: a NaN reward makes every earlier result of its environment NaN.
+Inputs may be arrays, lists or torch CPU tensors of any real dtype and any strides; a torch tensor
+in `rewards` gives torch tensors out. A finite number that does not fit float32 where float32 is
+used raises ValueError. NaN and inf propagate: a NaN reward makes every earlier result of its
+environment NaN.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def compute_gae_batched(
         (advantages, returns), float64, of rewards' shape.
 
     Raises:
-        ValueError: rewards does not hold exactly len(last_values) * n_steps steps, or a shape differs.
+        ValueError: rewards does not hold exactly len(last_values) * n_steps steps, or a shape
+            differs.
 
     Example:
         >>> advantages, _ = compute_gae_batched([1, 1, 2, 2], [0] * 4, [0] * 4, [0, 0], 2, 1.0, 1.0)
@@ -147,8 +149,9 @@ def gae(
     Args:
         rewards: [T, N] or [T].
         values: Shape of rewards, V of the state before each step.
-        next_values: Shape of rewards, V' of the state each step really led to; at a truncated step the
-            value of the true final observation, not of the reset one. Not read where terminated.
+        next_values: Shape of rewards, V' of the state each step really led to; at a truncated step
+            the value of the true final observation, not of the reset one. Not read where
+            terminated.
         bootstrap: [N] (a number for [T]), V after the last step; V'_t is then values[t + 1].
             Exactly one of next_values and bootstrap is given.
         terminated: Shape of rewards, nonzero where nothing follows.
@@ -158,7 +161,8 @@ def gae(
         out: Two contiguous arrays of rewards' shape and the result's dtype to write into.
 
     Returns:
-        (advantages, returns) of rewards' shape: float32 if rewards and values are, otherwise float64.
+        (advantages, returns) of rewards' shape: float32 if rewards and values are, otherwise
+        float64.
 
     Raises:
         ValueError: A shape does not fit, both or neither of next_values and bootstrap are given, or
@@ -234,8 +238,8 @@ def vtrace(
     With ρ = exp(log_rhos), end_t = terminated_t or truncated_t and V' as in `gae`:
     δ_t = min(ρ̄, ρ_t) (r_t + γ (1 - terminated_t) V'_t - V_t),
     vs_t = V_t + e_t where e_t = δ_t + γ λ (1 - end_t) min(c̄, ρ_t) e_{t+1},
-    pg_t = min(pg_ρ̄, ρ_t) (r_t + γ F_t - V_t), where F_t is vs_{t+1}, but V'_t at truncation and after the
-    last step, and 0 at termination.
+    pg_t = min(pg_ρ̄, ρ_t) (r_t + γ F_t - V_t), where F_t is vs_{t+1}, but V'_t at truncation and
+    after the last step, and 0 at termination.
 
     Args:
         log_rhos: Shape of rewards, log π(a|s) - log μ(a|s).
@@ -253,16 +257,16 @@ def vtrace(
         out: Two contiguous arrays of rewards' shape and the result's dtype to write into.
 
     Returns:
-        (vs, pg_advantages) of rewards' shape: float32 if log_rhos, rewards and values are, otherwise
-        float64.
+        (vs, pg_advantages) of rewards' shape: float32 if log_rhos, rewards and values are,
+        otherwise float64.
 
     Raises:
         ValueError: As `gae`, or a bar is negative.
 
     Example:
-        >>> vs, _ = vtrace([[0.0]], [[1.0]], [[0.5]], bootstrap=[2.0], terminated=[[False]], gamma=0.5)
+        >>> vs, _ = vtrace([0.0], [1.0], [0.5], bootstrap=2.0, terminated=[False], gamma=0.5)
         >>> vs.tolist()
-        [[2.0]]
+        [2.0]
     """
     return _native.vtrace(
         log_rhos,
@@ -286,8 +290,8 @@ def n_step_returns(
 ) -> Any:
     """Returns of at most n steps, cut at the end of the episode and of the rollout.
 
-    G_t = Σ_{k<m} γ^k r_{t+k} + γ^m (1 - terminated_{t+m-1}) V'_{t+m-1}, where m <= n is the number of steps
-    really taken before termination, truncation or the end of the rollout.
+    G_t = Σ_{k<m} γ^k r_{t+k} + γ^m (1 - terminated_{t+m-1}) V'_{t+m-1}, where m <= n is the number
+    of steps really taken before termination, truncation or the end of the rollout.
 
     Args:
         rewards: [T, N] or [T].

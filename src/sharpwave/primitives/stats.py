@@ -15,8 +15,8 @@ __all__ = ["RunningStats", "polyak"]
 class RunningStats:
     """Running mean and variance of every element of a shape, in float64.
 
-    Batches are folded in with Chan's parallel update, so many small updates and one large one agree. Any
-    thread may call anything.
+    Batches are folded in with Chan's parallel update, so many small updates and one large one
+    agree. Any thread may call anything.
 
     Args:
         shape: Shape of one sample.
@@ -71,7 +71,8 @@ class RunningStats:
             batch: [..., *shape]; without leading axes, one sample.
 
         Raises:
-            ValueError: The shape does not fit, or the batch holds NaN or inf. Nothing has changed then.
+            ValueError: The shape does not fit, or the batch holds NaN or inf. Nothing has changed
+                then.
         """
         _native.stats_update(self._mean, self._m2, self._count, batch)
 
@@ -97,9 +98,7 @@ class RunningStats:
         Raises:
             ValueError: The shapes differ.
         """
-        _native.stats_merge(
-            self._mean, self._m2, self._count, other._mean, other._m2, other._count
-        )
+        _native.stats_merge(self._mean, self._m2, self._count, other._mean, other._m2, other._count)
 
     def state_dict(self) -> dict[str, Any]:
         """The statistics as arrays: mean, var and count."""
