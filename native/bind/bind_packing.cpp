@@ -7,6 +7,7 @@
 
 #include "bind/bindings.hpp"
 #include "bind/primitive_args.hpp"
+#include "bind/recycled_memory.hpp"
 #include "core/packing.hpp"
 
 namespace sharpwave::bind {
@@ -24,7 +25,7 @@ Ref new_array(int type, std::initializer_list<std::size_t> shape) {
   npy_intp dims[2];
   int ndim = 0;
   for (const std::size_t size : shape) dims[ndim++] = static_cast<npy_intp>(size);
-  return Ref::take(PyArray_SimpleNew(ndim, dims, type));
+  return new_output_array(ndim, dims, type);
 }
 
 Ref int64_array(const std::vector<std::int64_t>& values) {

@@ -1,57 +1,51 @@
 // Included once per instruction set, inside an anonymous namespace (see kernels.hpp).
 
 // log_p - log_q; equal infinities differ by nothing.
-template <typename V>
-inline V log_difference(V log_p, V log_q) {
-  const V zero = {};
+template <typename T>
+inline Vector<T> log_difference(Vector<T> log_p, Vector<T> log_q) {
+  const Vector<T> zero = {};
   return log_p == log_q ? zero : log_p - log_q;
 }
 
 // One term of the sum, d = log_p - log_q. A token with log_p = log_q = 0 adds 0 to each, which
 // pads tails.
+template <typename T>
 struct K1 {
-  template <typename V>
-  static V term(V, V d) {
-    return d;
-  }
+  static Vector<T> term(Vector<T>, Vector<T> d) { return d; }
 };
 
+template <typename T>
 struct K2 {
-  template <typename V>
-  static V term(V, V d) {
-    return d * d * typename ExpParts<V>::Scalar(0.5);
-  }
+  static Vector<T> term(Vector<T>, Vector<T> d) { return d * d * T(0.5); }
 };
 
+template <typename T>
 struct K3 {
   // exp(-d) - 1 + d. Where -d needs no range reduction (|d| < ln2 / 2) this is r*r*P(r), free of
   // the cancellation that would leave no digit of a small d.
-  template <typename V>
-  static V term(V, V d) {
-    using Scalar = typename ExpParts<V>::Scalar;
-    const V zero = {};
-    const V bound = zero - ExpParts<V>::kHighest;
-    const ExpPieces<V> e = exp_pieces(-d);
-    const V above = d < bound ? bound : d;  // exp is already inf: -inf would make it NaN
-    const V full = ((e.r + e.tail) + Scalar(1)) * e.scale1 * e.scale2 - Scalar(1) + above;
+  static Vector<T> term(Vector<T>, Vector<T> d) {
+    const Vector<T> zero = {};
+    const Vector<T> bound = broadcast<T>(-ExpConstants<T>::kHighest);
+    const ExpPieces<T> e = exp_pieces<T>(-d);
+    const Vector<T> above = d < bound ? bound : d;  // exp is inf already: -inf would make it NaN
+    const Vector<T> full = ((e.r + e.tail) + T(1)) * e.scale1 * e.scale2 - T(1) + above;
     return e.n == zero ? e.tail : full;
   }
 };
 
+template <typename T>
 struct Weighted {
   // exp(log_p) * d, where p = 0 adds nothing whatever d is.
-  template <typename V>
-  static V term(V log_p, V d) {
-    const V zero = {};
-    const V lowest = zero + ExpParts<V>::kLowest;
-    return log_p < lowest ? zero : exp_of(log_p) * d;
+  static Vector<T> term(Vector<T> log_p, Vector<T> d) {
+    const Vector<T> zero = {};
+    const Vector<T> lowest = broadcast<T>(ExpConstants<T>::kLowest);
+    return log_p < lowest ? zero : exp_of<T>(log_p) * d;
   }
 };
 
 template <std::size_t kFirst, std::size_t... kLane>
 Vector<double> half_lanes(Vector<float> v, std::index_sequence<kLane...>) {
-  const HalfFloats half = __builtin_shufflevector(v, v, (kFirst + kLane)...);
-  return __builtin_convertvector(half, Vector<double>);
+  return widen(__builtin_shufflevector(v, v, (kFirst + kLane)...));
 }
 
 // Two sums in double per vector of terms, so that a million float32 tokens lose no digit.
@@ -73,15 +67,15 @@ double sum_terms(const T* log_p, const T* log_q, std::size_t n) {
   std::size_t i = 0;
   for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
     const Vector<T> p0 = load(log_p + i), p1 = load(log_p + i + kWidth);
-    even.add(Estimator::term(p0, log_difference(p0, load(log_q + i))));
-    odd.add(Estimator::term(p1, log_difference(p1, load(log_q + i + kWidth))));
+    even.add(Estimator::term(p0, log_difference<T>(p0, load(log_q + i))));
+    odd.add(Estimator::term(p1, log_difference<T>(p1, load(log_q + i + kWidth))));
   }
   for (; i < n; i += kWidth) {
     Vector<T> p = {}, q = {};
     const std::size_t left = n - i < kWidth ? n - i : kWidth;
     __builtin_memcpy(&p, log_p + i, left * sizeof(T));
     __builtin_memcpy(&q, log_q + i, left * sizeof(T));
-    even.add(Estimator::term(p, log_difference(p, q)));
+    even.add(Estimator::term(p, log_difference<T>(p, q)));
   }
   return sum_lanes<double>((even.a + even.b) + (odd.a + odd.b));
 }
@@ -109,13 +103,13 @@ double token_kl(const T* log_p, const T* log_q, const std::uint8_t* mask, std::s
                 KlEstimator estimator) {
   switch (estimator) {
     case KlEstimator::kK1:
-      return sum_masked_terms<K1>(log_p, log_q, mask, n);
+      return sum_masked_terms<K1<T>>(log_p, log_q, mask, n);
     case KlEstimator::kK2:
-      return sum_masked_terms<K2>(log_p, log_q, mask, n);
+      return sum_masked_terms<K2<T>>(log_p, log_q, mask, n);
     case KlEstimator::kK3:
-      return sum_masked_terms<K3>(log_p, log_q, mask, n);
+      return sum_masked_terms<K3<T>>(log_p, log_q, mask, n);
     case KlEstimator::kWeighted:
-      return sum_masked_terms<Weighted>(log_p, log_q, mask, n);
+      return sum_masked_terms<Weighted<T>>(log_p, log_q, mask, n);
   }
   return 0;
 }

@@ -42,12 +42,44 @@ void store(T* to, Vector<T> vector) {
   __builtin_memcpy(to, &vector, sizeof(vector));
 }
 
+// GCC 12 makes scalar code of __builtin_convertvector to wider lanes, and contraction is off for
+// plain expressions: the intrinsics say what is meant.
+#if defined(__AVX512F__)
+inline Vector<double> widen(HalfFloats half) {
+  return (Vector<double>)_mm512_maskz_cvtps_pd(0xff, (__m256)half);
+}
+inline Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
+  return (Vector<float>)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+inline Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<double> c) {
+  return (Vector<double>)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+}
+#elif defined(__AVX2__)
+inline Vector<double> widen(HalfFloats half) {
+  return (Vector<double>)_mm256_cvtps_pd((__m128)half);
+}
+inline Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
+  return (Vector<float>)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+inline Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<double> c) {
+  return (Vector<double>)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+}
+#else
+inline Vector<double> widen(HalfFloats half) {
+  return __builtin_convertvector(half, Vector<double>);
+}
+template <typename V>
+inline V multiply_add(V a, V b, V c) {
+  return a * b + c;
+}
+#endif
+
 inline Vector<double> load_double(const double* from) { return load(from); }
 
 inline Vector<double> load_double(const float* from) {
   HalfFloats half;
   __builtin_memcpy(&half, from, sizeof(half));
-  return __builtin_convertvector(half, Vector<double>);
+  return widen(half);
 }
 
 template <typename T>

@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <utility>
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 #include "core/isa/kernels.hpp"
 
 namespace sharpwave {
