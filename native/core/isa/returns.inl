@@ -37,9 +37,9 @@ void scan_back_one(T* x, const T* decay, std::size_t n, T next) {
     store(x + t - 2 * kWidth, early);
     next = both + both_decay * next;
   }
-  while (t-- > 0) {
-    next = x[t] + decay[t] * next;
-    x[t] = next;
+  for (; t > 0; --t) {
+    next = x[t - 1] + decay[t - 1] * next;
+    x[t - 1] = next;
   }
 }
 
@@ -120,10 +120,80 @@ void add_values(const T* __restrict x, const T* __restrict values, std::size_t n
   for (std::size_t i = 0; i < n; ++i) sums[i] = x[i] + values[i];
 }
 
+// What the trajectory kernel carries from a step to the one before.
+template <typename T>
+struct GaeCarry {
+  T value;
+  T advantage;
+};
+
+// GAE of n steps of one environment in a single pass (see scan_back_one): most calls are this one.
+template <typename T>
+GaeCarry<T> gae_trajectory(const T* rewards, const T* values, const T* dones, std::size_t n,
+                           T gamma, T trace, GaeCarry<T> next, T* advantages, T* returns) {
+  constexpr std::size_t kWidth = Simd<T>::kWidth;
+  const auto one_step = [&](std::size_t t) {
+    const T alive = T(1) - dones[t];
+    const T delta = rewards[t] + gamma * alive * next.value - values[t];
+    next = {values[t], delta + trace * alive * next.advantage};
+    advantages[t] = next.advantage;
+    returns[t] = next.advantage + values[t];
+  };
+  // The terms of kWidth steps, composed.
+  const auto terms = [&](std::size_t t, Vector<T>& x, Vector<T>& decay) {
+    const Vector<T> alive = T(1) - load(dones + t);
+    x = multiply_add(gamma * alive, load(values + t + 1), load(rewards + t)) - load(values + t);
+    decay = trace * alive;
+    compose_steps<1, T>(x, decay);
+  };
+  std::size_t t = n;
+  if (t > 0) one_step(--t);
+  for (; t >= 2 * kWidth; t -= 2 * kWidth) {
+    const std::size_t late_at = t - kWidth, early_at = t - 2 * kWidth;
+    Vector<T> late, late_decay, early, early_decay;
+    terms(late_at, late, late_decay);
+    terms(early_at, early, early_decay);
+    const T both = early[0] + early_decay[0] * late[0];
+    const T both_decay = early_decay[0] * late_decay[0];
+    late = late + late_decay * next.advantage;
+    early = early + early_decay * late[0];
+    store(advantages + late_at, late);
+    store(advantages + early_at, early);
+    store(returns + late_at, late + load(values + late_at));
+    store(returns + early_at, early + load(values + early_at));
+    next = {values[early_at], both + both_decay * next.advantage};
+  }
+  for (; t > 0; --t) one_step(t - 1);
+  return next;
+}
+
+// The trajectory kernel where the ends are flags: they become numbers a span at a time.
+template <typename T>
+void gae_flagged_trajectory(const Rollout<T>& in, GaeCarry<T> next, T* advantages, T* returns) {
+  T dones[kSpan];
+  for (std::size_t end = in.n_steps; end > 0;) {
+    const std::size_t begin = end > kSpan ? end - kSpan : 0;
+    for (std::size_t i = begin; i < end; ++i) dones[i - begin] = in.terminated[i] ? T(1) : T(0);
+    next = gae_trajectory(in.rewards + begin, in.values + begin, dones, end - begin, in.gamma,
+                          in.gamma * in.lam, next, advantages + begin, returns + begin);
+    end = begin;
+  }
+}
+
 template <typename T>
 void gae(const Rollout<T>& in, T* advantages, T* returns) {
   const std::size_t n = in.n_envs;
   if (n == 0) return;
+  if (n == 1 && in.next_values == nullptr && in.truncated == nullptr) {
+    const GaeCarry<T> after = {in.bootstrap[0], 0};
+    if (in.dones == nullptr) {
+      gae_flagged_trajectory(in, after, advantages, returns);
+    } else {
+      gae_trajectory(in.rewards, in.values, in.dones, in.n_steps, in.gamma, in.gamma * in.lam,
+                     after, advantages, returns);
+    }
+    return;
+  }
   const std::size_t span = n < kSpan ? kSpan / n : 1;
   with_flags(in, [&](auto alive, auto keep, auto) {
     for (std::size_t end = in.n_steps; end > 0;) {
