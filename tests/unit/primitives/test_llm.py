@@ -63,9 +63,7 @@ def test_estimators_on_sampled_tokens_are_unbiased(estimator):
     true_kl = float((policy * np.log(policy / ref)).sum())
     n = 200_000
     tokens = rng.choice(8, size=n, p=policy)
-    mean = (
-        sp.compute_token_kl(np.log(policy)[tokens], np.log(ref)[tokens], estimator=estimator) / n
-    )
+    mean = sp.compute_token_kl(np.log(policy)[tokens], np.log(ref)[tokens], estimator=estimator) / n
     assert mean == pytest.approx(true_kl, abs=0.02)
 
 
@@ -75,8 +73,10 @@ def test_k3_is_never_negative_and_exact_for_small_differences():
         for dtype in (np.float32, np.float64):
             x = d.astype(dtype)
             got = sp.compute_batch_token_kl_schulman(x, np.zeros_like(x), 1)
-            exact = [math.exp(-v) - 1 + v if abs(v) > 1e-2 else v * v / 2 - v**3 / 6 + v**4 / 24
-                     for v in x.astype(float)]
+            exact = [
+                math.exp(-v) - 1 + v if abs(v) > 1e-2 else v * v / 2 - v**3 / 6 + v**4 / 24
+                for v in x.astype(float)
+            ]
             assert (got >= 0).all()
             np.testing.assert_allclose(got, exact, rtol=2e-5 if dtype == np.float32 else 1e-7)
 

@@ -57,9 +57,7 @@ def test_trajectory_of_any_length_equals_the_loop(n_steps, dtype, flags):
 
 def test_fractional_dones_weigh_what_follows():
     got, _ = sp.compute_gae([1.0, 1.0], [0.0, 2.0], [0.25, 0.5], 4.0, 0.5, 0.5)
-    want, _ = reference.gae_trajectory(
-        [1.0, 1.0], np.array([0.0, 2.0]), [0.25, 0.5], 4.0, 0.5, 0.5
-    )
+    want, _ = reference.gae_trajectory([1.0, 1.0], np.array([0.0, 2.0]), [0.25, 0.5], 4.0, 0.5, 0.5)
     np.testing.assert_allclose(got, want)
 
 
@@ -130,7 +128,9 @@ def test_truncation_bootstraps_once_from_the_true_final_observation():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(1, 1), (40, 1), (600, 1), (9, 3), (33, 16), (4, 700), (0, 3), (3, 0)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (40, 1), (600, 1), (9, 3), (33, 16), (4, 700), (0, 3), (3, 0)]
+)
 def test_time_major_equals_the_loop(dtype, shape):
     data = rollout(*shape)
     floats = {k: data[k].astype(dtype) for k in ("rewards", "values", "next_values")}
@@ -196,9 +196,7 @@ def test_exactly_one_of_next_values_and_bootstrap(extra):
 def test_bootstrap_has_one_value_per_environment(bootstrap):
     data = rollout()
     with pytest.raises(ValueError, match=r"bootstrap must have shape \(5,\)"):
-        sp.gae(
-            data["rewards"], data["values"], bootstrap=bootstrap, terminated=data["terminated"]
-        )
+        sp.gae(data["rewards"], data["values"], bootstrap=bootstrap, terminated=data["terminated"])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -252,9 +250,7 @@ def test_compute_vtrace_is_vtrace_of_one_trajectory(flags):
 
 def test_on_policy_vtrace_without_bars_is_gae_with_lambda():
     data = rollout()
-    vs, _ = sp.vtrace(
-        np.zeros((37, 5)), **data, gamma=GAMMA, lam=LAM, rho_bar=np.inf, c_bar=np.inf
-    )
+    vs, _ = sp.vtrace(np.zeros((37, 5)), **data, gamma=GAMMA, lam=LAM, rho_bar=np.inf, c_bar=np.inf)
     _, returns = sp.gae(**data, gamma=GAMMA, lam=LAM)
     np.testing.assert_allclose(vs, returns)
 
@@ -355,9 +351,7 @@ def test_out_that_shares_memory_raises():
     rewards = VECTOR["rewards"].copy()
     for out in ((one, one), (rewards, one)):
         with pytest.raises(ValueError, match="share memory"):
-            sp.compute_gae(
-                rewards, VECTOR["values"], VECTOR["dones"], 0.7, GAMMA, LAM, out=out
-            )
+            sp.compute_gae(rewards, VECTOR["values"], VECTOR["dones"], 0.7, GAMMA, LAM, out=out)
 
 
 @pytest.mark.parametrize("name", ["gamma", "lam"])

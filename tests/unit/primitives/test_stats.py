@@ -144,7 +144,9 @@ def test_polyak_moves_the_target_in_place(dtype):
 
 def test_polyak_of_modules_and_strided_arrays():
     target, source = torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)
-    want = [t + 0.25 * (s - t) for t, s in zip(target.parameters(), source.parameters(), strict=True)]
+    want = [
+        t + 0.25 * (s - t) for t, s in zip(target.parameters(), source.parameters(), strict=True)
+    ]
     sp.polyak(target.parameters(), source.parameters(), 0.25)
     for got, expected in zip(target.parameters(), want, strict=True):
         torch.testing.assert_close(got, expected)
