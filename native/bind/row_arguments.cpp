@@ -18,12 +18,6 @@ struct RowCount {
 };
 constexpr RowCount kOneRow{1, false};
 
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.17g", value);
-  return text;
-}
-
 [[noreturn]] void throw_cast(const Leaf& leaf, double value) {
   throw std::invalid_argument(leaf.name + " must fit " + name_of(leaf.dtype) + ", got " +
                               number_text(value));
