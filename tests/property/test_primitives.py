@@ -1,6 +1,9 @@
 """Properties of the primitives: equality with the loops, and laws that need no oracle."""
 
+from collections.abc import Callable
 from contextlib import suppress
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sharpwave import primitives as sp
+from sharpwave.primitives.llm import Estimator
+from sharpwave.types import Array
 from tests.reference import llm as llm_reference
 from tests.reference import packing as packing_reference
 from tests.reference import returns as reference
+from tests.types import Arguments, FloatType
 
 finite = st.floats(-10, 10, width=32)
 fraction = st.floats(0, 1)
@@ -19,7 +25,7 @@ float_dtype = st.sampled_from([np.float32, np.float64])
 
 
 @st.composite
-def rollouts(draw, min_steps=0, max_envs=6):
+def rollouts(draw: st.DrawFn, min_steps: int = 0, max_envs: int = 6) -> Arguments:
     shape = (draw(st.integers(min_steps, 40)), draw(st.integers(1, max_envs)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     ends = draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]))
@@ -28,7 +34,7 @@ def rollouts(draw, min_steps=0, max_envs=6):
     return {**floats, **flags}
 
 
-def in_layout(array, layout):
+def in_layout(array: Array, layout: str) -> Array:
     """The same numbers behind other strides."""
     if layout == "fortran":
         return np.asfortranarray(array)
@@ -41,19 +47,26 @@ def in_layout(array, layout):
     return array
 
 
+def in_dtype_and_layout(data: Arguments, dtype: FloatType, layout: str) -> Arguments:
+    """The rollout in another dtype, its flags as they are, behind other strides."""
+    return {
+        k: in_layout(v if v.dtype == bool else v.astype(dtype), layout) for k, v in data.items()
+    }
+
+
 layouts = st.sampled_from(["plain", "fortran", "reversed", "every other"])
 
 
-def assert_close(got, want, dtype):
+def assert_close(got: Array, want: Array | list[float], dtype: FloatType) -> None:
     tolerance = 2e-4 if dtype == np.float32 else 1e-9
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
 @given(rollouts(), fraction, fraction, float_dtype, layouts)
-def test_gae_equals_the_loop(data, gamma, lam, dtype, layout):
-    given_data = {
-        k: in_layout(v if v.dtype == bool else v.astype(dtype), layout) for k, v in data.items()
-    }
+def test_gae_equals_the_loop(
+    data: Arguments, gamma: float, lam: float, dtype: FloatType, layout: str
+) -> None:
+    given_data = in_dtype_and_layout(data, dtype, layout)
     got = sp.gae(**given_data, gamma=gamma, lam=lam)
     for a, b in zip(got, reference.gae(**data, gamma=gamma, lam=lam), strict=True):
         assert a.dtype == dtype
@@ -61,11 +74,17 @@ def test_gae_equals_the_loop(data, gamma, lam, dtype, layout):
 
 
 @given(rollouts(), fraction, fraction, float_dtype, layouts, st.floats(0, 3), st.floats(0, 3))
-def test_vtrace_equals_the_loop(data, gamma, lam, dtype, layout, rho_bar, c_bar):
-    given_data = {
-        k: in_layout(v if v.dtype == bool else v.astype(dtype), layout) for k, v in data.items()
-    }
-    options = {"gamma": gamma, "lam": lam, "rho_bar": rho_bar, "c_bar": c_bar}
+def test_vtrace_equals_the_loop(
+    data: Arguments,
+    gamma: float,
+    lam: float,
+    dtype: FloatType,
+    layout: str,
+    rho_bar: float,
+    c_bar: float,
+) -> None:
+    given_data = in_dtype_and_layout(data, dtype, layout)
+    options: Arguments = {"gamma": gamma, "lam": lam, "rho_bar": rho_bar, "c_bar": c_bar}
     got = sp.vtrace(given_data["next_values"], **given_data, **options)
     want = reference.vtrace(data["next_values"], **data, **options, pg_rho_bar=rho_bar)
     scale = max(1.0, np.abs(np.concatenate(want)).max(initial=0.0))
@@ -74,34 +93,39 @@ def test_vtrace_equals_the_loop(data, gamma, lam, dtype, layout, rho_bar, c_bar)
 
 
 @given(rollouts(), fraction, st.integers(1, 60), float_dtype, layouts)
-def test_n_step_returns_equal_the_loop(data, gamma, n, dtype, layout):
+def test_n_step_returns_equal_the_loop(
+    data: Arguments, gamma: float, n: int, dtype: FloatType, layout: str
+) -> None:
     del data["values"]
-    given_data = {
-        k: in_layout(v if v.dtype == bool else v.astype(dtype), layout) for k, v in data.items()
-    }
+    given_data = in_dtype_and_layout(data, dtype, layout)
     got = sp.n_step_returns(**given_data, n=n, gamma=gamma)
     assert_close(got, reference.n_step_returns(**data, n=n, gamma=gamma), dtype)
 
 
 @given(rollouts(min_steps=1), rollouts(min_steps=1), fraction, fraction)
-def test_two_episodes_in_one_trace_equal_the_traces_apart(first, second, gamma, lam):
+def test_two_episodes_in_one_trace_equal_the_traces_apart(
+    first: Arguments, second: Arguments, gamma: float, lam: float
+) -> None:
     n_envs = min(first["rewards"].shape[1], second["rewards"].shape[1])
     parts = [{k: v[:, :n_envs] for k, v in data.items()} for data in (first, second)]
     parts[0]["truncated"] = parts[0]["truncated"].copy()
     parts[0]["truncated"][-1] = True
     joined = {k: np.concatenate([parts[0][k], parts[1][k]]) for k in first}
-    options = {"gamma": gamma, "lam": lam}
-    for function in (
+    options: Arguments = {"gamma": gamma, "lam": lam}
+    functions: list[Callable[[Arguments], tuple[Array, Array]]] = [
         lambda data: sp.gae(**data, **options),
         lambda data: sp.vtrace(data["values"], **data, **options),
-    ):
+    ]
+    for function in functions:
         apart = [function(part) for part in parts]
         for k, together in enumerate(function(joined)):
             assert_close(together, np.concatenate([part[k] for part in apart]), np.float64)
 
 
 @given(rollouts(min_steps=1, max_envs=1), fraction, finite)
-def test_lambda_one_is_the_discounted_return_minus_the_value(data, gamma, bootstrap):
+def test_lambda_one_is_the_discounted_return_minus_the_value(
+    data: Arguments, gamma: float, bootstrap: float
+) -> None:
     rewards, values, dones = (data[k][:, 0] for k in ("rewards", "values", "terminated"))
     advantages, _ = sp.compute_gae(rewards, values, dones, bootstrap, gamma, 1.0)
     returns = sp.discounted_returns(rewards, dones, gamma, bootstrap)
@@ -109,12 +133,12 @@ def test_lambda_one_is_the_discounted_return_minus_the_value(data, gamma, bootst
 
 
 @given(rollouts(), fraction, fraction)
-def test_env_major_is_time_major_transposed(data, gamma, lam):
+def test_env_major_is_time_major_transposed(data: Arguments, gamma: float, lam: float) -> None:
     n_steps, n_envs = data["rewards"].shape
     bootstrap = np.arange(n_envs, dtype=float)
-    arrays = (data["rewards"], data["values"], data["terminated"])
-    got = sp.compute_gae_batched(*(a.T for a in arrays), bootstrap, n_steps, gamma, lam)
-    want = sp.gae(*arrays[:2], bootstrap=bootstrap, terminated=arrays[2], gamma=gamma, lam=lam)
+    rewards, values, ends = (data[k] for k in ("rewards", "values", "terminated"))
+    got = sp.compute_gae_batched(rewards.T, values.T, ends.T, bootstrap, n_steps, gamma, lam)
+    want = sp.gae(rewards, values, bootstrap=bootstrap, terminated=ends, gamma=gamma, lam=lam)
     for a, b in zip(got, want, strict=True):
         assert_close(a.T, b, np.float64)
 
@@ -122,7 +146,7 @@ def test_env_major_is_time_major_transposed(data, gamma, lam):
 @given(
     hnp.arrays(np.float64, st.integers(1, 40), elements=finite), st.randoms(use_true_random=False)
 )
-def test_group_advantages_do_not_depend_on_the_order(rewards, random):
+def test_group_advantages_do_not_depend_on_the_order(rewards: Array, random: Random) -> None:
     order = list(range(len(rewards)))
     random.shuffle(order)
     got = sp.compute_group_advantages(rewards)
@@ -138,9 +162,11 @@ def test_group_advantages_do_not_depend_on_the_order(rewards, random):
     st.sampled_from([1e-3, 0.1, 1.0, 20.0]),
     st.booleans(),
 )
-def test_token_kl_equals_the_loop(n, dtype, estimator, seed, spread, masked):
+def test_token_kl_equals_the_loop(
+    n: int, dtype: FloatType, estimator: Estimator, seed: int, spread: float, masked: bool
+) -> None:
     rng = np.random.default_rng(seed)
-    log_p = -rng.exponential(2.0, n).astype(dtype)
+    log_p: Array = (-rng.exponential(2.0, n)).astype(dtype)
     log_q = (log_p + rng.normal(size=n) * spread).astype(dtype)
     mask = rng.random(n) < 0.5 if masked else None
     got = sp.compute_token_kl(log_p, log_q, estimator=estimator, mask=mask)
@@ -157,7 +183,9 @@ def test_token_kl_equals_the_loop(n, dtype, estimator, seed, spread, masked):
         lambda max_len: st.tuples(st.lists(st.integers(0, max_len), max_size=60), st.just(max_len))
     )
 )
-def test_packing_places_each_token_once_in_no_more_bins_than_first_fit(arguments):
+def test_packing_places_each_token_once_in_no_more_bins_than_first_fit(
+    arguments: tuple[list[int], int],
+) -> None:
     lengths, max_len = arguments
     packed, masks, positions = sp.pack_sequences(np.array(lengths, np.int64), max_len)
     assert sorted(packed[masks].tolist()) == list(range(sum(lengths)))
@@ -174,7 +202,7 @@ def test_packing_places_each_token_once_in_no_more_bins_than_first_fit(arguments
 
 
 @given(st.lists(hnp.arrays(np.float64, st.tuples(st.integers(0, 9), st.just(2)), elements=finite)))
-def test_running_stats_do_not_depend_on_the_batches(batches):
+def test_running_stats_do_not_depend_on_the_batches(batches: list[Array]) -> None:
     parts, whole = sp.RunningStats(2), sp.RunningStats(2)
     for batch in batches:
         parts.update(batch)
@@ -197,13 +225,13 @@ junk = st.one_of(
     st.lists(st.one_of(st.none(), st.floats(), st.text(max_size=1)), max_size=4),
     st.dictionaries(st.text(max_size=1), st.integers(), max_size=1),
     hnp.arrays(
-        st.sampled_from([np.float32, np.float64, bool, np.int64, np.complex128, "U1", "M8[s]"]),
+        st.sampled_from(["f4", "f8", "?", "i8", "c16", "U1", "M8[s]"]).map(np.dtype),
         hnp.array_shapes(min_dims=0, max_dims=3, max_side=3),
     ),
     st.just(np.array([None, 1], dtype=object)),
 )
 
-CALLS = [
+CALLS: list[tuple[Callable[..., Any], int]] = [
     (sp.compute_gae, 6),
     (sp.compute_gae_batched, 7),
     (sp.compute_gae_batched_f32, 7),
@@ -229,7 +257,7 @@ CALLS = [
 
 @settings(max_examples=400)
 @given(st.data())
-def test_junk_raises_type_value_or_index_error_only(data):
+def test_junk_raises_type_value_or_index_error_only(data: st.DataObject) -> None:
     function, n_arguments = data.draw(st.sampled_from(CALLS))
     arguments = [data.draw(junk) for _ in range(n_arguments)]
     with np.errstate(all="ignore"), suppress(TypeError, ValueError, IndexError):

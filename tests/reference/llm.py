@@ -1,9 +1,13 @@
 """Group advantages and token KL as plain loops."""
 
 import math
+from collections.abc import Sequence
+
+from sharpwave.primitives.llm import Estimator
+from sharpwave.types import Array
 
 
-def group_advantages(rewards):
+def group_advantages(rewards: Sequence[float] | Array) -> list[float]:
     mean = math.fsum(rewards) / len(rewards)
     std = math.sqrt(math.fsum((r - mean) ** 2 for r in rewards) / len(rewards))
     if std < 1e-8:
@@ -11,7 +15,12 @@ def group_advantages(rewards):
     return [(r - mean) / std for r in rewards]
 
 
-def token_kl(log_p, log_q, estimator, mask=None):
+def token_kl(
+    log_p: Sequence[float] | Array,
+    log_q: Sequence[float] | Array,
+    estimator: Estimator,
+    mask: Sequence[float] | Array | None = None,
+) -> float:
     terms = []
     for i, (p, q) in enumerate(zip(log_p, log_q, strict=True)):
         if mask is not None and not mask[i]:

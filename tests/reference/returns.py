@@ -1,9 +1,22 @@
 """Returns and advantages as plain loops over one environment; time-major functions loop columns."""
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
+
+from sharpwave.types import Array
 
 
-def gae(rewards, values, next_values, terminated, truncated, gamma, lam):
+def gae(
+    rewards: Array,
+    values: Array,
+    next_values: Array,
+    terminated: Array,
+    truncated: Array,
+    gamma: float,
+    lam: float,
+) -> tuple[Array, Array]:
     """[T, N] float64 in and out; next_values are the true successors."""
     n_steps, n_envs = rewards.shape
     advantages = np.zeros((n_steps, n_envs))
@@ -18,7 +31,14 @@ def gae(rewards, values, next_values, terminated, truncated, gamma, lam):
     return advantages, advantages + values
 
 
-def gae_trajectory(rewards, values, dones, last_value, gamma, lam):
+def gae_trajectory(
+    rewards: Sequence[float] | Array,
+    values: Array,
+    dones: Sequence[float] | Array,
+    last_value: float,
+    gamma: float,
+    lam: float,
+) -> tuple[Array, Array]:
     """[T]; dones are numbers."""
     advantages = np.zeros(len(rewards))
     next_value, following = last_value, 0.0
@@ -32,24 +52,24 @@ def gae_trajectory(rewards, values, dones, last_value, gamma, lam):
     return advantages, advantages + values
 
 
-def successors(values, bootstrap):
+def successors(values: Array, bootstrap: npt.ArrayLike) -> Array:
     """next_values of a rollout without truncation: values one step later, then bootstrap."""
     return np.concatenate([values[1:], np.asarray(bootstrap, np.float64)[None]])
 
 
 def vtrace(
-    log_rhos,
-    rewards,
-    values,
-    next_values,
-    terminated,
-    truncated,
-    gamma,
-    lam,
-    rho_bar,
-    c_bar,
-    pg_rho_bar,
-):
+    log_rhos: Array,
+    rewards: Array,
+    values: Array,
+    next_values: Array,
+    terminated: Array,
+    truncated: Array,
+    gamma: float,
+    lam: float,
+    rho_bar: float,
+    c_bar: float,
+    pg_rho_bar: float,
+) -> tuple[Array, Array]:
     """[T, N] float64 in and out."""
     n_steps, n_envs = rewards.shape
     vs = np.zeros((n_steps, n_envs))
@@ -71,7 +91,14 @@ def vtrace(
     return vs, pg_advantages
 
 
-def n_step_returns(rewards, next_values, terminated, truncated, n, gamma):
+def n_step_returns(
+    rewards: Array,
+    next_values: Array,
+    terminated: Array,
+    truncated: Array,
+    n: int,
+    gamma: float,
+) -> Array:
     """[T, N] float64 in and out."""
     n_steps, n_envs = rewards.shape
     returns = np.zeros((n_steps, n_envs))
@@ -89,7 +116,9 @@ def n_step_returns(rewards, next_values, terminated, truncated, n, gamma):
     return returns
 
 
-def discounted_returns(rewards, dones, gamma, bootstrap):
+def discounted_returns(
+    rewards: Array, dones: Array, gamma: float, bootstrap: npt.ArrayLike
+) -> Array:
     """[T, N] float64 in and out; bootstrap [N]."""
     returns = np.zeros(rewards.shape)
     following = np.array(bootstrap, np.float64)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sharpwave import _native
+from sharpwave.types import Array
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["PackedSequences", "PackingPlan", "pack_sequences", "plan_packing"]
 
@@ -16,12 +23,12 @@ class PackingPlan(NamedTuple):
 
     n_bins: int
     """Rows needed."""
-    sequence_index: Any
-    """[n] int64, index of the sequence in the input."""
-    bins: Any
-    """[n] int64, row."""
-    offsets: Any
-    """[n] int64, column of its first token."""
+    sequence_index: NDArray[np.int64]
+    """[n], index of the sequence in the input."""
+    bins: NDArray[np.int64]
+    """[n], row."""
+    offsets: NDArray[np.int64]
+    """[n], column of its first token."""
 
 
 class PackedSequences(NamedTuple):
@@ -67,6 +74,18 @@ def plan_packing(lengths: Any, max_len: int) -> PackingPlan:
         (2, [1, 0, 2], [0, 0, 3])
     """
     return PackingPlan(*_native.plan_packing(lengths, max_len))
+
+
+@overload
+def pack_sequences(
+    sequences: Sequence[Sequence[int] | Array | torch.Tensor], max_len: int, *, pad_id: int = 0
+) -> PackedSequences: ...
+
+
+@overload
+def pack_sequences(
+    sequences: Sequence[int] | Array | torch.Tensor, max_len: int, *, pad_id: int = 0
+) -> tuple[Any, Any, Any]: ...
 
 
 def pack_sequences(

@@ -1,12 +1,18 @@
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 from sharpwave import primitives as sp
+from sharpwave.types import Array
 from tests.reference import returns as reference
+from tests.types import Arguments, FloatType
 
 GAMMA, LAM = 0.99, 0.95
-VECTOR = {
+VECTOR: Arguments = {
     "rewards": np.ones(4),
     "values": np.full(4, 0.5),
     "dones": np.array([0.0, 1.0, 0.0, 0.0]),
@@ -14,7 +20,7 @@ VECTOR = {
 EXPECTED = [1.46525, 0.5, 2.1170165, 1.193]
 
 
-def rollout(n_steps=37, n_envs=5, seed=0, ends=0.15):
+def rollout(n_steps: int = 37, n_envs: int = 5, seed: int = 0, ends: float = 0.15) -> Arguments:
     rng = np.random.default_rng(seed)
     shape = (n_steps, n_envs)
     return {
@@ -28,7 +34,9 @@ def rollout(n_steps=37, n_envs=5, seed=0, ends=0.15):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("dones_dtype", [bool, np.uint8, np.int64, np.float32, np.float64])
-def test_known_trajectory_gives_known_advantages(dtype, dones_dtype):
+def test_known_trajectory_gives_known_advantages(
+    dtype: FloatType, dones_dtype: npt.DTypeLike
+) -> None:
     advantages, returns = sp.compute_gae(
         VECTOR["rewards"].astype(dtype),
         VECTOR["values"].astype(dtype),
@@ -45,7 +53,9 @@ def test_known_trajectory_gives_known_advantages(dtype, dones_dtype):
 @pytest.mark.parametrize("n_steps", [0, 1, 2, 7, 8, 9, 16, 17, 31, 33, 511, 512, 513, 2048])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("flags", [bool, float])
-def test_trajectory_of_any_length_equals_the_loop(n_steps, dtype, flags):
+def test_trajectory_of_any_length_equals_the_loop(
+    n_steps: int, dtype: FloatType, flags: npt.DTypeLike
+) -> None:
     data = rollout(n_steps, 1, seed=n_steps)
     rewards, values = (data[k][:, 0].astype(dtype) for k in ("rewards", "values"))
     dones = data["terminated"][:, 0].astype(flags)
@@ -55,13 +65,13 @@ def test_trajectory_of_any_length_equals_the_loop(n_steps, dtype, flags):
         np.testing.assert_allclose(a, b, rtol=1e-4 if dtype == np.float32 else 1e-12, atol=1e-4)
 
 
-def test_fractional_dones_weigh_what_follows():
+def test_fractional_dones_weigh_what_follows() -> None:
     got, _ = sp.compute_gae([1.0, 1.0], [0.0, 2.0], [0.25, 0.5], 4.0, 0.5, 0.5)
     want, _ = reference.gae_trajectory([1.0, 1.0], np.array([0.0, 2.0]), [0.25, 0.5], 4.0, 0.5, 0.5)
     np.testing.assert_allclose(got, want)
 
 
-def test_mixed_and_other_dtypes_give_float64():
+def test_mixed_and_other_dtypes_give_float64() -> None:
     rewards = VECTOR["rewards"].astype(np.float32)
     for values in (VECTOR["values"], VECTOR["values"].astype(np.float16), [0.5] * 4):
         advantages, _ = sp.compute_gae(rewards, values, VECTOR["dones"], 0.7, GAMMA, LAM)
@@ -74,7 +84,9 @@ def test_mixed_and_other_dtypes_give_float64():
     ("function", "dtype"),
     [(sp.compute_gae_batched, np.float64), (sp.compute_gae_batched_f32, np.float32)],
 )
-def test_batched_equals_each_trajectory_and_keeps_the_shape(shape, function, dtype):
+def test_batched_equals_each_trajectory_and_keeps_the_shape(
+    shape: str, function: Callable[..., tuple[Array, Array]], dtype: FloatType
+) -> None:
     data = rollout(21, 6)
     rewards, values, dones = (
         np.ascontiguousarray(data[k].T) for k in ("rewards", "values", "terminated")
@@ -94,7 +106,9 @@ def test_batched_equals_each_trajectory_and_keeps_the_shape(shape, function, dty
 
 @pytest.mark.parametrize("size", [5, 7, 9, 12])
 @pytest.mark.parametrize("function", [sp.compute_gae_batched, sp.compute_gae_batched_f32])
-def test_batched_refuses_data_that_is_not_envs_times_steps(size, function):
+def test_batched_refuses_data_that_is_not_envs_times_steps(
+    size: int, function: Callable[..., tuple[Array, Array]]
+) -> None:
     data = np.zeros(size)
     n_steps = 4 if size == 12 else 3
     with pytest.raises(ValueError, match="rewards must hold"):
@@ -103,7 +117,7 @@ def test_batched_refuses_data_that_is_not_envs_times_steps(size, function):
 
 @pytest.mark.parametrize("name", ["values", "dones"])
 @pytest.mark.parametrize("length", [3, 5])
-def test_lengths_that_differ_raise_and_name_the_argument(name, length):
+def test_lengths_that_differ_raise_and_name_the_argument(name: str, length: int) -> None:
     arguments = dict(VECTOR, **{name: np.zeros(length)})
     with pytest.raises(
         ValueError, match=rf"{name} must have shape \(4,\) like rewards, got \({length},\)"
@@ -111,7 +125,7 @@ def test_lengths_that_differ_raise_and_name_the_argument(name, length):
         sp.compute_gae(**arguments, last_value=0.0, gamma=GAMMA, lam=LAM)
 
 
-def test_truncation_bootstraps_once_from_the_true_final_observation():
+def test_truncation_bootstraps_once_from_the_true_final_observation() -> None:
     constant = np.full((6, 1), 10.0)
     rewards = constant - 0.9 * constant
     truncated = np.zeros((6, 1), bool)
@@ -131,7 +145,7 @@ def test_truncation_bootstraps_once_from_the_true_final_observation():
 @pytest.mark.parametrize(
     "shape", [(1, 1), (40, 1), (600, 1), (9, 3), (33, 16), (4, 700), (0, 3), (3, 0)]
 )
-def test_time_major_equals_the_loop(dtype, shape):
+def test_time_major_equals_the_loop(dtype: FloatType, shape: tuple[int, ...]) -> None:
     data = rollout(*shape)
     floats = {k: data[k].astype(dtype) for k in ("rewards", "values", "next_values")}
     got = sp.gae(
@@ -143,7 +157,7 @@ def test_time_major_equals_the_loop(dtype, shape):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
-def test_bootstrap_means_values_one_step_later():
+def test_bootstrap_means_values_one_step_later() -> None:
     data = rollout()
     bootstrap = np.arange(5.0)
     got, _ = sp.gae(
@@ -159,7 +173,7 @@ def test_bootstrap_means_values_one_step_later():
     np.testing.assert_allclose(got, want)
 
 
-def test_one_axis_is_one_environment():
+def test_one_axis_is_one_environment() -> None:
     data = {k: v[:, 0] for k, v in rollout(600, 1).items()}
     got, _ = sp.gae(**data)
     want, _ = sp.gae(**{k: v[:, None] for k, v in data.items()})
@@ -167,14 +181,14 @@ def test_one_axis_is_one_environment():
     assert got.shape == (600,)
 
 
-def test_nan_value_after_a_terminal_step_is_not_read():
+def test_nan_value_after_a_terminal_step_is_not_read() -> None:
     data = rollout(10, 3)
     data["next_values"][data["terminated"]] = np.nan
     advantages, _ = sp.gae(**data)
     assert np.isfinite(advantages).all()
 
 
-def test_truncated_without_next_values_explains_itself():
+def test_truncated_without_next_values_explains_itself() -> None:
     data = rollout()
     with pytest.raises(ValueError, match="truncated needs next_values"):
         sp.gae(
@@ -187,13 +201,13 @@ def test_truncated_without_next_values_explains_itself():
 
 
 @pytest.mark.parametrize("extra", [{}, {"next_values": np.zeros((2, 1)), "bootstrap": [0.0]}])
-def test_exactly_one_of_next_values_and_bootstrap(extra):
+def test_exactly_one_of_next_values_and_bootstrap(extra: Arguments) -> None:
     with pytest.raises(ValueError, match="exactly one of next_values and bootstrap"):
         sp.gae(np.zeros((2, 1)), np.zeros((2, 1)), terminated=np.zeros((2, 1)), **extra)
 
 
 @pytest.mark.parametrize("bootstrap", [0.0, np.zeros(4), np.zeros((5, 1))])
-def test_bootstrap_has_one_value_per_environment(bootstrap):
+def test_bootstrap_has_one_value_per_environment(bootstrap: Any) -> None:
     data = rollout()
     with pytest.raises(ValueError, match=r"bootstrap must have shape \(5,\)"):
         sp.gae(data["rewards"], data["values"], bootstrap=bootstrap, terminated=data["terminated"])
@@ -202,10 +216,12 @@ def test_bootstrap_has_one_value_per_environment(bootstrap):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(1, 1), (40, 1), (80, 32), (9, 3), (0, 3)])
 @pytest.mark.parametrize("pg_rho_bar", [None, 0.7])
-def test_vtrace_equals_the_loop(dtype, shape, pg_rho_bar):
+def test_vtrace_equals_the_loop(
+    dtype: FloatType, shape: tuple[int, ...], pg_rho_bar: float | None
+) -> None:
     data = rollout(*shape)
     log_rhos = np.random.default_rng(1).normal(size=shape)
-    bars = {"rho_bar": 1.1, "c_bar": 0.9}
+    bars: Arguments = {"rho_bar": 1.1, "c_bar": 0.9}
     floats = {k: data[k].astype(dtype) for k in ("rewards", "values", "next_values")}
     got = sp.vtrace(
         log_rhos.astype(dtype),
@@ -226,7 +242,7 @@ def test_vtrace_equals_the_loop(dtype, shape, pg_rho_bar):
 
 
 @pytest.mark.parametrize("flags", [bool, np.float32])
-def test_compute_vtrace_is_vtrace_of_one_trajectory(flags):
+def test_compute_vtrace_is_vtrace_of_one_trajectory(flags: npt.DTypeLike) -> None:
     data = rollout(25, 1)
     log_rhos = np.linspace(-1, 1, 25)
     dones = data["terminated"][:, 0].astype(flags)
@@ -248,14 +264,14 @@ def test_compute_vtrace_is_vtrace_of_one_trajectory(flags):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
-def test_on_policy_vtrace_without_bars_is_gae_with_lambda():
+def test_on_policy_vtrace_without_bars_is_gae_with_lambda() -> None:
     data = rollout()
     vs, _ = sp.vtrace(np.zeros((37, 5)), **data, gamma=GAMMA, lam=LAM, rho_bar=np.inf, c_bar=np.inf)
     _, returns = sp.gae(**data, gamma=GAMMA, lam=LAM)
     np.testing.assert_allclose(vs, returns)
 
 
-def test_importance_weights_at_their_limits_stay_numbers():
+def test_importance_weights_at_their_limits_stay_numbers() -> None:
     log_rhos = np.array([-1e4, -90.0, 0.0, 90.0, 1e4])
     vs, pg_advantages = sp.vtrace(
         log_rhos, np.ones(5), np.zeros(5), bootstrap=0.0, terminated=np.zeros(5)
@@ -267,7 +283,7 @@ def test_importance_weights_at_their_limits_stay_numbers():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(1, 1), (12, 1), (700, 1), (30, 20), (3, 600), (0, 2)])
 @pytest.mark.parametrize("n", [1, 3, 25, 1000])
-def test_n_step_returns_equal_the_loop(dtype, shape, n):
+def test_n_step_returns_equal_the_loop(dtype: FloatType, shape: tuple[int, ...], n: int) -> None:
     data = rollout(*shape)
     got = sp.n_step_returns(
         data["rewards"].astype(dtype),
@@ -286,7 +302,7 @@ def test_n_step_returns_equal_the_loop(dtype, shape, n):
 
 @pytest.mark.parametrize("shape", [(12,), (600,), (9, 3), (0, 2), (2, 3, 4)])
 @pytest.mark.parametrize("flags", [bool, float])
-def test_discounted_returns_equal_the_loop(shape, flags):
+def test_discounted_returns_equal_the_loop(shape: tuple[int, ...], flags: npt.DTypeLike) -> None:
     rng = np.random.default_rng(0)
     rewards, dones = rng.normal(size=shape), (rng.random(shape) < 0.1).astype(flags)
     bootstrap = rng.normal(size=shape[1:])
@@ -295,17 +311,17 @@ def test_discounted_returns_equal_the_loop(shape, flags):
     np.testing.assert_allclose(got, want)
 
 
-def test_strided_input_equals_contiguous_input():
+def test_strided_input_equals_contiguous_input() -> None:
     data = rollout(50, 6)
-    strided = {k: np.asfortranarray(v)[::2, 1::2] for k, v in data.items()}
-    contiguous = {k: np.ascontiguousarray(v) for k, v in strided.items()}
+    strided: Arguments = {k: np.asfortranarray(v)[::2, 1::2] for k, v in data.items()}
+    contiguous: Arguments = {k: np.ascontiguousarray(v) for k, v in strided.items()}
     for a, b in zip(sp.gae(**strided), sp.gae(**contiguous), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_torch_in_gives_torch_out(dtype):
-    tensors = {k: torch.from_numpy(v).to(dtype) for k, v in VECTOR.items()}
+def test_torch_in_gives_torch_out(dtype: torch.dtype) -> None:
+    tensors: Arguments = {k: torch.from_numpy(v).to(dtype) for k, v in VECTOR.items()}
     tensors["values"].requires_grad_()
     advantages, returns = sp.compute_gae(**tensors, last_value=0.7, gamma=GAMMA, lam=LAM)
     assert isinstance(advantages, torch.Tensor)
@@ -313,14 +329,14 @@ def test_torch_in_gives_torch_out(dtype):
     np.testing.assert_allclose(advantages.numpy(), EXPECTED, rtol=1e-6)
 
 
-def test_bfloat16_tensors_are_read():
-    tensors = {k: torch.from_numpy(v).bfloat16() for k, v in VECTOR.items()}
+def test_bfloat16_tensors_are_read() -> None:
+    tensors: Arguments = {k: torch.from_numpy(v).bfloat16() for k, v in VECTOR.items()}
     advantages, _ = sp.compute_gae(**tensors, last_value=0.7, gamma=GAMMA, lam=LAM)
     np.testing.assert_allclose(advantages, EXPECTED)
 
 
 @pytest.mark.parametrize("make", [np.empty, torch.empty])
-def test_out_is_written_and_returned(make):
+def test_out_is_written_and_returned(make: Callable[..., Any]) -> None:
     dtype = np.float64 if make is np.empty else torch.float64
     out = (make(4, dtype=dtype), make(4, dtype=dtype))
     result = sp.compute_gae(**VECTOR, last_value=0.7, gamma=GAMMA, lam=LAM, out=out)
@@ -341,12 +357,12 @@ def test_out_is_written_and_returned(make):
         ((torch.empty(4, dtype=torch.bfloat16), np.empty(4)), TypeError),
     ],
 )
-def test_out_that_does_not_fit_raises(out, error):
+def test_out_that_does_not_fit_raises(out: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="out"):
         sp.compute_gae(**VECTOR, last_value=0.7, gamma=GAMMA, lam=LAM, out=out)
 
 
-def test_out_that_shares_memory_raises():
+def test_out_that_shares_memory_raises() -> None:
     one = np.empty(4)
     rewards = VECTOR["rewards"].copy()
     for out in ((one, one), (rewards, one)):
@@ -356,12 +372,12 @@ def test_out_that_shares_memory_raises():
 
 @pytest.mark.parametrize("name", ["gamma", "lam"])
 @pytest.mark.parametrize("value", [-0.1, 1.1, np.nan])
-def test_fractions_outside_zero_to_one_raise(name, value):
+def test_fractions_outside_zero_to_one_raise(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} must be between 0 and 1"):
-        sp.compute_gae(**VECTOR, last_value=0.7, **{"gamma": GAMMA, "lam": LAM, name: value})
+        sp.compute_gae(**{**VECTOR, "last_value": 0.7, "gamma": GAMMA, "lam": LAM, name: value})
 
 
-def test_number_beyond_float32_raises_instead_of_becoming_inf():
+def test_number_beyond_float32_raises_instead_of_becoming_inf() -> None:
     huge = np.array([1.0, 1e40])
     with pytest.raises(ValueError, match="rewards must fit float32, got 1e\\+40"):
         sp.compute_gae_batched_f32(huge, np.zeros(2), np.zeros(2), [0.0], 2, GAMMA, LAM)
@@ -369,19 +385,19 @@ def test_number_beyond_float32_raises_instead_of_becoming_inf():
         sp.compute_vtrace([0.0], [0.0], [0.0], [0.0], 1e40, GAMMA)
 
 
-def test_nan_rewards_propagate_to_earlier_steps_only():
+def test_nan_rewards_propagate_to_earlier_steps_only() -> None:
     rewards = np.array([1.0, np.nan, 1.0])
     advantages, _ = sp.compute_gae(rewards, np.zeros(3), np.zeros(3), 0.0, GAMMA, LAM)
     assert np.isnan(advantages).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("junk", [None, "abc", object(), 1j, [[1], [1, 2]], np.array(["a"])])
-def test_junk_raises_type_error_that_names_the_argument(junk):
+def test_junk_raises_type_error_that_names_the_argument(junk: object) -> None:
     with pytest.raises(TypeError, match="values must be"):
         sp.compute_gae([1.0], junk, [0.0], 0.0, GAMMA, LAM)
 
 
-def test_large_outputs_do_not_share_memory():
+def test_large_outputs_do_not_share_memory() -> None:
     rewards = np.ones((256, 1024), np.float32)
     first, second = (
         sp.gae(rewards * k, rewards, bootstrap=np.zeros(1024), terminated=rewards, lam=0.0)

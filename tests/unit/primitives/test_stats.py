@@ -1,7 +1,9 @@
 import pickle
 import threading
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -11,7 +13,9 @@ from tests.reference.stats import moments
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 5)])
-def test_many_updates_equal_the_moments_of_everything(dtype, shape):
+def test_many_updates_equal_the_moments_of_everything(
+    dtype: npt.DTypeLike, shape: tuple[int, ...]
+) -> None:
     rng = np.random.default_rng(0)
     stats = sp.RunningStats(shape)
     seen = []
@@ -30,7 +34,7 @@ def test_many_updates_equal_the_moments_of_everything(dtype, shape):
     np.testing.assert_allclose(stats.std, np.sqrt(stats.var))
 
 
-def test_large_offsets_cost_no_digits():
+def test_large_offsets_cost_no_digits() -> None:
     stats = sp.RunningStats((2,))
     batch = np.array([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]) + 1e9
     for row in batch:
@@ -40,7 +44,7 @@ def test_large_offsets_cost_no_digits():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_batch_that_is_not_finite_raises_and_changes_nothing(bad, position):
+def test_batch_that_is_not_finite_raises_and_changes_nothing(bad: float, position: int) -> None:
     stats = sp.RunningStats((2,))
     stats.update([[1.0, 2.0], [3.0, 4.0]])
     before = pickle.dumps(stats)
@@ -51,7 +55,7 @@ def test_batch_that_is_not_finite_raises_and_changes_nothing(bad, position):
     assert pickle.dumps(stats) == before
 
 
-def test_empty_batch_changes_nothing():
+def test_empty_batch_changes_nothing() -> None:
     stats = sp.RunningStats((2,))
     stats.update(np.zeros((0, 2)))
     assert stats.count == 0
@@ -59,7 +63,7 @@ def test_empty_batch_changes_nothing():
     np.testing.assert_array_equal(stats.var, 1.0)
 
 
-def test_merge_equals_one_instance_that_saw_both():
+def test_merge_equals_one_instance_that_saw_both() -> None:
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=(20, 3)), rng.normal(size=(30, 3)) + 5
     parts = [sp.RunningStats(3), sp.RunningStats(3)]
@@ -77,7 +81,7 @@ def test_merge_equals_one_instance_that_saw_both():
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])
-def test_normalize_keeps_dtype_and_bounds(clip):
+def test_normalize_keeps_dtype_and_bounds(clip: float | None) -> None:
     stats = sp.RunningStats((2,))
     stats.update([[0.0, 0.0], [2.0, 20.0]])
     x = np.array([[[0.0, 20.0]], [[3.0, 10.0]]], np.float32)
@@ -91,7 +95,7 @@ def test_normalize_keeps_dtype_and_bounds(clip):
     np.testing.assert_array_equal(tensor.numpy(), got)
 
 
-def test_state_survives_dict_and_pickle():
+def test_state_survives_dict_and_pickle() -> None:
     stats = sp.RunningStats((2,))
     stats.update(np.random.default_rng(0).normal(size=(9, 2)))
     other = sp.RunningStats((2,))
@@ -113,7 +117,7 @@ def test_state_survives_dict_and_pickle():
         {"mean": np.array([0.0, np.nan])},
     ],
 )
-def test_state_that_cannot_be_raises_and_changes_nothing(change):
+def test_state_that_cannot_be_raises_and_changes_nothing(change: dict[str, Any]) -> None:
     stats = sp.RunningStats((2,))
     stats.update(np.ones((3, 2)))
     before = pickle.dumps(stats)
@@ -123,19 +127,19 @@ def test_state_that_cannot_be_raises_and_changes_nothing(change):
 
 
 @pytest.mark.parametrize("batch", [np.zeros(3), np.zeros((2, 3)), 1.0])
-def test_batch_of_another_shape_raises(batch):
+def test_batch_of_another_shape_raises(batch: Any) -> None:
     with pytest.raises(ValueError, match=r"batch must have shape"):
         sp.RunningStats((2,)).update(batch)
 
 
-def test_mean_is_a_copy():
+def test_mean_is_a_copy() -> None:
     stats = sp.RunningStats((2,))
     stats.mean[...] = 5.0
     np.testing.assert_array_equal(stats.mean, 0.0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_polyak_moves_the_target_in_place(dtype):
+def test_polyak_moves_the_target_in_place(dtype: npt.DTypeLike) -> None:
     rng = np.random.default_rng(0)
     target, source = rng.normal(size=(2, 7, 11)).astype(dtype)
     want = target + 0.1 * (source - target)
@@ -143,7 +147,7 @@ def test_polyak_moves_the_target_in_place(dtype):
     np.testing.assert_allclose(target, want, rtol=1e-5)
 
 
-def test_polyak_of_modules_and_strided_arrays():
+def test_polyak_of_modules_and_strided_arrays() -> None:
     target, source = torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)
     want = [
         t + 0.25 * (s - t) for t, s in zip(target.parameters(), source.parameters(), strict=True)
@@ -168,14 +172,16 @@ def test_polyak_of_modules_and_strided_arrays():
         (3, np.ones(2), 0.5, TypeError),
     ],
 )
-def test_polyak_that_does_not_fit_raises_and_changes_nothing(target, source, tau, error):
+def test_polyak_that_does_not_fit_raises_and_changes_nothing(
+    target: Any, source: Any, tau: float, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         sp.polyak(target, source, tau)
     if isinstance(target, list) and isinstance(target[0], np.ndarray):
         np.testing.assert_array_equal(target[0], 0)
 
 
-def test_polyak_refuses_memory_it_may_not_write():
+def test_polyak_refuses_memory_it_may_not_write() -> None:
     target = np.zeros(2)
     target.flags.writeable = False
     with pytest.raises(ValueError, match="target must be writable"):
@@ -184,12 +190,15 @@ def test_polyak_refuses_memory_it_may_not_write():
         sp.polyak(torch.zeros(2, dtype=torch.bfloat16), np.ones(2), 0.5)
 
 
-def test_updates_from_many_threads_all_count():
+def test_updates_from_many_threads_all_count() -> None:
     stats = sp.RunningStats((4,))
     batch = np.random.default_rng(0).normal(size=(20_000, 4))
-    threads = [
-        threading.Thread(target=lambda: [stats.update(batch) for _ in range(20)]) for _ in range(4)
-    ]
+
+    def update_often() -> None:
+        for _ in range(20):
+            stats.update(batch)
+
+    threads = [threading.Thread(target=update_often) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
