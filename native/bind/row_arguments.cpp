@@ -59,7 +59,9 @@ const std::byte* cast_items(const Leaf& leaf, DType from, const std::byte* sourc
                             Arena* arena) {
   std::byte* target = arena->take(n * item_size(leaf.dtype));
   CastError error{};
-  if (leaf.flag && leaf.dtype != DType::boolean) {
+  if (leaf.flag && item_size(leaf.dtype) == 1) {  // 0 and 1 have the same bits in all of these
+    if (!cast(from, source, DType::boolean, target, n, &error)) throw_cast(leaf, error.value);
+  } else if (leaf.flag) {
     std::byte* flags = arena->take(n);
     if (!cast(from, source, DType::boolean, flags, n, &error)) throw_cast(leaf, error.value);
     cast(DType::boolean, flags, leaf.dtype, target, n, &error);

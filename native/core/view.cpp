@@ -190,7 +190,6 @@ void emit(const View& view, const Schema& schema, Layout layout, const HeapStore
       columns.push_back(column);
     }
   }
-  // Columns that read the same slots stand together, so that the prefetch visits each set once.
   std::sort(columns.begin(), columns.end(),
             [](const GatherColumn& a, const GatherColumn& b) { return a.slots < b.slots; });
   gather(store, columns.data(), columns.size(), rows);
