@@ -114,11 +114,20 @@ bool shape_fits(const Leaf& leaf, PyArrayObject* array, RowCount rows) {
   return ndim == field_ndim + lead && std::equal(leaf.shape.begin(), leaf.shape.end(), dims + lead);
 }
 
+// Whether the items of a flag are 0 or 1 already.
+bool are_flags(const Leaf& leaf, const std::byte* data, std::size_t n) {
+  if (leaf.dtype == DType::boolean) return true;
+  if (leaf.bytes != 1) return false;
+  std::byte all{0};
+  for (std::size_t i = 0; i < n; ++i) all |= data[i];
+  return all <= std::byte{1};
+}
+
 // An array-like as contiguous memory of the field's dtype.
 void prepare_array(const Leaf& leaf, PyObject* object, RowCount rows, PushRows* push,
                    Source* source) {
   PyArrayObject* array = nullptr;
-  if (PyArray_CheckExact(object) || PyArray_Check(object)) {
+  if (PyArray_Check(object)) {
     array = reinterpret_cast<PyArrayObject*>(object);
   } else {
     push->kept.push_back(as_array(object, leaf.name.c_str()));
@@ -134,7 +143,7 @@ void prepare_array(const Leaf& leaf, PyObject* object, RowCount rows, PushRows* 
   const std::size_t n = leaf.items * rows.n;
   const int type = PyArray_TYPE(array);
   const bool same = type == leaf.numpy_type;
-  if (same && (!leaf.flag || leaf.dtype == DType::boolean)) {
+  if (same && (!leaf.flag || are_flags(leaf, data, n))) {
     check_finite(leaf, data, n);
     source->data = data;
   } else {
@@ -161,22 +170,19 @@ float checked_priority(double value) {
   return static_cast<float>(std::min(value, double{std::numeric_limits<float>::max()}));
 }
 
-// The number of rows of a batch, read off the argument whose shape tells it without doubt.
 std::size_t count_rows(const RowPlan& plan, PyObject* const* matched, PushRows* rows) {
-  for (const bool scalar_field : {true, false}) {
-    for (const Leaf& leaf : plan.leaves) {
-      if ((leaf.items == 1) != scalar_field) continue;
-      PyObject* object = descend(leaf, matched[leaf.argument], &rows->kept);
-      Ref array = as_array(object, leaf.name.c_str());
-      const auto size =
-          static_cast<std::size_t>(PyArray_SIZE(reinterpret_cast<PyArrayObject*>(array.get())));
-      if (size % leaf.items != 0) {
-        throw_shape(leaf, kOneRow, reinterpret_cast<PyArrayObject*>(array.get()));
-      }
-      return size / leaf.items;
-    }
+  const Leaf& leaf = plan.leaves[plan.count_leaf];
+  PyObject* object = descend(leaf, matched[leaf.argument], &rows->kept);
+  if (!PyArray_Check(object)) {
+    rows->kept.push_back(as_array(object, leaf.name.c_str()));
+    object = rows->kept.back().get();
   }
-  return 0;
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  const auto size = static_cast<std::size_t>(PyArray_NDIM(array) == 1 ? PyArray_DIM(array, 0)
+                                                                      : PyArray_SIZE(array));
+  if (leaf.items == 1) return size;
+  if (size % leaf.items != 0) throw_shape(leaf, kOneRow, array);
+  return size / leaf.items;
 }
 
 void prepare_streams(const Replay& replay, PyObject* object, bool batch, PushRows* rows) {

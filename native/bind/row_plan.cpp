@@ -136,6 +136,11 @@ RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
     leaf.direct = !leaf.finite && (!leaf.flag || leaf.dtype == DType::boolean);
     plan.leaves.push_back(std::move(leaf));
   }
+  // A field of one item per row leaves no doubt, whatever the shape of its array.
+  while (plan.count_leaf < plan.leaves.size() && plan.leaves[plan.count_leaf].items != 1) {
+    ++plan.count_leaf;
+  }
+  if (plan.count_leaf == plan.leaves.size()) plan.count_leaf = 0;
   for (const Ref& node : items(item(spec, "nodes").get()))
     plan.nodes.push_back(make_node(node.get()));
   return plan;

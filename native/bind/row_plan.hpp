@@ -45,6 +45,7 @@ struct RowPlan {
       push_names;  // arguments of push: fields, then priority and stream where they exist
   std::vector<Ref> batch_names;          // the same arguments as push_batch calls them
   std::vector<std::size_t> batch_order;  // positional order of push_batch, as indices of arguments
+  std::size_t count_leaf = 0;            // the leaf that tells the number of rows of a batch
   std::size_t n_arguments = 0;           // of fields
   std::size_t n_positional = 0;          // of push
   int priority_argument = -1;

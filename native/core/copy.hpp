@@ -41,4 +41,30 @@ inline void copy_bytes(std::byte* target, const std::byte* source, std::size_t b
   }
 }
 
+// Copies n values of `bytes` each between arrays of any strides. The size is looked at once, so the
+// loops have no branches.
+inline void copy_strided(std::byte* target, std::size_t target_stride, const std::byte* source,
+                         std::size_t source_stride, std::size_t bytes, std::size_t n) {
+  const auto each = [&](auto&& copy) {
+    for (std::size_t i = 0; i < n; ++i) {
+      copy(target, source);
+      target += target_stride;
+      source += source_stride;
+    }
+  };
+  if (bytes == 1) return each([](std::byte* t, const std::byte* s) { *t = *s; });
+  if (bytes == 4) return each([](std::byte* t, const std::byte* s) { std::memcpy(t, s, 4); });
+  if (bytes == 8) return each([](std::byte* t, const std::byte* s) { std::memcpy(t, s, 8); });
+  if (bytes >= 16 && bytes <= 32) {
+    return each([=](std::byte* t, const std::byte* s) { copy_ends<16>(t, s, bytes); });
+  }
+  if (bytes > 32 && bytes <= 64) {
+    return each([=](std::byte* t, const std::byte* s) { copy_ends<32>(t, s, bytes); });
+  }
+  if (bytes > 64 && bytes <= 128) {
+    return each([=](std::byte* t, const std::byte* s) { copy_ends<64>(t, s, bytes); });
+  }
+  each([=](std::byte* t, const std::byte* s) { copy_bytes(t, s, bytes); });
+}
+
 }  // namespace sharpwave

@@ -95,10 +95,19 @@ std::size_t Writer::push_block(const Source* sources, std::size_t n) {
 void Writer::write_blocks(std::size_t first, const Source* sources, std::size_t n) {
   const std::size_t capacity = store_->slots();
   const std::size_t skipped = n > capacity ? n - capacity : 0;
+  // A block of rows stays in the first-level cache while its fields are written one after another.
+  constexpr std::size_t kBlock = 16;
   std::size_t slot = (first + skipped) % capacity;
-  for (std::size_t row = skipped; row < n; ++row) {
-    write_fields(slot, sources, row);
-    if (++slot == capacity) slot = 0;
+  for (std::size_t row = skipped; row < n;) {
+    const std::size_t count = std::min({kBlock, n - row, capacity - slot});
+    for (const std::size_t field : plain_fields_) {
+      const Column& column = store_->column(field);
+      const Source& source = sources[field];
+      copy_strided(store_->record(slot) + column.offset, store_->stride(),
+                   source.data + row * source.stride, source.stride, column.bytes, count);
+    }
+    row += count;
+    slot = slot + count == capacity ? 0 : slot + count;
   }
 }
 
