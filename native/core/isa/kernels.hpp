@@ -5,7 +5,9 @@
 // wide instruction set and hand it to code that runs on an old CPU.
 #pragma once
 
+#include "core/isa/llm_kernels.hpp"
 #include "core/isa/returns_kernels.hpp"
+#include "core/isa/stats_kernels.hpp"
 #include "core/isa/tree_kernels.hpp"
 
 namespace sharpwave {
@@ -14,6 +16,8 @@ struct Kernels {
   const char* isa;
   ReturnsKernels returns;
   TreeKernels tree;
+  LlmKernels llm;
+  StatsKernels stats;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower
