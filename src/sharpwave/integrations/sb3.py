@@ -164,14 +164,14 @@ class ReplayBuffer(sb3.ReplayBuffer):  # type: ignore[misc]
             infos: One for every environment.
         """
         terminated, truncated = done, self._never
-        if self.handle_timeout_termination and np.any(done):
+        if self.handle_timeout_termination and any(done.tolist()):
             timeout = [info.get("TimeLimit.truncated", False) for info in infos]
             truncated = np.logical_and(done, timeout)
             terminated = np.logical_and(done, ~truncated)
         self._rows.push_batch(
             self._shaped(obs),
             self._shaped(next_obs),
-            np.reshape(action, (self.n_envs, self.action_dim)),
+            action.reshape(self.n_envs, self.action_dim),
             reward,
             terminated,
             truncated,
@@ -186,8 +186,8 @@ class ReplayBuffer(sb3.ReplayBuffer):  # type: ignore[misc]
         """Observations in the shapes of the fields: those of Discrete spaces come without axis."""
         shape = self.obs_shape
         if isinstance(shape, dict):
-            return {key: np.reshape(obs[key], (self.n_envs, *shape[key])) for key in shape}
-        return np.reshape(obs, (self.n_envs, *shape))
+            return {key: obs[key].reshape(self.n_envs, *shape[key]) for key in shape}
+        return obs.reshape(self.n_envs, *shape)
 
     def sample(
         self, batch_size: int, env: Any = None
@@ -245,7 +245,8 @@ class ReplayBuffer(sb3.ReplayBuffer):  # type: ignore[misc]
         """Tensors on the device; on the CPU over the memory of the arrays, which nobody else has."""
         if isinstance(arrays, dict):
             return {key: self._tensors(array) for key, array in arrays.items()}
-        return torch.from_numpy(arrays).to(self.device)
+        tensor = torch.from_numpy(arrays)
+        return tensor if self.device.type == "cpu" else tensor.to(self.device)
 
 
 class DictReplayBuffer(ReplayBuffer, sb3.DictReplayBuffer):  # type: ignore[misc]
