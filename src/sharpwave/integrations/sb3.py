@@ -43,9 +43,7 @@ class _Rows(buffers.ReplayBuffer):
     __slots__ = ()
 
     def __init__(self, capacity: int, fields: dict[str, Any], n_envs: int, seed: int) -> None:
-        self._make(
-            capacity, None, None, fields=fields, n_envs=n_envs, seed=seed, oversample=True
-        )
+        self._make(capacity, None, None, fields=fields, n_envs=n_envs, seed=seed, oversample=True)
 
 
 class ReplayBuffer(sb3.ReplayBuffer):  # type: ignore[misc]
@@ -213,9 +211,7 @@ class ReplayBuffer(sb3.ReplayBuffer):  # type: ignore[misc]
         batch = self._rows.gather(batch_inds, view=self._view)
         return self._samples({**batch, "indices": batch_inds}, env)
 
-    def _samples(
-        self, batch: BatchDict, env: Any
-    ) -> ReplayBufferSamples | DictReplayBufferSamples:
+    def _samples(self, batch: BatchDict, env: Any) -> ReplayBufferSamples | DictReplayBufferSamples:
         obs, next_obs, rewards = batch["obs"], batch["next_obs"], batch["rewards"]
         if env is not None:
             obs, next_obs = env.normalize_obs(obs), env.normalize_obs(next_obs)
