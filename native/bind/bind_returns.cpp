@@ -55,6 +55,21 @@ PyObject* compute_gae(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   });
 }
 
+// rewards must hold n_envs x n_steps numbers, as a matrix or flat.
+template <typename T>
+void check_env_major(const ArrayArg<T>& rewards, std::size_t n_envs, std::size_t n_steps) {
+  const npy_intp matrix[] = {static_cast<npy_intp>(n_envs), static_cast<npy_intp>(n_steps)};
+  npy_intp expected = 0;
+  const bool fits = !__builtin_mul_overflow(matrix[0], matrix[1], &expected) &&
+                    (rewards.ndim() == 1 ? rewards.dim(0) == expected
+                                         : rewards.ndim() == 2 && rewards.dim(0) == matrix[0] &&
+                                               rewards.dim(1) == matrix[1]);
+  if (fits) return;
+  throw std::invalid_argument("rewards must hold len(last_values) x n_steps steps, shape " +
+                              shape_text(2, matrix) + " or flat, got " +
+                              shape_text(rewards.ndim(), rewards.shape()));
+}
+
 template <typename T>
 PyObject* gae_batched(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   return guard([&] {
@@ -70,20 +85,7 @@ PyObject* gae_batched(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       throw std::invalid_argument("last_values must have shape [E], got " +
                                   shape_text(last_values.ndim(), last_values.shape()));
     }
-    const npy_intp n_envs = last_values.dim(0);
-    const bool flat = rewards.ndim() == 1;
-    const bool fits =
-        flat ? (n_steps == 0 || n_envs == 0 ? rewards.size() == 0
-                                            : rewards.size() % n_steps == 0 &&
-                                                  rewards.size() / n_steps == last_values.size())
-             : rewards.ndim() == 2 && rewards.dim(0) == n_envs &&
-                   rewards.dim(1) == static_cast<npy_intp>(n_steps);
-    if (!fits) {
-      const npy_intp expected[] = {n_envs, static_cast<npy_intp>(n_steps)};
-      throw std::invalid_argument("rewards must hold len(last_values) x n_steps steps, shape " +
-                                  shape_text(2, expected) + " or flat, got " +
-                                  shape_text(rewards.ndim(), rewards.shape()));
-    }
+    check_env_major(rewards, last_values.size(), n_steps);
     check_same_shape(values.array(), "values", rewards.array(), "rewards");
     check_same_shape(dones.array(), "dones", rewards.array(), "rewards");
     PairOut<T> out(args[7], rewards.ndim(), rewards.shape(),

@@ -123,9 +123,17 @@ RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
     leaf.dtype = field.dtype;
     leaf.numpy_type = numpy_of_dtype(field.dtype);
     leaf.shape.assign(field.shape.begin(), field.shape.end());
+    leaf.descr = PyArray_DescrFromType(leaf.numpy_type);  // a singleton, never freed
     leaf.items = field.items();
+    leaf.bytes = field.bytes();
+    for (const bool value : {false, true}) {
+      CastError error{};
+      cast(DType::boolean, reinterpret_cast<const std::byte*>(&value), field.dtype,
+           leaf.truth[value], 1, &error);
+    }
     leaf.flag = field.role == Role::terminated || field.role == Role::truncated;
     leaf.finite = field.finite || field.role == Role::reward;
+    leaf.direct = !leaf.finite && (!leaf.flag || leaf.dtype == DType::boolean);
     plan.leaves.push_back(std::move(leaf));
   }
   for (const Ref& node : items(item(spec, "nodes").get()))

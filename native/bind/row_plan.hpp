@@ -20,11 +20,15 @@ struct Leaf {
   std::string name;       // as errors call it: obs["image"]
   DType dtype;
   int numpy_type;
+  PyArray_Descr* descr;  // NumPy's own object for the dtype, which most arrays point to
   std::vector<npy_intp> shape;
   std::vector<npy_intp> out_shape;  // the shape of one row in a batch
   std::size_t items;
-  bool flag;    // any number is accepted and stored as 0 or 1
-  bool finite;  // NaN and infinities are refused
+  std::size_t bytes;
+  std::byte truth[2][8];  // false and true as items of the field
+  bool flag;              // any number is accepted and stored as 0 or 1
+  bool direct;            // arrays of the same dtype need no look at their values
+  bool finite;            // NaN and infinities are refused
 };
 
 // The batch as Python sees it: a field, or a dict or tuple of nodes.

@@ -68,14 +68,16 @@ Replay::Replay(ReplayOptions options)
 
 void Replay::push(std::size_t n, const Source* sources, const std::uint32_t* streams,
                   const float* priorities) {
-  counters_.pushed.fetch_add(n, std::memory_order_relaxed);
+  // Pushes are alone under the exclusive lock: no atomic addition is needed.
+  counters_.pushed.store(counters_.pushed.load(std::memory_order_relaxed) + n,
+                         std::memory_order_relaxed);
   if (!streams_.tracked()) {
-    const std::uint64_t first = writer_.push_block(sources, n);
+    const std::size_t first = writer_.push_block(sources, n);
     if (!priorities_) return;
     const std::size_t capacity = store_.slots();
     std::size_t row = n > capacity ? n - capacity : 0;
     while (row < n) {  // a range of slots at a time: the ring wraps at most once
-      const auto slot = static_cast<std::size_t>((first + row) % capacity);
+      const std::size_t slot = (first + row) % capacity;
       const std::size_t count = std::min(n - row, capacity - slot);
       priorities_->push(slot, count, priorities == nullptr ? nullptr : priorities + row);
       row += count;

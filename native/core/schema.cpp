@@ -55,6 +55,8 @@ void Schema::validate() const {
               "shape must hold fewer than 2**32 elements");
     }
     const auto ndim = static_cast<int>(field.shape.size());
+    require(ndim <= 30, field,
+            "shape must have at most 30 dimensions, got " + std::to_string(ndim));
     require(field.stack >= 1, field,
             "stack must be at least 1, got " + std::to_string(field.stack));
     if (field.stack > 1) {

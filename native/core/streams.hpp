@@ -43,6 +43,7 @@ class Streams {
     std::uint64_t floor = 0;         // the oldest step that may still be drawn
     std::uint64_t top = 0;           // one past the newest slot in use
     std::uint64_t live = 0;          // steps in [floor, top)
+    std::size_t top_position = 0;    // top's place in the ring
     std::size_t floor_position = 0;  // floor's place in the ring: spares a division per row
     bool pending = false;  // slot top - 1 holds an observation whose step has not come yet
     bool open = false;     // the newest step did not end its episode
@@ -111,6 +112,7 @@ class Streams {
   void advance(std::uint32_t stream, std::uint64_t count, Evict&& evict) {
     Head& head = heads_[stream];
     head.top += count;
+    head.top_position = wrapped(head.top_position + static_cast<std::size_t>(count));
     if (head.top + lead_ <= slots_) return;
     const std::uint64_t floor = head.top + lead_ - slots_;
     if (!tracked_) {
@@ -147,10 +149,14 @@ class Streams {
  private:
   // Only the writer changes the count, so this need not be one atomic step.
   void add_live(std::uint64_t by) { live_.store(live() + by, std::memory_order_relaxed); }
+  std::size_t wrapped(std::size_t position) const {
+    return position < slots_       ? position
+           : position < 2 * slots_ ? position - slots_
+                                   : position % slots_;
+  }
   void move_floor(Head& head, std::uint64_t by) {
     head.floor += by;
-    head.floor_position += static_cast<std::size_t>(by);
-    if (head.floor_position >= slots_) head.floor_position %= slots_;
+    head.floor_position = wrapped(head.floor_position + static_cast<std::size_t>(by));
   }
 
   std::vector<Head> heads_;

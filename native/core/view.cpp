@@ -7,11 +7,9 @@
 namespace sharpwave {
 namespace {
 
-// The slot that holds the observation after a step.
-std::uint64_t next_slot(Layout layout, std::uint64_t max_stack, const Streams& streams,
-                        Anchor anchor) {
-  if (layout == Layout::transition) return streams.slot(anchor);
-  return streams.slot(anchor.stream, anchor.seq + (streams.jumps(anchor) ? max_stack : 1));
+// The slot that holds the observation after a step of stream rows.
+std::uint64_t next_slot(std::uint64_t max_stack, const Streams& streams, Anchor anchor) {
+  return streams.slot({anchor.seq + (streams.jumps(anchor) ? max_stack : 1), anchor.stream});
 }
 
 // The next step of the stream at or after seq that is not a bare observation, or kNoSlot.
@@ -126,11 +124,13 @@ void resolve(const View& view, const Schema& schema, Layout layout, const Stream
   const auto stack = static_cast<std::uint64_t>(schema.max_stack());
   const std::size_t rows = anchors.size() * view.rows();
   slots->current.resize(rows);
-  slots->next.resize(rows);
+  // A transition row holds its own next observation: no second set of slots is needed.
+  const bool has_next = layout == Layout::stream;
+  slots->next.resize(has_next ? rows : 0);
   if (view.kind == View::Kind::transition) {
     for (std::size_t i = 0; i < rows; ++i) {
       slots->current[i] = streams.slot(anchors[i]);
-      slots->next[i] = next_slot(layout, stack, streams, anchors[i]);
+      if (has_next) slots->next[i] = next_slot(stack, streams, anchors[i]);
     }
     return;
   }
@@ -141,7 +141,7 @@ void resolve(const View& view, const Schema& schema, Layout layout, const Stream
       const Anchor last{streams.last_of(anchors[i], view.n), anchors[i].stream};
       slots->current[i] = streams.slot(anchors[i]);
       slots->last[i] = streams.slot(last);
-      slots->next[i] = next_slot(layout, stack, streams, last);
+      if (has_next) slots->next[i] = next_slot(stack, streams, last);
       slots->taken[i] = static_cast<std::uint32_t>(last.seq - anchors[i].seq + 1);
     }
     return;
@@ -154,7 +154,9 @@ void resolve(const View& view, const Schema& schema, Layout layout, const Stream
       const std::size_t row = i * view.rows() + j;
       const Anchor step{steps[j], anchors[i].stream};
       slots->current[row] = steps[j] == kNoSlot ? kNoSlot : streams.slot(step);
-      slots->next[row] = steps[j] == kNoSlot ? kNoSlot : next_slot(layout, stack, streams, step);
+      if (has_next) {
+        slots->next[row] = steps[j] == kNoSlot ? kNoSlot : next_slot(stack, streams, step);
+      }
     }
   }
 }
@@ -171,9 +173,10 @@ void emit(const View& view, const Schema& schema, Layout layout, const HeapStore
     if (target == nullptr) continue;
     const Field& field = schema.fields[i];
     const bool flag = field.role == Role::terminated || field.role == Role::truncated;
-    const auto& source = field.role == Role::next_obs ? slots.next
-                         : n_step && flag             ? slots.last
-                                                      : slots.current;
+    const bool next = field.role == Role::next_obs;
+    const auto& source = next && layout == Layout::stream ? slots.next
+                         : n_step && (next || flag)       ? slots.last
+                                                          : slots.current;
     const GatherColumn column{store.column(i), source.data(), target};
     if (layout == Layout::stream && field.stack > 1) {
       gather_stack(store, column, frame_shape(field), streams.slots_per_stream(), rows);
@@ -188,8 +191,8 @@ void emit(const View& view, const Schema& schema, Layout layout, const HeapStore
     }
   }
   // Columns that read the same slots stand together, so that the prefetch visits each set once.
-  std::stable_sort(columns.begin(), columns.end(),
-                   [](const GatherColumn& a, const GatherColumn& b) { return a.slots < b.slots; });
+  std::sort(columns.begin(), columns.end(),
+            [](const GatherColumn& a, const GatherColumn& b) { return a.slots < b.slots; });
   gather(store, columns.data(), columns.size(), rows);
   if (out.indices != nullptr) {
     for (std::size_t i = 0; i < anchors.size(); ++i) out.indices[i] = streams.id(anchors[i]);

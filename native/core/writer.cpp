@@ -104,14 +104,25 @@ bool Writer::next_is_shifted(const Source* sources, std::size_t row) const {
   return true;
 }
 
-std::uint64_t Writer::push_block(const Source* sources, std::size_t n) {
+std::size_t Writer::push_block(const Source* sources, std::size_t n) {
   Streams::Head& head = streams_->head(0);
-  const std::uint64_t first = head.top;
+  const std::size_t first = head.top_position;
+  if (n == 1) {
+    write_fields(first, sources, 0);
+  } else {
+    write_blocks(first, sources, n);
+  }
+  streams_->advance(0, n, [](std::size_t) {});
+  streams_->add_untracked(n);
+  return first;
+}
+
+void Writer::write_blocks(std::size_t first, const Source* sources, std::size_t n) {
   const std::size_t capacity = store_->slots();
   const std::size_t skipped = n > capacity ? n - capacity : 0;
   // A block of rows stays in the first-level cache while its fields are written one after another.
   constexpr std::size_t kBlock = 32;
-  std::size_t slot = static_cast<std::size_t>((first + skipped) % capacity);
+  std::size_t slot = (first + skipped) % capacity;
   for (std::size_t row = skipped; row < n;) {
     const std::size_t count = std::min({kBlock, n - row, capacity - slot});
     for (const std::size_t field : plain_fields_) {
@@ -124,11 +135,8 @@ std::uint64_t Writer::push_block(const Source* sources, std::size_t n) {
       }
     }
     row += count;
-    slot = (slot + count) % capacity;
+    slot = slot + count == capacity ? 0 : slot + count;
   }
-  streams_->advance(0, n, [](std::size_t) {});
-  streams_->add_untracked(n);
-  return first;
 }
 
 }  // namespace sharpwave

@@ -82,8 +82,8 @@ std::vector<T> gae_loop(const Rollout<T>& in) {
 
 template <typename T>
 void check_tables(const Kernels& table, const Kernels& base) {
-  for (const std::size_t n_steps : {0, 1, 2, 5, 8, 15, 16, 17, 33, 64, 100, 513, 1100}) {
-    for (const std::size_t n_envs : {1, 2, 3, 8, 17, 600}) {
+  for (const std::size_t n_steps : {0, 1, 2, 5, 8, 15, 16, 17, 33, 64, 100, 513}) {
+    for (const std::size_t n_envs : {1, 2, 3, 8, 17, 530}) {
       const Data<T> data(n_steps, n_envs);
       const std::size_t size = n_steps * n_envs;
       std::vector<T> first(size), second(size), base_first(size), base_second(size);
@@ -109,7 +109,7 @@ void check_tables(const Kernels& table, const Kernels& base) {
           CHECK(close(first, base_first));
         }
       }
-      for (const std::size_t n : {1, 3, 2000}) {
+      for (const std::size_t n : {1, 3, 40}) {
         const sharpwave::NStepInputs<T> inputs{data.rewards.data(),
                                                data.next_values.data(),
                                                data.terminated.data(),

@@ -15,9 +15,9 @@ namespace sharpwave {
 struct Kernels {
   const char* isa;
   ReturnsKernels returns;
-  TreeKernels tree;
   LlmKernels llm;
   StatsKernels stats;
+  TreeKernels tree;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

@@ -183,7 +183,7 @@ void gae_flagged_trajectory(const Rollout<T>& in, GaeCarry<T> next, T* advantage
 template <typename T>
 void gae(const Rollout<T>& in, T* advantages, T* returns) {
   const std::size_t n = in.n_envs;
-  if (n == 0) return;
+  if (in.n_steps == 0 || n == 0) return;
   if (n == 1 && in.next_values == nullptr && in.truncated == nullptr) {
     const GaeCarry<T> after = {in.bootstrap[0], 0};
     if (in.dones == nullptr) {
@@ -280,37 +280,60 @@ void vtrace(const Rollout<T>& in, const VtraceWeights<T>& weights, T* vs, T* pg_
   for (std::size_t i = 0; i < size; ++i) vs[i] = values[i] + vs[i];
 }
 
-// For a block of steps, the return is built from its last reward backwards; `offset` counts down
-// from n - 1.
+// n of the rollout's length or more: each return continues the next one.
 template <typename T>
-void n_step_returns(const NStepInputs<T>& in, T* __restrict returns) {
+void episode_returns(const NStepInputs<T>& in, T* returns) {
+  const std::size_t n_envs = in.n_envs;
+  for (std::size_t t = in.n_steps; t-- > 0;) {
+    const std::size_t row = t * n_envs;
+    const bool rollout_ends = t + 1 == in.n_steps;
+    for (std::size_t i = row; i < row + n_envs; ++i) {
+      const bool ends = rollout_ends || (in.terminated[i] | in.truncated[i]) != 0;
+      const T bootstrap = in.terminated[i] ? T(0) : in.next_values[i];
+      returns[i] = in.rewards[i] + in.gamma * (ends ? bootstrap : returns[i + n_envs]);
+    }
+  }
+}
+
+// Returns [begin, end), built from their last rewards backwards: `offset` counts down from n - 1.
+template <typename T>
+void n_step_block(const NStepInputs<T>& in, std::size_t begin, std::size_t end,
+                  T* __restrict returns) {
   const T* __restrict rewards = in.rewards;
   const T* __restrict next_values = in.next_values;
+  const std::uint8_t* __restrict terminated = in.terminated;
+  const std::uint8_t* __restrict truncated = in.truncated;
   const T gamma = in.gamma;
-  const std::size_t n_envs = in.n_envs;
-  const std::size_t size = in.n_steps * n_envs;
-  for (std::size_t begin = 0; begin < size; begin += kSpan) {
-    const std::size_t end = smaller(begin + kSpan, size);
-    for (std::size_t i = begin; i < end; ++i) returns[i] = 0;
-    for (std::size_t offset = smaller(in.n, in.n_steps); offset-- > 0;) {
-      const std::size_t ahead = offset * n_envs;
-      const std::size_t reach = size > ahead ? smaller(end, size - ahead) : 0;
-      // Elements from `restart` on take their last step here: the window or the rollout ends.
-      const bool window_ends = offset + 1 == in.n;
-      const std::size_t last_row = size - n_envs;
-      const std::size_t restart =
-          window_ends || last_row <= ahead ? 0 : smaller(last_row - ahead, reach);
-      for (std::size_t i = begin; i < smaller(restart, reach); ++i) {
-        const std::size_t at = i + ahead;
-        const T bootstrap = in.terminated[at] ? T(0) : next_values[at];
-        const bool ends = (in.terminated[at] | in.truncated[at]) != 0;
-        returns[i] = rewards[at] + gamma * (ends ? bootstrap : returns[i]);
-      }
-      for (std::size_t i = restart > begin ? restart : begin; i < reach; ++i) {
-        const std::size_t at = i + ahead;
-        returns[i] = rewards[at] + gamma * (in.terminated[at] ? T(0) : next_values[at]);
-      }
+  const std::size_t size = in.n_steps * in.n_envs;
+  const std::size_t last_row = size - in.n_envs;
+  for (std::size_t offset = in.n; offset-- > 0;) {
+    const std::size_t ahead = offset * in.n_envs;
+    // Elements from `restart` on take their last step here: the window or the rollout ends.
+    const std::size_t reach = size > ahead ? smaller(end, size - ahead) : begin;
+    std::size_t restart = offset + 1 == in.n || last_row <= ahead ? 0 : last_row - ahead;
+    restart = restart < begin ? begin : smaller(restart, reach);
+    for (std::size_t i = begin; i < restart; ++i) {
+      const std::size_t at = i + ahead;
+      const T bootstrap = next_values[at];
+      const T inside = (terminated[at] | truncated[at]) ? bootstrap : returns[i];
+      returns[i] = rewards[at] + gamma * (terminated[at] ? T(0) : inside);
     }
+    for (std::size_t i = restart; i < reach; ++i) {
+      const T bootstrap = next_values[i + ahead];
+      returns[i] = rewards[i + ahead] + gamma * (terminated[i + ahead] ? T(0) : bootstrap);
+    }
+  }
+}
+
+template <typename T>
+void n_step_returns(const NStepInputs<T>& in, T* returns) {
+  if (in.n >= in.n_steps) {
+    episode_returns(in, returns);
+    return;
+  }
+  const std::size_t size = in.n_steps * in.n_envs;
+  for (std::size_t begin = 0; begin < size; begin += kSpan) {
+    n_step_block(in, begin, smaller(begin + kSpan, size), returns);
   }
 }
 

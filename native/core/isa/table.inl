@@ -17,9 +17,9 @@ namespace {
 #include "core/isa/simd.inl"
 #include "core/isa/exp.inl"
 #include "core/isa/returns.inl"
-#include "core/isa/tree.inl"
 #include "core/isa/llm.inl"
 #include "core/isa/stats.inl"
+#include "core/isa/tree.inl"
 // clang-format on
 
 template <typename T>

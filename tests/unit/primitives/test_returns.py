@@ -266,7 +266,7 @@ def test_importance_weights_at_their_limits_stay_numbers():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(1, 1), (12, 1), (700, 1), (30, 20), (3, 600), (0, 2)])
-@pytest.mark.parametrize("n", [1, 3, 1000])
+@pytest.mark.parametrize("n", [1, 3, 25, 1000])
 def test_n_step_returns_equal_the_loop(dtype, shape, n):
     data = rollout(*shape)
     got = sp.n_step_returns(

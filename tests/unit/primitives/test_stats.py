@@ -1,4 +1,5 @@
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -181,3 +182,18 @@ def test_polyak_refuses_memory_it_may_not_write():
         sp.polyak(target, np.ones(2), 0.5)
     with pytest.raises(TypeError, match="target must have a dtype"):
         sp.polyak(torch.zeros(2, dtype=torch.bfloat16), np.ones(2), 0.5)
+
+
+def test_updates_from_many_threads_all_count():
+    stats = sp.RunningStats((4,))
+    batch = np.random.default_rng(0).normal(size=(20_000, 4))
+    threads = [
+        threading.Thread(target=lambda: [stats.update(batch) for _ in range(20)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stats.count == 80 * len(batch)
+    np.testing.assert_allclose(stats.mean, batch.mean(0), atol=1e-12)
+    np.testing.assert_allclose(stats.var, batch.var(0), rtol=1e-10)
