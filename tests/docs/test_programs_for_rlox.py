@@ -1,4 +1,4 @@
-"""Programs written for rlox run with their import line changed, and get the same kind of results."""
+"""Programs written for rlox run with their import line changed and get the same kind of results."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ limits is exact. The draws follow from the algorithm's seed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -105,6 +104,8 @@ class ReplayBuffer(sb3.ReplayBuffer):  # type: ignore[misc]
             self, buffer_size, observation_space, action_space, device, n_envs=n_envs
         )
         self.buffer_size = max(buffer_size // n_envs, 1)
+        self.pos = 0
+        self.full = False
         self.optimize_memory_usage = False
         self.handle_timeout_termination = handle_timeout_termination
         self.n_steps = n_steps
@@ -238,7 +239,7 @@ class ReplayBuffer(sb3.ReplayBuffer):  # type: ignore[misc]
         return rewards.astype(np.float32)
 
     def _tensors(self, arrays: Nested) -> Any:
-        """Tensors on the device; on the CPU over the memory of the arrays, which nobody else has."""
+        """Tensors on the device; on the CPU over the memory of the arrays, which are fresh."""
         if isinstance(arrays, dict):
             return {key: self._tensors(array) for key, array in arrays.items()}
         tensor = torch.from_numpy(arrays)
@@ -355,14 +356,12 @@ class HerReplayBuffer(DictReplayBuffer, sb3_her.HerReplayBuffer):  # type: ignor
         """Nothing to do: a step that does not continue the one before it begins an episode."""
 
 
-def _node(
-    space: spaces.Space[Any], shape: tuple[int, ...] | Mapping[str, Any], stack: int, axis: int
-) -> Any:
-    if isinstance(space, spaces.Dict) and isinstance(shape, Mapping):
+def _node(space: spaces.Space[Any], shape: Any, stack: int, axis: int) -> Any:
+    """The field or fields of an observation, whose `shape` is a dict where the space is a Dict."""
+    if isinstance(space, spaces.Dict):
         return {key: _node(space[key], shape[key], stack, axis) for key in shape}
-    if len(shape) < 3:
-        return Field(space.dtype, tuple(shape))
-    return Field(space.dtype, tuple(shape), stack=stack, axis=axis)
+    dtype = np.dtype(space.dtype)
+    return Field(dtype, shape, stack=stack, axis=axis) if len(shape) >= 3 else Field(dtype, shape)
 
 
 def _action_dtype(space: spaces.Space[Any]) -> np.dtype[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,18 @@ from sharpwave.integrations.sb3 import DictReplayBuffer, HerReplayBuffer, Replay
 
 pytestmark = pytest.mark.integration
 
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small networks only lose by more, and several tests run at a time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 ACTIONS = Box(-1.0, 1.0, (2,), np.float32)
-PLAIN_SPACES = [
+PLAIN_SPACES: list[Any] = [
     Box(-1.0, 1.0, (3,), np.float32),
     Box(-1.0, 1.0, (3,), np.float64),
     Box(0, 255, (2, 4, 4), np.uint8),
@@ -36,7 +47,7 @@ PLAIN_SPACES = [
     MultiDiscrete([3, 4]),
     MultiBinary(5),
 ]
-DICT_SPACE = Dict(
+DICT_SPACE: Any = Dict(
     {"image": Box(0, 255, (1, 4, 4), np.uint8), "speed": Box(-1, 1, (2,)), "gear": Discrete(5)}
 )
 
@@ -54,7 +65,7 @@ def at(value: Nested, env: int) -> Nested:
 
 
 class Life:
-    """Steps as a vector environment of stable-baselines3 gives them, each with a reward of its own."""
+    """Steps as a vector environment gives them, each with a reward of its own."""
 
     def __init__(
         self, space: gym.Space[Any], actions: gym.Space[Any] = ACTIONS, n_envs: int = 1
@@ -133,7 +144,7 @@ def every_step(buffer: ReplayBuffer) -> Any:
 @pytest.mark.parametrize("n_envs", [1, 4])
 @pytest.mark.parametrize("space", [*PLAIN_SPACES, DICT_SPACE], ids=str)
 def test_samples_are_those_of_the_peer(space: gym.Space[Any], n_envs: int) -> None:
-    kind = (
+    kind: Any = (
         (DictReplayBuffer, peer.DictReplayBuffer)
         if isinstance(space, Dict)
         else (ReplayBuffer, peer.ReplayBuffer)
@@ -197,9 +208,10 @@ def test_frame_stacks_store_every_frame_once() -> None:
         return Counting()
 
     env = VecFrameStack(DummyVecEnv([make, make]), 4, channels_order="first")
+    kinds: Any = ((ReplayBuffer, {"stack": 4}), (peer.ReplayBuffer, {}))
     ours, theirs = (
         cls(200, env.observation_space, env.action_space, device="cpu", n_envs=2, **options)
-        for cls, options in ((ReplayBuffer, {"stack": 4}), (peer.ReplayBuffer, {}))
+        for cls, options in kinds
     )
     obs = env.reset()
     for t in range(60):
@@ -239,7 +251,7 @@ class Counting(gym.Env[Array, Any]):
 
 
 def test_n_step_returns_are_those_of_the_peer() -> None:
-    options = {"device": "cpu", "n_steps": 3, "gamma": 0.9}
+    options: dict[str, Any] = {"device": "cpu", "n_steps": 3, "gamma": 0.9}
     ours = ReplayBuffer(200, PLAIN_SPACES[0], ACTIONS, **options)
     theirs = peer.NStepReplayBuffer(200, PLAIN_SPACES[0], ACTIONS, **options)
     Life(PLAIN_SPACES[0]).live([ours, theirs], 100)
@@ -259,6 +271,8 @@ def test_normalised_samples_are_those_of_the_peer(n_steps: int) -> None:
     for _ in range(50):
         env.step(np.array([env.action_space.sample()]))
     spaces = env.observation_space, env.action_space
+    ours: Any
+    theirs: Any
     if n_steps == 1:
         ours, theirs = (
             cls(200, *spaces, device="cpu") for cls in (ReplayBuffer, peer.ReplayBuffer)
@@ -431,7 +445,8 @@ class Journal(gym.Env[Any, Any]):
     def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: Any) -> Array:
         if isinstance(info, list) and info and info[0]:
             np.testing.assert_array_equal([one["page"] for one in info], achieved_goal)
-        return -np.any(achieved_goal != desired_goal, axis=-1).astype(np.float64)
+        missed: Array = np.any(achieved_goal != desired_goal, axis=-1)
+        return -missed.astype(np.float64)
 
 
 def lived(cls: Any, n_steps: int = 60, **options: Any) -> Any:

@@ -113,7 +113,7 @@ class _ReplayBufferWithColumns(ReplayBuffer):
             batch[column.name] = values[:, 0] if values.shape[1] == 1 else values
         return batch
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:  # noqa: ARG002
         raise ValueError(
             "registered columns are not saved to folders: pickle the buffer, or declare them as "
             "fields of sharpwave.ReplayBuffer"
