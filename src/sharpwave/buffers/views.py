@@ -159,7 +159,8 @@ class Hindsight:
             episode ("final"), or any of it ("episode").
         achieved: The key of the achieved goal in the observation.
         desired: The key of the desired goal.
-        info: Passed to `reward_fn`.
+        info: Passed to `reward_fn`. A function of the batch and of the rows that are relabelled
+            [B] makes it for every batch.
     """
 
     reward_fn: RewardFunction
@@ -191,7 +192,8 @@ class Hindsight:
         for key in ("obs", "next_obs"):
             batch[key][self.desired][chosen] = goals[chosen]
         reached = batch["next_obs"][self.achieved][chosen]
-        rewards = np.asarray(self.reward_fn(reached, goals[chosen], self.info))
+        info = self.info(batch, chosen) if callable(self.info) else self.info
+        rewards = np.asarray(self.reward_fn(reached, goals[chosen], info))
         if rewards.shape != (int(chosen.sum()),):
             raise ValueError(
                 f"reward_fn must return shape ({int(chosen.sum())},), got {rewards.shape}"
