@@ -6,65 +6,66 @@
 
 namespace sharpwave {
 
-// Two possibly overlapping copies of N bytes cover any size from N to 2 N.
-template <std::size_t N>
-inline void copy_ends(std::byte* target, const std::byte* source, std::size_t bytes) {
-  std::byte head[N];
-  std::byte tail[N];
-  std::memcpy(head, source, N);
-  std::memcpy(tail, source + bytes - N, N);
-  std::memcpy(target, head, N);
-  std::memcpy(target + bytes - N, tail, N);
+// `Blocks` blocks of 16 bytes and a last one that may overlap them: sizes 16 Blocks to 16 Blocks
+// + 16.
+template <std::size_t Blocks>
+inline void copy_blocks(std::byte* target, const std::byte* source, std::size_t bytes) {
+  std::byte tail[16];
+  std::memcpy(tail, source + bytes - 16, 16);
+  std::memcpy(target, source, 16 * Blocks);
+  std::memcpy(target + bytes - 16, tail, 16);
 }
 
-// The branches depend on the field alone, so they are well predicted over rows.
-inline void copy_bytes(std::byte* target, const std::byte* source, std::size_t bytes) {
-  if (bytes > 32) {
-    if (bytes > 512) {
-      std::memcpy(target, source, bytes);
-      return;
-    }
-    for (std::size_t offset = 0; offset + 32 <= bytes; offset += 32) {
-      std::memcpy(target + offset, source + offset, 32);
-    }
-    std::memcpy(target + bytes - 32, source + bytes - 32, 32);
-  } else if (bytes == 4) {
-    std::memcpy(target, source, 4);
-  } else if (bytes == 1) {
-    *target = *source;
-  } else if (bytes >= 16) {
-    copy_ends<16>(target, source, bytes);
-  } else if (bytes >= 8) {
-    copy_ends<8>(target, source, bytes);
-  } else {
-    std::memcpy(target, source, bytes);
-  }
-}
-
-// Copies n values of `bytes` each between arrays of any strides. The size is looked at once, so the
-// loops have no branches.
-inline void copy_strided(std::byte* target, std::size_t target_stride, const std::byte* source,
-                         std::size_t source_stride, std::size_t bytes, std::size_t n) {
-  const auto each = [&](auto&& copy) {
-    for (std::size_t i = 0; i < n; ++i) {
-      copy(target, source);
-      target += target_stride;
-      source += source_stride;
-    }
+// Calls `body` with the function that copies values of this size. The choice is made once, so that
+// the body's loop over rows has no branches on the size.
+template <typename Body>
+inline void with_copy(std::size_t bytes, Body&& body) {
+  const auto fixed = [&]<std::size_t N>() {
+    body([](std::byte* t, const std::byte* s) { std::memcpy(t, s, N); });
   };
-  if (bytes == 1) return each([](std::byte* t, const std::byte* s) { *t = *s; });
-  if (bytes == 4) return each([](std::byte* t, const std::byte* s) { std::memcpy(t, s, 4); });
-  if (bytes == 8) return each([](std::byte* t, const std::byte* s) { std::memcpy(t, s, 8); });
-  if (bytes >= 16 && bytes <= 32) {
-    return each([=](std::byte* t, const std::byte* s) { copy_ends<16>(t, s, bytes); });
+  const auto blocks = [&]<std::size_t N>() {
+    body([bytes](std::byte* t, const std::byte* s) { copy_blocks<N>(t, s, bytes); });
+  };
+  switch (bytes) {
+    case 1:
+      return fixed.template operator()<1>();
+    case 2:
+      return fixed.template operator()<2>();
+    case 4:
+      return fixed.template operator()<4>();
+    case 8:
+      return fixed.template operator()<8>();
+    case 12:
+      return fixed.template operator()<12>();
+    default:
+      break;
   }
-  if (bytes > 32 && bytes <= 64) {
-    return each([=](std::byte* t, const std::byte* s) { copy_ends<32>(t, s, bytes); });
+  switch (bytes / 16) {
+    case 1:
+      return blocks.template operator()<1>();
+    case 2:
+      return blocks.template operator()<2>();
+    case 3:
+      return blocks.template operator()<3>();
+    case 4:
+      return blocks.template operator()<4>();
+    case 5:
+      return blocks.template operator()<5>();
+    case 6:
+      return blocks.template operator()<6>();
+    case 7:
+      return blocks.template operator()<7>();
+    case 8:
+      return blocks.template operator()<8>();
+    default:
+      break;
   }
-  if (bytes > 64 && bytes <= 128) {
-    return each([=](std::byte* t, const std::byte* s) { copy_ends<64>(t, s, bytes); });
-  }
-  each([=](std::byte* t, const std::byte* s) { copy_bytes(t, s, bytes); });
+  body([bytes](std::byte* t, const std::byte* s) { std::memcpy(t, s, bytes); });
+}
+
+// One value. The branches depend on the field alone, so they are well predicted over rows.
+inline void copy_bytes(std::byte* target, const std::byte* source, std::size_t bytes) {
+  with_copy(bytes, [&](auto&& copy) { copy(target, source); });
 }
 
 }  // namespace sharpwave

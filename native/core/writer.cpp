@@ -103,8 +103,13 @@ void Writer::write_blocks(std::size_t first, const Source* sources, std::size_t 
     for (const std::size_t field : plain_fields_) {
       const Column& column = store_->column(field);
       const Source& source = sources[field];
-      copy_strided(store_->record(slot) + column.offset, store_->stride(),
-                   source.data + row * source.stride, source.stride, column.bytes, count);
+      std::byte* target = store_->record(slot) + column.offset;
+      const std::byte* data = source.data + row * source.stride;
+      with_copy(column.bytes, [&](auto&& copy) {
+        for (std::size_t i = 0; i < count; ++i) {
+          copy(target + i * store_->stride(), data + i * source.stride);
+        }
+      });
     }
     row += count;
     slot = slot + count == capacity ? 0 : slot + count;
