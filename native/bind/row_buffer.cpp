@@ -131,6 +131,13 @@ void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* kee
     *keep = Ref::borrow(fields);
     shape->fields = fields;
   }
+  const int reward = replay.schema().find(Role::reward);
+  if (view.kind == View::Kind::n_step && reward >= 0) {
+    const Field& field = replay.schema().fields[static_cast<std::size_t>(reward)];
+    if ((field.dtype != DType::float32 && field.dtype != DType::float64) || field.items() != 1) {
+      throw std::invalid_argument("NStep needs rewards of one float32 or float64 number");
+    }
+  }
   if (view.needs_neighbours() && replay.options().n_streams == 0) {
     throw std::invalid_argument(
         "this view needs the steps of each environment in order: make the buffer with n_envs= or "

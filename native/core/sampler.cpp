@@ -82,11 +82,12 @@ void Replay::draw_uniform(const Selector& selector, const View& view, const Phil
     total += head.top - floors[stream];
     ends[stream] = total;
   }
-  const auto locate = [&](std::uint64_t point) -> Anchor {
-    const auto found = std::upper_bound(ends.begin(), ends.end(), point);
-    const auto stream = static_cast<std::uint32_t>(found - ends.begin());
-    const std::uint64_t begin = stream == 0 ? 0 : ends[stream - 1];
-    return {floors[stream] + (point - begin), stream};
+  const std::uint64_t* const end_of = ends.data();
+  const std::uint64_t* const floor_of = floors.data();
+  const auto locate = [=](std::uint64_t point) -> Anchor {
+    const auto stream =
+        static_cast<std::uint32_t>(std::upper_bound(end_of, end_of + n_streams, point) - end_of);
+    return {floor_of[stream] + (point - (stream == 0 ? 0 : end_of[stream - 1])), stream};
   };
   std::vector<Anchor> candidates;  // every step that fits, listed only when draws keep missing
   for (std::size_t row = 0; row < batch; ++row) {
