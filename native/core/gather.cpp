@@ -28,26 +28,54 @@ constexpr std::size_t kDistance = 16;
   __builtin_prefetch(record + bytes - 1, 0, 3);
 }
 
+// The number of rows from `row` on that lie one after another in the store.
+inline std::size_t run_length(const std::uint64_t* slots, std::size_t row, std::size_t n_rows) {
+  std::size_t run = 1;
+  while (row + run < n_rows && slots[row + run] == slots[row] + run) ++run;
+  return run;
+}
+
 // Gathers columns that all read the same slots.
 void gather_group(const HeapStore& store, const GatherColumn* columns, std::size_t n_columns,
                   std::size_t n_rows) {
   const std::uint64_t* slots = columns[0].slots;
   const std::size_t ahead = std::min(kDistance, n_rows);
   for (std::size_t row = 0; row < ahead; ++row) prefetch_record(store, slots[row]);
-  for (std::size_t row = 0; row < n_rows; ++row) {
-    if (row + kDistance < n_rows) prefetch_record(store, slots[row + kDistance]);
+  for (std::size_t row = 0; row < n_rows;) {
     if (slots[row] == kNoSlot) [[unlikely]] {
       for (std::size_t c = 0; c < n_columns; ++c) {
         const std::size_t bytes = columns[c].column.bytes;
         std::memset(columns[c].out + row * bytes, 0, bytes);
       }
+      ++row;
       continue;
     }
     const std::byte* record = store.record(slots[row]);
-    for (std::size_t c = 0; c < n_columns; ++c) {
-      const Column& column = columns[c].column;
-      copy_bytes(columns[c].out + row * column.bytes, record + column.offset, column.bytes);
+    const std::size_t run = run_length(slots, row, n_rows);
+    if (run == 1) {
+      if (row + kDistance < n_rows) prefetch_record(store, slots[row + kDistance]);
+      for (std::size_t c = 0; c < n_columns; ++c) {
+        const Column& column = columns[c].column;
+        copy_bytes(columns[c].out + row * column.bytes, record + column.offset, column.bytes);
+      }
+    } else {  // a window: the hardware sees what comes next, and a field can be copied in one go
+      const std::size_t stride = store.stride();
+      for (std::size_t c = 0; c < n_columns; ++c) {
+        const Column column = columns[c].column;
+        const std::byte* source = record + column.offset;
+        std::byte* target = columns[c].out + row * column.bytes;
+        with_copy(column.bytes, [&](auto&& copy) {
+          for (std::size_t i = 0; i < run; ++i)
+            copy(target + i * column.bytes, source + i * stride);
+        });
+      }
+      // The windows behind this one have not been asked for yet.
+      for (std::size_t next = row + run; next < std::min(row + run + kDistance, n_rows); ++next) {
+        prefetch_record(store, slots[next]);
+        if (next + 1 < n_rows && slots[next + 1] == slots[next] + 1) break;
+      }
     }
+    row += run;
   }
 }
 

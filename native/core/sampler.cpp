@@ -89,9 +89,15 @@ void Replay::draw_uniform(const Selector& selector, const View& view, const Phil
         static_cast<std::uint32_t>(std::upper_bound(end_of, end_of + n_streams, point) - end_of);
     return {floor_of[stream] + (point - (stream == 0 ? 0 : end_of[stream - 1])), stream};
   };
+  // The marks of a million steps do not stay in the nearest caches: all are asked for before any is
+  // read.
+  for (std::size_t row = 0; row < batch; ++row) {
+    (*anchors)[row] = locate(Philox::scale(random[row], total));
+    streams_.prefetch_marks((*anchors)[row]);
+  }
   std::vector<Anchor> candidates;  // every step that fits, listed only when draws keep missing
   for (std::size_t row = 0; row < batch; ++row) {
-    Anchor anchor = locate(Philox::scale(random[row], total));
+    Anchor anchor = (*anchors)[row];
     bool fits = streams_.is_live(anchor) && accepts(view, streams_, anchor);
     for (std::uint32_t attempt = 1; !fits && candidates.empty() && attempt < kMaxAttempts;
          ++attempt) {

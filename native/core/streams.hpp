@@ -100,6 +100,13 @@ class Streams {
   // The step's next observation is stored apart, as a stack of its own.
   bool jumps(Anchor anchor) const { return lead_ > 0 && jump_bits_.get(slot(anchor)); }
 
+  // Must be inlined: GCC drops calls of functions that only prefetch.
+  [[gnu::always_inline]] void prefetch_marks(Anchor anchor) const {
+    const std::size_t word = slot(anchor) >> 6;
+    __builtin_prefetch(live_bits_.words().data() + word);
+    __builtin_prefetch(last_bits_.words().data() + word);
+  }
+
   // The last step of the episode (or of what is there of it), not before `anchor` and not past
   // `limit` steps on.
   std::uint64_t last_of(Anchor anchor, std::uint64_t limit) const;
