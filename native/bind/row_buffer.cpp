@@ -9,6 +9,7 @@
 #include "bind/bindings.hpp"
 #include "bind/index_arg.hpp"
 #include "bind/locks.hpp"
+#include "bind/row_buffer_docs.hpp"
 #include "bind/row_plan.hpp"
 
 namespace nb = nanobind;
@@ -432,11 +433,12 @@ PyCFunction as_method(Function function) {
 }
 
 PyMethodDef methods[] = {
-    {"push", as_method(push), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"push_batch", as_method(push_batch), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"sample", as_method(sample), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"gather", as_method(gather), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"update_priorities", as_method(update_priorities), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"push", as_method(push), METH_FASTCALL | METH_KEYWORDS, kPushDoc},
+    {"push_batch", as_method(push_batch), METH_FASTCALL | METH_KEYWORDS, kPushBatchDoc},
+    {"sample", as_method(sample), METH_FASTCALL | METH_KEYWORDS, kSampleDoc},
+    {"gather", as_method(gather), METH_FASTCALL | METH_KEYWORDS, kGatherDoc},
+    {"update_priorities", as_method(update_priorities), METH_FASTCALL | METH_KEYWORDS,
+     kUpdatePrioritiesDoc},
     {"_allocate", as_method(allocate), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
