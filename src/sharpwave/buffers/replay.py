@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sharpwave import _native
-from sharpwave.buffers import storage
 from sharpwave.buffers.batch import Batch, to_torch
 from sharpwave.buffers.schema import Field, FieldSpec, Schema, native_fields, row_plan
 from sharpwave.buffers.selectors import Recent, Selector, draw_ids, draw_seed
@@ -333,6 +332,8 @@ class ReplayBuffer(_native.RowBuffer):
         Raises:
             SharpwaveIOError: If the folder exists and holds something else, or cannot be written.
         """
+        from sharpwave.buffers import storage  # most programs never save: keep the import short
+
         storage.save(self, path)
 
     @classmethod
@@ -343,9 +344,13 @@ class ReplayBuffer(_native.RowBuffer):
             SharpwaveIOError: If there is no complete save, a checksum does not fit, or it is of
                 another class.
         """
+        from sharpwave.buffers import storage
+
         return storage.load(cls, path)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        from sharpwave.buffers import storage
+
         return storage.rebuild, (type(self), storage.to_memory(self))
 
     def __repr__(self) -> str:

@@ -16,7 +16,8 @@ class RunningStats:
     """Running mean and variance of every element of a shape, in float64.
 
     Batches are folded in with Chan's parallel update, so many small updates and one large one
-    agree. Any thread may call anything.
+    agree. `update`, `normalize` and `merge` may run in several threads at once; `state_dict` and
+    `load_state_dict` want the others to wait.
 
     Args:
         shape: Shape of one sample.
