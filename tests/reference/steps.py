@@ -13,15 +13,20 @@ ENDINGS = ("", "terminated", "truncated", "both")
 
 
 def unique_value(field: Field, shape: tuple[int, ...], key: tuple[int, ...]) -> Array:
-    """Random bits of the field's dtype that depend on the key alone; floats are finite."""
-    generator = np.random.default_rng(key)
+    """Bits of the field's dtype that depend on the key alone; floats are finite."""
     dtype = np.dtype(field.dtype)
+    size = int(np.prod(shape))
+    mixed = np.arange(1, size + 1, dtype=np.uint64)
+    for number in key:
+        mixed = (mixed + np.uint64(number + 1)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
     if dtype == np.bool_:
-        return generator.integers(0, 2, shape).astype(np.bool_)
+        return (mixed % np.uint64(2)).astype(dtype).reshape(shape)
     if dtype.kind == "f":
-        return np.asarray(generator.uniform(-1000, 1000, shape)).astype(dtype)
-    raw = generator.bytes(dtype.itemsize * int(np.prod(shape)))
-    return np.frombuffer(raw, dtype).reshape(shape).copy()
+        return ((mixed % np.uint64(2000003)).astype(np.float64) / 1000 - 1000).astype(
+            dtype
+        ).reshape(shape)
+    return mixed.astype(dtype).reshape(shape)
 
 
 class Steps:
