@@ -351,6 +351,26 @@ PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_
   });
 }
 
+// _drawable(view_spec): the ids of all steps that the view may draw, oldest first within a stream.
+PyObject* drawable(PyObject* self, PyObject* spec) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked(self);
+    BatchShape shape;
+    Ref fields;
+    read_view(spec, *buffer->replay, &shape, &fields);
+    std::vector<std::uint64_t> found;
+    with_locks(buffer->replay, Rows::shared, false,
+               20.0 * static_cast<double>(buffer->replay->streams().live()),
+               [&](ReplayLocks&) { found = buffer->replay->ids(shape.view); });
+    npy_intp count = static_cast<npy_intp>(found.size());
+    Ref ids = Ref::take(PyArray_SimpleNew(1, &count, NPY_UINT64));
+    std::copy(
+        found.begin(), found.end(),
+        static_cast<std::uint64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.get()))));
+    return ids.release();
+  });
+}
+
 // _allocate(batch_size, view_spec or None, indices): (dict of fresh arrays, BatchMemory over them)
 PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
   return guard([&]() -> PyObject* {
@@ -430,6 +450,7 @@ PyMethodDef methods[] = {
     {"sample", as_method(sample), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"gather", as_method(gather), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"update_priorities", as_method(update_priorities), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"_drawable", as_method(drawable), METH_O, nullptr},
     {"_allocate", as_method(allocate), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
