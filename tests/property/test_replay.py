@@ -233,10 +233,10 @@ def lives(**attributes: Any) -> Any:
     machine = type("Life", (Life,), attributes)
     test = machine.TestCase
     test.settings = settings(
-        max_examples=15,
+        max_examples=100,
         stateful_step_count=25,
         deadline=None,
-        phases=[Phase.generate],
+        phases=[Phase.generate, Phase.shrink],
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )
