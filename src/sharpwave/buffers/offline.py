@@ -100,8 +100,7 @@ class OfflineDatasetBuffer:
         timesteps = np.arange(n) - self._first[episode]
         returns_to_go = np.empty(n)
         for first, last in zip(self._first, self._last, strict=True):
-            part = slice(first, last + 1)
-            returns_to_go[part] = np.cumsum(reward_array[part][::-1])[::-1]
+            returns_to_go[first : last + 1] = np.cumsum(reward_array[first : last + 1][::-1])[::-1]
         self._returns = np.add.reduceat(reward_array, self._first)
 
         self.obs_mean: Array = np.zeros(observations.shape[1:], np.float32)

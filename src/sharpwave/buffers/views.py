@@ -136,7 +136,7 @@ class Sequence:
 class RewardFunction(Protocol):
     """The rewards [B] of achieved goals [B, ...] where others [B, ...] were desired."""
 
-    def __call__(self, achieved_goal: Array, desired_goal: Array, info: Any) -> Array:  # noqa: D102
+    def __call__(self, achieved_goal: Array, desired_goal: Array, info: Any, /) -> Array:  # noqa: D102
         ...
 
 
