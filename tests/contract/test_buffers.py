@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ def life(buffer: ReplayBuffer) -> dict[str, float]:
     return {key: value for key, value in buffer.stats().items() if "bytes" not in key}
 
 
+def assert_filling(buffer: ReplayBuffer, *, full: bool) -> None:
+    assert buffer.is_full is full
+
+
 @each_case
 def test_push_and_push_batch_store_the_same(case: Case) -> None:
     rows = case.steps().take(72)
@@ -64,13 +69,13 @@ def test_the_newest_steps_are_kept_in_order(case: Case) -> None:
     n_envs = buffer.n_envs or 1
     assert buffer.capacity == CAPACITY
     assert len(buffer) == 0
-    assert not buffer.is_full
+    assert_filling(buffer, full=False)
     for i, row in enumerate(case.steps().take(72)):
         push_one(buffer, row, i % n_envs)
         oracle.push(row, i % n_envs)
         assert len(buffer) == len(oracle)
         assert buffer.indices().tolist() == oracle.ids()
-    assert buffer.is_full
+    assert_filling(buffer, full=True)
     assert_same(buffer.indices(), np.array(oracle.ids(), np.uint64))
     oracle.check_batch({**buffer.gather(buffer.indices()), "indices": buffer.indices()})
 
@@ -209,7 +214,7 @@ def test_clear_forgets_the_steps_and_never_repeats_an_id(case: Case) -> None:
     oracle.clear()
     assert len(buffer) == 0
     assert len(buffer.indices()) == 0
-    assert not buffer.is_full
+    assert_filling(buffer, full=False)
     with pytest.raises(ValueError, match="batch_size"):
         buffer.sample(1)
     for _ in range(6):
@@ -274,7 +279,7 @@ def test_copies_go_on_exactly_as_the_original(case: Case, tmp_path: Path) -> Non
 def test_inputs_of_any_form_store_the_same(case: Case) -> None:
     rows = case.steps().take(18)
     batch = as_batch(rows)
-    forms = {
+    forms: dict[str, Callable[[Any], Any]] = {
         # NumPy itself makes floats of lists that mix integers below and above 2**63.
         "lists": lambda a: a if a.dtype == np.uint64 else a.tolist(),
         "torch": torch.from_numpy,

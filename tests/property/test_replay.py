@@ -111,9 +111,7 @@ class Life(RuleBasedStateMachine):
         rows = []
         for env in envs:
             roll = self.steps.count % 7
-            rows.append(
-                self.steps.step(env, data.draw(endings), reset=roll == 3, jump=roll == 5)
-            )
+            rows.append(self.steps.step(env, data.draw(endings), reset=roll == 3, jump=roll == 5))
         self.buffer.push_batch(**as_batch(rows), **given)
         self.oracle.push_batch(rows, envs)
 
@@ -230,7 +228,7 @@ class Life(RuleBasedStateMachine):
 
 def lives(**attributes: Any) -> Any:
     """The test of a kind of buffer."""
-    machine = type("Life", (Life,), attributes)
+    machine: Any = type("Life", (Life,), attributes)
     test = machine.TestCase
     test.settings = settings(
         max_examples=100,

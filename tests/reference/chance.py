@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 def assert_fits(counts: npt.ArrayLike, probabilities: npt.ArrayLike) -> None:
-    """Pearson's chi-square test at about five standard deviations, both ways too well and too badly.
+    """Pearson's chi-square test at about five standard deviations.
 
     Outcomes of probability 0 must not have occurred. The seeds of the draws are fixed, so a test
     passes for ever or never.

@@ -175,12 +175,9 @@ class ReplayOracle:
         else:
             after = self.episode_from(step)
             before = self.episode_before(step)
-        rows: list[Step | None] = []
-        for back in range(view.burn_in, 0, -1):
-            rows.append(before[-back] if back <= len(before) else None)
-        for ahead in range(view.length):
-            rows.append(after[ahead] if ahead < len(after) else None)
-        return rows
+        backwards = range(view.burn_in, 0, -1)
+        rows = [before[-back] if back <= len(before) else None for back in backwards]
+        return rows + [after[i] if i < len(after) else None for i in range(view.length)]
 
     def may_draw(self, step_id: int, view: AnyView) -> bool:
         step = self.find(step_id)
@@ -230,10 +227,7 @@ class ReplayOracle:
         batch["is_first"] = np.array([s is not None and s.first for s in rows])
         if view.gamma is not None:
             batch["discounts"] = np.array(
-                [
-                    0.0 if s is None or np.any(s.row["terminated"]) else view.gamma
-                    for s in rows
-                ],
+                [0.0 if s is None or np.any(s.row["terminated"]) else view.gamma for s in rows],
                 np.float32,
             )
         return batch

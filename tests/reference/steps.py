@@ -23,9 +23,11 @@ def unique_value(field: Field, shape: tuple[int, ...], key: tuple[int, ...]) -> 
     if dtype == np.bool_:
         return (mixed % np.uint64(2)).astype(dtype).reshape(shape)
     if dtype.kind == "f":
-        return ((mixed % np.uint64(2000003)).astype(np.float64) / 1000 - 1000).astype(
-            dtype
-        ).reshape(shape)
+        return (
+            ((mixed % np.uint64(2000003)).astype(np.float64) / 1000 - 1000)
+            .astype(dtype)
+            .reshape(shape)
+        )
     return mixed.astype(dtype).reshape(shape)
 
 
@@ -93,6 +95,7 @@ class Steps:
             elif name == "next_obs":
                 row[name] = self.observation(after)
             elif name in ("terminated", "truncated"):
+                assert isinstance(node, Field)
                 row[name] = np.asarray(ending in (name, "both"), np.dtype(node.dtype))
             else:
                 row[name] = self.fill(node, (2, i), [number])
@@ -107,9 +110,7 @@ class Steps:
         for i in range(n):
             roll = (self.count * 7919) % 23
             ending = {3: "terminated", 5: "truncated", 7: "both"}.get(roll, "")
-            rows.append(
-                self.step(i % len(self.frames), ending, reset=roll == 11, jump=roll == 13)
-            )
+            rows.append(self.step(i % len(self.frames), ending, reset=roll == 11, jump=roll == 13))
         return rows
 
 

@@ -44,7 +44,7 @@ def check(buffer: ReplayBuffer, oracle: ReplayOracle) -> None:
         oracle.check_batch({**buffer.gather(ids, view=view), "indices": ids}, view)
 
 
-SCRIPTS = {
+SCRIPTS: dict[str, list[dict[str, Any]]] = {
     "one long episode": [{}] * 30,
     "terminations": [{}, {}, {"ending": "terminated"}] * 8,
     "truncations": [{}, {"ending": "truncated"}, {}] * 8,

@@ -14,7 +14,7 @@ from sharpwave import OfflineDatasetBuffer
 from tests.reference.chance import assert_fits
 from tests.reference.nests import assert_same, same
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, Any]
 
 
 def dataset(
@@ -189,9 +189,7 @@ def test_normalised_observations_have_mean_zero_and_deviation_one() -> None:
     data["obs"][:, 1] = 7.0  # constant: the deviation is floored
     buffer = OfflineDatasetBuffer(**data, normalize=True)
     np.testing.assert_allclose(buffer.obs_mean, data["obs"].mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(
-        buffer.obs_std, np.maximum(data["obs"].std(axis=0), 1e-8), rtol=1e-6
-    )
+    np.testing.assert_allclose(buffer.obs_std, np.maximum(data["obs"].std(axis=0), 1e-8), rtol=1e-6)
     expected = (data["obs"] - buffer.obs_mean) / buffer.obs_std
     next_expected = (data["next_obs"] - buffer.obs_mean) / buffer.obs_std
     batch = buffer.sample(300, seed=1)
@@ -275,7 +273,7 @@ def test_long_datasets_are_read_whole() -> None:
 @pytest.mark.parametrize("name", ["obs", "next_obs", "actions", "rewards", "terminated"])
 def test_missing_arrays_are_refused_by_name(name: str) -> None:
     with pytest.raises(TypeError, match=f"^{name} "):
-        OfflineDatasetBuffer(**{**dataset([4]), name: None})  # type: ignore[arg-type]
+        OfflineDatasetBuffer(**{**dataset([4]), name: None})
 
 
 @pytest.mark.parametrize(

@@ -169,8 +169,9 @@ def test_resets_of_the_caller_store_no_step_less() -> None:
         obs, _ = env.reset(seed=1)
         writer.reset()
         for number in range(LIMIT):  # the last step truncates every environment
-            next_obs, *outcome, infos = env.step(np.array([number % 2] * N_ENVS))
-            writer.push(obs, np.array([number % 2] * N_ENVS), *outcome, next_obs, infos)
+            actions = np.array([number % 2] * N_ENVS)
+            next_obs, rewards, terminated, truncated, infos = env.step(actions)
+            writer.push(obs, actions, rewards, terminated, truncated, next_obs, infos)
             obs = next_obs
             pushed += N_ENVS
     assert len(buffer) == pushed

@@ -73,7 +73,9 @@ def life(
     return buffer, oracle
 
 
-def counting(steps: int, ends: dict[int, str], n_envs: int = 1, capacity: int = 100) -> ReplayBuffer:
+def counting(
+    steps: int, ends: dict[int, str], n_envs: int = 1, capacity: int = 100
+) -> ReplayBuffer:
     """Environment e observes 100 e + t at step t and is rewarded with 100 e + t + 1."""
     buffer = ReplayBuffer(capacity, fields=FIELDS, n_envs=n_envs)
     base = 100.0 * np.arange(n_envs)
@@ -113,16 +115,15 @@ def test_every_step_becomes_what_the_oracle_says(view: Any, steps: int, n_envs: 
 def test_any_selector_works_with_any_view(view: Any, name: str) -> None:
     selector = SELECTORS[name]
     buffer, oracle = life(2, 200, capacity=60)
+    how: dict[str, Any] = {"view": view, "selector": selector, "indices": True}
+    if view == Sequence(20) or (view == Sequence(5, burn_in=3, cross=True) and name == "recent"):
+        with pytest.raises(ValueError, match=r"fit|fulfil|batch_size"):
+            buffer.sample(4, **how)
+        return
     for seed in range(5):
-        try:
-            batch = buffer.sample(4, seed, view=view, selector=selector, indices=True)
-        except ValueError as error:
-            assert len(oracle.drawable(view)) < 4 or "fit" in str(error) or "fulfil" in str(error)
-            continue
+        batch = buffer.sample(4, seed, **how)
         oracle.check_batch(batch, view)
-        assert_same(
-            batch, buffer.sample(4, seed, view=view, selector=selector, indices=True)
-        )
+        assert_same(batch, buffer.sample(4, seed, **how))
 
 
 def test_an_epoch_of_windows_visits_every_valid_start_once() -> None:
@@ -196,9 +197,7 @@ def test_negative_zero_and_nan_observations_are_told_apart_by_their_bits() -> No
         buffer.push(obs, 0, 1.0, False, False, next_obs)
     batch = buffer.gather(buffer.indices(), view=NStep(3, 1.0))
     assert batch["rewards"].tolist() == [1.0, 2.0, 1.0]
-    assert_same(
-        buffer.gather(buffer.indices())["obs"], np.array([1.0, -0.0, np.nan], np.float32)
-    )
+    assert_same(buffer.gather(buffer.indices())["obs"], np.array([1.0, -0.0, np.nan], np.float32))
 
 
 def test_windows_end_at_the_newest_step_and_begin_at_the_oldest() -> None:
@@ -223,9 +222,8 @@ def test_views_need_steps_in_order() -> None:
             buffer.gather([0], view=view)
         with pytest.raises(ValueError, match="n_envs"):
             buffer.indices(view)
-    goal_view = Hindsight(lambda achieved, desired, info: np.zeros(len(achieved)))
     with pytest.raises(ValueError, match="n_envs"):
-        buffer.sample(1, view=goal_view)
+        buffer.sample(1, view=Hindsight(distance_reward))
 
 
 @pytest.mark.parametrize("torch", [False, True])
