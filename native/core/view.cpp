@@ -67,20 +67,22 @@ void sum_rewards(const View& view, const HeapStore& store, const Column& column,
                  const Streams& streams, const std::vector<Anchor>& anchors, const Slots& slots,
                  std::byte* out) {
   for (std::size_t row = 0; row < anchors.size(); ++row) {
-    double sum = 0.0;
-    double discount = 1.0;
-    std::uint64_t slot = slots.current[row];
     const std::uint64_t ring_end =
         (anchors[row].stream + std::uint64_t{1}) * streams.slots_per_stream();
-    for (std::uint32_t step = 0; step < slots.taken[row]; ++step) {
-      T reward;
-      std::memcpy(&reward, store.record(slot) + column.offset, sizeof(T));
-      sum += discount * static_cast<double>(reward);
-      discount *= view.gamma;
-      if (++slot == ring_end) slot -= streams.slots_per_stream();
+    for (std::size_t item = 0; item < column.bytes; item += sizeof(T)) {
+      double sum = 0.0;
+      double discount = 1.0;
+      std::uint64_t slot = slots.current[row];
+      for (std::uint32_t step = 0; step < slots.taken[row]; ++step) {
+        T reward;
+        std::memcpy(&reward, store.record(slot) + column.offset + item, sizeof(T));
+        sum += discount * static_cast<double>(reward);
+        discount *= view.gamma;
+        if (++slot == ring_end) slot -= streams.slots_per_stream();
+      }
+      const T result = static_cast<T>(sum);
+      std::memcpy(out + row * column.bytes + item, &result, sizeof(T));
     }
-    const T result = static_cast<T>(sum);
-    std::memcpy(out + row * sizeof(T), &result, sizeof(T));
   }
 }
 

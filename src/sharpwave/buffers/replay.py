@@ -38,11 +38,13 @@ def _dim(name: str, value: object) -> int:
 
 
 def check_count(name: str, value: object, low: int) -> int:
-    """An integer of at least `low`, or an error that names the argument."""
+    """An integer of at least `low` and 64 bits, or an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value}")
+    if value >= 2**64:
+        raise ValueError(f"{name} must be less than 2**64, got {value}")
     return int(value)
 
 

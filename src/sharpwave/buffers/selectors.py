@@ -149,6 +149,8 @@ def draw_ids(
 ) -> Ids:
     """The ids that a selector draws for a view."""
     if selector._spec is None:
+        if not hasattr(selector, "draw"):
+            raise TypeError(f"selector must be a sharpwave selector, got {type(selector).__name__}")
         python: PythonSelector = selector  # type: ignore[assignment]
         return python.draw(buffer, batch_size, seed, view)
     from sharpwave.buffers.views import Transition
