@@ -200,6 +200,39 @@ def test_negative_zero_and_nan_observations_are_told_apart_by_their_bits() -> No
     assert_same(buffer.gather(buffer.indices())["obs"], np.array([1.0, -0.0, np.nan], np.float32))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_n_step_sums_every_entry_of_a_reward(dtype: str) -> None:
+    buffer = ReplayBuffer(6, fields={**FIELDS, "reward": (dtype, (2, 2))}, n_envs=1)
+    rewards = np.arange(40, dtype=dtype).reshape(10, 2, 2)
+    for t in range(10):
+        buffer.push(t, 0, rewards[t], False, False, t + 1)
+    batch = buffer.gather(buffer.indices(), view=NStep(3, 0.5))
+    for row, t in enumerate(range(4, 10)):
+        expected = sum(0.5**i * rewards[t + i] for i in range(min(3, 10 - t)))
+        assert_same(batch["rewards"][row], np.asarray(expected, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "int64", "float16"])
+def test_n_step_refuses_rewards_that_cannot_hold_a_sum(dtype: str) -> None:
+    buffer = ReplayBuffer(6, fields={**FIELDS, "reward": dtype}, n_envs=1)
+    buffer.push(0, 0, 1, False, False, 1)
+    for read in (buffer.sample, lambda n, view: buffer.gather([n - 1], view=view), buffer.batch):
+        with pytest.raises(ValueError, match=f"rewards of float32 or float64, got {dtype}"):
+            read(1, view=NStep(3))
+    assert buffer.sample(1)["rewards"].dtype == np.dtype(dtype)
+
+
+def test_views_and_selectors_are_not_taken_for_each_other() -> None:
+    buffer, _ = life(1, 20)
+    goals = Hindsight(distance_reward)
+    for wrong in (Uniform(), Recent(3), WithoutReplacement(), 3, "obs"):
+        with pytest.raises(TypeError, match="view must be a sharpwave view"):
+            buffer.sample(1, view=wrong)
+    for wrong_selector in (Transition(), NStep(3), goals, 3, "uniform"):
+        with pytest.raises(TypeError, match="selector must be a sharpwave selector"):
+            buffer.sample(1, selector=wrong_selector)
+
+
 def test_windows_end_at_the_newest_step_and_begin_at_the_oldest() -> None:
     buffer = counting(25, {}, capacity=10)
     oldest = 25 - len(buffer)
