@@ -288,8 +288,9 @@ class ReplayBuffer(_native.RowBuffer):
         Returns:
             size, capacity and fill; pushed and sampled, the steps ever pushed and drawn;
             replay_ratio, their quotient; sampled_age, how many steps of the same environment (and
-            observations after episodes) had been pushed since a drawn one, on average; bytes in use and bytes_per_step of a full
-            buffer; stale_updates, the priorities dropped because their step was overwritten.
+            observations after episodes) had been pushed since a drawn one, on average; bytes in use
+            and bytes_per_step of a full buffer; stale_updates, the priorities dropped because their
+            step was overwritten.
         """
         found: dict[str, float] = dict(self._engine.stats())
         size = len(self)
