@@ -231,7 +231,7 @@ def lives(**attributes: Any) -> Any:
     machine: Any = type("Life", (Life,), attributes)
     test = machine.TestCase
     test.settings = settings(
-        max_examples=100,
+        max_examples=80,
         stateful_step_count=25,
         deadline=None,
         phases=[Phase.generate, Phase.shrink],

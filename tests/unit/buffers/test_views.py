@@ -126,6 +126,17 @@ def test_any_selector_works_with_any_view(view: Any, name: str) -> None:
         assert_same(batch, buffer.sample(4, seed, **how))
 
 
+@pytest.mark.parametrize("name", SELECTORS)
+def test_unseeded_draws_of_any_selector_follow_the_seed_of_the_buffer(name: str) -> None:
+    how: dict[str, Any] = {"selector": SELECTORS[name], "indices": True}
+    (first, _), (second, _) = life(2, 200), life(2, 200)
+    batches = [first.sample(7, **how) for _ in range(3)]
+    for batch in batches:
+        assert_same(second.sample(7, **how), batch)
+    drawn = [batch["indices"].tolist() for batch in batches]
+    assert drawn[0] != drawn[1] != drawn[2]
+
+
 def test_an_epoch_of_windows_visits_every_valid_start_once() -> None:
     buffer, oracle = life(2, 200, capacity=60)
     view = Sequence(3)
