@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <limits>
 #include <mutex>
 
 #include "bind/bindings.hpp"
@@ -211,7 +212,8 @@ void restore_priorities(Replay& replay, const Floats& leaves, const Floats& raw,
   }
   for (const Floats* values : {&leaves, &raw, &sorted}) {
     for (std::size_t i = 0; i < values->size(); ++i) {
-      if (!(values->data()[i] >= 0.0F && values->data()[i] <= 3.4e38F)) {
+      const float value = values->data()[i];
+      if (!(value >= 0.0F && value <= std::numeric_limits<float>::max())) {
         throw std::invalid_argument("saved priorities must be finite and not negative");
       }
     }

@@ -100,17 +100,20 @@ std::optional<std::uint64_t> as_seed(PyObject* object) {
   return seed;
 }
 
-// A view's or selector's `_spec`: null when the object draws for itself in Python.
-Ref spec_of(PyObject* object, const char* name) {
-  PyObject* spec = PyObject_GetAttr(object, names().spec);
-  if (spec == nullptr) {
-    PyErr_Clear();
+// A view's or selector's `_spec`, of so many entries: null when the object draws for itself in
+// Python.
+Ref spec_of(PyObject* object, const char* name, Py_ssize_t size) {
+  Ref spec(PyObject_GetAttr(object, names().spec));
+  if (!spec) PyErr_Clear();
+  if (spec && spec.get() == Py_None) return Ref();
+  if (!spec || !PyTuple_Check(spec.get()) || PyTuple_GET_SIZE(spec.get()) != size) {
     throw TypeError(std::string(name) + " must be a sharpwave " + name + ", got " +
                     Py_TYPE(object)->tp_name);
   }
-  Ref owned(spec);
-  return spec == Py_None ? Ref() : std::move(owned);
+  return spec;
 }
+constexpr Py_ssize_t kViewSpec = 10;
+constexpr Py_ssize_t kSelectorSpec = 2;
 
 // (kind, n, gamma, length, burn_in, stride, pad, cross, discounts, fields)
 void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* keep) {
@@ -132,17 +135,18 @@ void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* kee
     *keep = Ref::borrow(fields);
     shape->fields = fields;
   }
-  const int reward = replay.schema().find(Role::reward);
-  if (view.kind == View::Kind::n_step && reward >= 0) {
-    const Field& field = replay.schema().fields[static_cast<std::size_t>(reward)];
-    if ((field.dtype != DType::float32 && field.dtype != DType::float64) || field.items() != 1) {
-      throw std::invalid_argument("NStep needs rewards of one float32 or float64 number");
-    }
-  }
   if (view.needs_neighbours() && replay.options().n_streams == 0) {
     throw std::invalid_argument(
         "this view needs the steps of each environment in order: make the buffer with n_envs= or "
         "for_env()");
+  }
+  const int reward = replay.schema().find(Role::reward);
+  if (view.kind == View::Kind::n_step && reward >= 0) {
+    const DType dtype = replay.schema().fields[static_cast<std::size_t>(reward)].dtype;
+    if (dtype != DType::float32 && dtype != DType::float64) {
+      throw std::invalid_argument(std::string("NStep needs rewards of float32 or float64, got ") +
+                                  name_of(dtype));
+    }
   }
 }
 
@@ -240,8 +244,9 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     Selector selector{prioritised ? Selector::Kind::priority : Selector::Kind::uniform, 0};
     Ref fields;
     if (is_given(given[2]) || is_given(given[3])) {
-      const Ref view_spec = is_given(given[2]) ? spec_of(given[2], "view") : Ref();
-      const Ref selector_spec = is_given(given[3]) ? spec_of(given[3], "selector") : Ref();
+      const Ref view_spec = is_given(given[2]) ? spec_of(given[2], "view", kViewSpec) : Ref();
+      const Ref selector_spec =
+          is_given(given[3]) ? spec_of(given[3], "selector", kSelectorSpec) : Ref();
       if ((is_given(given[2]) && !view_spec) || (is_given(given[3]) && !selector_spec)) {
         const auto or_none = [](PyObject* object) { return object == nullptr ? Py_None : object; };
         return PyObject_CallMethod(self, "_sample_custom", "OOOOOO", given[0], or_none(given[1]),
@@ -306,7 +311,7 @@ PyObject* gather(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     shape.batch = indices.size();
     Ref fields;
     if (is_given(given[1])) {
-      const Ref spec = spec_of(given[1], "view");
+      const Ref spec = spec_of(given[1], "view", kViewSpec);
       if (!spec) throw TypeError("gather() takes a view without relabelling");
       read_view(spec.get(), replay, &shape, &fields);
     }
@@ -356,6 +361,26 @@ PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_
                  stale = replay.update_priorities(ids, magnitudes.data(), indices.size());
                });
     return PyLong_FromSize_t(stale);
+  });
+}
+
+// _drawable(view_spec): the ids of all steps that the view may draw, oldest first within a stream.
+PyObject* drawable(PyObject* self, PyObject* spec) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked(self);
+    BatchShape shape;
+    Ref fields;
+    read_view(spec, *buffer->replay, &shape, &fields);
+    std::vector<std::uint64_t> found;
+    with_locks(buffer->replay, Rows::shared, false,
+               20.0 * static_cast<double>(buffer->replay->streams().live()),
+               [&](ReplayLocks&) { found = buffer->replay->ids(shape.view); });
+    npy_intp count = static_cast<npy_intp>(found.size());
+    Ref ids = Ref::take(PyArray_SimpleNew(1, &count, NPY_UINT64));
+    std::copy(
+        found.begin(), found.end(),
+        static_cast<std::uint64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.get()))));
+    return ids.release();
   });
 }
 
@@ -439,6 +464,7 @@ PyMethodDef methods[] = {
     {"gather", as_method(gather), METH_FASTCALL | METH_KEYWORDS, kGatherDoc},
     {"update_priorities", as_method(update_priorities), METH_FASTCALL | METH_KEYWORDS,
      kUpdatePrioritiesDoc},
+    {"_drawable", as_method(drawable), METH_O, nullptr},
     {"_allocate", as_method(allocate), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -32,6 +32,13 @@ ReplayOptions validated(ReplayOptions options) {
                                     "'");
       }
     }
+    // A step and the next observation that is stored apart from it must fit beside each other.
+    const auto stack = static_cast<std::size_t>(options.schema.max_stack());
+    if (options.capacity / options.n_streams < stack) {
+      throw std::invalid_argument(
+          "capacity must be at least " + std::to_string(stack * options.n_streams) +
+          ", a stack of frames for every environment, got " + std::to_string(options.capacity));
+    }
   } else if (options.schema.max_stack() > 1) {
     throw std::invalid_argument("frame stacks need stream rows: pass n_envs");
   }

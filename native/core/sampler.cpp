@@ -34,7 +34,10 @@ void Replay::draw(const Selector& selector, const View& view, const Philox& gene
     draw_uniform(selector, view, generator, batch, anchors);
   }
   std::uint64_t age = 0;
-  for (const Anchor& anchor : *anchors) age += streams_.head(anchor.stream).top - anchor.seq;
+  for (const Anchor& anchor : *anchors) {
+    const Streams::Head& head = streams_.head(anchor.stream);
+    age += head.top - anchor.seq - (head.pending ? 2 : 1);
+  }
   counters_.sampled.fetch_add(batch, std::memory_order_relaxed);
   counters_.sampled_age.fetch_add(age, std::memory_order_relaxed);
 }

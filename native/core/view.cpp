@@ -84,17 +84,19 @@ void sum_rewards(const std::vector<double>& powers, const HeapStore& store, cons
         __builtin_prefetch(ahead + step * store.stride());
       }
     }
-    double sum = 0.0;
-    std::uint64_t slot = slots.current[row];
     const std::uint64_t ring_end = (anchors[row].stream + std::uint64_t{1}) * ring;
-    for (std::uint32_t step = 0; step < slots.taken[row]; ++step) {
-      T reward;
-      std::memcpy(&reward, base + slot * store.stride(), sizeof(T));
-      sum += powers[step] * static_cast<double>(reward);
-      if (++slot == ring_end) slot -= ring;
+    for (std::size_t item = 0; item < column.bytes; item += sizeof(T)) {
+      double sum = 0.0;
+      std::uint64_t slot = slots.current[row];
+      for (std::uint32_t step = 0; step < slots.taken[row]; ++step) {
+        T reward;
+        std::memcpy(&reward, base + slot * store.stride() + item, sizeof(T));
+        sum += powers[step] * static_cast<double>(reward);
+        if (++slot == ring_end) slot -= ring;
+      }
+      const T result = static_cast<T>(sum);
+      std::memcpy(out + row * column.bytes + item, &result, sizeof(T));
     }
-    const T result = static_cast<T>(sum);
-    std::memcpy(out + row * sizeof(T), &result, sizeof(T));
   }
 }
 

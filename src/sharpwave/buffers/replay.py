@@ -37,11 +37,13 @@ def _dim(name: str, value: object) -> int:
 
 
 def check_count(name: str, value: object, low: int) -> int:
-    """An integer of at least `low`, or an error that names the argument."""
+    """An integer of at least `low` and 64 bits, or an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value}")
+    if value >= 2**64:
+        raise ValueError(f"{name} must be less than 2**64, got {value}")
     return int(value)
 
 
@@ -239,7 +241,7 @@ class ReplayBuffer(_native.RowBuffer):
         view: View | None = None,
         drop_last: bool = False,
     ) -> Iterator[BatchDict]:
-        """Batches that visit every step in the buffer once, in random order.
+        """Batches that visit every step that the view may draw once, in random order.
 
         Steps that are overwritten while the epoch runs are left out.
 
@@ -250,7 +252,7 @@ class ReplayBuffer(_native.RowBuffer):
             drop_last: Leave out a last batch that is smaller.
         """
         check_count("batch_size", batch_size, 1)
-        ids = self.indices()
+        ids = self.indices(view)
         key = draw_seed(self, seed)
         return self._epoch(ids, key, batch_size, view, drop_last=drop_last)
 
@@ -265,9 +267,14 @@ class ReplayBuffer(_native.RowBuffer):
             if alive.any():
                 yield self.gather(chosen[alive], view=view)
 
-    def indices(self) -> Ids:
-        """The ids of all steps in the buffer, oldest first (environment by environment)."""
-        ids: Ids = self._engine.ids()
+    def indices(self, view: View | None = None) -> Ids:
+        """The ids of all steps in the buffer, oldest first (environment by environment).
+
+        Args:
+            view: Only of the steps that this view may draw.
+        """
+        spec = None if view is None else view._spec
+        ids: Ids = self._engine.ids() if spec is None else self._drawable(spec)
         return ids
 
     def clear(self) -> None:
@@ -279,9 +286,10 @@ class ReplayBuffer(_native.RowBuffer):
 
         Returns:
             size, capacity and fill; pushed and sampled, the steps ever pushed and drawn;
-            replay_ratio, their quotient; sampled_age, how many steps of the same environment had
-            been pushed since a drawn one, on average; bytes in use and bytes_per_step of a full
-            buffer; stale_updates, the priorities dropped because their step was overwritten.
+            replay_ratio, their quotient; sampled_age, how many steps of the same environment (and
+            observations after episodes) had been pushed since a drawn one, on average; bytes in use
+            and bytes_per_step of a full buffer; stale_updates, the priorities dropped because their
+            step was overwritten.
         """
         found: dict[str, float] = dict(self._engine.stats())
         size = len(self)
@@ -308,11 +316,11 @@ class ReplayBuffer(_native.RowBuffer):
             raise ValueError("out must be None for a view or selector that draws in Python")
         if isinstance(view, Hindsight):
             return view.sample(self, batch_size, seed, selector, indices=bool(indices))
-        if selector is None or not isinstance(getattr(selector, "draw", None), object):
+        if selector is None:
             raise TypeError(f"view must be a sharpwave view, got {type(view).__name__}")
         for _ in range(16):
-            ids = draw_ids(self, selector, batch_size, seed)
             try:
+                ids = draw_ids(self, selector, batch_size, seed, view)
                 batch = self.gather(ids, view=view)
             except IndexError:  # a writer beside us overwrote a step in between
                 continue
