@@ -62,7 +62,8 @@ Ref as_array(PyObject* object, const char* name) {
     PyObject* viewed = PyObject_CallMethod(numpy.get(), "from_dlpack", "O", detached.get());
     if (viewed == nullptr) {
       PyErr_Clear();
-      throw TypeError(std::string(name) + " must be in CPU memory, got a tensor that is not");
+      throw TypeError(std::string(name) +
+                      " must be in CPU memory and of a NumPy dtype, got a tensor that is not");
     }
     return Ref(viewed);
   }
@@ -90,8 +91,8 @@ ArrayArg<T>::ArrayArg(PyObject* object, const char* name) {
   const Ref source = as_array(object, name);
   auto* given = reinterpret_cast<PyArrayObject*>(source.get());
   const int type = PyArray_TYPE(given);
-  if (!PyTypeNum_ISNUMBER(type) && !PyTypeNum_ISBOOL(type)) {
-    throw TypeError(std::string(name) + " must be an array of numbers, got dtype " +
+  if ((!PyTypeNum_ISNUMBER(type) && !PyTypeNum_ISBOOL(type)) || PyTypeNum_ISCOMPLEX(type)) {
+    throw TypeError(std::string(name) + " must be an array of real numbers, got dtype " +
                     PyArray_DESCR(given)->typeobj->tp_name);
   }
   owner_ = Ref::take(PyArray_FromArray(given, PyArray_DescrFromType(numpy_type<T>()),
@@ -154,6 +155,12 @@ void check_same_shape(PyArrayObject* array, const char* name, PyArrayObject* lik
   throw std::invalid_argument(std::string(name) + " must have shape " +
                               shape_text(ndim, PyArray_DIMS(like)) + " like " + like_name +
                               ", got " + shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
+}
+
+std::string as_utf8(PyObject* text) {
+  const char* utf8 = PyUnicode_AsUTF8(text);
+  if (utf8 == nullptr) throw PythonError();
+  return utf8;
 }
 
 double as_double(PyObject* object, const char* name) {

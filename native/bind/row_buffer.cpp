@@ -54,6 +54,12 @@ RowBuffer* checked(PyObject* self) {
 
 bool is_given(PyObject* object) { return object != nullptr && object != Py_None; }
 
+bool is_true(PyObject* object) {
+  const int truth = is_given(object) ? PyObject_IsTrue(object) : 0;
+  if (truth < 0) throw PythonError();
+  return truth == 1;
+}
+
 // Matches a FASTCALL's arguments to fixed names, the first n_positional of which may be positional.
 template <std::size_t N>
 void match_fixed(const char* method, PyObject* const (&expected)[N], std::size_t n_positional,
@@ -74,11 +80,11 @@ void match_fixed(const char* method, PyObject* const (&expected)[N], std::size_t
     }
     if (found == N) {
       throw TypeError(std::string(method) + "() got an unexpected keyword argument '" +
-                      PyUnicode_AsUTF8(keyword) + "'");
+                      as_utf8(keyword) + "'");
     }
     if (matched[found] != nullptr) {
       throw TypeError(std::string(method) + "() got multiple values for argument '" +
-                      PyUnicode_AsUTF8(keyword) + "'");
+                      as_utf8(keyword) + "'");
     }
     matched[found] = args[n_args + k];
   }
@@ -99,16 +105,20 @@ std::optional<std::uint64_t> as_seed(PyObject* object) {
   return seed;
 }
 
-// A view's or selector's `_spec`: null when the object draws for itself in Python.
-Ref spec_of(PyObject* object, const char* name) {
-  PyObject* spec = PyObject_GetAttr(object, names().spec);
-  if (spec == nullptr) {
-    PyErr_Clear();
+constexpr Py_ssize_t kViewSpec = 10;
+constexpr Py_ssize_t kSelectorSpec = 2;
+
+// A view's or selector's `_spec`, a tuple of `size`: null when the object draws for itself in
+// Python.
+Ref spec_of(PyObject* object, const char* name, Py_ssize_t size) {
+  Ref spec(PyObject_GetAttr(object, names().spec));
+  PyErr_Clear();
+  if (spec.get() == Py_None) return Ref();
+  if (!spec || !PyTuple_Check(spec.get()) || PyTuple_GET_SIZE(spec.get()) != size) {
     throw TypeError(std::string(name) + " must be a sharpwave " + name + ", got " +
                     Py_TYPE(object)->tp_name);
   }
-  Ref owned(spec);
-  return spec == Py_None ? Ref() : std::move(owned);
+  return spec;
 }
 
 // (kind, n, gamma, length, burn_in, stride, pad, cross, discounts, fields)
@@ -128,6 +138,10 @@ void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* kee
   view.cross = cross != 0;
   shape->discounts = discounts != 0;
   if (fields != Py_None) {
+    if (!PyTuple_CheckExact(fields)) {
+      throw TypeError(std::string("fields must be a tuple of names, got ") +
+                      Py_TYPE(fields)->tp_name);
+    }
     *keep = Ref::borrow(fields);
     shape->fields = fields;
   }
@@ -171,8 +185,8 @@ void open_target(const RowPlan& plan, const BatchShape& shape, PyObject* out, Ta
       PyErr_Clear();
     } else if (Py_TYPE(memory.get()) == batch_memory_type) {
       target->batch = reinterpret_cast<BatchMemory*>(memory.get())->batch;
-      if (!same_arrays(target->batch->shape(), shape)) {
-        throw std::invalid_argument("out was made for another batch_size, view or indices");
+      if (!target->batch->is_for(plan, shape)) {
+        throw std::invalid_argument("out was made for another buffer, batch_size, view or indices");
       }
       return;
     }
@@ -232,8 +246,9 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     Selector selector{prioritised ? Selector::Kind::priority : Selector::Kind::uniform, 0};
     Ref fields;
     if (is_given(given[2]) || is_given(given[3])) {
-      const Ref view_spec = is_given(given[2]) ? spec_of(given[2], "view") : Ref();
-      const Ref selector_spec = is_given(given[3]) ? spec_of(given[3], "selector") : Ref();
+      const Ref view_spec = is_given(given[2]) ? spec_of(given[2], "view", kViewSpec) : Ref();
+      const Ref selector_spec =
+          is_given(given[3]) ? spec_of(given[3], "selector", kSelectorSpec) : Ref();
       if ((is_given(given[2]) && !view_spec) || (is_given(given[3]) && !selector_spec)) {
         const auto or_none = [](PyObject* object) { return object == nullptr ? Py_None : object; };
         return PyObject_CallMethod(self, "_sample_custom", "OOOOOO", given[0], or_none(given[1]),
@@ -248,7 +263,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     }
     const bool by_priority = selector.kind == Selector::Kind::priority;
     shape.weights = by_priority;
-    shape.indices = by_priority || (is_given(given[5]) && PyObject_IsTrue(given[5]) == 1);
+    shape.indices = by_priority || is_true(given[5]);
     const std::uint64_t limit =
         selector.kind == Selector::Kind::recent
             ? std::min<std::uint64_t>(selector.window, replay.streams().live())
@@ -298,7 +313,7 @@ PyObject* gather(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     shape.batch = indices.size();
     Ref fields;
     if (is_given(given[1])) {
-      const Ref spec = spec_of(given[1], "view");
+      const Ref spec = spec_of(given[1], "view", kViewSpec);
       if (!spec) throw TypeError("gather() takes a view without relabelling");
       read_view(spec.get(), replay, &shape, &fields);
     }
@@ -351,7 +366,7 @@ PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_
   });
 }
 
-// _allocate(batch_size, view_spec or None, indices): (dict of fresh arrays, BatchMemory over them)
+// _allocate(batch_size, view or None, indices): (dict of fresh arrays, BatchMemory over them)
 PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
   return guard([&]() -> PyObject* {
     RowBuffer* buffer = checked(self);
@@ -360,9 +375,13 @@ PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
     BatchShape shape;
     shape.batch = as_size(args[0], "batch_size");
     shape.weights = prioritised;
-    shape.indices = prioritised || PyObject_IsTrue(args[2]) == 1;
+    shape.indices = prioritised || is_true(args[2]);
     Ref fields;
-    if (args[1] != Py_None) read_view(args[1], *buffer->replay, &shape, &fields);
+    if (args[1] != Py_None) {
+      const Ref spec = spec_of(args[1], "view", kViewSpec);
+      if (!spec) throw TypeError("batch() takes a view without relabelling");
+      read_view(spec.get(), *buffer->replay, &shape, &fields);
+    }
     Ref memory = Ref::take(batch_memory_type->tp_alloc(batch_memory_type, 0));
     auto* holder = reinterpret_cast<BatchMemory*>(memory.get());
     holder->batch = new Batch(*buffer->plan, shape);
@@ -416,7 +435,10 @@ void free_memory(PyObject* self) {
 
 PyObject* get_engine(PyObject* self, void*) {
   auto* buffer = reinterpret_cast<RowBuffer*>(self);
-  return Py_NewRef(buffer->engine == nullptr ? Py_None : buffer->engine);
+  if (buffer->engine == nullptr) {
+    PyErr_SetString(PyExc_RuntimeError, "the buffer was not initialised");
+  }
+  return Py_XNewRef(buffer->engine);
 }
 
 template <typename Function>

@@ -37,12 +37,14 @@ def _dim(name: str, value: object) -> int:
     return check_count(name, value, 1)
 
 
-def check_count(name: str, value: object, low: int) -> int:
-    """An integer of at least `low`, or an error that names the argument."""
+def check_count(name: str, value: object, low: int, high: int = 2**63 - 1) -> int:
+    """An integer from `low` to `high`, or an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value}")
+    if value > high:
+        raise ValueError(f"{name} must be at most {high}, got {value}")
     return int(value)
 
 
@@ -112,10 +114,10 @@ class ReplayBuffer(_native.RowBuffer):
         priorities: tuple[str, float, float, bool, bool] | None = None,
     ) -> None:
         """Builds the engine; everything that tells buffers apart is an argument here."""
-        check_count("capacity", capacity, 1)
-        check_count("seed", seed, 0)
+        capacity = check_count("capacity", capacity, 1)
+        seed = check_count("seed", seed, 0, 2**64 - 1)
         if n_envs is not None:
-            check_count("n_envs", n_envs, 1)
+            n_envs = check_count("n_envs", n_envs, 1)
         if stream_rows is None:
             stream_rows = n_envs is not None
         shortcut = fields is None
@@ -129,23 +131,27 @@ class ReplayBuffer(_native.RowBuffer):
             schema = shortcut_schema(obs_dim, act_dim)
         if stream_rows:
             schema = schema.with_next_obs()
-        engine = _native.Engine(
-            native_fields(schema), stream_rows, capacity, n_envs or 0, seed, oversample, priorities
-        )
+        fields_spec = native_fields(schema)
+        try:
+            engine = _native.Engine(
+                fields_spec, stream_rows, capacity, n_envs or 0, seed, oversample, priorities
+            )
+        except MemoryError:
+            raise MemoryError(f"there is no memory for capacity {capacity}") from None
         plan = row_plan(
             schema, squeeze=shortcut, priorities=priorities is not None, streams=n_envs is not None
         )
+        super().__init__(engine, plan)
         self._schema = schema
         self._options: dict[str, Any] = {
-            "capacity": int(capacity),
+            "capacity": capacity,
             "shortcut": shortcut,
             "n_envs": n_envs,
             "stream_rows": stream_rows,
             "oversample": oversample,
-            "seed": int(seed),
+            "seed": seed,
             "priorities": priorities,
         }
-        super().__init__(engine, plan)
 
     @classmethod
     def for_env(
@@ -226,10 +232,7 @@ class ReplayBuffer(_native.RowBuffer):
             indices: Hold the ids of the steps too.
             torch: Make torch tensors over the memory instead of NumPy arrays.
         """
-        spec = None if view is None else view._spec
-        if view is not None and spec is None:
-            raise ValueError(f"batch() takes a view without relabelling, got {type(view).__name__}")
-        arrays, memory = self._allocate(batch_size, spec, indices)
+        arrays, memory = self._allocate(batch_size, view, indices)
         return Batch(to_torch(arrays) if torch else arrays, memory)
 
     def epoch(
@@ -309,11 +312,11 @@ class ReplayBuffer(_native.RowBuffer):
             raise ValueError("out must be None for a view or selector that draws in Python")
         if isinstance(view, Hindsight):
             return view.sample(self, batch_size, seed, selector, indices=bool(indices))
-        if selector is None or not isinstance(getattr(selector, "draw", None), object):
+        if selector is None:
             raise TypeError(f"view must be a sharpwave view, got {type(view).__name__}")
         for _ in range(16):
-            ids = draw_ids(self, selector, batch_size, seed)
             try:
+                ids = draw_ids(self, selector, batch_size, seed)
                 batch = self.gather(ids, view=view)
             except IndexError:  # a writer beside us overwrote a step in between
                 continue
@@ -346,7 +349,8 @@ class ReplayBuffer(_native.RowBuffer):
         return storage.load(cls, path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return storage.rebuild, (type(self), storage.to_memory(self))
+        attributes = getattr(self, "__dict__", None)  # of subclasses
+        return storage.rebuild, (type(self), storage.to_memory(self)), attributes
 
     def __repr__(self) -> str:
         fields = ", ".join(self._schema.fields)
