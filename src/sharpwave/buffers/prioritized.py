@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal
+
+import numpy as np
 
 from sharpwave.buffers.replay import ReplayBuffer
 from sharpwave.buffers.schema import FieldSpec, Schema
@@ -12,13 +14,11 @@ from sharpwave.buffers.schema import FieldSpec, Schema
 
 def check_exponent(name: str, value: object) -> float:
     """A finite number of at least 0, or an error that names the argument."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}") from None
-    if not math.isfinite(number) or number < 0.0:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    if not 0.0 <= value <= sys.float_info.max:
         raise ValueError(f"{name} must be finite and at least 0, got {value}")
-    return number
+    return float(value)
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):

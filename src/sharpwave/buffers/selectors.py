@@ -49,7 +49,7 @@ class Recent:
             raise TypeError(f"window must be an integer, got {type(self.window).__name__}")
         if self.window < 1:
             raise ValueError(f"window must be at least 1, got {self.window}")
-        object.__setattr__(self, "_spec", (1, int(self.window)))
+        object.__setattr__(self, "_spec", (1, min(int(self.window), 2**62)))
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,14 @@ class Mixture:
     _spec: None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        total = sum(share for share, _ in self.parts)
-        if not self.parts or any(share < 0 for share, _ in self.parts) or abs(total - 1) > 1e-6:
-            raise ValueError(f"the shares of parts must be positive and add up to 1, got {total}")
+        try:
+            shares = [float(share) for share, _ in self.parts]
+        except (TypeError, ValueError, OverflowError):
+            raise TypeError("parts must be pairs of a share and a selector") from None
+        if not all(share >= 0 for share in shares) or not abs(sum(shares) - 1) <= 1e-6:
+            raise ValueError(f"the shares of parts must be positive and add up to 1, got {shares}")
+        for _, selector in self.parts:
+            check_selector("parts", selector)
 
     def draw(self, buffer: ReplayBuffer, batch_size: int, seed: int | None) -> Ids:
         """The ids of a batch."""
@@ -135,8 +140,15 @@ class Mixture:
         return np.concatenate(drawn)
 
 
+def check_selector(name: str, selector: object) -> None:
+    """Raise a TypeError that names the argument unless it is a selector."""
+    if not isinstance(getattr(selector, "_spec", 0), tuple) and not hasattr(selector, "draw"):
+        raise TypeError(f"{name} must be a sharpwave selector, got {type(selector).__name__}")
+
+
 def draw_ids(buffer: ReplayBuffer, selector: Selector, batch_size: int, seed: int | None) -> Ids:
     """The ids that a selector draws."""
+    check_selector("selector", selector)
     if selector._spec is None:
         python: PythonSelector = selector  # type: ignore[assignment]
         return python.draw(buffer, batch_size, seed)
@@ -150,6 +162,10 @@ def draw_ids(buffer: ReplayBuffer, selector: Selector, batch_size: int, seed: in
 def draw_seed(buffer: ReplayBuffer, seed: int | None) -> int:
     """The seed given, or the next one of the buffer's own generator."""
     if seed is not None:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+            raise TypeError(f"seed must be an integer or None, got {type(seed).__name__}")
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"seed must be from 0 to 2**64 - 1, got {seed}")
         return int(seed)
     sequence = np.random.SeedSequence([buffer.seed, buffer._engine.next_call()])
     return int(sequence.generate_state(1, np.uint64)[0])
