@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sharpwave import _native
-from sharpwave.buffers import storage
+from sharpwave.buffers import snapshot, storage
 from sharpwave.buffers.batch import Batch, to_torch
 from sharpwave.buffers.schema import Field, FieldSpec, Schema, native_fields, row_plan
 from sharpwave.buffers.selectors import Recent, Selector, draw_ids, draw_seed
@@ -329,9 +329,8 @@ class ReplayBuffer(_native.RowBuffer):
         """Write the buffer to a folder: content, priorities, counters and generator.
 
         The folder changes from the old state to the new one at once: a crash in between leaves the
-            old one. Rows
-        are streamed in small pieces, with a checksum each. Other threads may sample meanwhile;
-        pushes wait.
+        old one. Rows are streamed in small pieces, with a checksum each. Other threads may sample
+        meanwhile; pushes wait.
 
         Raises:
             SharpwaveIOError: If the folder exists and holds something else, or cannot be written.
@@ -350,7 +349,7 @@ class ReplayBuffer(_native.RowBuffer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         attributes = getattr(self, "__dict__", None)  # of subclasses
-        return storage.rebuild, (type(self), storage.to_memory(self)), attributes
+        return snapshot.rebuild, (type(self), snapshot.to_memory(self)), attributes
 
     def __repr__(self) -> str:
         fields = ", ".join(self._schema.fields)
