@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <new>
 
 namespace sharpwave::bind {
@@ -33,6 +34,12 @@ std::string shape_text(int ndim, const npy_intp* shape) {
   return text + ")";
 }
 
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
 bool is_torch(PyObject* object) {
   // A torch.Tensor answers to `__dlpack__` and its type's module is torch or torch.nn.parameter.
   PyTypeObject* type = Py_TYPE(object);
@@ -54,18 +61,22 @@ Ref to_torch(Ref array) {
   return Ref::take(PyObject_CallMethod(torch.get(), "from_numpy", "O", array.get()));
 }
 
-Ref as_array(PyObject* object, const char* name) {
+Ref as_array(PyObject* object, const char* name, bool in_place) {
   if (PyArray_Check(object)) return Ref::borrow(object);
   if (is_torch(object)) {
     const Ref detached = Ref::take(PyObject_CallMethod(object, "detach", nullptr));
     const Ref numpy = Ref::take(PyImport_ImportModule("numpy"));
     PyObject* viewed = PyObject_CallMethod(numpy.get(), "from_dlpack", "O", detached.get());
-    if (viewed == nullptr) {
-      PyErr_Clear();
-      throw TypeError(std::string(name) +
-                      " must be in CPU memory and of a NumPy dtype, got a tensor that is not");
+    if (viewed != nullptr) return Ref(viewed);
+    PyErr_Clear();
+    const Ref on_cpu = Ref::take(PyObject_GetAttrString(detached.get(), "is_cpu"));
+    if (on_cpu.get() != Py_True) {
+      throw TypeError(std::string(name) + " must be in CPU memory, got a tensor that is not");
     }
-    return Ref(viewed);
+    // NumPy has no bfloat16: such a tensor is widened, which a caller who writes must not get.
+    if (in_place) throw TypeError(std::string(name) + " must have a dtype that NumPy knows");
+    const Ref widened = Ref::take(PyObject_CallMethod(detached.get(), "float", nullptr));
+    return Ref::take(PyObject_CallMethod(numpy.get(), "from_dlpack", "O", widened.get()));
   }
   PyObject* converted = PyArray_FromAny(object, nullptr, 0, 0, 0, nullptr);
   if (converted == nullptr ||
@@ -76,6 +87,25 @@ Ref as_array(PyObject* object, const char* name) {
                     Py_TYPE(object)->tp_name);
   }
   return Ref(converted);
+}
+
+// float64 as float32; a finite number beyond its range raises instead of becoming inf.
+static Ref narrowed(PyArrayObject* given, const char* name) {
+  const Ref wide = Ref::take(PyArray_FromArray(given, PyArray_DescrFromType(NPY_FLOAT64),
+                                               NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+  auto* source = reinterpret_cast<PyArrayObject*>(wide.get());
+  Ref result =
+      Ref::take(PyArray_SimpleNew(PyArray_NDIM(source), PyArray_DIMS(source), NPY_FLOAT32));
+  const auto* from = static_cast<const double*>(PyArray_DATA(source));
+  auto* to = static_cast<float*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(result.get())));
+  for (npy_intp i = 0; i < PyArray_SIZE(source); ++i) {
+    to[i] = static_cast<float>(from[i]);
+    if (std::isinf(to[i]) && !std::isinf(from[i])) {
+      throw std::invalid_argument(std::string(name) + " must fit float32, got " +
+                                  number_text(from[i]));
+    }
+  }
+  return result;
 }
 
 template <typename T>
@@ -95,22 +125,14 @@ ArrayArg<T>::ArrayArg(PyObject* object, const char* name) {
     throw TypeError(std::string(name) + " must be an array of real numbers, got dtype " +
                     PyArray_DESCR(given)->typeobj->tp_name);
   }
-  owner_ = Ref::take(PyArray_FromArray(given, PyArray_DescrFromType(numpy_type<T>()),
-                                       NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
   if constexpr (std::is_same_v<T, float>) {
     if (type == NPY_FLOAT64 || type == NPY_LONGDOUBLE) {
-      const Ref wide = Ref::take(PyArray_FromArray(given, PyArray_DescrFromType(NPY_FLOAT64),
-                                                   NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
-      const auto* source_data =
-          static_cast<const double*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(wide.get())));
-      for (std::size_t i = 0; i < size(); ++i) {
-        if (std::isinf(data()[i]) && !std::isinf(source_data[i])) {
-          throw std::invalid_argument(std::string(name) + " must fit float32, got " +
-                                      std::to_string(source_data[i]));
-        }
-      }
+      owner_ = narrowed(given, name);
+      return;
     }
   }
+  owner_ = Ref::take(PyArray_FromArray(given, PyArray_DescrFromType(numpy_type<T>()),
+                                       NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
 }
 
 template <typename T>
@@ -119,7 +141,11 @@ ArrayOut<T>::ArrayOut(PyObject* out, const char* name, int ndim, const npy_intp*
     array_ = Ref::take(PyArray_SimpleNew(ndim, const_cast<npy_intp*>(shape), numpy_type<T>()));
     return;
   }
-  array_ = as_array(out, name);
+  if (!PyArray_Check(out) && !is_torch(out)) {
+    throw TypeError(std::string(name) + " must be an array or a tensor, got " +
+                    Py_TYPE(out)->tp_name);
+  }
+  array_ = as_array(out, name, true);
   auto* array = reinterpret_cast<PyArrayObject*>(array_.get());
   const bool same =
       PyArray_NDIM(array) == ndim && PyArray_CompareLists(PyArray_DIMS(array), shape, ndim);

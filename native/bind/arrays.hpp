@@ -92,8 +92,8 @@ constexpr int numpy_type<std::uint8_t>() {
 
 // Any array-like as a NumPy array of whatever dtype and strides: arrays pass through, torch CPU
 // tensors and other DLPack producers are viewed without a copy, the rest (lists, scalars) is
-// converted.
-Ref as_array(PyObject* object, const char* name);
+// converted. `in_place`: the memory must be the object's own.
+Ref as_array(PyObject* object, const char* name, bool in_place = false);
 
 // True for a torch.Tensor (torch is never imported for the question).
 bool is_torch(PyObject* object);
@@ -141,6 +141,9 @@ class ArrayOut {
 
 // "(3, 4)"
 std::string shape_text(int ndim, const npy_intp* shape);
+
+// "1e+40"
+std::string number_text(double value);
 
 // Throws ValueError "<name> must have shape <expected> like <like>, got <actual>" unless the shapes
 // agree.

@@ -21,7 +21,7 @@ Ref checked_array(PyObject* given, const std::string& name, const std::vector<np
   if (!PyArray_Check(given) && !is_torch(given)) {  // a converted copy would be written in vain
     throw TypeError(name + " must be an array or tensor, got " + Py_TYPE(given)->tp_name);
   }
-  Ref array = as_array(given, name.c_str());
+  Ref array = as_array(given, name.c_str(), true);
   const auto ndim = static_cast<int>(shape.size());
   if (PyArray_NDIM(as_py_array(array)) != ndim ||
       !PyArray_CompareLists(PyArray_DIMS(as_py_array(array)), shape.data(), ndim)) {

@@ -11,12 +11,6 @@
 namespace sharpwave::bind {
 namespace {
 
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.17g", value);
-  return text;
-}
-
 [[noreturn]] void throw_cast(const Leaf& leaf, double value) {
   throw std::invalid_argument(leaf.name + " must fit " + name_of(leaf.dtype) + ", got " +
                               number_text(value));

@@ -11,11 +11,7 @@ namespace {
 using namespace sharpwave;
 
 Field bytes_field(std::size_t bytes) {
-  Field field;
-  field.name = "x";
-  field.dtype = DType::uint8;
-  field.shape = {static_cast<std::int64_t>(bytes)};
-  return field;
+  return {"x", DType::uint8, {static_cast<std::int64_t>(bytes)}, Role::extra, 1, 0, false, -1};
 }
 
 void fill(HeapStore* store, SplitMix& random) {

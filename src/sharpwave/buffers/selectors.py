@@ -142,7 +142,9 @@ class Mixture:
 
 def check_selector(name: str, selector: object) -> None:
     """Raise a TypeError that names the argument unless it is a selector."""
-    if not isinstance(getattr(selector, "_spec", 0), tuple) and not hasattr(selector, "draw"):
+    spec = getattr(selector, "_spec", None)
+    native = isinstance(spec, tuple) and len(spec) == 2
+    if not native and not callable(getattr(selector, "draw", None)):
         raise TypeError(f"{name} must be a sharpwave selector, got {type(selector).__name__}")
 
 
