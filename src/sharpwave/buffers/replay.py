@@ -264,10 +264,18 @@ class ReplayBuffer(_native.RowBuffer):
         end = len(ids) - len(ids) % batch_size if drop_last else len(ids)
         for begin in range(0, end, batch_size):
             order = _native.permuted(len(ids), key, begin, min(begin + batch_size, len(ids)))
-            chosen = ids[order]
-            alive = self._engine.alive(chosen).view(np.bool_)
-            if alive.any():
-                yield self.gather(chosen[alive], view=view)
+            alive, batch = self._gather_alive(ids[order], view)
+            if len(alive) > 0:
+                yield batch
+
+    def _gather_alive(self, ids: Ids, view: View | None = None) -> tuple[Ids, BatchDict]:
+        """Those of the ids that are still in the buffer, and their batch."""
+        while True:
+            ids = ids[self._engine.alive(ids).view(np.bool_)]
+            try:
+                return ids, self.gather(ids, view=view)
+            except IndexError:  # a writer beside us overwrote a step in between
+                continue
 
     def indices(self) -> Ids:
         """The ids of all steps in the buffer, oldest first (environment by environment)."""

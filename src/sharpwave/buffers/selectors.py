@@ -91,8 +91,8 @@ class Where:
         kept = []
         ids = buffer.indices()
         for begin in range(0, len(ids), 16384):
-            chunk = ids[begin : begin + 16384]
-            holds = np.asarray(self.condition(buffer.gather(chunk)))
+            chunk, batch = buffer._gather_alive(ids[begin : begin + 16384])
+            holds = np.asarray(self.condition(batch))
             if holds.shape != chunk.shape or holds.dtype != np.bool_:
                 raise ValueError(
                     f"condition must return a bool array of shape {chunk.shape}, "
