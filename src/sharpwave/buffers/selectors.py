@@ -101,6 +101,8 @@ class Where:
             kept.append(chunk[holds])
         fitting = np.concatenate(kept) if kept else ids
         if batch_size > 0 and len(fitting) == 0:
+            if not buffer._engine.alive(ids).all():
+                raise IndexError("the steps were overwritten before they could be read")
             raise ValueError("no step in the buffer fulfils the condition")
         generator = np.random.Generator(np.random.Philox(draw_seed(buffer, seed)))
         return _drawn(fitting, generator.integers(0, max(len(fitting), 1), batch_size))

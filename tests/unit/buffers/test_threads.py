@@ -124,7 +124,7 @@ def filled(cls: Any = ReplayBuffer, capacity: int = 512, **options: Any) -> Any:
 
 
 def test_writers_beside_samplers_of_transitions() -> None:
-    buffer = filled()
+    buffer = filled(capacity=4096)
     out = buffer.batch(64)
 
     def epoch() -> None:
