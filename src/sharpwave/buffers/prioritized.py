@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -16,9 +16,13 @@ def check_exponent(name: str, value: object) -> float:
     """A finite number of at least 0, or an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    if not 0.0 <= value <= sys.float_info.max:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not 0.0 <= number < math.inf:
         raise ValueError(f"{name} must be finite and at least 0, got {value}")
-    return float(value)
+    return number
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):

@@ -360,5 +360,7 @@ class ReplayBuffer(_native.RowBuffer):
         return snapshot.rebuild, (type(self), snapshot.to_memory(self)), attributes
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_schema"):
+            return f"{type(self).__name__}(not initialised)"
         fields = ", ".join(self._schema.fields)
         return f"{type(self).__name__}({len(self)} of {self.capacity} steps: {fields})"

@@ -120,11 +120,16 @@ class Mixture:
     _spec: None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        try:
-            shares = [float(share) for share, _ in self.parts]
-        except (TypeError, ValueError, OverflowError):
-            raise TypeError("parts must be pairs of a share and a selector") from None
-        if not all(share >= 0 for share in shares) or not abs(sum(shares) - 1) <= 1e-6:
+        pairs = isinstance(self.parts, tuple | list) and all(
+            isinstance(part, tuple | list)
+            and len(part) == 2
+            and isinstance(part[0], int | float | np.integer | np.floating)
+            for part in self.parts
+        )
+        if not pairs:
+            raise TypeError(f"parts must be pairs of a share and a selector, got {self.parts!r}")
+        shares = [share for share, _ in self.parts]
+        if not all(0 <= share <= 1 for share in shares) or not abs(sum(shares) - 1) <= 1e-6:
             raise ValueError(f"the shares of parts must be positive and add up to 1, got {shares}")
         for _, selector in self.parts:
             check_selector("parts", selector)
