@@ -78,7 +78,12 @@ Ref as_array(PyObject* object, const char* name, bool in_place) {
     // NumPy has no bfloat16: such a tensor is widened, which a caller who writes must not get.
     if (in_place) throw TypeError(std::string(name) + " must have a dtype that NumPy knows");
     const Ref widened = Ref::take(PyObject_CallMethod(detached.get(), "float", nullptr));
-    return Ref::take(PyObject_CallMethod(numpy.get(), "from_dlpack", "O", widened.get()));
+    viewed = PyObject_CallMethod(numpy.get(), "from_dlpack", "O", widened.get());
+    if (viewed == nullptr) {
+      PyErr_Clear();
+      throw TypeError(std::string(name) + " must be a dense tensor, got one that is not");
+    }
+    return Ref(viewed);
   }
   PyObject* converted = PyArray_FromAny(object, nullptr, 0, 0, 0, nullptr);
   if (converted == nullptr ||
@@ -183,6 +188,12 @@ void check_same_shape(PyArrayObject* array, const char* name, PyArrayObject* lik
   throw std::invalid_argument(std::string(name) + " must have shape " +
                               shape_text(ndim, PyArray_DIMS(like)) + " like " + like_name +
                               ", got " + shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
+}
+
+std::string as_utf8(PyObject* text) {
+  const char* utf8 = PyUnicode_AsUTF8(text);
+  if (utf8 == nullptr) throw PythonError();
+  return utf8;
 }
 
 double as_double(PyObject* object, const char* name) {

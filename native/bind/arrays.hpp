@@ -150,6 +150,8 @@ std::string number_text(double value);
 void check_same_shape(PyArrayObject* array, const char* name, PyArrayObject* like,
                       const char* like_name);
 
+// The text of a str; throws for lone surrogates.
+std::string as_utf8(PyObject* text);
 double as_double(PyObject* object, const char* name);
 // A non-negative integer (Python int or anything with __index__, bool excluded).
 std::size_t as_size(PyObject* object, const char* name);

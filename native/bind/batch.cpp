@@ -21,6 +21,9 @@ Ref Batch::new_array(const Dims& dims, PyArray_Descr* descr) {
 
 // The caller's array, checked; kept alive as a NumPy view of the same memory.
 Ref Batch::checked_array(PyObject* given, const std::string& name, const Dims& dims, int type) {
+  if (!PyArray_Check(given) && !is_torch(given)) {  // a converted copy would be written in vain
+    throw TypeError(name + " must be an array or tensor, got " + Py_TYPE(given)->tp_name);
+  }
   Ref array = as_array(given, name.c_str(), true);
   auto* memory = as_py_array(array);
   if (PyArray_NDIM(memory) != dims.ndim ||
@@ -89,7 +92,10 @@ Batch::Dims Batch::dims_of(int special) const {
 }
 
 Batch::Batch(const RowPlan& plan, const BatchShape& shape)
-    : shape_(shape), fields_(Ref::borrow(shape.fields)), arrays_(plan.leaves.size()) {
+    : plan_id_(plan.id),
+      shape_(shape),
+      fields_(Ref::borrow(shape.fields)),
+      arrays_(plan.leaves.size()) {
   Py_ssize_t wanted = 0;
   for (const Node& node : plan.nodes) {
     if (!wants(node)) continue;
@@ -107,7 +113,10 @@ Batch::Batch(const RowPlan& plan, const BatchShape& shape)
 }
 
 Batch::Batch(const RowPlan& plan, const BatchShape& shape, PyObject* given)
-    : shape_(shape), fields_(Ref::borrow(shape.fields)), arrays_(plan.leaves.size()) {
+    : plan_id_(plan.id),
+      shape_(shape),
+      fields_(Ref::borrow(shape.fields)),
+      arrays_(plan.leaves.size()) {
   if (!PyDict_Check(given)) {
     throw TypeError(std::string("out must be a dict of arrays, got ") + Py_TYPE(given)->tp_name);
   }

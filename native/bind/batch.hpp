@@ -33,7 +33,10 @@ class Batch {
   Batch(const RowPlan& plan, const BatchShape& shape, PyObject* given);
 
   const BatchOut& out() const { return out_; }
-  const BatchShape& shape() const { return shape_; }
+  // Whether its arrays are those of such a batch of this plan.
+  bool is_for(const RowPlan& plan, const BatchShape& shape) const {
+    return plan_id_ == plan.id && same_arrays(shape_, shape);
+  }
   // The batch as Python sees it: a dict, nested where the observations are.
   Ref to_dict(const RowPlan& plan) const;
 
@@ -64,6 +67,7 @@ class Batch {
   void set_pointers();
   Ref build(const RowPlan& plan, const Node& node) const;
 
+  std::uint64_t plan_id_;
   BatchShape shape_;
   Ref fields_;
   std::vector<Ref> arrays_;  // by field

@@ -143,17 +143,29 @@ void restore_heads(Replay& replay, const std::vector<HeadSpec>& saved,
                    const std::vector<Bytes>& bitmaps) {
   Streams& streams = replay.streams();
   const std::vector<Bits*> own = streams.bitmaps();
+  const std::uint64_t limit = (std::uint64_t{1} << 62) / streams.count();  // keeps ids in 64 bits
   if (saved.size() != streams.count() || bitmaps.size() != own.size()) {
     throw std::invalid_argument("saved streams must be those of the buffer");
   }
   for (const auto& [floor, top, pending, open] : saved) {
-    if (floor > top || top - floor > streams.slots_per_stream()) {
+    const bool stream_rows = replay.options().layout == Layout::stream;
+    const std::uint64_t observed = pending ? (open ? 2 : 1) : 0;
+    if (floor > top || top - floor > streams.slots_per_stream() || top > limit ||
+        top - floor < observed || (pending && !stream_rows)) {
       throw std::invalid_argument("saved streams must fit the buffer");
     }
   }
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (bitmaps[i].size() != own[i]->words().size() * sizeof(std::uint64_t)) {
       throw std::invalid_argument("saved marks must fit the buffer");
+    }
+  }
+  for (std::size_t stream = 0; stream < saved.size(); ++stream) {
+    const auto& [floor, top, pending, open] = saved[stream];
+    if (!pending) continue;
+    const std::size_t newest = streams.slot(static_cast<std::uint32_t>(stream), top - 1);
+    if ((bitmaps[0].data()[newest / 8] >> (newest % 8)) & 1) {
+      throw std::invalid_argument("saved marks must not make a step of the newest observation");
     }
   }
   for (std::size_t i = 0; i < own.size(); ++i) {
@@ -175,10 +187,15 @@ std::vector<std::uint64_t> permuted(std::uint64_t n, std::uint64_t seed, std::ui
   return found;
 }
 
+Priorities& priorities_of(Replay& replay) {
+  if (replay.priorities() == nullptr) throw std::invalid_argument("the buffer has no priorities");
+  return *replay.priorities();
+}
+
 // With rows locked, which keeps pushes out but not updates.
 nb::dict save_priorities(Replay& replay) {
   nb::dict saved;
-  Priorities& priorities = *replay.priorities();
+  Priorities& priorities = priorities_of(replay);
   std::unique_lock<std::mutex> tree(replay.tree_mutex(), std::try_to_lock);
   if (!tree.owns_lock()) {
     const nb::gil_scoped_release release;
@@ -205,17 +222,27 @@ using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::c
 void restore_priorities(Replay& replay, const Floats& leaves, const Floats& raw,
                         const Floats& sorted, std::size_t changes, double max_priority,
                         double beta) {
-  Priorities& priorities = *replay.priorities();
+  Priorities& priorities = priorities_of(replay);
   const bool rank = priorities.kind() == PriorityKind::rank;
   if (leaves.size() != priorities.capacity() || raw.size() != (rank ? leaves.size() : 0)) {
     throw std::invalid_argument("saved priorities must be those of the buffer");
   }
-  for (const Floats* values : {&leaves, &raw, &sorted}) {
-    for (std::size_t i = 0; i < values->size(); ++i) {
-      const float value = values->data()[i];
-      if (!(value >= 0.0F && value <= std::numeric_limits<float>::max())) {
-        throw std::invalid_argument("saved priorities must be finite and not negative");
-      }
+  const auto check = [](double value, double limit) {
+    if (!(value >= 0.0 && value <= limit)) {
+      throw std::invalid_argument("saved priorities must be finite and not negative");
+    }
+  };
+  const double any = std::numeric_limits<float>::max();
+  for (std::size_t i = 0; i < leaves.size(); ++i) check(leaves.data()[i], Priorities::kMaxLeaf);
+  for (const Floats* values : {&raw, &sorted}) {
+    for (std::size_t i = 0; i < values->size(); ++i) check(values->data()[i], any);
+  }
+  check(max_priority, any);
+  check(beta, any);
+  for (std::size_t slot = 0; slot < leaves.size(); ++slot) {
+    const bool drawn = leaves.data()[slot] > 0.0F || (rank && raw.data()[slot] > 0.0F);
+    if (drawn && !replay.streams().is_live(replay.streams().anchor_of_slot(slot))) {
+      throw std::invalid_argument("saved priorities must be of steps in the buffer");
     }
   }
   if (rank) priorities.push(0, raw.size(), raw.data());
@@ -247,7 +274,7 @@ void bind_engine(PyObject* handle) {
           nb::call_guard<nb::gil_scoped_release>(), "Forgets all steps; ids go on.")
       .def("stats", stats, "Counters and sizes.")
       .def_prop_rw("beta", &Replay::beta, &Replay::set_beta)
-      .def_prop_ro("max_priority", [](Replay& self) { return self.priorities()->max_priority(); })
+      .def_prop_ro("max_priority", [](Replay& self) { return priorities_of(self).max_priority(); })
       .def_prop_ro("slots", [](Replay& self) { return self.store().slots(); })
       .def_prop_ro("is_full", &Replay::is_full)
       .def_prop_ro("slots_per_stream",

@@ -135,6 +135,7 @@ void prepare_array(const Leaf& leaf, PyObject* object, RowCount rows, PushRows* 
   }
   if (!shape_fits(leaf, array, rows)) throw_shape(leaf, rows, array);
   if (!PyArray_ISCARRAY_RO(array)) {
+    dtype_of_numpy(PyArray_TYPE(array), leaf.name.c_str());  // refuses what the copy cannot hold
     PyArray_Descr* native = PyArray_DescrFromType(PyArray_TYPE(array));
     push->kept.push_back(Ref::take(PyArray_FromArray(array, native, NPY_ARRAY_CARRAY_RO)));
     array = reinterpret_cast<PyArrayObject*>(push->kept.back().get());

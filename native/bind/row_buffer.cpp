@@ -55,6 +55,12 @@ RowBuffer* checked(PyObject* self) {
 
 bool is_given(PyObject* object) { return object != nullptr && object != Py_None; }
 
+bool is_true(PyObject* object) {
+  const int truth = is_given(object) ? PyObject_IsTrue(object) : 0;
+  if (truth < 0) throw PythonError();
+  return truth == 1;
+}
+
 // Matches a FASTCALL's arguments to fixed names, the first n_positional of which may be positional.
 template <std::size_t N>
 void match_fixed(const char* method, PyObject* const (&expected)[N], std::size_t n_positional,
@@ -75,11 +81,11 @@ void match_fixed(const char* method, PyObject* const (&expected)[N], std::size_t
     }
     if (found == N) {
       throw TypeError(std::string(method) + "() got an unexpected keyword argument '" +
-                      PyUnicode_AsUTF8(keyword) + "'");
+                      as_utf8(keyword) + "'");
     }
     if (matched[found] != nullptr) {
       throw TypeError(std::string(method) + "() got multiple values for argument '" +
-                      PyUnicode_AsUTF8(keyword) + "'");
+                      as_utf8(keyword) + "'");
     }
     matched[found] = args[n_args + k];
   }
@@ -100,20 +106,21 @@ std::optional<std::uint64_t> as_seed(PyObject* object) {
   return seed;
 }
 
-// A view's or selector's `_spec`, of so many entries: null when the object draws for itself in
+constexpr Py_ssize_t kViewSpec = 10;
+constexpr Py_ssize_t kSelectorSpec = 2;
+
+// A view's or selector's `_spec`, a tuple of `size`: null when the object draws for itself in
 // Python.
 Ref spec_of(PyObject* object, const char* name, Py_ssize_t size) {
   Ref spec(PyObject_GetAttr(object, names().spec));
-  if (!spec) PyErr_Clear();
-  if (spec && spec.get() == Py_None) return Ref();
+  PyErr_Clear();
+  if (spec.get() == Py_None) return Ref();
   if (!spec || !PyTuple_Check(spec.get()) || PyTuple_GET_SIZE(spec.get()) != size) {
     throw TypeError(std::string(name) + " must be a sharpwave " + name + ", got " +
                     Py_TYPE(object)->tp_name);
   }
   return spec;
 }
-constexpr Py_ssize_t kViewSpec = 10;
-constexpr Py_ssize_t kSelectorSpec = 2;
 
 // (kind, n, gamma, length, burn_in, stride, pad, cross, discounts, fields)
 void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* keep) {
@@ -132,6 +139,10 @@ void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* kee
   view.cross = cross != 0;
   shape->discounts = discounts != 0;
   if (fields != Py_None) {
+    if (!PyTuple_CheckExact(fields)) {
+      throw TypeError(std::string("fields must be a tuple of names, got ") +
+                      Py_TYPE(fields)->tp_name);
+    }
     *keep = Ref::borrow(fields);
     shape->fields = fields;
   }
@@ -183,8 +194,8 @@ void open_target(const RowPlan& plan, const BatchShape& shape, PyObject* out, Ta
       PyErr_Clear();
     } else if (Py_TYPE(memory.get()) == batch_memory_type) {
       target->batch = reinterpret_cast<BatchMemory*>(memory.get())->batch;
-      if (!same_arrays(target->batch->shape(), shape)) {
-        throw std::invalid_argument("out was made for another batch_size, view or indices");
+      if (!target->batch->is_for(plan, shape)) {
+        throw std::invalid_argument("out was made for another buffer, batch_size, view or indices");
       }
       return;
     }
@@ -261,7 +272,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     }
     const bool by_priority = selector.kind == Selector::Kind::priority;
     shape.weights = by_priority;
-    shape.indices = by_priority || (is_given(given[5]) && PyObject_IsTrue(given[5]) == 1);
+    shape.indices = by_priority || is_true(given[5]);
     const std::uint64_t limit =
         selector.kind == Selector::Kind::recent
             ? std::min<std::uint64_t>(selector.window, replay.streams().live())
@@ -384,7 +395,7 @@ PyObject* drawable(PyObject* self, PyObject* spec) {
   });
 }
 
-// _allocate(batch_size, view_spec or None, indices): (dict of fresh arrays, BatchMemory over them)
+// _allocate(batch_size, view or None, indices): (dict of fresh arrays, BatchMemory over them)
 PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
   return guard([&]() -> PyObject* {
     RowBuffer* buffer = checked(self);
@@ -393,9 +404,13 @@ PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
     BatchShape shape;
     shape.batch = as_size(args[0], "batch_size");
     shape.weights = prioritised;
-    shape.indices = prioritised || PyObject_IsTrue(args[2]) == 1;
+    shape.indices = prioritised || is_true(args[2]);
     Ref fields;
-    if (args[1] != Py_None) read_view(args[1], *buffer->replay, &shape, &fields);
+    if (args[1] != Py_None) {
+      const Ref spec = spec_of(args[1], "view", kViewSpec);
+      if (!spec) throw TypeError("batch() takes a view without relabelling");
+      read_view(spec.get(), *buffer->replay, &shape, &fields);
+    }
     Ref memory = Ref::take(batch_memory_type->tp_alloc(batch_memory_type, 0));
     auto* holder = reinterpret_cast<BatchMemory*>(memory.get());
     holder->batch = new Batch(*buffer->plan, shape);
@@ -449,7 +464,10 @@ void free_memory(PyObject* self) {
 
 PyObject* get_engine(PyObject* self, void*) {
   auto* buffer = reinterpret_cast<RowBuffer*>(self);
-  return Py_NewRef(buffer->engine == nullptr ? Py_None : buffer->engine);
+  if (buffer->engine == nullptr) {
+    PyErr_SetString(PyExc_RuntimeError, "the buffer was not initialised");
+  }
+  return Py_XNewRef(buffer->engine);
 }
 
 template <typename Function>

@@ -1,6 +1,7 @@
 #include "bind/row_plan.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 namespace sharpwave::bind {
@@ -101,7 +102,9 @@ DType dtype_of_numpy(int type, const char* name) {
 }
 
 RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
+  static std::atomic<std::uint64_t> n_plans{0};
   RowPlan plan;
+  plan.id = ++n_plans;
   plan.push_names = interned(item(spec, "push_names").get());
   plan.batch_names = interned(item(spec, "batch_names").get());
   for (const Ref& index : items(item(spec, "batch_order").get())) {
@@ -118,7 +121,7 @@ RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
     Leaf leaf;
     leaf.argument = static_cast<std::size_t>(as_long(parts.at(0).get()));
     leaf.path = items(parts.at(1).get());
-    leaf.name = PyUnicode_AsUTF8(parts.at(2).get());
+    leaf.name = as_utf8(parts.at(2).get());
     leaf.out_shape = as_shape(parts.at(3).get());
     leaf.dtype = field.dtype;
     leaf.numpy_type = numpy_of_dtype(field.dtype);
@@ -148,8 +151,6 @@ RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
 
 namespace {
 
-std::string text_of(PyObject* name) { return PyUnicode_AsUTF8(name); }
-
 [[noreturn]] void throw_unknown_keyword(const std::vector<Ref>& names, bool batch,
                                         PyObject* keyword) {
   const Ref difflib = Ref::take(PyImport_ImportModule("difflib"));
@@ -158,9 +159,9 @@ std::string text_of(PyObject* name) { return PyUnicode_AsUTF8(name); }
   const Ref close =
       Ref::take(PyObject_CallMethod(difflib.get(), "get_close_matches", "OO", keyword, list.get()));
   std::string message = std::string(batch ? "push_batch" : "push") +
-                        "() got an unexpected keyword argument '" + text_of(keyword) + "'";
+                        "() got an unexpected keyword argument '" + as_utf8(keyword) + "'";
   if (PyList_Size(close.get()) > 0) {
-    message += "; did you mean '" + text_of(PyList_GetItem(close.get(), 0)) + "'?";
+    message += "; did you mean '" + as_utf8(PyList_GetItem(close.get(), 0)) + "'?";
   }
   throw TypeError(message);
 }
@@ -193,13 +194,13 @@ void match_arguments(const RowPlan& plan, bool batch, PyObject* const* args, Py_
     if (found == names.size()) throw_unknown_keyword(names, batch, keyword);
     if (matched[found] != nullptr) {
       throw TypeError(std::string(method) + "() got multiple values for argument '" +
-                      text_of(keyword) + "'");
+                      as_utf8(keyword) + "'");
     }
     matched[found] = args[n_args + k];
   }
   for (std::size_t i = 0; i < plan.n_arguments; ++i) {
     if (matched[i] == nullptr || matched[i] == Py_None) {
-      throw TypeError(std::string(method) + "() needs the argument '" + text_of(names[i].get()) +
+      throw TypeError(std::string(method) + "() needs the argument '" + as_utf8(names[i].get()) +
                       "'");
     }
   }

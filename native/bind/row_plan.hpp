@@ -40,6 +40,7 @@ struct Node {
 };
 
 struct RowPlan {
+  std::uint64_t id = 0;      // never the same for two plans
   std::vector<Leaf> leaves;  // by field of the schema
   std::vector<Ref>
       push_names;  // arguments of push: fields, then priority and stream where they exist

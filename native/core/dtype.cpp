@@ -54,7 +54,9 @@ auto with_type(DType dtype, Body&& body) {
 
 template <typename T>
 T load(const std::byte* source, std::size_t i) {
-  T value;
+  if constexpr (std::is_same_v<T, bool>)
+    return source[i] != std::byte{0};  // not only 0 and 1 occur
+  T value{};
   std::memcpy(&value, source + i * sizeof(T), sizeof(T));
   return value;
 }
@@ -72,6 +74,21 @@ bool is_finite(T value) {
   return std::abs(value) <= std::numeric_limits<T>::max();
 }
 
+// As float32, with the last bit set where digits were lost: a second rounding then goes the way the
+// first one would have gone.
+template <typename T>
+float round_to_odd(T value) {
+  const auto narrow = static_cast<float>(value);
+  if constexpr (std::is_same_v<T, double>) {
+    const auto bits = std::bit_cast<std::uint32_t>(narrow);
+    if (static_cast<double>(narrow) == value || std::isnan(value) || (bits & 1U) != 0)
+      return narrow;
+    const bool rounded_down = std::fabs(value) > std::fabs(static_cast<double>(narrow));
+    return std::bit_cast<float>(rounded_down ? bits + 1 : bits - 1);
+  }
+  return narrow;
+}
+
 // True when `value` fits To; then `result` holds it.
 template <typename To, typename From>
 bool convert(From value, To* result) {
@@ -79,8 +96,7 @@ bool convert(From value, To* result) {
     *result = value != From(0);
     return value == value;
   } else if constexpr (std::is_same_v<To, Half>) {
-    const float narrow = static_cast<float>(value);
-    result->bits = float_to_half(narrow);
+    result->bits = float_to_half(round_to_odd(value));
     const bool overflowed = (result->bits & 0x7fffU) == 0x7c00U;
     return !overflowed || std::isinf(static_cast<double>(value));
   } else if constexpr (std::is_floating_point_v<To>) {

@@ -50,12 +50,16 @@ class Philox {
   using Block = std::array<std::uint32_t, 4>;
 
   Block generate(std::uint64_t index, std::uint32_t attempt, std::uint32_t purpose) const {
-    std::uint32_t c0 = static_cast<std::uint32_t>(index);
-    std::uint32_t c1 = static_cast<std::uint32_t>(index >> 32);
-    std::uint32_t c2 = attempt;
-    std::uint32_t c3 = purpose;
-    std::uint32_t k0 = static_cast<std::uint32_t>(key_);
-    std::uint32_t k1 = static_cast<std::uint32_t>(key_ >> 32);
+    return encrypt({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                    attempt, purpose},
+                   key_);
+  }
+
+  // The ten rounds of the cipher.
+  static Block encrypt(const Block& counter, std::uint64_t key) {
+    auto [c0, c1, c2, c3] = counter;
+    auto k0 = static_cast<std::uint32_t>(key);
+    auto k1 = static_cast<std::uint32_t>(key >> 32);
     for (int round = 0; round < 10; ++round) {
       const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * c0;
       const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * c2;

@@ -101,6 +101,9 @@ void Streams::recount() {
       for (std::uint64_t seq = head.floor; seq < head.top; ++seq) {
         head.live += live_bits_.get(slot(stream, seq)) ? 1 : 0;
       }
+      for (std::uint64_t seq = head.top; seq < head.floor + slots_; ++seq) {
+        live_bits_.reset(slot(stream, seq));
+      }
     }
     total += head.live;
   }

@@ -151,6 +151,7 @@ class Streams {
 
   // For saving and restoring: live, first, last and, where there are stacks, jump.
   std::vector<Bits*> bitmaps();
+  // Counts the steps of restored heads and marks; marks outside of [floor, top) are dropped.
   void recount();
 
  private:

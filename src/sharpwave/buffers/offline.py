@@ -229,6 +229,8 @@ def _column(name: str, value: npt.ArrayLike, dtype: npt.DTypeLike, n: int | None
     if array.ndim != 1 or (n is not None and len(array) != n):
         expected = "one dimension" if n is None else f"shape ({n},) like rewards"
         raise ValueError(f"{name} must have {expected}, got {array.shape}")
+    if dtype is np.bool_ and np.isnan(array).any():
+        raise ValueError(f"{name} must be 0 or 1, got NaN")
     return array.astype(dtype)
 
 
@@ -244,7 +246,12 @@ def _rows(name: str, value: npt.ArrayLike, n: int) -> Array:
 def _array(name: str, value: npt.ArrayLike | None) -> Array:
     if value is None:
         raise TypeError(f"{name} must be an array, got None")
-    array: Array = np.asarray(value)
+    if hasattr(value, "detach"):  # a tensor that requires gradients
+        value = value.detach()
+    try:
+        array: Array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} must be an array of numbers: {error}") from None
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be an array of numbers, got dtype {array.dtype}")
     return array

@@ -6,17 +6,21 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
+
 from sharpwave.buffers.replay import ReplayBuffer
 from sharpwave.buffers.schema import FieldSpec, Schema
 
 
 def check_exponent(name: str, value: object) -> float:
     """A finite number of at least 0, or an error that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}") from None
-    if not math.isfinite(number) or number < 0.0:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not 0.0 <= number < math.inf:
         raise ValueError(f"{name} must be finite and at least 0, got {value}")
     return number
 

@@ -36,14 +36,14 @@ def _dim(name: str, value: object) -> int:
     return check_count(name, value, 1)
 
 
-def check_count(name: str, value: object, low: int) -> int:
-    """An integer of at least `low` and 64 bits, or an error that names the argument."""
+def check_count(name: str, value: object, low: int, high: int = 2**63 - 1) -> int:
+    """An integer from `low` to `high`, or an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value}")
-    if value >= 2**64:
-        raise ValueError(f"{name} must be less than 2**64, got {value}")
+    if value > high:
+        raise ValueError(f"{name} must be at most {high}, got {value}")
     return int(value)
 
 
@@ -113,10 +113,10 @@ class ReplayBuffer(_native.RowBuffer):
         priorities: tuple[str, float, float, bool, bool] | None = None,
     ) -> None:
         """Builds the engine; everything that tells buffers apart is an argument here."""
-        check_count("capacity", capacity, 1)
-        check_count("seed", seed, 0)
+        capacity = check_count("capacity", capacity, 1)
+        seed = check_count("seed", seed, 0, 2**64 - 1)
         if n_envs is not None:
-            check_count("n_envs", n_envs, 1)
+            n_envs = check_count("n_envs", n_envs, 1)
         if stream_rows is None:
             stream_rows = n_envs is not None
         shortcut = fields is None
@@ -130,23 +130,27 @@ class ReplayBuffer(_native.RowBuffer):
             schema = shortcut_schema(obs_dim, act_dim)
         if stream_rows:
             schema = schema.with_next_obs()
-        engine = _native.Engine(
-            native_fields(schema), stream_rows, capacity, n_envs or 0, seed, oversample, priorities
-        )
+        fields_spec = native_fields(schema)
+        try:
+            engine = _native.Engine(
+                fields_spec, stream_rows, capacity, n_envs or 0, seed, oversample, priorities
+            )
+        except MemoryError:
+            raise MemoryError(f"there is no memory for capacity {capacity}") from None
         plan = row_plan(
             schema, squeeze=shortcut, priorities=priorities is not None, streams=n_envs is not None
         )
+        super().__init__(engine, plan)
         self._schema = schema
         self._options: dict[str, Any] = {
-            "capacity": int(capacity),
+            "capacity": capacity,
             "shortcut": shortcut,
             "n_envs": n_envs,
             "stream_rows": stream_rows,
             "oversample": oversample,
-            "seed": int(seed),
+            "seed": seed,
             "priorities": priorities,
         }
-        super().__init__(engine, plan)
 
     @classmethod
     def for_env(
@@ -227,10 +231,7 @@ class ReplayBuffer(_native.RowBuffer):
             indices: Hold the ids of the steps too.
             torch: Make torch tensors over the memory instead of NumPy arrays.
         """
-        spec = None if view is None else view._spec
-        if view is not None and spec is None:
-            raise ValueError(f"batch() takes a view without relabelling, got {type(view).__name__}")
-        arrays, memory = self._allocate(batch_size, spec, indices)
+        arrays, memory = self._allocate(batch_size, view, indices)
         return Batch(to_torch(arrays) if torch else arrays, memory)
 
     def epoch(
@@ -262,10 +263,18 @@ class ReplayBuffer(_native.RowBuffer):
         end = len(ids) - len(ids) % batch_size if drop_last else len(ids)
         for begin in range(0, end, batch_size):
             order = _native.permuted(len(ids), key, begin, min(begin + batch_size, len(ids)))
-            chosen = ids[order]
-            alive = self._engine.alive(chosen).view(np.bool_)
-            if alive.any():
-                yield self.gather(chosen[alive], view=view)
+            alive, batch = self._gather_alive(ids[order], view)
+            if len(alive) > 0:
+                yield batch
+
+    def _gather_alive(self, ids: Ids, view: View | None = None) -> tuple[Ids, BatchDict]:
+        """Those of the ids that are still in the buffer, and their batch."""
+        while True:
+            ids = ids[self._engine.alive(ids).view(np.bool_)]
+            try:
+                return ids, self.gather(ids, view=view)
+            except IndexError:  # a writer beside us overwrote a step in between
+                continue
 
     def indices(self, view: View | None = None) -> Ids:
         """The ids of all steps in the buffer, oldest first (environment by environment).
@@ -273,7 +282,9 @@ class ReplayBuffer(_native.RowBuffer):
         Args:
             view: Only of the steps that this view may draw.
         """
-        spec = None if view is None else view._spec
+        spec = getattr(view, "_spec", None)
+        if view is not None and not isinstance(view, Hindsight) and not isinstance(spec, tuple):
+            raise TypeError(f"view must be a sharpwave view, got {type(view).__name__}")
         ids: Ids = self._engine.ids() if spec is None else self._drawable(spec)
         return ids
 
@@ -333,9 +344,8 @@ class ReplayBuffer(_native.RowBuffer):
         """Write the buffer to a folder: content, priorities, counters and generator.
 
         The folder changes from the old state to the new one at once: a crash in between leaves the
-            old one. Rows
-        are streamed in small pieces, with a checksum each. Other threads may sample meanwhile;
-        pushes wait.
+        old one. Rows are streamed in small pieces, with a checksum each. Other threads may sample
+        meanwhile; pushes wait.
 
         Raises:
             SharpwaveIOError: If the folder exists and holds something else, or cannot be written.
@@ -357,10 +367,13 @@ class ReplayBuffer(_native.RowBuffer):
         return storage.load(cls, path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from sharpwave.buffers import storage
+        from sharpwave.buffers import snapshot
 
-        return storage.rebuild, (type(self), storage.to_memory(self))
+        attributes = getattr(self, "__dict__", None)  # of subclasses
+        return snapshot.rebuild, (type(self), snapshot.to_memory(self)), attributes
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_schema"):
+            return f"{type(self).__name__}(not initialised)"
         fields = ", ".join(self._schema.fields)
         return f"{type(self).__name__}({len(self)} of {self.capacity} steps: {fields})"

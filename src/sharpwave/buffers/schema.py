@@ -46,11 +46,18 @@ class Field:
 
     def __post_init__(self) -> None:
         given: Any = self.shape
-        shape = (given,) if isinstance(given, int) else tuple(int(n) for n in given)
+        shape = (given,) if isinstance(given, int | np.integer) else given
+        if not _is_shape(shape):
+            raise TypeError(f"shape must be a tuple of integers, got {self.shape!r}")
+        if not _is_dtype(self.dtype):
+            raise TypeError(f"dtype must be a NumPy dtype or its name, got {self.dtype!r}")
+        stack = _checked_int("stack", self.stack)
+        axis = _checked_int("axis", self.axis)
         object.__setattr__(self, "dtype", np.dtype(self.dtype).name)
-        object.__setattr__(self, "shape", shape)
-        if self.axis < 0:
-            object.__setattr__(self, "axis", self.axis + len(shape))
+        object.__setattr__(self, "shape", tuple(_checked_int("shape", n) for n in shape))
+        object.__setattr__(self, "stack", stack)
+        object.__setattr__(self, "axis", axis + len(shape) if axis < 0 else axis)
+        object.__setattr__(self, "finite", bool(self.finite))
 
 
 Node: TypeAlias = "Field | dict[str, Node] | tuple[Node, ...]"
@@ -84,13 +91,22 @@ def as_node(spec: FieldSpec) -> Node:
 def _checked_key(key: object) -> str:
     if not isinstance(key, str) or not key or "." in key:
         raise ValueError(f"field names must be non-empty strings without dots, got {key!r}")
+    key.encode()  # lone surrogates are no text: a ValueError
     return key
+
+
+def _checked_int(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"{name} must be below 2**31, got {value}")
+    return int(value)
 
 
 def _is_dtype(value: object) -> bool:
     if isinstance(value, np.dtype):
         return True
-    if not isinstance(value, str | type):
+    if not isinstance(value, str | type) or value is type(None):
         return False
     try:
         np.dtype(value)
@@ -142,6 +158,8 @@ class Schema:
     """
 
     def __init__(self, fields: Mapping[str, FieldSpec]) -> None:
+        if not isinstance(fields, Mapping):
+            raise TypeError(f"fields must be a dict, got {type(fields).__name__}")
         given = {_checked_key(name): as_node(spec) for name, spec in fields.items()}
         taken = (RESERVED | RESERVED_IN_BATCH) & set(given)
         if taken:
@@ -186,8 +204,12 @@ class Schema:
     @classmethod
     def from_env(cls, env: Any, *, stack: int = 1, axis: int = 0) -> Schema:
         """The schema of the steps of a Gymnasium environment or vector environment."""
-        observation = getattr(env, "single_observation_space", env.observation_space)
-        action = getattr(env, "single_action_space", env.action_space)
+        observation = getattr(env, "observation_space", None)
+        action = getattr(env, "action_space", None)
+        if observation is None or action is None:
+            raise TypeError(f"env must have spaces, got {type(env).__name__}")
+        observation = getattr(env, "single_observation_space", observation)
+        action = getattr(env, "single_action_space", action)
         return cls.from_spaces(observation, action, stack=stack, axis=axis)
 
     def to_json(self) -> dict[str, Any]:

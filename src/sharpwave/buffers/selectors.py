@@ -52,7 +52,7 @@ class Recent:
             raise TypeError(f"window must be an integer, got {type(self.window).__name__}")
         if self.window < 1:
             raise ValueError(f"window must be at least 1, got {self.window}")
-        object.__setattr__(self, "_spec", (1, int(self.window)))
+        object.__setattr__(self, "_spec", (1, min(int(self.window), 2**62)))
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class Where:
         kept = []
         ids = buffer.indices(view)
         for begin in range(0, len(ids), 16384):
-            chunk = ids[begin : begin + 16384]
-            holds = np.asarray(self.condition(buffer.gather(chunk)))
+            chunk, batch = buffer._gather_alive(ids[begin : begin + 16384])
+            holds = np.asarray(self.condition(batch))
             if holds.shape != chunk.shape or holds.dtype != np.bool_:
                 raise ValueError(
                     f"condition must return a bool array of shape {chunk.shape}, "
@@ -108,6 +108,8 @@ class Where:
             kept.append(chunk[holds])
         fitting = np.concatenate(kept) if kept else ids
         if batch_size > 0 and len(fitting) == 0:
+            if not buffer._engine.alive(ids).all():
+                raise IndexError("the steps were overwritten before they could be read")
             raise ValueError("no step in the buffer fulfils the condition")
         generator = np.random.Generator(np.random.Philox(draw_seed(buffer, seed)))
         return _drawn(fitting, generator.integers(0, max(len(fitting), 1), batch_size))
@@ -125,9 +127,19 @@ class Mixture:
     _spec: None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        total = sum(share for share, _ in self.parts)
-        if not self.parts or any(share < 0 for share, _ in self.parts) or abs(total - 1) > 1e-6:
-            raise ValueError(f"the shares of parts must be positive and add up to 1, got {total}")
+        pairs = isinstance(self.parts, tuple | list) and all(
+            isinstance(part, tuple | list)
+            and len(part) == 2
+            and isinstance(part[0], int | float | np.integer | np.floating)
+            for part in self.parts
+        )
+        if not pairs:
+            raise TypeError(f"parts must be pairs of a share and a selector, got {self.parts!r}")
+        shares = [share for share, _ in self.parts]
+        if not all(0 <= share <= 1 for share in shares) or not abs(sum(shares) - 1) <= 1e-6:
+            raise ValueError(f"the shares of parts must be positive and add up to 1, got {shares}")
+        for _, selector in self.parts:
+            check_selector("parts", selector)
 
     def draw(
         self, buffer: ReplayBuffer, batch_size: int, seed: int | None, view: View | None
@@ -144,13 +156,20 @@ class Mixture:
         return np.concatenate(drawn)
 
 
+def check_selector(name: str, selector: object) -> None:
+    """Raise a TypeError that names the argument unless it is a selector."""
+    spec = getattr(selector, "_spec", None)
+    native = isinstance(spec, tuple) and len(spec) == 2
+    if not native and not callable(getattr(selector, "draw", None)):
+        raise TypeError(f"{name} must be a sharpwave selector, got {type(selector).__name__}")
+
+
 def draw_ids(
     buffer: ReplayBuffer, selector: Selector, batch_size: int, seed: int | None, view: View | None
 ) -> Ids:
     """The ids that a selector draws for a view."""
+    check_selector("selector", selector)
     if selector._spec is None:
-        if not hasattr(selector, "draw"):
-            raise TypeError(f"selector must be a sharpwave selector, got {type(selector).__name__}")
         python: PythonSelector = selector  # type: ignore[assignment]
         return python.draw(buffer, batch_size, seed, view)
     from sharpwave.buffers.views import Transition
@@ -164,6 +183,10 @@ def draw_ids(
 def draw_seed(buffer: ReplayBuffer, seed: int | None) -> int:
     """The seed given, or the next one of the buffer's own generator."""
     if seed is not None:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+            raise TypeError(f"seed must be an integer or None, got {type(seed).__name__}")
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"seed must be from 0 to 2**64 - 1, got {seed}")
         return int(seed)
     sequence = np.random.SeedSequence([buffer.seed, buffer._engine.next_call()])
     return int(sequence.generate_state(1, np.uint64)[0])

@@ -1,9 +1,8 @@
-"""Buffers in folders and in pickles.
+"""Buffers in folders.
 
-A save is a folder: `commit.json` names one generation of column files, with a checksum for every
-    piece of them.
-It is written last and renamed into place, so the folder holds the old state or the new one, never a
-mixture. Nothing in it is code.
+A save is a folder: `commit.json` names one generation of files, with the size and the checksums of
+every file in it. It is written last and renamed into place, so the folder holds the old state or
+the new one, never a mixture. Nothing in it is code, and nothing outside of it is opened.
 """
 
 from __future__ import annotations
@@ -12,27 +11,23 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
+import stat
 import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
-
-from sharpwave.buffers.schema import Schema
+from sharpwave.buffers.snapshot import FORMAT, VERSION, BufferT, dump, fill
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.types import Array
 
 if TYPE_CHECKING:
     from sharpwave.buffers.replay import ReplayBuffer
 
-FORMAT = "sharpwave.replay"
-VERSION = 1
-PIECE_BYTES = 4 << 20
-
-BufferT = TypeVar("BufferT", bound="ReplayBuffer")
+_GENERATION = re.compile(r"data-[0-9a-f]{32}")
+_OWN_NAMES = re.compile(rf"commit\.json|commit\.tmp|\.lock|{_GENERATION.pattern}")
 
 
 def save(buffer: ReplayBuffer, path: str | os.PathLike[str]) -> None:
@@ -41,17 +36,18 @@ def save(buffer: ReplayBuffer, path: str | os.PathLike[str]) -> None:
     try:
         _check_target(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock(folder):
+        with _lock(folder, fcntl.LOCK_EX):
             generation = f"data-{uuid.uuid4().hex}"
             (folder / generation).mkdir()
             try:
-                commit = _write_generation(buffer, folder / generation)
-                _commit(folder, {**commit, "data": generation})
+                _write_commit(folder, _write_generation(buffer, folder / generation))
             except BaseException:
                 shutil.rmtree(folder / generation, ignore_errors=True)
                 raise
-            for old in folder.glob("data-*"):
-                if old.name != generation:
+            (folder / "commit.tmp").rename(folder / "commit.json")
+            _sync_folder(folder)
+            for old in folder.iterdir():
+                if _GENERATION.fullmatch(old.name) and old.name != generation:
                     shutil.rmtree(old, ignore_errors=True)
     except SharpwaveIOError:
         raise
@@ -62,175 +58,94 @@ def save(buffer: ReplayBuffer, path: str | os.PathLike[str]) -> None:
 def load(cls: type[BufferT], path: str | os.PathLike[str]) -> BufferT:
     """Read the buffer that `save` wrote (see `ReplayBuffer.load`)."""
     folder = Path(path)
-    commit = _read_commit(folder)
-    if commit["class"] != cls.__name__:
-        raise SharpwaveIOError(f"{folder} holds a {commit['class']}, not a {cls.__name__}")
-    buffer = _empty(cls, commit)
-    data = folder / str(commit["data"])
-    for name, first, count, memory in _pieces(buffer, commit["heads"]):
-        entry = commit["files"].get(name)
-        index = entry["cursor"] = entry.get("cursor", -1) + 1 if entry is not None else 0
-        if entry is None or index >= len(entry["checksums"]):
-            raise SharpwaveIOError(f"{folder} lacks a part of {name}")
-        _read_piece(data / name, entry, index, memory)
-        buffer._engine.write_column(entry["field"], first, count, memory)
-    _restore(
-        buffer,
-        commit,
-        {name: _read_array(data, name, entry) for name, entry in commit["arrays"].items()},
-    )
-    return buffer
-
-
-def to_memory(buffer: ReplayBuffer) -> dict[str, Any]:
-    """The state of a buffer as plain values and arrays, for pickling."""
-    with _locked_rows(buffer):
-        columns: dict[str, list[bytes]] = {}
-        for name, first, count, memory in _pieces(buffer, buffer._engine.heads()):
-            buffer._engine.read_column(_field_of(name), first, count, memory)
-            columns.setdefault(name, []).append(memory.tobytes())
-        description, arrays = _describe(buffer)
-        return {**description, "columns": columns, "values": arrays}
-
-
-def rebuild(cls: type[BufferT], state: dict[str, Any]) -> BufferT:
-    """The buffer whose state `to_memory` gave."""
-    buffer = _empty(cls, state)
-    taken: dict[str, int] = {}
-    for name, first, count, _ in _pieces(buffer, state["heads"]):
-        piece = state["columns"][name][taken.get(name, 0)]
-        taken[name] = taken.get(name, 0) + 1
-        memory = np.frombuffer(bytearray(piece), np.uint8)
-        buffer._engine.write_column(_field_of(name), first, count, memory)
-    _restore(buffer, state, state["values"])
-    return buffer
-
-
-def _describe(buffer: ReplayBuffer) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What is small enough for JSON, and the marks of the streams and priorities as arrays."""
-    from sharpwave import __version__
-
-    engine = buffer._engine
-    description = {
-        "format": FORMAT,
-        "version": VERSION,
-        "library": __version__,
-        "class": type(buffer).__name__,
-        "schema": buffer.schema.to_json(),
-        "options": buffer._options,
-        "heads": engine.heads(),
-        "counters": engine.counters(),
-    }
-    arrays = {f"marks-{i}": bits for i, bits in enumerate(engine.bitmaps())}
-    if buffer._options["priorities"] is not None:
-        saved = engine.save_priorities()
-        arrays.update({f"priorities-{key}": saved.pop(key) for key in ("leaves", "raw", "sorted")})
-        description["scalars"] = saved
-    return description, arrays
-
-
-def _empty(cls: type[BufferT], state: dict[str, Any]) -> BufferT:
-    """A buffer of the saved kind without content."""
-    options = dict(state["options"])
-    shortcut = options.pop("shortcut")
-    schema = Schema.from_json(state["schema"])
-    if options["priorities"] is not None:
-        options["priorities"] = tuple(options["priorities"])
-    buffer = cls.__new__(cls)
-    dims: tuple[int | None, int | None] = (None, None)
-    fields: Schema | None = schema
-    if shortcut:
-        by_name = {leaf.name: leaf.field for leaf in schema.leaves}
-        dims = (by_name["obs"].shape[0], by_name["action"].shape[0])
-        fields = None
-    buffer._make(options.pop("capacity"), *dims, fields=fields, **options)
-    return buffer
-
-
-def _restore(buffer: ReplayBuffer, state: dict[str, Any], arrays: dict[str, Array]) -> None:
-    engine = buffer._engine
-    marks = [arrays[f"marks-{i}"] for i in range(len(engine.bitmaps()))]
-    engine.restore_heads([tuple(head) for head in state["heads"]], marks)
-    engine.restore_counters(state["counters"])
-    if buffer._options["priorities"] is not None:
-        saved: dict[str, Any] = dict(state["scalars"])
-        saved.update({key: arrays[f"priorities-{key}"] for key in ("leaves", "raw", "sorted")})
-        engine.restore_priorities(**saved)
-
-
-def _field_of(name: str) -> int:
-    return int(name.split("-", 1)[0])
-
-
-def _pieces(buffer: ReplayBuffer, heads: list[Any]) -> Iterator[tuple[str, int, int, Array]]:
-    """(file, first slot, slots, memory) for every piece of every stored column that is in use."""
-    engine = buffer._engine
-    slots = engine.slots_per_stream
-    for field, leaf in enumerate(buffer.schema.leaves):
-        width = engine.column_bytes(field)
-        if width == 0:
-            continue
-        step = max(1, PIECE_BYTES // width)
-        for stream, (_, top, _, _) in enumerate(heads):
-            begin, end = stream * slots, stream * slots + min(top, slots)
-            for first in range(begin, end, step):
-                count = min(step, end - first)
-                yield f"{field}-{leaf.name}.bin", first, count, np.empty(count * width, np.uint8)
+    with _lock(folder, fcntl.LOCK_SH):
+        commit = _read_commit(folder)
+        if commit.get("class") != cls.__name__:
+            raise SharpwaveIOError(f"{folder} holds a {commit.get('class')}, not a {cls.__name__}")
+        try:
+            return _read_generation(cls, folder, commit)
+        except (SharpwaveIOError, MemoryError):
+            raise
+        except Exception as error:  # whatever a commit that `save` did not write leads to
+            raise SharpwaveIOError(f"{folder / 'commit.json'} makes no sense: {error}") from error
 
 
 def _write_generation(buffer: ReplayBuffer, data: Path) -> dict[str, Any]:
     """Write all files of a save; the contents of its commit."""
     files: dict[str, Any] = {}
-    with _locked_rows(buffer), contextlib.ExitStack() as stack:
-        handles: dict[str, Any] = {}
-        for name, first, count, memory in _pieces(buffer, buffer._engine.heads()):
-            field = _field_of(name)
+    handles: dict[str, IO[bytes]] = {}
+    with contextlib.ExitStack() as stack:
+
+        def write(name: str, piece: memoryview) -> None:
             if name not in handles:
                 handles[name] = stack.enter_context((data / name).open("wb"))
-                files[name] = {"field": field, "offsets": [], "checksums": []}
-            buffer._engine.read_column(field, first, count, memory)
-            files[name]["offsets"].append(handles[name].tell())
-            files[name]["checksums"].append(zlib.crc32(memory.data))
-            handles[name].write(memory)
-        description, arrays = _describe(buffer)
+                files[name] = {"bytes": 0, "checksums": []}
+            handles[name].write(piece)
+            files[name]["bytes"] += len(piece)
+            files[name]["checksums"].append(zlib.crc32(piece))
+
+        description = dump(buffer, write)
         for handle in handles.values():
             _sync(handle)
-    entries = {}
-    for name, array in arrays.items():
-        with (data / name).open("wb") as handle:
-            handle.write(array.tobytes())
-            _sync(handle)
-        entries[name] = {
-            "dtype": array.dtype.name,
-            "length": len(array),
-            "checksum": zlib.crc32(array.data),
-        }
     _sync_folder(data)
-    return {**description, "files": files, "arrays": entries}
+    return {**description, "data": data.name, "files": files}
 
 
-def _commit(folder: Path, commit: dict[str, Any]) -> None:
+def _read_generation(cls: type[BufferT], folder: Path, commit: dict[str, Any]) -> BufferT:
+    """The buffer of a commit."""
+    data = folder / commit["data"]
+    if not _GENERATION.fullmatch(data.name) or data.parent != folder or data.is_symlink():
+        raise ValueError(f"data must name a generation, got {commit['data']!r}")
+    opened: dict[str, tuple[IO[bytes], Iterator[int]]] = {}
+    with contextlib.ExitStack() as stack:
+
+        def read(name: str, piece: memoryview) -> None:
+            if name not in opened:
+                entry = commit["files"][name]
+                handle = stack.enter_context(_open(data / name, entry["bytes"]))
+                opened[name] = handle, iter(entry["checksums"])
+            handle, checksums = opened[name]
+            if handle.readinto(piece) != len(piece) or zlib.crc32(piece) != next(checksums, None):  # type: ignore[attr-defined]
+                raise SharpwaveIOError(f"{data / name} is corrupt")
+
+        return fill(cls, commit, read)
+
+
+def _open(path: Path, size: int) -> IO[bytes]:
+    try:
+        # Links and pipes are not what `save` wrote, and a pipe would be waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise SharpwaveIOError(error.errno, f"cannot read {path}: {error}") from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+        os.close(descriptor)
+        raise SharpwaveIOError(f"{path} must be a file of {size} bytes, got {status.st_size}")
+    return os.fdopen(descriptor, "rb")
+
+
+def _write_commit(folder: Path, commit: dict[str, Any]) -> None:
     text = json.dumps(commit, indent=1)
-    with (folder / "commit.tmp").open("w", encoding="utf-8") as handle:
-        handle.write(f"{zlib.crc32(text.encode()):08x}\n{text}")
+    with (folder / "commit.tmp").open("wb") as handle:
+        handle.write(f"{zlib.crc32(text.encode()):08x}\n{text}".encode())
         _sync(handle)
-    (folder / "commit.tmp").rename(folder / "commit.json")
-    _sync_folder(folder)
 
 
 def _read_commit(folder: Path) -> dict[str, Any]:
+    path = folder / "commit.json"
     try:
-        checksum, text = (folder / "commit.json").read_text(encoding="utf-8").split("\n", 1)
-        intact = int(checksum, 16) == zlib.crc32(text.encode())
-    except FileNotFoundError:
+        if path.exists() and not path.is_file():
+            raise SharpwaveIOError(f"{path} must be a file")
+        checksum, text = path.read_bytes().split(b"\n", 1)
+        commit = json.loads(text) if int(checksum, 16) == zlib.crc32(text) else None
+    except (FileNotFoundError, NotADirectoryError):
         raise SharpwaveIOError(f"{folder} holds no complete save of a buffer") from None
-    except (ValueError, UnicodeDecodeError):
-        intact = False
+    except (ValueError, RecursionError):
+        commit = None
     except OSError as error:
-        raise SharpwaveIOError(error.errno, f"cannot read {folder}: {error}") from error
-    if not intact:
-        raise SharpwaveIOError(f"{folder / 'commit.json'} is corrupt")
-    commit: dict[str, Any] = json.loads(text)
+        raise SharpwaveIOError(error.errno, f"cannot read {path}: {error}") from error
+    if not isinstance(commit, dict):
+        raise SharpwaveIOError(f"{path} is corrupt")
     if commit.get("format") != FORMAT or commit.get("version") != VERSION:
         raise SharpwaveIOError(
             f"{folder} must be {FORMAT} version {VERSION}, "
@@ -239,63 +154,37 @@ def _read_commit(folder: Path) -> dict[str, Any]:
     return commit
 
 
-def _read_piece(path: Path, entry: dict[str, Any], index: int, memory: Array) -> None:
-    try:
-        with path.open("rb") as handle:
-            handle.seek(entry["offsets"][index])
-            read = handle.readinto(memory.data)
-    except OSError as error:
-        raise SharpwaveIOError(error.errno, f"cannot read {path}: {error}") from error
-    if read != len(memory) or zlib.crc32(memory.data) != entry["checksums"][index]:
-        raise SharpwaveIOError(f"{path} is corrupt in piece {index}")
-
-
-def _read_array(data: Path, name: str, entry: dict[str, Any]) -> Array:
-    try:
-        raw = (data / name).read_bytes()
-    except OSError as error:
-        raise SharpwaveIOError(error.errno, f"cannot read {data / name}: {error}") from error
-    array = np.frombuffer(bytearray(raw), entry["dtype"])
-    if len(array) != entry["length"] or zlib.crc32(array.data) != entry["checksum"]:
-        raise SharpwaveIOError(f"{data / name} is corrupt")
-    return array
-
-
 def _check_target(folder: Path) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
         raise SharpwaveIOError(f"path must be a folder, got the file {folder}")
-    names = {entry.name for entry in folder.iterdir()}
-    foreign = {
-        n
-        for n in names
-        if n not in {"commit.json", "commit.tmp", ".lock"} and not n.startswith("data-")
-    }
-    if foreign:
-        raise SharpwaveIOError(
-            f"{folder} holds something else than a saved buffer: {sorted(foreign)[0]}"
-        )
+    for entry in folder.iterdir():
+        if not _OWN_NAMES.fullmatch(entry.name):
+            raise SharpwaveIOError(
+                f"{folder} holds something else than a saved buffer: {entry.name}"
+            )
 
 
 @contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """One saver at a time; the system lets go of the lock when a process dies."""
-    with (folder / ".lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def _locked_rows(buffer: ReplayBuffer) -> Iterator[None]:
-    buffer._engine.lock_rows()
+def _lock(folder: Path, operation: int) -> Iterator[None]:
+    """One saver at a time, loaders beside each other; a process that dies lets go."""
+    flags = os.O_RDWR | os.O_CREAT if operation == fcntl.LOCK_EX else os.O_RDONLY
     try:
+        descriptor = os.open(folder / ".lock", flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError:
+        if operation == fcntl.LOCK_EX:
+            raise
+        yield  # a copy without its lock, where nobody saves
+        return
+    try:
+        fcntl.flock(descriptor, operation)
         yield
     finally:
-        buffer._engine.unlock_rows()
+        os.close(descriptor)
 
 
-def _sync(handle: Any) -> None:
+def _sync(handle: IO[bytes]) -> None:
     handle.flush()
     os.fsync(handle.fileno())
 

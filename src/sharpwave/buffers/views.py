@@ -18,7 +18,8 @@ NativeView: TypeAlias = tuple[
 ]
 _TRANSITION, _N_STEP, _SEQUENCE = range(3)
 _PADS = {False: 0, True: 1, "whole": 2}
-_MAX = 2**31 - 1
+_MAX_STEPS = 2**31 - 1
+_MAX_WINDOW = 2**20  # a longer one is a mistake, and its batch would exhaust the memory
 
 
 class View(Protocol):
@@ -28,18 +29,28 @@ class View(Protocol):
     def _spec(self) -> NativeView | None: ...
 
 
-def _check_int(name: str, value: object, low: int) -> int:
+def _check_int(name: str, value: object, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
-    if not low <= value <= _MAX:
-        raise ValueError(f"{name} must be from {low} to {_MAX}, got {value}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be from {low} to {high}, got {value}")
     return int(value)
 
 
+def _set_spec(view: Transition | NStep | Sequence, *spec: Any) -> None:
+    """Set what the native core reads; the view's fields become a tuple."""
+    fields: Any = view.fields
+    if fields is not None:
+        if not isinstance(fields, tuple | list) or not all(isinstance(f, str) for f in fields):
+            raise TypeError(f"fields must be a tuple of names or None, got {fields!r}")
+        object.__setattr__(view, "fields", tuple(fields))
+    object.__setattr__(view, "_spec", (*spec, view.fields))
+
+
 def _check_gamma(gamma: object) -> float:
-    if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.number):
+    if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.integer | np.floating):
         raise TypeError(f"gamma must be a number, got {type(gamma).__name__}")
-    if not 0.0 <= float(gamma) <= 1.0:
+    if not 0.0 <= gamma <= 1.0:
         raise ValueError(f"gamma must be from 0 to 1, got {gamma}")
     return float(gamma)
 
@@ -56,9 +67,7 @@ class Transition:
     _spec: NativeView = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "_spec", (_TRANSITION, 1, 1.0, 1, 0, 1, 0, False, False, self.fields)
-        )
+        _set_spec(self, _TRANSITION, 1, 1.0, 1, 0, 1, 0, False, False)
 
 
 @dataclass(frozen=True)
@@ -85,9 +94,9 @@ class NStep:
     _spec: NativeView = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        n = _check_int("n", self.n, 1)
+        n = _check_int("n", self.n, 1, _MAX_STEPS)
         gamma = _check_gamma(self.gamma)
-        object.__setattr__(self, "_spec", (_N_STEP, n, gamma, 1, 0, 1, 0, False, True, self.fields))
+        _set_spec(self, _N_STEP, n, gamma, 1, 0, 1, 0, False, True)
 
 
 @dataclass(frozen=True)
@@ -119,20 +128,14 @@ class Sequence:
     _spec: NativeView = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        length = _check_int("length", self.length, 1)
-        burn_in = _check_int("burn_in", self.burn_in, 0)
-        stride = _check_int("stride", self.stride, 1)
+        length = _check_int("length", self.length, 1, _MAX_WINDOW)
+        burn_in = _check_int("burn_in", self.burn_in, 0, _MAX_WINDOW)
+        stride = _check_int("stride", self.stride, 1, _MAX_STEPS)
         if self.pad not in _PADS:
             raise ValueError(f'pad must be False, True or "whole", got {self.pad!r}')
         gamma = 1.0 if self.gamma is None else _check_gamma(self.gamma)
-        object.__setattr__(
-            self,
-            "_spec",
-            (
-                *(_SEQUENCE, 1, gamma, length, burn_in, stride, _PADS[self.pad], bool(self.cross)),
-                *(self.gamma is not None, self.fields),
-            ),
-        )
+        window = (length, burn_in, stride, _PADS[self.pad], bool(self.cross))
+        _set_spec(self, _SEQUENCE, 1, gamma, *window, self.gamma is not None)
 
 
 class RewardFunction(Protocol):
@@ -174,7 +177,7 @@ class Hindsight:
     _spec: None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_int("n_goals", self.n_goals, 0)
+        _check_int("n_goals", self.n_goals, 0, _MAX_STEPS)
         if self.strategy not in _STRATEGIES:
             raise ValueError(f"strategy must be one of {_STRATEGIES}, got {self.strategy!r}")
 
@@ -226,6 +229,8 @@ class Hindsight:
 
     def _check_goals(self, batch: BatchDict) -> None:
         obs = batch.get("obs")
+        if "rewards" not in batch:
+            raise ValueError("Hindsight needs a field reward to relabel")
         if not isinstance(obs, dict) or self.achieved not in obs or self.desired not in obs:
             raise ValueError(
                 f"Hindsight needs dict observations with {self.achieved!r} and {self.desired!r}"

@@ -120,7 +120,8 @@ class _ReplayBufferWithColumns(ReplayBuffer):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (*super().__reduce__(), self._columns)
+        rebuild, arguments, _ = super().__reduce__()
+        return rebuild, arguments, self._columns
 
     def __setstate__(self, columns: list[_Column]) -> None:
         self._columns = columns
