@@ -39,7 +39,8 @@ void check_finite(const Leaf& leaf, const std::byte* data, std::size_t n) {
 
 // The object of this leaf inside its argument.
 PyObject* descend(const Leaf& leaf, PyObject* object, std::vector<Ref>* kept) {
-  for (const Ref& key : leaf.path) {
+  for (std::size_t level = 0; level < leaf.path.size(); ++level) {
+    const Ref& key = leaf.path[level];
     PyObject* inner = nullptr;
     if (PyUnicode_Check(key.get()) ? PyMapping_Check(object) : PySequence_Check(object)) {
       inner = PyObject_GetItem(object, key.get());
@@ -47,6 +48,12 @@ PyObject* descend(const Leaf& leaf, PyObject* object, std::vector<Ref>* kept) {
     if (inner == nullptr) {
       PyErr_Clear();
       throw std::invalid_argument(leaf.name + " is missing");
+    }
+    if (PyObject_Size(object) != leaf.widths[level]) {
+      PyErr_Clear();
+      Py_DECREF(inner);
+      throw std::invalid_argument("what holds " + leaf.name + " must have " +
+                                  std::to_string(leaf.widths[level]) + " entries and no others");
     }
     kept->emplace_back(inner);
     object = inner;
@@ -164,11 +171,11 @@ Source* allocate_sources(const RowPlan& plan, PushRows* rows) {
 }
 
 float checked_priority(double value) {
-  if (!std::isfinite(value) || value < 0.0) {
-    throw std::invalid_argument("priority must be finite and not negative, got " +
+  if (!(value >= 0.0 && value <= double{std::numeric_limits<float>::max()})) {
+    throw std::invalid_argument("priority must be a float32 that is finite and not negative, got " +
                                 number_text(value));
   }
-  return static_cast<float>(std::min(value, double{std::numeric_limits<float>::max()}));
+  return static_cast<float>(value);
 }
 
 std::size_t count_rows(const RowPlan& plan, PyObject* const* matched, PushRows* rows) {

@@ -7,6 +7,7 @@
 
 #include "bind/batch.hpp"
 #include "bind/bindings.hpp"
+#include "bind/draw_arguments.hpp"
 #include "bind/index_arg.hpp"
 #include "bind/locks.hpp"
 #include "bind/row_buffer_docs.hpp"
@@ -30,142 +31,10 @@ struct BatchMemory {
 
 PyTypeObject* batch_memory_type = nullptr;
 
-// Interned names, made once.
-struct Names {
-  PyObject* spec = PyUnicode_InternFromString("_spec");
-  PyObject* memory = PyUnicode_InternFromString("_memory");
-  PyObject* batch_size = PyUnicode_InternFromString("batch_size");
-  PyObject* seed = PyUnicode_InternFromString("seed");
-  PyObject* view = PyUnicode_InternFromString("view");
-  PyObject* selector = PyUnicode_InternFromString("selector");
-  PyObject* out = PyUnicode_InternFromString("out");
-  PyObject* indices = PyUnicode_InternFromString("indices");
-  PyObject* priorities = PyUnicode_InternFromString("priorities");
-};
-const Names& names() {
-  static const Names all;
-  return all;
-}
-
 RowBuffer* checked(PyObject* self) {
   auto* buffer = reinterpret_cast<RowBuffer*>(self);
   if (buffer->replay == nullptr) throw std::runtime_error("the buffer was not initialised");
   return buffer;
-}
-
-bool is_given(PyObject* object) { return object != nullptr && object != Py_None; }
-
-bool is_true(PyObject* object) {
-  const int truth = is_given(object) ? PyObject_IsTrue(object) : 0;
-  if (truth < 0) throw PythonError();
-  return truth == 1;
-}
-
-// Matches a FASTCALL's arguments to fixed names, the first n_positional of which may be positional.
-template <std::size_t N>
-void match_fixed(const char* method, PyObject* const (&expected)[N], std::size_t n_positional,
-                 PyObject* const* args, Py_ssize_t n_args, PyObject* keywords, PyObject** matched) {
-  std::fill(matched, matched + N, nullptr);
-  if (static_cast<std::size_t>(n_args) > n_positional) {
-    throw TypeError(std::string(method) + "() takes at most " + std::to_string(n_positional) +
-                    " positional arguments, got " + std::to_string(n_args));
-  }
-  for (Py_ssize_t i = 0; i < n_args; ++i) matched[i] = args[i];
-  const Py_ssize_t n_keywords = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
-  for (Py_ssize_t k = 0; k < n_keywords; ++k) {
-    PyObject* keyword = PyTuple_GET_ITEM(keywords, k);
-    std::size_t found = 0;
-    while (found < N && expected[found] != keyword &&
-           PyUnicode_Compare(expected[found], keyword) != 0) {
-      ++found;
-    }
-    if (found == N) {
-      throw TypeError(std::string(method) + "() got an unexpected keyword argument '" +
-                      as_utf8(keyword) + "'");
-    }
-    if (matched[found] != nullptr) {
-      throw TypeError(std::string(method) + "() got multiple values for argument '" +
-                      as_utf8(keyword) + "'");
-    }
-    matched[found] = args[n_args + k];
-  }
-}
-
-std::optional<std::uint64_t> as_seed(PyObject* object) {
-  if (!is_given(object)) return std::nullopt;
-  if (PyBool_Check(object) || !PyIndex_Check(object)) {
-    throw TypeError(std::string("seed must be an integer or None, got ") +
-                    Py_TYPE(object)->tp_name);
-  }
-  const Ref index = Ref::take(PyNumber_Index(object));
-  const std::uint64_t seed = PyLong_AsUnsignedLongLong(index.get());
-  if (PyErr_Occurred()) {
-    PyErr_Clear();
-    throw std::invalid_argument("seed must be from 0 to 2**64 - 1");
-  }
-  return seed;
-}
-
-constexpr Py_ssize_t kViewSpec = 10;
-constexpr Py_ssize_t kSelectorSpec = 2;
-
-// A view's or selector's `_spec`, a tuple of `size`: null when the object draws for itself in
-// Python.
-Ref spec_of(PyObject* object, const char* name, Py_ssize_t size) {
-  Ref spec(PyObject_GetAttr(object, names().spec));
-  PyErr_Clear();
-  if (spec.get() == Py_None) return Ref();
-  if (!spec || !PyTuple_Check(spec.get()) || PyTuple_GET_SIZE(spec.get()) != size) {
-    throw TypeError(std::string(name) + " must be a sharpwave " + name + ", got " +
-                    Py_TYPE(object)->tp_name);
-  }
-  return spec;
-}
-
-// (kind, n, gamma, length, burn_in, stride, pad, cross, discounts, fields)
-void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* keep) {
-  int kind = 0;
-  int pad = 0;
-  int cross = 0;
-  int discounts = 0;
-  PyObject* fields = nullptr;
-  View& view = shape->view;
-  if (!PyArg_ParseTuple(spec, "iIdIIIippO", &kind, &view.n, &view.gamma, &view.length,
-                        &view.burn_in, &view.stride, &pad, &cross, &discounts, &fields)) {
-    throw PythonError();
-  }
-  view.kind = static_cast<View::Kind>(kind);
-  view.pad = static_cast<View::Pad>(pad);
-  view.cross = cross != 0;
-  shape->discounts = discounts != 0;
-  if (fields != Py_None) {
-    if (!PyTuple_CheckExact(fields)) {
-      throw TypeError(std::string("fields must be a tuple of names, got ") +
-                      Py_TYPE(fields)->tp_name);
-    }
-    *keep = Ref::borrow(fields);
-    shape->fields = fields;
-  }
-  if (view.needs_neighbours() && replay.options().n_streams == 0) {
-    throw std::invalid_argument(
-        "this view needs the steps of each environment in order: make the buffer with n_envs= or "
-        "for_env()");
-  }
-  const int reward = replay.schema().find(Role::reward);
-  if (view.kind == View::Kind::n_step && reward >= 0) {
-    const DType dtype = replay.schema().fields[static_cast<std::size_t>(reward)].dtype;
-    if (dtype != DType::float32 && dtype != DType::float64) {
-      throw std::invalid_argument(std::string("NStep needs rewards of float32 or float64, got ") +
-                                  name_of(dtype));
-    }
-  }
-}
-
-Selector read_selector(PyObject* spec) {
-  int kind = 0;
-  unsigned long long window = 0;
-  if (!PyArg_ParseTuple(spec, "iK", &kind, &window)) throw PythonError();
-  return {static_cast<Selector::Kind>(kind), window};
 }
 
 struct Workspace {  // per thread: the vectors keep their memory between calls
@@ -395,16 +264,21 @@ PyObject* drawable(PyObject* self, PyObject* spec) {
   });
 }
 
-// _allocate(batch_size, view or None, indices): (dict of fresh arrays, BatchMemory over them)
+// _allocate(batch_size, view, selector, indices): (dict of fresh arrays, BatchMemory over them)
 PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
   return guard([&]() -> PyObject* {
     RowBuffer* buffer = checked(self);
-    if (n_args != 3) throw TypeError("_allocate() takes 3 arguments");
-    const bool prioritised = buffer->replay->priorities() != nullptr;
+    if (n_args != 4) throw TypeError("_allocate() takes 4 arguments");
+    bool prioritised = buffer->replay->priorities() != nullptr;
+    if (args[2] != Py_None) {
+      const Ref spec = spec_of(args[2], "selector", kSelectorSpec);
+      if (!spec) throw TypeError("batch() takes a selector that does not draw in Python");
+      prioritised = read_selector(spec.get()).kind == Selector::Kind::priority;
+    }
     BatchShape shape;
     shape.batch = as_size(args[0], "batch_size");
     shape.weights = prioritised;
-    shape.indices = prioritised || is_true(args[2]);
+    shape.indices = prioritised || is_true(args[3]);
     Ref fields;
     if (args[1] != Py_None) {
       const Ref spec = spec_of(args[1], "view", kViewSpec);

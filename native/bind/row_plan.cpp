@@ -115,7 +115,7 @@ RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
   plan.priority_argument = static_cast<int>(as_long(item(spec, "priority_argument").get()));
   plan.stream_argument = static_cast<int>(as_long(item(spec, "stream_argument").get()));
   const std::vector<Ref> leaves = items(item(spec, "leaves").get());
-  for (std::size_t i = 0; i < leaves.size(); ++i) {  // (argument, path, name, out_shape)
+  for (std::size_t i = 0; i < leaves.size(); ++i) {  // (argument, path, name, out_shape, widths)
     const std::vector<Ref> parts = items(leaves[i].get());
     const Field& field = schema.fields.at(i);
     Leaf leaf;
@@ -123,6 +123,7 @@ RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
     leaf.path = items(parts.at(1).get());
     leaf.name = as_utf8(parts.at(2).get());
     leaf.out_shape = as_shape(parts.at(3).get());
+    for (const Ref& width : items(parts.at(4).get())) leaf.widths.push_back(as_long(width.get()));
     leaf.dtype = field.dtype;
     leaf.numpy_type = numpy_of_dtype(field.dtype);
     leaf.shape.assign(field.shape.begin(), field.shape.end());

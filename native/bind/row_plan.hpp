@@ -16,8 +16,9 @@ namespace sharpwave::bind {
 // One field: which argument it comes from, and its place inside a nested observation.
 struct Leaf {
   std::size_t argument;
-  std::vector<Ref> path;  // keys of dicts and positions of tuples, outermost first
-  std::string name;       // as errors call it: obs["image"]
+  std::vector<Ref> path;           // keys of dicts and positions of tuples, outermost first
+  std::vector<Py_ssize_t> widths;  // the entries of each of those dicts and tuples
+  std::string name;                // as errors call it: obs["image"]
   DType dtype;
   int numpy_type;
   PyArray_Descr* descr;  // NumPy's own object for the dtype, which most arrays point to

@@ -31,10 +31,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         P(i) = p_i^α / Σ p_j^α  (proportional)   or   P(i) ∝ (1 / rank_i)^α  (rank)
         weights_i = (N P(i))^-β / max_j (N P(j))^-β
 
-    `push` takes a `priority`, by default the highest seen so far; `update_priorities(indices,
-    priorities)` sets those of drawn steps and takes TD errors of either sign. A step of priority 0
-    is never drawn. A priority for a step that was overwritten since it was drawn is dropped and
-    counted (`stats()["stale_updates"]`).
+    `push` takes a `priority`, by default the highest since the last `clear`;
+    `update_priorities(indices, priorities)` sets those of drawn steps and takes TD errors of either
+    sign. A step of priority 0 is never drawn. A priority for a step that was overwritten since it
+    was drawn is dropped and counted (`stats()["stale_updates"]`).
 
     Batches carry `weights` and `indices` besides the fields.
 

@@ -220,18 +220,20 @@ class ReplayBuffer(_native.RowBuffer):
         batch_size: int,
         *,
         view: View | None = None,
+        selector: Selector | None = None,
         indices: bool = False,
         torch: bool = False,
     ) -> Batch:
-        """Arrays for `sample(batch_size, view=view, out=...)` to fill again and again.
+        """Arrays for `sample(batch_size, view=view, selector=selector, out=...)` to fill.
 
         Args:
             batch_size: Rows of the batch.
             view: The view that will be sampled.
+            selector: The selector that will draw.
             indices: Hold the ids of the steps too.
             torch: Make torch tensors over the memory instead of NumPy arrays.
         """
-        arrays, memory = self._allocate(batch_size, view, indices)
+        arrays, memory = self._allocate(batch_size, view, selector, indices)
         return Batch(to_torch(arrays) if torch else arrays, memory)
 
     def epoch(

@@ -297,6 +297,15 @@ def native_fields(schema: Schema) -> list[tuple[str, str, list[int], str, int, i
     return rows
 
 
+def _widths(node: Any, path: tuple[str | int, ...]) -> list[int]:
+    """The number of entries of every dict and tuple on the way down."""
+    widths = []
+    for key in path:
+        widths.append(len(node))
+        node = node[key]
+    return widths
+
+
 def row_plan(schema: Schema, *, squeeze: bool, priorities: bool, streams: bool) -> dict[str, Any]:
     """How leaves meet the arguments of `push` and the arrays of a batch (`_native.RowBuffer`).
 
@@ -312,7 +321,8 @@ def row_plan(schema: Schema, *, squeeze: bool, priorities: bool, streams: bool) 
     for leaf in schema.leaves:
         squeezed = squeeze and leaf.argument == "action" and leaf.field.shape == (1,)
         shape = () if squeezed else leaf.field.shape
-        leaves.append((names.index(leaf.argument), leaf.path, leaf.spelled, shape))
+        widths = _widths(schema.fields[leaf.argument], leaf.path)
+        leaves.append((names.index(leaf.argument), leaf.path, leaf.spelled, shape, widths))
 
     def node(
         key: str | int, argument: str, value: Node, path: tuple[str | int, ...]

@@ -228,3 +228,35 @@ class TestPushBatch:
         buffer = make(PrioritizedReplayBuffer)
         with Unchanged(buffer):
             buffer.push_batch(**steps(0))
+
+
+class TestNestedObservations:
+    FIELDS: dict[str, Any] = {"obs": {"a": "float32", "b": ["uint8", "uint8"]}, "reward": "float32"}
+
+    @pytest.mark.parametrize(
+        "obs",
+        [
+            {"a": 1.0},
+            {"a": 1.0, "b": (1, 2), "c": 3},
+            {"a": 1.0, "b": (1, 2, 3)},
+            {"a": 1.0, "b": (1,)},
+            {"a": 1.0, "c": (1, 2)},
+            (1.0, (1, 2)),
+            1.0,
+        ],
+    )
+    def test_entries_too_many_or_too_few_are_refused(self, obs: Any) -> None:
+        buffer = ReplayBuffer(4, fields=self.FIELDS)
+        buffer.push({"a": 1.0, "b": (1, 2)}, 0.0)
+        refused(ValueError, r"obs\[", lambda: buffer.push(obs, 0.0))
+        assert len(buffer) == 1
+
+
+def test_a_priority_beyond_float32_is_refused_everywhere() -> None:
+    buffer = PrioritizedReplayBuffer(4, 1, 1)
+    buffer.push([0], 0, 0, 0, 0, [0])
+    refused(
+        ValueError, "priority must be", lambda: buffer.push([0], 0, 0, 0, 0, [0], priority=1e39)
+    )
+    refused(ValueError, "priorities must", lambda: buffer.update_priorities([0], [1e39]))
+    assert len(buffer) == 1
