@@ -49,7 +49,7 @@ PyObject* descend(const Leaf& leaf, PyObject* object, std::vector<Ref>* kept) {
       PyErr_Clear();
       throw std::invalid_argument(leaf.name + " is missing");
     }
-    if (PyObject_Size(object) != leaf.widths[level]) {
+    if (PyObject_Size(object) > leaf.widths[level]) {  // missing ones show themselves
       PyErr_Clear();
       Py_DECREF(inner);
       throw std::invalid_argument("what holds " + leaf.name + " must have " +
@@ -171,9 +171,12 @@ Source* allocate_sources(const RowPlan& plan, PushRows* rows) {
 }
 
 float checked_priority(double value) {
-  if (!(value >= 0.0 && value <= double{std::numeric_limits<float>::max()})) {
-    throw std::invalid_argument("priority must be a float32 that is finite and not negative, got " +
+  if (!std::isfinite(value) || value < 0.0) {
+    throw std::invalid_argument("priority must be finite and not negative, got " +
                                 number_text(value));
+  }
+  if (value > double{std::numeric_limits<float>::max()}) {
+    throw std::invalid_argument("priority must fit float32, got " + number_text(value));
   }
   return static_cast<float>(value);
 }

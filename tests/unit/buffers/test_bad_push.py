@@ -231,8 +231,6 @@ class TestPushBatch:
 
 
 class TestNestedObservations:
-    FIELDS: dict[str, Any] = {"obs": {"a": "float32", "b": ["uint8", "uint8"]}, "reward": "float32"}
-
     @pytest.mark.parametrize(
         "obs",
         [
@@ -246,7 +244,8 @@ class TestNestedObservations:
         ],
     )
     def test_entries_too_many_or_too_few_are_refused(self, obs: Any) -> None:
-        buffer = ReplayBuffer(4, fields=self.FIELDS)
+        nest = {"a": "float32", "b": ["uint8", "uint8"]}
+        buffer = ReplayBuffer(4, fields={"obs": nest, "reward": "float32"})
         buffer.push({"a": 1.0, "b": (1, 2)}, 0.0)
         refused(ValueError, r"obs\[", lambda: buffer.push(obs, 0.0))
         assert len(buffer) == 1
