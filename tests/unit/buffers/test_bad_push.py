@@ -255,7 +255,9 @@ def test_a_priority_beyond_float32_is_refused_everywhere() -> None:
     buffer = PrioritizedReplayBuffer(4, 1, 1)
     buffer.push([0], 0, 0, 0, 0, [0])
     refused(
-        ValueError, "priority must be", lambda: buffer.push([0], 0, 0, 0, 0, [0], priority=1e39)
+        ValueError,
+        "priority must fit float32",
+        lambda: buffer.push([0], 0, 0, 0, 0, [0], priority=1e39),
     )
     refused(ValueError, "priorities must", lambda: buffer.update_priorities([0], [1e39]))
     assert len(buffer) == 1
