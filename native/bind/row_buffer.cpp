@@ -54,9 +54,12 @@ RowBuffer* checked(PyObject* self) {
 
 bool is_given(PyObject* object) { return object != nullptr && object != Py_None; }
 
-bool is_true(PyObject* object) {
+bool is_true(PyObject* object, const char* name) {
   const int truth = is_given(object) ? PyObject_IsTrue(object) : 0;
-  if (truth < 0) throw PythonError();
+  if (truth < 0) {
+    PyErr_Clear();
+    throw TypeError(std::string(name) + " must be true or false, got " + Py_TYPE(object)->tp_name);
+  }
   return truth == 1;
 }
 
@@ -253,7 +256,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
         const auto or_none = [](PyObject* object) { return object == nullptr ? Py_None : object; };
         return PyObject_CallMethod(self, "_sample_custom", "OOOOOO", given[0], or_none(given[1]),
                                    or_none(given[2]), or_none(given[3]), or_none(given[4]),
-                                   or_none(given[5]));
+                                   is_true(given[5], "indices") ? Py_True : Py_False);
       }
       if (view_spec) read_view(view_spec.get(), replay, &shape, &fields);
       if (selector_spec) selector = read_selector(selector_spec.get());
@@ -263,7 +266,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     }
     const bool by_priority = selector.kind == Selector::Kind::priority;
     shape.weights = by_priority;
-    shape.indices = by_priority || is_true(given[5]);
+    shape.indices = by_priority || is_true(given[5], "indices");
     const std::uint64_t limit =
         selector.kind == Selector::Kind::recent
             ? std::min<std::uint64_t>(selector.window, replay.streams().live())
@@ -375,7 +378,7 @@ PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
     BatchShape shape;
     shape.batch = as_size(args[0], "batch_size");
     shape.weights = prioritised;
-    shape.indices = prioritised || is_true(args[2]);
+    shape.indices = prioritised || is_true(args[2], "indices");
     Ref fields;
     if (args[1] != Py_None) {
       const Ref spec = spec_of(args[1], "view", kViewSpec);

@@ -313,13 +313,13 @@ class ReplayBuffer(_native.RowBuffer):
         view: View | None,
         selector: Selector | None,
         out: Any,
-        indices: Any,
+        indices: bool,
     ) -> BatchDict:
         """The rest of `sample`: views and selectors that draw in Python."""
         if out is not None:
             raise ValueError("out must be None for a view or selector that draws in Python")
         if isinstance(view, Hindsight):
-            return view.sample(self, batch_size, seed, selector, indices=bool(indices))
+            return view.sample(self, batch_size, seed, selector, indices=indices)
         if selector is None:
             raise TypeError(f"view must be a sharpwave view, got {type(view).__name__}")
         for _ in range(16):
