@@ -13,7 +13,7 @@ SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/$(VENV)/bin:$(SYSTEM_PATH)
 
 NATIVE_FILES = $(shell git ls-files -co --exclude-standard 'native/*.cpp' 'native/*.hpp' 'native/*.inl')
-PYTHON_FILES := src tests tools examples $(wildcard benchmarks)
+PYTHON_FILES := src tests tools examples
 CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14,$(shell command -v $(name))))
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
@@ -79,7 +79,8 @@ stubs: build ## Write src/sharpwave/_native.pyi anew from the compiled module
 
 bench: wheel $(BENCH_VENV)/peers.stamp ## Run the benchmarks beside their peers, in .venv-bench
 	@$(BENCH_VENV)/bin/$(PIP_INSTALL) --force-reinstall --no-deps dist/*.whl
-	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/run.py --json benchmarks/results.json $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
 demo: build ## Show what the library does and how fast
 	@python examples/demo.py

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <new>
 
+#include "bind/recycled_memory.hpp"
+
 namespace sharpwave::bind {
 
 void set_python_error() noexcept {
@@ -143,7 +145,7 @@ ArrayArg<T>::ArrayArg(PyObject* object, const char* name) {
 template <typename T>
 ArrayOut<T>::ArrayOut(PyObject* out, const char* name, int ndim, const npy_intp* shape) {
   if (out == nullptr || out == Py_None) {
-    array_ = Ref::take(PyArray_SimpleNew(ndim, const_cast<npy_intp*>(shape), numpy_type<T>()));
+    array_ = new_output_array(ndim, shape, numpy_type<T>());
     return;
   }
   if (!PyArray_Check(out) && !is_torch(out)) {

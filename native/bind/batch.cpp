@@ -10,27 +10,29 @@ T* pointer(const Ref& array) {
   return array ? static_cast<T*>(PyArray_DATA(as_py_array(array))) : nullptr;
 }
 
-Ref new_array(const std::vector<npy_intp>& shape, int type) {
-  return Ref::take(
-      PyArray_SimpleNew(static_cast<int>(shape.size()), const_cast<npy_intp*>(shape.data()), type));
+}  // namespace
+
+Ref Batch::new_array(const Dims& dims, PyArray_Descr* descr) {
+  Py_INCREF(descr);  // the call takes it
+  return Ref::take(PyArray_NewFromDescr(&PyArray_Type, descr, dims.ndim,
+                                        const_cast<npy_intp*>(dims.values), nullptr, nullptr, 0,
+                                        nullptr));
 }
 
 // The caller's array, checked; kept alive as a NumPy view of the same memory.
-Ref checked_array(PyObject* given, const std::string& name, const std::vector<npy_intp>& shape,
-                  int type) {
+Ref Batch::checked_array(PyObject* given, const std::string& name, const Dims& dims, int type) {
   if (!PyArray_Check(given) && !is_torch(given)) {  // a converted copy would be written in vain
     throw TypeError(name + " must be an array or tensor, got " + Py_TYPE(given)->tp_name);
   }
   Ref array = as_array(given, name.c_str(), true);
-  const auto ndim = static_cast<int>(shape.size());
-  if (PyArray_NDIM(as_py_array(array)) != ndim ||
-      !PyArray_CompareLists(PyArray_DIMS(as_py_array(array)), shape.data(), ndim)) {
-    throw std::invalid_argument(
-        name + " must have shape " + shape_text(ndim, shape.data()) + ", got " +
-        shape_text(PyArray_NDIM(as_py_array(array)), PyArray_DIMS(as_py_array(array))));
+  auto* memory = as_py_array(array);
+  if (PyArray_NDIM(memory) != dims.ndim ||
+      !PyArray_CompareLists(PyArray_DIMS(memory), dims.values, dims.ndim)) {
+    throw std::invalid_argument(name + " must have shape " + shape_text(dims.ndim, dims.values) +
+                                ", got " + shape_text(PyArray_NDIM(memory), PyArray_DIMS(memory)));
   }
-  const bool same_type = PyArray_EquivTypenums(PyArray_TYPE(as_py_array(array)), type) != 0;
-  if (!same_type || !PyArray_ISCARRAY(as_py_array(array))) {
+  const bool same_type = PyArray_EquivTypenums(PyArray_TYPE(memory), type) != 0;
+  if (!same_type || !PyArray_ISCARRAY(memory)) {
     const Ref descr = Ref::take(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type)));
     const Ref text = Ref::take(PyObject_Str(descr.get()));
     throw std::invalid_argument(name + " must be a writable C-contiguous array of " +
@@ -39,13 +41,17 @@ Ref checked_array(PyObject* given, const std::string& name, const std::vector<np
   return array;
 }
 
-}  // namespace
-
-const Batch::SpecialKind Batch::kSpecialKinds[kSpecials] = {
-    {"weights", NPY_FLOAT32, false},  {"indices", NPY_UINT64, false},
-    {"discounts", NPY_FLOAT32, true}, {"mask", NPY_BOOL, true},
-    {"is_first", NPY_BOOL, true},
-};
+const Batch::SpecialKind& Batch::special_kind(int special) {
+  const auto make = [](const char* key, int type, bool per_row) {
+    return SpecialKind{key, type, PyArray_DescrFromType(type), PyUnicode_InternFromString(key),
+                       per_row};
+  };
+  static const SpecialKind kinds[kSpecials] = {
+      make("weights", NPY_FLOAT32, false), make("indices", NPY_UINT64, false),
+      make("discounts", NPY_FLOAT32, true), make("mask", NPY_BOOL, true),
+      make("is_first", NPY_BOOL, true)};
+  return kinds[special];
+}
 
 bool Batch::wants(int special) const {
   switch (special) {
@@ -67,21 +73,22 @@ bool Batch::wants(const Node& node) const {
   return found == 1;
 }
 
-std::vector<npy_intp> Batch::shape_of(const Leaf& leaf) const {
-  std::vector<npy_intp> shape = {static_cast<npy_intp>(shape_.batch)};
+Batch::Dims Batch::dims_of(const Leaf& leaf) const {
+  Dims dims;
+  dims.values[dims.ndim++] = static_cast<npy_intp>(shape_.batch);
   const bool sequence = shape_.view.kind == View::Kind::sequence;
-  if (sequence) shape.push_back(static_cast<npy_intp>(shape_.view.rows()));
-  const auto& row = sequence ? leaf.shape : leaf.out_shape;
-  shape.insert(shape.end(), row.begin(), row.end());
-  return shape;
+  if (sequence) dims.values[dims.ndim++] = static_cast<npy_intp>(shape_.view.rows());
+  for (const npy_intp dim : sequence ? leaf.shape : leaf.out_shape) dims.values[dims.ndim++] = dim;
+  return dims;
 }
 
-std::vector<npy_intp> Batch::shape_of(int special) const {
-  std::vector<npy_intp> shape = {static_cast<npy_intp>(shape_.batch)};
-  if (kSpecialKinds[special].per_row && shape_.view.kind == View::Kind::sequence) {
-    shape.push_back(static_cast<npy_intp>(shape_.view.rows()));
+Batch::Dims Batch::dims_of(int special) const {
+  Dims dims;
+  dims.values[dims.ndim++] = static_cast<npy_intp>(shape_.batch);
+  if (special_kind(special).per_row && shape_.view.kind == View::Kind::sequence) {
+    dims.values[dims.ndim++] = static_cast<npy_intp>(shape_.view.rows());
   }
-  return shape;
+  return dims;
 }
 
 Batch::Batch(const RowPlan& plan, const BatchShape& shape)
@@ -100,7 +107,7 @@ Batch::Batch(const RowPlan& plan, const BatchShape& shape)
   }
   for (int special = 0; special < kSpecials; ++special) {
     if (wants(special))
-      specials_[special] = new_array(shape_of(special), kSpecialKinds[special].numpy_type);
+      specials_[special] = new_array(dims_of(special), special_kind(special).descr);
   }
   set_pointers();
 }
@@ -121,16 +128,16 @@ Batch::Batch(const RowPlan& plan, const BatchShape& shape, PyObject* given)
     adopt(plan, node, value, std::string("out[\"") + PyUnicode_AsUTF8(node.key.get()) + "\"]");
   }
   for (int special = 0; special < kSpecials; ++special) {
-    PyObject* value = PyDict_GetItemString(given, kSpecialKinds[special].key);
+    PyObject* value = PyDict_GetItemWithError(given, special_kind(special).name);
     if (value == nullptr) continue;
     ++found;
     if (special != kIndices && !wants(special)) {
-      throw std::invalid_argument(std::string("out has '") + kSpecialKinds[special].key +
+      throw std::invalid_argument(std::string("out has '") + special_kind(special).key +
                                   "', which this sample does not make");
     }
     specials_[special] =
-        checked_array(value, std::string("out[\"") + kSpecialKinds[special].key + "\"]",
-                      shape_of(special), kSpecialKinds[special].numpy_type);
+        checked_array(value, std::string("out[\"") + special_kind(special).key + "\"]",
+                      dims_of(special), special_kind(special).numpy_type);
   }
   if (found != PyDict_Size(given)) {
     throw std::invalid_argument("out has a key that is not a field of the buffer's batches");
@@ -141,7 +148,7 @@ Batch::Batch(const RowPlan& plan, const BatchShape& shape, PyObject* given)
 void Batch::allocate(const RowPlan& plan, const Node& node) {
   if (node.field >= 0) {
     const auto field = static_cast<std::size_t>(node.field);
-    arrays_[field] = new_array(shape_of(plan.leaves[field]), plan.leaves[field].numpy_type);
+    arrays_[field] = new_array(dims_of(plan.leaves[field]), plan.leaves[field].descr);
   }
   for (const Node& child : node.children) allocate(plan, child);
 }
@@ -150,7 +157,7 @@ void Batch::adopt(const RowPlan& plan, const Node& node, PyObject* given, const 
   if (node.field >= 0) {
     const auto field = static_cast<std::size_t>(node.field);
     arrays_[field] =
-        checked_array(given, path, shape_of(plan.leaves[field]), plan.leaves[field].numpy_type);
+        checked_array(given, path, dims_of(plan.leaves[field]), plan.leaves[field].numpy_type);
   }
   for (const Node& child : node.children) {
     const Ref inner(PyObject_GetItem(given, child.key.get()));
@@ -201,8 +208,7 @@ Ref Batch::to_dict(const RowPlan& plan) const {
   }
   for (int special = 0; special < kSpecials; ++special) {
     if (!specials_[special]) continue;
-    if (PyDict_SetItemString(dict.get(), kSpecialKinds[special].key, specials_[special].get()) !=
-        0) {
+    if (PyDict_SetItem(dict.get(), special_kind(special).name, specials_[special].get()) != 0) {
       throw PythonError();
     }
   }

@@ -45,14 +45,23 @@ class Batch {
   struct SpecialKind {
     const char* key;
     int numpy_type;
-    bool per_row;  // shaped like the rows of a sequence, not like the batch
+    PyArray_Descr* descr;
+    PyObject* name;  // the key as a Python string
+    bool per_row;    // shaped like the rows of a sequence, not like the batch
   };
-  static const SpecialKind kSpecialKinds[kSpecials];
+  static const SpecialKind& special_kind(int special);
 
   bool wants(int special) const;
   bool wants(const Node& node) const;
-  std::vector<npy_intp> shape_of(const Leaf& leaf) const;
-  std::vector<npy_intp> shape_of(int special) const;
+  // The shape of an array, on the stack: these run for every sample.
+  struct Dims {
+    int ndim = 0;
+    npy_intp values[NPY_MAXDIMS];
+  };
+  Dims dims_of(const Leaf& leaf) const;
+  Dims dims_of(int special) const;
+  static Ref new_array(const Dims& dims, PyArray_Descr* descr);
+  static Ref checked_array(PyObject* given, const std::string& name, const Dims& dims, int type);
   void allocate(const RowPlan& plan, const Node& node);
   void adopt(const RowPlan& plan, const Node& node, PyObject* given, const std::string& path);
   void set_pointers();

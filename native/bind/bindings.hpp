@@ -5,9 +5,20 @@
 
 namespace sharpwave::bind {
 
+void bind_llm(PyObject* module);
+void bind_packing(PyObject* module);
 void bind_returns(PyObject* module);
 void bind_row_buffer(PyObject* module);
 void bind_engine(PyObject* module);
+void bind_stats(PyObject* module);
+
+using FastFunction = PyObject* (*)(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
+
+// The table entry of a METH_FASTCALL function.
+inline PyMethodDef fast_function(const char* name, FastFunction function) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function)), METH_FASTCALL,
+          nullptr};
+}
 
 // Adds METH_FASTCALL functions (a table that ends with a null name) to the module.
 void add_functions(PyObject* module, PyMethodDef* table);

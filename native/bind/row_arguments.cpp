@@ -11,15 +11,21 @@
 namespace sharpwave::bind {
 namespace {
 
+// The rows an argument should hold: one without an axis of its own, or a batch of them.
+struct RowCount {
+  std::size_t n;
+  bool batch;
+};
+constexpr RowCount kOneRow{1, false};
+
 [[noreturn]] void throw_cast(const Leaf& leaf, double value) {
   throw std::invalid_argument(leaf.name + " must fit " + name_of(leaf.dtype) + ", got " +
                               number_text(value));
 }
 
-[[noreturn]] void throw_shape(const Leaf& leaf, std::optional<std::size_t> rows,
-                              PyArrayObject* array) {
+[[noreturn]] void throw_shape(const Leaf& leaf, RowCount rows, PyArrayObject* array) {
   std::vector<npy_intp> expected = leaf.shape;
-  if (rows) expected.insert(expected.begin(), static_cast<npy_intp>(*rows));
+  if (rows.batch) expected.insert(expected.begin(), static_cast<npy_intp>(rows.n));
   throw std::invalid_argument(leaf.name + " must have shape " +
                               shape_text(static_cast<int>(expected.size()), expected.data()) +
                               ", got " + shape_text(PyArray_NDIM(array), PyArray_DIMS(array)));
@@ -53,7 +59,9 @@ const std::byte* cast_items(const Leaf& leaf, DType from, const std::byte* sourc
                             Arena* arena) {
   std::byte* target = arena->take(n * item_size(leaf.dtype));
   CastError error{};
-  if (leaf.flag && leaf.dtype != DType::boolean) {
+  if (leaf.flag && item_size(leaf.dtype) == 1) {  // 0 and 1 have the same bits in all of these
+    if (!cast(from, source, DType::boolean, target, n, &error)) throw_cast(leaf, error.value);
+  } else if (leaf.flag) {
     std::byte* flags = arena->take(n);
     if (!cast(from, source, DType::boolean, flags, n, &error)) throw_cast(leaf, error.value);
     cast(DType::boolean, flags, leaf.dtype, target, n, &error);
@@ -64,64 +72,60 @@ const std::byte* cast_items(const Leaf& leaf, DType from, const std::byte* sourc
   return target;
 }
 
-// A Python number for a field of one item; false when the object is something else.
+// A Python or NumPy number for a field of one item; false when the object is something else.
 bool prepare_scalar(const Leaf& leaf, PyObject* object, Arena* arena, Source* source) {
-  if (PyFloat_Check(object)) {
-    const double value = PyFloat_AS_DOUBLE(object);
-    source->data =
-        cast_items(leaf, DType::float64, reinterpret_cast<const std::byte*>(&value), 1, arena);
+  const auto take = [&](DType from, const auto& value) {
+    source->data = cast_items(leaf, from, reinterpret_cast<const std::byte*>(&value), 1, arena);
+    return true;
+  };
+  if (PyFloat_Check(object)) return take(DType::float64, PyFloat_AS_DOUBLE(object));
+  if (PyArray_IsScalar(object, Bool)) {
+    source->data = leaf.truth[PyArrayScalar_VAL(object, Bool) != 0];
     return true;
   }
   if (PyArray_IsScalar(object, Float32)) {
-    const float value = PyArrayScalar_VAL(object, Float32);
-    source->data =
-        cast_items(leaf, DType::float32, reinterpret_cast<const std::byte*>(&value), 1, arena);
-    return true;
+    return take(DType::float32, PyArrayScalar_VAL(object, Float32));
   }
-  if (PyBool_Check(object) || PyArray_IsScalar(object, Bool)) {
-    const bool value =
-        PyBool_Check(object) ? object == Py_True : PyArrayScalar_VAL(object, Bool) != 0;
-    source->data =
-        cast_items(leaf, DType::boolean, reinterpret_cast<const std::byte*>(&value), 1, arena);
-    return true;
+  if (!PyLong_Check(object)) return false;
+  int overflow = 0;
+  const std::int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow == 0) return take(DType::int64, value);
+  const std::uint64_t large = PyLong_AsUnsignedLongLong(object);
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    throw std::invalid_argument(leaf.name + " must fit " + name_of(leaf.dtype) +
+                                ", got an integer beyond 64 bits");
   }
-  if (PyLong_Check(object)) {
-    int overflow = 0;
-    const std::int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
-    if (overflow == 0) {
-      source->data =
-          cast_items(leaf, DType::int64, reinterpret_cast<const std::byte*>(&value), 1, arena);
-      return true;
-    }
-    const std::uint64_t large = PyLong_AsUnsignedLongLong(object);
-    if (PyErr_Occurred()) {
-      PyErr_Clear();
-      throw std::invalid_argument(leaf.name + " must fit " + name_of(leaf.dtype) +
-                                  ", got an integer beyond 64 bits");
-    }
-    source->data =
-        cast_items(leaf, DType::uint64, reinterpret_cast<const std::byte*>(&large), 1, arena);
-    return true;
-  }
-  return false;
+  return take(DType::uint64, large);
 }
 
-bool shape_fits(const Leaf& leaf, PyArrayObject* array, std::optional<std::size_t> rows) {
+bool shape_fits(const Leaf& leaf, PyArrayObject* array, RowCount rows) {
   const int ndim = PyArray_NDIM(array);
+  if (ndim == 1) {  // the flat form, and the commonest
+    return static_cast<std::size_t>(PyArray_DIM(array, 0)) == leaf.items * rows.n;
+  }
   const auto size = static_cast<std::size_t>(PyArray_SIZE(array));
-  if (size != leaf.items * rows.value_or(1)) return false;
+  if (size != leaf.items * rows.n) return false;
   const auto field_ndim = static_cast<int>(leaf.shape.size());
-  const int lead = rows ? 1 : 0;
-  if (ndim == 1) return true;  // the flat form
+  const int lead = rows.batch ? 1 : 0;
   const npy_intp* dims = PyArray_DIMS(array);
-  if (rows && (ndim == 0 || static_cast<std::size_t>(dims[0]) != *rows)) return false;
+  if (rows.batch && (ndim == 0 || static_cast<std::size_t>(dims[0]) != rows.n)) return false;
   if (leaf.items == 1) return true;
   return ndim == field_ndim + lead && std::equal(leaf.shape.begin(), leaf.shape.end(), dims + lead);
 }
 
+// Whether the items of a flag are 0 or 1 already.
+bool are_flags(const Leaf& leaf, const std::byte* data, std::size_t n) {
+  if (leaf.dtype == DType::boolean) return true;
+  if (leaf.bytes != 1) return false;
+  std::byte all{0};
+  for (std::size_t i = 0; i < n; ++i) all |= data[i];
+  return all <= std::byte{1};
+}
+
 // An array-like as contiguous memory of the field's dtype.
-void prepare_array(const Leaf& leaf, PyObject* object, std::optional<std::size_t> rows,
-                   PushRows* push, Source* source) {
+void prepare_array(const Leaf& leaf, PyObject* object, RowCount rows, PushRows* push,
+                   Source* source) {
   PyArrayObject* array = nullptr;
   if (PyArray_Check(object)) {
     array = reinterpret_cast<PyArrayObject*>(object);
@@ -137,16 +141,16 @@ void prepare_array(const Leaf& leaf, PyObject* object, std::optional<std::size_t
     array = reinterpret_cast<PyArrayObject*>(push->kept.back().get());
   }
   const auto* data = static_cast<const std::byte*>(PyArray_DATA(array));
-  const std::size_t n = leaf.items * rows.value_or(1);
+  const std::size_t n = leaf.items * rows.n;
   const int type = PyArray_TYPE(array);
   const bool same = type == leaf.numpy_type;
-  if (same && (!leaf.flag || leaf.dtype == DType::boolean)) {
+  if (same && (!leaf.flag || are_flags(leaf, data, n))) {
     check_finite(leaf, data, n);
     source->data = data;
   } else {
     source->data = cast_items(leaf, dtype_of_numpy(type, leaf.name.c_str()), data, n, &push->arena);
   }
-  source->stride = leaf.items * item_size(leaf.dtype);
+  source->stride = leaf.bytes;
 }
 
 Source* allocate_sources(const RowPlan& plan, PushRows* rows) {
@@ -167,22 +171,19 @@ float checked_priority(double value) {
   return static_cast<float>(std::min(value, double{std::numeric_limits<float>::max()}));
 }
 
-// The number of rows of a batch, read off the argument whose shape tells it without doubt.
 std::size_t count_rows(const RowPlan& plan, PyObject* const* matched, PushRows* rows) {
-  for (const bool scalar_field : {true, false}) {
-    for (const Leaf& leaf : plan.leaves) {
-      if ((leaf.items == 1) != scalar_field) continue;
-      PyObject* object = descend(leaf, matched[leaf.argument], &rows->kept);
-      Ref array = as_array(object, leaf.name.c_str());
-      const auto size =
-          static_cast<std::size_t>(PyArray_SIZE(reinterpret_cast<PyArrayObject*>(array.get())));
-      if (size % leaf.items != 0) {
-        throw_shape(leaf, std::nullopt, reinterpret_cast<PyArrayObject*>(array.get()));
-      }
-      return size / leaf.items;
-    }
+  const Leaf& leaf = plan.leaves[plan.count_leaf];
+  PyObject* object = descend(leaf, matched[leaf.argument], &rows->kept);
+  if (!PyArray_Check(object)) {
+    rows->kept.push_back(as_array(object, leaf.name.c_str()));
+    object = rows->kept.back().get();
   }
-  return 0;
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  const auto size = static_cast<std::size_t>(PyArray_NDIM(array) == 1 ? PyArray_DIM(array, 0)
+                                                                      : PyArray_SIZE(array));
+  if (leaf.items == 1) return size;
+  if (size % leaf.items != 0) throw_shape(leaf, kOneRow, array);
+  return size / leaf.items;
 }
 
 void prepare_streams(const Replay& replay, PyObject* object, bool batch, PushRows* rows) {
@@ -220,6 +221,34 @@ void prepare_streams(const Replay& replay, PyObject* object, bool batch, PushRow
   rows->streams = numbers;
 }
 
+// The commonest values, taken without a call: a flat contiguous array of the field's dtype, True or
+// False, and a float for a float32 field.
+inline bool prepare_common(const Leaf& leaf, PyObject* object, Arena* arena, Source* source) {
+  if (leaf.items == 1) {
+    if (object == Py_False || object == Py_True) {
+      source->data = leaf.truth[object == Py_True];
+      return true;
+    }
+    if (!PyFloat_CheckExact(object) || leaf.dtype != DType::float32) return false;
+    const double value = PyFloat_AS_DOUBLE(object);
+    if (!(std::abs(value) <= std::numeric_limits<float>::max())) return false;
+    auto* narrow = reinterpret_cast<float*>(arena->take(sizeof(float)));
+    *narrow = static_cast<float>(value);
+    source->data = reinterpret_cast<const std::byte*>(narrow);
+    return true;
+  }
+  if (!PyArray_CheckExact(object) || !leaf.direct) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  constexpr int kPlain = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED;
+  if (PyArray_DESCR(array) != leaf.descr || PyArray_NDIM(array) != 1 ||
+      static_cast<std::size_t>(PyArray_DIM(array, 0)) != leaf.items ||
+      (PyArray_FLAGS(array) & kPlain) != kPlain) {
+    return false;
+  }
+  source->data = static_cast<const std::byte*>(PyArray_DATA(array));
+  return true;
+}
+
 }  // namespace
 
 void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* matched,
@@ -229,8 +258,10 @@ void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* mat
     const Leaf& leaf = plan.leaves[i];
     PyObject* object = matched[leaf.argument];
     if (!leaf.path.empty()) object = descend(leaf, object, &rows->kept);
+    sources[i].stride = 0;
+    if (prepare_common(leaf, object, &rows->arena, &sources[i])) continue;
     if (leaf.items == 1 && prepare_scalar(leaf, object, &rows->arena, &sources[i])) continue;
-    prepare_array(leaf, object, std::nullopt, rows, &sources[i]);
+    prepare_array(leaf, object, kOneRow, rows, &sources[i]);
   }
   if (plan.priority_argument >= 0) {
     PyObject* priority = matched[plan.priority_argument];
@@ -251,7 +282,7 @@ void prepare_many(const RowPlan& plan, const Replay& replay, PyObject* const* ma
   for (std::size_t i = 0; i < plan.leaves.size(); ++i) {
     const Leaf& leaf = plan.leaves[i];
     PyObject* object = descend(leaf, matched[leaf.argument], &rows->kept);
-    prepare_array(leaf, object, rows->n, rows, &sources[i]);
+    prepare_array(leaf, object, {rows->n, true}, rows, &sources[i]);
   }
   if (plan.priority_argument >= 0) {
     PyObject* priorities = matched[plan.priority_argument];

@@ -9,6 +9,7 @@
 #include "bind/bindings.hpp"
 #include "bind/index_arg.hpp"
 #include "bind/locks.hpp"
+#include "bind/row_buffer_docs.hpp"
 #include "bind/row_plan.hpp"
 
 namespace nb = nanobind;
@@ -152,6 +153,14 @@ void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* kee
     throw std::invalid_argument(
         "this view needs the steps of each environment in order: make the buffer with n_envs= or "
         "for_env()");
+  }
+  const int reward = replay.schema().find(Role::reward);
+  if (view.kind == View::Kind::n_step && reward >= 0) {
+    const DType dtype = replay.schema().fields[static_cast<std::size_t>(reward)].dtype;
+    if (dtype != DType::float32 && dtype != DType::float64) {
+      throw std::invalid_argument(std::string("NStep needs rewards of float32 or float64, got ") +
+                                  name_of(dtype));
+    }
   }
 }
 
@@ -369,6 +378,27 @@ PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_
   });
 }
 
+// _drawable(view): the ids of all steps that the view may draw, oldest first within a stream.
+PyObject* drawable(PyObject* self, PyObject* view) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked(self);
+    BatchShape shape;
+    Ref fields;
+    const Ref spec = spec_of(view, "view", kViewSpec);
+    if (spec) read_view(spec.get(), *buffer->replay, &shape, &fields);
+    std::vector<std::uint64_t> found;
+    with_locks(buffer->replay, Rows::shared, false,
+               20.0 * static_cast<double>(buffer->replay->streams().live()),
+               [&](ReplayLocks&) { found = buffer->replay->ids(shape.view); });
+    npy_intp count = static_cast<npy_intp>(found.size());
+    Ref ids = Ref::take(PyArray_SimpleNew(1, &count, NPY_UINT64));
+    std::copy(
+        found.begin(), found.end(),
+        static_cast<std::uint64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.get()))));
+    return ids.release();
+  });
+}
+
 // _allocate(batch_size, view or None, indices): (dict of fresh arrays, BatchMemory over them)
 PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
   return guard([&]() -> PyObject* {
@@ -450,11 +480,13 @@ PyCFunction as_method(Function function) {
 }
 
 PyMethodDef methods[] = {
-    {"push", as_method(push), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"push_batch", as_method(push_batch), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"sample", as_method(sample), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"gather", as_method(gather), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"update_priorities", as_method(update_priorities), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"push", as_method(push), METH_FASTCALL | METH_KEYWORDS, kPushDoc},
+    {"push_batch", as_method(push_batch), METH_FASTCALL | METH_KEYWORDS, kPushBatchDoc},
+    {"sample", as_method(sample), METH_FASTCALL | METH_KEYWORDS, kSampleDoc},
+    {"gather", as_method(gather), METH_FASTCALL | METH_KEYWORDS, kGatherDoc},
+    {"update_priorities", as_method(update_priorities), METH_FASTCALL | METH_KEYWORDS,
+     kUpdatePrioritiesDoc},
+    {"_drawable", as_method(drawable), METH_O, nullptr},
     {"_allocate", as_method(allocate), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -126,11 +126,24 @@ RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
     leaf.dtype = field.dtype;
     leaf.numpy_type = numpy_of_dtype(field.dtype);
     leaf.shape.assign(field.shape.begin(), field.shape.end());
+    leaf.descr = PyArray_DescrFromType(leaf.numpy_type);  // a singleton, never freed
     leaf.items = field.items();
+    leaf.bytes = field.bytes();
+    for (const bool value : {false, true}) {
+      CastError error{};
+      cast(DType::boolean, reinterpret_cast<const std::byte*>(&value), field.dtype,
+           leaf.truth[value], 1, &error);
+    }
     leaf.flag = field.role == Role::terminated || field.role == Role::truncated;
     leaf.finite = field.finite || field.role == Role::reward;
+    leaf.direct = !leaf.finite && (!leaf.flag || leaf.dtype == DType::boolean);
     plan.leaves.push_back(std::move(leaf));
   }
+  // A field of one item per row leaves no doubt, whatever the shape of its array.
+  while (plan.count_leaf < plan.leaves.size() && plan.leaves[plan.count_leaf].items != 1) {
+    ++plan.count_leaf;
+  }
+  if (plan.count_leaf == plan.leaves.size()) plan.count_leaf = 0;
   for (const Ref& node : items(item(spec, "nodes").get()))
     plan.nodes.push_back(make_node(node.get()));
   return plan;

@@ -20,11 +20,15 @@ struct Leaf {
   std::string name;       // as errors call it: obs["image"]
   DType dtype;
   int numpy_type;
+  PyArray_Descr* descr;  // NumPy's own object for the dtype, which most arrays point to
   std::vector<npy_intp> shape;
   std::vector<npy_intp> out_shape;  // the shape of one row in a batch
   std::size_t items;
-  bool flag;    // any number is accepted and stored as 0 or 1
-  bool finite;  // NaN and infinities are refused
+  std::size_t bytes;
+  std::byte truth[2][8];  // false and true as items of the field
+  bool flag;              // any number is accepted and stored as 0 or 1
+  bool direct;            // arrays of the same dtype need no look at their values
+  bool finite;            // NaN and infinities are refused
 };
 
 // The batch as Python sees it: a field, or a dict or tuple of nodes.
@@ -42,6 +46,7 @@ struct RowPlan {
       push_names;  // arguments of push: fields, then priority and stream where they exist
   std::vector<Ref> batch_names;          // the same arguments as push_batch calls them
   std::vector<std::size_t> batch_order;  // positional order of push_batch, as indices of arguments
+  std::size_t count_leaf = 0;            // the leaf that tells the number of rows of a batch
   std::size_t n_arguments = 0;           // of fields
   std::size_t n_positional = 0;          // of push
   int priority_argument = -1;

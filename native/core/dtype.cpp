@@ -69,6 +69,11 @@ auto widen(T value) {
     return value;
 }
 
+template <typename T>
+bool is_finite(T value) {
+  return std::abs(value) <= std::numeric_limits<T>::max();
+}
+
 // As float32, with the last bit set where digits were lost: a second rounding then goes the way the
 // first one would have gone.
 template <typename T>
@@ -97,7 +102,7 @@ bool convert(From value, To* result) {
   } else if constexpr (std::is_floating_point_v<To>) {
     *result = static_cast<To>(value);
     if constexpr (sizeof(To) < sizeof(From) && std::is_floating_point_v<From>) {
-      return !std::isinf(*result) || std::isinf(value);
+      return is_finite(*result) | !is_finite(value);
     }
     return true;
   } else if constexpr (std::is_floating_point_v<From>) {
@@ -136,16 +141,21 @@ bool cast(DType from, const std::byte* source, DType to, std::byte* target, std:
     using From = decltype(from_zero);
     return with_type(to, [&](auto to_zero) {
       using To = decltype(to_zero);
+      // No way out of the loop, so that it becomes vector code; a failure is looked for afterwards.
+      bool fits = true;
       for (std::size_t i = 0; i < n; ++i) {
-        const auto value = widen(load<From>(source, i));
         To result{};
-        if (!convert<To>(value, &result)) {
-          *error = {i, static_cast<double>(value)};
-          return false;
-        }
+        fits &= convert<To>(widen(load<From>(source, i)), &result);
         std::memcpy(target + i * sizeof(To), &result, sizeof(To));
       }
-      return true;
+      for (std::size_t i = 0; !fits && i < n; ++i) {
+        To result{};
+        const auto value = widen(load<From>(source, i));
+        if (convert<To>(value, &result)) continue;
+        *error = {i, static_cast<double>(value)};
+        return false;
+      }
+      return fits;
     });
   });
 }
@@ -154,8 +164,10 @@ std::size_t first_not_finite(DType dtype, const std::byte* source, std::size_t n
   return with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, Half>) {
-      for (std::size_t i = 0; i < n; ++i) {
-        if (!std::isfinite(widen(load<T>(source, i)))) return i;
+      bool finite = true;
+      for (std::size_t i = 0; i < n; ++i) finite &= is_finite(widen(load<T>(source, i)));
+      for (std::size_t i = 0; !finite && i < n; ++i) {
+        if (!is_finite(widen(load<T>(source, i)))) return i;
       }
     }
     return n;

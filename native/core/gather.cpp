@@ -2,76 +2,80 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
+
+#include "core/copy.hpp"
 
 namespace sharpwave {
 namespace {
 
-constexpr std::size_t kTile = 64;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kPrefetchLines = 8;  // longer records are streamed by the hardware
+// Rows between the prefetch and the copy. Prefetches that come one row at a time keep the memory
+// busy without filling the core's queue of outstanding misses: half the time of whole tiles of
+// them.
+constexpr std::size_t kDistance = 16;
 
-template <std::size_t N>
-void copy_fixed(std::byte* target, const std::byte* source) {
-  std::memcpy(target, source, N);
-}
-
-// Two possibly overlapping copies of N bytes cover any size from N to 2 N.
-template <std::size_t N>
-void copy_ends(std::byte* target, const std::byte* source, std::size_t bytes) {
-  copy_fixed<N>(target, source);
-  copy_fixed<N>(target + bytes - N, source + bytes - N);
-}
-
-void copy_blocks(std::byte* target, const std::byte* source, std::size_t bytes) {
-  std::size_t offset = 0;
-  for (; offset + 32 <= bytes; offset += 32) copy_fixed<32>(target + offset, source + offset);
-  copy_fixed<32>(target + bytes - 32, source + bytes - 32);
-}
-
-template <typename Copy>
-void copy_rows(const HeapStore& store, const GatherColumn& column, std::size_t begin,
-               std::size_t end, Copy&& copy) {
-  const std::size_t bytes = column.column.bytes;
-  for (std::size_t row = begin; row < end; ++row) {
-    std::byte* target = column.out + row * bytes;
-    const std::uint64_t slot = column.slots[row];
-    if (slot == kNoSlot) [[unlikely]] {
-      std::memset(target, 0, bytes);
-    } else {
-      copy(target, store.record(slot) + column.column.offset);
-    }
-  }
-}
-
-void gather_tile(const HeapStore& store, const GatherColumn& column, std::size_t begin,
-                 std::size_t end) {
-  const std::size_t bytes = column.column.bytes;
-  const auto rows = [&](auto&& copy) { copy_rows(store, column, begin, end, copy); };
-  // The size class is chosen once per tile, so that the inner loop has no calls and few branches.
-  if (bytes == 1) return rows([](std::byte* t, const std::byte* s) { copy_fixed<1>(t, s); });
-  if (bytes == 4) return rows([](std::byte* t, const std::byte* s) { copy_fixed<4>(t, s); });
-  if (bytes == 8) return rows([](std::byte* t, const std::byte* s) { copy_fixed<8>(t, s); });
-  if (bytes == 16) return rows([](std::byte* t, const std::byte* s) { copy_fixed<16>(t, s); });
-  if (bytes < 4) return rows([=](std::byte* t, const std::byte* s) { std::memcpy(t, s, bytes); });
-  if (bytes < 8) return rows([=](std::byte* t, const std::byte* s) { copy_ends<4>(t, s, bytes); });
-  if (bytes < 16) return rows([=](std::byte* t, const std::byte* s) { copy_ends<8>(t, s, bytes); });
-  if (bytes < 32)
-    return rows([=](std::byte* t, const std::byte* s) { copy_ends<16>(t, s, bytes); });
-  if (bytes <= 1024)
-    return rows([=](std::byte* t, const std::byte* s) { copy_blocks(t, s, bytes); });
-  rows([=](std::byte* t, const std::byte* s) { std::memcpy(t, s, bytes); });
-}
-
-void prefetch_tile(const HeapStore& store, const std::uint64_t* slots, std::size_t begin,
-                   std::size_t end) {
+// Must be inlined: GCC takes a function that only prefetches for one without effect and drops the
+// call.
+[[gnu::always_inline]] inline void prefetch_record(const HeapStore& store, std::uint64_t slot) {
+  if (slot == kNoSlot) return;
+  const std::byte* record = store.record(slot);
   const std::size_t bytes = std::min(store.stride(), kPrefetchLines * kLine);
-  for (std::size_t row = begin; row < end; ++row) {
-    if (slots[row] == kNoSlot) continue;
-    const std::byte* record = store.record(slots[row]);
-    for (std::size_t offset = 0; offset < bytes; offset += kLine) {
-      __builtin_prefetch(record + offset, 0, 3);
+  for (std::size_t offset = 0; offset < bytes; offset += kLine) {
+    __builtin_prefetch(record + offset, 0, 3);
+  }
+  __builtin_prefetch(record + bytes - 1, 0, 3);
+}
+
+// The number of rows from `row` on that lie one after another in the store.
+inline std::size_t run_length(const std::uint64_t* slots, std::size_t row, std::size_t n_rows) {
+  std::size_t run = 1;
+  while (row + run < n_rows && slots[row + run] == slots[row] + run) ++run;
+  return run;
+}
+
+// Gathers columns that all read the same slots.
+void gather_group(const HeapStore& store, const GatherColumn* columns, std::size_t n_columns,
+                  std::size_t n_rows) {
+  const std::uint64_t* slots = columns[0].slots;
+  const std::size_t ahead = std::min(kDistance, n_rows);
+  for (std::size_t row = 0; row < ahead; ++row) prefetch_record(store, slots[row]);
+  for (std::size_t row = 0; row < n_rows;) {
+    if (slots[row] == kNoSlot) [[unlikely]] {
+      for (std::size_t c = 0; c < n_columns; ++c) {
+        const std::size_t bytes = columns[c].column.bytes;
+        std::memset(columns[c].out + row * bytes, 0, bytes);
+      }
+      ++row;
+      continue;
     }
-    __builtin_prefetch(record + bytes - 1, 0, 3);
+    const std::byte* record = store.record(slots[row]);
+    const std::size_t run = run_length(slots, row, n_rows);
+    if (run == 1) {
+      if (row + kDistance < n_rows) prefetch_record(store, slots[row + kDistance]);
+      for (std::size_t c = 0; c < n_columns; ++c) {
+        const Column& column = columns[c].column;
+        copy_bytes(columns[c].out + row * column.bytes, record + column.offset, column.bytes);
+      }
+    } else {  // a window: the hardware sees what comes next, and a field can be copied in one go
+      const std::size_t stride = store.stride();
+      for (std::size_t c = 0; c < n_columns; ++c) {
+        const Column column = columns[c].column;
+        const std::byte* source = record + column.offset;
+        std::byte* target = columns[c].out + row * column.bytes;
+        with_copy(column.bytes, [&](auto&& copy) {
+          for (std::size_t i = 0; i < run; ++i)
+            copy(target + i * column.bytes, source + i * stride);
+        });
+      }
+      // The windows behind this one have not been asked for yet.
+      for (std::size_t next = row + run; next < std::min(row + run + kDistance, n_rows); ++next) {
+        prefetch_record(store, slots[next]);
+        if (next + 1 < n_rows && slots[next + 1] == slots[next] + 1) break;
+      }
+    }
+    row += run;
   }
 }
 
@@ -110,19 +114,12 @@ void write_stack(const FrameShape& shape, const std::byte* const* frames, std::b
 
 void gather(const HeapStore& store, const GatherColumn* columns, std::size_t n_columns,
             std::size_t n_rows) {
-  const auto prefetch = [&](std::size_t begin, std::size_t end) {
-    const std::uint64_t* done = nullptr;
-    for (std::size_t c = 0; c < n_columns; ++c) {
-      if (columns[c].slots == done) continue;
-      done = columns[c].slots;
-      prefetch_tile(store, done, begin, end);
-    }
-  };
-  prefetch(0, std::min(kTile, n_rows));
-  for (std::size_t begin = 0; begin < n_rows; begin += kTile) {
-    const std::size_t end = std::min(begin + kTile, n_rows);
-    prefetch(end, std::min(end + kTile, n_rows));
-    for (std::size_t c = 0; c < n_columns; ++c) gather_tile(store, columns[c], begin, end);
+  if (n_rows == 0) return;
+  for (std::size_t begin = 0; begin < n_columns;) {
+    std::size_t end = begin + 1;
+    while (end < n_columns && columns[end].slots == columns[begin].slots) ++end;
+    gather_group(store, columns + begin, end - begin, n_rows);
+    begin = end;
   }
 }
 

@@ -1,5 +1,5 @@
-// Copies chosen rows out of a store, one field at a time over small tiles of rows, with the next
-// tile's rows prefetched: a large buffer is limited by cache and TLB misses, not by instructions.
+// Copies chosen rows out of a store, row by row, with the rows to come prefetched: a large buffer
+// is limited by cache and TLB misses, not by instructions.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,7 @@ struct GatherColumn {
   std::byte* out;
 };
 
+// Columns of the same slots must stand together.
 void gather(const HeapStore& store, const GatherColumn* columns, std::size_t n_columns,
             std::size_t n_rows);
 

@@ -17,12 +17,15 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
+  // Aligned to a page, and to a huge page where the block holds one.
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 
  private:
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  void* mapped_ = nullptr;
+  std::size_t mapped_bytes_ = 0;
 };
 
 }  // namespace sharpwave

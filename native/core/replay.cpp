@@ -32,6 +32,13 @@ ReplayOptions validated(ReplayOptions options) {
                                     "'");
       }
     }
+    // A step and the next observation that is stored apart from it must fit beside each other.
+    const auto stack = static_cast<std::size_t>(options.schema.max_stack());
+    if (options.capacity / options.n_streams < stack) {
+      throw std::invalid_argument(
+          "capacity must be at least " + std::to_string(stack * options.n_streams) +
+          ", a stack of frames for every environment, got " + std::to_string(options.capacity));
+    }
   } else if (options.schema.max_stack() > 1) {
     throw std::invalid_argument("frame stacks need stream rows: pass n_envs");
   }
@@ -68,14 +75,16 @@ Replay::Replay(ReplayOptions options)
 
 void Replay::push(std::size_t n, const Source* sources, const std::uint32_t* streams,
                   const float* priorities) {
-  counters_.pushed.fetch_add(n, std::memory_order_relaxed);
+  // Pushes are alone under the exclusive lock: no atomic addition is needed.
+  counters_.pushed.store(counters_.pushed.load(std::memory_order_relaxed) + n,
+                         std::memory_order_relaxed);
   if (!streams_.tracked()) {
-    const std::uint64_t first = writer_.push_block(sources, n);
+    const std::size_t first = writer_.push_block(sources, n);
     if (!priorities_) return;
     const std::size_t capacity = store_.slots();
     std::size_t row = n > capacity ? n - capacity : 0;
     while (row < n) {  // a range of slots at a time: the ring wraps at most once
-      const auto slot = static_cast<std::size_t>((first + row) % capacity);
+      const std::size_t slot = (first + row) % capacity;
       const std::size_t count = std::min(n - row, capacity - slot);
       priorities_->push(slot, count, priorities == nullptr ? nullptr : priorities + row);
       row += count;

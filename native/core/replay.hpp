@@ -51,7 +51,7 @@ struct Selector {
 struct ReplayCounters {
   std::atomic<std::uint64_t> pushed{0};
   std::atomic<std::uint64_t> sampled{0};
-  std::atomic<std::uint64_t> sampled_age{0};  // summed over draws: steps pushed to the stream since
+  std::atomic<std::uint64_t> sampled_age{0};  // summed over draws: slots the stream took since
   std::atomic<std::uint64_t> stale_updates{0};
   std::atomic<std::uint64_t> calls{0};  // draws without a seed of their own
 };

@@ -34,7 +34,10 @@ void Replay::draw(const Selector& selector, const View& view, const Philox& gene
     draw_uniform(selector, view, generator, batch, anchors);
   }
   std::uint64_t age = 0;
-  for (const Anchor& anchor : *anchors) age += streams_.head(anchor.stream).top - anchor.seq;
+  for (const Anchor& anchor : *anchors) {
+    const Streams::Head& head = streams_.head(anchor.stream);
+    age += head.top - anchor.seq - (head.pending ? 2 : 1);
+  }
   counters_.sampled.fetch_add(batch, std::memory_order_relaxed);
   counters_.sampled_age.fetch_add(age, std::memory_order_relaxed);
 }
@@ -82,15 +85,22 @@ void Replay::draw_uniform(const Selector& selector, const View& view, const Phil
     total += head.top - floors[stream];
     ends[stream] = total;
   }
-  const auto locate = [&](std::uint64_t point) -> Anchor {
-    const auto found = std::upper_bound(ends.begin(), ends.end(), point);
-    const auto stream = static_cast<std::uint32_t>(found - ends.begin());
-    const std::uint64_t begin = stream == 0 ? 0 : ends[stream - 1];
-    return {floors[stream] + (point - begin), stream};
+  const std::uint64_t* const end_of = ends.data();
+  const std::uint64_t* const floor_of = floors.data();
+  const auto locate = [=](std::uint64_t point) -> Anchor {
+    const auto stream =
+        static_cast<std::uint32_t>(std::upper_bound(end_of, end_of + n_streams, point) - end_of);
+    return {floor_of[stream] + (point - (stream == 0 ? 0 : end_of[stream - 1])), stream};
   };
+  // The marks of a million steps do not stay in the nearest caches: all are asked for before any is
+  // read.
+  for (std::size_t row = 0; row < batch; ++row) {
+    (*anchors)[row] = locate(Philox::scale(random[row], total));
+    streams_.prefetch_marks((*anchors)[row]);
+  }
   std::vector<Anchor> candidates;  // every step that fits, listed only when draws keep missing
   for (std::size_t row = 0; row < batch; ++row) {
-    Anchor anchor = locate(Philox::scale(random[row], total));
+    Anchor anchor = (*anchors)[row];
     bool fits = streams_.is_live(anchor) && accepts(view, streams_, anchor);
     for (std::uint32_t attempt = 1; !fits && candidates.empty() && attempt < kMaxAttempts;
          ++attempt) {

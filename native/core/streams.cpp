@@ -93,6 +93,7 @@ void Streams::recount() {
   std::uint64_t total = 0;
   for (std::uint32_t stream = 0; stream < heads_.size(); ++stream) {
     Head& head = heads_[stream];
+    head.top_position = static_cast<std::size_t>(head.top % slots_);
     head.floor_position = static_cast<std::size_t>(head.floor % slots_);
     head.live = head.top - head.floor;
     if (tracked_) {

@@ -43,6 +43,7 @@ class Streams {
     std::uint64_t floor = 0;         // the oldest step that may still be drawn
     std::uint64_t top = 0;           // one past the newest slot in use
     std::uint64_t live = 0;          // steps in [floor, top)
+    std::size_t top_position = 0;    // top's place in the ring
     std::size_t floor_position = 0;  // floor's place in the ring: spares a division per row
     bool pending = false;  // slot top - 1 holds an observation whose step has not come yet
     bool open = false;     // the newest step did not end its episode
@@ -99,6 +100,13 @@ class Streams {
   // The step's next observation is stored apart, as a stack of its own.
   bool jumps(Anchor anchor) const { return lead_ > 0 && jump_bits_.get(slot(anchor)); }
 
+  // Must be inlined: GCC drops calls of functions that only prefetch.
+  [[gnu::always_inline]] void prefetch_marks(Anchor anchor) const {
+    const std::size_t word = slot(anchor) >> 6;
+    __builtin_prefetch(live_bits_.words().data() + word);
+    __builtin_prefetch(last_bits_.words().data() + word);
+  }
+
   // The last step of the episode (or of what is there of it), not before `anchor` and not past
   // `limit` steps on.
   std::uint64_t last_of(Anchor anchor, std::uint64_t limit) const;
@@ -111,6 +119,7 @@ class Streams {
   void advance(std::uint32_t stream, std::uint64_t count, Evict&& evict) {
     Head& head = heads_[stream];
     head.top += count;
+    head.top_position = wrapped(head.top_position + static_cast<std::size_t>(count));
     if (head.top + lead_ <= slots_) return;
     const std::uint64_t floor = head.top + lead_ - slots_;
     if (!tracked_) {
@@ -148,10 +157,14 @@ class Streams {
  private:
   // Only the writer changes the count, so this need not be one atomic step.
   void add_live(std::uint64_t by) { live_.store(live() + by, std::memory_order_relaxed); }
+  std::size_t wrapped(std::size_t position) const {
+    return position < slots_       ? position
+           : position < 2 * slots_ ? position - slots_
+                                   : position % slots_;
+  }
   void move_floor(Head& head, std::uint64_t by) {
     head.floor += by;
-    head.floor_position += static_cast<std::size_t>(by);
-    if (head.floor_position >= slots_) head.floor_position %= slots_;
+    head.floor_position = wrapped(head.floor_position + static_cast<std::size_t>(by));
   }
 
   std::vector<Head> heads_;

@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <limits>
-#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -64,14 +63,8 @@ SumTree::SumTree(std::size_t capacity, const TreeKernels& table)
     floats_ += 2 * round_up(nodes);
   }
   // Zeroed memory is an empty tree, and pages that were never touched cost nothing.
-  memory_.reset(std::calloc(floats_ * sizeof(float) + kBlockBytes, 1));
-  if (!memory_) {
-    throw std::bad_alloc();
-  }
-  void* start = memory_.get();
-  std::size_t space = floats_ * sizeof(float) + kBlockBytes;
-  aligned_ = static_cast<float*>(std::align(kBlockBytes, floats_ * sizeof(float), start, space));
-  float* next = aligned_;
+  memory_ = Memory(floats_ * sizeof(float));
+  float* next = floats();
   for (TreeLevel& level : levels_) {
     const std::size_t size = round_up(level.nodes);
     const bool leaves = &level == &levels_.front();
@@ -143,7 +136,7 @@ void SumTree::refresh_above(std::size_t first, std::size_t n) {
   }
 }
 
-void SumTree::clear() { std::fill_n(aligned_, floats_, 0.0f); }
+void SumTree::clear() { std::fill_n(floats(), floats_, 0.0f); }
 
 void SumTree::find(const double* targets, std::size_t n, std::uint64_t* slots) const {
   kernels_->find(levels_.data(), levels_.size(), targets, n, slots);

@@ -3,11 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
 #include "core/isa/kernels.hpp"
+#include "core/memory.hpp"
 
 namespace sharpwave {
 
@@ -46,17 +45,13 @@ class SumTree {
   void find(const double* targets, std::size_t n, std::uint64_t* slots) const;
 
  private:
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-
+  float* floats() const { return reinterpret_cast<float*>(memory_.data()); }
   void refresh_above(std::size_t first, std::size_t n);
 
   const TreeKernels* kernels_;
   std::size_t capacity_;
   std::size_t floats_ = 0;
-  std::unique_ptr<void, Free> memory_;
-  float* aligned_ = nullptr;
+  Memory memory_;
   std::vector<TreeLevel> levels_;  // the leaves first, the children of the root last
 };
 

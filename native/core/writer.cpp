@@ -3,35 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/copy.hpp"
 #include "core/gather.hpp"
 
 namespace sharpwave {
-namespace {
-
-// Small fields dominate; a call to memcpy costs more than the copy.
-inline void copy_small(std::byte* target, const std::byte* source, std::size_t bytes) {
-  if (bytes == 4) {
-    std::memcpy(target, source, 4);
-  } else if (bytes == 1) {
-    *target = *source;
-  } else if (bytes >= 32 && bytes <= 256) {
-    for (std::size_t offset = 0; offset + 32 <= bytes; offset += 32) {
-      std::memcpy(target + offset, source + offset, 32);
-    }
-    std::memcpy(target + bytes - 32, source + bytes - 32, 32);
-  } else if (bytes >= 8 && bytes <= 16) {
-    std::memcpy(target, source, 8);
-    std::memcpy(target + bytes - 8, source + bytes - 8, 8);
-  } else if (bytes >= 16 && bytes <= 32) {
-    std::memcpy(target, source, 16);
-    std::memcpy(target + bytes - 16, source + bytes - 16, 16);
-  } else {
-    std::memcpy(target, source, bytes);
-  }
-}
-
-}  // namespace
-
 Writer::Writer(const Schema& schema, Layout layout, HeapStore* store, Streams* streams)
     : schema_(schema),
       layout_(layout),
@@ -55,7 +30,7 @@ void Writer::write_fields(std::size_t slot, const Source* sources, std::size_t r
   std::byte* record = store_->record(slot);
   for (const std::size_t field : plain_fields_) {
     const Column& column = store_->column(field);
-    copy_small(record + column.offset, sources[field].data + row * sources[field].stride,
+    copy_bytes(record + column.offset, sources[field].data + row * sources[field].stride,
                column.bytes);
   }
 }
@@ -104,14 +79,25 @@ bool Writer::next_is_shifted(const Source* sources, std::size_t row) const {
   return true;
 }
 
-std::uint64_t Writer::push_block(const Source* sources, std::size_t n) {
+std::size_t Writer::push_block(const Source* sources, std::size_t n) {
   Streams::Head& head = streams_->head(0);
-  const std::uint64_t first = head.top;
+  const std::size_t first = head.top_position;
+  if (n == 1) {
+    write_fields(first, sources, 0);
+  } else {
+    write_blocks(first, sources, n);
+  }
+  streams_->advance(0, n, [](std::size_t) {});
+  streams_->add_untracked(n);
+  return first;
+}
+
+void Writer::write_blocks(std::size_t first, const Source* sources, std::size_t n) {
   const std::size_t capacity = store_->slots();
   const std::size_t skipped = n > capacity ? n - capacity : 0;
   // A block of rows stays in the first-level cache while its fields are written one after another.
-  constexpr std::size_t kBlock = 32;
-  std::size_t slot = static_cast<std::size_t>((first + skipped) % capacity);
+  constexpr std::size_t kBlock = 16;
+  std::size_t slot = (first + skipped) % capacity;
   for (std::size_t row = skipped; row < n;) {
     const std::size_t count = std::min({kBlock, n - row, capacity - slot});
     for (const std::size_t field : plain_fields_) {
@@ -119,16 +105,15 @@ std::uint64_t Writer::push_block(const Source* sources, std::size_t n) {
       const Source& source = sources[field];
       std::byte* target = store_->record(slot) + column.offset;
       const std::byte* data = source.data + row * source.stride;
-      for (std::size_t i = 0; i < count; ++i) {
-        copy_small(target + i * store_->stride(), data + i * source.stride, column.bytes);
-      }
+      with_copy(column.bytes, [&](auto&& copy) {
+        for (std::size_t i = 0; i < count; ++i) {
+          copy(target + i * store_->stride(), data + i * source.stride);
+        }
+      });
     }
     row += count;
-    slot = (slot + count) % capacity;
+    slot = slot + count == capacity ? 0 : slot + count;
   }
-  streams_->advance(0, n, [](std::size_t) {});
-  streams_->add_untracked(n);
-  return first;
 }
 
 }  // namespace sharpwave

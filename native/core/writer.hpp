@@ -15,8 +15,8 @@ namespace sharpwave {
 // The rows of a push by field: row i of field f lies at data + i * stride, already of the field's
 // dtype.
 struct Source {
-  const std::byte* data = nullptr;
-  std::size_t stride = 0;
+  const std::byte* data;
+  std::size_t stride;
 };
 
 class Writer {
@@ -32,9 +32,9 @@ class Writer {
                                          : push_stream(stream, sources, row, ended, evict);
   }
 
-  // Writes n consecutive rows of an untracked store, by field over blocks of rows. Rows that the
-  // batch itself would overwrite are skipped. Returns the seq of the first row.
-  std::uint64_t push_block(const Source* sources, std::size_t n);
+  // Writes n consecutive rows of an untracked store. Rows that the batch itself would overwrite are
+  // skipped. Returns the slot of the first row.
+  std::size_t push_block(const Source* sources, std::size_t n);
 
  private:
   bool flag(int field, const Source* sources, std::size_t row) const {
@@ -87,6 +87,8 @@ class Writer {
     return anchor;
   }
 
+  // Field by field over blocks of rows.
+  void write_blocks(std::size_t first, const Source* sources, std::size_t n);
   // Everything but observations that the stream layout writes by write_obs.
   void write_fields(std::size_t slot, const Source* sources, std::size_t row);
   // The newest `frames` frames of every field of this role, the newest one at `seq`.

@@ -143,9 +143,103 @@ class RowBuffer:
     ) -> BatchDict: ...
     def gather(self, indices: Any, *, view: Any = None, out: Any = None) -> BatchDict: ...
     def update_priorities(self, indices: Any, priorities: Any) -> int: ...
+    def _drawable(self, view: Any, /) -> Any: ...
     def _allocate(self, batch_size: int, view: Any, indices: bool, /) -> tuple[BatchDict, Any]: ...
     def __len__(self) -> int: ...
 
 def compute_gae(
-    rewards: Any, values: Any, dones: Any, last_value: float, gamma: float, lam: float, /
+    rewards: Any,
+    values: Any,
+    dones: Any,
+    last_value: float,
+    gamma: float,
+    lam: float,
+    out: tuple[Any, Any] | None,
+    /,
 ) -> tuple[Any, Any]: ...
+def compute_gae_batched(
+    rewards: Any,
+    values: Any,
+    dones: Any,
+    last_values: Any,
+    n_steps: int,
+    gamma: float,
+    lam: float,
+    out: tuple[Any, Any] | None,
+    /,
+) -> tuple[Any, Any]: ...
+def compute_gae_batched_f32(
+    rewards: Any,
+    values: Any,
+    dones: Any,
+    last_values: Any,
+    n_steps: int,
+    gamma: float,
+    lam: float,
+    out: tuple[Any, Any] | None,
+    /,
+) -> tuple[Any, Any]: ...
+def gae(
+    rewards: Any,
+    values: Any,
+    next_values: Any,
+    bootstrap: Any,
+    terminated: Any,
+    truncated: Any,
+    gamma: float,
+    lam: float,
+    out: tuple[Any, Any] | None,
+    /,
+) -> tuple[Any, Any]: ...
+def compute_vtrace(
+    log_rhos: Any,
+    rewards: Any,
+    values: Any,
+    dones: Any,
+    bootstrap_value: float,
+    gamma: float,
+    rho_bar: float,
+    c_bar: float,
+    /,
+) -> tuple[Any, Any]: ...
+def vtrace(
+    log_rhos: Any,
+    rewards: Any,
+    values: Any,
+    next_values: Any,
+    bootstrap: Any,
+    terminated: Any,
+    truncated: Any,
+    gamma: float,
+    lam: float,
+    rho_bar: float,
+    c_bar: float,
+    pg_rho_bar: float | None,
+    out: tuple[Any, Any] | None,
+    /,
+) -> tuple[Any, Any]: ...
+def n_step_returns(
+    rewards: Any, next_values: Any, terminated: Any, truncated: Any, n: int, gamma: float, /
+) -> Any: ...
+def discounted_returns(rewards: Any, dones: Any, gamma: float, bootstrap: Any, /) -> Any: ...
+def compute_group_advantages(rewards: Any, /) -> Any: ...
+def compute_batch_group_advantages(rewards: Any, group_size: int, /) -> Any: ...
+def compute_token_kl(
+    log_probs_policy: Any, log_probs_ref: Any, estimator: str, mask: Any, /
+) -> float: ...
+def compute_batch_token_kl(
+    log_p: Any, log_q: Any, seq_len: int, estimator: str, mask: Any, out: Any, /
+) -> Any: ...
+def plan_packing(lengths: Any, max_len: int, /) -> tuple[int, Any, Any, Any]: ...
+def pack_lengths(lengths: Any, max_len: int, /) -> tuple[Any, Any, Any]: ...
+def pack_tokens(
+    sequences: Any, max_len: int, pad_id: int, /
+) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any]: ...
+def stats_update(mean: Any, m2: Any, count: Any, batch: Any, /) -> None: ...
+def stats_merge(
+    mean: Any, m2: Any, count: Any, other_mean: Any, other_m2: Any, other_count: Any, /
+) -> None: ...
+def stats_normalize(
+    mean: Any, m2: Any, count: Any, x: Any, clip: float | None, epsilon: float, /
+) -> Any: ...
+def polyak(target: Any, source: Any, tau: float, /) -> None: ...

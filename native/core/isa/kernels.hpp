@@ -5,7 +5,9 @@
 // wide instruction set and hand it to code that runs on an old CPU.
 #pragma once
 
+#include "core/isa/llm_kernels.hpp"
 #include "core/isa/returns_kernels.hpp"
+#include "core/isa/stats_kernels.hpp"
 #include "core/isa/tree_kernels.hpp"
 
 namespace sharpwave {
@@ -13,6 +15,8 @@ namespace sharpwave {
 struct Kernels {
   const char* isa;
   ReturnsKernels returns;
+  LlmKernels llm;
+  StatsKernels stats;
   TreeKernels tree;
 };
 

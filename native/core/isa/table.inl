@@ -2,6 +2,7 @@
 // compiled.
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -12,10 +13,31 @@
 namespace sharpwave {
 namespace {
 
+// clang-format off: each file uses the ones before it.
+#include "core/isa/simd.inl"
+#include "core/isa/exp.inl"
 #include "core/isa/returns.inl"
+#include "core/isa/llm.inl"
+#include "core/isa/stats.inl"
 #include "core/isa/tree.inl"
+// clang-format on
 
-constexpr ReturnsKernels returns_table() { return {gae_one<float>, gae_one<double>}; }
+template <typename T>
+constexpr ReturnsKernelsOf<T> returns_table_of() {
+  return {gae<T>, vtrace<T>, n_step_returns<T>, discounted_returns<T>};
+}
+constexpr ReturnsKernels returns_table() {
+  return {returns_table_of<float>(), returns_table_of<double>()};
+}
+
+constexpr LlmKernels llm_table() {
+  return {{token_kl<float>, group_advantages<float>}, {token_kl<double>, group_advantages<double>}};
+}
+
+constexpr StatsKernels stats_table() {
+  return {{column_moments<float>, normalize<float>, polyak<float>},
+          {column_moments<double>, normalize<double>, polyak<double>}};
+}
 
 constexpr TreeKernels tree_table() {
   return {refresh_path, refresh_nodes, refresh_range, tree_find, power, ratio_power};

@@ -98,9 +98,9 @@ class OfflineDatasetBuffer:
         lengths = self._last - self._first + 1
         episode = np.repeat(np.arange(len(lengths)), lengths)
         timesteps = np.arange(n) - self._first[episode]
-        # Summed backwards over everything; what lies behind the episode is taken off again.
-        behind = np.append(np.cumsum(reward_array[::-1])[::-1], 0.0)
-        returns_to_go = behind[:-1] - behind[self._last + 1][episode]
+        returns_to_go = np.empty(n)
+        for first, last in zip(self._first, self._last, strict=True):
+            returns_to_go[first : last + 1] = np.cumsum(reward_array[first : last + 1][::-1])[::-1]
         self._returns = np.add.reduceat(reward_array, self._first)
 
         self.obs_mean: Array = np.zeros(observations.shape[1:], np.float32)
@@ -134,7 +134,7 @@ class OfflineDatasetBuffer:
                 actions=action_rows[part],
                 rewards=reward_array[part],
                 terminated=terminated_array[part],
-                truncated=ends[part] & ~terminated_array[part],
+                truncated=truncated_array[part],
                 returns_to_go=returns_to_go[part],
                 timesteps=timesteps[part],
             )
@@ -179,6 +179,7 @@ class OfflineDatasetBuffer:
             mask [B, T] uint8.
         """
         check_count("batch_size", batch_size, 0)
+        check_count("seq_len", seq_len, 1)
         view = Sequence(seq_len, pad="whole", fields=_TRAJECTORY)
         if by == "step":
             batch = self._rows.sample(batch_size, seed, view=view)

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sharpwave import _native
-from sharpwave.buffers import snapshot, storage
 from sharpwave.buffers.batch import Batch, to_torch
 from sharpwave.buffers.schema import Field, FieldSpec, Schema, native_fields, row_plan
 from sharpwave.buffers.selectors import Recent, Selector, draw_ids, draw_seed
@@ -243,7 +242,7 @@ class ReplayBuffer(_native.RowBuffer):
         view: View | None = None,
         drop_last: bool = False,
     ) -> Iterator[BatchDict]:
-        """Batches that visit every step in the buffer once, in random order.
+        """Batches that visit every step that the view may draw once, in random order.
 
         Steps that are overwritten while the epoch runs are left out.
 
@@ -254,7 +253,7 @@ class ReplayBuffer(_native.RowBuffer):
             drop_last: Leave out a last batch that is smaller.
         """
         check_count("batch_size", batch_size, 1)
-        ids = self.indices()
+        ids = self.indices(view)
         key = draw_seed(self, seed)
         return self._epoch(ids, key, batch_size, view, drop_last=drop_last)
 
@@ -277,9 +276,13 @@ class ReplayBuffer(_native.RowBuffer):
             except IndexError:  # a writer beside us overwrote a step in between
                 continue
 
-    def indices(self) -> Ids:
-        """The ids of all steps in the buffer, oldest first (environment by environment)."""
-        ids: Ids = self._engine.ids()
+    def indices(self, view: View | None = None) -> Ids:
+        """The ids of all steps in the buffer, oldest first (environment by environment).
+
+        Args:
+            view: Only of the steps that this view may draw.
+        """
+        ids: Ids = self._engine.ids() if view is None else self._drawable(view)
         return ids
 
     def clear(self) -> None:
@@ -291,9 +294,10 @@ class ReplayBuffer(_native.RowBuffer):
 
         Returns:
             size, capacity and fill; pushed and sampled, the steps ever pushed and drawn;
-            replay_ratio, their quotient; sampled_age, how many steps of the same environment had
-            been pushed since a drawn one, on average; bytes in use and bytes_per_step of a full
-            buffer; stale_updates, the priorities dropped because their step was overwritten.
+            replay_ratio, their quotient; sampled_age, how many steps of the same environment (and
+            observations after episodes) had been pushed since a drawn one, on average; bytes in use
+            and bytes_per_step of a full buffer; stale_updates, the priorities dropped because their
+            step was overwritten.
         """
         found: dict[str, float] = dict(self._engine.stats())
         size = len(self)
@@ -324,7 +328,7 @@ class ReplayBuffer(_native.RowBuffer):
             raise TypeError(f"view must be a sharpwave view, got {type(view).__name__}")
         for _ in range(16):
             try:
-                ids = draw_ids(self, selector, batch_size, seed)
+                ids = draw_ids(self, selector, batch_size, seed, view)
                 batch = self.gather(ids, view=view)
             except IndexError:  # a writer beside us overwrote a step in between
                 continue
@@ -343,6 +347,8 @@ class ReplayBuffer(_native.RowBuffer):
         Raises:
             SharpwaveIOError: If the folder exists and holds something else, or cannot be written.
         """
+        from sharpwave.buffers import storage  # most programs never save: keep the import short
+
         storage.save(self, path)
 
     @classmethod
@@ -353,9 +359,13 @@ class ReplayBuffer(_native.RowBuffer):
             SharpwaveIOError: If there is no complete save, a checksum does not fit, or it is of
                 another class.
         """
+        from sharpwave.buffers import storage
+
         return storage.load(cls, path)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        from sharpwave.buffers import snapshot
+
         attributes = getattr(self, "__dict__", None)  # of subclasses
         return snapshot.rebuild, (type(self), snapshot.to_memory(self)), attributes
 

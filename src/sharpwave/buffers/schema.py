@@ -151,8 +151,8 @@ class Schema:
             tuples.
 
     Example:
-        >>> schema = Schema({"obs": {"image": ("uint8", (8, 8)), "speed": "float32"}, "reward":
-        "float32"})
+        >>> obs = {"image": ("uint8", (8, 8)), "speed": "float32"}
+        >>> schema = Schema({"obs": obs, "reward": "float32"})
         >>> [leaf.name for leaf in schema.leaves]
         ['obs.image', 'obs.speed', 'reward']
     """

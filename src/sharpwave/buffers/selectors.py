@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from sharpwave.types import Array, BatchDict, Ids
 
 if TYPE_CHECKING:
     from sharpwave.buffers.replay import ReplayBuffer
+    from sharpwave.buffers.views import View
 
 
 class Selector(Protocol):
@@ -25,8 +26,10 @@ class Selector(Protocol):
 class PythonSelector(Protocol):
     """A selector that draws ids itself."""
 
-    def draw(self, buffer: ReplayBuffer, batch_size: int, seed: int | None) -> Ids:
-        """The ids of a batch."""
+    def draw(
+        self, buffer: ReplayBuffer, batch_size: int, seed: int | None, view: View | None
+    ) -> Ids:
+        """The ids of a batch, all of steps that the view may draw."""
         ...
 
 
@@ -65,9 +68,11 @@ class WithoutReplacement:
 
     _spec: None = field(default=None, init=False, repr=False, compare=False)
 
-    def draw(self, buffer: ReplayBuffer, batch_size: int, seed: int | None) -> Ids:
+    def draw(
+        self, buffer: ReplayBuffer, batch_size: int, seed: int | None, view: View | None
+    ) -> Ids:
         """The ids of a batch."""
-        ids = buffer.indices()
+        ids = buffer.indices(view)
         _check_batch(batch_size, len(ids))
         return _drawn(ids, _native.permuted(len(ids), draw_seed(buffer, seed), 0, batch_size))
 
@@ -86,10 +91,12 @@ class Where:
     condition: Callable[[BatchDict], Array]
     _spec: None = field(default=None, init=False, repr=False, compare=False)
 
-    def draw(self, buffer: ReplayBuffer, batch_size: int, seed: int | None) -> Ids:
+    def draw(
+        self, buffer: ReplayBuffer, batch_size: int, seed: int | None, view: View | None
+    ) -> Ids:
         """The ids of a batch."""
         kept = []
-        ids = buffer.indices()
+        ids = buffer.indices(view)
         for begin in range(0, len(ids), 16384):
             chunk, batch = buffer._gather_alive(ids[begin : begin + 16384])
             holds = np.asarray(self.condition(batch))
@@ -134,7 +141,9 @@ class Mixture:
         for _, selector in self.parts:
             check_selector("parts", selector)
 
-    def draw(self, buffer: ReplayBuffer, batch_size: int, seed: int | None) -> Ids:
+    def draw(
+        self, buffer: ReplayBuffer, batch_size: int, seed: int | None, view: View | None
+    ) -> Ids:
         """The ids of a batch."""
         ends = np.round(np.cumsum([share for share, _ in self.parts]) * batch_size).astype(int)
         ends[-1] = batch_size
@@ -143,7 +152,7 @@ class Mixture:
         for i, (count, (_, selector)) in enumerate(
             zip(np.diff(ends, prepend=0), self.parts, strict=True)
         ):
-            drawn.append(draw_ids(buffer, selector, int(count), (key + i) % 2**64))
+            drawn.append(draw_ids(buffer, selector, int(count), (key + i) % 2**64, view))
         return np.concatenate(drawn)
 
 
@@ -155,15 +164,18 @@ def check_selector(name: str, selector: object) -> None:
         raise TypeError(f"{name} must be a sharpwave selector, got {type(selector).__name__}")
 
 
-def draw_ids(buffer: ReplayBuffer, selector: Selector, batch_size: int, seed: int | None) -> Ids:
-    """The ids that a selector draws."""
+def draw_ids(
+    buffer: ReplayBuffer, selector: Selector, batch_size: int, seed: int | None, view: View | None
+) -> Ids:
+    """The ids that a selector draws for a view."""
     check_selector("selector", selector)
     if selector._spec is None:
         python: PythonSelector = selector  # type: ignore[assignment]
-        return python.draw(buffer, batch_size, seed)
+        return python.draw(buffer, batch_size, seed, view)
     from sharpwave.buffers.views import Transition
 
-    batch = buffer.sample(batch_size, seed, view=Transition(()), selector=selector, indices=True)
+    bare = Transition(()) if view is None else replace(view, fields=())  # type: ignore[type-var]
+    batch = buffer.sample(batch_size, seed, view=bare, selector=selector, indices=True)
     ids: Ids = batch["indices"]
     return ids
 

@@ -79,7 +79,8 @@ class NStep:
         rewards = Σ_{i<m} γ^i r_{t+i},   discounts = γ^m (1 - terminated_{t+m-1}),   next_obs =
         s_{t+m}
 
-    so that the target of any value function is `rewards + discounts * V(next_obs)`.
+    so that the target of any value function is `rewards + discounts * V(next_obs)`. Rewards are
+    float32 or float64.
 
     Attributes:
         n: The most steps to take.
@@ -108,7 +109,8 @@ class Sequence:
     Attributes:
         length: Steps from the drawn one on.
         burn_in: Steps before it, to warm a recurrent state.
-        stride: Only every stride-th step of an episode is drawn, counted from its beginning.
+        stride: Only every stride-th step of an episode is drawn, counted from the oldest one that
+            is still there.
         pad: False draws only windows that fit into their episode. True draws every step and masks
             what is missing. "whole" draws windows that fit, and whole episodes that are shorter.
         cross: Let windows run on into the next episode of the same environment.
@@ -139,7 +141,7 @@ class Sequence:
 class RewardFunction(Protocol):
     """The rewards [B] of achieved goals [B, ...] where others [B, ...] were desired."""
 
-    def __call__(self, achieved_goal: Array, desired_goal: Array, info: Any) -> Array:  # noqa: D102
+    def __call__(self, achieved_goal: Array, desired_goal: Array, info: Any, /) -> Array:  # noqa: D102
         ...
 
 
@@ -162,7 +164,8 @@ class Hindsight:
             episode ("final"), or any of it ("episode").
         achieved: The key of the achieved goal in the observation.
         desired: The key of the desired goal.
-        info: Passed to `reward_fn`.
+        info: Passed to `reward_fn`. A function of the batch and of the rows that are relabelled
+            [B] makes it for every batch.
     """
 
     reward_fn: RewardFunction
@@ -195,7 +198,8 @@ class Hindsight:
         for key in ("obs", "next_obs"):
             batch[key][self.desired][chosen] = goals[chosen]
         reached = batch["next_obs"][self.achieved][chosen]
-        rewards = np.asarray(self.reward_fn(reached, goals[chosen], self.info))
+        info = self.info(batch, chosen) if callable(self.info) else self.info
+        rewards = np.asarray(self.reward_fn(reached, goals[chosen], info))
         if rewards.shape != (int(chosen.sum()),):
             raise ValueError(
                 f"reward_fn must return shape ({int(chosen.sum())},), got {rewards.shape}"

@@ -130,7 +130,7 @@ class TestOffline:
         data = OfflineDatasetBuffer(**steps(4))
         refused(TypeError, "batch_size must be an integer", lambda: data.sample(1.5))  # type: ignore[arg-type]
         refused(ValueError, "batch_size must be", lambda: data.sample(-1))
-        refused(ValueError, "length must be from 1", lambda: data.sample_trajectories(1, 0))
+        refused(ValueError, "seq_len must be at least 1", lambda: data.sample_trajectories(1, 0))
         refused(ValueError, "length must be from 1", lambda: data.sample_trajectories(1, 2**31 - 1))
         refused(ValueError, "by must be", lambda: data.sample_trajectories(1, 2, by="row"))  # type: ignore[arg-type]
         for by in ("step", "episode"):

@@ -1,0 +1,284 @@
+"""Time one operation of several libraries beside each other, and judge it against its targets.
+
+A row names an operation and its contenders. All contenders of a row run in the same process: every
+round times one short chunk of each, in a random order, so that a busy machine slows all of them
+alike. Medians and minima over the rounds are kept, and a target is met when both say so.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from typing import Any, TypeVar
+
+OURS = "sharpwave"
+FLOOR = "floor"
+NOISE = 0.93
+FLOOR_ROOM = 1.1
+
+Operation = Callable[[], object]
+Builder = Callable[[], Operation]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long to measure."""
+
+    chunk_s: float
+    """Shortest time of one chunk."""
+    row_s: float
+    """Time spent on all rounds of one row."""
+    min_rounds: int
+    max_rounds: int
+
+
+FULL = Pace(chunk_s=2e-3, row_s=1.6, min_rounds=9, max_rounds=300)
+QUICK = Pace(chunk_s=1e-3, row_s=0.2, min_rounds=5, max_rounds=100)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One contender's value: time per operation in seconds, or another unit of the row."""
+
+    median: float
+    minimum: float
+    rounds: int = 1
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Ours is at least `at_least` times as fast as `peer` ("best": the fastest peer of the row).
+
+    Both the medians and the minima have to say so. Where the floor leaves no room, being near the
+    floor is enough.
+    """
+
+    peer: str
+    at_least: float
+
+    def __str__(self) -> str:
+        return f">= {self.at_least:g}x {self.peer}"
+
+    def judge(self, result: Result) -> Verdict | None:
+        """The achieved ratio; None where the peer was not measured."""
+        ours = result.measured.get(OURS)
+        peer = result.best_peer() if self.peer == "best" else result.measured.get(self.peer)
+        if ours is None or peer is None:
+            return None
+        achieved = min(peer.median / ours.median, peer.minimum / ours.minimum)
+        needed = NOISE if self.at_least == 1.0 else self.at_least
+        floor = result.measured.get(FLOOR)
+        at_floor = floor is not None and ours.median <= FLOOR_ROOM * floor.median
+        if achieved >= needed or not at_floor:
+            return Verdict(achieved >= needed, f"{achieved:.2f}x {self.peer}")
+        return Verdict(True, f"{achieved:.2f}x {self.peer}, at the floor")
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """Our value, in the unit of the row, is at most `limit`."""
+
+    limit: float
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"<= {self.limit:g} {self.unit}".strip()
+
+    def judge(self, result: Result) -> Verdict | None:
+        """Whether our value stays below the limit."""
+        ours = result.measured.get(OURS)
+        if ours is None:
+            return None
+        return Verdict(ours.median <= self.limit, f"{ours.median:.4g} {self.unit}".strip())
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Our value, in the unit of the row, is at least `limit`."""
+
+    limit: float
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f">= {self.limit:g}{self.unit}"
+
+    def judge(self, result: Result) -> Verdict | None:
+        """Whether our value reaches the limit."""
+        ours = result.measured.get(OURS)
+        if ours is None:
+            return None
+        return Verdict(ours.median >= self.limit, f"{ours.median:.2f}{self.unit}")
+
+
+Target = Ratio | AtMost | AtLeast
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a target is met, and what was achieved in its terms."""
+
+    met: bool
+    achieved: str
+
+
+@dataclass
+class Row:
+    """An operation still to be timed.
+
+    `contenders` maps a name to a function that prepares the work and returns the operation itself.
+    Return `functools.partial(function, *arguments)` for operations under a microsecond: the timing
+    loop then calls the function directly. An operation that cannot be prepared (the library or the
+    function is not there) is left out, and the result says why.
+    """
+
+    operation: str
+    contenders: dict[str, Builder]
+    targets: Sequence[Target] = ()
+    ops_per_call: int = 1
+    note: str = ""
+    derive: Callable[[Result], Result] | None = None
+    """Turns the times into what the row is about, where that is not a time."""
+
+
+@dataclass
+class Result:
+    """What was measured for one row. Times are in seconds per operation."""
+
+    operation: str
+    measured: dict[str, Measurement] = field(default_factory=dict)
+    targets: Sequence[Target] = ()
+    unit: str = "s"
+    note: str = ""
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def best_peer(self) -> Measurement | None:
+        """The fastest contender that is neither ours nor the floor."""
+        peers = [m for name, m in self.measured.items() if name not in (OURS, FLOOR)]
+        return min(peers, key=lambda m: m.median, default=None)
+
+    def to_json(self, area: str) -> dict[str, Any]:
+        """Plain data, with the ratios and verdicts worked out."""
+        ours = self.measured.get(OURS)
+        contenders = {}
+        for name, m in self.measured.items():
+            entry: dict[str, Any] = {"median": m.median, "min": m.minimum, "rounds": m.rounds}
+            if ours is not None and name != OURS and ours.median > 0 and ours.minimum > 0:
+                entry["ratio"] = m.median / ours.median
+                entry["ratio_of_minima"] = m.minimum / ours.minimum
+            contenders[name] = entry
+        targets = []
+        for target in self.targets:
+            verdict = target.judge(self)
+            targets.append(
+                {
+                    "text": str(target),
+                    "met": None if verdict is None else verdict.met,
+                    "achieved": None if verdict is None else verdict.achieved,
+                }
+            )
+        return {
+            "area": area,
+            "operation": self.operation,
+            "unit": self.unit,
+            "contenders": contenders,
+            "targets": targets,
+            "note": self.note,
+            "skipped": self.skipped,
+        }
+
+
+def measure(row: Row, pace: Pace) -> Result:
+    """Prepare the contenders of a row, then time them round by round."""
+    operations, skipped = _prepare(row.contenders)
+    chunks = {name: _calibrate(operation, pace.chunk_s) for name, operation in operations.items()}
+    round_s = sum(seconds for _, seconds in chunks.values())
+    rounds = min(pace.max_rounds, max(pace.min_rounds, round(pace.row_s / max(round_s, 1e-9))))
+    times: dict[str, list[float]] = {name: [] for name in operations}
+    order = list(operations)
+    shuffle = random.Random(0).shuffle
+    for _ in range(rounds):
+        shuffle(order)
+        for name in order:
+            count, _ = chunks[name]
+            seconds = _time(operations[name], count)
+            times[name].append(seconds / (count * row.ops_per_call))
+    measured = {
+        name: Measurement(statistics.median(t), min(t), len(t)) for name, t in times.items()
+    }
+    result = Result(row.operation, measured, row.targets, note=row.note, skipped=skipped)
+    return row.derive(result) if row.derive else result
+
+
+def collect(
+    operation: str,
+    unit: str,
+    cases: dict[str, Callable[[], float]],
+    targets: Sequence[Target] = (),
+    note: str = "",
+) -> Result:
+    """A row of values that are measured once and are not times."""
+    result = Result(operation, {}, targets, unit, note)
+    values, result.skipped = _attempt(cases)
+    result.measured = {name: Measurement(value, value) for name, value in values.items()}
+    return result
+
+
+def run(rows: Iterator[Row | Result], pace: Pace) -> Iterator[Result]:
+    """Measure rows as they come, so that an area can free what its next rows do not need."""
+    for row in rows:
+        yield row if isinstance(row, Result) else measure(row, pace)
+
+
+def _prepare(builders: dict[str, Builder]) -> tuple[dict[str, Operation], dict[str, str]]:
+    """Build every contender and run it once."""
+
+    def build_and_run(build: Builder) -> Operation:
+        operation = build()
+        operation()
+        return operation
+
+    return _attempt({name: partial(build_and_run, build) for name, build in builders.items()})
+
+
+def _attempt(cases: dict[str, Callable[[], T]]) -> tuple[dict[str, T], dict[str, str]]:
+    """What every case returns; one that fails is left out, with the reason."""
+    values, reasons = {}, {}
+    for name, case in cases.items():
+        try:
+            values[name] = case()
+        except Exception as error:  # noqa: PERF203 a contender that fails must not end the run
+            reasons[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return values, reasons
+
+
+def _calibrate(operation: Operation, chunk_s: float) -> tuple[int, float]:
+    """How many operations fill a chunk, and how long that takes; warms up on the way."""
+    count = 1
+    while True:
+        seconds = _time(operation, count)
+        if seconds >= chunk_s:
+            return count, seconds
+        count = max(count + 1, min(10 * count, int(1.2 * count * chunk_s / max(seconds, 1e-9))))
+
+
+def _time(operation: Operation, count: int) -> float:
+    """Seconds for `count` operations, without the garbage collector's pauses."""
+    function: Callable[..., object] = operation
+    arguments: tuple[Any, ...] = ()
+    if isinstance(operation, partial) and not operation.keywords:
+        function, arguments = operation.func, operation.args
+    gc.disable()
+    try:
+        start = time.perf_counter()
+        for _ in repeat(None, count):
+            function(*arguments)
+        return time.perf_counter() - start
+    finally:
+        gc.enable()

@@ -1,0 +1,14 @@
+// Memory of large output arrays, kept for the next call. Fresh pages cost several times the work of
+// a kernel that fills them once, and training asks for the same sizes over and over.
+#pragma once
+
+#include <cstddef>
+
+#include "bind/arrays.hpp"
+
+namespace sharpwave::bind {
+
+// A new uninitialised array. From 256 kB on its memory comes from blocks of arrays that are gone.
+Ref new_output_array(int ndim, const npy_intp* shape, int type);
+
+}  // namespace sharpwave::bind

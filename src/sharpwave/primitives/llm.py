@@ -1,0 +1,165 @@
+"""Primitives of language-model training: group advantages and token KL.
+
+The KL estimators take the log-probabilities, under the policy and under the reference, of tokens
+that were *sampled from the policy*. With d = log p_policy - log p_ref, each sums over the tokens
+of a sequence:
+
+| estimator | term | |
+|---|---|---|
+| `k1` | d | unbiased, may be negative |
+| `k2` | d² / 2 | biased, low variance |
+| `k3` | exp(-d) - 1 + d | unbiased and never negative |
+| `weighted` | exp(log p_policy) d | weighs each sample by its own probability; biased |
+
+Two equal log-probabilities differ by 0 even when both are -inf; other infinities and NaN
+propagate. Sums are kept in float64 whatever the dtype.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from sharpwave import _native
+
+__all__ = [
+    "compute_batch_group_advantages",
+    "compute_batch_token_kl",
+    "compute_batch_token_kl_f32",
+    "compute_batch_token_kl_schulman",
+    "compute_batch_token_kl_schulman_f32",
+    "compute_group_advantages",
+    "compute_token_kl",
+    "compute_token_kl_f32",
+    "compute_token_kl_schulman",
+    "compute_token_kl_schulman_f32",
+]
+
+Estimator = Literal["k1", "k2", "k3", "weighted"]
+
+
+def compute_group_advantages(rewards: Any) -> Any:
+    """Advantages within one group of completions: (r - mean) / population standard deviation.
+
+    Args:
+        rewards: Rewards of the group, any shape.
+
+    Returns:
+        Advantages of rewards' shape, float32 if rewards is, otherwise float64. All 0 if the
+        standard deviation is below 1e-8.
+
+    Example:
+        >>> compute_group_advantages([0.0, 2.0]).tolist()
+        [-1.0, 1.0]
+    """
+    return _native.compute_group_advantages(rewards)
+
+
+def compute_batch_group_advantages(rewards: Any, group_size: int) -> Any:
+    """`compute_group_advantages` of consecutive groups.
+
+    Args:
+        rewards: [G, group_size], or the same flat: the completions of prompt 0 first.
+        group_size: Completions per prompt.
+
+    Returns:
+        Advantages of rewards' shape.
+
+    Raises:
+        ValueError: group_size is 0 or does not divide the number of rewards.
+
+    Example:
+        >>> compute_batch_group_advantages([0.0, 2.0, 5.0, 5.0], 2).tolist()
+        [-1.0, 1.0, 0.0, 0.0]
+    """
+    return _native.compute_batch_group_advantages(rewards, group_size)
+
+
+def compute_token_kl(
+    log_probs_policy: Any,
+    log_probs_ref: Any,
+    *,
+    estimator: Estimator = "k1",
+    mask: Any = None,
+) -> float:
+    """KL(policy || reference) of one sequence, summed over its tokens.
+
+    Args:
+        log_probs_policy: [T], log-probability of each sampled token under the policy.
+        log_probs_ref: [T], the same under the reference.
+        estimator: See the module's table.
+        mask: [T], nonzero where a token counts.
+
+    Returns:
+        The sum.
+
+    Raises:
+        ValueError: The shapes differ, or the estimator is not known.
+
+    Example:
+        >>> compute_token_kl([-1.0, -2.0], [-1.5, -1.0], estimator="k1")
+        -0.5
+    """
+    return _native.compute_token_kl(log_probs_policy, log_probs_ref, estimator, mask)
+
+
+def compute_token_kl_schulman(
+    log_probs_policy: Any, log_probs_ref: Any, *, mask: Any = None
+) -> float:
+    """`compute_token_kl` with the estimator k3.
+
+    Example:
+        >>> compute_token_kl_schulman([-1.0], [-1.0])
+        0.0
+    """
+    return _native.compute_token_kl(log_probs_policy, log_probs_ref, "k3", mask)
+
+
+def compute_batch_token_kl(
+    log_p: Any,
+    log_q: Any,
+    seq_len: int,
+    *,
+    estimator: Estimator = "k1",
+    mask: Any = None,
+    out: Any = None,
+) -> Any:
+    """KL(policy || reference) of B sequences, each summed over its tokens.
+
+    Args:
+        log_p: [B, seq_len] or flat, log-probability of each sampled token under the policy.
+        log_q: Shape of log_p, the same under the reference.
+        seq_len: Tokens per sequence.
+        estimator: See the module's table.
+        mask: Shape of log_p, nonzero where a token counts.
+        out: A contiguous array [B] of the result's dtype to write into.
+
+    Returns:
+        [B], float32 if log_p and log_q are, otherwise float64.
+
+    Raises:
+        ValueError: A shape does not fit, seq_len does not divide the number of tokens, or the
+            estimator is not known.
+
+    Example:
+        >>> compute_batch_token_kl([-1.0, -2.0, -1.0, -1.0], [-1.5, -2.0, -1.0, -3.0], 2).tolist()
+        [0.5, 2.0]
+    """
+    return _native.compute_batch_token_kl(log_p, log_q, seq_len, estimator, mask, out)
+
+
+def compute_batch_token_kl_schulman(
+    log_p: Any, log_q: Any, seq_len: int, *, mask: Any = None, out: Any = None
+) -> Any:
+    """`compute_batch_token_kl` with the estimator k3.
+
+    Example:
+        >>> compute_batch_token_kl_schulman([-1.0, -2.0], [-1.0, -2.0], 2).tolist()
+        [0.0]
+    """
+    return _native.compute_batch_token_kl(log_p, log_q, seq_len, "k3", mask, out)
+
+
+compute_token_kl_f32 = compute_token_kl
+compute_token_kl_schulman_f32 = compute_token_kl_schulman
+compute_batch_token_kl_f32 = compute_batch_token_kl
+compute_batch_token_kl_schulman_f32 = compute_batch_token_kl_schulman

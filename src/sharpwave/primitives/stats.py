@@ -1,0 +1,159 @@
+"""Running statistics and parameter averages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpwave import _native
+
+__all__ = ["RunningStats", "polyak"]
+
+
+class RunningStats:
+    """Running mean and variance of every element of a shape, in float64.
+
+    Batches are folded in with Chan's parallel update, so many small updates and one large one
+    agree. `update`, `normalize` and `merge` may run in several threads at once; `state_dict` and
+    `load_state_dict` want the others to wait.
+
+    Args:
+        shape: Shape of one sample.
+
+    Example:
+        >>> stats = RunningStats((2,))
+        >>> stats.update([[1.0, 10.0], [3.0, 30.0]])
+        >>> stats.mean.tolist(), stats.var.tolist()
+        ([2.0, 20.0], [1.0, 100.0])
+        >>> stats.normalize([[3.0, 10.0]]).round(6).tolist()
+        [[1.0, -1.0]]
+    """
+
+    __slots__ = ("_count", "_m2", "_mean")
+
+    def __init__(self, shape: int | tuple[int, ...] = ()) -> None:
+        self._mean: NDArray[np.float64] = np.zeros(shape, np.float64)
+        self._m2: NDArray[np.float64] = np.zeros(shape, np.float64)
+        self._count: NDArray[np.float64] = np.zeros((), np.float64)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return self._mean.shape
+
+    @property
+    def count(self) -> int:
+        """Number of samples seen."""
+        return int(self._count)
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean of the samples, zeros before the first."""
+        return self._mean.copy()
+
+    @property
+    def var(self) -> NDArray[np.float64]:
+        """Population variance of the samples, ones before the first."""
+        if not self._count:
+            return np.ones(self.shape, np.float64)
+        return np.asarray(self._m2 / self._count)
+
+    @property
+    def std(self) -> NDArray[np.float64]:
+        """Square root of `var`."""
+        return np.asarray(np.sqrt(self.var))
+
+    def update(self, batch: Any) -> None:
+        """Folds samples in.
+
+        Args:
+            batch: [..., *shape]; without leading axes, one sample.
+
+        Raises:
+            ValueError: The shape does not fit, or the batch holds NaN or inf. Nothing has changed
+                then.
+        """
+        _native.stats_update(self._mean, self._m2, self._count, batch)
+
+    def normalize(self, x: Any, clip: float | None = None, epsilon: float = 1e-8) -> Any:
+        """(x - mean) / sqrt(var + epsilon).
+
+        Args:
+            x: [..., *shape].
+            clip: Results are held within [-clip, clip]; None for no bound.
+            epsilon: Added to the variance.
+
+        Returns:
+            The shape of x, float32 if x is, otherwise float64; a tensor for a tensor.
+
+        Raises:
+            ValueError: The shape does not fit, clip is not positive, or epsilon is negative.
+        """
+        return _native.stats_normalize(self._mean, self._m2, self._count, x, clip, epsilon)
+
+    def merge(self, other: RunningStats) -> None:
+        """Folds the samples that another instance has seen in.
+
+        Raises:
+            ValueError: The shapes differ.
+        """
+        _native.stats_merge(self._mean, self._m2, self._count, other._mean, other._m2, other._count)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The statistics as arrays: mean, var and count."""
+        return {"mean": self.mean, "var": self.var, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave.
+
+        Raises:
+            ValueError: The shape differs, or the numbers are not those of samples.
+            KeyError: A key is missing.
+        """
+        mean = np.array(state["mean"], np.float64)
+        var = np.array(state["var"], np.float64)
+        count = int(state["count"])
+        for name, array in (("mean", mean), ("var", var)):
+            if array.shape != self.shape:
+                raise ValueError(f"{name} must have shape {self.shape}, got {array.shape}")
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} must be finite")
+        if count < 0 or (var < 0).any():
+            raise ValueError("count and var must not be negative")
+        self._mean[...] = mean
+        self._m2[...] = var * count
+        self._count[...] = count
+
+    def __getstate__(self) -> tuple[NDArray[np.float64], ...]:
+        return self._mean, self._m2, self._count
+
+    def __setstate__(self, state: tuple[NDArray[np.float64], ...]) -> None:
+        self._mean, self._m2, self._count = (array.copy() for array in state)
+
+    def __repr__(self) -> str:
+        return f"RunningStats(shape={self.shape}, count={self.count})"
+
+
+def polyak(target: Any, source: Any, tau: float) -> None:
+    """Moves target towards source in place: target += tau * (source - target).
+
+    Args:
+        target: A float32 or float64 array or torch CPU tensor, or an iterable of them (such as
+            `module.parameters()`).
+        source: The same of source's numbers, in the same order and shapes.
+        tau: From 0 (target stays) to 1.
+
+    Raises:
+        ValueError: A shape, the number of arrays or tau does not fit. Nothing has changed then.
+        TypeError: target is not a float32 or float64 array.
+
+    Example:
+        >>> import numpy as np
+        >>> target = np.zeros(2)
+        >>> polyak(target, np.ones(2), 0.25)
+        >>> target.tolist()
+        [0.25, 0.25]
+    """
+    _native.polyak(target, source, tau)
