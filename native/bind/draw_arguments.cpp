@@ -7,9 +7,12 @@ const Names& names() {
   return all;
 }
 
-bool is_true(PyObject* object) {
+bool is_true(PyObject* object, const char* name) {
   const int truth = is_given(object) ? PyObject_IsTrue(object) : 0;
-  if (truth < 0) throw PythonError();
+  if (truth < 0) {
+    PyErr_Clear();
+    throw TypeError(std::string(name) + " must be true or false, got " + Py_TYPE(object)->tp_name);
+  }
   return truth == 1;
 }
 

@@ -25,7 +25,7 @@ const Names& names();
 inline bool is_given(PyObject* object) { return object != nullptr && object != Py_None; }
 
 // The truth of an argument that may be missing.
-bool is_true(PyObject* object);
+bool is_true(PyObject* object, const char* name);
 
 // Matches a FASTCALL's arguments to fixed names, the first n_positional of which may be positional.
 template <std::size_t N>

@@ -131,7 +131,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
         const auto or_none = [](PyObject* object) { return object == nullptr ? Py_None : object; };
         return PyObject_CallMethod(self, "_sample_custom", "OOOOOO", given[0], or_none(given[1]),
                                    or_none(given[2]), or_none(given[3]), or_none(given[4]),
-                                   or_none(given[5]));
+                                   is_true(given[5], "indices") ? Py_True : Py_False);
       }
       if (view_spec) read_view(view_spec.get(), replay, &shape, &fields);
       if (selector_spec) selector = read_selector(selector_spec.get());
@@ -141,7 +141,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     }
     const bool by_priority = selector.kind == Selector::Kind::priority;
     shape.weights = by_priority;
-    shape.indices = by_priority || is_true(given[5]);
+    shape.indices = by_priority || is_true(given[5], "indices");
     const std::uint64_t limit =
         selector.kind == Selector::Kind::recent
             ? std::min<std::uint64_t>(selector.window, replay.streams().live())
@@ -244,13 +244,14 @@ PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_
   });
 }
 
-// _drawable(view_spec): the ids of all steps that the view may draw, oldest first within a stream.
-PyObject* drawable(PyObject* self, PyObject* spec) {
+// _drawable(view): the ids of all steps that the view may draw, oldest first within a stream.
+PyObject* drawable(PyObject* self, PyObject* view) {
   return guard([&]() -> PyObject* {
     RowBuffer* buffer = checked(self);
     BatchShape shape;
     Ref fields;
-    read_view(spec, *buffer->replay, &shape, &fields);
+    const Ref spec = spec_of(view, "view", kViewSpec);
+    if (spec) read_view(spec.get(), *buffer->replay, &shape, &fields);
     std::vector<std::uint64_t> found;
     with_locks(buffer->replay, Rows::shared, false,
                20.0 * static_cast<double>(buffer->replay->streams().live()),
@@ -278,7 +279,7 @@ PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
     BatchShape shape;
     shape.batch = as_size(args[0], "batch_size");
     shape.weights = prioritised;
-    shape.indices = prioritised || is_true(args[3]);
+    shape.indices = prioritised || is_true(args[3], "indices");
     Ref fields;
     if (args[1] != Py_None) {
       const Ref spec = spec_of(args[1], "view", kViewSpec);

@@ -10,6 +10,8 @@ namespace {
 constexpr std::array<const char*, 7> kRoles = {"obs",        "next_obs",  "action", "reward",
                                                "terminated", "truncated", "extra"};
 
+constexpr std::size_t kMaxDims = 30;  // an array has more: those of a batch and a window
+
 void require(bool condition, const Field& field, const std::string& message) {
   if (!condition) throw std::invalid_argument("field '" + field.name + "': " + message);
 }
@@ -45,6 +47,9 @@ FrameShape frame_shape(const Field& field) {
 void Schema::validate() const {
   if (fields.empty()) throw std::invalid_argument("fields must name at least one field");
   for (const Field& field : fields) {
+    require(field.shape.size() <= kMaxDims, field,
+            "shape must have at most " + std::to_string(kMaxDims) + " dimensions, got " +
+                std::to_string(field.shape.size()));
     // The bound keeps every product of sizes far from overflow.
     std::size_t items = 1;
     for (const std::int64_t dim : field.shape) {

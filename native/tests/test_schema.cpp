@@ -55,6 +55,9 @@ void refuses_what_makes_no_sense() {
     CHECK(mentions(refusal(schema), "fewer than 2**32"));
   }
   Schema schema = step();
+  schema.fields[1].shape.assign(31, 1);
+  CHECK(mentions(refusal(schema), "at most 30 dimensions, got 31"));
+  schema = step();
   schema.fields[0].stack = 0;
   CHECK(mentions(refusal(schema), "stack must be at least 1, got 0"));
   schema = step();

@@ -284,10 +284,7 @@ class ReplayBuffer(_native.RowBuffer):
         Args:
             view: Only of the steps that this view may draw.
         """
-        spec = getattr(view, "_spec", None)
-        if view is not None and not isinstance(view, Hindsight) and not isinstance(spec, tuple):
-            raise TypeError(f"view must be a sharpwave view, got {type(view).__name__}")
-        ids: Ids = self._engine.ids() if spec is None else self._drawable(spec)
+        ids: Ids = self._engine.ids() if view is None else self._drawable(view)
         return ids
 
     def clear(self) -> None:
@@ -322,13 +319,13 @@ class ReplayBuffer(_native.RowBuffer):
         view: View | None,
         selector: Selector | None,
         out: Any,
-        indices: Any,
+        indices: bool,
     ) -> BatchDict:
         """The rest of `sample`: views and selectors that draw in Python."""
         if out is not None:
             raise ValueError("out must be None for a view or selector that draws in Python")
         if isinstance(view, Hindsight):
-            return view.sample(self, batch_size, seed, selector, indices=bool(indices))
+            return view.sample(self, batch_size, seed, selector, indices=indices)
         if selector is None:
             raise TypeError(f"view must be a sharpwave view, got {type(view).__name__}")
         for _ in range(16):

@@ -177,7 +177,8 @@ class Hindsight:
     _spec: None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_int("n_goals", self.n_goals, 0, _MAX_STEPS)
+        n_goals = _check_int("n_goals", self.n_goals, 0, _MAX_STEPS)
+        object.__setattr__(self, "n_goals", n_goals)
         if self.strategy not in _STRATEGIES:
             raise ValueError(f"strategy must be one of {_STRATEGIES}, got {self.strategy!r}")
 

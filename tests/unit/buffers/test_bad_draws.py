@@ -148,10 +148,14 @@ class TestSample:
         refused(ValueError, "priorities must not all be zero", lambda: buffer.sample(1))
         assert len(buffer.sample(4, selector=Uniform())["rewards"]) == 4
 
-    @pytest.mark.parametrize("flag", [np.zeros(2), np.zeros(3, bool)])
-    def test_an_ambiguous_flag_is_an_ordinary_error(self, flag: Any) -> None:
-        refused(ValueError, "ambiguous", lambda: make().sample(1, indices=flag))
-        refused(ValueError, "ambiguous", lambda: make().batch(1, indices=flag))
+    @pytest.mark.parametrize("flag", [np.zeros(2), torch.zeros(3)])
+    def test_a_flag_that_is_neither_is_refused(self, flag: Any) -> None:
+        message = "indices must be true or false, got"
+        buffer = make(n_envs=1)
+        refused(TypeError, message, lambda: buffer.sample(1, indices=flag))
+        refused(TypeError, message, lambda: buffer.batch(1, indices=flag))
+        view = Hindsight(len)  # type: ignore[arg-type]
+        refused(TypeError, message, lambda: buffer.sample(1, view=view, indices=flag))
 
 
 class TestOut:
