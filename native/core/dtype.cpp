@@ -102,7 +102,7 @@ bool convert(From value, To* result) {
   } else if constexpr (std::is_floating_point_v<To>) {
     *result = static_cast<To>(value);
     if constexpr (sizeof(To) < sizeof(From) && std::is_floating_point_v<From>) {
-      return is_finite(*result) | !is_finite(value);
+      return static_cast<int>(is_finite(*result)) | static_cast<int>(!is_finite(value));
     }
     return true;
   } else if constexpr (std::is_floating_point_v<From>) {

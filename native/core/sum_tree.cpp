@@ -11,7 +11,6 @@ namespace sharpwave {
 namespace {
 
 constexpr std::size_t kFanout = 16;
-constexpr std::size_t kBlockBytes = kFanout * sizeof(float);
 constexpr std::size_t kMaxCapacity = std::size_t{1} << 32;
 // Changes are carried up in chunks, whose bookkeeping fits on the stack.
 constexpr std::size_t kChunk = 1024;

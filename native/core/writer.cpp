@@ -8,8 +8,7 @@
 
 namespace sharpwave {
 Writer::Writer(const Schema& schema, Layout layout, HeapStore* store, Streams* streams)
-    : schema_(schema),
-      layout_(layout),
+    : layout_(layout),
       store_(store),
       streams_(streams),
       stack_(static_cast<std::uint64_t>(schema.max_stack())),

@@ -106,7 +106,6 @@ class Writer {
     FrameShape frames;
   };
 
-  const Schema& schema_;
   Layout layout_;
   HeapStore* store_;
   Streams* streams_;
