@@ -1,10 +1,12 @@
 // A small shared/exclusive lock: uncontended it costs one atomic exchange, and writers are not
 // starved.
 //
-// Waiting spins and yields: sections are microseconds long, and a waiter never holds the GIL.
+// Waiting yields, then sleeps: sections are microseconds long, but a save holds the rows for as
+// long as it takes. A waiter never holds the GIL.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <thread>
 
@@ -19,7 +21,7 @@ class RwLock {
   }
   void lock() {
     writers_waiting_.fetch_add(1, std::memory_order_relaxed);
-    while (!try_lock()) std::this_thread::yield();
+    for (int tries = 0; !try_lock(); ++tries) wait(tries);
     writers_waiting_.fetch_sub(1, std::memory_order_relaxed);
   }
   void unlock() { state_.store(0, std::memory_order_release); }
@@ -36,11 +38,19 @@ class RwLock {
     return false;
   }
   void lock_shared() {
-    while (!try_lock_shared()) std::this_thread::yield();
+    for (int tries = 0; !try_lock_shared(); ++tries) wait(tries);
   }
   void unlock_shared() { state_.fetch_sub(1, std::memory_order_release); }
 
  private:
+  static void wait(int tries) {
+    if (tries < 256) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
   static constexpr std::int32_t kWriter = -1;
   std::atomic<std::int32_t> state_{0};
   std::atomic<std::int32_t> writers_waiting_{0};

@@ -343,8 +343,8 @@ class ReplayBuffer(_native.RowBuffer):
         """Write the buffer to a folder: content, priorities, counters and generator.
 
         The folder changes from the old state to the new one at once: a crash in between leaves the
-        old one. Rows are streamed in small pieces, with a checksum each. Other threads may sample
-        meanwhile; pushes wait.
+        old one. Rows are streamed in small pieces, with a checksum each. Pushes of other
+        threads wait until the rows are written, and samples behind them.
 
         Raises:
             SharpwaveIOError: If the folder exists and holds something else, or cannot be written.
