@@ -5,19 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/isa/rows_kernels.hpp"
 #include "core/store_heap.hpp"
 
 namespace sharpwave {
-
-// The slot of a padded row: it comes out as zeros.
-inline constexpr std::uint64_t kNoSlot = ~std::uint64_t{0};
-
-// One output array: row i is the column's bytes at slots[i].
-struct GatherColumn {
-  Column column;
-  const std::uint64_t* slots;
-  std::byte* out;
-};
 
 // Columns of the same slots must stand together.
 void gather(const HeapStore& store, const GatherColumn* columns, std::size_t n_columns,

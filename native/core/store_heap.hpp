@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/isa/rows_kernels.hpp"
 #include "core/memory.hpp"
 #include "core/schema.hpp"
 
@@ -15,19 +16,14 @@ namespace sharpwave {
 // stream: one observation per slot; next_obs and frame stacks are read from the neighbouring slots.
 enum class Layout : std::uint8_t { transition, stream };
 
-// Where a field lies inside a record. A stacked field stores one frame per slot.
-struct Column {
-  std::size_t offset;
-  std::size_t bytes;
-};
-
 class HeapStore {
  public:
   HeapStore(const Schema& schema, Layout layout, std::size_t slots);
 
   std::byte* record(std::size_t slot) { return memory_.data() + slot * stride_; }
   const std::byte* record(std::size_t slot) const { return memory_.data() + slot * stride_; }
-  // In the stream layout a next_obs field has the column of its twin.
+  // A stacked field stores one frame per slot. In the stream layout a next_obs field has the column
+  // of its twin.
   const Column& column(std::size_t field) const { return columns_[field]; }
   bool is_stored(std::size_t field) const { return stored_[field]; }
 

@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/copy.hpp"
 #include "core/gather.hpp"
+#include "core/isa/kernels.hpp"
 
 namespace sharpwave {
+namespace {
+
+#include "core/isa/copy.inl"
+
+}  // namespace
+
 Writer::Writer(const Schema& schema, Layout layout, HeapStore* store, Streams* streams)
     : layout_(layout),
       store_(store),
@@ -19,6 +25,7 @@ Writer::Writer(const Schema& schema, Layout layout, HeapStore* store, Streams* s
     const bool observation = field.role == Role::obs || field.role == Role::next_obs;
     if (layout == Layout::transition || !observation) {
       plain_fields_.push_back(i);
+      columns_.push_back({store->column(i), nullptr, 0});
     } else if (field.role == Role::next_obs) {
       obs_fields_.push_back({field.twin, static_cast<int>(i), frame_shape(field)});
     }
@@ -84,34 +91,28 @@ std::size_t Writer::push_block(const Source* sources, std::size_t n) {
   if (n == 1) {
     write_fields(first, sources, 0);
   } else {
-    write_blocks(first, sources, n);
+    write_rows(first, sources, n);
   }
   streams_->advance(0, n, [](std::size_t) {});
   streams_->add_untracked(n);
   return first;
 }
 
-void Writer::write_blocks(std::size_t first, const Source* sources, std::size_t n) {
+void Writer::write_rows(std::size_t first, const Source* sources, std::size_t n) {
   const std::size_t capacity = store_->slots();
   const std::size_t skipped = n > capacity ? n - capacity : 0;
-  // A block of rows stays in the first-level cache while its fields are written one after another.
-  constexpr std::size_t kBlock = 16;
   std::size_t slot = (first + skipped) % capacity;
   for (std::size_t row = skipped; row < n;) {
-    const std::size_t count = std::min({kBlock, n - row, capacity - slot});
-    for (const std::size_t field : plain_fields_) {
-      const Column& column = store_->column(field);
-      const Source& source = sources[field];
-      std::byte* target = store_->record(slot) + column.offset;
-      const std::byte* data = source.data + row * source.stride;
-      with_copy(column.bytes, [&](auto&& copy) {
-        for (std::size_t i = 0; i < count; ++i) {
-          copy(target + i * store_->stride(), data + i * source.stride);
-        }
-      });
+    const std::size_t count = std::min(n - row, capacity - slot);
+    for (std::size_t i = 0; i < plain_fields_.size(); ++i) {
+      const Source& source = sources[plain_fields_[i]];
+      columns_[i].data = source.data + row * source.stride;
+      columns_[i].stride = source.stride;
     }
+    kernels().rows.scatter(store_->record(slot), store_->stride(), columns_.data(), columns_.size(),
+                           count);
     row += count;
-    slot = slot + count == capacity ? 0 : slot + count;
+    slot = 0;
   }
 }
 

@@ -87,8 +87,8 @@ class Writer {
     return anchor;
   }
 
-  // Field by field over blocks of rows.
-  void write_blocks(std::size_t first, const Source* sources, std::size_t n);
+  // Many rows, by a kernel.
+  void write_rows(std::size_t first, const Source* sources, std::size_t n);
   // Everything but observations that the stream layout writes by write_obs.
   void write_fields(std::size_t slot, const Source* sources, std::size_t row);
   // The newest `frames` frames of every field of this role, the newest one at `seq`.
@@ -113,7 +113,9 @@ class Writer {
   int terminated_;
   int truncated_;
   std::vector<std::size_t> plain_fields_;  // written by write_fields
-  std::vector<ObsField> obs_fields_;       // stream layout only
+  std::vector<ScatterColumn>
+      columns_;  // the same for write_rows; a writer is used by one thread at a time
+  std::vector<ObsField> obs_fields_;  // stream layout only
 };
 
 }  // namespace sharpwave

@@ -7,6 +7,7 @@
 
 #include "core/isa/llm_kernels.hpp"
 #include "core/isa/returns_kernels.hpp"
+#include "core/isa/rows_kernels.hpp"
 #include "core/isa/stats_kernels.hpp"
 #include "core/isa/tree_kernels.hpp"
 
@@ -18,6 +19,7 @@ struct Kernels {
   LlmKernels llm;
   StatsKernels stats;
   TreeKernels tree;
+  RowsKernels rows;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

@@ -20,6 +20,8 @@ namespace {
 #include "core/isa/llm.inl"
 #include "core/isa/stats.inl"
 #include "core/isa/tree.inl"
+#include "core/isa/copy.inl"
+#include "core/isa/rows.inl"
 // clang-format on
 
 template <typename T>
@@ -42,6 +44,8 @@ constexpr StatsKernels stats_table() {
 constexpr TreeKernels tree_table() {
   return {refresh_path, refresh_nodes, refresh_range, tree_find, power, ratio_power};
 }
+
+constexpr RowsKernels rows_table() { return {gather_rows, scatter_rows}; }
 
 }  // namespace
 }  // namespace sharpwave

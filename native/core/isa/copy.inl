@@ -1,19 +1,14 @@
 // Copies of small fixed-size values, inlined: a call to memcpy costs more than most fields do.
-#pragma once
-
-#include <cstddef>
-#include <cstring>
-
-namespace sharpwave {
+// To be included inside an anonymous namespace (see kernels.hpp).
 
 // `Blocks` blocks of 16 bytes and a last one that may overlap them: sizes 16 Blocks to 16 Blocks
 // + 16.
 template <std::size_t Blocks>
 inline void copy_blocks(std::byte* target, const std::byte* source, std::size_t bytes) {
   std::byte tail[16];
-  std::memcpy(tail, source + bytes - 16, 16);
-  std::memcpy(target, source, 16 * Blocks);
-  std::memcpy(target + bytes - 16, tail, 16);
+  __builtin_memcpy(tail, source + bytes - 16, 16);
+  __builtin_memcpy(target, source, 16 * Blocks);
+  __builtin_memcpy(target + bytes - 16, tail, 16);
 }
 
 // Calls `body` with the function that copies values of this size. The choice is made once, so that
@@ -21,7 +16,7 @@ inline void copy_blocks(std::byte* target, const std::byte* source, std::size_t 
 template <typename Body>
 inline void with_copy(std::size_t bytes, Body&& body) {
   const auto fixed = [&]<std::size_t N>() {
-    body([](std::byte* t, const std::byte* s) { std::memcpy(t, s, N); });
+    body([](std::byte* t, const std::byte* s) { __builtin_memcpy(t, s, N); });
   };
   const auto blocks = [&]<std::size_t N>() {
     body([bytes](std::byte* t, const std::byte* s) { copy_blocks<N>(t, s, bytes); });
@@ -60,12 +55,10 @@ inline void with_copy(std::size_t bytes, Body&& body) {
     default:
       break;
   }
-  body([bytes](std::byte* t, const std::byte* s) { std::memcpy(t, s, bytes); });
+  body([bytes](std::byte* t, const std::byte* s) { __builtin_memcpy(t, s, bytes); });
 }
 
 // One value. The branches depend on the field alone, so they are well predicted over rows.
 inline void copy_bytes(std::byte* target, const std::byte* source, std::size_t bytes) {
   with_copy(bytes, [&](auto&& copy) { copy(target, source); });
 }
-
-}  // namespace sharpwave

@@ -1,0 +1,88 @@
+// Included once per instruction set, inside an anonymous namespace (see kernels.hpp).
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kPrefetchLines = 8;  // longer records are streamed by the hardware
+// Rows between the prefetch and the copy. Prefetches that come one row at a time keep the memory
+// busy without filling the core's queue of outstanding misses: half the time of whole tiles of
+// them.
+constexpr std::size_t kReadAhead = 16;
+constexpr std::size_t kWriteAhead = 8;
+
+// Must be inlined: GCC takes a function that only prefetches for one without effect and drops the
+// call.
+template <int Write>
+[[gnu::always_inline]] inline void prefetch_record(const std::byte* record, std::size_t stride) {
+  const std::size_t limit = kPrefetchLines * kLine;
+  const std::size_t bytes = stride < limit ? stride : limit;
+  for (std::size_t offset = 0; offset < bytes; offset += kLine) {
+    __builtin_prefetch(record + offset, Write, 3);
+  }
+  __builtin_prefetch(record + bytes - 1, Write, 3);
+}
+
+// The number of rows from `row` on that lie one after another in the store.
+inline std::size_t run_length(const std::uint64_t* slots, std::size_t row, std::size_t n_rows) {
+  std::size_t run = 1;
+  while (row + run < n_rows && slots[row + run] == slots[row] + run) ++run;
+  return run;
+}
+
+void gather_rows(const std::byte* base, std::size_t stride, const GatherColumn* columns,
+                 std::size_t n_columns, std::size_t n_rows) {
+  const std::uint64_t* slots = columns[0].slots;
+  for (std::size_t row = 0; row < n_rows && row < kReadAhead; ++row) {
+    if (slots[row] != kNoSlot) prefetch_record<0>(base + slots[row] * stride, stride);
+  }
+  for (std::size_t row = 0; row < n_rows;) {
+    if (slots[row] == kNoSlot) [[unlikely]] {
+      for (std::size_t c = 0; c < n_columns; ++c) {
+        const std::size_t bytes = columns[c].column.bytes;
+        __builtin_memset(columns[c].out + row * bytes, 0, bytes);
+      }
+      ++row;
+      continue;
+    }
+    const std::byte* record = base + slots[row] * stride;
+    const std::size_t run = run_length(slots, row, n_rows);
+    if (run == 1) {
+      const std::size_t ahead = row + kReadAhead;
+      if (ahead < n_rows && slots[ahead] != kNoSlot) {
+        prefetch_record<0>(base + slots[ahead] * stride, stride);
+      }
+      for (std::size_t c = 0; c < n_columns; ++c) {
+        const Column& column = columns[c].column;
+        copy_bytes(columns[c].out + row * column.bytes, record + column.offset, column.bytes);
+      }
+    } else {  // a window: the hardware sees what comes next, and a field can be copied in one go
+      for (std::size_t c = 0; c < n_columns; ++c) {
+        const Column column = columns[c].column;
+        const std::byte* source = record + column.offset;
+        std::byte* target = columns[c].out + row * column.bytes;
+        with_copy(column.bytes, [&](auto&& copy) {
+          for (std::size_t i = 0; i < run; ++i) {
+            copy(target + i * column.bytes, source + i * stride);
+          }
+        });
+      }
+      // The windows behind this one have not been asked for yet.
+      const std::size_t after = row + run;
+      for (std::size_t next = after; next < n_rows && next < after + kReadAhead; ++next) {
+        if (slots[next] == kNoSlot) continue;
+        prefetch_record<0>(base + slots[next] * stride, stride);
+        if (next + 1 < n_rows && slots[next + 1] == slots[next] + 1) break;
+      }
+    }
+    row += run;
+  }
+}
+
+void scatter_rows(std::byte* record, std::size_t stride, const ScatterColumn* columns,
+                  std::size_t n_columns, std::size_t n_rows) {
+  for (std::size_t row = 0; row < n_rows; ++row, record += stride) {
+    if (row + kWriteAhead < n_rows) prefetch_record<1>(record + kWriteAhead * stride, stride);
+    for (std::size_t c = 0; c < n_columns; ++c) {
+      const ScatterColumn& from = columns[c];
+      copy_bytes(record + from.column.offset, from.data + row * from.stride, from.column.bytes);
+    }
+  }
+}
