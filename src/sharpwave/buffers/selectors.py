@@ -82,7 +82,7 @@ class Where:
     """Every step for which a condition holds is equally likely.
 
     The condition is asked of the whole content at every draw: meant for content that is small or
-        seldom drawn.
+    seldom drawn.
 
     Attributes:
         condition: From a batch to a bool array [B].
