@@ -12,15 +12,21 @@ class IndexArg {
   // Throws TypeError for anything but integers, and IndexError for numbers beyond int64.
   IndexArg(PyObject* object, const char* name) {
     const Ref given = as_array(object, name);
-    auto* array = reinterpret_cast<PyArrayObject*>(given.get());
-    const int type = PyArray_TYPE(array);
-    if (!PyTypeNum_ISINTEGER(type) && PyArray_SIZE(array) > 0) {
-      const Ref text = Ref::take(PyObject_Str(reinterpret_cast<PyObject*>(PyArray_DESCR(array))));
+    auto* numbers = reinterpret_cast<PyArrayObject*>(given.get());
+    const int type = PyArray_TYPE(numbers);
+    if (!PyTypeNum_ISINTEGER(type) && PyArray_SIZE(numbers) > 0) {
+      const Ref text = Ref::take(PyObject_Str(reinterpret_cast<PyObject*>(PyArray_DESCR(numbers))));
       throw TypeError(std::string(name) + " must be integers, got dtype " +
                       PyUnicode_AsUTF8(text.get()));
     }
-    owner_ = Ref::take(PyArray_FromArray(array, PyArray_DescrFromType(NPY_INT64),
-                                         NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+    if (PyTypeNum_ISINTEGER(type) && PyArray_ITEMSIZE(numbers) == 8 &&
+        PyArray_ISCARRAY_RO(numbers)) {
+      owner_ = Ref::borrow(given.get());  // unsigned numbers below 2**63 read the same
+    } else {
+      owner_ = Ref::take(PyArray_FromArray(numbers, PyArray_DescrFromType(NPY_INT64),
+                                           NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+    }
+    size_ = static_cast<std::size_t>(PyArray_SIZE(array()));
     for (std::size_t i = 0; PyTypeNum_ISUNSIGNED(type) && i < size(); ++i) {
       if (data()[i] < 0) throw std::out_of_range(std::string(name) + " must be below 2**63");
     }
@@ -29,12 +35,13 @@ class IndexArg {
   const std::int64_t* data() const {
     return static_cast<const std::int64_t*>(PyArray_DATA(array()));
   }
-  std::size_t size() const { return static_cast<std::size_t>(PyArray_SIZE(array())); }
+  std::size_t size() const { return size_; }
 
  private:
   PyArrayObject* array() const { return reinterpret_cast<PyArrayObject*>(owner_.get()); }
 
   Ref owner_;
+  std::size_t size_ = 0;
 };
 
 }  // namespace sharpwave::bind

@@ -228,8 +228,9 @@ PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_
     const std::uint64_t* ids = as_ids(indices);
     static thread_local std::vector<float> magnitudes;
     magnitudes.resize(priorities.size());
-    for (std::size_t i = 0; i < priorities.size(); ++i) {
-      magnitudes[i] = __builtin_fabsf(priorities.data()[i]);
+    const float* given_priorities = priorities.data();
+    for (std::size_t i = 0; i < magnitudes.size(); ++i) {
+      magnitudes[i] = __builtin_fabsf(given_priorities[i]);
       if (!(magnitudes[i] <= std::numeric_limits<float>::max())) {
         throw std::invalid_argument("priorities must be finite, got NaN or infinity at position " +
                                     std::to_string(i));

@@ -5,6 +5,7 @@ constexpr std::size_t kPrefetchLines = 8;  // longer records are streamed by the
 // Rows between the prefetch and the copy. Prefetches that come one row at a time keep the memory
 // busy without filling the core's queue of outstanding misses: half the time of whole tiles of
 // them.
+constexpr std::size_t kWindowLines = 96;  // of a window of neighbouring rows
 constexpr std::size_t kReadAhead = 16;
 constexpr std::size_t kWriteAhead = 8;
 
@@ -53,7 +54,17 @@ void gather_rows(const std::byte* base, std::size_t stride, const GatherColumn* 
         const Column& column = columns[c].column;
         copy_bytes(columns[c].out + row * column.bytes, record + column.offset, column.bytes);
       }
-    } else {  // a window: the hardware sees what comes next, and a field can be copied in one go
+    } else {  // a window: a field can be copied in one go
+      // The next window is asked for while this one is copied.
+      const std::size_t after = row + run;
+      if (after < n_rows && slots[after] != kNoSlot) {
+        const std::byte* next = base + slots[after] * stride;
+        const std::size_t bytes = run_length(slots, after, n_rows) * stride;
+        const std::size_t limit = kWindowLines * kLine;
+        for (std::size_t offset = 0; offset < bytes && offset < limit; offset += kLine) {
+          __builtin_prefetch(next + offset, 0, 3);
+        }
+      }
       for (std::size_t c = 0; c < n_columns; ++c) {
         const Column column = columns[c].column;
         const std::byte* source = record + column.offset;
@@ -63,13 +74,6 @@ void gather_rows(const std::byte* base, std::size_t stride, const GatherColumn* 
             copy(target + i * column.bytes, source + i * stride);
           }
         });
-      }
-      // The windows behind this one have not been asked for yet.
-      const std::size_t after = row + run;
-      for (std::size_t next = after; next < n_rows && next < after + kReadAhead; ++next) {
-        if (slots[next] == kNoSlot) continue;
-        prefetch_record<0>(base + slots[next] * stride, stride);
-        if (next + 1 < n_rows && slots[next + 1] == slots[next] + 1) break;
       }
     }
     row += run;
