@@ -6,7 +6,7 @@ from pathlib import Path
 
 LIMIT = 500
 SUFFIXES = {".py", ".cpp", ".hpp", ".inl", ".md", ".txt", ".json", ".toml"}
-GENERATED = {Path("src/sharpwave/_native.pyi")}
+GENERATED = {Path("src/sharpwave/_native.pyi"), Path("benchmarks/results.json")}
 
 
 def main() -> int:
