@@ -16,6 +16,7 @@
 #include "core/rng.hpp"
 #include "core/rw_lock.hpp"
 #include "core/schema.hpp"
+#include "core/selector.hpp"
 #include "core/store_heap.hpp"
 #include "core/streams.hpp"
 #include "core/view.hpp"
@@ -39,13 +40,6 @@ struct ReplayOptions {
   std::uint64_t seed = 0;
   bool oversample = false;  // a batch may be larger than the content
   std::optional<PriorityOptions> priorities;
-};
-
-// Which steps to draw.
-struct Selector {
-  enum class Kind : std::uint8_t { uniform, recent, priority };
-  Kind kind = Kind::uniform;
-  std::uint64_t window = 0;  // recent: the newest this many steps
 };
 
 struct ReplayCounters {

@@ -1,4 +1,5 @@
-// The draws of replay.hpp: which steps a batch holds.
+#include "core/selector.hpp"
+
 #include <algorithm>
 #include <stdexcept>
 
