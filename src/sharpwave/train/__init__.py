@@ -1,0 +1,1 @@
+"""Loops, callbacks, loggers, checkpoints and reports: everything around a run."""
