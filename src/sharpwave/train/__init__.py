@@ -1,0 +1,1 @@
+"""Everything around an algorithm: configuration, loops, callbacks, loggers, checkpoints, runs."""
