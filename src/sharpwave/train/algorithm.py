@@ -500,7 +500,7 @@ class Algorithm(ABC):
 
     def _resolve(self, config: Config | dict[str, Any] | None, overrides: dict[str, Any]) -> Any:
         if config is None:
-            return self.Config(**self.Config.resolve_names(overrides))
+            return self.Config(**overrides)
         if isinstance(config, dict):
             return self.Config.from_dict({**config, **overrides})
         if not isinstance(config, self.Config):

@@ -72,6 +72,11 @@ class OnPolicyBatch:
         return cls(**tensors, state=state)
 
     @property
+    def weights(self) -> torch.Tensor | None:
+        """1 where a row is a step, 0 where not, for losses; None when all are steps."""
+        return None if self.real is None else self.real.float()
+
+    @property
     def is_sequence(self) -> bool:
         """Whether rows are sequences [T, B] of a recurrent policy."""
         return self.state is not None

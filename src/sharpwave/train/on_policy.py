@@ -77,7 +77,6 @@ class OnPolicy(Algorithm):
         self.device = torch.device(config.device)
         self.policy = self._make_policy().to(self.device)
         self.flat = nn.FlatParameters(self.policy, self.device)
-        self.learning_rate = torch.tensor(0.0, device=self.device)
         self.optimizer = self.make_optimizer()
         self.generator = torch.Generator(self.device).manual_seed(self._noise_seed)
         self.action_map = ActionMap(self.action_space, squash=config.squash_actions)
@@ -89,8 +88,8 @@ class OnPolicy(Algorithm):
         )
 
     @abstractmethod
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """The optimiser of `self.flat`, with `self.learning_rate` as its step size."""
+    def make_optimizer(self) -> nn.FlatOptimizer:
+        """The optimiser of `self.flat`; its learning rate follows the schedule."""
 
     @abstractmethod
     def update(self, batch: OnPolicyBatch) -> Metrics:
@@ -130,11 +129,11 @@ class OnPolicy(Algorithm):
         began = time.perf_counter()
         metrics = self.update(OnPolicyBatch.from_rollout(rollout, self.device, state))
         self.timings["update"] += time.perf_counter() - began
-        return {**metrics, "learning_rate": self.learning_rate}
+        return {**metrics, "learning_rate": self.optimizer.lr}
 
     def follow_schedules(self, progress_remaining: float) -> None:
         """Set what follows the progress of the run."""
-        self.learning_rate.fill_(value_at(self._learning_rate_schedule(), progress_remaining))
+        self.optimizer.set_lr(value_at(self._learning_rate_schedule(), progress_remaining))
 
     def _learning_rate_schedule(self) -> ScheduleLike:
         rate = self.config.learning_rate
@@ -176,7 +175,7 @@ class OnPolicy(Algorithm):
         """All that learning has changed."""
         return {
             "policy": dict(self.policy.state_dict()),
-            "optimizer": nn.optimizer_arrays(self.optimizer),
+            "optimizer": self.optimizer.arrays(),
             "generator": self.generator.get_state(),
             "recurrent_state": self.actor.state,
             "collector": self.collector.state_dict(),
@@ -186,7 +185,8 @@ class OnPolicy(Algorithm):
         """Continue from `state_dict`."""
         weights = {name: torch.from_numpy(array) for name, array in state["policy"].items()}
         self.policy.load_state_dict(weights)
-        nn.load_optimizer_arrays(self.optimizer, state["optimizer"])
+        arrays = state["optimizer"].items()
+        self.optimizer.load_arrays({name: torch.from_numpy(array) for name, array in arrays})
         self.generator.set_state(torch.from_numpy(state["generator"]))
         in_flight = self._environments_restored
         self.collector.load_state_dict(state["collector"], in_flight=in_flight)
