@@ -313,9 +313,7 @@ class Algorithm(ABC):
 
     # At play
 
-    def predict(
-        self, obs: Any, deterministic: bool = True, *, action_masks: Any = None
-    ) -> Any:
+    def predict(self, obs: Any, deterministic: bool = True, *, action_masks: Any = None) -> Any:
         """The action for one observation, or the actions for a batch.
 
         A recurrent policy starts from its initial state; `player` plays whole episodes.
@@ -371,9 +369,7 @@ class Algorithm(ABC):
         if seed is None:
             seed = int(np.random.SeedSequence((self.seed, 1)).generate_state(1)[0] >> 1)
         try:
-            return evaluate(
-                self.player(played.num_envs, deterministic), played, n_episodes, seed
-            )
+            return evaluate(self.player(played.num_envs, deterministic), played, n_episodes, seed)
         finally:
             if own and not hasattr(env, "step"):
                 played.close()
@@ -419,8 +415,7 @@ class Algorithm(ABC):
         header, state = read_checkpoint(path)
         if header["algorithm"] != cls.name:
             raise ValueError(
-                f"{path} holds {header['algorithm']!r}, not {cls.name!r}: "
-                f"load it with that class"
+                f"{path} holds {header['algorithm']!r}, not {cls.name!r}: load it with that class"
             )
         if env_id is None:
             if header["env"] is None:
@@ -567,4 +562,3 @@ def _find_normalizer(env: Any) -> Any:
 def _without_normalizer(env: Any) -> Any:
     """The environment below a VecNormalize: the player normalises with the run's statistics."""
     return env.env if isinstance(env, envs.VecNormalize) else env
-

@@ -143,7 +143,9 @@ def _to_json(value: Any, name: str, arrays: dict[str, np.ndarray[Any, Any]]) -> 
         return {_FLOAT: str(value)}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"{name} must be an array, a number, a string or a nest of these, got {value!r}")
+    raise TypeError(
+        f"{name} must be an array, a number, a string or a nest of these, got {value!r}"
+    )
 
 
 def _from_json(value: Any, arrays: dict[str, Any]) -> Any:
