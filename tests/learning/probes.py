@@ -70,7 +70,7 @@ class Identity(Probe):
 
 
 class ContinuousIdentity(Probe):
-    """One step; the best action is half the observation's sign, in bounds that are not symmetric."""
+    """One step; the best action is half the observation's sign; bounds are not symmetric."""
 
     action_space = spaces.Box(-1.0, 3.0, (1,), np.float32)
 

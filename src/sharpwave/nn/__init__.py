@@ -1,6 +1,3 @@
-<<<<<<< HEAD
-"""Networks."""
-=======
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
@@ -14,23 +11,28 @@ from sharpwave.nn.distributions import (
     make_distribution,
 )
 from sharpwave.nn.features import make_features
+from sharpwave.nn.flat import FlatParameters
 from sharpwave.nn.init import orthogonal
 from sharpwave.nn.mlp import MLP, initialise
+from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
 
 __all__ = [
     "MLP",
     "Acted",
     "ActorCritic",
+    "Adam",
     "Bernoulli",
     "Categorical",
     "DiagonalGaussian",
     "Distribution",
     "Evaluated",
+    "FlatOptimizer",
+    "FlatParameters",
     "MultiCategorical",
+    "RMSprop",
     "SquashedGaussian",
     "initialise",
     "make_distribution",
     "make_features",
     "orthogonal",
 ]
->>>>>>> nn

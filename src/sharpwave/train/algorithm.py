@@ -203,8 +203,8 @@ class Algorithm(ABC):
             total_timesteps: Steps to add; what was left of an interrupted run, or
                 `config.total_timesteps`, when not given.
             callbacks: Called during this run, after the algorithm's own.
-            run_dir: Folder that receives config, metrics, checkpoints and a report. With it, SIGTERM
-                and Ctrl-C save a checkpoint and end the run.
+            run_dir: Folder that receives config, metrics, checkpoints and a report. With it,
+                SIGTERM and Ctrl-C save a checkpoint and end the run.
 
         Returns:
             Metrics of the last update, with `mean_reward`, the mean return of the last 100 finished
