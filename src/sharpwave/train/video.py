@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,8 @@ from sharpwave.types import Array
 
 DEFAULT_FPS = 30
 
+Maker: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
+
 
 def record_video(
     algo: Any,
@@ -21,7 +23,7 @@ def record_video(
     n_episodes: int = 1,
     *,
     fps: int | None = None,
-    env: Callable[[], gymnasium.Env[Any, Any]] | None = None,
+    env: Maker | None = None,
     deterministic: bool = True,
 ) -> Any:
     """Films some episodes of an algorithm's policy into one mp4 file.
@@ -31,7 +33,8 @@ def record_video(
         path: The file; its folder is made if missing. It appears when it is whole.
         n_episodes: Episodes to film.
         fps: Frames per second; None takes the environment's, or 30.
-        env: Makes the environment, with `render_mode="rgb_array"`; None takes `algo.env_id`.
+        env: Makes the environment, with `render_mode="rgb_array"`; None makes one like the
+            training environment.
         deterministic: Whether to take the most likely action.
 
     Returns:
@@ -109,12 +112,11 @@ class Film(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._writer.send(frame)
 
 
-def _make(algo: Any, env: Callable[[], gymnasium.Env[Any, Any]] | None) -> gymnasium.Env[Any, Any]:
+def _make(algo: Any, env: Maker | None) -> gymnasium.Env[Any, Any]:
     if env is not None:
         return env()
-    if algo.env_id is None:
-        raise ValueError("env must make the environment to film: the algorithm's has no id")
-    return gymnasium.make(algo.env_id, render_mode="rgb_array")
+    made: gymnasium.Env[Any, Any] = algo.make_env(1, render_mode="rgb_array").envs[0]
+    return made
 
 
 def _even(frame: Any) -> Array:

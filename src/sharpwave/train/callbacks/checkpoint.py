@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sharpwave.train.callbacks.base import Callback, State
 from sharpwave.train.interval import Interval, positive
@@ -31,6 +31,8 @@ class CheckpointCallback(Callback):
         >>> PPO("CartPole-v1").train(callbacks=[CheckpointCallback(50_000, "checkpoints", keep=3)])
     """
 
+    goes_last: ClassVar[bool] = True
+
     def __init__(self, save_freq: int, save_path: str | Path, keep: int | None = None) -> None:
         self._interval = Interval(save_freq, name="save_freq")
         self._keep = None if keep is None else positive(keep, name="keep")
@@ -46,7 +48,6 @@ class CheckpointCallback(Callback):
         if not self._interval.due(step):
             return
         path = self._folder / f"checkpoint_{step}.safetensors"
-        self._folder.mkdir(parents=True, exist_ok=True)
         # The checkpoint holds the state of this callback, so the list has it before it is written.
         self.paths = [*(p for p in self.paths if p != path), path]
         algo.save(path)

@@ -116,5 +116,4 @@ class EvalCallback(Callback):
     def _save_best(algo: Any, path: Path) -> None:
         if path.is_dir():
             path = path / "best.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
         algo.save(path)

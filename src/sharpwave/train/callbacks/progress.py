@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 from sharpwave.train.callbacks.base import Callback
-from sharpwave.train.extras import require
 
 REFRESH_SECONDS = 0.2
 
@@ -21,9 +20,6 @@ class ProgressCallback(Callback):
 
     Args:
         force: Show it even where standard output is not a terminal.
-
-    Raises:
-        ImportError: At the start of a run, if there is a terminal but `rich` is not installed.
 
     Example:
         >>> PPO("CartPole-v1").train(100_000, callbacks=[ProgressCallback()])
@@ -80,12 +76,13 @@ class ProgressCallback(Callback):
 
 
 def _bar(force: bool) -> Any:
-    progress = require("rich.progress", extra="progress")
-    console = require("rich.console", extra="progress").Console(force_terminal=force or None)
-    return progress.Progress(
-        progress.BarColumn(bar_width=30),
-        progress.TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps  {task.fields[text]}"),
-        console=console,
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    return Progress(
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps  {task.fields[text]}"),
+        console=Console(force_terminal=force or None),
         auto_refresh=False,
     )
 

@@ -21,8 +21,8 @@ class VideoCallback(Callback):
         record_freq: Environment steps between two films.
         n_episodes: Episodes of one film.
         fps: Frames per second; None takes the environment's.
-        env: Makes the environment to film, with `render_mode="rgb_array"`. None takes the id of
-            the training environment.
+        env: Makes the environment to film, with `render_mode="rgb_array"`. None makes one
+            like the training environment.
 
     Attributes:
         paths: The films so far.

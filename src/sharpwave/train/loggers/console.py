@@ -62,7 +62,7 @@ class ConsoleLogger(IntervalLogger):
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """Prints a line."""
         parts = [f"{name} {_text(value)}" for name, value in plain(metrics).items()]
-        _print(f"{step:,}", ["  evaluation:", *parts])
+        _print(f"{step:,}", [" ", "  ".join(parts)])
 
 
 def _columns(row: dict[str, Plain]) -> list[str]:

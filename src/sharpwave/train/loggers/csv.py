@@ -15,9 +15,8 @@ from sharpwave.train.loggers.values import Plain, plain
 class CSVLogger(LoggerCallback):
     """One row per update and per evaluation, with the column `step` first.
 
-    Metrics of an evaluation have columns that begin with `eval/`. A metric that appears later gets
-    a new column, empty in the rows before it. Every row is written at once, so a killed run loses
-    at most its last; a resumed one goes on in the same file.
+    A metric that appears later gets a new column, empty in the rows before it. Every row is written
+    at once, so a killed run loses at most its last; a resumed one goes on in the same file.
 
     Args:
         path: The file; it and its folder are made when the first row is.
@@ -41,7 +40,7 @@ class CSVLogger(LoggerCallback):
 
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """Adds a row."""
-        self._append({"step": step} | plain(metrics, "eval/"))
+        self._append({"step": step} | plain(metrics))
 
     def truncate_after(self, step: int) -> None:
         """Cuts the rows beyond a step; with no row left the columns go too."""

@@ -14,9 +14,8 @@ from sharpwave.train.loggers.values import Plain, plain
 class JSONLLogger(LoggerCallback):
     """One object per update and per evaluation, with the key `step` first.
 
-    Metrics of an evaluation have keys that begin with `eval/`; nan and infinity become null. Every
-    line is written at once, so a killed run loses at most its last; a resumed one goes on in the
-    same file.
+    Nan and infinity become null. Every line is written at once, so a killed run loses at most its
+    last; a resumed one goes on in the same file.
 
     Args:
         path: The file; it and its folder are made when the first line is.
@@ -39,7 +38,7 @@ class JSONLLogger(LoggerCallback):
 
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """Adds a line."""
-        self._append({"step": step} | plain(metrics, "eval/"))
+        self._append({"step": step} | plain(metrics))
 
     def truncate_after(self, step: int) -> None:
         """Cuts the lines beyond a step."""

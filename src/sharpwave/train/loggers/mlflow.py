@@ -64,11 +64,11 @@ class MLflowLogger(IntervalLogger):
 
     def write(self, step: int, metrics: Metrics) -> None:
         """Sends the metrics of an update."""
-        self._send(step, numbers(metrics, "train/"))
+        self._send(step, numbers("train", metrics))
 
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """Sends the statistics of an evaluation."""
-        self._send(step, numbers(metrics, "eval/"))
+        self._send(step, numbers("eval", metrics))
 
     def close(self) -> None:
         """Sends what is pending and ends the run."""

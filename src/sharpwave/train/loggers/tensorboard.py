@@ -60,11 +60,11 @@ class TensorBoardLogger(IntervalLogger):
 
     def write(self, step: int, metrics: Metrics) -> None:
         """Writes the metrics of an update."""
-        self._add_scalars(step, numbers(metrics, "train/"))
+        self._add_scalars(step, numbers("train", metrics))
 
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """Writes the statistics of an evaluation."""
-        self._add_scalars(step, numbers(metrics, "eval/"))
+        self._add_scalars(step, numbers("eval", metrics))
 
     def close(self) -> None:
         """Writes out what is pending and closes the event file."""

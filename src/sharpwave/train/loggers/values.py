@@ -10,26 +10,29 @@ from sharpwave.train.loggers.base import Metrics
 Plain: TypeAlias = bool | int | float | str | None
 
 
-def plain(metrics: Metrics, prefix: str = "") -> dict[str, Plain]:
-    """The metrics as Python values, each name with a prefix.
+def plain(metrics: Metrics) -> dict[str, Plain]:
+    """The metrics as Python values.
+
+    Raises:
+        TypeError: One of them is not a number, a string or None.
 
     Example:
-        >>> plain({"mean": np.float32(0.5)}, "eval/")
-        {'eval/mean': 0.5}
+        >>> plain({"loss": np.float32(0.5)})
+        {'loss': 0.5}
     """
-    return {prefix + name: _plain(name, value) for name, value in metrics.items()}
+    return {name: _plain(name, value) for name, value in metrics.items()}
 
 
-def numbers(metrics: Metrics, prefix: str = "") -> dict[str, float]:
-    """The metrics that are numbers and not nan, each name with a prefix.
+def numbers(group: str, metrics: Metrics) -> dict[str, float]:
+    """The metrics that are numbers and not nan, named by their group.
 
     Example:
-        >>> numbers({"loss": 1, "kl": float("nan")}, "train/")
-        {'train/loss': 1.0}
+        >>> numbers("eval", {"eval_mean_return": 1, "loss": float("nan")})
+        {'eval/mean_return': 1.0}
     """
     return {
-        name: float(value)
-        for name, value in plain(metrics, prefix).items()
+        f"{group}/{name.removeprefix(group + '_')}": float(value)
+        for name, value in plain(metrics).items()
         if isinstance(value, int | float) and not math.isnan(value)
     }
 

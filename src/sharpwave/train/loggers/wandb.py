@@ -46,11 +46,11 @@ class WandbLogger(IntervalLogger):
 
     def write(self, step: int, metrics: Metrics) -> None:
         """Sends the metrics of an update."""
-        self._open().log({"step": step, **numbers(metrics, "train/")})
+        self._open().log({"step": step, **numbers("train", metrics)})
 
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """Sends the statistics of an evaluation."""
-        self._open().log({"step": step, **numbers(metrics, "eval/")})
+        self._open().log({"step": step, **numbers("eval", metrics)})
 
     def close(self) -> None:
         """Sends what is pending and ends the run."""
