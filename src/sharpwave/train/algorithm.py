@@ -222,12 +222,12 @@ class Algorithm(ABC):
                 stack.enter_context(stop_on_signal(self.request_stop))
             stack.enter_context(self._torch_threads())
             stack.callback(self.loggers.close)
-            self.loggers.log_config({**self.config.to_dict(), "env_id": self.env_id})
             self.loggers.truncate_after(self.timesteps)
-            self._hooks.on_training_start(
-                algo=self, step=self.timesteps, total_timesteps=self.target_timesteps
-            )
+            self.loggers.log_config({**self.config.to_dict(), "env_id": self.env_id})
             try:
+                self._hooks.on_training_start(
+                    algo=self, step=self.timesteps, total_timesteps=self.target_timesteps
+                )
                 metrics = self._run()
             except BaseException as error:
                 self._hooks.on_training_end(
@@ -361,7 +361,7 @@ class Algorithm(ABC):
         """
         own = env is None or not hasattr(env, "num_envs")
         if env is None:
-            played = self._source.make_another(min(n_episodes, 8))
+            played = self.make_env(min(n_episodes, 8))
         else:
             played = envs.make_vec_env(env, mode="sync") if own else _without_normalizer(env)
         if seed is None:
@@ -371,6 +371,18 @@ class Algorithm(ABC):
         finally:
             if own and not hasattr(env, "step"):
                 played.close()
+
+    def make_env(self, n_envs: int = 1, **env_kwargs: Any) -> Any:
+        """A separate vector environment of the training environment's kind.
+
+        Args:
+            n_envs: How many environments.
+            **env_kwargs: For its constructor, such as `render_mode="rgb_array"`.
+
+        Raises:
+            ValueError: The training environment was given as an object that has no id.
+        """
+        return self._source.make_another(n_envs, **env_kwargs)
 
     # Checkpoints
 
