@@ -1,1 +1,1 @@
-"""Everything around an algorithm: configuration, loops, callbacks, loggers, checkpoints, runs."""
+"""Around an algorithm: loops, callbacks, loggers, checkpoints, evaluation, run folders."""
