@@ -64,9 +64,7 @@ class A2C(OnPolicy):
 
     def make_optimizer(self) -> nn.RMSprop:
         """RMSprop with the constants of the reference."""
-        return nn.RMSprop(
-            self.flat, lr=0.0, alpha=self.config.rms_alpha, eps=self.config.rms_eps
-        )
+        return nn.RMSprop(self.flat, lr=0.0, alpha=self.config.rms_alpha, eps=self.config.rms_eps)
 
     def update(self, batch: OnPolicyBatch) -> Metrics:
         """Learn from one rollout: one gradient step."""

@@ -20,7 +20,7 @@ from sharpwave.train.callbacks import Callback, CallbackList
 from sharpwave.train.checkpoint import read_checkpoint, write_checkpoint
 from sharpwave.train.config import Config
 from sharpwave.train.evaluation import EvaluationResult, Player, evaluate
-from sharpwave.train.loggers import LoggerCallback
+from sharpwave.train.loggers import LoggerCallback, LoggerList
 from sharpwave.train.signals import stop_on_signal
 from sharpwave.train.source import EnvSource
 
@@ -117,7 +117,7 @@ class Algorithm(ABC):
             overrides.setdefault("n_envs", self._source.n_envs)
         self.config = self._resolve(config, overrides)
         self.callbacks = list(CallbackList(callbacks))
-        self.loggers = _as_loggers(logger)
+        self.loggers = LoggerList(logger)
         self.policy = policy
         self._custom_policy = policy is not None
 
@@ -203,8 +203,8 @@ class Algorithm(ABC):
             total_timesteps: Steps to add; what was left of an interrupted run, or
                 `config.total_timesteps`, when not given.
             callbacks: Called during this run, after the algorithm's own.
-            run_dir: Folder that receives config, metrics, checkpoints and a report. With it, SIGTERM
-                and Ctrl-C save a checkpoint and end the run.
+            run_dir: Folder that receives config, metrics, checkpoints and a report. With it,
+                SIGTERM and Ctrl-C save a checkpoint and end the run.
 
         Returns:
             Metrics of the last update, with `mean_reward`, the mean return of the last 100 finished
@@ -221,8 +221,9 @@ class Algorithm(ABC):
             if run_dir is not None:
                 stack.enter_context(stop_on_signal(self.request_stop))
             stack.enter_context(self._torch_threads())
-            for logger in self.loggers:
-                stack.callback(logger.close)
+            stack.callback(self.loggers.close)
+            self.loggers.log_config({**self.config.to_dict(), "env_id": self.env_id})
+            self.loggers.truncate_after(self.timesteps)
             self._hooks.on_training_start(
                 algo=self, step=self.timesteps, total_timesteps=self.target_timesteps
             )
@@ -249,8 +250,7 @@ class Algorithm(ABC):
             "eval_std_return": result.std,
             "eval_mean_length": result.mean_length,
         }
-        for logger in self.loggers:
-            logger.on_eval(self.timesteps, metrics)
+        self.loggers.on_eval(self.timesteps, metrics)
 
     def _plan(self, total_timesteps: int | None) -> None:
         if total_timesteps is None:
@@ -280,8 +280,7 @@ class Algorithm(ABC):
                 "updates": float(self.updates),
                 "sps": (self.timesteps - first_step) / seconds,
             }
-            for logger in self.loggers:
-                logger.on_train_step(self.timesteps, metrics)
+            self.loggers.on_train_step(self.timesteps, metrics)
             self._call_hook("on_train_batch", **metrics)
             self.timings["callbacks"] += time.perf_counter() - began - seconds
         return metrics
@@ -313,9 +312,7 @@ class Algorithm(ABC):
 
     # At play
 
-    def predict(
-        self, obs: Any, deterministic: bool = True, *, action_masks: Any = None
-    ) -> Any:
+    def predict(self, obs: Any, deterministic: bool = True, *, action_masks: Any = None) -> Any:
         """The action for one observation, or the actions for a batch.
 
         A recurrent policy starts from its initial state; `player` plays whole episodes.
@@ -371,9 +368,7 @@ class Algorithm(ABC):
         if seed is None:
             seed = int(np.random.SeedSequence((self.seed, 1)).generate_state(1)[0] >> 1)
         try:
-            return evaluate(
-                self.player(played.num_envs, deterministic), played, n_episodes, seed
-            )
+            return evaluate(self.player(played.num_envs, deterministic), played, n_episodes, seed)
         finally:
             if own and not hasattr(env, "step"):
                 played.close()
@@ -419,8 +414,7 @@ class Algorithm(ABC):
         header, state = read_checkpoint(path)
         if header["algorithm"] != cls.name:
             raise ValueError(
-                f"{path} holds {header['algorithm']!r}, not {cls.name!r}: "
-                f"load it with that class"
+                f"{path} holds {header['algorithm']!r}, not {cls.name!r}: load it with that class"
             )
         if env_id is None:
             if header["env"] is None:
@@ -543,18 +537,6 @@ def _signature(config: type[AlgorithmConfig]) -> inspect.Signature:
     return inspect.Signature([*leading, *options])
 
 
-def _as_loggers(
-    logger: LoggerCallback | Iterable[LoggerCallback] | None,
-) -> list[LoggerCallback]:
-    if logger is None:
-        return []
-    loggers = list(logger) if isinstance(logger, Iterable) else [logger]
-    for one in loggers:
-        if not hasattr(one, "on_train_step"):
-            raise TypeError(f"logger must be a LoggerCallback, got {type(one).__name__}")
-    return loggers
-
-
 def _find_normalizer(env: Any) -> Any:
     """The VecNormalize around an environment, or None."""
     while env is not None:
@@ -567,4 +549,3 @@ def _find_normalizer(env: Any) -> Any:
 def _without_normalizer(env: Any) -> Any:
     """The environment below a VecNormalize: the player normalises with the run's statistics."""
     return env.env if isinstance(env, envs.VecNormalize) else env
-

@@ -1,7 +1,7 @@
 """Checkpoints: one file, written whole or not at all, read without running code.
 
-A checkpoint is a safetensors file. Its arrays lie in the file under dotted names; everything else is
-JSON in the file's metadata, with the name of an array where one stood.
+A checkpoint is a safetensors file. Its arrays lie in the file under dotted names; everything else
+is JSON in the file's metadata, with the name of an array where one stood.
 """
 
 from __future__ import annotations
@@ -105,17 +105,18 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]
 
 def _replace(path: Path, content: bytes) -> None:
     """Write beside `path`, make it last, and put it in its place."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        temporary.chmod(0o644)
+        temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            temporary.unlink()
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -143,7 +144,9 @@ def _to_json(value: Any, name: str, arrays: dict[str, np.ndarray[Any, Any]]) -> 
         return {_FLOAT: str(value)}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"{name} must be an array, a number, a string or a nest of these, got {value!r}")
+    raise TypeError(
+        f"{name} must be an array, a number, a string or a nest of these, got {value!r}"
+    )
 
 
 def _from_json(value: Any, arrays: dict[str, Any]) -> Any:

@@ -148,11 +148,10 @@ class OnPolicy(Algorithm):
     def _rollout_ended(self) -> None:
         mean_reward = self.episodes.mean_return
         self._call_hook("on_rollout_end", mean_reward=mean_reward, update=self.updates)
-        for logger in self.loggers:
-            logger.on_rollout_end(
-                self.timesteps,
-                {"mean_reward": mean_reward, "mean_length": self.episodes.mean_length},
-            )
+        self.loggers.on_rollout_end(
+            self.timesteps,
+            {"mean_reward": mean_reward, "mean_length": self.episodes.mean_length},
+        )
 
     def _make_policy(self) -> Any:
         config = self.config
