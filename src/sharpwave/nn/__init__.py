@@ -1,1 +1,32 @@
-"""Networks."""
+"""Networks and distributions."""
+
+from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
+from sharpwave.nn.distributions import (
+    Bernoulli,
+    Categorical,
+    DiagonalGaussian,
+    Distribution,
+    MultiCategorical,
+    SquashedGaussian,
+    make_distribution,
+)
+from sharpwave.nn.features import make_features
+from sharpwave.nn.init import orthogonal
+from sharpwave.nn.mlp import MLP, initialise
+
+__all__ = [
+    "MLP",
+    "Acted",
+    "ActorCritic",
+    "Bernoulli",
+    "Categorical",
+    "DiagonalGaussian",
+    "Distribution",
+    "Evaluated",
+    "MultiCategorical",
+    "SquashedGaussian",
+    "initialise",
+    "make_distribution",
+    "make_features",
+    "orthogonal",
+]
