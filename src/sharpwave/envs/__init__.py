@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sharpwave.envs.make import make_vec_env as make_vec_env
     from sharpwave.envs.masks import action_masks as action_masks
     from sharpwave.envs.normalize import VecNormalize as VecNormalize
+    from sharpwave.envs.observations import as_batch as as_batch
     from sharpwave.envs.python import PythonVectorEnv as PythonVectorEnv
     from sharpwave.envs.spaces import check_spaces as check_spaces
     from sharpwave.envs.spaces import space_from_json as space_from_json
@@ -37,6 +38,7 @@ _MODULES = {
     "SubprocessVectorEnv": "sharpwave.envs.subprocess",
     "VecNormalize": "sharpwave.envs.normalize",
     "action_masks": "sharpwave.envs.masks",
+    "as_batch": "sharpwave.envs.observations",
     "autoreset_mode": "sharpwave.envs.autoreset",
     "check_spaces": "sharpwave.envs.spaces",
     "environment_state": "sharpwave.envs.state",
