@@ -156,9 +156,14 @@ class OnPolicy(Algorithm):
         )
 
     def _make_policy(self) -> Any:
-        config = self.config
         if self._custom_policy:
             return nn.CustomPolicy(self.policy)
+        # Layers draw first weights from torch's global generator, which is not ours to move.
+        with torch.random.fork_rng(devices=[]):
+            return self._make_actor_critic()
+
+    def _make_actor_critic(self) -> Any:
+        config = self.config
         return nn.ActorCritic(
             self.observation_space,
             self.action_space,
