@@ -39,8 +39,7 @@ class EnvSource:
     @property
     def _is_made(self) -> bool:
         """Whether it is an environment already, not what makes one."""
-        made_by_calling = isinstance(self.env, str | type) or not hasattr(self.env, "step")
-        return not made_by_calling
+        return not isinstance(self.env, str | type) and hasattr(self.env, "step")
 
     def make(self, n_envs: int, mode: str) -> Any:
         """The vector environment to train in."""
