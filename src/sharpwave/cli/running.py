@@ -98,6 +98,7 @@ def callbacks_of(options: RunOptions, folder: Path, total: int, quiet: bool) -> 
     """The callbacks that the options ask for."""
     from sharpwave.train import callbacks
 
+    run = RunFolder(folder)
     eval_freq = max(total // 5, 1) if options.eval_freq is None else options.eval_freq
     found: list[Any] = []
     if eval_freq:
@@ -105,16 +106,14 @@ def callbacks_of(options: RunOptions, folder: Path, total: int, quiet: bool) -> 
             callbacks.EvalCallback(
                 eval_freq=eval_freq,
                 n_eval_episodes=options.eval_episodes,
-                best_model_path=RunFolder(folder).best_checkpoint,
+                best_model_path=run.best_checkpoint,
             )
         )
     if options.checkpoint_freq:
-        found.append(
-            callbacks.CheckpointCallback(options.checkpoint_freq, RunFolder(folder).checkpoints)
-        )
+        found.append(callbacks.CheckpointCallback(options.checkpoint_freq, run.checkpoints))
     if options.video:
         film_freq = eval_freq or max(total // 5, 1)
-        found.append(callbacks.VideoCallback(RunFolder(folder).videos, record_freq=film_freq))
+        found.append(callbacks.VideoCallback(run.videos, record_freq=film_freq))
     if not quiet and sys.stdout.isatty():
         found.append(callbacks.ProgressCallback())
     return found

@@ -49,8 +49,8 @@ def parser_of(algorithm: str, config: type[Config]) -> Parser:
     parser.add_argument("--seeds", metavar="N,N", help="one run for each of these seeds, compared")
     parser.add_argument("--run-dir", metavar="DIR", help="folder of the run (default: runs/...)")
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
-    add_config_options(parser, RunOptions)
-    add_config_options(parser, config)
+    add_config_options(parser, RunOptions, "beside the training")
+    add_config_options(parser, config, f"options of {algorithm}")
     return parser
 
 
