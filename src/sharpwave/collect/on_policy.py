@@ -195,7 +195,7 @@ class OnPolicyCollector:
             "obs": self.obs,
             "starts": self.starts,
             "masks": self.masks,
-            "stepper": self.stepper.state_dict(),
+            "ended": self.stepper.ended,
         }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
@@ -214,7 +214,7 @@ class OnPolicyCollector:
             self.obs = state["obs"]
             self.starts = state["starts"]
             self.masks = state["masks"]
-            self.stepper.load_state_dict(state["stepper"])
+            self.stepper.ended = state["ended"]
         else:
             self.obs = None
 

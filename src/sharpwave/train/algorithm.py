@@ -329,8 +329,7 @@ class Algorithm(ABC):
         Raises:
             ValueError: The shape is not that of an observation or a batch.
         """
-        batch, single = envs.as_batch(self.observation_space, obs)
-        n = envs.batch_length(batch)
+        batch, n, single = envs.as_batch(self.observation_space, obs)
         masks = None
         if action_masks is not None:
             masks = np.asarray(action_masks, np.bool_).reshape(n, -1)

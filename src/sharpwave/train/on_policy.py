@@ -79,6 +79,8 @@ class OnPolicy(Algorithm):
         self.flat = nn.FlatParameters(self.policy, self.device)
         self.optimizer = self.make_optimizer()
         self.generator = torch.Generator(self.device).manual_seed(self._noise_seed)
+        # Play outside of training draws from its own, so that it does not change the run.
+        self._play_generator = torch.Generator(self.device).manual_seed(self._noise_seed + 1)
         self.action_map = ActionMap(self.action_space, squash=config.squash_actions)
         self.actor = PolicyActor(
             self.policy, config.n_envs, self.generator, noise_every=config.sde_sample_freq
@@ -105,7 +107,7 @@ class OnPolicy(Algorithm):
         actor = PolicyActor(
             self.policy,
             n_envs,
-            self.generator,
+            self._play_generator,
             deterministic=deterministic,
             normalizer=self.normalizer,
             action_map=self.action_map,
