@@ -1,0 +1,1 @@
+"""Runs: training loops, callbacks, loggers, checkpoints, evaluation and reports."""
