@@ -1,1 +1,1 @@
-"""Runs: training loops, callbacks, loggers, checkpoints, evaluation and reports."""
+"""Loops, callbacks, loggers, checkpoints and reports: everything around a run."""

@@ -1,0 +1,204 @@
+"""What a callback is, and the list that calls them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any, TypeAlias
+
+State: TypeAlias = dict[str, Any]
+"""What a callback wants to remember over a resume: values that JSON can hold."""
+
+HOOKS = (
+    "on_training_start",
+    "on_step",
+    "on_rollout_end",
+    "on_train_batch",
+    "on_eval",
+    "on_training_end",
+)
+
+
+class Callback:
+    """Something that a run calls at fixed moments. Override the hooks you want.
+
+    Every hook gets keyword arguments: `algo`, `step` (environment steps so far, over all
+    environments) and those named below. Take what you need and swallow the rest with `**kwargs`.
+    `on_step`, `on_rollout_end`, `on_train_batch` and `on_eval` stop the run by returning False;
+    None and True let it go on. A run stops at its next update boundary.
+
+    Attributes:
+        stop_reason: Said in the name of this callback when it stops a run.
+
+    Example:
+        >>> class StopAfter(Callback):
+        ...     def __init__(self, updates):
+        ...         self.updates = updates
+        ...
+        ...     def on_train_batch(self, *, algo, **kwargs):
+        ...         return algo.updates < self.updates
+    """
+
+    stop_reason: str | None = None
+
+    # Any arguments, so that a subclass may name those it wants under a strict type checker.
+
+    def on_training_start(self, *args: Any, **kwargs: Any) -> None:
+        """Called once before the first step, with `total_timesteps` where the run will end."""
+
+    def on_step(self, *args: Any, **kwargs: Any) -> bool | None:
+        """Called after every vector step, with `reward`, the mean raw reward of its rows."""
+
+    def on_rollout_end(self, *args: Any, **kwargs: Any) -> bool | None:
+        """Called when a rollout is full, with `mean_reward` and `update`, the index of the next.
+
+        `mean_reward` is the mean return of the last 100 finished episodes, nan before the first.
+        """
+
+    def on_train_batch(self, *args: Any, **kwargs: Any) -> bool | None:
+        """Called once after every update, with `loss` and its other metrics.
+
+        This is the update boundary: what is saved here resumes exactly.
+        """
+
+    def on_eval(self, *args: Any, **kwargs: Any) -> bool | None:
+        """Called after every evaluation, with `result`."""
+
+    def on_training_end(self, *args: Any, **kwargs: Any) -> None:
+        """Called once when the run ends, whatever ended it, with its `metrics`."""
+
+    def state_dict(self) -> State:
+        """What to keep over a resume, in values that JSON can hold."""
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Takes up what `state_dict` gave."""
+
+
+class CallbackList:
+    """Calls every hook of every callback, in order, and says whether to go on.
+
+    A hook costs nothing when no callback overrides it; `overrides` says so beforehand. All
+    callbacks are called even when one of them asks to stop. An exception of a callback goes on to
+    the caller, with a note that names the callback.
+
+    Args:
+        callbacks: A callback, any number of them, or None.
+
+    Attributes:
+        stop_reason: Why the last hook that returned False did so; None before that.
+
+    Raises:
+        TypeError: If an entry is not a `Callback`.
+
+    Example:
+        >>> callbacks = CallbackList([EarlyStoppingCallback(patience=5)])
+        >>> callbacks.overrides("on_step")
+        False
+    """
+
+    def __init__(self, callbacks: Callback | Iterable[Callback] | None = None) -> None:
+        self._callbacks = _checked(callbacks)
+        self._hooks = {hook: self._overriding(hook) for hook in HOOKS}
+        self.stop_reason: str | None = None
+
+    def __iter__(self) -> Iterator[Callback]:
+        return iter(self._callbacks)
+
+    def __len__(self) -> int:
+        return len(self._callbacks)
+
+    def overrides(self, hook: str) -> bool:
+        """Whether any callback does something in this hook, e.g. `"on_step"`."""
+        return bool(self._hooks[hook])
+
+    def on_training_start(self, **kwargs: Any) -> None:
+        """Forwards to all; a run that starts has no reason to stop yet."""
+        self.stop_reason = None
+        self._forward("on_training_start", kwargs)
+
+    def on_step(self, **kwargs: Any) -> bool:
+        """Forwards to all; False when one of them asks to stop."""
+        return self._forward("on_step", kwargs)
+
+    def on_rollout_end(self, **kwargs: Any) -> bool:
+        """Forwards to all; False when one of them asks to stop."""
+        return self._forward("on_rollout_end", kwargs)
+
+    def on_train_batch(self, **kwargs: Any) -> bool:
+        """Forwards to all; False when one of them asks to stop."""
+        return self._forward("on_train_batch", kwargs)
+
+    def on_eval(self, **kwargs: Any) -> bool:
+        """Forwards to all; False when one of them asks to stop."""
+        return self._forward("on_eval", kwargs)
+
+    def on_training_end(self, **kwargs: Any) -> None:
+        """Forwards to all, even when one raises."""
+        with ExitStack() as stack:
+            for callback, hook in reversed(self._hooks["on_training_end"]):
+                stack.callback(_call, callback, hook, kwargs)
+
+    def state_dict(self) -> dict[str, State]:
+        """The state of every callback that has one, as `EvalCallback.0`, `EvalCallback.1`, ..."""
+        return {name: state for name, cb in self._named() if (state := cb.state_dict())}
+
+    def load_state_dict(self, states: dict[str, State]) -> None:
+        """Gives every callback its state; those that had none when it was saved keep theirs."""
+        for name, callback in self._named():
+            if name in states:
+                callback.load_state_dict(states[name])
+
+    def _forward(self, name: str, kwargs: dict[str, Any]) -> bool:
+        go_on = True
+        for callback, hook in self._hooks[name]:
+            answer = _call(callback, hook, kwargs)
+            if answer is not None and not answer:
+                go_on = False
+                said = f"{type(callback).__name__}.{name} returned False"
+                self.stop_reason = callback.stop_reason or said
+        return go_on
+
+    def _overriding(self, hook: str) -> list[tuple[Callback, Callable[..., Any]]]:
+        bound = [(callback, getattr(callback, hook)) for callback in self._callbacks]
+        plain = getattr(Callback, hook)
+        return [(cb, method) for cb, method in bound if getattr(method, "__func__", None) != plain]
+
+    def _named(self) -> Iterator[tuple[str, Callback]]:
+        seen: Counter[str] = Counter()
+        for callback in self._callbacks:
+            name = type(callback).__name__
+            yield f"{name}.{seen[name]}", callback
+            seen[name] += 1
+
+
+def _checked(callbacks: Callback | Iterable[Callback] | None) -> tuple[Callback, ...]:
+    if callbacks is None:
+        return ()
+    if isinstance(callbacks, Callback):
+        return (callbacks,)
+    if not isinstance(callbacks, Iterable):
+        raise TypeError(f"callbacks must be Callback objects, got {callbacks!r}")
+    entries = tuple(callbacks)
+    for i, entry in enumerate(entries):
+        if isinstance(entry, type):
+            raise TypeError(
+                f"callbacks[{i}] must be a Callback, got the class {entry.__name__}; make one of it"
+            )
+        if not isinstance(entry, Callback):
+            raise TypeError(f"callbacks[{i}] must be a Callback, got {type(entry).__name__}")
+    return entries
+
+
+def _call(callback: Callback, hook: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        return hook(**kwargs)
+    except Exception as error:
+        where = f"{type(callback).__name__}.{getattr(hook, '__name__', hook)}"
+        note = f"raised by {where} at step {kwargs.get('step')}"
+        if hasattr(error, "add_note"):
+            error.add_note(note)
+        else:  # Python 3.10 has no notes: keep it where later versions look for them.
+            error.__dict__.setdefault("__notes__", []).append(note)
+        raise
