@@ -1,4 +1,13 @@
-"""An experience engine for reinforcement learning: native replay buffers and primitives."""
+"""Reinforcement learning on a native core: replay buffers, primitives, and the algorithms on them.
+
+What trains agents is imported at its first use, so that `import sharpwave` stays quick and never
+imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from sharpwave.buffers import (
     Batch,
@@ -47,28 +56,142 @@ from sharpwave.primitives import (
     vtrace,
 )
 
+if TYPE_CHECKING:
+    from sharpwave.algorithms import (
+        A2C as A2C,
+    )
+    from sharpwave.algorithms import (
+        PPO as PPO,
+    )
+    from sharpwave.algorithms import (
+        A2CConfig as A2CConfig,
+    )
+    from sharpwave.algorithms import (
+        PPOConfig as PPOConfig,
+    )
+    from sharpwave.envs import (
+        VecNormalize as VecNormalize,
+    )
+    from sharpwave.envs import (
+        make_vec_env as make_vec_env,
+    )
+    from sharpwave.train.callbacks import (
+        Callback as Callback,
+    )
+    from sharpwave.train.callbacks import (
+        CheckpointCallback as CheckpointCallback,
+    )
+    from sharpwave.train.callbacks import (
+        EarlyStoppingCallback as EarlyStoppingCallback,
+    )
+    from sharpwave.train.callbacks import (
+        EvalCallback as EvalCallback,
+    )
+    from sharpwave.train.callbacks import (
+        ProgressCallback as ProgressCallback,
+    )
+    from sharpwave.train.callbacks import (
+        StopOnReturn as StopOnReturn,
+    )
+    from sharpwave.train.callbacks import (
+        VideoCallback as VideoCallback,
+    )
+    from sharpwave.train.loggers import (
+        ConsoleLogger as ConsoleLogger,
+    )
+    from sharpwave.train.loggers import (
+        CSVLogger as CSVLogger,
+    )
+    from sharpwave.train.loggers import (
+        JSONLLogger as JSONLLogger,
+    )
+    from sharpwave.train.loggers import (
+        LoggerCallback as LoggerCallback,
+    )
+    from sharpwave.train.loggers import (
+        MLflowLogger as MLflowLogger,
+    )
+    from sharpwave.train.loggers import (
+        TensorBoardLogger as TensorBoardLogger,
+    )
+    from sharpwave.train.loggers import (
+        WandbLogger as WandbLogger,
+    )
+    from sharpwave.train.schedules import (
+        Linear as Linear,
+    )
+    from sharpwave.train.trainer import (
+        Trainer as Trainer,
+    )
+
+_LAZY = {
+    "A2C": "sharpwave.algorithms",
+    "A2CConfig": "sharpwave.algorithms",
+    "PPO": "sharpwave.algorithms",
+    "PPOConfig": "sharpwave.algorithms",
+    "VecNormalize": "sharpwave.envs",
+    "make_vec_env": "sharpwave.envs",
+    "Callback": "sharpwave.train.callbacks",
+    "CheckpointCallback": "sharpwave.train.callbacks",
+    "EarlyStoppingCallback": "sharpwave.train.callbacks",
+    "EvalCallback": "sharpwave.train.callbacks",
+    "ProgressCallback": "sharpwave.train.callbacks",
+    "StopOnReturn": "sharpwave.train.callbacks",
+    "VideoCallback": "sharpwave.train.callbacks",
+    "ConsoleLogger": "sharpwave.train.loggers",
+    "CSVLogger": "sharpwave.train.loggers",
+    "JSONLLogger": "sharpwave.train.loggers",
+    "LoggerCallback": "sharpwave.train.loggers",
+    "MLflowLogger": "sharpwave.train.loggers",
+    "TensorBoardLogger": "sharpwave.train.loggers",
+    "WandbLogger": "sharpwave.train.loggers",
+    "Linear": "sharpwave.train.schedules",
+    "Trainer": "sharpwave.train.trainer",
+}
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "A2C",
+    "PPO",
+    "A2CConfig",
     "Batch",
+    "CSVLogger",
+    "Callback",
+    "CheckpointCallback",
+    "ConsoleLogger",
+    "EarlyStoppingCallback",
+    "EvalCallback",
     "Field",
     "Hindsight",
+    "JSONLLogger",
+    "Linear",
+    "LoggerCallback",
+    "MLflowLogger",
     "Mixture",
     "NStep",
     "OfflineDatasetBuffer",
+    "PPOConfig",
     "PackedSequences",
     "PackingPlan",
     "Prioritized",
     "PrioritizedReplayBuffer",
+    "ProgressCallback",
     "Recent",
     "ReplayBuffer",
     "RunningStats",
     "Schema",
     "Sequence",
     "SharpwaveIOError",
+    "StopOnReturn",
+    "TensorBoardLogger",
+    "Trainer",
     "Transition",
     "Uniform",
+    "VecNormalize",
     "VectorWriter",
+    "VideoCallback",
+    "WandbLogger",
     "Where",
     "WithoutReplacement",
     "__version__",
@@ -88,9 +211,22 @@ __all__ = [
     "compute_vtrace",
     "discounted_returns",
     "gae",
+    "make_vec_env",
     "n_step_returns",
     "pack_sequences",
     "plan_packing",
     "polyak",
     "vtrace",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,1 +1,1 @@
-"""Loops, callbacks, loggers, checkpoints and reports: everything around a run."""
+"""Around an algorithm: loops, callbacks, loggers, checkpoints, evaluation, run folders."""

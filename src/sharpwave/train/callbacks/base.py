@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 State: TypeAlias = dict[str, Any]
 """What a callback wants to remember over a resume: values that JSON can hold."""
@@ -29,6 +29,8 @@ class Callback:
     None and True let it go on. A run stops at its next update boundary.
 
     Attributes:
+        goes_last: Whether it is called after the others, as one must be that saves what they
+            remember.
         stop_reason: Said in the name of this callback when it stops a run.
 
     Example:
@@ -40,6 +42,7 @@ class Callback:
         ...         return algo.updates < self.updates
     """
 
+    goes_last: ClassVar[bool] = False
     stop_reason: str | None = None
 
     # Any arguments, so that a subclass may name those it wants under a strict type checker.
@@ -77,7 +80,7 @@ class Callback:
 
 
 class CallbackList:
-    """Calls every hook of every callback, in order, and says whether to go on.
+    """Calls every hook of every callback, those that `goes_last` last, and says whether to go on.
 
     A hook costs nothing when no callback overrides it; `overrides` says so beforehand. All
     callbacks are called even when one of them asks to stop. An exception of a callback goes on to
@@ -161,7 +164,8 @@ class CallbackList:
         return go_on
 
     def _overriding(self, hook: str) -> list[tuple[Callback, Callable[..., Any]]]:
-        bound = [(callback, getattr(callback, hook)) for callback in self._callbacks]
+        in_order = sorted(self._callbacks, key=lambda callback: callback.goes_last)
+        bound = [(callback, getattr(callback, hook)) for callback in in_order]
         plain = getattr(Callback, hook)
         return [(cb, method) for cb, method in bound if getattr(method, "__func__", None) != plain]
 

@@ -13,9 +13,9 @@ Metrics: TypeAlias = Mapping[str, Any]
 class LoggerCallback:
     """Something that numbers of a run are written to. Override the methods you want.
 
-    `step` is always environment steps. A run calls `log_config` and `truncate_after` before its first
-    step and `close` at its end; a logger that gets another number after `close` opens what it
-    needs again.
+    `step` is always environment steps. A run calls `truncate_after` and `log_config` before its
+    first step and `close` at its end; a logger that gets another number after `close` opens what
+    it needs again.
 
     Example:
         >>> class Returns(LoggerCallback):

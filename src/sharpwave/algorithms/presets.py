@@ -1,0 +1,241 @@
+"""Settings known to work, by algorithm and environment.
+
+The classic-control and Box2D settings are those of RL Baselines3 Zoo, the MuJoCo settings of PPO
+those of CleanRL. What those projects call a linear schedule falls to 0 over the run.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from sharpwave.nearest import did_you_mean
+from sharpwave.train.schedules import Linear
+
+Settings = dict[str, Any]
+
+ATARI = "Atari"
+"""The name of the preset that every Atari game has."""
+
+
+def preset(algorithm: str, env_id: str) -> Settings:
+    """The settings of an algorithm for an environment: options of its configuration.
+
+    Args:
+        algorithm: Name of an algorithm, such as `ppo`.
+        env_id: Id of a Gymnasium environment, or `Atari`.
+
+    Raises:
+        ValueError: There are none; the message names the nearest that exist.
+
+    Example:
+        >>> preset("ppo", "CartPole-v1")["n_steps"]
+        32
+    """
+    settings = find_preset(algorithm, env_id)
+    if settings is None:
+        known = presets(algorithm)
+        listed = f"`sharpwave list presets` shows those of {', '.join(sorted(PRESETS))}"
+        close = did_you_mean(env_id, known) or "."
+        raise ValueError(f"{algorithm} has no preset for {env_id!r}{close} {listed}")
+    return settings
+
+
+def find_preset(algorithm: str, env_id: str) -> Settings | None:
+    """The settings of an algorithm for an environment, or None where there are none."""
+    known = PRESETS.get(algorithm, {})
+    name = ATARI if _is_atari(env_id) and env_id not in known else env_id
+    return deepcopy(known.get(name))
+
+
+def presets(algorithm: str) -> list[str]:
+    """The environments for which an algorithm has settings.
+
+    Example:
+        >>> "CartPole-v1" in presets("a2c")
+        True
+    """
+    return list(PRESETS.get(algorithm, ()))
+
+
+def _is_atari(env_id: str) -> bool:
+    return env_id.startswith("ALE/") or env_id.endswith("NoFrameskip-v4")
+
+
+_NORMALIZED: Settings = {"normalize_obs": True, "normalize_rewards": True}
+
+# What the zoo leaves to its library's defaults, where ours are others.
+_PPO_ZOO: Settings = {
+    "n_steps": 2048,
+    "batch_size": 64,
+    "n_epochs": 10,
+    "learning_rate": 3e-4,
+    "ent_coef": 0.0,
+    "anneal_lr": False,
+}
+_PPO_LANDER: Settings = {
+    **_PPO_ZOO,
+    "total_timesteps": 1_000_000,
+    "n_envs": 16,
+    "n_steps": 1024,
+    "n_epochs": 4,
+    "gamma": 0.999,
+    "gae_lambda": 0.98,
+    "ent_coef": 0.01,
+}
+_PPO_WALKER: Settings = {
+    **_PPO_ZOO,
+    **_NORMALIZED,
+    "n_envs": 32,
+    "total_timesteps": 5_000_000,
+    "gamma": 0.999,
+    "clip_eps": 0.18,
+}
+_PPO_MUJOCO: Settings = {
+    **_NORMALIZED,
+    "total_timesteps": 1_000_000,
+    "n_envs": 1,
+    "n_steps": 2048,
+    "batch_size": 64,
+    "n_epochs": 10,
+    "learning_rate": Linear(3e-4),
+    "anneal_lr": False,
+    "ent_coef": 0.0,
+}
+
+_PPO: dict[str, Settings] = {
+    "CartPole-v1": {
+        "total_timesteps": 100_000,
+        "n_envs": 8,
+        "n_steps": 32,
+        "batch_size": 256,
+        "n_epochs": 20,
+        "learning_rate": Linear(1e-3),
+        "clip_eps": Linear(0.2),
+        "gamma": 0.98,
+        "gae_lambda": 0.8,
+        "ent_coef": 0.0,
+        "anneal_lr": False,
+    },
+    "Acrobot-v1": {
+        **_PPO_ZOO,
+        **_NORMALIZED,
+        "total_timesteps": 1_000_000,
+        "n_envs": 16,
+        "n_steps": 256,
+        "n_epochs": 4,
+        "gae_lambda": 0.94,
+    },
+    "MountainCar-v0": {
+        **_PPO_ZOO,
+        **_NORMALIZED,
+        "total_timesteps": 1_000_000,
+        "n_envs": 16,
+        "n_steps": 16,
+        "n_epochs": 4,
+        "gae_lambda": 0.98,
+    },
+    "MountainCarContinuous-v0": {
+        **_PPO_ZOO,
+        **_NORMALIZED,
+        "total_timesteps": 20_000,
+        "n_envs": 1,
+        "n_steps": 8,
+        "batch_size": 8,
+        "learning_rate": 7.77e-5,
+        "clip_eps": 0.1,
+        "gamma": 0.9999,
+        "gae_lambda": 0.9,
+        "vf_coef": 0.19,
+        "ent_coef": 0.00429,
+        "max_grad_norm": 5.0,
+        "use_gsde": True,
+        "log_std_init": -3.29,
+    },
+    "Pendulum-v1": {
+        **_PPO_ZOO,
+        "total_timesteps": 100_000,
+        "n_envs": 4,
+        "n_steps": 1024,
+        "learning_rate": 1e-3,
+        "gamma": 0.9,
+        "use_gsde": True,
+        "sde_sample_freq": 4,
+    },
+    "LunarLander-v3": _PPO_LANDER,
+    "LunarLanderContinuous-v3": _PPO_LANDER,
+    "BipedalWalker-v3": _PPO_WALKER,
+    "HalfCheetah-v5": _PPO_MUJOCO,
+    "Hopper-v5": _PPO_MUJOCO,
+    "Walker2d-v5": _PPO_MUJOCO,
+    "Ant-v5": _PPO_MUJOCO,
+    "Reacher-v5": _PPO_MUJOCO,
+    "Swimmer-v5": _PPO_MUJOCO,
+    "InvertedPendulum-v5": _PPO_MUJOCO,
+    ATARI: {
+        "total_timesteps": 10_000_000,
+        "n_envs": 8,
+        "n_steps": 128,
+        "batch_size": 256,
+        "n_epochs": 4,
+        "learning_rate": Linear(2.5e-4),
+        "clip_eps": Linear(0.1),
+        "anneal_lr": False,
+    },
+}
+
+_A2C_GSDE: Settings = {
+    **_NORMALIZED,
+    "n_steps": 8,
+    "learning_rate": Linear(7e-4),
+    "gae_lambda": 0.9,
+    "vf_coef": 0.4,
+    "ent_coef": 0.0,
+    "use_gsde": True,
+    "log_std_init": -2.0,
+}
+_A2C_MUJOCO: Settings = {
+    **_NORMALIZED,
+    "total_timesteps": 1_000_000,
+    "n_envs": 1,
+    "ent_coef": 0.0,
+}
+
+_A2C: dict[str, Settings] = {
+    "CartPole-v1": {"total_timesteps": 500_000, "n_envs": 8, "ent_coef": 0.0},
+    "Acrobot-v1": {**_NORMALIZED, "total_timesteps": 500_000, "n_envs": 16, "ent_coef": 0.0},
+    "MountainCar-v0": {**_NORMALIZED, "total_timesteps": 1_000_000, "n_envs": 16, "ent_coef": 0.0},
+    "MountainCarContinuous-v0": {
+        **_NORMALIZED,
+        "total_timesteps": 100_000,
+        "n_envs": 4,
+        "n_steps": 100,
+        "ent_coef": 0.0,
+        "use_gsde": True,
+        "sde_sample_freq": 16,
+    },
+    "Pendulum-v1": {**_A2C_GSDE, "total_timesteps": 1_000_000, "n_envs": 8, "gamma": 0.9},
+    "LunarLander-v3": {
+        "total_timesteps": 200_000,
+        "n_envs": 8,
+        "learning_rate": Linear(8.3e-4),
+        "gamma": 0.995,
+        "ent_coef": 1e-5,
+    },
+    "LunarLanderContinuous-v3": {**_A2C_GSDE, "total_timesteps": 5_000_000, "n_envs": 4},
+    "BipedalWalker-v3": {
+        **_A2C_GSDE,
+        "total_timesteps": 5_000_000,
+        "n_envs": 16,
+        "learning_rate": Linear(9.6e-4),
+    },
+    "HalfCheetah-v5": _A2C_MUJOCO,
+    "Hopper-v5": _A2C_MUJOCO,
+    "Walker2d-v5": _A2C_MUJOCO,
+    "Ant-v5": _A2C_MUJOCO,
+    "Swimmer-v5": {**_A2C_MUJOCO, "gamma": 0.9999},
+    ATARI: {"total_timesteps": 10_000_000, "n_envs": 16, "vf_coef": 0.25, "ent_coef": 0.01},
+}
+
+PRESETS: dict[str, dict[str, Settings]] = {"ppo": _PPO, "a2c": _A2C}
+"""By the name of the algorithm, then by the id of the environment."""

@@ -1,0 +1,41 @@
+"""Algorithms by name."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from sharpwave.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from sharpwave.train.algorithm import Algorithm
+
+_CLASSES = {
+    "ppo": "sharpwave.algorithms.ppo:PPO",
+    "a2c": "sharpwave.algorithms.a2c:A2C",
+}
+
+
+def algorithm_names() -> list[str]:
+    """The names that `algorithm_class` knows."""
+    return list(_CLASSES)
+
+
+def algorithm_class(name: str) -> type[Algorithm]:
+    """The class of an algorithm.
+
+    Raises:
+        ValueError: There is none of that name.
+
+    Example:
+        >>> algorithm_class("ppo").__name__
+        'PPO'
+    """
+    if name.lower() not in _CLASSES:
+        raise ValueError(
+            f"unknown algorithm {name!r}{did_you_mean(name, _CLASSES)} "
+            f"(there are {', '.join(_CLASSES)})"
+        )
+    module, _, attribute = _CLASSES[name.lower()].partition(":")
+    found: type[Algorithm] = getattr(importlib.import_module(module), attribute)
+    return found

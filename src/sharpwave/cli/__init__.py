@@ -1,0 +1,5 @@
+"""The command `sharpwave`."""
+
+from sharpwave.cli.main import main
+
+__all__ = ["main"]

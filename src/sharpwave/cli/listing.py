@@ -1,0 +1,55 @@
+"""`sharpwave list`."""
+
+from __future__ import annotations
+
+from sharpwave.algorithms.presets import presets
+from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+from sharpwave.cli.parser import Parser, one_of
+from sharpwave.cli.terminal import say
+
+WHAT = ("algorithms", "presets", "envs")
+
+
+def run(arguments: list[str]) -> int:
+    """List, and return the exit status."""
+    parsed = _parser().parse(arguments)
+    if parsed.what in (None, "algorithms"):
+        _list_algorithms()
+    if parsed.what in (None, "presets"):
+        _list_presets()
+    if parsed.what == "envs":
+        _list_envs()
+    return 0
+
+
+def _list_algorithms() -> None:
+    say("algorithms")
+    for name in algorithm_names():
+        summary = (algorithm_class(name).__doc__ or "").partition("\n")[0]
+        say(f"  {name:<6} {summary}")
+
+
+def _list_presets() -> None:
+    say("presets")
+    for name in algorithm_names():
+        say(f"  {name:<6} {', '.join(presets(name))}")
+
+
+def _list_envs() -> None:
+    import gymnasium
+
+    say("environments of Gymnasium")
+    for env_id in sorted(gymnasium.registry):
+        say(f"  {env_id}")
+
+
+def _parser() -> Parser:
+    parser = Parser("list", "List algorithms, presets or environments.")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        type=one_of("list", WHAT),
+        metavar="|".join(WHAT),
+        help="default: algorithms and presets",
+    )
+    return parser

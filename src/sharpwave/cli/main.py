@@ -1,0 +1,84 @@
+"""The commands, and the way to them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from sharpwave.cli.terminal import UserError, complain, say
+from sharpwave.nearest import did_you_mean
+
+COMMANDS = {
+    "train": "Train an algorithm in an environment",
+    "eval": "Play episodes with a trained policy and say how they went",
+    "resume": "Go on with a run that was interrupted, or make it longer",
+    "report": "Write the report of a run, or compare several",
+    "enjoy": "Watch a trained policy play, or film it",
+    "list": "List algorithms, presets or environments",
+    "bench": "Measure the training speed on this machine",
+}
+
+USER_ERROR = 2
+INTERRUPTED = 130
+
+# A module may not be called `eval`, `list` or `bench` and still say what it is.
+_MODULES = {"eval": "evaluate", "list": "listing", "bench": "speed"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    Args:
+        argv: The arguments after the program's name; those of this process when not given.
+
+    Returns:
+        0 when all went well, 2 when something in the arguments is wrong, 130 after Ctrl-C.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except UserError as error:
+        complain(error)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; keep the interpreter from flushing into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        say(_overview())
+        return 0
+    command, *rest = arguments
+    if command in ("-V", "--version", "version"):
+        from sharpwave import __version__
+
+        say(f"sharpwave {__version__}")
+        return 0
+    if command not in COMMANDS:
+        close = did_you_mean(command, COMMANDS)
+        raise UserError(f"unknown command {command!r}{close} (`sharpwave --help` lists them)")
+    module = importlib.import_module(f"sharpwave.cli.{_MODULES.get(command, command)}")
+    status: int = module.run(rest)
+    return status
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: sharpwave COMMAND ...",
+            "",
+            *lines,
+            "",
+            "sharpwave train ppo CartPole-v1     trains until done and writes a run folder",
+            "sharpwave COMMAND --help            says what a command takes",
+        ]
+    )

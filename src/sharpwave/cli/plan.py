@@ -1,0 +1,56 @@
+"""What a run of the command line does: written into its folder, so that `resume` can go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from sharpwave.train.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Config):
+    """What happens beside the training."""
+
+    eval_freq: int | None = None
+    """Environment steps between two evaluations; 0 for none, a fifth of the run when not given."""
+    eval_episodes: int = 20
+    """Episodes of one evaluation."""
+    checkpoint_freq: int = 0
+    """Environment steps between two numbered checkpoints; 0 keeps the latest and the best only."""
+    logger: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
+    """Where the metrics go beside the run folder; several are separated by commas."""
+    video: bool = False
+    """Film the policy at every evaluation."""
+
+    def check(self) -> None:
+        """Check the values."""
+        self.require_positive("eval_episodes")
+        self.require_range("eval_freq", 0)
+        self.require_range("checkpoint_freq", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(RunOptions):
+    """A whole run: which algorithm, where, with what settings, over which seeds."""
+
+    file: ClassVar[str] = "plan.json"
+    """Its name in the folder of the run."""
+
+    algorithm: str
+    """Name of the algorithm."""
+    env_id: str
+    """Id of the environment."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """Options of the algorithm."""
+    seeds: tuple[int, ...] = ()
+    """Seeds, each with a folder of its own; empty for one run with the seed of `config`."""
+
+    def folders(self, run_dir: Path) -> list[Path]:
+        """The folder of each seed."""
+        return [run_dir / f"seed_{seed}" for seed in self.seeds] or [run_dir]
+
+    def configs(self) -> list[dict[str, Any]]:
+        """The options of the algorithm for each seed."""
+        return [{**self.config, "seed": seed} for seed in self.seeds] or [self.config]

@@ -1,0 +1,32 @@
+"""How the command speaks: results on standard output, complaints on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+
+class UserError(Exception):
+    """Something that the person at the command line can put right."""
+
+
+def say(line: str = "") -> None:
+    """Write a line of the answer."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def complain(reason: object) -> None:
+    """Write why there is no answer."""
+    sys.stderr.write(f"sharpwave: {reason}\n")
+    sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def input_errors() -> Iterator[None]:
+    """Errors of what the person gave, inside this block, become `UserError`."""
+    try:
+        yield
+    except (TypeError, ValueError, OSError, ImportError) as error:
+        raise UserError(str(error)) from error

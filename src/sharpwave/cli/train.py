@@ -1,0 +1,120 @@
+"""`sharpwave train`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from sharpwave.algorithms.presets import find_preset, preset
+from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+from sharpwave.cli.folders import new_run_dir
+from sharpwave.cli.parser import Parser, add_config_options, config_options
+from sharpwave.cli.plan import Plan, RunOptions
+from sharpwave.cli.terminal import UserError, input_errors, say
+from sharpwave.train.config import Config
+
+
+def run(arguments: list[str]) -> int:
+    """Train, and return the exit status."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        say(_general_help())
+        return 0
+    with input_errors():
+        algorithm = algorithm_class(_algorithm_in(arguments))
+    parsed = parser_of(algorithm.name, algorithm.Config).parse(arguments)
+
+    from sharpwave.cli.running import carry_out, require_env
+
+    require_env(parsed.env)
+    with input_errors():
+        plan = plan_of(parsed, algorithm.Config)
+    run_dir = Path(parsed.run_dir or new_run_dir(plan.algorithm, plan.env_id))
+    if run_dir.exists() and any(run_dir.iterdir()):
+        raise UserError(
+            f"{run_dir} is not empty: `sharpwave resume {run_dir}` goes on with a run, "
+            "--run-dir takes another folder"
+        )
+    run_dir.mkdir(parents=True, exist_ok=True)
+    plan.to_json(run_dir / Plan.file)
+    return carry_out(plan, run_dir, quiet=parsed.quiet)
+
+
+def parser_of(algorithm: str, config: type[Config]) -> Parser:
+    """The parser of `sharpwave train ALGORITHM`."""
+    parser = Parser(f"train {algorithm}", f"Train {algorithm} and write a run folder.")
+    parser.usage = f"sharpwave train {algorithm} ENV [options]"
+    parser.add_argument("algorithm", help=argparse.SUPPRESS)
+    parser.add_argument("env", metavar="ENV", help="id of the environment, such as CartPole-v1")
+    parser.add_argument("--config", metavar="FILE", help="YAML, TOML or JSON file of options")
+    parser.add_argument(
+        "--preset",
+        action=argparse.BooleanOptionalAction,
+        help="start from the settings known to work for the environment "
+        "(done where there are some, unless --no-preset)",
+    )
+    parser.add_argument("--seeds", metavar="N,N", help="one run for each of these seeds, compared")
+    parser.add_argument("--run-dir", metavar="DIR", help="folder of the run (default: runs/...)")
+    parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
+    add_config_options(parser, RunOptions)
+    add_config_options(parser, config)
+    return parser
+
+
+def plan_of(parsed: argparse.Namespace, config: type[Config]) -> Plan:
+    """What the arguments ask for: preset, then file, then single options.
+
+    Raises:
+        OSError: The file cannot be read.
+        TypeError: An option is unknown or has the wrong type.
+        ValueError: An option has an impossible value, or there is no preset.
+    """
+    algorithm = parsed.algorithm.lower()
+    settings: dict[str, Any] = {}
+    if parsed.preset is True:
+        settings = preset(algorithm, parsed.env)
+    elif parsed.preset is None:
+        settings = find_preset(algorithm, parsed.env) or {}
+    if parsed.config is not None:
+        settings.update(config.read_options(parsed.config))
+    given = config_options(parsed, config)
+    if parsed.seeds is not None and "seed" in given:
+        raise ValueError("--seed and --seeds exclude each other")
+    return Plan(
+        algorithm=algorithm,
+        env_id=parsed.env,
+        config=config.from_dict({**settings, **given}).to_dict(),
+        seeds=_seeds(parsed.seeds),
+        **config_options(parsed, RunOptions),
+    )
+
+
+def _seeds(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    seeds: tuple[int, ...] = Plan.parse({"seeds": text})["seeds"]
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise ValueError(f"--seeds must be different numbers such as 0,1,2, got {text!r}")
+    return seeds
+
+
+def _algorithm_in(arguments: list[str]) -> str:
+    """The algorithm among the arguments: the first, unless options come before it."""
+    if not arguments[0].startswith("-"):
+        return arguments[0]
+    known = algorithm_names()
+    found = [argument for argument in arguments if argument.lower() in known]
+    if not found:
+        raise ValueError(f"ALGORITHM must come first: one of {', '.join(known)}")
+    return found[0]
+
+
+def _general_help() -> str:
+    names = ", ".join(algorithm_names())
+    return (
+        "usage: sharpwave train ALGORITHM ENV [options]\n\n"
+        f"Train an algorithm ({names}) in a Gymnasium environment and write a run folder.\n\n"
+        "sharpwave train ppo CartPole-v1\n"
+        "sharpwave train ppo CartPole-v1 --learning-rate 'linear(1e-3, 0)' --seeds 0,1,2\n\n"
+        "sharpwave train ALGORITHM --help    lists the options of an algorithm"
+    )

@@ -1,0 +1,91 @@
+"""Returns and lengths of whole episodes."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class EpisodeStats:
+    """Returns and lengths of the episodes that N environments finished.
+
+    Only whole episodes count, with the rewards the environment gave, before any scaling.
+
+    Args:
+        n_envs: Number of environments.
+        window: How many of the last episodes the means are taken over.
+
+    Example:
+        >>> stats = EpisodeStats(n_envs=2)
+        >>> stats.update(np.array([1.0, 2.0]), np.array([False, True]))
+        >>> stats.update(np.array([1.0, 3.0]), np.array([True, False]))
+        >>> list(stats.returns), list(stats.lengths), stats.mean_return
+        ([2.0, 2.0], [1, 2], 2.0)
+    """
+
+    def __init__(self, n_envs: int, window: int = 100) -> None:
+        self.count = 0
+        self.returns: deque[float] = deque(maxlen=window)
+        self.lengths: deque[int] = deque(maxlen=window)
+        self._running_returns = np.zeros(n_envs, np.float64)
+        self._running_lengths = np.zeros(n_envs, np.int64)
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the last episodes, nan before the first ended."""
+        return float(np.mean(self.returns)) if self.returns else float("nan")
+
+    @property
+    def mean_length(self) -> float:
+        """Mean length of the last episodes, nan before the first ended."""
+        return float(np.mean(self.lengths)) if self.lengths else float("nan")
+
+    def update(
+        self,
+        rewards: npt.NDArray[Any],
+        ended: npt.NDArray[np.bool_],
+        real: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Add one step of every environment.
+
+        Args:
+            rewards: [N].
+            ended: [N], where the step was an episode's last.
+            real: [N], False where the row was only a reset; None when all are steps.
+        """
+        self._running_returns += rewards
+        self._running_lengths += 1 if real is None else real
+        if ended.any():
+            for env in np.flatnonzero(ended):
+                self.returns.append(float(self._running_returns[env]))
+                self.lengths.append(int(self._running_lengths[env]))
+                self.count += 1
+            self._running_returns[ended] = 0
+            self._running_lengths[ended] = 0
+
+    def restart(self) -> None:
+        """Forget the episodes in flight: the environments were reset."""
+        self._running_returns[:] = 0
+        self._running_lengths[:] = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as arrays and numbers."""
+        return {
+            "count": self.count,
+            "returns": np.array(self.returns, np.float64),
+            "lengths": np.array(self.lengths, np.int64),
+            "running_returns": self._running_returns.copy(),
+            "running_lengths": self._running_lengths.copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.count = int(state["count"])
+        self.returns = deque(map(float, state["returns"]), maxlen=self.returns.maxlen)
+        self.lengths = deque(map(int, state["lengths"]), maxlen=self.lengths.maxlen)
+        if len(state["running_returns"]) == len(self._running_returns):
+            self._running_returns[:] = state["running_returns"]
+            self._running_lengths[:] = state["running_lengths"]

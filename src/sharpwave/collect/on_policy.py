@@ -1,0 +1,224 @@
+"""Rollouts of the current policy: the one place that knows how episodes end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpwave.collect.episodes import EpisodeStats
+from sharpwave.collect.rollout import Rollout, write_row
+from sharpwave.envs import ActionMap, Step, Stepper, action_masks
+from sharpwave.nest import map_leaves
+from sharpwave.types import Array, Nested
+
+
+class NonFiniteError(ValueError):
+    """An environment returned NaN or inf."""
+
+
+class Actor(Protocol):
+    """What chooses the actions of a rollout. It keeps recurrent states itself."""
+
+    def act(
+        self, obs: Nested, starts: npt.NDArray[np.bool_], masks: npt.NDArray[np.bool_] | None
+    ) -> tuple[Array, Array, Array]:
+        """(actions, log_probs, values) for observations [N, ...]."""
+
+    def values(self, obs: Nested, rows: npt.NDArray[np.intp] | None = None) -> Array:
+        """Values [N] of what comes after the last `act`, of some environments or of all."""
+
+
+class OnPolicyCollector:
+    """Collects rollouts of T steps from N environments, with advantages.
+
+    A terminated episode is worth nothing after its end. A truncated one goes on in value: its last
+    step bootstraps from the value of the true last observation. Rows that are only resets (the
+    next_step autoreset) are marked and reach no batch.
+
+    Args:
+        env: A Gymnasium vector environment of any autoreset mode.
+        actor: What chooses actions.
+        action_map: From the policy's actions to the environment's.
+        n_steps: T.
+    """
+
+    def __init__(
+        self, env: Any, actor: Actor, action_map: ActionMap, *, n_steps: int, seed: int | None
+    ) -> None:
+        self.env = env
+        self.actor = actor
+        self.action_map = action_map
+        self.n_steps = n_steps
+        self.stepper = Stepper(env)
+        self.episodes = EpisodeStats(env.num_envs)
+        self.timesteps = 0
+        self.timings = {"env": 0.0, "act": 0.0, "advantages": 0.0}
+        self.obs: Nested = None
+        self.starts = np.ones(env.num_envs, np.bool_)
+        self.masks: npt.NDArray[np.bool_] | None = None
+        self._seed = seed
+        self._rollout: Rollout | None = None
+
+    def reset(self) -> None:
+        """Start new episodes everywhere."""
+        self.obs, infos = self.stepper.reset(seed=self._seed)
+        self._seed = None  # the next reset goes on with the environments' own generators
+        self.masks = action_masks(self.env, infos)
+        self.starts = np.ones(self.env.num_envs, np.bool_)
+        self.episodes.restart()
+        self._check_finite("obs", self.obs)
+
+    def collect(
+        self,
+        gamma: float,
+        gae_lambda: float,
+        on_step: Callable[[float], bool] | None = None,
+    ) -> Rollout | None:
+        """One rollout of `n_steps` steps.
+
+        Args:
+            gamma: Discount.
+            gae_lambda: λ of the advantages.
+            on_step: Called after every step with the mean reward; False gives up the rollout.
+
+        Returns:
+            The rollout, or None if it was given up.
+
+        Raises:
+            NonFiniteError: An environment returned NaN or inf.
+        """
+        if self.obs is None:
+            self.reset()
+        clock = time.perf_counter
+        for t in range(self.n_steps):
+            began = clock()
+            actions, log_probs, values = self.actor.act(self.obs, self.starts, self.masks)
+            env_actions = self.action_map.to_env(actions)
+            acted = clock()
+            step = self.stepper.step(env_actions)
+            stepped = clock()
+            self.timings["act"] += acted - began
+            self.timings["env"] += stepped - acted
+            if self._rollout is None:
+                self._rollout = Rollout.like(self.n_steps, self.obs, actions, self.masks)
+            self._write(self._rollout, t, actions, log_probs, values, step)
+            self._go_on(step)
+            if on_step is not None and on_step(float(np.mean(raw_rewards(step)))) is False:
+                return None
+        rollout = self._rollout
+        assert rollout is not None
+        began = clock()
+        self._bootstrap(rollout)
+        rollout.compute_advantages(gamma, gae_lambda)
+        self.timings["advantages"] += clock() - began
+        return rollout
+
+    def _write(
+        self,
+        rollout: Rollout,
+        t: int,
+        actions: Array,
+        log_probs: Array,
+        values: Array,
+        step: Step,
+    ) -> None:
+        self._check_finite("rewards", step.rewards)
+        self._check_finite("obs", step.next_obs)
+        write_row(rollout.obs, t, self.obs)
+        rollout.actions[t] = actions
+        rollout.log_probs[t] = log_probs
+        rollout.values[t] = values
+        rollout.rewards[t] = step.rewards
+        rollout.terminated[t] = step.terminated
+        rollout.truncated[t] = step.truncated
+        rollout.starts[t] = self.starts
+        rollout.real[t] = True if step.real is None else step.real
+        if rollout.masks is not None:
+            rollout.masks[t] = self.masks
+        # In mode next_step the following row is the true last observation, with its value.
+        if self.stepper.mode != "next_step" and step.truncated.any():
+            rows = np.flatnonzero(step.truncated & ~step.terminated)
+            last_obs = map_leaves(lambda leaf: leaf[rows], step.next_obs)
+            rollout.next_values[t, rows] = self.actor.values(last_obs, rows)
+
+    def _go_on(self, step: Step) -> None:
+        ended = step.terminated | step.truncated
+        self.episodes.update(raw_rewards(step), ended, step.real)
+        self.timesteps += self.env.num_envs if step.real is None else int(step.real.sum())
+        self.obs = step.obs
+        if self.stepper.mode != "next_step":
+            self.starts = ended
+        elif step.real is None:
+            self.starts = np.zeros_like(ended)
+        else:
+            self.starts = ~step.real
+        if self.masks is not None:
+            self.masks = action_masks(self.env, step.infos)
+
+    def _bootstrap(self, rollout: Rollout) -> None:
+        """Values of what each step led to; those of truncated steps are there already."""
+        following = np.empty_like(rollout.values)
+        following[:-1] = rollout.values[1:]
+        following[-1] = self.actor.values(self.obs)
+        if self.stepper.mode == "next_step":
+            rollout.next_values[:] = following
+        else:
+            np.copyto(rollout.next_values, following, where=~rollout.truncated)
+
+    def _check_finite(self, what: str, value: Nested) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                self._check_finite(f"{what}[{key!r}]", inner)
+        elif isinstance(value, tuple):
+            for index, inner in enumerate(value):
+                self._check_finite(f"{what}[{index}]", inner)
+        elif value.dtype.kind == "f" and not np.isfinite(value.sum()):
+            # A sum of finite numbers may overflow, so the rows decide.
+            rows = ~np.isfinite(value.reshape(len(value), -1)).all(axis=1)
+            if rows.any():
+                env = int(np.flatnonzero(rows)[0])
+                raise NonFiniteError(
+                    f"{what} must be finite, got {value[env]} from environment {env} "
+                    f"at step {self.timesteps}"
+                )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the collection stands, but for the environments and the actor."""
+        return {
+            "timesteps": self.timesteps,
+            "timings": dict(self.timings),
+            "episodes": self.episodes.state_dict(),
+            "obs": self.obs,
+            "starts": self.starts,
+            "masks": self.masks,
+            "ended": self.stepper.ended,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
+        """Continue from `state_dict`.
+
+        Args:
+            state: What `state_dict` returned.
+            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+                start.
+        """
+        self.timesteps = int(state["timesteps"])
+        self.timings.update(state["timings"])
+        self.episodes.load_state_dict(state["episodes"])
+        self._seed = None
+        if in_flight:
+            self.obs = state["obs"]
+            self.starts = state["starts"]
+            self.masks = state["masks"]
+            self.stepper.ended = state["ended"]
+        else:
+            self.obs = None
+
+
+def raw_rewards(step: Step) -> npt.NDArray[Any]:
+    """Rewards as the environment gave them, before any normalisation."""
+    return step.infos.get("raw_rewards", step.rewards)

@@ -1,0 +1,98 @@
+"""The arrays of one on-policy rollout, time first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpwave.nest import map_leaves
+from sharpwave.primitives import gae
+from sharpwave.types import Array, Nested
+
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(eq=False)
+class Rollout:
+    """T steps of N environments. The memory is used again by the next rollout.
+
+    `next_values` is the value of what each step really led to: at a truncated step the value of the
+    true last observation, which bootstraps it, once. `real` is False where a row was only a reset;
+    such rows are in no batch.
+    """
+
+    obs: Nested
+    """[T, N, ...], before the step."""
+    actions: Array
+    """[T, N, ...], as the policy gave them."""
+    log_probs: Floats
+    values: Floats
+    rewards: Floats
+    terminated: Flags
+    truncated: Flags
+    next_values: Floats
+    starts: Flags
+    """Where `obs` is an episode's first."""
+    real: Flags
+    masks: Flags | None
+    """[T, N, n], the actions that were allowed."""
+    advantages: Floats
+    returns: Floats
+
+    @classmethod
+    def like(cls, n_steps: int, obs: Nested, actions: Array, masks: Flags | None) -> Rollout:
+        """Arrays for `n_steps` steps such as this one of N environments."""
+
+        def stacked(one: Array) -> Array:
+            floating = np.issubdtype(one.dtype, np.floating)
+            return np.zeros((n_steps, *one.shape), np.float32 if floating else one.dtype)
+
+        shape = (n_steps, len(actions))
+        floats = [np.zeros(shape, np.float32) for _ in range(6)]
+        flags = [np.zeros(shape, np.bool_) for _ in range(4)]
+        log_probs, values, rewards, next_values, advantages, returns = floats
+        terminated, truncated, starts, real = flags
+        return cls(
+            obs=map_leaves(stacked, obs),
+            actions=stacked(actions),
+            log_probs=log_probs,
+            values=values,
+            rewards=rewards,
+            terminated=terminated,
+            truncated=truncated,
+            next_values=next_values,
+            starts=starts,
+            real=real,
+            masks=None if masks is None else stacked(masks),
+            advantages=advantages,
+            returns=returns,
+        )
+
+    def compute_advantages(self, gamma: float, gae_lambda: float) -> None:
+        """Fill `advantages` and `returns` by generalized advantage estimation."""
+        gae(
+            self.rewards,
+            self.values,
+            next_values=self.next_values,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            gamma=gamma,
+            lam=gae_lambda,
+            out=(self.advantages, self.returns),
+        )
+
+
+def write_row(rollout_leaf: Any, t: int, value: Any) -> None:
+    """Write one step of a nest of arrays."""
+    if isinstance(rollout_leaf, dict):
+        for key, inner in rollout_leaf.items():
+            write_row(inner, t, value[key])
+    elif isinstance(rollout_leaf, tuple):
+        for inner, part in zip(rollout_leaf, value, strict=True):
+            write_row(inner, t, part)
+    else:
+        rollout_leaf[t] = value

@@ -1,0 +1,38 @@
+"""Networks and distributions."""
+
+from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
+from sharpwave.nn.distributions import (
+    Bernoulli,
+    Categorical,
+    DiagonalGaussian,
+    Distribution,
+    MultiCategorical,
+    SquashedGaussian,
+    make_distribution,
+)
+from sharpwave.nn.features import make_features
+from sharpwave.nn.flat import FlatParameters
+from sharpwave.nn.init import orthogonal
+from sharpwave.nn.mlp import MLP, initialise
+from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
+
+__all__ = [
+    "MLP",
+    "Acted",
+    "ActorCritic",
+    "Adam",
+    "Bernoulli",
+    "Categorical",
+    "DiagonalGaussian",
+    "Distribution",
+    "Evaluated",
+    "FlatOptimizer",
+    "FlatParameters",
+    "MultiCategorical",
+    "RMSprop",
+    "SquashedGaussian",
+    "initialise",
+    "make_distribution",
+    "make_features",
+    "orthogonal",
+]

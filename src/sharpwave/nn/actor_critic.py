@@ -1,0 +1,203 @@
+"""The policy and value network of the on-policy algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from sharpwave.nn.distributions import Distribution, make_distribution
+from sharpwave.nn.features import make_features
+from sharpwave.nn.gsde import StateDependentNoise
+from sharpwave.nn.mlp import MLP
+
+__all__ = ["Acted", "ActorCritic", "Evaluated"]
+
+
+class Acted(NamedTuple):
+    """What `act` gives.
+
+    Attributes:
+        actions: [B, *action shape] raw actions.
+        log_probs: [B] of the actions.
+        values: [B] of the observations.
+        state: Recurrent state to act from next, None without recurrence.
+    """
+
+    actions: Tensor
+    log_probs: Tensor
+    values: Tensor
+    state: Tensor | None
+
+
+class Evaluated(NamedTuple):
+    """What `evaluate` gives, differentiable.
+
+    Attributes:
+        log_probs: [B] of the actions.
+        entropy: [B] of the policy.
+        values: [B] of the observations.
+    """
+
+    log_probs: Tensor
+    entropy: Tensor
+    values: Tensor
+
+
+class ActorCritic(nn.Module):
+    """An actor and a critic on the same observations.
+
+    The two share the convolutions of image observations and nothing else: for other observations
+    `actor` and `critic` are `nn.Sequential` networks on the flattened observation, and the
+    `state_dict` is `log_std` (Box actions only), `actor.0.weight`, `actor.0.bias`,
+    `actor.2.weight`, ..., `critic.0.weight`, ..., in that order, which is the order of
+    `parameters()` too.
+
+    Args:
+        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
+        action_space: Discrete, MultiDiscrete, MultiBinary or Box.
+        hidden: Sizes of the hidden layers of both networks.
+        activation: Their activation, by name.
+        log_std_init: Initial logarithm of the standard deviation of Box actions.
+        squash: Box actions are the tanh of normal variables.
+        gsde: Box actions explore by state-dependent noise.
+        generator: Source of the weights.
+
+    Raises:
+        ValueError: A space is not supported, or an option does not fit the action space.
+
+    Example:
+        >>> box = spaces.Box(-1.0, 1.0, (3,))
+        >>> net = ActorCritic(box, spaces.Discrete(2), generator=np.random.default_rng(0))
+        >>> acted = net.act(torch.zeros(5, 3))
+        >>> acted.actions.shape, acted.values.shape
+        (torch.Size([5]), torch.Size([5]))
+    """
+
+    actor: MLP
+    critic: MLP
+    log_std: nn.Parameter | None
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *,
+        hidden: Sequence[int] = (64, 64),
+        activation: str = "tanh",
+        log_std_init: float = 0.0,
+        squash: bool = False,
+        gsde: bool = False,
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self.distribution: Distribution[Any] = make_distribution(action_space, squash=squash)
+        continuous = isinstance(action_space, spaces.Box)
+        if gsde and not continuous:
+            raise ValueError(f"gsde needs a Box action space, got {action_space}")
+        self.features = make_features(observation_space, generator)
+        size = self.features.size
+        width = self.distribution.n_params
+        self.actor = MLP(size, hidden, width, activation, generator, head_gain=0.01)
+        self.critic = MLP(size, hidden, 1, activation, generator, head_gain=1.0)
+        self._noise = StateDependentNoise() if gsde else None
+        shape = (hidden[-1] if hidden else size, width) if gsde else (width,)
+        self.log_std = nn.Parameter(torch.full(shape, float(log_std_init))) if continuous else None
+
+    def act(
+        self,
+        obs: Any,
+        *,
+        state: Tensor | None = None,
+        starts: Tensor | None = None,
+        masks: Tensor | None = None,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Acted:
+        """Chooses actions. Nothing is recorded for differentiation.
+
+        Args:
+            obs: [B, ...] observations, nested where the space is.
+            state: Recurrent state, as `initial_state` or the last `act` gave it.
+            starts: [B] bool, True where an episode begins.
+            masks: [B, n] bool, False where an action is forbidden (discrete actions only).
+            deterministic: The most likely action instead of a drawn one.
+            generator: Source of the draws; None is torch's global one.
+
+        Raises:
+            ValueError: The masks do not fit, or (on the CPU) a row of them allows nothing.
+        """
+        distribution = self.distribution
+        with torch.no_grad():
+            x = self.features.forward(obs)
+            values = self.critic.lean(x).squeeze(-1)
+            output, latent = self.actor.lean_with_latent(x)
+            params = self._params(output, latent, masks)
+            if deterministic:
+                actions = distribution.mode(params)
+                log_probs = distribution.log_prob(params, actions)
+            elif self._noise is not None:
+                actions = output + self._noise.noise(params, latent, generator)
+                log_probs = distribution.log_prob(params, actions)
+            else:
+                actions, log_probs = distribution.sample_and_log_prob(params, generator)
+        return Acted(actions, log_probs, values, None)
+
+    def evaluate(
+        self,
+        obs: Any,
+        actions: Tensor,
+        *,
+        state: Tensor | None = None,
+        starts: Tensor | None = None,
+        masks: Tensor | None = None,
+    ) -> Evaluated:
+        """What the networks say now about actions taken earlier.
+
+        Args:
+            obs: [B, ...] observations; recurrent: [T, B, ...], and so for the others.
+            actions: [B, *action shape] raw actions.
+            state: Recurrent state before the first step.
+            starts: [T, B] bool, True where an episode begins.
+            masks: [B, n] bool, those the actions were chosen with.
+        """
+        x = self.features(obs)
+        output, latent = self.actor.with_latent(x)
+        params = self._params(output, latent, masks)
+        log_probs, entropy = self.distribution.log_prob_and_entropy(params, actions)
+        return Evaluated(log_probs, entropy, self.critic(x).squeeze(-1))
+
+    def values(
+        self, obs: Any, *, state: Tensor | None = None, starts: Tensor | None = None
+    ) -> Tensor:
+        """Values [B] of observations [B, ...], without differentiation."""
+        with torch.no_grad():
+            return self.critic.lean(self.features.forward(obs)).squeeze(-1)
+
+    def reset_noise(self, n: int, generator: torch.Generator | None = None) -> None:
+        """Draws new exploration matrices for `n` environments; without `gsde` does nothing."""
+        if self._noise is not None and self.log_std is not None:
+            self._noise.reset(self.log_std, n, generator)
+
+    def initial_state(self, n: int) -> Tensor | None:
+        """The state at the start of an episode for `n` environments; None without recurrence."""
+        return None
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether `act` carries a state."""
+        return False
+
+    def _params(self, output: Tensor, latent: Tensor, masks: Tensor | None) -> Any:
+        """Parameters of the distribution from the actor's output."""
+        if self.log_std is None:
+            return output if masks is None else self.distribution.mask(output, masks)
+        if masks is not None:
+            return self.distribution.mask((output, self.log_std), masks)
+        if self._noise is not None:
+            return self._noise.params(output, latent, self.log_std)
+        return output, self.log_std

@@ -1,0 +1,128 @@
+"""All parameters of a module in one block of memory."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+__all__ = ["FlatParameters"]
+
+_ALIGNMENT = 64
+
+
+class FlatParameters:
+    """Moves a module's parameters and gradients into two flat blocks and leaves views behind.
+
+    Parameters lie in the order of `module.parameters()` without gaps; a parameter used twice lies
+    there once. The module works as before: forward, backward and `load_state_dict` read and write
+    the blocks, so that clipping and an optimiser step touch one tensor instead of many, and native
+    code sees the same memory. Flattening a module anew takes its parameters out of the old blocks.
+
+    Args:
+        module: Module with float32 parameters; it is moved to `device`.
+        device: Where the blocks lie.
+
+    Attributes:
+        module: The module.
+        data: [n] parameters.
+        grad: [n] gradients.
+        parameter: `data` as one parameter whose `.grad` is `grad`, for an optimiser.
+
+    Raises:
+        TypeError: A parameter is not float32, or not initialised.
+        ValueError: There is no parameter, or two parameters overlap in memory.
+
+    Example:
+        >>> layer = nn.Linear(2, 1)
+        >>> flat = FlatParameters(layer)
+        >>> _ = flat.data.copy_(torch.tensor([1.0, 2.0, 3.0]))
+        >>> layer.weight.tolist(), layer.bias.tolist()
+        ([[1.0, 2.0]], [3.0])
+        >>> layer(torch.tensor([4.0, 5.0])).sum().backward()
+        >>> flat.grad.tolist()
+        [4.0, 5.0, 1.0]
+    """
+
+    def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
+        _check(module)
+        self.module = module.to(device)
+        self._parameters = list(module.parameters())
+        size = sum(parameter.numel() for parameter in self._parameters)
+        self.data = _zeros(size, torch.device(device))
+        self.grad = _zeros(size, torch.device(device))
+        self._grads: list[Tensor] = []
+        start = 0
+        for parameter in self._parameters:
+            part = slice(start, start := start + parameter.numel())
+            data = self.data[part].view(parameter.shape)
+            data.copy_(parameter.data)
+            parameter.data = data
+            self._grads.append(self.grad[part].view(parameter.shape))
+        self._attach_grads()
+        self.parameter = nn.Parameter(self.data)
+        self.parameter.grad = self.grad
+
+    @property
+    def block(self) -> NDArray[np.float32]:
+        """The memory of `data` as an array.
+
+        Raises:
+            TypeError: The parameters do not lie in CPU memory.
+        """
+        return self.data.numpy()
+
+    def zero_grad(self) -> None:
+        """Sets all gradients to zero, and puts back views that `module.zero_grad()` took away."""
+        self._attach_grads()
+        self.grad.zero_()
+
+    def clip_grad_norm(self, max_norm: float) -> Tensor:
+        """Scales the gradients so that their Euclidean norm is at most `max_norm`.
+
+        g ← g · min(1, max_norm / (‖g‖ + 1e-6)), without waiting for the device.
+
+        Args:
+            max_norm: Largest norm.
+
+        Returns:
+            [] norm before scaling.
+        """
+        norm: Tensor = torch.linalg.vector_norm(self.grad)
+        self.grad.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
+        return norm
+
+    def _attach_grads(self) -> None:
+        for parameter, grad in zip(self._parameters, self._grads, strict=True):
+            if parameter.grad is not grad:
+                parameter.grad = grad
+
+
+def _check(module: nn.Module) -> None:
+    starts: list[tuple[int, int, str]] = []
+    for name, parameter in module.named_parameters():
+        if nn.parameter.is_lazy(parameter):
+            raise TypeError(f"parameter {name} must be initialised: run the module once before")
+        if parameter.dtype != torch.float32:
+            raise TypeError(f"parameter {name} must be float32, got {parameter.dtype}")
+        if parameter.numel():
+            start = parameter.data_ptr()
+            starts.append((start, start + 4 * parameter.numel(), name))
+    if not starts:
+        raise ValueError(f"module must have parameters, got {type(module).__name__} with none")
+    starts.sort()
+    for (_, end, name), (start, _, other) in itertools.pairwise(starts):
+        if start < end:
+            raise ValueError(f"parameters {name} and {other} must not overlap in memory")
+
+
+def _zeros(size: int, device: torch.device) -> Tensor:
+    if device.type != "cpu":
+        return torch.zeros(size, device=device)
+    # numpy owns the memory: native code holds it, and torch aligns to 64 only by chance
+    memory = np.zeros(4 * size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return torch.from_numpy(memory[start : start + 4 * size].view(np.float32))

@@ -1,0 +1,66 @@
+"""Generalised state-dependent exploration: noise that is a function of the state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sharpwave.nn.distributions import GaussianParams
+
+__all__ = ["StateDependentNoise"]
+
+
+class StateDependentNoise:
+    r"""Exploration noise $\epsilon(s) = h(s) \theta$, with $\theta_{ij} \sim N(0, \sigma_{ij}^2)$.
+
+    $h$ are the latent features of the policy [L]. The matrix is drawn once and kept for some
+    steps, one for each environment, so the noise is smooth in time. Over the draws of the matrix
+    an action is normal with variance $h^2 \sigma^2$, which is what its log-probability uses. The
+    features are not trained through the variance.
+
+    Raffin, Kober, Stulp: Smooth Exploration for Robotic Reinforcement Learning, 2021.
+    """
+
+    def __init__(self) -> None:
+        self._matrices: Tensor | None = None
+
+    def reset(self, log_std: Tensor, n: int, generator: torch.Generator | None = None) -> None:
+        """Draws new matrices.
+
+        Args:
+            log_std: [L, d] logarithm of sigma.
+            n: Number of environments.
+            generator: Source of the noise.
+        """
+        with torch.no_grad():
+            noise = log_std.new_empty((n, *log_std.shape)).normal_(generator=generator)
+            self._matrices = noise.mul_(log_std.exp())
+
+    def params(self, mean: Tensor, latent: Tensor, log_std: Tensor) -> GaussianParams:
+        """Parameters of the actions' distribution: means [B, d] and log_std [B, d].
+
+        Args:
+            mean: [B, d].
+            latent: [B, L].
+            log_std: [L, d].
+        """
+        variance = latent.detach().square() @ (2.0 * log_std).exp()
+        return mean, 0.5 * (variance + 1e-6).log()
+
+    def noise(
+        self, params: GaussianParams, latent: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The noise [B, d] of the matrices in use.
+
+        A batch that is not one row for each matrix, such as a single observation to predict from,
+        gets independent noise of the same distribution.
+
+        Args:
+            params: Of the distribution.
+            latent: [B, L].
+            generator: Source of independent noise.
+        """
+        if self._matrices is None or len(self._matrices) != len(latent):
+            mean, log_std = params
+            return torch.empty_like(mean).normal_(generator=generator) * log_std.exp()
+        return torch.bmm(latent.unsqueeze(1), self._matrices).squeeze(1)

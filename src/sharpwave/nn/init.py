@@ -1,0 +1,45 @@
+"""Initial weights, drawn from a NumPy generator so that every backend starts from the same ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["orthogonal"]
+
+
+def orthogonal(
+    generator: np.random.Generator, shape: tuple[int, ...], gain: float = 1.0
+) -> NDArray[np.float32]:
+    """A matrix with orthonormal rows or columns, whichever are fewer, times `gain`.
+
+    The axes after the first are taken as one, so a convolution's weight has orthonormal filters.
+    The factor of a QR decomposition is made unique by a positive diagonal of R, which makes the
+    result uniform over the orthogonal matrices.
+
+    Args:
+        generator: Source of the normal numbers; `prod(shape)` are drawn.
+        shape: At least two axes, output first.
+        gain: Length of the rows or columns.
+
+    Returns:
+        [*shape] float32.
+
+    Raises:
+        ValueError: `shape` has fewer than two axes.
+
+    Example:
+        >>> weight = orthogonal(np.random.default_rng(0), (2, 3), gain=2.0)
+        >>> (weight @ weight.T).round(5).tolist()
+        [[4.0, 0.0], [0.0, 4.0]]
+    """
+    if len(shape) < 2:
+        raise ValueError(f"shape must have at least two axes, got {shape}")
+    rows, columns = shape[0], math.prod(shape[1:])
+    normal = generator.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(normal)
+    q *= np.where(np.diagonal(r) < 0, -gain, gain)
+    weight = q if rows >= columns else q.T
+    return np.ascontiguousarray(weight, np.float32).reshape(shape)

@@ -1,0 +1,131 @@
+"""Multi-layer perceptrons and the one way weights are initialised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from sharpwave.nn.init import orthogonal
+
+__all__ = ["ACTIVATIONS", "MLP", "initialise"]
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "leaky_relu": nn.LeakyReLU,
+    "silu": nn.SiLU,
+}
+"""Activations by the name a configuration gives them."""
+
+
+class MLP(nn.Sequential):
+    """`Linear, activation, ..., Linear`, as a plain `nn.Sequential` of those modules.
+
+    Args:
+        in_features: Size of the input.
+        hidden: Sizes of the hidden layers.
+        out_features: Size of the output.
+        activation: A name in `ACTIVATIONS`, applied after every layer but the last.
+        generator: Source of the weights.
+        head_gain: Gain of the last layer; the hidden ones have sqrt(2).
+
+    Raises:
+        ValueError: The activation is unknown or a size is not positive.
+
+    Example:
+        >>> net = MLP(4, (64, 64), 2, "tanh", np.random.default_rng(0), head_gain=0.01)
+        >>> net(torch.zeros(3, 4)).shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden: Sequence[int],
+        out_features: int,
+        activation: str,
+        generator: np.random.Generator,
+        head_gain: float = 1.0,
+    ) -> None:
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
+        sizes = [in_features, *hidden]
+        if any(size <= 0 for size in sizes):
+            raise ValueError(f"hidden must hold positive sizes, got {tuple(hidden)}")
+        layers: list[nn.Module] = []
+        for size, next_size in pairwise(sizes):
+            layers += [nn.Linear(size, next_size), ACTIVATIONS[activation]()]
+        layers.append(nn.Linear(sizes[-1], out_features))
+        super().__init__(*layers)
+        initialise(self, generator, head_gain=head_gain)
+
+    def with_latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The output and what the last layer was given: ([..., out], [..., hidden[-1]])."""
+        *body, head = self
+        for layer in body:
+            x = layer(x)
+        return head(x), x
+
+    def lean(self, x: Tensor) -> Tensor:
+        """The same numbers as calling the module, without hooks and their overhead.
+
+        For small batches most of the time of a module call is spent around the operation: this
+        halves it. Meant for acting, where nothing is differentiated.
+        """
+        return self.lean_with_latent(x)[0]
+
+    def lean_with_latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`with_latent`, in the way of `lean`."""
+        latent = x
+        for layer in self._modules.values():
+            latent = x
+            parameters = layer._parameters
+            if parameters:
+                x = linear(x, parameters["weight"], parameters["bias"])  # type: ignore[arg-type]
+            else:
+                x = layer.forward(x)
+        return x, latent
+
+
+def initialise(
+    module: nn.Module,
+    generator: np.random.Generator,
+    gain: float = math.sqrt(2),
+    head_gain: float | None = None,
+) -> None:
+    """Gives every layer inside orthogonal weights and zero biases, in the order of the modules.
+
+    Linear layers and convolutions have `gain`, the last of them `head_gain` where it is given.
+    The two weights of a recurrent layer are orthogonal as whole matrices (the gates stacked), with
+    gain 1.
+
+    Args:
+        module: Changed in place; its device does not matter.
+        generator: Source of the weights.
+        gain: Gain of linear layers and convolutions.
+        head_gain: Gain of the last linear layer.
+    """
+    weighted = [m for m in module.modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
+    last = weighted[-1] if weighted and head_gain is not None else None
+    for layer in module.modules():
+        if isinstance(layer, (nn.Linear, nn.Conv2d)):
+            layer_gain = head_gain if layer is last and head_gain is not None else gain
+        elif isinstance(layer, nn.RNNBase):
+            layer_gain = 1.0
+        else:
+            continue
+        for parameter in layer.parameters(recurse=False):
+            with torch.no_grad():
+                if parameter.ndim < 2:
+                    parameter.zero_()
+                else:
+                    weight = orthogonal(generator, tuple(parameter.shape), layer_gain)
+                    parameter.copy_(torch.from_numpy(weight))

@@ -1,0 +1,100 @@
+"""A torch policy that acts on NumPy observations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpwave.envs import ActionMap
+from sharpwave.lazy import torch
+from sharpwave.nest import map_leaves
+from sharpwave.types import Array, Nested
+
+if TYPE_CHECKING:
+    from sharpwave.envs import VecNormalize
+
+Flags = npt.NDArray[np.bool_]
+
+
+class PolicyActor:
+    """Chooses actions with a policy, and keeps its recurrent state and exploration noise.
+
+    Args:
+        policy: An actor-critic network.
+        n_envs: Number of environments it acts in.
+        generator: Where samples come from.
+        deterministic: Take the mode, not a sample.
+        noise_every: Steps between new exploration matrices of gSDE; -1 for one per rollout.
+        normalizer: Applied to observations that were not normalised by the environment.
+        action_map: From the policy's actions to the environment's, for `play`.
+    """
+
+    def __init__(
+        self,
+        policy: Any,
+        n_envs: int,
+        generator: torch.Generator,
+        *,
+        deterministic: bool = False,
+        noise_every: int = -1,
+        normalizer: VecNormalize | None = None,
+        action_map: ActionMap | None = None,
+    ) -> None:
+        self.policy = policy
+        self.n_envs = n_envs
+        self.generator = generator
+        self.deterministic = deterministic
+        self.noise_every = noise_every
+        self.normalizer = normalizer
+        self.action_map = action_map
+        self.device = generator.device
+        self.state: torch.Tensor | None = policy.initial_state(n_envs)
+        self._steps = 0
+
+    def begin_rollout(self) -> None:
+        """Draw new exploration noise."""
+        self.policy.reset_noise(self.n_envs, self.generator)
+        self._steps = 0
+
+    def act(self, obs: Nested, starts: Flags, masks: Flags | None) -> tuple[Array, Array, Array]:
+        """(actions, log_probs, values) for observations [N, ...]."""
+        if self.noise_every > 0 and self._steps and self._steps % self.noise_every == 0:
+            self.policy.reset_noise(self.n_envs, self.generator)
+        self._steps += 1
+        with torch.inference_mode():
+            acted = self.policy.act(
+                self._tensors(obs),
+                state=self.state,
+                starts=None if self.state is None else self._tensors(starts),
+                masks=None if masks is None else self._tensors(masks),
+                deterministic=self.deterministic,
+                generator=self.generator,
+            )
+            self.state = acted.state
+            return (
+                acted.actions.cpu().numpy(),
+                acted.log_probs.cpu().numpy(),
+                acted.values.cpu().numpy(),
+            )
+
+    def values(self, obs: Nested, rows: npt.NDArray[np.intp] | None = None) -> Array:
+        """Values [N] of what comes after the last `act`, of some environments or of all."""
+        with torch.inference_mode():
+            state = self.state
+            if state is not None and rows is not None:
+                state = state[:, torch.as_tensor(rows, device=self.device)]
+            values: Array = self.policy.values(self._tensors(obs), state=state).cpu().numpy()
+            return values
+
+    def play(self, obs: Nested, starts: Flags, masks: Flags | None = None) -> Array:
+        """Actions for the environments, from observations as they gave them."""
+        assert self.action_map is not None
+        if self.normalizer is not None:
+            obs = self.normalizer.normalize_obs(obs)
+        actions: Array = self.action_map.to_env(self.act(obs, starts, masks)[0])
+        return actions
+
+    def _tensors(self, nest: Nested) -> Any:
+        return map_leaves(lambda leaf: torch.as_tensor(leaf, device=self.device), nest)

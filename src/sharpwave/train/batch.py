@@ -1,0 +1,116 @@
+"""On-policy batches: what an update learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sharpwave.collect import Rollout
+from sharpwave.lazy import torch
+from sharpwave.nest import map_leaves
+
+
+@dataclass(frozen=True)
+class OnPolicyBatch:
+    """Rows of a rollout as tensors: [B, ...], or for recurrent policies sequences [T, B, ...].
+
+    Attributes:
+        obs: Observations, nested as the environment's.
+        actions: As the policy gave them.
+        log_probs: Log-probabilities of the actions when they were taken.
+        values: Values when the actions were taken.
+        advantages: Generalized advantage estimates.
+        returns: advantages + values.
+        masks: Allowed actions, [B, n].
+        starts: Where an episode starts, for recurrent policies.
+        state: Recurrent state before the first step, [..., B, size].
+        real: False where a row is no step, for recurrent policies; None when all are.
+    """
+
+    obs: Any
+    actions: torch.Tensor
+    log_probs: torch.Tensor
+    values: torch.Tensor
+    advantages: torch.Tensor
+    returns: torch.Tensor
+    masks: torch.Tensor | None = None
+    starts: torch.Tensor | None = None
+    state: torch.Tensor | None = None
+    real: torch.Tensor | None = None
+
+    @classmethod
+    def from_rollout(
+        cls, rollout: Rollout, device: Any, state: torch.Tensor | None
+    ) -> OnPolicyBatch:
+        """The steps of a rollout. On the CPU they are views of its memory where possible.
+
+        Args:
+            rollout: With advantages.
+            device: Where the tensors go.
+            state: Recurrent state before the rollout; None for policies without.
+        """
+        columns = {
+            "obs": rollout.obs,
+            "actions": rollout.actions,
+            "log_probs": rollout.log_probs,
+            "values": rollout.values,
+            "advantages": rollout.advantages,
+            "returns": rollout.returns,
+            "masks": rollout.masks,
+        }
+        every = bool(rollout.real.all())
+        if state is not None:
+            columns["starts"] = rollout.starts
+            columns["real"] = None if every else rollout.real
+        tensors = _map(lambda leaf: torch.from_numpy(leaf).to(device), columns)
+        if state is None:
+            tensors = _map(lambda leaf: leaf.flatten(0, 1), tensors)
+            if not every:
+                rows = torch.from_numpy(rollout.real.reshape(-1)).to(device)
+                tensors = _map(lambda leaf: leaf[rows], tensors)
+        return cls(**tensors, state=state)
+
+    @property
+    def weights(self) -> torch.Tensor | None:
+        """1 where a row is a step, 0 where not, for losses; None when all are steps."""
+        return None if self.real is None else self.real.float()
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether rows are sequences [T, B] of a recurrent policy."""
+        return self.state is not None
+
+    def minibatches(self, size: int, generator: torch.Generator) -> Iterator[OnPolicyBatch]:
+        """All rows once, in random order, in parts of about `size` steps.
+
+        Sequences are kept whole: parts are of environments, not of steps.
+        """
+        if self.is_sequence:
+            yield from self._sequence_minibatches(size, generator)
+            return
+        n = len(self.actions)
+        order = torch.randperm(n, generator=generator, device=generator.device)
+        shuffled = self._select(lambda leaf: leaf.index_select(0, order))
+        for first in range(0, n, size):
+            yield shuffled._select(lambda leaf, first=first: leaf[first : first + size])
+
+    def _sequence_minibatches(
+        self, size: int, generator: torch.Generator
+    ) -> Iterator[OnPolicyBatch]:
+        n_steps, n_envs = self.log_probs.shape
+        parts = min(n_envs, max(1, n_steps * n_envs // size))
+        order = torch.randperm(n_envs, generator=generator, device=generator.device)
+        for envs in order.tensor_split(parts):
+            # The environments are axis 1 of states too.
+            yield self._select(lambda leaf, envs=envs: leaf[:, envs])
+
+    def _select(self, function: Callable[[torch.Tensor], torch.Tensor]) -> OnPolicyBatch:
+        return replace(self, **_map(function, vars(self)))
+
+
+def _map(function: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if column is None else map_leaves(function, column)
+        for name, column in columns.items()
+    }

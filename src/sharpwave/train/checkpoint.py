@@ -1,0 +1,163 @@
+"""Checkpoints: one file, written whole or not at all, read without running code.
+
+A checkpoint is a safetensors file. Its arrays lie in the file under dotted names; everything else
+is JSON in the file's metadata, with the name of an array where one stood.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sharpwave.errors import SharpwaveIOError
+
+FORMAT = "sharpwave checkpoint"
+VERSION = 1
+
+_ARRAY = "$array"
+_TUPLE = "$tuple"
+_FLOAT = "$float"
+_METADATA_KEY = "sharpwave"
+
+
+def write_checkpoint(path: str | os.PathLike[str], header: dict[str, Any], state: Any) -> None:
+    """Write a checkpoint in the place of the one at `path`, which stays if anything fails.
+
+    Args:
+        path: The file.
+        header: JSON values that say what this is, such as the algorithm and its config.
+        state: Nested dicts, lists and tuples of arrays, tensors, numbers, strings and None.
+
+    Raises:
+        SharpwaveIOError: The file cannot be written.
+        TypeError: The state holds something else; nothing was written.
+    """
+    from safetensors.numpy import save
+
+    path = Path(path)
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "header": header,
+        "state": _to_json(state, "state", arrays),
+    }
+    content = save(arrays, metadata={_METADATA_KEY: json.dumps(document, allow_nan=False)})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, content)
+    except OSError as error:
+        raise SharpwaveIOError(
+            error.errno, f"cannot write the checkpoint: {error.strerror}", str(path)
+        ) from error
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a checkpoint says of itself: algorithm, config, environment, versions.
+
+    Raises:
+        SharpwaveIOError: There is no checkpoint of a known version at `path`.
+    """
+    header: dict[str, Any] = _read(path)[0]["header"]
+    return header
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any]:
+    """(header, state) of a checkpoint.
+
+    Raises:
+        SharpwaveIOError: There is no checkpoint of a known version at `path`, or it is damaged.
+    """
+    document, arrays = _read(path)
+    try:
+        return document["header"], _from_json(document["state"], arrays)
+    except KeyError as error:
+        raise SharpwaveIOError(f"{path}: damaged checkpoint, {error} is missing") from error
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise SharpwaveIOError(f"{path}: no checkpoint here")
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            text = (file.metadata() or {}).get(_METADATA_KEY)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        document = json.loads(text) if text else {}
+    except (SafetensorError, ValueError, OSError) as error:
+        raise SharpwaveIOError(f"{path}: not a checkpoint or damaged: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise SharpwaveIOError(f"{path}: a safetensors file, but not a checkpoint of sharpwave")
+    if document.get("version") != VERSION:
+        raise SharpwaveIOError(
+            f"{path}: checkpoint version {document.get('version')}, this library reads {VERSION}"
+        )
+    return document, arrays
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside `path`, make it last, and put it in its place."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _to_json(value: Any, name: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf":
+            raise TypeError(f"{name} must hold numbers, got an array of {value.dtype}")
+        arrays[name] = np.asarray(value, order="C")
+        return {_ARRAY: name}
+    if isinstance(value, dict):
+        return {str(key): _to_json(inner, f"{name}.{key}", arrays) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [_to_json(inner, f"{name}.{i}", arrays) for i, inner in enumerate(value)]
+        return {_TUPLE: parts} if isinstance(value, tuple) else parts
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(
+        f"{name} must be an array, a number, a string or a nest of these, got {value!r}"
+    )
+
+
+def _from_json(value: Any, arrays: dict[str, Any]) -> Any:
+    if isinstance(value, dict):
+        if _ARRAY in value:
+            return arrays[value[_ARRAY]]
+        if _TUPLE in value:
+            return tuple(_from_json(inner, arrays) for inner in value[_TUPLE])
+        if _FLOAT in value:
+            return float(value[_FLOAT])
+        return {key: _from_json(inner, arrays) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_from_json(inner, arrays) for inner in value]
+    return value

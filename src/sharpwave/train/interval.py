@@ -1,0 +1,61 @@
+"""Something that is due every so many environment steps."""
+
+from __future__ import annotations
+
+import operator
+
+
+class Interval:
+    """Due when at least `every` steps have passed since it last was.
+
+    A run reaches update boundaries at whatever steps its rollouts end, so nothing here asks for a
+    multiple of `every`.
+
+    Args:
+        every: Environment steps from one time to the next, at least 1.
+        name: What to call `every` in an error.
+
+    Attributes:
+        last: The step at which it was last due, or at which the run started; None before.
+
+    Raises:
+        TypeError: If `every` is not an integer.
+        ValueError: If `every` is less than 1.
+
+    Example:
+        >>> interval = Interval(1000, name="save_freq")
+        >>> [step for step in range(0, 4096, 512) if interval.due(step)]
+        [1024, 2048, 3072]
+    """
+
+    def __init__(self, every: int, *, name: str) -> None:
+        self.every = positive(every, name=name)
+        self.last: int | None = None
+
+    def start(self, step: int) -> None:
+        """A run starts here. A step beyond it is from another run, and forgotten."""
+        if self.last is None or self.last > step:
+            self.last = step
+
+    def due(self, step: int) -> bool:
+        """Whether the time has come; counts anew from here if so."""
+        if step - (self.last or 0) < self.every:
+            return False
+        self.last = step
+        return True
+
+
+def positive(value: int, *, name: str) -> int:
+    """The integer `value`, checked to be at least 1.
+
+    Raises:
+        TypeError: If it is not an integer.
+        ValueError: If it is less than 1.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return number

@@ -1,0 +1,195 @@
+"""The loop of algorithms that learn from their own latest rollout."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from sharpwave.collect import EpisodeStats, OnPolicyCollector
+from sharpwave.envs import ActionMap
+from sharpwave.lazy import nn, torch
+from sharpwave.train.actor import PolicyActor
+from sharpwave.train.algorithm import Algorithm, AlgorithmConfig, Metrics
+from sharpwave.train.batch import OnPolicyBatch
+from sharpwave.train.evaluation import Player
+from sharpwave.train.schedules import Linear, ScheduleLike, value_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyConfig(AlgorithmConfig):
+    """Options of every on-policy algorithm."""
+
+    n_steps: int = 128
+    """Steps of each environment in a rollout."""
+    learning_rate: ScheduleLike = 2.5e-4
+    """Step size of the optimiser; a schedule follows the progress of the run."""
+    anneal_lr: bool = False
+    """Let a constant learning rate fall linearly to 0 over the run."""
+    gae_lambda: float = 0.95
+    """λ of generalized advantage estimation: 0 trusts the values, 1 the rewards."""
+    vf_coef: float = 0.5
+    """Weight of the value loss."""
+    ent_coef: float = 0.01
+    """Weight of the entropy bonus."""
+    max_grad_norm: float = 0.5
+    """Longest gradient; longer ones are scaled down to it."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers, of actor and critic alike."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Activation of the hidden layers."""
+    log_std_init: float = 0.0
+    """Logarithm of the first standard deviation of continuous actions."""
+    squash_actions: bool = False
+    """Keep continuous actions in bounds by tanh, scale and bias; otherwise by clipping."""
+    use_gsde: bool = False
+    """Explore by generalized state-dependent noise."""
+    sde_sample_freq: int = -1
+    """Steps between new noise of gSDE; -1 draws it once a rollout."""
+    recurrent: Literal["lstm", "gru"] | None = None
+    """Give the policy a memory."""
+    recurrent_size: int = 64
+    """Size of that memory."""
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("n_steps", "max_grad_norm", "recurrent_size")
+        self.require_range("gae_lambda", 0, 1)
+        self.require_range("vf_coef", 0, np.inf)
+
+
+class OnPolicy(Algorithm):
+    """Collects a rollout with the current policy, learns from it, and throws it away.
+
+    A subclass makes `optimizer` over `self.flat` and gives `update`.
+    """
+
+    Config: ClassVar[type[OnPolicyConfig]]
+    config: OnPolicyConfig
+
+    def build(self) -> None:
+        """Make the policy, its optimiser and the collector."""
+        config = self.config
+        self.device = torch.device(config.device)
+        self.policy = self._make_policy().to(self.device)
+        self.flat = nn.FlatParameters(self.policy, self.device)
+        self.optimizer = self.make_optimizer()
+        self.generator = torch.Generator(self.device).manual_seed(self._noise_seed)
+        # Play outside of training draws from its own, so that it does not change the run.
+        self._play_generator = torch.Generator(self.device).manual_seed(self._noise_seed + 1)
+        self.action_map = ActionMap(self.action_space, squash=config.squash_actions)
+        self.actor = PolicyActor(
+            self.policy, config.n_envs, self.generator, noise_every=config.sde_sample_freq
+        )
+        self.collector = OnPolicyCollector(
+            self.env, self.actor, self.action_map, n_steps=config.n_steps, seed=self.env_seed
+        )
+
+    @abstractmethod
+    def make_optimizer(self) -> nn.FlatOptimizer:
+        """The optimiser of `self.flat`; its learning rate follows the schedule."""
+
+    @abstractmethod
+    def update(self, batch: OnPolicyBatch) -> Metrics:
+        """Learn from one rollout."""
+
+    @property
+    def episodes(self) -> EpisodeStats:
+        """Returns and lengths of the episodes finished in training."""
+        return self.collector.episodes
+
+    def player(self, n_envs: int, deterministic: bool) -> Player:
+        """The policy, ready to play `n_envs` environments from their start."""
+        actor = PolicyActor(
+            self.policy,
+            n_envs,
+            self._play_generator,
+            deterministic=deterministic,
+            normalizer=self.normalizer,
+            action_map=self.action_map,
+        )
+        if not deterministic:
+            actor.begin_rollout()
+        return actor
+
+    def iterate(self) -> Metrics | None:
+        """One rollout, one update."""
+        self.follow_schedules(self.progress_remaining)
+        self.actor.begin_rollout()
+        state = self.actor.state
+        on_step = self._on_step if self._hooks.overrides("on_step") else None
+        rollout = self.collector.collect(self.config.gamma, self.config.gae_lambda, on_step)
+        self.timesteps = self.collector.timesteps
+        self.timings.update(self.collector.timings)
+        if rollout is None:
+            return None
+        self._rollout_ended()
+        began = time.perf_counter()
+        metrics = self.update(OnPolicyBatch.from_rollout(rollout, self.device, state))
+        self.timings["update"] += time.perf_counter() - began
+        return {**metrics, "learning_rate": self.optimizer.lr}
+
+    def follow_schedules(self, progress_remaining: float) -> None:
+        """Set what follows the progress of the run."""
+        self.optimizer.set_lr(value_at(self._learning_rate_schedule(), progress_remaining))
+
+    def _learning_rate_schedule(self) -> ScheduleLike:
+        rate = self.config.learning_rate
+        if self.config.anneal_lr and isinstance(rate, int | float):
+            return Linear(rate, 0.0)
+        return rate
+
+    def _on_step(self, mean_reward: float) -> bool:
+        self.timesteps = self.collector.timesteps
+        return self._call_hook("on_step", reward=mean_reward)
+
+    def _rollout_ended(self) -> None:
+        mean_reward = self.episodes.mean_return
+        self._call_hook("on_rollout_end", mean_reward=mean_reward, update=self.updates)
+        self.loggers.on_rollout_end(
+            self.timesteps,
+            {"mean_reward": mean_reward, "mean_length": self.episodes.mean_length},
+        )
+
+    def _make_policy(self) -> Any:
+        config = self.config
+        if self._custom_policy:
+            return nn.CustomPolicy(self.policy)
+        return nn.ActorCritic(
+            self.observation_space,
+            self.action_space,
+            hidden=config.hidden,
+            activation=config.activation,
+            log_std_init=config.log_std_init,
+            squash=config.squash_actions,
+            gsde=config.use_gsde,
+            recurrent=config.recurrent,
+            recurrent_size=config.recurrent_size,
+            generator=self.weights_generator,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that learning has changed."""
+        return {
+            "policy": dict(self.policy.state_dict()),
+            "optimizer": self.optimizer.arrays(),
+            "generator": self.generator.get_state(),
+            "recurrent_state": self.actor.state,
+            "collector": self.collector.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        weights = {name: torch.from_numpy(array) for name, array in state["policy"].items()}
+        self.policy.load_state_dict(weights)
+        arrays = state["optimizer"].items()
+        self.optimizer.load_arrays({name: torch.from_numpy(array) for name, array in arrays})
+        self.generator.set_state(torch.from_numpy(state["generator"]))
+        in_flight = self._environments_restored
+        self.collector.load_state_dict(state["collector"], in_flight=in_flight)
+        if in_flight and state["recurrent_state"] is not None:
+            self.actor.state = torch.from_numpy(state["recurrent_state"]).to(self.device)

@@ -1,0 +1,76 @@
+"""Where the environments of a run come from, and how to make more of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from sharpwave.envs import make_vec_env
+
+
+class EnvSource:
+    """An environment as the user named it: an id, an instance, a factory or a vector environment.
+
+    Args:
+        env: What the user gave.
+        env_kwargs: Keyword arguments for an id.
+    """
+
+    def __init__(self, env: Any, env_kwargs: dict[str, Any] | None = None) -> None:
+        self.env = env
+        self.env_kwargs = dict(env_kwargs or {})
+
+    @property
+    def env_id(self) -> str | None:
+        """Its Gymnasium id, if it has one."""
+        if isinstance(self.env, str):
+            return self.env
+        spec = getattr(self.env, "spec", None)
+        return None if spec is None else spec.id
+
+    @property
+    def n_envs(self) -> int | None:
+        """How many environments it is, where that is not ours to choose."""
+        if isinstance(self.env, str):
+            return None
+        if hasattr(self.env, "num_envs"):
+            return int(self.env.num_envs)
+        return 1 if hasattr(self.env, "step") else None
+
+    def make(self, n_envs: int, mode: str) -> Any:
+        """The vector environment to train in."""
+        kwargs = self.env_kwargs or None
+        return make_vec_env(self.env, n_envs, mode=mode, env_kwargs=kwargs)
+
+    def make_another(self, n_envs: int, **env_kwargs: Any) -> Any:
+        """A separate vector environment of the same kind, for evaluation.
+
+        Raises:
+            ValueError: It was given as an object that cannot be made again.
+        """
+        again: str | Callable[[], Any]
+        if isinstance(self.env, str):
+            again, kwargs = self.env, {**self.env_kwargs, **env_kwargs}
+        elif callable(self.env) and not hasattr(self.env, "step"):
+            again, kwargs = self.env, {}
+        elif self.env_id is not None:
+            again, kwargs = self.env_id, {**self.env.spec.kwargs, **env_kwargs}
+            kwargs.pop("render_mode", None) if "render_mode" not in env_kwargs else None
+        else:
+            raise ValueError(
+                "env must be given: the training environment is an object without an id, "
+                "so a separate one cannot be made for evaluation"
+            )
+        return make_vec_env(again, n_envs, mode="sync", env_kwargs=kwargs or None)
+
+    def to_json(self) -> dict[str, Any] | None:
+        """What a checkpoint needs to make it again; None if that is impossible."""
+        if self.env_id is None:
+            return None
+        kwargs = self.env_kwargs if isinstance(self.env, str) else dict(self.env.spec.kwargs)
+        try:
+            json.dumps(kwargs)
+        except TypeError:
+            return None
+        return {"id": self.env_id, "kwargs": kwargs}
