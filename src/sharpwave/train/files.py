@@ -30,16 +30,16 @@ def replace_file(path: Path, content: str | bytes) -> None:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
         raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name, too
+    finally:
+        os.close(folder)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write a nest of plain values as readable JSON; what JSON cannot hold becomes null or text."""
     replace_file(path, json.dumps(to_json(value), indent=2, ensure_ascii=False) + "\n")
-
-
-def json_line(value: Any) -> str:
-    """One line of a JSON Lines file."""
-    return json.dumps(to_json(value), ensure_ascii=False) + "\n"
 
 
 def to_json(value: Any) -> Any:

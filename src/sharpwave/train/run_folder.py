@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.train.files import json_line, read_json, read_json_lines, replace_file
+from sharpwave.train.files import read_json, read_json_lines
 
 Floats = npt.NDArray[np.float64]
 
@@ -107,18 +107,6 @@ class RunFolder:
             if evaluation is not None:
                 found[evaluation.step] = evaluation
         return [found[step] for step in sorted(found)]
-
-    def append_evaluation(self, row: Mapping[str, Any]) -> None:
-        """Adds an evaluation at the end."""
-        with self.evaluations_file.open("a", encoding="utf-8") as file:
-            file.write(json_line(row))
-
-    def cut_evaluations(self, step: int) -> None:
-        """Forgets the evaluations after a step."""
-        if self.evaluations_file.exists():
-            rows = list(read_json_lines(self.evaluations_file))
-            kept = [row for row in rows if _number(row.get("step")) <= step]
-            replace_file(self.evaluations_file, "".join(map(json_line, kept)))
 
     def _metric_rows(self) -> Iterator[Mapping[str, Any]]:
         if self.metrics_jsonl.exists():
