@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.buffers.replay import ReplayBuffer
+from sharpwave.envs.autoreset import MODES, autoreset_mode, with_final_obs
+from sharpwave.nest import map_leaves
 from sharpwave.types import Nested
-
-MODES = ("next_step", "same_step", "disabled")
 
 
 class VectorWriter:
@@ -78,7 +78,7 @@ class VectorWriter:
         if ended.shape != self._ended.shape:
             raise ValueError(f"terminated must have shape {self._ended.shape}, got {ended.shape}")
         if self.mode == "same_step" and ended.any():
-            next_obs = _with_final(next_obs, ended, (infos or {}).get("final_obs"))
+            next_obs = with_final_obs(next_obs, ended, infos)
         step = {
             "obs": obs,
             "actions": actions,
@@ -91,7 +91,8 @@ class VectorWriter:
         if self.mode == "next_step" and self._ended.any():
             rows = np.flatnonzero(~self._ended)
             if len(rows) > 0:
-                self._buffer.push_batch(**_take(step, rows), streams=rows)
+                taken = map_leaves(lambda values: np.asarray(values)[rows], step)
+                self._buffer.push_batch(**taken, streams=rows)
         else:
             self._buffer.push_batch(**step)
         self._ended = ended
@@ -99,41 +100,3 @@ class VectorWriter:
     def reset(self) -> None:
         """Say that the environments were reset outside of `step`."""
         self._ended[:] = False
-
-
-def autoreset_mode(env: Any) -> str:
-    """The mode a vector environment declares, next_step where it declares none."""
-    if env is None:
-        raise TypeError("env or mode must be given")
-    declared = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
-    name = str(getattr(declared, "name", declared or "next_step")).lower()
-    return name.replace("-", "_")
-
-
-def _take(value: Nested, rows: npt.NDArray[np.intp]) -> Nested:
-    if isinstance(value, dict):
-        return {key: _take(inner, rows) for key, inner in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_take(inner, rows) for inner in value)
-    return np.asarray(value)[rows]
-
-
-def _with_final(next_obs: Nested, ended: npt.NDArray[np.bool_], final_obs: Any) -> Nested:
-    """The successors with the true last observations where episodes ended."""
-    if final_obs is None:
-        raise ValueError('infos must have "final_obs" where episodes end in mode same_step')
-    if isinstance(next_obs, dict | tuple):
-        keys = next_obs.keys() if isinstance(next_obs, dict) else range(len(next_obs))
-        parts = {key: _with_final(next_obs[key], ended, _part(final_obs, key)) for key in keys}
-        return parts if isinstance(next_obs, dict) else tuple(parts.values())
-    fixed = np.array(next_obs)
-    for row in np.flatnonzero(ended):
-        fixed[row] = final_obs[row]
-    return fixed
-
-
-def _part(final_obs: Any, key: str | int) -> Any:
-    """One entry of nested last observations: a dict of arrays, or an array of dicts."""
-    if isinstance(final_obs, dict):
-        return final_obs[key]
-    return [None if one is None else one[key] for one in final_obs]

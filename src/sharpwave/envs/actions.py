@@ -1,0 +1,102 @@
+"""From a policy's actions to those an environment takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from sharpwave.types import Array
+
+__all__ = ["ActionMap"]
+
+
+class ActionMap:
+    """Maps raw actions of a policy into the action space.
+
+    - Box: clipped to the bounds (unbounded dimensions stay), or with `squash`
+      low + (tanh(u) + 1) / 2 · (high - low), each dimension with its own bounds.
+    - Discrete and MultiDiscrete: raw actions count from 0, those of the space from its `start`.
+    - MultiBinary: as int8.
+
+    Args:
+        action_space: Of one environment.
+        squash: Box actions are squashed instead of clipped.
+
+    Raises:
+        TypeError: The space is of another kind.
+        ValueError: `squash` is asked for and a dimension has no bounds.
+
+    Example:
+        >>> box = spaces.Box(np.array([0, -5], "f"), np.array([1, 5], "f"))
+        >>> ActionMap(box).to_env(np.array([[2.0, 2.0]])).tolist()
+        [[1.0, 2.0]]
+        >>> ActionMap(box, squash=True).to_env(np.array([[0.0, 100.0]])).tolist()
+        [[0.5, 5.0]]
+        >>> ActionMap(spaces.Discrete(3, start=-1)).to_env(np.array([0, 2])).tolist()
+        [-1, 1]
+    """
+
+    def __init__(self, action_space: gym.Space[Any], squash: bool = False) -> None:
+        self.space = action_space
+        self.squash = squash and isinstance(action_space, spaces.Box)
+        self._start: Array | None = None
+        if isinstance(action_space, spaces.Box):
+            self._set_bounds(action_space)
+        elif isinstance(action_space, spaces.Discrete | spaces.MultiDiscrete):
+            start = np.asarray(action_space.start)
+            self._start = start if start.any() else None
+        elif not isinstance(action_space, spaces.MultiBinary):
+            raise TypeError(
+                "action_space must be a Box of floats, Discrete, MultiDiscrete or MultiBinary, "
+                f"got {action_space}"
+            )
+        self._dtype = np.dtype(action_space.dtype)
+        self._shape = tuple(action_space.shape or ())
+
+    def _set_bounds(self, box: spaces.Box) -> None:
+        if box.dtype.kind != "f":
+            raise TypeError(f"action_space must be a Box of floats, got {box}")
+        self._low, self._high = box.low, box.high
+        if self.squash:
+            unbounded = ~(np.isfinite(box.low) & np.isfinite(box.high))
+            if unbounded.any():
+                raise ValueError(
+                    "squash needs an action_space with bounds, "
+                    f"got {box}, unbounded in {np.argwhere(unbounded).tolist()}"
+                )
+            # Halves first: high - low may overflow.
+            half_low, half_high = box.low / np.float64(2), box.high / np.float64(2)
+            self._middle, self._radius = half_low + half_high, half_high - half_low
+
+    def to_env(self, raw: Any) -> Array:
+        """What `env.step` takes.
+
+        Args:
+            raw: Of N environments: Discrete [N], otherwise [N, d] with the dimensions of the space
+                in a row (or already in its shape, [N, *shape]).
+
+        Returns:
+            [N, *shape] in the dtype of the space.
+
+        Raises:
+            ValueError: The shape does not fit.
+        """
+        actions: Array = np.asarray(raw)
+        shape = (len(actions) if actions.ndim > 0 else 1, *self._shape)
+        if actions.shape != shape:
+            if actions.ndim == 0 or actions.size != np.prod(shape):
+                expected = ", ".join(["N", *map(str, self._shape)])
+                raise ValueError(f"raw must have shape ({expected}), got {actions.shape}")
+            actions = actions.reshape(shape)
+        if not isinstance(self.space, spaces.Box):
+            if self._start is not None:
+                actions = actions + self._start
+            return actions.astype(self._dtype, copy=False)
+        if self.squash:
+            actions = self._middle + self._radius * np.tanh(actions, dtype=np.float64)
+        # Clipped in the dtype of the space: rounding may have left the bounds.
+        clipped: Array = np.clip(actions.astype(self._dtype, copy=False), self._low, self._high)
+        return clipped

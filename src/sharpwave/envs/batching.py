@@ -1,0 +1,77 @@
+"""Batches of what single environments return, checked as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sharpwave.types import Array, Nested
+
+__all__ = ["BadRowError", "batched", "numbers"]
+
+
+class BadRowError(ValueError):
+    """What environment `index` returned does not fit."""
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+def batched(leaf_spaces: Nested, rows: list[Nested]) -> Nested:
+    """Observations of N environments as one, [N, ...] in each leaf, in fresh memory.
+
+    Args:
+        leaf_spaces: A nest of the spaces of the leaves.
+        rows: N observations.
+
+    Raises:
+        BadRowError: An observation has other keys, another shape or dtype than its space.
+    """
+    if isinstance(leaf_spaces, dict):
+        return {key: batched(leaf_spaces[key], _inner(rows, key)) for key in leaf_spaces}
+    if isinstance(leaf_spaces, tuple):
+        return tuple(batched(leaf_spaces[i], _inner(rows, i)) for i in range(len(leaf_spaces)))
+    return _stacked("observation", rows, leaf_spaces.shape, leaf_spaces.dtype)
+
+
+def numbers(name: str, rows: list[Any], dtype: Any) -> Array:
+    """Numbers of N environments as one array [N]."""
+    return _stacked(name, rows, (), np.dtype(dtype))
+
+
+def _stacked(name: str, rows: list[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    # NumPy stacks, and finds shapes and a common dtype, in one call; only where the result is not
+    # what it should be do we look at each row.
+    try:
+        stacked = np.array(rows)
+    except ValueError:
+        stacked = None
+    if stacked is None or stacked.dtype != dtype or stacked.shape != (len(rows), *shape):
+        stacked = np.empty((len(rows), *shape), dtype)
+        for i, row in enumerate(rows):
+            stacked[i] = _fitting(name, i, row, shape, dtype)
+    return stacked
+
+
+def _fitting(name: str, i: int, row: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    try:
+        array = np.asarray(row)
+    except ValueError as error:
+        raise BadRowError(i, f"{name} must have shape {shape}: {error}") from error
+    if array.shape != shape:
+        raise BadRowError(i, f"{name} must have shape {shape}, got {array.shape}")
+    if not np.can_cast(array.dtype, dtype, "same_kind") and dtype != np.bool_:
+        raise BadRowError(i, f"{name} must be of dtype {dtype}, got {array.dtype}")
+    return array
+
+
+def _inner(rows: list[Nested], key: str | int) -> list[Any]:
+    inner: list[Any] = []
+    try:
+        inner.extend(row[key] for row in rows)
+    except (KeyError, IndexError, TypeError) as error:
+        message = f"observation must have an entry {key!r}"
+        raise BadRowError(len(inner), message) from error
+    return inner

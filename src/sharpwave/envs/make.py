@@ -1,0 +1,144 @@
+"""Vector environments from whatever names or makes an environment."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from sharpwave.envs.envpool import EnvPoolVectorEnv, is_envpool
+from sharpwave.envs.python import Maker, PythonVectorEnv
+from sharpwave.envs.spaces import check_spaces
+from sharpwave.envs.subprocess import SubprocessVectorEnv
+
+__all__ = ["NATIVE", "make_vec_env"]
+
+MODES = ("auto", "sync", "async")
+
+NATIVE: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {}
+"""Makers of native vector environments by the id they stand for: maker(n_envs, **env_kwargs)."""
+
+
+def make_vec_env(
+    env: Any,
+    n_envs: int | None = None,
+    *,
+    seed: int | None = None,
+    mode: str = "auto",
+    env_kwargs: dict[str, Any] | None = None,
+) -> VectorEnv[Any, Any, Any]:
+    """A vector environment from an id, an environment, a maker of environments, or as it is.
+
+    Args:
+        env: An id such as "CartPole-v1"; an environment (for one); something that makes one when
+            called; a Gymnasium vector environment (also ale-py's) or an envpool.
+        n_envs: Number of environments; None for one, or for as many as a vector environment has.
+        seed: The environments are reset with it once (environment i with seed + i), so that a later
+            reset without a seed goes on from there; the action space is seeded too.
+        mode: "sync" in this process, "async" in one process each, "auto" in native code where there
+            is any for the id, otherwise in this process.
+        env_kwargs: For the maker, or for `gymnasium.make` of the id.
+
+    Raises:
+        ValueError: The id is unknown (the nearest are named), or an argument does not fit.
+        TypeError: `env` is none of these, or its spaces are not supported.
+        EnvironmentFailed: An environment raised when it was made or reset.
+
+    Example:
+        >>> env = make_vec_env("CartPole-v1", 4, seed=0)
+        >>> env.reset()[0].shape
+        (4, 4)
+        >>> env.close()
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {MODES}, got {mode!r}")
+    if n_envs is not None:
+        if isinstance(n_envs, bool) or not isinstance(n_envs, int | np.integer):
+            raise TypeError(f"n_envs must be an integer, got {n_envs!r}")
+        if n_envs < 1:
+            raise ValueError(f"n_envs must be at least 1, got {n_envs}")
+    made = _made(env, n_envs, mode, env_kwargs)
+    try:
+        check_spaces(made)
+        if seed is not None:
+            made.action_space.seed(seed)
+            made.reset(seed=seed)
+    except BaseException:
+        if made is not env:
+            made.close()
+        raise
+    return made
+
+
+def _made(
+    env: Any, n_envs: int | None, mode: str, env_kwargs: dict[str, Any] | None
+) -> VectorEnv[Any, Any, Any]:
+    if is_envpool(env):
+        env = EnvPoolVectorEnv(env)
+    if isinstance(env, VectorEnv | gym.Env):
+        return _as_it_is(env, n_envs, mode, env_kwargs)
+    n_envs = 1 if n_envs is None else int(n_envs)
+    kwargs = dict(env_kwargs or {})
+    if isinstance(env, str):
+        if mode == "auto" and env in NATIVE:
+            return NATIVE[env](n_envs, **kwargs)
+        maker = _maker_of_id(env, kwargs)
+    elif callable(env):
+        maker = partial(env, **kwargs) if kwargs else env
+    else:
+        raise TypeError(
+            "env must be an id, a gymnasium.Env, a callable that makes one, or a "
+            f"gymnasium.vector.VectorEnv, got {type(env).__module__}.{type(env).__qualname__}"
+        )
+    vectorized = SubprocessVectorEnv if mode == "async" else PythonVectorEnv
+    return vectorized([maker] * n_envs)
+
+
+def _as_it_is(
+    env: Any, n_envs: int | None, mode: str, env_kwargs: dict[str, Any] | None
+) -> VectorEnv[Any, Any, Any]:
+    if env_kwargs:
+        raise ValueError("env_kwargs must not be given with an environment that is already made")
+    if mode == "async":
+        raise ValueError('mode must not be "async" with an environment that is already made')
+    if isinstance(env, VectorEnv):
+        if n_envs is not None and n_envs != env.num_envs:
+            raise ValueError(f"n_envs must be {env.num_envs} like the env's, got {n_envs}")
+        if getattr(env.unwrapped, "batch_size", env.num_envs) != env.num_envs:
+            raise ValueError("env must step all environments at once: batch_size must be num_envs")
+        return env
+    if n_envs not in (None, 1):
+        raise ValueError(f"n_envs must be 1 for a single environment, got {n_envs}")
+    return PythonVectorEnv([lambda: env])
+
+
+def _maker_of_id(env_id: str, kwargs: dict[str, Any]) -> Maker:
+    known = env_id in gym.registry
+    if not known and importlib.util.find_spec("ale_py") is not None:
+        import ale_py
+
+        gym.register_envs(ale_py)
+    if env_id in gym.registry:
+        # The spec travels to other processes, whose registry may lack the id.
+        return partial(gym.make, gym.spec(env_id), disable_env_checker=True, **kwargs)
+    try:
+        gym.make(env_id, disable_env_checker=True, **kwargs).close()
+    except (gym.error.UnregisteredEnv, ModuleNotFoundError) as error:
+        message = f"env must be the id of a registered environment, got {env_id!r}"
+        nearest = _nearest(env_id)
+        if nearest:
+            message += f"; the nearest are {', '.join(nearest)}"
+        raise ValueError(message) from error
+    return partial(gym.make, env_id, disable_env_checker=True, **kwargs)
+
+
+def _nearest(env_id: str) -> list[str]:
+    by_lower = {known.lower(): known for known in gym.registry}
+    found = difflib.get_close_matches(env_id.lower(), by_lower, n=3, cutoff=0.5)
+    return [by_lower[name] for name in found]

@@ -1,0 +1,63 @@
+"""Nested values: arrays in dicts and tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sharpwave.types import Nested
+
+__all__ = ["leaves", "map_leaves"]
+
+
+def map_leaves(function: Callable[..., Any], *nests: Nested) -> Nested:
+    """The nest of `function(leaf of each nest)`, in the structure of the first.
+
+    Everything but a dict or a tuple is a leaf.
+
+    Args:
+        function: Takes as many leaves as there are nests.
+        *nests: At least one; the others have the keys and lengths of the first.
+
+    Raises:
+        ValueError: The structures differ.
+
+    Example:
+        >>> map_leaves(lambda a, b: a + b, {"x": 1, "y": (2, 3)}, {"x": 10, "y": (20, 30)})
+        {'x': 11, 'y': (22, 33)}
+    """
+    first, *others = nests
+    if isinstance(first, dict):
+        for other in others:
+            if not isinstance(other, dict) or other.keys() != first.keys():
+                raise ValueError(f"nests must have the keys {list(first)}, got {_kind(other)}")
+        return {key: map_leaves(function, *(nest[key] for nest in nests)) for key in first}
+    if isinstance(first, tuple):
+        for other in others:
+            if not isinstance(other, tuple) or len(other) != len(first):
+                raise ValueError(f"nests must be tuples of {len(first)}, got {_kind(other)}")
+        return tuple(map_leaves(function, *parts) for parts in zip(*nests, strict=True))
+    return function(*nests)
+
+
+def leaves(nest: Nested, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves with their paths, such as "camera.0"; a lone leaf has the path "".
+
+    Example:
+        >>> list(leaves({"x": 1, "y": (2, 3)}))
+        [('x', 1), ('y.0', 2), ('y.1', 3)]
+    """
+    if isinstance(nest, dict | tuple):
+        items = nest.items() if isinstance(nest, dict) else enumerate(nest)
+        for key, inner in items:
+            yield from leaves(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, nest
+
+
+def _kind(nest: Nested) -> str:
+    if isinstance(nest, dict):
+        return f"the keys {list(nest)}"
+    if isinstance(nest, tuple):
+        return f"a tuple of {len(nest)}"
+    return f"a {type(nest).__name__}"
