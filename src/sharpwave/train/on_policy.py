@@ -172,12 +172,9 @@ class OnPolicy(Algorithm):
             log_std_init=config.log_std_init,
             squash=config.squash_actions,
             gsde=config.use_gsde,
+            recurrent=config.recurrent,
+            recurrent_size=config.recurrent_size,
             generator=self.weights_generator,
-            **(
-                {"recurrent": config.recurrent, "recurrent_size": config.recurrent_size}
-                if config.recurrent
-                else {}
-            ),
         )
 
     def state_dict(self) -> dict[str, Any]:
