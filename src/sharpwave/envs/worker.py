@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import write_to_shared_memory
 
-from sharpwave.envs.batching import batched, numbers
+from sharpwave.envs.batching import batched
 from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.envs.subenv_state import GETTERS, SETTERS
 from sharpwave.errors import EnvironmentFailed
@@ -90,7 +90,7 @@ class Worker:
         self.write(obs)
         return None, info
 
-    def step(self, action: Any) -> tuple[None, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[None, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             # The environment may reuse the observation's memory in its reset.
@@ -98,10 +98,7 @@ class Worker:
             obs, reset_info = self.env.reset()
             info = {**final, **reset_info}
         self.write(obs)
-        (reward,) = numbers("reward", [reward], np.float64)
-        (terminated,) = numbers("terminated", [terminated], np.bool_)
-        (truncated,) = numbers("truncated", [truncated], np.bool_)
-        return None, reward, terminated, truncated, info
+        return None, float(reward), bool(terminated), bool(truncated), info
 
     def write(self, obs: Nested) -> None:
         batched(self.leaf_spaces, [obs])  # refuses what shared memory would take silently
