@@ -8,7 +8,7 @@ import numpy as np
 
 from sharpwave.types import Array, Nested
 
-__all__ = ["BadRowError", "batched", "numbers"]
+__all__ = ["BadRowError", "batched"]
 
 
 class BadRowError(ValueError):
@@ -33,37 +33,34 @@ def batched(leaf_spaces: Nested, rows: list[Nested]) -> Nested:
         return {key: batched(leaf_spaces[key], _inner(rows, key)) for key in leaf_spaces}
     if isinstance(leaf_spaces, tuple):
         return tuple(batched(leaf_spaces[i], _inner(rows, i)) for i in range(len(leaf_spaces)))
-    return _stacked("observation", rows, leaf_spaces.shape, leaf_spaces.dtype)
+    return _stacked(rows, leaf_spaces.shape, leaf_spaces.dtype)
 
 
-def numbers(name: str, rows: list[Any], dtype: Any) -> Array:
-    """Numbers of N environments as one array [N]."""
-    return _stacked(name, rows, (), np.dtype(dtype))
-
-
-def _stacked(name: str, rows: list[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    # NumPy stacks, and finds shapes and a common dtype, in one call; only where the result is not
-    # what it should be do we look at each row.
-    try:
-        stacked = np.array(rows)
-    except ValueError:
-        stacked = None
-    if stacked is None or stacked.dtype != dtype or stacked.shape != (len(rows), *shape):
-        stacked = np.empty((len(rows), *shape), dtype)
-        for i, row in enumerate(rows):
-            stacked[i] = _fitting(name, i, row, shape, dtype)
+def _stacked(rows: list[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    # Most steps fit, and are joined in one call; only where they do not is each row looked at.
+    if shape == ():
+        joined = np.array(rows)
+        if joined.dtype == dtype and joined.shape == (len(rows),):
+            return joined
+    elif [getattr(row, "shape", None) for row in rows].count(shape) == len(rows):
+        joined = np.concatenate(rows)
+        if joined.dtype == dtype:
+            return joined.reshape(len(rows), *shape)
+    stacked = np.empty((len(rows), *shape), dtype)
+    for i, row in enumerate(rows):
+        stacked[i] = _fitting(i, row, shape, dtype)
     return stacked
 
 
-def _fitting(name: str, i: int, row: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _fitting(i: int, row: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     try:
         array = np.asarray(row)
     except ValueError as error:
-        raise BadRowError(i, f"{name} must have shape {shape}: {error}") from error
+        raise BadRowError(i, f"observation must have shape {shape}: {error}") from error
     if array.shape != shape:
-        raise BadRowError(i, f"{name} must have shape {shape}, got {array.shape}")
-    if not np.can_cast(array.dtype, dtype, "same_kind") and dtype != np.bool_:
-        raise BadRowError(i, f"{name} must be of dtype {dtype}, got {array.dtype}")
+        raise BadRowError(i, f"observation must have shape {shape}, got {array.shape}")
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise BadRowError(i, f"observation must be of dtype {dtype}, got {array.dtype}")
     return array
 
 

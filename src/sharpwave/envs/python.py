@@ -14,7 +14,7 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from sharpwave.envs.batching import BadRowError, batched, numbers
+from sharpwave.envs.batching import BadRowError, batched
 from sharpwave.envs.spaces import check_spaces, leaf_spaces
 from sharpwave.errors import EnvironmentFailed
 from sharpwave.nest import map_leaves
@@ -112,7 +112,7 @@ class PythonVectorEnv(VectorEnv[Any, Any, Any]):
                 self._add_info(infos, info, i)
         except Exception as error:
             raise self._failure(i, f"reset(seed={seeds[i]})", error) from error
-        return self._checked(batched, "reset()", self._leaf_spaces, self._rows), infos
+        return self._batch(self._rows, "reset()"), infos
 
     def step(self, actions: Any) -> tuple[Nested, Array, Array, Array, dict[str, Any]]:
         """Step all environments.
@@ -131,15 +131,17 @@ class PythonVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_open()
         actions = self._checked_actions(actions)
         rows = self._rows
-        rewards: list[Any] = [0.0] * self.num_envs
-        terminated: list[Any] = [False] * self.num_envs
-        truncated: list[Any] = [False] * self.num_envs
+        rewards = np.zeros(self.num_envs)
+        terminated = np.zeros(self.num_envs, np.bool_)
+        truncated = np.zeros(self.num_envs, np.bool_)
         infos: dict[str, Any] = {}
         i = 0
         try:
-            for i, env in enumerate(self.envs):
-                rows[i], rewards[i], terminated[i], truncated[i], info = env.step(actions[i])
-                if terminated[i] or truncated[i]:
+            for i, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
+                rows[i], rewards[i], is_terminated, is_truncated, info = env.step(action)
+                if is_terminated or is_truncated:
+                    terminated[i] = is_terminated
+                    truncated[i] = is_truncated
                     # The environment may reuse the observation's memory in its reset.
                     final = {"final_obs": map_leaves(_copied, rows[i]), "final_info": info}
                     self._add_info(infos, final, i)
@@ -150,13 +152,7 @@ class PythonVectorEnv(VectorEnv[Any, Any, Any]):
             raise
         except Exception as error:
             raise self._failure(i, f"step({reprlib.repr(actions[i])})", error) from error
-        return (
-            self._checked(batched, "step()", self._leaf_spaces, rows),
-            self._checked(numbers, "step()", "reward", rewards, np.float64),
-            self._checked(numbers, "step()", "terminated", terminated, np.bool_),
-            self._checked(numbers, "step()", "truncated", truncated, np.bool_),
-            infos,
-        )
+        return self._batch(rows, "step()"), rewards, terminated, truncated, infos
 
     def _reset_ended(self, i: int) -> tuple[Nested, dict[str, Any]]:
         try:
@@ -172,9 +168,9 @@ class PythonVectorEnv(VectorEnv[Any, Any, Any]):
             raise TypeError(f"actions must be integers, got {array.dtype}")
         return array
 
-    def _checked(self, function: Callable[..., Any], doing: str, *args: Any) -> Any:
+    def _batch(self, rows: list[Nested], doing: str) -> Nested:
         try:
-            return function(*args)
+            return batched(self._leaf_spaces, rows)
         except BadRowError as error:
             raise self._failure(error.index, doing, error) from error
 

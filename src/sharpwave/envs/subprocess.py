@@ -124,7 +124,7 @@ class SubprocessVectorEnv(AsyncVectorEnv[Any, Any]):
                 raise
             index, exit_code = dead
             self._give_up()
-            trace = f"its process ended with exit code {exit_code}"
+            trace = f"it ended with exit code {exit_code}"
             raise EnvironmentFailed(index, "its process", trace) from error
 
     def _dead_worker(self) -> tuple[int, int | None] | None:
@@ -146,7 +146,7 @@ class SubprocessVectorEnv(AsyncVectorEnv[Any, Any]):
                 reports.append(self.error_queue.get(timeout=PATIENCE))  # noqa: PERF401
         self._give_up()
         if not reports:
-            raise EnvironmentFailed(-1, "its process", "no report came from it")
+            raise EnvironmentFailed(-1, "its process", "it sent no report")
         index, doing, trace, pickled = min(reports)
         raise EnvironmentFailed(index, doing, trace) from _cause(pickled, trace)
 

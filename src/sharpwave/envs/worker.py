@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import write_to_shared_memory
 
-from sharpwave.envs.batching import batched, numbers
+from sharpwave.envs.batching import batched
 from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.envs.subenv_state import GETTERS, SETTERS
 from sharpwave.errors import EnvironmentFailed
@@ -42,25 +42,24 @@ def work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parent_pipe.close()
-    env, doing = None, "being made"
+    worker = None
     try:
-        worker = Worker(index, env := maker(), shared_memory)
+        worker = Worker(index, maker(), shared_memory)
         with contextlib.suppress(EOFError):
             while True:
                 command, data = pipe.recv()
-                doing = _described(command, data)
                 if command == "close":
                     break
                 pipe.send((worker.answer(command, data), True))
     except Exception as error:
-        error_queue.put((index, *_report(doing, error)))
+        error_queue.put((index, *_report("being made" if worker is None else worker.doing, error)))
         with contextlib.suppress(EOFError, OSError):
-            if doing == "being made":
+            if worker is None:
                 pipe.recv()  # the answer belongs to a question
             pipe.send((None, False))
     finally:
-        if env is not None:
-            env.close()
+        if worker is not None:
+            worker.env.close()
 
 
 class Worker:
@@ -70,6 +69,7 @@ class Worker:
         self.index = index
         self.env = env
         self.shared_memory = shared_memory
+        self.doing = ""
         self.leaf_spaces = leaf_spaces(env.observation_space)
         self.answers: dict[str, Callable[[Any], Any]] = {
             "reset": self.reset,
@@ -83,6 +83,7 @@ class Worker:
         }
 
     def answer(self, command: str, data: Any) -> Any:
+        self.doing = _described(command, data)
         return self.answers[command](data)
 
     def reset(self, data: dict[str, Any]) -> tuple[None, dict[str, Any]]:
@@ -90,18 +91,16 @@ class Worker:
         self.write(obs)
         return None, info
 
-    def step(self, action: Any) -> tuple[None, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[None, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             # The environment may reuse the observation's memory in its reset.
             final = {"final_obs": map_leaves(np.array, obs), "final_info": info}
+            self.doing = "reset()"
             obs, reset_info = self.env.reset()
             info = {**final, **reset_info}
         self.write(obs)
-        (reward,) = numbers("reward", [reward], np.float64)
-        (terminated,) = numbers("terminated", [terminated], np.bool_)
-        (truncated,) = numbers("truncated", [truncated], np.bool_)
-        return None, reward, terminated, truncated, info
+        return None, float(reward), bool(terminated), bool(truncated), info
 
     def write(self, obs: Nested) -> None:
         batched(self.leaf_spaces, [obs])  # refuses what shared memory would take silently

@@ -102,11 +102,14 @@ class RunningStats:
         _native.stats_merge(self._mean, self._m2, self._count, other._mean, other._m2, other._count)
 
     def state_dict(self) -> dict[str, Any]:
-        """The statistics as arrays: mean, var and count."""
-        return {"mean": self.mean, "var": self.var, "count": self.count}
+        """The statistics as arrays: mean, var and count.
+
+        `m2`, the sum of squared deviations that var is computed from, makes them exact.
+        """
+        return {"mean": self.mean, "var": self.var, "count": self.count, "m2": self._m2.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave.
+        """Takes over what `state_dict` gave, bit for bit; or other statistics without m2.
 
         Raises:
             ValueError: The shape differs, or the numbers are not those of samples.
@@ -115,15 +118,18 @@ class RunningStats:
         mean = np.array(state["mean"], np.float64)
         var = np.array(state["var"], np.float64)
         count = int(state["count"])
-        for name, array in (("mean", mean), ("var", var)):
+        m2 = np.array(state.get("m2", var * count), np.float64)
+        for name, array in (("mean", mean), ("var", var), ("m2", m2)):
             if array.shape != self.shape:
                 raise ValueError(f"{name} must have shape {self.shape}, got {array.shape}")
             if not np.isfinite(array).all():
                 raise ValueError(f"{name} must be finite")
-        if count < 0 or (var < 0).any():
-            raise ValueError("count and var must not be negative")
+        if count < 0 or (var < 0).any() or (m2 < 0).any():
+            raise ValueError("count, var and m2 must not be negative")
+        if not np.allclose(m2, var * count):
+            raise ValueError("m2 must be var times count, or left out")
         self._mean[...] = mean
-        self._m2[...] = var * count
+        self._m2[...] = m2
         self._count[...] = count
 
     def __getstate__(self) -> tuple[NDArray[np.float64], ...]:

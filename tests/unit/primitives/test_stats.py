@@ -103,9 +103,31 @@ def test_state_survives_dict_and_pickle() -> None:
     for copy in (other, pickle.loads(pickle.dumps(stats))):
         assert copy.count == 9
         np.testing.assert_array_equal(copy.mean, stats.mean)
-        np.testing.assert_allclose(copy.var, stats.var)
+        np.testing.assert_array_equal(copy.var, stats.var)
         copy.update(np.ones((1, 2)))
     assert stats.count == 9
+
+
+def test_statistics_go_on_bit_for_bit_from_their_state() -> None:
+    rng = np.random.default_rng(0)
+    for count in range(1, 50):
+        stats = sp.RunningStats((3,))
+        stats.update(rng.normal(size=(count, 3)))
+        other = sp.RunningStats((3,))
+        other.load_state_dict(stats.state_dict())
+        more = rng.normal(size=(2, 3))
+        stats.update(more)
+        other.update(more)
+        np.testing.assert_array_equal(other.var, stats.var)
+        np.testing.assert_array_equal(other.mean, stats.mean)
+
+
+def test_statistics_of_elsewhere_need_no_m2() -> None:
+    stats = sp.RunningStats((2,))
+    stats.load_state_dict({"mean": [1.0, 2.0], "var": [4.0, 9.0], "count": 10})
+    np.testing.assert_allclose(stats.var, [4.0, 9.0])
+    with pytest.raises(ValueError, match="m2 must be var times count"):
+        stats.load_state_dict({**stats.state_dict(), "var": [1.0, 1.0]})
 
 
 @pytest.mark.parametrize(

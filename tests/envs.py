@@ -1,0 +1,172 @@
+"""Small environments whose every observation says where it comes from."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+Env = gym.Env[Any, Any]
+Info = dict[str, Any]
+
+
+class CountingEnv(gym.Env[Any, Any]):
+    """Counts episodes and steps, and ends episodes by a schedule.
+
+    Its observation is [number, episode, step], its reward 1 + number + step / 10 + action / 100.
+
+    Args:
+        lengths: Lengths of the episodes, again from the front after the last.
+        number: Which of several environments this is.
+        ends: "terminated", "truncated", "both", or "alternating" of the first two.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int] = (3,), number: int = 0, ends: str = "terminated"
+    ) -> None:
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self.lengths = lengths
+        self.number = number
+        self.ends = ends
+        self.episode = -1
+        self.step_number = 0
+        self.is_closed = False
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.episode += 1
+        self.step_number = 0
+        return self.observation(), {"first": self.episode}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        length = self.lengths[self.episode % len(self.lengths)]
+        assert self.step_number < length, "stepped after the end of the episode"
+        self.step_number += 1
+        ended = self.step_number == length
+        ends = self.ends
+        if ends == "alternating":
+            ends = "truncated" if self.episode % 2 else "terminated"
+        reward = 1 + self.number + self.step_number / 10 + float(np.sum(action)) / 100
+        info = {"step": self.step_number, "last": True} if ended else {"step": self.step_number}
+        return (
+            self.observation(),
+            reward,
+            ended and ends != "truncated",
+            (ended and ends != "terminated"),
+            info,
+        )
+
+    def observation(self) -> Any:
+        return np.array([self.number, self.episode, self.step_number], np.float32)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"episode": self.episode, "step": np.int64(self.step_number)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.episode, self.step_number = state["episode"], state["step"]
+
+    def render(self) -> Any:
+        return f"{self.number}:{self.step_number}"
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class RandomWalkEnv(CountingEnv):
+    """Adds noise of its own generator to the observation, and draws the length of an episode."""
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        gym.Env.reset(self, seed=seed)
+        self.lengths = [int(self.np_random.integers(1, 6))]
+        return super().reset(options=options)
+
+    def observation(self) -> Any:
+        return super().observation() + self.np_random.normal(size=3).astype(np.float32)
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "lengths": list(self.lengths)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        self.lengths = state["lengths"]
+
+
+class NestedEnv(CountingEnv):
+    """CountingEnv with its observation in a dict with a tuple."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.observation_space = gym.spaces.Dict(
+            {
+                "where": gym.spaces.Box(-np.inf, np.inf, (2,), np.float32),
+                "parts": gym.spaces.Tuple(
+                    (
+                        gym.spaces.Box(0, 255, (2, 2), np.uint8),
+                        gym.spaces.Discrete(1000),
+                        gym.spaces.Box(-np.inf, np.inf, (), np.float64),
+                    )
+                ),
+            }
+        )
+
+    def observation(self) -> Any:
+        number, episode, step = super().observation()
+        image = np.full((2, 2), step, np.uint8)
+        return {"where": np.array([number, episode], np.float32), "parts": (image, int(step), step)}
+
+
+class ReusingEnv(CountingEnv):
+    """Returns the same array from every step and reset."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.memory = np.zeros(3, np.float32)
+
+    def observation(self) -> Any:
+        self.memory[:] = super().observation()
+        return self.memory
+
+
+class FailingEnv(CountingEnv):
+    """Raises in a step or reset of some episode."""
+
+    def __init__(
+        self, *args: Any, fail_step: int = -1, fail_reset: int = -1, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.fail_step = fail_step
+        self.fail_reset = fail_reset
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        if self.episode + 1 == self.fail_reset:
+            raise LookupError("the level is missing")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        if self.step_number + 1 == self.fail_step:
+            raise ZeroDivisionError("the wheel is flat")
+        return super().step(action)
+
+
+def numbered(
+    n: int, kind: Callable[..., Env] = CountingEnv, **kwargs: Any
+) -> list[Callable[[], Env]]:
+    """Makers of n environments that know their number."""
+    return [partial(kind, number=number, **kwargs) for number in range(n)]
+
+
+def vectorized(makers: list[Callable[[], Env]], mode: str) -> SyncVectorEnv[Any, Any]:
+    """Gymnasium's vector environment in an autoreset mode given by its name here."""
+    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode[mode.upper()])
+
+
+def cycle_maker(makers: list[Callable[[], Env]]) -> Callable[[], Env]:
+    """One maker that makes what each of several makes, in turn."""
+    turns = itertools.cycle(makers)
+    return lambda: next(turns)()
