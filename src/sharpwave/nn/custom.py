@@ -144,9 +144,9 @@ class CustomPolicy(nn.Module):
             raise ValueError(f"values of policy must have shape (B,), got {tuple(values.shape)}")
         return values
 
-    def initial_state(self, n: int) -> None:  # noqa: ARG002
+    def initial_state(self, n: int) -> Tensor | None:  # noqa: ARG002
         """None: the module carries no state."""
-        return
+        return None
 
     def reset_noise(self, n: int, generator: torch.Generator | None = None) -> None:
         """Does nothing: the module explores by itself."""
