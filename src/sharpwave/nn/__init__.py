@@ -1,6 +1,7 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
+from sharpwave.nn.custom import CustomPolicy
 from sharpwave.nn.distributions import (
     Bernoulli,
     Categorical,
@@ -12,7 +13,8 @@ from sharpwave.nn.distributions import (
 )
 from sharpwave.nn.features import make_features
 from sharpwave.nn.init import orthogonal
-from sharpwave.nn.mlp import MLP, initialise
+from sharpwave.nn.mlp import MLP, initialise, make_mlp
+from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 
 __all__ = [
     "MLP",
@@ -20,7 +22,10 @@ __all__ = [
     "ActorCritic",
     "Bernoulli",
     "Categorical",
+    "ContinuousPolicy",
+    "CustomPolicy",
     "DiagonalGaussian",
+    "DiscretePolicy",
     "Distribution",
     "Evaluated",
     "MultiCategorical",
@@ -28,5 +33,6 @@ __all__ = [
     "initialise",
     "make_distribution",
     "make_features",
+    "make_mlp",
     "orthogonal",
 ]
