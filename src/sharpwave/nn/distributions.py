@@ -198,6 +198,7 @@ class MultiCategorical(Discrete):
 
     def __init__(self, nvec: Sequence[int]) -> None:
         counts = [int(n) for n in nvec]
+        self.nvec = tuple(counts)
         self.n_params = sum(counts)
         self.action_shape = (len(counts),)
         self._widest = max(counts)

@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from sharpwave import losses
+from sharpwave.nn.actor_critic import ActorCritic
+from sharpwave.nn.by_hand import ByHand
+from sharpwave.nn.flat import FlatParameters
+from sharpwave.nn.optimizers import Adam
+
+ACTIONS: dict[str, spaces.Space[Any]] = {
+    "categorical": spaces.Discrete(5),
+    "two actions": spaces.Discrete(2),
+    "multi categorical": spaces.MultiDiscrete([3, 3]),
+    "uneven multi categorical": spaces.MultiDiscrete([2, 4, 3]),
+    "bernoulli": spaces.MultiBinary(4),
+    "gaussian": spaces.Box(-1.0, 1.0, (3,)),
+}
+MASKED = [name for name in ACTIONS if name != "gaussian"]
+
+
+class Case:
+    """A policy away from its start, and a rollout of an older version of it."""
+
+    def __init__(
+        self,
+        actions: str = "categorical",
+        *,
+        rows: int = 32,
+        masks: bool = False,
+        activation: str = "tanh",
+        hidden: tuple[int, ...] = (16, 12),
+    ) -> None:
+        rng = np.random.default_rng(0)
+        torch.manual_seed(0)
+        self.policy = ActorCritic(
+            spaces.Box(-np.inf, np.inf, (6,)),
+            ACTIONS[actions],
+            hidden=hidden,
+            activation=activation,
+            generator=rng,
+        )
+        self.flat = FlatParameters(self.policy)
+        self.flat.data.add_(0.1 * torch.randn_like(self.flat.data))
+        self.obs = torch.randn(rows, 6)
+        self.masks: Tensor | None = None
+        if masks:
+            n = self.policy.distribution.n_params
+            self.masks = torch.rand(rows, n) < 0.6
+            self.masks[:, 0] = True
+            for start in (2, 3, 6):
+                self.masks[:, min(start, n - 1)] = True
+        acted = self.policy.act(self.obs, masks=self.masks)
+        self.actions, self.log_probs, self.old_values = acted[:3]
+        self.flat.data.add_(0.15 * torch.randn_like(self.flat.data))
+        self.advantages = 2.0 * torch.randn(rows) + 0.5
+        self.returns = torch.randn(rows)
+        self.old_values += 0.2 * torch.randn(rows)
+        # gradients left over from before must not matter
+        self.flat.grad.fill_(float("nan"))
+
+    def by_hand(self, max_batch: int = 64) -> ByHand:
+        by_hand = ByHand(self.flat, max_batch)
+        by_hand.load(
+            self.obs,
+            self.actions,
+            self.advantages,
+            self.returns,
+            log_probs=self.log_probs,
+            old_values=self.old_values,
+            masks=self.masks,
+        )
+        return by_hand
+
+    def differentiated(
+        self, indices: Tensor | None = None, *, clip: float | None = 0.2, **options: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Gradient and metrics by autograd in float64; A2C's where there is no clip."""
+        vf_coef, ent_coef = options.get("vf_coef", 0.5), options.get("ent_coef", 0.0)
+        rows = slice(None) if indices is None else indices
+        twin = copy.deepcopy(self.policy).double()
+        twin.zero_grad()
+        obs = self.obs[rows].double()
+        output: Any = twin.actor(obs)
+        if self.masks is not None:
+            output = output.masked_fill(~self.masks[rows], -1e8)
+        elif twin.log_std is not None:
+            output = (output, twin.log_std)
+        log_probs, entropy = twin.distribution.log_prob_and_entropy(output, self.actions[rows])
+        values = twin.critic(obs).squeeze(-1)
+        advantages, returns = self.advantages[rows].double(), self.returns[rows].double()
+        if options.get("normalize", clip is not None):
+            advantages = losses.normalize(advantages)
+        kl = fraction = torch.zeros(())
+        if clip is None:
+            policy_loss = losses.policy_gradient(log_probs, advantages)
+        else:
+            log_ratio = log_probs - self.log_probs[rows].double()
+            policy_loss = losses.clipped_surrogate(log_ratio, advantages, clip)
+            kl, fraction = losses.approx_kl(log_ratio), losses.clip_fraction(log_ratio, clip)
+        if options.get("clip_vloss", False):
+            old_values = self.old_values[rows].double()
+            value_loss = losses.clipped_value_loss(values, old_values, returns, clip or 0.0)
+        else:
+            value_loss = losses.value_loss(values, returns)
+        loss = policy_loss + vf_coef * value_loss - ent_coef * entropy.mean()
+        grads = torch.autograd.grad(loss, list(twin.parameters()))
+        metrics = [policy_loss, value_loss, entropy.mean(), kl, fraction, loss]
+        return (
+            torch.cat([grad.flatten() for grad in grads]),
+            torch.stack([metric.detach().double() for metric in metrics]),
+        )
+
+
+def assert_near(actual: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
+    error = (actual.double() - expected).norm() / expected.norm()
+    assert error.item() < tolerance
+
+
+def assert_metrics(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual.double(), expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("clip_vloss", [False, True])
+@pytest.mark.parametrize("ent_coef", [0.0, 0.1])
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_the_gradient_of_ppo_is_that_of_autograd(
+    actions: str, ent_coef: float, clip_vloss: bool, normalize: bool
+) -> None:
+    case = Case(actions)
+    options = {"ent_coef": ent_coef, "clip_vloss": clip_vloss, "normalize": normalize}
+    metrics = case.by_hand().ppo_gradient(clip=0.2, vf_coef=0.7, **options)  # type: ignore[arg-type]
+    gradient, expected = case.differentiated(clip=0.2, vf_coef=0.7, **options)
+    assert_near(case.flat.grad, gradient)
+    assert_metrics(metrics, expected)
+    assert 0 < metrics[4] < 1, "some ratios are clipped and some are not"
+
+
+@pytest.mark.parametrize("ent_coef", [0.0, 0.1])
+@pytest.mark.parametrize("actions", MASKED)
+def test_the_gradient_of_ppo_is_that_of_autograd_under_masks(actions: str, ent_coef: float) -> None:
+    case = Case(actions, masks=True)
+    metrics = case.by_hand().ppo_gradient(clip=0.2, ent_coef=ent_coef)
+    gradient, expected = case.differentiated(ent_coef=ent_coef)
+    assert_near(case.flat.grad, gradient)
+    assert_metrics(metrics, expected)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_the_gradient_of_a2c_is_that_of_autograd(actions: str, normalize: bool) -> None:
+    case = Case(actions)
+    metrics = case.by_hand().a2c_gradient(vf_coef=0.3, ent_coef=0.05, normalize=normalize)
+    gradient, expected = case.differentiated(
+        clip=None, vf_coef=0.3, ent_coef=0.05, normalize=normalize
+    )
+    assert_near(case.flat.grad, gradient)
+    assert_metrics(metrics, expected)
+
+
+@pytest.mark.parametrize("hidden", [(), (8,), (8, 9, 10)])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_any_depth_and_both_activations_are_known(activation: str, hidden: tuple[int, ...]) -> None:
+    case = Case(activation=activation, hidden=hidden)
+    case.by_hand().ppo_gradient(clip=0.2, ent_coef=0.1)
+    assert_near(case.flat.grad, case.differentiated(ent_coef=0.1)[0])
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_one_row_alone_is_a_batch(actions: str) -> None:
+    case = Case(actions, rows=1)
+    metrics = case.by_hand(max_batch=1).ppo_gradient(clip=0.2, ent_coef=0.1)
+    gradient, expected = case.differentiated(ent_coef=0.1)
+    assert_near(case.flat.grad, gradient)
+    assert_metrics(metrics, expected)
+
+
+def test_minibatches_of_changing_size_are_the_rows_asked_for() -> None:
+    case = Case(masks=True)
+    by_hand = case.by_hand(max_batch=20)
+    for size in (20, 7, 20, 1):
+        indices = torch.randperm(32)[:size]
+        metrics = by_hand.ppo_gradient(indices, clip=0.2, ent_coef=0.01)
+        gradient, expected = case.differentiated(indices, ent_coef=0.01)
+        assert_near(case.flat.grad, gradient)
+        assert_metrics(metrics, expected)
+
+
+def test_a_ratio_exactly_at_the_clip_range_still_has_a_gradient() -> None:
+    case = Case("two actions", rows=4)
+    now = case.policy.evaluate(case.obs, case.actions).log_probs.detach()
+    case.log_probs = now.clone()
+    case.advantages = torch.tensor([1.0, -1.0, 2.0, -2.0])
+    # with ratio 1 and clip 0 every sample lies on both ends of the range
+    case.by_hand().ppo_gradient(clip=0.0, normalize=False)
+    on_the_edge = case.flat.grad.clone()
+    case.by_hand().ppo_gradient(clip=0.5, normalize=False)
+    torch.testing.assert_close(on_the_edge, case.flat.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_samples_beyond_the_range_have_no_gradient_where_they_gained() -> None:
+    case = Case("two actions", rows=4)
+    now = case.policy.evaluate(case.obs, case.actions).log_probs.detach()
+    case.log_probs = now - torch.tensor([0.5, -0.5, 0.5, -0.5])
+    case.advantages = torch.tensor([1.0, -1.0, -1.0, 1.0])
+    case.by_hand().ppo_gradient(clip=0.2, normalize=False)
+    assert_near(case.flat.grad, case.differentiated(normalize=False)[0])
+    case.advantages = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    case.log_probs = now - torch.tensor([0.5, -0.5, 0.5, -0.5])
+    case.by_hand().ppo_gradient(clip=0.2, normalize=False, vf_coef=0.0)
+    assert not case.flat.grad.any()
+
+
+def test_values_that_tie_with_clipped_ones_share_the_gradient() -> None:
+    case = Case(rows=8)
+    with torch.no_grad():
+        case.policy.get_parameter("critic.4.weight").zero_()
+        case.policy.get_parameter("critic.4.bias").fill_(1.0)
+    case.old_values = torch.zeros(8)
+    case.returns = torch.full((8,), 0.75)
+    case.by_hand().ppo_gradient(clip=0.5, vf_coef=1.0, clip_vloss=True)
+    assert case.flat.grad[-1] == 0.125
+    assert_near(case.flat.grad, case.differentiated(clip=0.5, vf_coef=1.0, clip_vloss=True)[0])
+
+
+def test_the_clip_range_may_be_a_tensor() -> None:
+    case = Case()
+    by_hand = case.by_hand()
+    metrics = by_hand.ppo_gradient(clip=0.2, clip_vloss=True)
+    gradient = case.flat.grad.clone()
+    other = by_hand.ppo_gradient(clip=torch.tensor(0.2), clip_vloss=True)
+    torch.testing.assert_close(other, metrics)
+    torch.testing.assert_close(case.flat.grad, gradient)
+
+
+def test_calls_do_not_change_the_rollout_nor_each_other() -> None:
+    case = Case(masks=True)
+    by_hand = case.by_hand()
+    first = by_hand.ppo_gradient(clip=0.2, ent_coef=0.1)
+    kept = first.clone()
+    gradient = case.flat.grad.clone()
+    by_hand.a2c_gradient(torch.arange(3))
+    assert torch.equal(first, kept)
+    assert torch.equal(by_hand.ppo_gradient(clip=0.2, ent_coef=0.1), first)
+    assert torch.equal(case.flat.grad, gradient)
+
+
+def test_a_rollout_without_masks_may_follow_one_with_masks() -> None:
+    case = Case(masks=True)
+    by_hand = case.by_hand()
+    case.masks = None
+    columns = (case.obs, case.actions, case.advantages, case.returns)
+    by_hand.load(*columns, log_probs=case.log_probs)
+    by_hand.ppo_gradient(torch.arange(9), clip=0.2)
+    assert_near(case.flat.grad, case.differentiated(torch.arange(9))[0])
+
+
+def test_observations_of_other_spaces_become_features_first() -> None:
+    space = spaces.Dict({"where": spaces.Discrete(3), "speed": spaces.Box(-1.0, 1.0, (2,))})
+    policy = ActorCritic(space, spaces.Discrete(2), generator=np.random.default_rng(0))
+    flat = FlatParameters(policy)
+    by_hand = ByHand(flat, 8)
+    obs = {"where": torch.tensor([0, 2, 1, 1]), "speed": torch.randn(4, 2)}
+    acted = policy.act(obs)
+    advantages, returns = torch.randn(4), torch.randn(4)
+    by_hand.load(obs, acted.actions, advantages, returns)
+    by_hand.a2c_gradient()
+    by_hand_gradient = flat.grad.clone()
+    evaluated = policy.evaluate(obs, acted.actions)
+    loss = losses.policy_gradient(evaluated.log_probs, advantages)
+    loss = loss + 0.5 * losses.value_loss(evaluated.values, returns)
+    flat.zero_grad()
+    loss.backward()
+    torch.testing.assert_close(by_hand_gradient, flat.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_a_policy_learns_what_it_is_rewarded_for() -> None:
+    case = Case("two actions", rows=64)
+    by_hand = case.by_hand()
+    optimizer = Adam(case.flat, 1e-2)
+    before = case.policy.evaluate(case.obs, torch.ones(64)).log_probs.mean()
+    advantages = 2.0 * case.actions - 1.0
+    by_hand.load(case.obs, case.actions, advantages, case.returns, log_probs=case.log_probs)
+    for _ in range(50):
+        by_hand.ppo_gradient(clip=0.5, normalize=False)
+        case.flat.clip_grad_norm(0.5)
+        optimizer.step()
+    after = case.policy.evaluate(case.obs, torch.ones(64)).log_probs.mean()
+    assert after > before + 0.2
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"recurrent": "lstm"}, "recurrent"),
+        ({"squash": True}, "SquashedGaussian"),
+        ({"gsde": True}, "noise depends on the state"),
+        ({"activation": "elu"}, "actor has activations other than"),
+    ],
+)
+def test_other_policies_are_refused_with_the_reason(options: dict[str, Any], reason: str) -> None:
+    box = spaces.Box(-1.0, 1.0, (3,))
+    policy = ActorCritic(box, box, generator=np.random.default_rng(0), **options)
+    assert reason in str(ByHand.why_not(policy))
+    with pytest.raises(TypeError, match=reason):
+        ByHand(FlatParameters(policy), 8)
+
+
+def test_images_are_refused_with_the_reason() -> None:
+    image = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+    policy = ActorCritic(image, spaces.Discrete(2), generator=np.random.default_rng(0))
+    assert ByHand.why_not(policy) == "the policy learns its features"
+
+
+def test_subclasses_and_changed_networks_are_refused() -> None:
+    class Changed(ActorCritic):
+        pass
+
+    box = spaces.Box(-1.0, 1.0, (3,))
+    changed = Changed(box, box, generator=np.random.default_rng(0))
+    assert ByHand.why_not(changed) == "the policy is a Changed, not an ActorCritic"
+    for name, module, reason in (
+        ("actor", nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 3)), "with activations between"),
+        ("actor", nn.Sequential(nn.Linear(3, 3, bias=False)), "without bias"),
+        ("critic", nn.Linear(3, 1), "critic is a Linear, not a Sequential"),
+        ("critic", nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(3, 1)), "do not fit"),
+    ):
+        policy = ActorCritic(box, box, generator=np.random.default_rng(0))
+        setattr(policy, name, module)
+        assert reason in str(ByHand.why_not(policy))
+
+
+@pytest.mark.parametrize("name", ["actor.0.weight", "critic.2.bias", "log_std"])
+def test_frozen_parameters_are_refused(name: str) -> None:
+    box = spaces.Box(-1.0, 1.0, (3,))
+    policy = ActorCritic(box, box, generator=np.random.default_rng(0))
+    policy.get_parameter(name).requires_grad_(False)
+    assert "frozen" in str(ByHand.why_not(policy))
+
+
+def test_shapes_that_do_not_fit_are_refused_by_name() -> None:
+    case = Case(masks=True)
+    by_hand = case.by_hand()
+    columns = {
+        "actions": case.actions,
+        "advantages": case.advantages,
+        "returns": case.returns,
+        "log_probs": case.log_probs,
+        "old_values": case.old_values,
+        "masks": case.masks,
+    }
+    for name, column in columns.items():
+        assert column is not None
+        with pytest.raises(ValueError, match=rf"{name} must have shape \(32,.*got \(31,"):
+            by_hand.load(case.obs, **{**columns, name: column[1:]})  # type: ignore[arg-type]
+
+
+def test_missing_columns_and_too_many_rows_are_refused() -> None:
+    case = Case()
+    by_hand = ByHand(case.flat, 16)
+    with pytest.raises(ValueError, match="load a rollout"):
+        by_hand.a2c_gradient()
+    by_hand.load(case.obs, case.actions, case.advantages, case.returns)
+    with pytest.raises(ValueError, match="log_probs must be loaded"):
+        by_hand.ppo_gradient(clip=0.2)
+    with pytest.raises(ValueError, match="at most 16 rows, got 32"):
+        by_hand.a2c_gradient()
+    with pytest.raises(ValueError, match="max_batch must be positive, got 0"):
+        ByHand(case.flat, 0)
+
+
+def test_masks_of_unbounded_actions_are_refused() -> None:
+    case = Case("gaussian")
+    with pytest.raises(ValueError, match="masks need discrete actions"):
+        case.by_hand().load(
+            case.obs,
+            case.actions,
+            case.advantages,
+            case.returns,
+            masks=torch.ones(32, 3, dtype=torch.bool),
+        )
