@@ -295,7 +295,7 @@ class Algorithm(ABC):
         return go_on
 
     def _recorder(self, run_dir: str | os.PathLike[str]) -> Callback:
-        from sharpwave.train.run_folder import RunRecorder
+        from sharpwave.train.recorder import RunRecorder
 
         return RunRecorder(run_dir)
 
