@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
@@ -144,17 +145,17 @@ def test_what_there_is_is_listed(what: str, capsys: pytest.CaptureFixture[str]) 
     assert ("ppo" if what == "algorithms" else "CartPole-v1") in found
 
 
-class Bomb(gymnasium.Env[int, int]):
+class Bomb(gymnasium.Env[Any, Any]):
     """Works for a while."""
 
     observation_space = gymnasium.spaces.Discrete(2)
     action_space = gymnasium.spaces.Discrete(2)
     steps = 0
 
-    def reset(self, **_: object) -> tuple[int, dict[str, object]]:  # type: ignore[override]
+    def reset(self, **_: Any) -> tuple[int, dict[str, Any]]:
         return 0, {}
 
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, object]]:
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
         self.steps += 1
         if self.steps > 100:
             raise RuntimeError("the fuse has burnt down")
@@ -164,13 +165,14 @@ class Bomb(gymnasium.Env[int, int]):
 def test_a_failing_environment_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = gymnasium.envs.registration.EnvSpec("Bomb-v0", entry_point=Bomb)
+    spec = gymnasium.envs.registration.EnvSpec("Bomb-v0", entry_point=lambda **_: Bomb())
     monkeypatch.setitem(gymnasium.registry, "Bomb-v0", spec)
     assert train(tmp_path / "run", "--eval-freq", "0", "--quiet", env="Bomb-v0") == 1
     assert "the fuse has burnt down" in capsys.readouterr().err
 
 
-def test_sigterm_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_saves_and_says_how_to_go_on(name: str, status: int, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = ["train", "ppo", "CartPole-v1", "--total-timesteps", "100_000_000", *QUICK]
     command += ["--run-dir", str(run_dir), "--eval-freq", "0", "--checkpoint-freq", "128"]
@@ -184,10 +186,10 @@ def test_sigterm_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert process.stdout is not None
     while not list(run_dir.glob("checkpoints/*")):
         assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.Signals[name])
     _, complaints = process.communicate(timeout=60)
-    assert process.returncode == 143, complaints
-    assert "stopped by SIGTERM at " in complaints
+    assert process.returncode == status, complaints
+    assert f"stopped by {name} at " in complaints
     assert f"go on with: sharpwave resume {run_dir}" in complaints
     reached = steps_of(run_dir)
     assert main(["resume", str(run_dir), "--total-timesteps", str(reached + 64), "--quiet"]) == 0
