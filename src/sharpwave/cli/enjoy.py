@@ -15,7 +15,7 @@ def run(arguments: list[str]) -> int:
     from sharpwave.train.trainer import Trainer
 
     with input_errors():
-        trainer = Trainer.from_checkpoint(path, n_envs=1)
+        trainer = Trainer.from_checkpoint(path)
         try:
             result = trainer.enjoy(
                 parsed.episodes, parsed.record, deterministic=not parsed.stochastic

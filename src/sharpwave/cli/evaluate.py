@@ -15,7 +15,7 @@ def run(arguments: list[str]) -> int:
     from sharpwave.train.trainer import Trainer
 
     with input_errors():
-        trainer = Trainer.from_checkpoint(path, parsed.env, n_envs=1)
+        trainer = Trainer.from_checkpoint(path, parsed.env)
     try:
         result = trainer.evaluate(
             parsed.episodes, deterministic=not parsed.stochastic, seed=parsed.seed

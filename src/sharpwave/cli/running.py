@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,23 @@ from sharpwave.cli.terminal import UserError, complain, input_errors, say
 from sharpwave.collect.on_policy import NonFiniteError
 from sharpwave.envs import EnvironmentFailed
 from sharpwave.nearest import did_you_mean
+from sharpwave.train import callbacks, loggers
+from sharpwave.train.callbacks import EvalCallback
 from sharpwave.train.run_folder import RunFolder
 from sharpwave.train.trainer import Trainer
 
 FAILED = 1
 BY_SIGNAL = {"SIGINT": 130, "SIGTERM": 143}
+
+
+class Evaluations(EvalCallback):
+    """Evaluates every so many steps, and after the last update."""
+
+    def on_train_batch(self, *, algo: Any, step: int, **metrics: Any) -> bool:
+        """Evaluates when it is time."""
+        if step >= algo.target_timesteps:
+            return self.evaluate(algo, step)
+        return super().on_train_batch(algo=algo, step=step, **metrics)
 
 
 def carry_out(
@@ -51,14 +64,19 @@ def carry_out(
 
 def _trainer(plan: Plan, folder: Path, config: dict[str, Any], quiet: bool) -> Trainer:
     total = int(config.get("total_timesteps", 0))
-    beside = {
-        "callbacks": callbacks_of(plan, folder, total, quiet),
-        "logger": loggers_of(plan, folder, total, quiet),
-    }
+    called = callbacks_of(plan, folder, total, quiet)
+    logger = loggers_of(plan, folder, total, quiet)
     latest = RunFolder(folder).latest_checkpoint
     if latest.is_file():
-        return Trainer.from_checkpoint(latest, run_dir=folder, **beside)
-    return Trainer(plan.algorithm, plan.env_id, config=config, run_dir=folder, **beside)
+        return Trainer.from_checkpoint(latest, run_dir=folder, callbacks=called, logger=logger)
+    return Trainer(
+        plan.algorithm,
+        plan.env_id,
+        config=config,
+        run_dir=folder,
+        callbacks=called,
+        logger=logger,
+    )
 
 
 def _train(
@@ -88,27 +106,25 @@ def _train(
         return BY_SIGNAL[algo.stop_reason]
     if algo.stop_reason is not None:
         _tell(quiet, f"stopped early: {algo.stop_reason}")
-    if plan.eval_freq != 0:
-        _tell(quiet, f"evaluation: {trainer.evaluate(plan.eval_episodes)}")
+    for evaluations in algo.callbacks:
+        if isinstance(evaluations, Evaluations) and evaluations.history:
+            last = evaluations.history[-1]
+            _tell(
+                quiet,
+                f"evaluation: {last['mean']:.1f} ± {last['std']:.1f} "
+                f"over {plan.eval_episodes} episodes",
+            )
     _tell(quiet, f"report: {RunFolder(folder).report_file}")
     return 0
 
 
 def callbacks_of(options: RunOptions, folder: Path, total: int, quiet: bool) -> list[Any]:
     """The callbacks that the options ask for."""
-    from sharpwave.train import callbacks
-
     run = RunFolder(folder)
     eval_freq = max(total // 5, 1) if options.eval_freq is None else options.eval_freq
     found: list[Any] = []
     if eval_freq:
-        found.append(
-            callbacks.EvalCallback(
-                eval_freq=eval_freq,
-                n_eval_episodes=options.eval_episodes,
-                best_model_path=run.best_checkpoint,
-            )
-        )
+        found.append(Evaluations(eval_freq=eval_freq, n_eval_episodes=options.eval_episodes))
     if options.checkpoint_freq:
         found.append(callbacks.CheckpointCallback(options.checkpoint_freq, run.checkpoints))
     if options.video:
@@ -121,11 +137,9 @@ def callbacks_of(options: RunOptions, folder: Path, total: int, quiet: bool) -> 
 
 def loggers_of(options: RunOptions, folder: Path, total: int, quiet: bool) -> list[Any]:
     """The loggers that the options ask for."""
-    from sharpwave.train import loggers
-
-    makers = {
+    makers: dict[str, Callable[[], Any]] = {
         "tensorboard": lambda: loggers.TensorBoardLogger(folder / "tensorboard"),
-        "wandb": lambda: loggers.WandbLogger(),
+        "wandb": lambda: loggers.WandbLogger("sharpwave", name=str(folder)),
         "mlflow": lambda: loggers.MLflowLogger(run_name=str(folder)),
     }
     found: list[Any] = [makers[name]() for name in options.logger]

@@ -3,6 +3,7 @@
 import pytest
 
 from sharpwave.algorithms.presets import PRESETS, find_preset, preset, presets
+from sharpwave.algorithms.registry import algorithm_class
 from sharpwave.train.schedules import Linear
 
 
@@ -35,7 +36,12 @@ def test_what_is_not_there_is_not_found() -> None:
     assert presets("xyzzy") == []
 
 
-@pytest.mark.parametrize("algorithm", sorted(PRESETS))
-def test_every_preset_says_how_long_to_train(algorithm: str) -> None:
-    for env_id in presets(algorithm):
-        assert preset(algorithm, env_id)["total_timesteps"] > 0
+@pytest.mark.parametrize(
+    ("algorithm", "env_id"), [(name, env_id) for name in PRESETS for env_id in presets(name)]
+)
+def test_every_preset_is_a_configuration(algorithm: str, env_id: str) -> None:
+    settings = preset(algorithm, env_id)
+    assert settings["total_timesteps"] > 0
+    config = algorithm_class(algorithm).Config.from_dict(settings)
+    if "batch_size" in settings:
+        assert config.n_envs * settings["n_steps"] % settings["batch_size"] == 0
