@@ -32,11 +32,9 @@ class EnvSource:
     @property
     def n_envs(self) -> int | None:
         """How many environments it is, where that is not ours to choose."""
-        if isinstance(self.env, str):
+        if not is_environment(self.env):
             return None
-        if hasattr(self.env, "num_envs"):
-            return int(self.env.num_envs)
-        return 1 if hasattr(self.env, "step") else None
+        return int(getattr(self.env, "num_envs", 1))
 
     def make(self, n_envs: int, mode: str) -> Any:
         """The vector environment to train in."""
@@ -52,7 +50,7 @@ class EnvSource:
         again: str | Callable[[], Any]
         if isinstance(self.env, str):
             again, kwargs = self.env, {**self.env_kwargs, **env_kwargs}
-        elif callable(self.env) and not hasattr(self.env, "step"):
+        elif not is_environment(self.env):
             again, kwargs = self.env, {}
         elif self.env_id is not None:
             again, kwargs = self.env_id, {**self.env.spec.kwargs, **env_kwargs}
@@ -74,3 +72,8 @@ class EnvSource:
         except TypeError:
             return None
         return {"id": self.env_id, "kwargs": kwargs}
+
+
+def is_environment(env: Any) -> bool:
+    """Whether this is an environment, or several, and not what makes one (such as its class)."""
+    return hasattr(env, "step") and not isinstance(env, type)
