@@ -22,7 +22,7 @@ from sharpwave.train.config import Config
 from sharpwave.train.evaluation import EvaluationResult, Player, evaluate
 from sharpwave.train.loggers import LoggerCallback, LoggerList
 from sharpwave.train.signals import stop_on_signal
-from sharpwave.train.source import EnvSource, is_environment
+from sharpwave.train.source import EnvSource
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -295,7 +295,7 @@ class Algorithm(ABC):
         return go_on
 
     def _recorder(self, run_dir: str | os.PathLike[str]) -> Callback:
-        from sharpwave.train.run_folder import RunRecorder
+        from sharpwave.train.recorder import RunRecorder
 
         return RunRecorder(run_dir)
 
@@ -369,7 +369,7 @@ class Algorithm(ABC):
         try:
             return evaluate(self.player(played.num_envs, deterministic), played, n_episodes, seed)
         finally:
-            if own and not is_environment(env):
+            if own and (isinstance(env, type) or not hasattr(env, "step")):
                 played.close()
 
     def make_env(self, n_envs: int = 1, **env_kwargs: Any) -> Any:

@@ -1,0 +1,135 @@
+"""Curves as the report draws them: finite, smoothed, thinned out, in a range that fits them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Kind: TypeAlias = Literal["line", "faint", "points"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One line, or one row of points, of a chart."""
+
+    name: str
+    """What the legend and the tooltip call it."""
+    color: int
+    """Which colour of the palette."""
+    x: Floats
+    """[n] where, ascending."""
+    y: Floats
+    """[n] how much."""
+    low: Floats | None = None
+    """[n] lower end of a band or spread around y."""
+    high: Floats | None = None
+    """[n] upper end of it."""
+    kind: Kind = "line"
+    """faint is what a line was smoothed from; points stand alone, with their spread."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """An interval of an axis."""
+
+    low: float
+    high: float
+
+    def share(self, values: Floats) -> Floats:
+        """Where values lie between low (0) and high (1)."""
+        return (values - self.low) / (self.high - self.low)
+
+
+def finite(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """The points whose value is a finite number."""
+    kept = np.isfinite(y)
+    return x[kept], y[kept]
+
+
+def lost_at(x: Floats, y: Floats) -> float | None:
+    """The step from which on a curve that had numbers has none, None while it has."""
+    kept = np.flatnonzero(np.isfinite(y))
+    if not len(kept) or kept[-1] == len(y) - 1:
+        return None
+    return float(x[kept[-1] + 1])
+
+
+def smoothed(y: Floats) -> Floats:
+    """Exponential moving average over about a fiftieth of the curve, without a bias at its start.
+
+        m_t = Σ_k d^k y_(t-k) / Σ_k d^k,  d = 1 - 2 / (n / 50 + 1)
+
+    Example:
+        >>> smoothed(np.array([1.0, 3.0])).tolist()
+        [1.0, 3.0]
+    """
+    span = len(y) / 50
+    if span <= 1:
+        return y
+    decay = 1.0 - 2.0 / (span + 1.0)
+    result = np.empty_like(y)
+    total = weight = 0.0
+    for i, value in enumerate(y.tolist()):
+        total = decay * total + value
+        weight = decay * weight + 1.0
+        result[i] = total / weight
+    return result
+
+
+def thinned(y: Floats, limit: int) -> npt.NDArray[np.intp]:
+    """Indices of at most `limit` points that keep the shape: ends, and extremes of each stretch.
+
+    Example:
+        >>> thinned(np.array([0.0, 9.0, 0.0, 0.0, -9.0, 0.0, 0.0]), 6).tolist()
+        [0, 1, 4, 6]
+    """
+    if len(y) <= limit:
+        return np.arange(len(y))
+    kept = {0, len(y) - 1}
+    for stretch in np.array_split(np.arange(len(y)), max((limit - 2) // 2, 1)):
+        kept.add(int(stretch[np.argmin(y[stretch])]))
+        kept.add(int(stretch[np.argmax(y[stretch])]))
+    return np.array(sorted(kept))
+
+
+def metric(name: str, color: int, x: Floats, y: Floats, limit: int) -> list[Series]:
+    """A metric as it was logged, faint, and smoothed; nothing when it has no finite value."""
+    x, y = finite(x, y)
+    if not len(y):
+        return []
+    smooth, kept = smoothed(y), thinned(y, limit)
+    line = Series(name=name, color=color, x=x[kept], y=smooth[kept])
+    if smooth is y:
+        return [line]
+    raw = Series(name="as logged", color=color, x=x[kept], y=y[kept], kind="faint")
+    return [raw, line]
+
+
+def x_range(series: list[Series]) -> Range:
+    """From 0, or the first step if that is far from it, to the last step."""
+    first = min(float(one.x[0]) for one in series)
+    last = max(float(one.x[-1]) for one in series)
+    low = first if first < 0 or first > last / 2 else 0.0
+    return Range(low, last if last > low else low + 1.0)
+
+
+def y_range(series: list[Series]) -> Range:
+    """What shows every line and point, and all but the wildest hundredth of what was logged."""
+    low, high = np.inf, -np.inf
+    for one in series:
+        if one.kind == "faint":
+            ends = np.percentile(one.y, [1, 99])
+        else:
+            parts = [one.y, *(edge for edge in (one.low, one.high) if edge is not None)]
+            ends = np.concatenate(parts)
+        low, high = min(low, float(ends.min())), max(high, float(ends.max()))
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        middle, half = (low + high) / 2, max(abs(low), abs(high)) / 2 or 0.5
+        return Range(middle - half, middle + half)
+    margin = 0.06 * (high - low)
+    # A curve that never goes below zero gets an axis that does not either.
+    return Range(low - margin if low < 0 or low > margin else 0.0, high + margin)

@@ -1,0 +1,313 @@
+"""The report of one run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sharpwave.train.files import replace_file
+from sharpwave.train.report.chart import Charts
+from sharpwave.train.report.curves import Floats, Series, finite, lost_at, metric, thinned
+from sharpwave.train.report.markup import Html, join, tag
+from sharpwave.train.report.page import definitions, masthead, page, section, table, tile
+from sharpwave.train.report.text import date, duration, number, score
+from sharpwave.train.run_folder import Evaluation, RunFolder
+
+LARGE, SMALL = 1000, 500
+"""Points of a curve at most."""
+
+METRICS = {
+    "loss": ("Loss", "all terms together"),
+    "policy_loss": ("Policy loss", "what the actor minimises"),
+    "value_loss": ("Value loss", "error of the critic"),
+    "entropy": ("Entropy", "how random the policy is"),
+    "approx_kl": ("KL divergence", "how far updates move the policy"),
+    "clip_fraction": ("Clip fraction", "samples beyond the clip range"),
+    "explained_variance": ("Explained variance", "1: the critic foresees all"),
+    "grad_norm": ("Gradient norm", "before clipping"),
+    "learning_rate": ("Learning rate", "as scheduled"),
+    "mean_length": ("Episode length", "mean of the last 100 episodes"),
+    "sps": ("Steps per second", "all environments together"),
+}
+"""Title and hint of the metrics whose meaning is known, in the order they are shown."""
+
+NOT_SHOWN = {"step", "timesteps", "updates", "episodes", "mean_reward", "seconds"}
+"""Axes and counters, and what the learning curve shows."""
+
+TIMINGS = {
+    "env": "environment",
+    "act": "acting",
+    "advantages": "advantages",
+    "update": "updates",
+    "callbacks": "callbacks",
+}
+
+
+def write_report(run_dir: str | os.PathLike[str]) -> Path:
+    """Writes `report.html` into the folder of a run, finished or not.
+
+    The page is complete in itself: curves, tables and facts in one file that fetches nothing.
+
+    Args:
+        run_dir: Folder of the run.
+
+    Returns:
+        Path of the report.
+
+    Raises:
+        FileNotFoundError: There is no run in the folder.
+    """
+    folder = RunFolder(run_dir)
+    if not folder.exists:
+        raise FileNotFoundError(f"run_dir must be the folder of a run, got {folder.path}")
+    replace_file(folder.report_file, _page(folder))
+    return folder.report_file
+
+
+def _page(folder: RunFolder) -> str:
+    config, environment, summary = folder.config, folder.environment, folder.summary
+    metrics, evaluations = folder.metrics(), folder.evaluations()
+    algorithm = str(config.get("algorithm") or "Run").upper()
+    env = str(config.get("env") or "an environment without a name")
+    charts = Charts()
+    sections = [
+        _verdict(summary, metrics, evaluations),
+        section("Learning curve", _learning_curve(charts, metrics, evaluations)),
+        _updates(charts, metrics),
+        _timings(summary),
+        _evaluations(evaluations),
+        _configuration(config),
+        _facts(environment),
+    ]
+    header = masthead(
+        "training run",
+        join(algorithm, tag("i", " on "), env),
+        _line(config, environment, summary),
+    )
+    shown = [part for part in sections if part is not None]
+    return page(f"{algorithm} on {env}", header, shown, {"charts": charts.data})
+
+
+def _line(
+    config: dict[str, Any], environment: dict[str, Any], summary: dict[str, Any]
+) -> list[Html]:
+    """State of the run, seed and date."""
+    status, reason = str(summary.get("status") or "running"), summary.get("reason")
+    words = {
+        "finished": "finished",
+        "stopped": f"stopped: {reason}" if reason else "stopped",
+        "failed": f"failed: {reason}" if reason else "failed",
+    }
+    state = words.get(status, "no end on record: still running, or interrupted")
+    seed, started = config.get("seed"), environment.get("started")
+    known = status if status in words else "running"
+    return [
+        tag("span", state, class_=f"state {known}"),
+        *([tag("span", f"seed {seed}")] if seed is not None else []),
+        *([tag("span", date(str(started)))] if started else []),
+    ]
+
+
+def _verdict(
+    summary: dict[str, Any], metrics: dict[str, Floats], evaluations: list[Evaluation]
+) -> Html:
+    """The numbers that matter, in one row."""
+    tiles = []
+    if evaluations:
+        last, best = evaluations[-1], max(evaluations, key=lambda one: one.mean)
+        n = f"{len(last.returns)} episodes" if last.returns else None
+        tiles.append(tile("Final evaluation", score(last.mean), _spread(last.std, n), main=True))
+        tiles.append(tile("Best evaluation", score(best.mean), f"at step {best.step:,}"))
+    else:
+        returns = metrics.get("mean_reward", np.array([]))
+        known = returns[np.isfinite(returns)]
+        last_return = float(known[-1]) if len(known) else None
+        tiles.append(tile("Training return", score(last_return), "last 100 episodes", main=True))
+    steps = summary.get("timesteps") or _last(metrics, "step")
+    wall = summary.get("wall_seconds") or _last(metrics, "seconds")
+    updates = summary.get("updates") or _last(metrics, "updates")
+    tiles.append(
+        tile(
+            "Environment steps",
+            number(steps, 9),
+            f"{number(updates, 9)} updates" if updates else None,
+        )
+    )
+    tiles.append(tile("Wall time", duration(wall)))
+    if steps and wall:
+        tiles.append(tile("Speed", number(steps / wall, 3), "steps per second"))
+    return tag("dl", *tiles, class_="tiles")
+
+
+def _spread(std: float, n: str | None) -> str | None:
+    parts = [f"± {score(std)}" if np.isfinite(std) else None, n]
+    return " over ".join(part for part in parts if part) or None
+
+
+def _last(metrics: dict[str, Floats], name: str) -> float | None:
+    column = metrics.get(name, np.array([]))
+    known = column[np.isfinite(column)]
+    return float(known[-1]) if len(known) else None
+
+
+def _learning_curve(
+    charts: Charts, metrics: dict[str, Floats], evaluations: list[Evaluation]
+) -> Html:
+    """Return while training, and the evaluations with one standard deviation around them."""
+    series = []
+    if "mean_reward" in metrics:
+        x, y = finite(metrics["step"], metrics["mean_reward"])
+        kept = thinned(y, LARGE)
+        if len(kept):
+            series.append(Series(name="training return", color=1, x=x[kept], y=y[kept]))
+    if evaluations:
+        kept = thinned(np.array([one.mean for one in evaluations]), LARGE)
+        shown = [evaluations[i] for i in kept]
+        mean, std = (np.array([getattr(one, name) for one in shown]) for name in ("mean", "std"))
+        spread = np.where(np.isfinite(std), std, 0.0)
+        series.append(
+            Series(
+                name="evaluation",
+                color=2,
+                x=np.array([float(one.step) for one in shown]),
+                y=mean,
+                low=mean - spread,
+                high=mean + spread,
+                kind="points",
+            )
+        )
+    hint = "training: mean of the last 100 episodes; evaluation: mean and standard deviation"
+    return charts.chart("Episode return", series, size="large", hint=hint)
+
+
+def _updates(charts: Charts, metrics: dict[str, Floats]) -> Html | None:
+    """Small charts of everything else that was logged."""
+    others = sorted(set(metrics) - set(METRICS) - NOT_SHOWN)
+    figures = []
+    for name in [*(name for name in METRICS if name in metrics), *others]:
+        title, hint = METRICS.get(name, (name.replace("_", " ").capitalize(), None))
+        column = metrics[name]
+        series = metric(title.lower(), 1, metrics["step"], column, SMALL)
+        lost = lost_at(metrics["step"], column)
+        note = f"not finite since step {lost:,.0f}" if series and lost is not None else None
+        if series:
+            figures.append(charts.chart(title, series, hint=hint, note=note))
+    if not figures:
+        return None
+    return section("Inside the updates", tag("div", *figures, class_="multiples"))
+
+
+def _timings(summary: dict[str, Any]) -> Html | None:
+    """One bar of all the seconds, and a legend with their shares."""
+    recorded = summary.get("timings")
+    if not isinstance(recorded, dict):
+        return None
+    parts = {
+        TIMINGS.get(name, str(name)): float(seconds)
+        for name, seconds in recorded.items()
+        if isinstance(seconds, int | float) and seconds > 0
+    }
+    wall = summary.get("wall_seconds")
+    rest = float(wall) - sum(parts.values()) if isinstance(wall, int | float) else 0.0
+    if rest > 0:
+        parts["everything else"] = rest
+    total = sum(parts.values())
+    if not total:
+        return None
+    pieces, legend = [], []
+    for color, (name, seconds) in enumerate(parts.items(), start=1):
+        share = 100 * seconds / total
+        kind = "t0" if name == "everything else" else f"t{min(color, 6)}"
+        words = f"{name}: {duration(seconds)}, {share:.1f} %"
+        pieces.append(tag("span", class_=kind, style=f"flex-grow:{share:.3f}", title=words))
+        legend.append(
+            (tag("span", name, class_=f"key {kind}"), f"{share:.0f} % · {duration(seconds)}")
+        )
+    bar = tag("div", *pieces, class_="bar", role="img", aria_label="shares of the wall time")
+    return section(
+        "Where the time went", tag("div", bar, definitions(legend, class_="shares"), class_="card")
+    )
+
+
+def _evaluations(evaluations: list[Evaluation]) -> Html | None:
+    if not evaluations:
+        return None
+    best = max(one.mean for one in evaluations)
+    every = [value for one in evaluations for value in one.returns] or [0.0]
+    low, high = min(every), max(every)
+    rows = [
+        [
+            f"{one.step:,}",
+            tag("b", score(one.mean)) if one.mean == best else score(one.mean),
+            score(one.std),
+            score(min(one.returns)) if one.returns else "",
+            score(max(one.returns)) if one.returns else "",
+            score(one.mean_length),
+            _strip(one.returns, low, high),
+        ]
+        for one in reversed(evaluations)
+    ]
+    head = ["Step", "Mean", "Std", "Worst", "Best", "Length", "Every episode"]
+    return section("Evaluations", table(head, rows), note="latest first")
+
+
+def _strip(returns: tuple[float, ...], low: float, high: float) -> Html:
+    """Every return as a tick between the worst and the best of the run."""
+    width = high - low or 1.0
+    marks = "M0 13H200" + "".join(
+        f"M{2 + 196 * (value - low) / width:.1f} 2V13" for value in returns[:500]
+    )
+    return tag(
+        "svg", tag("path", d=marks), class_="strip", viewBox="0 0 200 14", aria_hidden="true"
+    )
+
+
+def _configuration(config: dict[str, Any]) -> Html | None:
+    values = config.get("config")
+    if not isinstance(values, dict) or not values:
+        return None
+    listed = config.get("changed")
+    changed = {str(name) for name in listed} if isinstance(listed, list) else set()
+    pairs: list[tuple[Any, Any]] = [
+        (tag("span", name, class_="changed") if name in changed else name, _plain(value))
+        for name, value in values.items()
+    ]
+    note = "marked: other than the default" if changed else None
+    return section("Configuration", definitions(pairs), note=note)
+
+
+def _facts(environment: dict[str, Any]) -> Html | None:
+    """Versions, machine, command line and git state."""
+    git = environment.get("git")
+    state = git if isinstance(git, dict) else {}
+    plain = {k: v for k, v in environment.items() if k not in ("git", "argv", "started")}
+    pairs: list[tuple[Any, Any]] = [(name, _plain(value)) for name, value in plain.items()]
+    if state.get("commit"):
+        dirty = ", changed" if state.get("dirty") else ""
+        pairs.append(("git commit", f"{str(state['commit'])[:12]}{dirty}"))
+    if state.get("branch"):
+        pairs.append(("git branch", state["branch"]))
+    if not pairs:
+        return None
+    argv = environment.get("argv")
+    blocks = [
+        tag("pre", " ".join(str(word) for word in argv)) if isinstance(argv, list) else None,
+        tag("pre", state["diff_stat"]) if state.get("diff_stat") else None,
+    ]
+    return section("Environment", definitions(pairs), *blocks)
+
+
+def _plain(value: Any) -> str:
+    """A value of the configuration as a person would write it."""
+    if isinstance(value, float):
+        return number(value, 6)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, list):
+        return ", ".join(_plain(inner) for inner in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(inner)}" for key, inner in value.items())
+    return str(value)

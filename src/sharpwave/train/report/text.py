@@ -1,0 +1,112 @@
+"""How the report writes numbers, and where it puts the ticks of an axis."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+_MINUS = "\N{MINUS SIGN}"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number to read: as many significant digits as asked, thousands apart.
+
+    Example:
+        >>> number(12345.678), number(0.000025), number(-0.5), number(None)
+        ('12,346', '2.5e−5', '−0.5', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return "\N{EN DASH}"
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if exponent < -3 or exponent > 8:
+        mantissa, power = f"{value:.{max(digits - 2, 0)}e}".split("e")
+        text = f"{_trimmed(mantissa)}e{int(power)}"
+    else:
+        text = _trimmed(f"{value:,.{max(digits - 1 - exponent, 0)}f}")
+    return text.replace("-", _MINUS)
+
+
+def score(value: float | None) -> str:
+    """A return: one decimal where it is not whole.
+
+    Example:
+        >>> score(487.25), score(500.0), score(-1234.5)
+        ('487.2', '500', '−1,234.5')
+    """
+    if value is None or not math.isfinite(value):
+        return "\N{EN DASH}"
+    if abs(value) < 10:
+        return number(value, 3)
+    return _trimmed(f"{value:,.1f}").replace("-", _MINUS)
+
+
+def compact(value: float, step: float = 0.0) -> str:
+    """A tick label, short: thousands as k, millions as M, with the digits that `step` needs.
+
+    Example:
+        >>> compact(20000), compact(1_500_000), compact(0.25), compact(1.0, 0.5)
+        ('20k', '1.5M', '0.25', '1')
+    """
+    size = max(abs(value), abs(step))
+    for unit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= unit * 1.000001 or size == unit:
+            return number(value / unit, 6) + (suffix if value else "")
+    return number(value, 6)
+
+
+def date(moment: str) -> str:
+    """A time stamp of ISO 8601 to read; anything else as it is.
+
+    Example:
+        >>> date("2026-05-01T14:03:22+00:00"), date("yesterday")
+        ('1 May 2026, 14:03', 'yesterday')
+    """
+    try:
+        parsed = datetime.fromisoformat(moment)
+    except ValueError:
+        return moment
+    return f"{parsed.day} {parsed:%B %Y, %H:%M}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time span to read.
+
+    Example:
+        >>> duration(0.42), duration(41.3), duration(192), duration(7500)
+        ('0.42 s', '41 s', '3 min 12 s', '2 h 05 min')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return "\N{EN DASH}"
+    if seconds < 10:
+        return f"{number(seconds, 2)} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def ticks(low: float, high: float, target: int) -> tuple[list[float], float]:
+    """Round numbers within [low, high], about `target` of them, and the distance between them.
+
+    Example:
+        >>> ticks(0.0, 100.0, 5)
+        ([0.0, 20.0, 40.0, 60.0, 80.0, 100.0], 20.0)
+    """
+    width = high - low
+    if not width > 0 or not math.isfinite(width):
+        return [low], 0.0
+    power = 10.0 ** math.floor(math.log10(width / target))
+    steps = [multiple * power for multiple in (1.0, 2.0, 2.5, 5.0, 10.0)]
+    step = min(steps, key=lambda one: abs(math.log(width / one / target)))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [i * step for i in range(first, last + 1)], step
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
