@@ -182,6 +182,16 @@ def test_a_column_that_appears_later_is_empty_before(tmp_path: Path) -> None:
     assert path.read_text().splitlines() == ["step,loss,kl", "1,0.5,", "2,nan,0.1"]
 
 
+def test_texts_are_quoted_where_they_must_be(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    logger = CSVLogger(path)
+    logger.on_train_step(1, {"a, b": 'say "no",\nthen go', "none": None})
+    logger.close()
+    with path.open() as file:
+        rows = list(csv.reader(file))
+    assert rows == [["step", "a, b", "none"], ["1", 'say "no", then go', ""]]
+
+
 def test_nan_and_infinity_are_null_in_json(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     logger = JSONLLogger(path)
