@@ -369,7 +369,7 @@ class Algorithm(ABC):
         try:
             return evaluate(self.player(played.num_envs, deterministic), played, n_episodes, seed)
         finally:
-            if own and not hasattr(env, "step"):
+            if own and (isinstance(env, type) or not hasattr(env, "step")):
                 played.close()
 
     def make_env(self, n_envs: int = 1, **env_kwargs: Any) -> Any:

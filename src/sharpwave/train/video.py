@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import gymnasium
 import numpy as np
@@ -113,19 +113,15 @@ class Film(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _make(algo: Any, env: Maker | None) -> gymnasium.Env[Any, Any]:
-    if env is not None:
-        return env()
-    made: gymnasium.Env[Any, Any] = algo.make_env(1, render_mode="rgb_array").envs[0]
-    return made
+    made = algo.make_env(1, render_mode="rgb_array").envs[0] if env is None else env()
+    if made.render_mode != "rgb_array":
+        made.close()
+        raise ValueError(f'env must have render_mode "rgb_array", got {made.render_mode!r}')
+    return cast("gymnasium.Env[Any, Any]", made)
 
 
 def _even(frame: Any) -> Array:
     """The frame with an even height and width, as the video format wants them."""
-    if not (isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.shape[2] == 3):
-        raise ValueError(
-            'env must render [height, width, 3] arrays: make it with render_mode="rgb_array", '
-            f"got {type(frame).__name__}"
-        )
     height, width, _ = frame.shape
     padded = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
     return np.ascontiguousarray(padded, dtype=np.uint8)

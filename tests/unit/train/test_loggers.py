@@ -5,12 +5,14 @@ import json
 import math
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import sharpwave as sw
 from sharpwave.train.loggers import (
     ConsoleLogger,
     CSVLogger,
@@ -21,6 +23,7 @@ from sharpwave.train.loggers import (
     TensorBoardLogger,
     WandbLogger,
 )
+from tests.unit.train.runs import small_ppo
 
 FileLogger = CSVLogger | JSONLLogger
 
@@ -177,6 +180,16 @@ def test_a_column_that_appears_later_is_empty_before(tmp_path: Path) -> None:
     logger.on_train_step(2, {"kl": 0.1, "loss": math.nan})
     logger.close()
     assert path.read_text().splitlines() == ["step,loss,kl", "1,0.5,", "2,nan,0.1"]
+
+
+def test_texts_are_quoted_where_they_must_be(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    logger = CSVLogger(path)
+    logger.on_train_step(1, {"a, b": 'say "no",\nthen go', "none": None})
+    logger.close()
+    with path.open() as file:
+        rows = list(csv.reader(file))
+    assert rows == [["step", "a, b", "none"], ["1", 'say "no", then go', ""]]
 
 
 def test_nan_and_infinity_are_null_in_json(tmp_path: Path) -> None:
@@ -365,3 +378,35 @@ def test_a_list_forwards_to_all_and_closes_all(tmp_path: Path) -> None:
 def test_what_is_not_a_logger_is_refused() -> None:
     with pytest.raises(TypeError, match=r"loggers\[0\] must be a LoggerCallback, got 'csv'"):
         LoggerList(["csv"])  # type: ignore[list-item]
+
+
+def test_a_run_logs_every_update_and_evaluation(log_path: Path) -> None:
+    algo = small_ppo(logger=make(log_path))
+    metrics = algo.train(384, callbacks=sw.EvalCallback(eval_freq=256, n_eval_episodes=2))
+    rows = read(log_path)
+    updates = [row for row in rows if "loss" in row]
+    assert [row["step"] for row in updates] == [128, 256, 384]
+    assert {name: updates[-1][name] for name in metrics} == metrics
+    (evaluation,) = [row for row in rows if "eval_mean_return" in row]
+    assert evaluation["step"] == 256
+
+
+def test_a_resumed_run_logs_as_if_it_had_never_stopped(log_path: Path, tmp_path: Path) -> None:
+    saved = sw.CheckpointCallback(256, tmp_path)
+    small_ppo(logger=make(log_path)).train(640, callbacks=saved)
+    algo = sw.PPO.from_checkpoint(tmp_path / "checkpoint_256.safetensors", logger=make(log_path))
+    algo.train()
+    assert [row["step"] for row in read(log_path)] == [128, 256, 384, 512, 640]
+
+
+def test_a_run_closes_what_tensorboard_writes(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    before = threading.active_count()
+    algo = small_ppo(logger=TensorBoardLogger(tmp_path, log_interval=0))
+    metrics = algo.train(256)
+    assert threading.active_count() == before
+    logged = scalars(tmp_path)
+    assert {tag.removeprefix("train/") for tag in logged} == metrics.keys()
+    step, loss = logged["train/loss"][-1]
+    assert step == 256
+    assert loss == pytest.approx(metrics["loss"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -87,8 +86,9 @@ class CSVLogger(LoggerCallback):
 
 
 def _line(values: Iterable[Plain]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(
-        value.replace("\n", " ") if isinstance(value, str) else value for value in values
-    )
-    return text.getvalue()
+    return ",".join(map(_cell, values))
+
+
+def _cell(value: Plain) -> str:
+    text = "" if value is None else str(value).replace("\n", " ")
+    return '"' + text.replace('"', '""') + '"' if "," in text or '"' in text else text

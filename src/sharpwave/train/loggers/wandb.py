@@ -34,7 +34,9 @@ class WandbLogger(IntervalLogger):
         >>> PPO("CartPole-v1", logger=WandbLogger("cartpole", mode="offline")).train()
     """
 
-    def __init__(self, project: str, *, log_interval: int = 1000, **init: Any) -> None:
+    def __init__(
+        self, project: str = "sharpwave", *, log_interval: int = 1000, **init: Any
+    ) -> None:
         super().__init__(log_interval)
         self._wandb = require("wandb", extra="wandb")
         self._init = {"project": project, "resume": "allow", **init}
