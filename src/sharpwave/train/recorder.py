@@ -103,9 +103,7 @@ class RunRecorder(Callback):
             self._best = float(result.mean)
             algo.save(self.folder.best_checkpoint)
 
-    def on_training_end(
-        self, *, algo: Any, error: BaseException | None = None, **_: Any
-    ) -> None:
+    def on_training_end(self, *, algo: Any, error: BaseException | None = None, **_: Any) -> None:
         """Saves, sums up and reports. A run that an error ended keeps its last checkpoint."""
         if not self._recording:
             return  # the folder is another run's

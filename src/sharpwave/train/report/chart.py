@@ -32,6 +32,7 @@ class Charts:
         note: str | None = None,
         x_name: str = "step",
         group: str = "steps",
+        x: Range | None = None,
         y: Range | None = None,
     ) -> Html:
         """A figure with the series, or a note when there is none.
@@ -44,13 +45,14 @@ class Charts:
             note: Something to warn of.
             x_name: What the x axis counts, for the tooltip.
             group: Charts of a group show the same x while the pointer is over one of them.
+            x: Range of the x axis; fitted when None.
             y: Range of the y axis; fitted when None.
         """
         caption = self._caption(title, series, hint, note, size)
         if not series:
             empty = tag("p", "Nothing was logged.", class_="empty")
             return tag("figure", caption, empty, class_=f"chart {size}")
-        across, up = x_range(series), y or y_range(series)
+        across, up = x or x_range(series), y or y_range(series)
         self.data.append(
             {
                 "x": [across.low, across.high],
