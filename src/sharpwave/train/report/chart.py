@@ -40,7 +40,7 @@ class Charts:
         Args:
             title: What is drawn.
             series: What to draw, the last on top.
-            size: small or large.
+            size: small, large, or large medium.
             hint: A few words on how to read it.
             note: Something to warn of.
             x_name: What the x axis counts, for the tooltip.
@@ -61,7 +61,7 @@ class Charts:
                 "series": [_numbers(one) for one in series if one.kind != "faint"],
             }
         )
-        large = size == "large"
+        large = size.startswith("large")
         x_ticks, x_step = ticks(across.low, across.high, 6 if large else 3)
         y_ticks, y_step = ticks(up.low, up.high, 5 if large else 3)
         plot = tag(
@@ -91,7 +91,7 @@ class Charts:
         title: str, series: list[Series], hint: str | None, note: str | None, size: str
     ) -> Html:
         named = [one for one in series if one.kind != "faint"]
-        if size == "large":
+        if size.startswith("large"):
             beside: Html | None = tag(
                 "span",
                 *(tag("span", one.name, class_=f"key c{one.color} {one.kind}") for one in named),

@@ -125,7 +125,7 @@ def _page(runs: list[Run], base: Path) -> str:
         sections.append(_improvement(groups))
     sections.append(_runs(runs, base))
     seeds = {run.config.get("seed") for run in runs}
-    algorithms = sorted({_algorithm(run) for run in runs})
+    algorithms = list(dict.fromkeys(_algorithm(run) for run in runs))
     title = join(" and ".join(algorithms), tag("i", " on "), ", ".join(envs))
     facts = [tag("span", f"{len(runs)} runs"), tag("span", f"{len(seeds)} seeds")]
     shown = [part for part in sections if part is not None]
@@ -177,8 +177,8 @@ def _tile(group: Group) -> Html:
     if summary is None:
         return tile(group.name, number(None), "no episode ended")
     low, high = summary.interval
-    detail = f"[{score(low)}, {score(high)}], {summary.n_runs} seeds"
-    return tile(f"{group.name}, IQM of the finals", score(summary.iqm), detail, main=True)
+    detail = f"IQM of {summary.n_runs} seeds, 95 % interval [{score(low)}, {score(high)}]"
+    return tile(group.name, score(summary.iqm), detail, color=group.color)
 
 
 def _curves(charts: Charts, groups: list[Group]) -> Html:
@@ -230,7 +230,7 @@ def _finals(charts: Charts, groups: list[Group], evaluated: bool) -> Html | None
     profile = charts.chart(
         "Performance profile",
         series,
-        size="large",
+        size="large medium",
         hint="share of seeds whose final score is above the threshold, 95 % bootstrap interval",
         x_name="score above",
         group="scores",
@@ -291,8 +291,12 @@ def _improvement(groups: list[Group]) -> Html | None:
         ]
         for row in scored
     ]
-    head = ["better than", *(group.name for group in scored)]
-    return section("Probability of improvement", table(head, rows), note="a seed against a seed")
+    head = ["", *(group.name for group in scored)]
+    return section(
+        "Probability of improvement",
+        table(head, rows),
+        note="of the row over the column, a seed against a seed",
+    )
 
 
 def _runs(runs: list[Run], base: Path) -> Html:
@@ -321,10 +325,10 @@ def _runs(runs: list[Run], base: Path) -> Html:
         "Algorithm",
         "Environment",
         "Seed",
-        "Evaluation",
-        "Training",
+        "Evaluated",
+        "Trained",
         "Steps",
-        "Time",
-        "",
+        "Wall time",
+        "Status",
     ]
     return section("Runs", table(head, rows, class_="numbers runs"))

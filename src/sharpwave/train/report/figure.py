@@ -65,7 +65,7 @@ def write_learning_curve(run_dir: str | os.PathLike[str]) -> Path:
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
     axes.tick_params(length=0, colors=INK)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150)
     replace_file(folder.learning_curve_file, picture.getvalue())
