@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.train.algorithm import Metrics
@@ -58,7 +59,7 @@ class A2C(OnPolicy):
     def build(self) -> None:
         """Make the policy, RMSprop over its parameters, and the collector."""
         super().build()
-        self.by_hand = nn.ByHand.of(self.policy, self.flat)
+        self.by_hand: Any = None
         if self.config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 

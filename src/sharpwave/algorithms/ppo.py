@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.train.algorithm import Metrics
@@ -67,7 +67,7 @@ class PPO(OnPolicy):
         """Make the policy, Adam over its parameters, and the collector."""
         super().build()
         self.clip = torch.tensor(0.0, device=self.device)
-        self.by_hand = nn.ByHand.of(self.policy, self.flat)
+        self.by_hand: Any = None
         if self.config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 

@@ -12,22 +12,16 @@ def run(arguments: list[str]) -> int:
     parsed = _parser().parse(arguments)
     path = find_checkpoint(parsed.run)
 
-    import gymnasium
-
-    from sharpwave.cli.terminal import UserError
     from sharpwave.train.trainer import Trainer
 
     with input_errors():
         trainer = Trainer.from_checkpoint(path, n_envs=1)
-    try:
-        with input_errors():
+        try:
             result = trainer.enjoy(
                 parsed.episodes, parsed.record, deterministic=not parsed.stochastic
             )
-    except gymnasium.error.Error as error:
-        raise UserError(str(error)) from error
-    finally:
-        trainer.close()
+        finally:
+            trainer.close()
     say(f"return {result}")
     if parsed.record:
         say(f"film: {parsed.record}")

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 from sharpwave.cli.terminal import UserError
 from sharpwave.nearest import did_you_mean
-
-SUFFIX = ".safetensors"
-
-
-def new_run_dir(algorithm: str, env_id: str) -> Path:
-    """A folder under `runs/` that does not exist yet."""
-    environment = re.sub(r"[^\w.-]+", "-", env_id)
-    base = Path("runs") / f"{algorithm}-{environment}-{time.strftime('%Y%m%d-%H%M%S')}"
-    path, number = base, 1
-    while path.exists():
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    return path
+from sharpwave.train.run_folder import RunFolder
 
 
 def existing(path: str | Path) -> Path:
@@ -37,13 +24,8 @@ def existing(path: str | Path) -> Path:
     return path
 
 
-def checkpoint_path(run_dir: Path, name: str) -> Path:
-    """Where a run folder keeps a checkpoint, such as `latest` or `best`."""
-    return run_dir / "checkpoints" / (name + SUFFIX)
-
-
-def find_checkpoint(path: str | Path, preferred: tuple[str, ...] = ("best", "latest")) -> Path:
-    """A checkpoint by its own path or by that of its run folder.
+def find_checkpoint(path: str | Path) -> Path:
+    """A checkpoint by its own path or by that of its run folder: the best, or else the latest.
 
     Raises:
         UserError: There is none.
@@ -51,13 +33,14 @@ def find_checkpoint(path: str | Path, preferred: tuple[str, ...] = ("best", "lat
     path = existing(path)
     if path.is_file():
         return path
-    for name in preferred:
-        if checkpoint_path(path, name).is_file():
-            return checkpoint_path(path, name)
+    folder = RunFolder(path)
+    for checkpoint in (folder.best_checkpoint, folder.latest_checkpoint):
+        if checkpoint.is_file():
+            return checkpoint
     parts = seed_folders(path)
     if parts:
         raise UserError(f"{path} holds several runs: name one of them, such as {parts[0]}")
-    raise UserError(f"there is no checkpoint in {path / 'checkpoints'}")
+    raise UserError(f"there is no checkpoint in {folder.checkpoints}")
 
 
 def seed_folders(path: Path) -> list[Path]:

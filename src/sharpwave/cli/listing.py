@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
+
 from sharpwave.algorithms.presets import presets
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names
 from sharpwave.cli.parser import Parser, one_of
@@ -32,7 +35,7 @@ def _list_algorithms() -> None:
 def _list_presets() -> None:
     say("presets")
     for name in algorithm_names():
-        say(f"  {name:<6} {', '.join(presets(name))}")
+        say(_wrapped(f"  {name:<6} ", ", ".join(presets(name))))
 
 
 def _list_envs() -> None:
@@ -41,6 +44,14 @@ def _list_envs() -> None:
     say("environments of Gymnasium")
     for env_id in sorted(gymnasium.registry):
         say(f"  {env_id}")
+
+
+def _wrapped(lead: str, text: str) -> str:
+    width = shutil.get_terminal_size().columns
+    indent = " " * len(lead)
+    return textwrap.fill(
+        text, width, initial_indent=lead, subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def _parser() -> Parser:

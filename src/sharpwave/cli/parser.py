@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from sharpwave.cli.terminal import UserError
 from sharpwave.nearest import did_you_mean
 from sharpwave.train.config import Config
-from sharpwave.train.convert import from_text
+from sharpwave.train.convert import from_text, members_of
 
 
 class Parser(argparse.ArgumentParser):
@@ -79,13 +79,13 @@ def count(least: int) -> Callable[[str], int]:
     return parse
 
 
-def add_config_options(parser: argparse.ArgumentParser, config: type[Config]) -> None:
+def add_config_options(parser: argparse.ArgumentParser, config: type[Config], title: str) -> None:
     """Add an option for every field, with its docstring as help.
 
     The parsed values stay texts, and those of options that are not given are absent: see
     `config_options`.
     """
-    group = parser.add_argument_group(f"options of {config.__name__}")
+    group = parser.add_argument_group(title)
     texts, annotations = config.field_help(), config.annotations()
     other_names: dict[str, list[str]] = {}
     for alias, name in config.aliases.items():
@@ -135,28 +135,29 @@ def _flag(name: str) -> str:
 
 
 def _metavar(annotation: Any) -> str:
-    members = get_args(annotation) if get_origin(annotation) is not Literal else (annotation,)
-    words = []
-    for member in members or (annotation,):
-        if get_origin(member) is Literal:
-            words += [str(choice) for choice in get_args(member)]
-    if words:
-        return "|".join(words + (["none"] if type(None) in members else []))
+    members = members_of(annotation)
+    choices = [str(choice) for member in members for choice in _choices(member)]
+    if choices:
+        return "|".join(choices + (["none"] if type(None) in members else []))
     if annotation is bool:
         return "true|false"
     if get_origin(annotation) is tuple:
         return "N,N"
-    return {int: "N", str: "TEXT"}.get(annotation, "X")
+    return "N" if int in members else "TEXT" if str in members else "X"
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    if get_origin(annotation) is tuple:
+        return _choices(get_args(annotation)[0])
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
 def _default(field: Field[Any]) -> str:
-    if field.default is MISSING:
-        return ""
     value = field.default
+    if value is MISSING or value is None or value == ():
+        return ""
     if isinstance(value, bool):
-        text = "on" if value else "off"
+        value = "on" if value else "off"
     elif isinstance(value, tuple):
-        text = ",".join(map(str, value))
-    else:
-        text = "none" if value is None else str(value)
-    return f" (default: {text})"
+        value = ",".join(map(str, value))
+    return f" (default: {value})"

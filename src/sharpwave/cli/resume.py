@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sharpwave.cli.folders import existing, find_checkpoint
+from sharpwave.cli.folders import existing
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import input_errors
@@ -28,8 +28,9 @@ def plan_in(run_dir: Path) -> Plan:
         return Plan.from_file(run_dir / Plan.file)
 
     from sharpwave.train.checkpoint import read_header
+    from sharpwave.train.run_folder import RunFolder
 
-    checkpoint = find_checkpoint(run_dir, ("latest",))
+    checkpoint = RunFolder(run_dir).latest_checkpoint
     header = read_header(checkpoint)
     env = header["env"]
     if env is None:

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sharpwave.cli.folders import checkpoint_path
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, complain, input_errors, say
 from sharpwave.collect.on_policy import NonFiniteError
 from sharpwave.envs import EnvironmentFailed
 from sharpwave.nearest import did_you_mean
+from sharpwave.train.run_folder import RunFolder
 from sharpwave.train.trainer import Trainer
 
 FAILED = 1
@@ -55,7 +55,7 @@ def _trainer(plan: Plan, folder: Path, config: dict[str, Any], quiet: bool) -> T
         "callbacks": callbacks_of(plan, folder, total, quiet),
         "logger": loggers_of(plan, folder, total, quiet),
     }
-    latest = checkpoint_path(folder, "latest")
+    latest = RunFolder(folder).latest_checkpoint
     if latest.is_file():
         return Trainer.from_checkpoint(latest, run_dir=folder, **beside)
     return Trainer(plan.algorithm, plan.env_id, config=config, run_dir=folder, **beside)
@@ -75,8 +75,8 @@ def _train(
         trainer.train(target - first)
     except (EnvironmentFailed, NonFiniteError, OSError) as error:
         complain(error)
-        if checkpoint_path(folder, "latest").is_file():
-            complain(f"what was learnt is in {folder / 'checkpoints'}")
+        if RunFolder(folder).latest_checkpoint.is_file():
+            complain(f"what was learnt is in {RunFolder(folder).checkpoints}")
         return FAILED
     finally:
         trainer.close()
@@ -90,7 +90,7 @@ def _train(
         _tell(quiet, f"stopped early: {algo.stop_reason}")
     if plan.eval_freq != 0:
         _tell(quiet, f"evaluation: {trainer.evaluate(plan.eval_episodes)}")
-    _tell(quiet, f"report: {folder / 'report.html'}")
+    _tell(quiet, f"report: {RunFolder(folder).report_file}")
     return 0
 
 
@@ -98,22 +98,22 @@ def callbacks_of(options: RunOptions, folder: Path, total: int, quiet: bool) -> 
     """The callbacks that the options ask for."""
     from sharpwave.train import callbacks
 
+    run = RunFolder(folder)
     eval_freq = max(total // 5, 1) if options.eval_freq is None else options.eval_freq
     found: list[Any] = []
     if eval_freq:
-        best = checkpoint_path(folder, "best")
         found.append(
             callbacks.EvalCallback(
                 eval_freq=eval_freq,
                 n_eval_episodes=options.eval_episodes,
-                best_model_path=best,
+                best_model_path=run.best_checkpoint,
             )
         )
     if options.checkpoint_freq:
-        found.append(callbacks.CheckpointCallback(options.checkpoint_freq, folder / "checkpoints"))
+        found.append(callbacks.CheckpointCallback(options.checkpoint_freq, run.checkpoints))
     if options.video:
         film_freq = eval_freq or max(total // 5, 1)
-        found.append(callbacks.VideoCallback(folder / "videos", record_freq=film_freq))
+        found.append(callbacks.VideoCallback(run.videos, record_freq=film_freq))
     if not quiet and sys.stdout.isatty():
         found.append(callbacks.ProgressCallback())
     return found

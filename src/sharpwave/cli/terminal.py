@@ -30,3 +30,8 @@ def input_errors() -> Iterator[None]:
         yield
     except (TypeError, ValueError, OSError, ImportError) as error:
         raise UserError(str(error)) from error
+    except Exception as error:
+        # Looked up by name, so that a command that needs no environment imports no Gymnasium.
+        if type(error).__module__ != "gymnasium.error":
+            raise
+        raise UserError(str(error)) from error

@@ -8,7 +8,6 @@ from typing import Any
 
 from sharpwave.algorithms.presets import find_preset, preset
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names
-from sharpwave.cli.folders import new_run_dir
 from sharpwave.cli.parser import Parser, add_config_options, config_options
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, input_errors, say
@@ -29,13 +28,7 @@ def run(arguments: list[str]) -> int:
     require_env(parsed.env)
     with input_errors():
         plan = plan_of(parsed, algorithm.Config)
-    run_dir = Path(parsed.run_dir or new_run_dir(plan.algorithm, plan.env_id))
-    if run_dir.exists() and any(run_dir.iterdir()):
-        raise UserError(
-            f"{run_dir} is not empty: `sharpwave resume {run_dir}` goes on with a run, "
-            "--run-dir takes another folder"
-        )
-    run_dir.mkdir(parents=True, exist_ok=True)
+    run_dir = _run_dir(parsed.run_dir, plan)
     plan.to_json(run_dir / Plan.file)
     return carry_out(plan, run_dir, quiet=parsed.quiet)
 
@@ -56,8 +49,8 @@ def parser_of(algorithm: str, config: type[Config]) -> Parser:
     parser.add_argument("--seeds", metavar="N,N", help="one run for each of these seeds, compared")
     parser.add_argument("--run-dir", metavar="DIR", help="folder of the run (default: runs/...)")
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
-    add_config_options(parser, RunOptions)
-    add_config_options(parser, config)
+    add_config_options(parser, RunOptions, "beside the training")
+    add_config_options(parser, config, f"options of {algorithm}")
     return parser
 
 
@@ -87,6 +80,23 @@ def plan_of(parsed: argparse.Namespace, config: type[Config]) -> Plan:
         seeds=_seeds(parsed.seeds),
         **config_options(parsed, RunOptions),
     )
+
+
+def _run_dir(given: str | None, plan: Plan) -> Path:
+    """The folder of a new run, made."""
+    if given is None:
+        from sharpwave.train.run_folder import new_run_dir
+
+        return new_run_dir(plan.algorithm, plan.env_id)
+    path = Path(given)
+    with input_errors():
+        path.mkdir(parents=True, exist_ok=True)
+    if any(path.iterdir()):
+        raise UserError(
+            f"{path} is not empty: `sharpwave resume {path}` goes on with a run, "
+            "--run-dir takes another folder"
+        )
+    return path
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:

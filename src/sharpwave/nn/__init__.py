@@ -1,6 +1,7 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
+from sharpwave.nn.custom import CustomPolicy
 from sharpwave.nn.distributions import (
     Bernoulli,
     Categorical,
@@ -13,8 +14,9 @@ from sharpwave.nn.distributions import (
 from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
 from sharpwave.nn.init import orthogonal
-from sharpwave.nn.mlp import MLP, initialise
+from sharpwave.nn.mlp import MLP, initialise, make_mlp
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
+from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 
 __all__ = [
     "MLP",
@@ -23,7 +25,10 @@ __all__ = [
     "Adam",
     "Bernoulli",
     "Categorical",
+    "ContinuousPolicy",
+    "CustomPolicy",
     "DiagonalGaussian",
+    "DiscretePolicy",
     "Distribution",
     "Evaluated",
     "FlatOptimizer",
@@ -34,5 +39,6 @@ __all__ = [
     "initialise",
     "make_distribution",
     "make_features",
+    "make_mlp",
     "orthogonal",
 ]

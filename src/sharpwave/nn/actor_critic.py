@@ -10,10 +10,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sharpwave.nn.distributions import Distribution, make_distribution
+from sharpwave.nn.distributions import Discrete, Distribution, make_distribution
 from sharpwave.nn.features import make_features
 from sharpwave.nn.gsde import StateDependentNoise
-from sharpwave.nn.mlp import MLP
+from sharpwave.nn.mlp import MLP, make_mlp
+from sharpwave.nn.recurrent import Episodes, make_rnn, n_states, step, unroll
 
 __all__ = ["Acted", "ActorCritic", "Evaluated"]
 
@@ -51,11 +52,12 @@ class Evaluated(NamedTuple):
 class ActorCritic(nn.Module):
     """An actor and a critic on the same observations.
 
-    The two share the convolutions of image observations and nothing else: for other observations
-    `actor` and `critic` are `nn.Sequential` networks on the flattened observation, and the
-    `state_dict` is `log_std` (Box actions only), `actor.0.weight`, `actor.0.bias`,
+    The two share the convolutions of image observations and nothing else. Without images and
+    recurrence `actor` and `critic` are `nn.Sequential` networks on the flattened observation, and
+    the `state_dict` is `log_std` (Box actions only), `actor.0.weight`, `actor.0.bias`,
     `actor.2.weight`, ..., `critic.0.weight`, ..., in that order, which is the order of
-    `parameters()` too.
+    `parameters()` too. With images `features.*` comes before the actor, with recurrence
+    `actor_rnn.*` and `critic_rnn.*` come between them.
 
     Args:
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
@@ -65,10 +67,17 @@ class ActorCritic(nn.Module):
         log_std_init: Initial logarithm of the standard deviation of Box actions.
         squash: Box actions are the tanh of normal variables.
         gsde: Box actions explore by state-dependent noise.
+        recurrent: "lstm" or "gru" puts such a layer before each network; None does not.
+        recurrent_size: Size of these layers.
         generator: Source of the weights.
 
+    Attributes:
+        distribution: What the actor's output means.
+        recurrent: As given; true where `act` carries a state.
+
     Raises:
-        ValueError: A space is not supported, or an option does not fit the action space.
+        TypeError: A space is not supported.
+        ValueError: An option is unknown or does not fit the action space.
 
     Example:
         >>> box = spaces.Box(-1.0, 1.0, (3,))
@@ -92,6 +101,8 @@ class ActorCritic(nn.Module):
         log_std_init: float = 0.0,
         squash: bool = False,
         gsde: bool = False,
+        recurrent: str | None = None,
+        recurrent_size: int = 64,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
@@ -101,9 +112,14 @@ class ActorCritic(nn.Module):
             raise ValueError(f"gsde needs a Box action space, got {action_space}")
         self.features = make_features(observation_space, generator)
         size = self.features.size
+        self.recurrent = recurrent
+        if recurrent is not None:
+            self.actor_rnn = make_rnn(recurrent, size, recurrent_size, generator)
+            self.critic_rnn = make_rnn(recurrent, size, recurrent_size, generator)
+            size = recurrent_size
         width = self.distribution.n_params
-        self.actor = MLP(size, hidden, width, activation, generator, head_gain=0.01)
-        self.critic = MLP(size, hidden, 1, activation, generator, head_gain=1.0)
+        self.actor = make_mlp(size, hidden, width, activation, generator, head_gain=0.01)
+        self.critic = make_mlp(size, hidden, 1, activation, generator, head_gain=1.0)
         self._noise = StateDependentNoise() if gsde else None
         shape = (hidden[-1] if hidden else size, width) if gsde else (width,)
         self.log_std = nn.Parameter(torch.full(shape, float(log_std_init))) if continuous else None
@@ -122,7 +138,7 @@ class ActorCritic(nn.Module):
 
         Args:
             obs: [B, ...] observations, nested where the space is.
-            state: Recurrent state, as `initial_state` or the last `act` gave it.
+            state: Recurrent state, as the last `act` gave it; None is the one of a beginning.
             starts: [B] bool, True where an episode begins.
             masks: [B, n] bool, False where an action is forbidden (discrete actions only).
             deterministic: The most likely action instead of a drawn one.
@@ -133,9 +149,15 @@ class ActorCritic(nn.Module):
         """
         distribution = self.distribution
         with torch.no_grad():
-            x = self.features.forward(obs)
-            values = self.critic.lean(x).squeeze(-1)
-            output, latent = self.actor.lean_with_latent(x)
+            actor_in = critic_in = self.features.forward(obs)
+            if self.recurrent:
+                state = self._beginning(len(actor_in)) if state is None else state
+                actor_state, critic_state = state.chunk(2)
+                actor_in, actor_state = step(self.actor_rnn, actor_in, actor_state, starts)
+                critic_in, critic_state = step(self.critic_rnn, critic_in, critic_state, starts)
+                state = torch.cat((actor_state, critic_state))
+            values = self.critic.lean(critic_in).squeeze(-1)
+            output, latent = self.actor.lean_with_latent(actor_in)
             params = self._params(output, latent, masks)
             if deterministic:
                 actions = distribution.mode(params)
@@ -145,7 +167,7 @@ class ActorCritic(nn.Module):
                 log_probs = distribution.log_prob(params, actions)
             else:
                 actions, log_probs = distribution.sample_and_log_prob(params, generator)
-        return Acted(actions, log_probs, values, None)
+        return Acted(actions, log_probs, values, state)
 
     def evaluate(
         self,
@@ -159,45 +181,65 @@ class ActorCritic(nn.Module):
         """What the networks say now about actions taken earlier.
 
         Args:
-            obs: [B, ...] observations; recurrent: [T, B, ...], and so for the others.
+            obs: [B, ...] observations; with recurrence [T, B, ...], and so for all the others.
             actions: [B, *action shape] raw actions.
-            state: Recurrent state before the first step.
-            starts: [T, B] bool, True where an episode begins.
+            state: Recurrent state before the first step; None is the one of a beginning.
+            starts: [T, B] bool, True where an episode begins. On the CPU (whatever the device of
+                the rest) the recurrent layers run over whole episodes at once.
             masks: [B, n] bool, those the actions were chosen with.
         """
-        x = self.features(obs)
-        output, latent = self.actor.with_latent(x)
-        params = self._params(output, latent, masks)
+        actor_in = critic_in = self.features(obs)
+        if self.recurrent:
+            if state is None:
+                state = self._beginning(actor_in.shape[1])
+            if starts is None:
+                starts = torch.zeros(actor_in.shape[:2], dtype=torch.bool)
+            episodes = Episodes(starts)
+            actor_state, critic_state = state.chunk(2)
+            actor_in = unroll(self.actor_rnn, actor_in, actor_state, episodes)
+            critic_in = unroll(self.critic_rnn, critic_in, critic_state, episodes)
+        params = self._params(*self.actor.with_latent(actor_in), masks)
         log_probs, entropy = self.distribution.log_prob_and_entropy(params, actions)
-        return Evaluated(log_probs, entropy, self.critic(x).squeeze(-1))
+        return Evaluated(log_probs, entropy, self.critic(critic_in).squeeze(-1))
 
     def values(
         self, obs: Any, *, state: Tensor | None = None, starts: Tensor | None = None
     ) -> Tensor:
-        """Values [B] of observations [B, ...], without differentiation."""
+        """Values [B] of observations [B, ...], without differentiation; see `act`."""
         with torch.no_grad():
-            return self.critic.lean(self.features.forward(obs)).squeeze(-1)
+            x = self.features.forward(obs)
+            if self.recurrent:
+                state = self._beginning(len(x)) if state is None else state
+                x, _ = step(self.critic_rnn, x, state.chunk(2)[1], starts)
+            return self.critic.lean(x).squeeze(-1)
+
+    def initial_state(self, n: int) -> Tensor | None:
+        """The state [2k, n, recurrent_size] at the beginning of episodes of `n` environments.
+
+        The actor's tensors come first, then the critic's; k is 2 for an LSTM and 1 for a GRU.
+        None without recurrence.
+        """
+        return self._beginning(n) if self.recurrent else None
+
+    def _beginning(self, n: int) -> Tensor:
+        rnn = self.actor_rnn
+        rows = 2 * n_states(rnn)
+        return torch.zeros(rows, n, rnn.hidden_size, device=next(rnn.parameters()).device)
 
     def reset_noise(self, n: int, generator: torch.Generator | None = None) -> None:
         """Draws new exploration matrices for `n` environments; without `gsde` does nothing."""
         if self._noise is not None and self.log_std is not None:
             self._noise.reset(self.log_std, n, generator)
 
-    def initial_state(self, n: int) -> Tensor | None:
-        """The state at the start of an episode for `n` environments; None without recurrence."""
-        return None
-
-    @property
-    def recurrent(self) -> bool:
-        """Whether `act` carries a state."""
-        return False
-
     def _params(self, output: Tensor, latent: Tensor, masks: Tensor | None) -> Any:
-        """Parameters of the distribution from the actor's output."""
-        if self.log_std is None:
-            return output if masks is None else self.distribution.mask(output, masks)
+        """Parameters of the distribution from the actor's output and what its head was given."""
         if masks is not None:
-            return self.distribution.mask((output, self.log_std), masks)
+            if not isinstance(self.distribution, Discrete):
+                kind = type(self.distribution).__name__
+                raise ValueError(f"masks need discrete actions, got a {kind} policy")
+            return self.distribution.mask(output, masks)
+        if self.log_std is None:
+            return output
         if self._noise is not None:
             return self._noise.params(output, latent, self.log_std)
         return output, self.log_std

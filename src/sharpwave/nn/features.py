@@ -143,10 +143,11 @@ class Combined(Features):
         leaves: The extractor of each leaf by its key, a number for tuples.
     """
 
-    def __init__(self, leaves: Mapping[str, Features], keys: Sequence[Any]) -> None:
+    def __init__(self, leaves: Mapping[Any, Features]) -> None:
         super().__init__()
+        # Keys may hold what names of modules must not, so the leaves go by number.
         self.leaves = nn.ModuleList(leaves.values())
-        self._keys = list(keys)
+        self._keys = list(leaves)
         self.size = sum(leaf.size for leaf in leaves.values())
 
     def forward(self, obs: Any) -> Tensor:
@@ -174,7 +175,8 @@ def make_features(
         image_size: Number of features of an image.
 
     Raises:
-        ValueError: The space is of another kind, or holds images that are too small.
+        TypeError: The space is of another kind.
+        ValueError: Images are too small.
 
     Example:
         >>> features = make_features(spaces.Discrete(3), np.random.default_rng(0))
@@ -196,9 +198,8 @@ def make_features(
     elif isinstance(space, spaces.Tuple):
         keys = range(len(space.spaces))
     else:
-        raise ValueError(
+        raise TypeError(
             "observation_space must be Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
             f"Tuple of these, got {space}"
         )
-    leaves = {str(key): make_features(space[key], generator, image_size=256) for key in keys}
-    return Combined(leaves, keys)
+    return Combined({key: make_features(space[key], generator, image_size=256) for key in keys})

@@ -66,7 +66,7 @@ def from_text(text: str, annotation: Any) -> Any:
         >>> from_text("64,64", tuple[int, ...]), from_text("no", bool), from_text("1e5", int)
         ((64, 64), False, 100000)
     """
-    members = _members(annotation)
+    members = members_of(annotation)
     word = text.strip().casefold()
     if type(None) in members and word in NONE_WORDS:
         return None
@@ -97,7 +97,7 @@ def describe(annotation: Any) -> str:
     """
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
-        words = list(dict.fromkeys(describe(member) for member in _members(annotation)))
+        words = list(dict.fromkeys(describe(member) for member in members_of(annotation)))
         return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
     if origin is Literal:
         choices = [repr(choice) for choice in get_args(annotation)]
@@ -119,7 +119,8 @@ def describe(annotation: Any) -> str:
     return name if name is not None else f"a {getattr(annotation, '__name__', annotation)}"
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def members_of(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, or the annotation itself."""
     if get_origin(annotation) in (Union, types.UnionType):
         return get_args(annotation)
     return (annotation,)
@@ -127,7 +128,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 def _to_member(value: Any, annotation: Any) -> Any:
     """The value as the member of a union that it already is, or else as the first it fits."""
-    members = _members(annotation)
+    members = members_of(annotation)
     if type(value) in members and not _is_nan(value):
         return value
     attempts = [_attempt(value, member) for member in members]

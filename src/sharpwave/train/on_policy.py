@@ -156,9 +156,14 @@ class OnPolicy(Algorithm):
         )
 
     def _make_policy(self) -> Any:
-        config = self.config
         if self._custom_policy:
             return nn.CustomPolicy(self.policy)
+        # Layers draw first weights from torch's global generator, which is not ours to move.
+        with torch.random.fork_rng(devices=[]):
+            return self._make_actor_critic()
+
+    def _make_actor_critic(self) -> Any:
+        config = self.config
         return nn.ActorCritic(
             self.observation_space,
             self.action_space,
@@ -167,9 +172,12 @@ class OnPolicy(Algorithm):
             log_std_init=config.log_std_init,
             squash=config.squash_actions,
             gsde=config.use_gsde,
-            recurrent=config.recurrent,
-            recurrent_size=config.recurrent_size,
             generator=self.weights_generator,
+            **(
+                {"recurrent": config.recurrent, "recurrent_size": config.recurrent_size}
+                if config.recurrent
+                else {}
+            ),
         )
 
     def state_dict(self) -> dict[str, Any]:

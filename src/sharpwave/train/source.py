@@ -32,11 +32,14 @@ class EnvSource:
     @property
     def n_envs(self) -> int | None:
         """How many environments it is, where that is not ours to choose."""
-        if isinstance(self.env, str):
+        if not self._is_made:
             return None
-        if hasattr(self.env, "num_envs"):
-            return int(self.env.num_envs)
-        return 1 if hasattr(self.env, "step") else None
+        return int(self.env.num_envs) if hasattr(self.env, "num_envs") else 1
+
+    @property
+    def _is_made(self) -> bool:
+        """Whether it is an environment already, not what makes one."""
+        return not isinstance(self.env, str | type) and hasattr(self.env, "step")
 
     def make(self, n_envs: int, mode: str) -> Any:
         """The vector environment to train in."""
@@ -52,11 +55,11 @@ class EnvSource:
         again: str | Callable[[], Any]
         if isinstance(self.env, str):
             again, kwargs = self.env, {**self.env_kwargs, **env_kwargs}
-        elif callable(self.env) and not hasattr(self.env, "step"):
+        elif not self._is_made:
             again, kwargs = self.env, {}
         elif self.env_id is not None:
-            again, kwargs = self.env_id, {**self.env.spec.kwargs, **env_kwargs}
-            kwargs.pop("render_mode", None) if "render_mode" not in env_kwargs else None
+            kwargs = {**self.env.spec.kwargs, "render_mode": None, **env_kwargs}
+            again = self.env_id
         else:
             raise ValueError(
                 "env must be given: the training environment is an object without an id, "

@@ -138,28 +138,15 @@ class Trainer:
         if record is not None:
             from sharpwave.train.video import record_video
 
-            film = {"env": lambda: self._rendered("rgb_array"), "deterministic": deterministic}
-            result: EvaluationResult = record_video(self.algo, Path(record), n_episodes, **film)
+            result: EvaluationResult = record_video(
+                self.algo, Path(record), n_episodes, deterministic=deterministic
+            )
             return result
-        env = self._rendered("human")
+        env = self.algo.make_env(1, render_mode="human")
         try:
             return self.algo.evaluate(n_episodes, env=env, deterministic=deterministic)
         finally:
             env.close()
-
-    def _rendered(self, render_mode: str) -> Any:
-        """An environment like that of training, which renders."""
-        import gymnasium
-
-        if self.algo.env_id is None:
-            raise ValueError("env must have an id to be rendered, got an object without one")
-        described = self.algo._source.to_json() or {"kwargs": {}}
-        options = {**described["kwargs"], "render_mode": render_mode}
-        env = gymnasium.make(self.algo.env_id, **options)
-        if render_mode not in env.metadata.get("render_modes", ()):
-            env.close()
-            raise ValueError(f"env must have the render mode {render_mode!r}: {self.algo.env_id}")
-        return env
 
     def close(self) -> None:
         """Close the environments."""

@@ -1,0 +1,174 @@
+"""Recurrent layers over steps in which episodes begin.
+
+A state is [k, B, size], with k = 2 for an LSTM (output, cell) and 1 for a GRU. It is set to zero
+wherever an episode begins, before that step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from sharpwave.nn.mlp import initialise
+
+__all__ = ["Episodes", "make_rnn", "n_states", "step", "unroll"]
+
+_KINDS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+
+
+def make_rnn(
+    kind: str, in_features: int, size: int, generator: np.random.Generator
+) -> nn.LSTM | nn.GRU:
+    """One recurrent layer with orthogonal weights and zero biases.
+
+    Args:
+        kind: "lstm" or "gru".
+        in_features: Size of its input.
+        size: Size of its state and output.
+        generator: Source of the weights.
+
+    Raises:
+        ValueError: The kind is unknown or the size not positive.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"recurrent must be None, 'lstm' or 'gru', got {kind!r}")
+    if size <= 0:
+        raise ValueError(f"recurrent_size must be positive, got {size}")
+    rnn = _KINDS[kind](in_features, size)
+    initialise(rnn, generator)
+    return rnn
+
+
+def n_states(rnn: nn.RNNBase) -> int:
+    """Number of tensors in the state of a layer."""
+    return 2 if isinstance(rnn, nn.LSTM) else 1
+
+
+def step(rnn: nn.RNNBase, x: Tensor, state: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+    """One step.
+
+    Args:
+        rnn: The layer.
+        x: [B, in_features].
+        state: [k, B, size].
+        starts: [B] bool, True where an episode begins; None where none does.
+
+    Returns:
+        The output [B, size] and the next state.
+    """
+    if starts is not None:
+        state = state.masked_fill(starts.unsqueeze(-1), 0.0)
+    weights = rnn._parameters
+    arguments = [weights[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    if isinstance(rnn, nn.LSTM):
+        output, cell = torch.lstm_cell(x, (state[0], state[1]), *arguments)  # type: ignore[arg-type]
+        return output, torch.stack((output, cell))
+    output = torch.gru_cell(x, state[0], *arguments)  # type: ignore[arg-type]
+    return output, output.unsqueeze(0)
+
+
+class Episodes:
+    """Where in [T, B] steps episodes begin and end, made once for all layers that run over them.
+
+    Each column is cut where an episode begins, and the pieces, longest first, are packed so that
+    one call of a recurrent layer runs them all side by side: no state passes a beginning, and
+    there are as many sequential steps as the longest piece has.
+
+    With `starts` on a GPU, looking at them would wait for it, so the steps run one after the
+    other instead; on the CPU (the observations may be on a GPU all the same) they are packed.
+
+    Args:
+        starts: [T, B] bool, True where an episode begins.
+    """
+
+    def __init__(self, starts: Tensor) -> None:
+        self.starts = starts
+        self.pieces: _Pieces | None = None
+        if starts.device.type == "cpu":
+            cuts = starts.numpy()
+            if cuts[1:].any():
+                self.pieces = _Pieces(cuts)
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether the steps have to run one after the other."""
+        return self.starts.device.type != "cpu"
+
+
+class _Pieces:
+    """The packing order of `Episodes`.
+
+    Attributes:
+        order: [T * B] step of each packed row, counted along the rows of [T, B].
+        inverse: [T * B] packed row of each step.
+        sizes: Number of packed rows at each sequential step.
+        envs: [n] column of each piece.
+        fresh: [n] whether a piece begins with an episode rather than with the given state.
+    """
+
+    def __init__(self, starts: NDArray[np.bool_]) -> None:
+        n_steps, n_envs = starts.shape
+        cuts = starts.T.copy()
+        cuts[:, 0] = True
+        begins = np.flatnonzero(cuts)
+        lengths = np.diff(begins, append=n_steps * n_envs)
+        longest_first = np.argsort(-lengths, kind="stable")
+        begins, lengths = begins[longest_first], lengths[longest_first]
+        ages = np.arange(lengths[0])[:, None]
+        alive = ages < lengths
+        envs, times = np.divmod((begins + ages)[alive], n_steps)
+        order = times * n_envs + envs
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(len(order))
+        self.order = torch.from_numpy(order)
+        self.inverse = torch.from_numpy(inverse)
+        self.sizes = torch.from_numpy(alive.sum(1))
+        self.envs = torch.from_numpy(begins // n_steps)
+        self.fresh = torch.from_numpy(starts.T.reshape(-1)[begins])
+
+    def to(self, device: torch.device) -> None:
+        """Moves what indexes tensors; the sizes stay on the CPU."""
+        if self.order.device != device:
+            for name in ("order", "inverse", "envs", "fresh"):
+                setattr(self, name, getattr(self, name).to(device, non_blocking=True))
+
+
+def unroll(rnn: nn.RNNBase, x: Tensor, state: Tensor, episodes: Episodes) -> Tensor:
+    """The outputs of many steps, the same as of `step` after `step`.
+
+    Args:
+        rnn: The layer.
+        x: [T, B, in_features].
+        state: [k, B, size] before the first step.
+        episodes: Of these steps.
+
+    Returns:
+        [T, B, size].
+    """
+    if episodes.one_by_one:
+        outputs = []
+        for x_now, starts in zip(x, episodes.starts, strict=True):
+            output, state = step(rnn, x_now, state, starts)
+            outputs.append(output)
+        return torch.stack(outputs)
+    pieces = episodes.pieces
+    if pieces is None:
+        first = episodes.starts[0].to(x.device, non_blocking=True)
+        state = state.masked_fill(first.unsqueeze(-1), 0.0)
+        whole: Tensor = rnn(x, _split(rnn, state))[0]
+        return whole
+    pieces.to(x.device)
+    state = state[:, pieces.envs].masked_fill(pieces.fresh.unsqueeze(-1), 0.0)
+    packed = PackedSequence(x.flatten(0, 1)[pieces.order], pieces.sizes)
+    data: Tensor = rnn(packed, _split(rnn, state))[0].data
+    return data[pieces.inverse].reshape(*x.shape[:2], -1)
+
+
+def _split(rnn: nn.RNNBase, state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+    """A state as torch's layers take it."""
+    if isinstance(rnn, nn.LSTM):
+        return state[:1].contiguous(), state[1:].contiguous()
+    return state.contiguous()
