@@ -32,6 +32,7 @@ class Charts:
         note: str | None = None,
         x_name: str = "step",
         group: str = "steps",
+        x: Range | None = None,
         y: Range | None = None,
     ) -> Html:
         """A figure with the series, or a note when there is none.
@@ -39,18 +40,19 @@ class Charts:
         Args:
             title: What is drawn.
             series: What to draw, the last on top.
-            size: small or large.
+            size: small, large, or large medium.
             hint: A few words on how to read it.
             note: Something to warn of.
             x_name: What the x axis counts, for the tooltip.
             group: Charts of a group show the same x while the pointer is over one of them.
+            x: Range of the x axis; fitted when None.
             y: Range of the y axis; fitted when None.
         """
         caption = self._caption(title, series, hint, note, size)
         if not series:
             empty = tag("p", "Nothing was logged.", class_="empty")
             return tag("figure", caption, empty, class_=f"chart {size}")
-        across, up = x_range(series), y or y_range(series)
+        across, up = x or x_range(series), y or y_range(series)
         self.data.append(
             {
                 "x": [across.low, across.high],
@@ -59,7 +61,7 @@ class Charts:
                 "series": [_numbers(one) for one in series if one.kind != "faint"],
             }
         )
-        large = size == "large"
+        large = size.startswith("large")
         x_ticks, x_step = ticks(across.low, across.high, 6 if large else 3)
         y_ticks, y_step = ticks(up.low, up.high, 5 if large else 3)
         plot = tag(
@@ -89,7 +91,7 @@ class Charts:
         title: str, series: list[Series], hint: str | None, note: str | None, size: str
     ) -> Html:
         named = [one for one in series if one.kind != "faint"]
-        if size == "large":
+        if size.startswith("large"):
             beside: Html | None = tag(
                 "span",
                 *(tag("span", one.name, class_=f"key c{one.color} {one.kind}") for one in named),

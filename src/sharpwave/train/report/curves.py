@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from sharpwave.train.report.text import ticks
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Kind: TypeAlias = Literal["line", "faint", "points"]
@@ -110,11 +113,15 @@ def metric(name: str, color: int, x: Floats, y: Floats, limit: int) -> list[Seri
 
 
 def x_range(series: list[Series]) -> Range:
-    """From 0, or the first step if that is far from it, to the last step."""
+    """From 0, or the first step if that is far from it, to the last step or just beyond it."""
     first = min(float(one.x[0]) for one in series)
     last = max(float(one.x[-1]) for one in series)
     low = first if first < 0 or first > last / 2 else 0.0
-    return Range(low, last if last > low else low + 1.0)
+    if last <= low:
+        return Range(low, low + 1.0)
+    step = ticks(low, last, 6)[1]
+    rounded = math.ceil(last / step) * step
+    return Range(low, rounded if rounded - last <= 0.02 * (last - low) else last)
 
 
 def y_range(series: list[Series]) -> Range:

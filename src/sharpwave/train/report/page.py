@@ -74,18 +74,18 @@ def section(title: str, *content: Any, note: str | None = None) -> Html:
     return tag("section", heading, *content)
 
 
-def tile(label: str, value: str, detail: str | None = None, *, main: bool = False) -> Html:
-    """One number that matters."""
+def tile(label: str, value: str, detail: str | None = None, *, color: int | None = None) -> Html:
+    """One number that matters; those that matter most have a colour."""
     return tag(
         "div",
         tag("dt", label),
         tag("dd", tag("b", value), tag("span", detail) if detail else None),
-        class_="tile main" if main else "tile",
+        class_="tile" if color is None else f"tile main c{color}",
     )
 
 
 def table(head: list[str], rows: list[list[Any]], *, class_: str = "numbers") -> Html:
-    """A table; cells that are lists of HTML are taken as they are."""
+    """A table that scrolls when it is too large."""
     return tag(
         "div",
         tag(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from sharpwave.train.run_folder import Evaluation, RunFolder
 
 LARGE, SMALL = 1000, 500
 """Points of a curve at most."""
+
+LARGEST_FILM = 4 << 20
+"""Bytes of a film that still goes into the page."""
 
 METRICS = {
     "loss": ("Loss", "all terms together"),
@@ -76,6 +81,7 @@ def _page(folder: RunFolder) -> str:
     sections = [
         _verdict(summary, metrics, evaluations),
         section("Learning curve", _learning_curve(charts, metrics, evaluations)),
+        _film(folder),
         _updates(charts, metrics),
         _timings(summary),
         _evaluations(evaluations),
@@ -119,13 +125,13 @@ def _verdict(
     if evaluations:
         last, best = evaluations[-1], max(evaluations, key=lambda one: one.mean)
         n = f"{len(last.returns)} episodes" if last.returns else None
-        tiles.append(tile("Final evaluation", score(last.mean), _spread(last.std, n), main=True))
+        tiles.append(tile("Final evaluation", score(last.mean), _spread(last.std, n), color=2))
         tiles.append(tile("Best evaluation", score(best.mean), f"at step {best.step:,}"))
     else:
         returns = metrics.get("mean_reward", np.array([]))
         known = returns[np.isfinite(returns)]
         last_return = float(known[-1]) if len(known) else None
-        tiles.append(tile("Training return", score(last_return), "last 100 episodes", main=True))
+        tiles.append(tile("Training return", score(last_return), "last 100 episodes", color=1))
     steps = summary.get("timesteps") or _last(metrics, "step")
     wall = summary.get("wall_seconds") or _last(metrics, "seconds")
     updates = summary.get("updates") or _last(metrics, "updates")
@@ -181,6 +187,21 @@ def _learning_curve(
         )
     hint = "training: mean of the last 100 episodes; evaluation: mean and standard deviation"
     return charts.chart("Episode return", series, size="large", hint=hint)
+
+
+def _film(folder: RunFolder) -> Html | None:
+    """The latest film of the policy, inside the page unless it is large."""
+    films = sorted(folder.videos.glob("*.mp4"), key=lambda path: path.stat().st_mtime)
+    if not films:
+        return None
+    latest = films[-1]
+    if latest.stat().st_size > LARGEST_FILM:
+        shown = tag("p", tag("a", latest.name, href=f"{folder.videos.name}/{quote(latest.name)}"))
+    else:
+        content = base64.b64encode(latest.read_bytes()).decode()
+        source = f"data:video/mp4;base64,{content}"
+        shown = tag("video", src=source, controls=True, muted=True, loop=True, playsinline=True)
+    return section("At play", tag("div", shown, class_="card"), note=latest.name)
 
 
 def _updates(charts: Charts, metrics: dict[str, Floats]) -> Html | None:
