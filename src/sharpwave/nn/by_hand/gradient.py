@@ -91,6 +91,16 @@ class ByHand:
             return "log_std is frozen"
         return why_not_network("actor", policy.actor) or why_not_network("critic", policy.critic)
 
+    @classmethod
+    def of(cls, flat: FlatParameters, max_batch: int) -> ByHand | None:
+        """Gradients by hand where that is possible, None elsewhere.
+
+        Args:
+            flat: Parameters of any module.
+            max_batch: Most rows of one call.
+        """
+        return cls(flat, max_batch) if cls.why_not(flat.module) is None else None
+
     def load(
         self,
         obs: Any,
