@@ -17,7 +17,7 @@ from sharpwave.train.files import to_json, write_json
 from sharpwave.train.interval import Interval
 from sharpwave.train.loggers import CSVLogger, JSONLLogger, LoggerList
 from sharpwave.train.loggers.row_file import RowFile
-from sharpwave.train.run_folder import RunFolder
+from sharpwave.train.run_folder import Evaluation, RunFolder
 
 
 class RunRecorder(Callback):
@@ -173,8 +173,8 @@ class RunRecorder(Callback):
             "steps_per_second": algo.timesteps / seconds,
             "timings": algo.timings,
             "metrics": self._metrics,
-            "final_evaluation": dataclasses.asdict(evaluations[-1]) if evaluations else None,
-            "best_evaluation": None if best is None else dataclasses.asdict(best),
+            "final_evaluation": _brief(evaluations[-1]) if evaluations else None,
+            "best_evaluation": None if best is None else _brief(best),
         }
         write_json(self.folder.summary_file, summary)
 
@@ -200,6 +200,13 @@ def _options(config: Any) -> dict[str, Any]:
     fields = dataclasses.fields(config)
     changed = [field.name for field in fields if getattr(config, field.name) != _default(field)]
     return {"config": config.to_dict(), "changed": changed}
+
+
+def _brief(evaluation: Evaluation) -> dict[str, Any]:
+    """An evaluation without its single episodes."""
+    values = dataclasses.asdict(evaluation)
+    n_episodes = len(values.pop("returns"))
+    return {**values, "n_episodes": n_episodes}
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
