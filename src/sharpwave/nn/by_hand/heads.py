@@ -76,11 +76,11 @@ class CategoricalHead(Head):
         # Multiplying by it sums each choice and gives the sum to all rows of the choice.
         self._sum = (choice[:, None] == choice).float().to(device)
 
-    def encode(self, actions: Tensor) -> Tensor:  # noqa: D102
+    def encode(self, actions: Tensor) -> Tensor:
         by_choice = actions.reshape(len(actions), len(self._nvec)).t()
         return by_choice.index_select(0, self._choice) == self._value
 
-    def forward(self, output: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def forward(self, output: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         if len(self._nvec) == 1:
             log_probs = torch.log_softmax(output, 0)
         else:
@@ -91,7 +91,7 @@ class CategoricalHead(Head):
         self._minus_entropy = self._terms.sum(0, keepdim=True)
         return (actions * log_probs).sum(0, keepdim=True), -self._minus_entropy
 
-    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:  # noqa: D102
+    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:
         grad = (self._actions - self._probs).mul_(weights)
         if entropy_weight:
             by_choice = self._minus_entropy if len(self._nvec) == 1 else self._sum @ self._terms
@@ -113,10 +113,10 @@ class BernoulliHead(Head):
     def __init__(self, n: int) -> None:
         self.n = n
 
-    def encode(self, actions: Tensor) -> Tensor:  # noqa: D102
+    def encode(self, actions: Tensor) -> Tensor:
         return actions.t()
 
-    def forward(self, output: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def forward(self, output: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         self._actions = actions
         self._logits = output
         self._probs = output.sigmoid()
@@ -124,7 +124,7 @@ class BernoulliHead(Head):
         entropy = (plus - output * self._probs).sum(0, keepdim=True)
         return (actions * output - plus).sum(0, keepdim=True), entropy
 
-    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:  # noqa: D102
+    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:
         grad = (self._actions - self._probs).mul_(weights)
         if entropy_weight:
             slope = self._probs * (1.0 - self._probs)
@@ -149,10 +149,10 @@ class GaussianHead(Head):
         self._log_std = log_std.data
         self._grad = log_std.grad
 
-    def encode(self, actions: Tensor) -> Tensor:  # noqa: D102
+    def encode(self, actions: Tensor) -> Tensor:
         return actions.t()
 
-    def forward(self, output: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def forward(self, output: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         self._precision = (-self._log_std).exp_()[:, None]
         self._errors = (actions - output).mul_(self._precision)
         self._squares = self._errors.square()
@@ -162,7 +162,7 @@ class GaussianHead(Head):
         entropy = (log_stds + self.n * (0.5 + _LOG_SQRT_2PI)).expand_as(log_probs)
         return log_probs, entropy
 
-    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:  # noqa: D102
+    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:
         constant = weights.sum() + entropy_weight * weights.shape[1]
         torch.mv(self._squares, weights[0], out=self._grad).sub_(constant)
         return self._errors.mul_(self._precision).mul_(weights)
