@@ -13,9 +13,10 @@ from sharpwave.collect import EpisodeStats, OnPolicyCollector
 from sharpwave.envs import ActionMap
 from sharpwave.lazy import nn, torch
 from sharpwave.train.actor import PolicyActor
-from sharpwave.train.algorithm import Algorithm, AlgorithmConfig, Metrics
+from sharpwave.train.algorithm import Algorithm, Metrics
 from sharpwave.train.batch import OnPolicyBatch
 from sharpwave.train.evaluation import Player
+from sharpwave.train.options import AlgorithmConfig
 from sharpwave.train.schedules import Linear, ScheduleLike, value_at
 
 
