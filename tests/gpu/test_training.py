@@ -64,6 +64,7 @@ def env_of(variant: str) -> Any:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_update_never_waits_for_the_device(variant: str) -> None:
     ppo = sw.PPO(env_of(variant), device="cuda", **OPTIONS, **VARIANTS[variant])
+    ppo.update(collected(ppo))  # the first one lays out its constants
     batch = collected(ppo)
     with no_host_sync():
         metrics = ppo.update(batch)
