@@ -136,10 +136,9 @@ def new_run_dir(
     Returns:
         Such as runs/2026-05-01_14-03-22_ppo_CartPole-v1_seed42.
     """
-    words = [time.strftime("%Y-%m-%d_%H-%M-%S"), algorithm]
-    words += [] if env_id is None else [env_id]
-    words += [] if seed is None else [f"seed{seed}"]
-    name = "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-.") for word in words)
+    given = [algorithm, env_id, None if seed is None else f"seed{seed}"]
+    words = [re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-.") for word in given if word]
+    name = "_".join([time.strftime("%Y-%m-%d_%H-%M-%S"), *filter(None, words)])
     attempt = 1
     while True:
         path = Path(root) / (name if attempt == 1 else f"{name}_{attempt}")
