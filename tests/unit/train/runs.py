@@ -55,7 +55,13 @@ def write_lines(path: Path, objects: list[dict[str, Any]]) -> None:
 def write_run(path: Path, n_updates: int = 100, n_evaluations: int = 5, **config: Any) -> Path:
     """A finished run; `config` replaces what config.json says."""
     path.mkdir(parents=True)
-    told = {"algorithm": "ppo", "env": "CartPole-v1", "seed": 0, "config": {"gamma": 0.99}} | config
+    told: dict[str, Any] = {
+        "algorithm": "ppo",
+        "env": "CartPole-v1",
+        "seed": 0,
+        "config": {"gamma": 0.99},
+    }
+    told |= config
     write_lines(path / "metrics.jsonl", rows(n_updates, told["seed"]))
     write_lines(path / "evaluations.jsonl", evaluations(n_evaluations, told["seed"]))
     (path / "config.json").write_text(json.dumps(told | {"changed": ["gamma"]}))

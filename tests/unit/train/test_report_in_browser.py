@@ -33,10 +33,14 @@ class Visit:
     def open(self, path: Path) -> Any:
         self.page.on("console", lambda message: self.problems.append(message.text))
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.problems.append("dialog"), dialog.dismiss()))
+        self.page.on("dialog", self._dismiss)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
         return self.page
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.problems.append("dialog")
+        dialog.dismiss()
 
 
 @pytest.fixture(scope="module")
