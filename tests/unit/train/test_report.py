@@ -16,7 +16,7 @@ from sharpwave.train.report.curves import Series, smoothed, thinned, x_range, y_
 from sharpwave.train.report.markup import Html, join, tag
 from sharpwave.train.report.text import number, ticks
 from sharpwave.types import Array
-from tests.unit.train.run_folders import rows, write_lines, write_run
+from tests.unit.train.runs import rows, write_lines, write_run
 
 HOSTILE = "<script>alert('&\"')</script>"
 

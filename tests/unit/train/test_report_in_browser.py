@@ -14,7 +14,7 @@ import pytest
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 
 from sharpwave.train.report import write_comparison, write_report
-from tests.unit.train.run_folders import rows, write_lines, write_run
+from tests.unit.train.runs import rows, write_lines, write_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)

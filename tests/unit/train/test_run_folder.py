@@ -6,7 +6,7 @@ import pytest
 
 from sharpwave.train.files import read_json, to_json, write_json
 from sharpwave.train.run_folder import RunFolder, new_run_dir
-from tests.unit.train.run_folders import rows, write_lines, write_run
+from tests.unit.train.runs import rows, write_lines, write_run
 
 
 def test_metrics_are_columns_over_ascending_steps(tmp_path: Path) -> None:
