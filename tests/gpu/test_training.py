@@ -79,7 +79,7 @@ def test_an_update_equals_that_on_the_cpu(variant: str) -> None:
     on_gpu.policy.load_state_dict(on_cpu.policy.state_dict())
     batch = collected(on_cpu)
     on_gpu.follow_schedules(1.0)
-    columns = {
+    columns: dict[str, Any] = {
         name: None if column is None else column.to("cuda") for name, column in vars(batch).items()
     }
     before = on_cpu.flat.data.clone()

@@ -75,6 +75,7 @@ class PPO(OnPolicy):
     name = "ppo"
     Config = PPOConfig
     config: PPOConfig
+    optimizer: nn.Adam
 
     def build(self) -> None:
         """Make the policy, Adam over its parameters, and the collector."""

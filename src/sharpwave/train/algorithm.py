@@ -17,7 +17,6 @@ from sharpwave.collect import EpisodeStats
 from sharpwave.lazy import torch
 from sharpwave.train.callbacks import Callback, CallbackList
 from sharpwave.train.checkpoint import read_checkpoint, write_checkpoint
-from sharpwave.train.config import Config
 from sharpwave.train.evaluation import EvaluationResult, Player, evaluate
 from sharpwave.train.loggers import LoggerCallback, LoggerList
 from sharpwave.train.options import AlgorithmConfig, constructor_signature
@@ -73,7 +72,7 @@ class Algorithm(ABC):
         logger: LoggerCallback | Iterable[LoggerCallback] | None = None,
         callbacks: Callback | Iterable[Callback] | None = None,
         *,
-        config: Config | dict[str, Any] | None = None,
+        config: AlgorithmConfig | dict[str, Any] | None = None,
         env_kwargs: dict[str, Any] | None = None,
         **overrides: Any,
     ) -> None:
@@ -470,7 +469,7 @@ class Algorithm(ABC):
 
     # Construction
 
-    def _resolve(self, config: Config | dict[str, Any] | None, overrides: dict[str, Any]) -> Any:
+    def _resolve(self, config: Any, overrides: dict[str, Any]) -> Any:
         if config is None:
             return self.Config(**overrides)
         if isinstance(config, dict):
