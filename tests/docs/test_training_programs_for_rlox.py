@@ -258,7 +258,7 @@ def test_the_trainer_trains_by_name() -> None:
 
 @pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("program", [PROGRAM, STOPPING, CUSTOM_POLICY, LOOP, TRAINER])
+@pytest.mark.parametrize("program", [PROGRAM, STOPPING, CUSTOM_POLICY, LOOP])
 def test_the_programs_run_with_rlox_too(program: str) -> None:
     pytest.importorskip("rlox")
     run(program, "rlox")
