@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from sharpwave.lazy import losses, nn, torch
@@ -74,6 +75,7 @@ class PPO(OnPolicy):
     name = "ppo"
     Config = PPOConfig
     config: PPOConfig
+    optimizer: nn.Adam
 
     def build(self) -> None:
         """Make the policy, Adam over its parameters, and the collector."""
@@ -102,13 +104,13 @@ class PPO(OnPolicy):
         self.load(batch)
         self.moved_too_far.zero_()
 
-        def step(rows: torch.Tensor) -> torch.Tensor:
-            return self.gradient_step(batch, rows)
+        step = partial(self.gradient_step, batch)
+        if self.graphs is not None:
+            step = partial(self.graphs.run, step)
 
-        steps = []
+        steps: list[torch.Tensor] = []
         for _ in range(config.n_epochs):
-            for rows in batch.shuffled(config.batch_size, self.generator):
-                steps.append(step(rows) if self.graphs is None else self.graphs.run(step, rows))
+            steps += map(step, batch.shuffled(config.batch_size, self.generator))
             if config.target_kl is not None and self.device.type == "cpu" and self.moved_too_far:
                 break
         means = torch.stack(steps).mean(0)

@@ -30,7 +30,7 @@ class GraphedSteps:
     def take(self, batch: OnPolicyBatch) -> OnPolicyBatch:
         """The batch at the address where all batches of its shape lie."""
         if self._batch is None or self._batch.log_probs.shape != batch.log_probs.shape:
-            columns = {
+            columns: dict[str, Any] = {
                 name: None if column is None else map_leaves(torch.clone, column)
                 for name, column in vars(batch).items()
             }

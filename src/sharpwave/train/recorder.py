@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from sharpwave.train.callbacks import Callback
 from sharpwave.train.facts import environment_facts
-from sharpwave.train.files import to_json, write_json
+from sharpwave.train.files import read_json_lines, to_json, write_json
 from sharpwave.train.interval import Interval
 from sharpwave.train.loggers import CSVLogger, JSONLLogger, LoggerList
 from sharpwave.train.loggers.row_file import RowFile
@@ -147,8 +147,9 @@ class RunRecorder(Callback):
             best = self.folder.best_checkpoint
             if best.exists():
                 best.rename(best.with_name(f"best_of_step_{best_before.step}.safetensors"))
-        seconds = self.folder.metrics().get("seconds")
-        self._seconds_before = float(seconds[-1]) if seconds is not None else 0.0
+        self._seconds_before = 0.0
+        for row in read_json_lines(self.folder.metrics_jsonl):
+            self._seconds_before = float(row.get("seconds") or self._seconds_before)
 
     def _facts(self, step: int) -> dict[str, Any]:
         """The facts of now, and at which steps the run was taken up again."""
