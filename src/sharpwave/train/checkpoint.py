@@ -6,17 +6,16 @@ is JSON in the file's metadata, with the name of an array where one stood.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.train.files import replace_file
 
 FORMAT = "sharpwave checkpoint"
 VERSION = 1
@@ -52,7 +51,7 @@ def write_checkpoint(path: str | os.PathLike[str], header: dict[str, Any], state
     content = save(arrays, metadata={_METADATA_KEY: json.dumps(document, allow_nan=False)})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, content)
+        replace_file(path, content)
     except OSError as error:
         raise SharpwaveIOError(
             error.errno, f"cannot write the checkpoint: {error.strerror}", str(path)
@@ -101,28 +100,6 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]
             f"{path}: checkpoint version {document.get('version')}, this library reads {VERSION}"
         )
     return document, arrays
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write beside `path`, make it last, and put it in its place."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _to_json(value: Any, name: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
