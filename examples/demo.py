@@ -14,7 +14,7 @@ SOLVED = 475.0
 
 def main() -> None:
     console = Console()
-    run_dir = new_run_dir("runs", "ppo", ENV_ID, seed=42)
+    run_dir = new_run_dir("ppo", ENV_ID, seed=42)
     agent = sw.PPO.preset(ENV_ID, seed=42)
     console.print(f"PPO on {ENV_ID}: the pole must stay up for {SOLVED:.0f} of 500 steps")
     agent.train(

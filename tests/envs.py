@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -160,6 +159,21 @@ class FailingEnv(CountingEnv):
         return super().step(action)
 
 
+class WrongEnv(CountingEnv):
+    """Number 1 replaces some of what its second step returns."""
+
+    def __init__(self, number: int, wrong: dict[str, Any]) -> None:
+        super().__init__((9,), number)
+        self.wrong = wrong
+
+    def step(self, action: Any) -> Any:
+        names = ("obs", "reward", "terminated", "truncated", "info")
+        outcome = dict(zip(names, super().step(action), strict=True))
+        if self.number == 1 and self.step_number == 2:
+            outcome |= self.wrong
+        return tuple(outcome.values())
+
+
 def numbered(
     n: int, kind: Callable[..., Env] = CountingEnv, **kwargs: Any
 ) -> list[Callable[[], Env]]:
@@ -167,12 +181,21 @@ def numbered(
     return [partial(kind, number=number, **kwargs) for number in range(n)]
 
 
+def one_failing(n: int, bad: int, **kwargs: Any) -> list[Callable[[], Env]]:
+    """Makers of n environments with episodes of 2 and 9 steps, of which one fails."""
+    return [
+        partial(FailingEnv, (2, 9), number, **(kwargs if number == bad else {}))
+        for number in range(n)
+    ]
+
+
+def play(env: Any, steps: int) -> None:
+    """Reset with seed 5 and step with actions 0, 1, 0, ..."""
+    env.reset(seed=5)
+    for _ in range(steps):
+        env.step(np.arange(env.num_envs) % 2)
+
+
 def vectorized(makers: Sequence[Callable[[], Env]], mode: str) -> SyncVectorEnv[Any, Any]:
     """Gymnasium's vector environment in an autoreset mode given by its name here."""
     return SyncVectorEnv(makers, autoreset_mode=AutoresetMode[mode.upper()])
-
-
-def cycle_maker(makers: list[Callable[[], Env]]) -> Callable[[], Env]:
-    """One maker that makes what each of several makes, in turn."""
-    turns = itertools.cycle(makers)
-    return lambda: next(turns)()

@@ -55,3 +55,25 @@ def assert_same(got: Nest, expected: Nest) -> None:
         assert found.dtype == array.dtype, path
         assert found.shape == array.shape, path
         assert found.tobytes() == array.tobytes(), f"{path}: got {found}, expected {array}"
+
+
+def assert_equal(got: Any, expected: Any) -> None:
+    """The same types, dtypes, shapes and values, in arrays of objects too."""
+    if isinstance(expected, dict):
+        assert isinstance(got, dict)
+        assert list(got) == list(expected)
+        for key in expected:
+            assert_equal(got[key], expected[key])
+    elif isinstance(expected, tuple | list) or (
+        isinstance(expected, np.ndarray) and expected.dtype == object
+    ):
+        assert type(got) is type(expected)
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            assert_equal(one, other)
+    elif isinstance(expected, np.ndarray):
+        assert isinstance(got, np.ndarray)
+        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(got, expected)
+    else:
+        assert got == expected

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.batch import OnPolicyBatch
 from sharpwave.train.on_policy import OnPolicy, OnPolicyConfig
 from sharpwave.train.schedules import ScheduleLike
+
+METRICS = ("policy_loss", "value_loss", "entropy", "loss")
+"""What a gradient step measures, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,7 @@ class A2C(OnPolicy):
     def build(self) -> None:
         """Make the policy, RMSprop over its parameters, and the collector."""
         super().build()
-        self.by_hand: Any = None
+        self.by_hand = nn.ByHand.of(self.flat, self.config.n_envs * self.config.n_steps)
         if self.config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
@@ -70,23 +72,35 @@ class A2C(OnPolicy):
     def update(self, batch: OnPolicyBatch) -> Metrics:
         """Learn from one rollout: one gradient step."""
         metrics = self.gradient(batch)
-        metrics["grad_norm"] = self.flat.clip_grad_norm(self.config.max_grad_norm)
+        norm = self.flat.clip_grad_norm(self.config.max_grad_norm)
         self.optimizer.step()
-        metrics["explained_variance"] = losses.explained_variance(
-            batch.values.flatten(), batch.returns.flatten()
-        )
-        return metrics
+        return {
+            **dict(zip(METRICS, metrics.unbind(), strict=True)),
+            "grad_norm": norm,
+            "explained_variance": losses.explained_variance(
+                batch.values.flatten(), batch.returns.flatten()
+            ),
+        }
 
-    def gradient(self, batch: OnPolicyBatch) -> Metrics:
+    def gradient(self, batch: OnPolicyBatch) -> torch.Tensor:
         """Fill the flat gradient with that of `loss`: by hand for known networks."""
+        config = self.config
         if self.by_hand is not None:
-            return self.by_hand.a2c_gradient(batch, self.config)
+            self.by_hand.load(
+                batch.obs, batch.actions, batch.advantages, batch.returns, masks=batch.masks
+            )
+            measured = self.by_hand.a2c_gradient(
+                vf_coef=config.vf_coef,
+                ent_coef=config.ent_coef,
+                normalize=config.normalize_advantages,
+            )
+            return torch.cat((measured[:3], measured[5:]))  # neither divergence nor clipping
         self.flat.zero_grad()
         loss, metrics = self.loss(batch)
         loss.backward()
         return metrics
 
-    def loss(self, batch: OnPolicyBatch) -> tuple[torch.Tensor, Metrics]:
+    def loss(self, batch: OnPolicyBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss of one rollout, and what it is made of."""
         config = self.config
         weights = batch.weights
@@ -106,9 +120,5 @@ class A2C(OnPolicy):
         # Entropy keeps the policy from deciding too early.
         entropy_mean = losses.mean(entropy, weights)
         loss = policy_loss + config.vf_coef * value_loss - config.ent_coef * entropy_mean
-        return loss, {
-            "loss": loss.detach(),
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy": entropy_mean.detach(),
-        }
+        with torch.no_grad():
+            return loss, torch.stack((policy_loss, value_loss, entropy_mean, loss))

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
 
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.batch import OnPolicyBatch
+from sharpwave.train.cuda_graph import GraphedSteps
 from sharpwave.train.on_policy import OnPolicy, OnPolicyConfig
 from sharpwave.train.schedules import ScheduleLike, value_at
+
+METRICS = (
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "loss",
+    "grad_norm",
+)
+"""What a gradient step measures, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +75,15 @@ class PPO(OnPolicy):
     name = "ppo"
     Config = PPOConfig
     config: PPOConfig
+    optimizer: nn.Adam
 
     def build(self) -> None:
         """Make the policy, Adam over its parameters, and the collector."""
         super().build()
         self.clip = torch.tensor(0.0, device=self.device)
-        self.by_hand: Any = None
+        self.moved_too_far = torch.tensor(0.0, device=self.device)
+        self.by_hand = nn.ByHand.of(self.flat, self.config.batch_size)
+        self.graphs = GraphedSteps() if self.config.cuda_graph else None
         if self.config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
@@ -81,38 +97,74 @@ class PPO(OnPolicy):
         self.clip.fill_(value_at(self.config.clip_eps, progress_remaining))
 
     def update(self, batch: OnPolicyBatch) -> Metrics:
-        """Learn from one rollout: `n_epochs` passes of gradient steps."""
+        """Learn from one rollout: `n_epochs` passes of gradient steps on shuffled minibatches."""
         config = self.config
-        steps: list[Metrics] = []
-        moved_too_far = torch.zeros((), device=self.device)
-        for _ in range(config.n_epochs):
-            for minibatch in batch.minibatches(config.batch_size, self.generator):
-                metrics = self.gradient(minibatch)
-                metrics["grad_norm"] = self.flat.clip_grad_norm(config.max_grad_norm)
-                if config.target_kl is not None:
-                    # Sticky, and known to the optimiser without waiting for the device.
-                    too_far = (metrics["approx_kl"] > 1.5 * config.target_kl).float()
-                    moved_too_far = torch.maximum(moved_too_far, too_far)
-                self.optimizer.step(moved_too_far if config.target_kl is not None else None)
-                steps.append(metrics)
-            if config.target_kl is not None and self.device.type == "cpu" and moved_too_far:
-                break
-        means = {name: torch.stack([step[name] for step in steps]).mean() for name in steps[0]}
-        means["explained_variance"] = losses.explained_variance(
-            batch.values.flatten(), batch.returns.flatten()
-        )
-        return means
+        if self.graphs is not None:
+            batch = self.graphs.take(batch)
+        self.load(batch)
+        self.moved_too_far.zero_()
 
-    def gradient(self, batch: OnPolicyBatch) -> Metrics:
-        """Fill the flat gradient with that of `loss`: by hand for known networks."""
+        step = partial(self.gradient_step, batch)
+        if self.graphs is not None:
+            step = partial(self.graphs.run, step)
+
+        steps: list[torch.Tensor] = []
+        for _ in range(config.n_epochs):
+            steps += map(step, batch.shuffled(config.batch_size, self.generator))
+            if config.target_kl is not None and self.device.type == "cpu" and self.moved_too_far:
+                break
+        means = torch.stack(steps).mean(0)
+        return {
+            **dict(zip(METRICS, means.unbind(), strict=True)),
+            "explained_variance": losses.explained_variance(
+                batch.values.flatten(), batch.returns.flatten()
+            ),
+        }
+
+    def gradient_step(self, batch: OnPolicyBatch, rows: torch.Tensor) -> torch.Tensor:
+        """One step on some rows of the batch; its `METRICS`."""
+        metrics = self.gradient(batch, rows)
+        norm = self.flat.clip_grad_norm(self.config.max_grad_norm)
+        if self.config.target_kl is None:
+            self.optimizer.step()
+        else:
+            # Once too far, always too far; the optimiser knows without waiting for the device.
+            too_far = metrics[METRICS.index("approx_kl")] > 1.5 * self.config.target_kl
+            self.moved_too_far.copy_(torch.maximum(self.moved_too_far, too_far.float()))
+            self.optimizer.step(skip=self.moved_too_far)
+        return torch.cat((metrics, norm[None]))
+
+    def load(self, batch: OnPolicyBatch) -> None:
+        """Make a batch ready for `gradient`."""
         if self.by_hand is not None:
-            return self.by_hand.ppo_gradient(batch, self.clip, self.config)
+            self.by_hand.load(
+                batch.obs,
+                batch.actions,
+                batch.advantages,
+                batch.returns,
+                log_probs=batch.log_probs,
+                old_values=batch.values,
+                masks=batch.masks,
+            )
+
+    def gradient(self, batch: OnPolicyBatch, rows: torch.Tensor) -> torch.Tensor:
+        """Fill the flat gradient with that of `loss`: by hand for known networks."""
+        config = self.config
+        if self.by_hand is not None:
+            return self.by_hand.ppo_gradient(
+                rows,
+                clip=self.clip,
+                vf_coef=config.vf_coef,
+                ent_coef=config.ent_coef,
+                clip_vloss=config.clip_vloss,
+                normalize=config.normalize_advantages,
+            )
         self.flat.zero_grad()
-        loss, metrics = self.loss(batch)
+        loss, metrics = self.loss(batch.rows(rows))
         loss.backward()
         return metrics
 
-    def loss(self, batch: OnPolicyBatch) -> tuple[torch.Tensor, Metrics]:
+    def loss(self, batch: OnPolicyBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss of one minibatch, and what it is made of."""
         config = self.config
         weights = batch.weights
@@ -138,11 +190,8 @@ class PPO(OnPolicy):
         # Entropy keeps the policy from deciding too early.
         entropy_mean = losses.mean(entropy, weights)
         loss = policy_loss + config.vf_coef * value_loss - config.ent_coef * entropy_mean
-        return loss, {
-            "loss": loss.detach(),
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy": entropy_mean.detach(),
-            "approx_kl": losses.approx_kl(log_ratio.detach(), weights),
-            "clip_fraction": losses.clip_fraction(log_ratio.detach(), self.clip, weights),
-        }
+
+        with torch.no_grad():
+            kl = losses.approx_kl(log_ratio, weights)
+            clipped = losses.clip_fraction(log_ratio, self.clip, weights)
+            return loss, torch.stack((policy_loss, value_loss, entropy_mean, kl, clipped, loss))

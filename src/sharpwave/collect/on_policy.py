@@ -224,6 +224,7 @@ class OnPolicyCollector:
             self.obs = None
 
 
-def raw_rewards(step: Step) -> npt.NDArray[Any]:
+def raw_rewards(step: Step) -> Array:
     """Rewards as the environment gave them, before any normalisation."""
-    return step.infos.get("raw_rewards", step.rewards)
+    rewards: Array = step.infos.get("raw_rewards", step.rewards)
+    return rewards

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from sharpwave.envs.autoreset import autoreset_mode
+from sharpwave.envs.autoreset import autoreset_mode, with_final_obs
 from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.finite import all_finite
 from sharpwave.nest import leaves, map_leaves
@@ -99,7 +99,7 @@ class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
         obs, infos = self.env.reset(seed=seed, options=options)
         self._returns[rows] = 0
         self._ended[rows] = False
-        self._count_obs(map_leaves(lambda leaf: np.asarray(leaf)[rows], obs))
+        self._count_obs(_rows(obs, rows))
         return self._normalised(obs), infos
 
     def step(self, actions: Any) -> tuple[Nested, Array, Array, Array, dict[str, Any]]:
@@ -109,8 +109,8 @@ class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
         ended = np.logical_or(terminated, truncated)
         infos = {**infos, "raw_rewards": raw_rewards}
         self._count_obs(obs)
-        if self._mode == "same_step" and ended.any() and "final_obs" in infos:
-            infos["final_obs"] = self._normalised_final(infos["final_obs"], ended)
+        if self.norm_obs and self._mode == "same_step" and ended.any():
+            infos["final_obs"] = self._normalised_final(with_final_obs(obs, ended, infos), ended)
         rewards = self._scaled(raw_rewards)
         self._returns[ended] = 0
         self._ended = ended
@@ -189,17 +189,14 @@ class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
         normalised = stats.normalize(array, self.clip_obs, self.epsilon)
         return normalised if all_finite(array) else _with_not_finite(normalised, array)
 
-    def _normalised_final(self, final_obs: Any, ended: Array) -> Any:
-        if not self.norm_obs:
-            return final_obs
-        if isinstance(final_obs, np.ndarray) and final_obs.dtype == object:
-            normalised = np.full(len(final_obs), None, object)
-            for i in np.flatnonzero(ended):
-                self._count_obs(final_obs[i])
-                normalised[i] = self._normalised(final_obs[i])
-            return normalised
-        self._count_obs(map_leaves(lambda leaf: np.asarray(leaf)[ended], final_obs))
-        return self._normalised(final_obs)
+    def _normalised_final(self, next_obs: Nested, ended: Array) -> Array:
+        """The last observations in Gymnasium's form, an array of N of them or None."""
+        self._count_obs(_rows(next_obs, ended))
+        normalised = self._normalised(next_obs)
+        final_obs = np.full(len(ended), None, object)
+        for i in np.flatnonzero(ended):
+            final_obs[i] = _rows(normalised, i)
+        return final_obs
 
     def _scaled(self, rewards: Array) -> Array:
         """Rewards over the spread of the return."""
@@ -218,6 +215,10 @@ def _statistics(space: gym.Space[Any]) -> RunningStats | None:
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
         return RunningStats(space.shape)
     return None
+
+
+def _rows(obs: Nested, rows: Any) -> Nested:
+    return map_leaves(lambda leaf: np.asarray(leaf)[rows], obs)
 
 
 def _count(stats: RunningStats | None, batch: Any) -> None:

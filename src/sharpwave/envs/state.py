@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
 from sharpwave.envs.python import PythonVectorEnv
+from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.envs.subenv_state import GETTERS, SETTERS
 from sharpwave.envs.subprocess import SubprocessVectorEnv
+from sharpwave.nest import map_leaves
+from sharpwave.types import Array
 
 __all__ = [
     "environment_state",
@@ -48,8 +52,9 @@ def environment_state(env: Any) -> State | None:
     states = _of_each(base, "state")
     if states is None or any(state is None for state in states):
         return None
-    ended = getattr(base, "_autoreset_envs", None)
-    return {"envs": states, "ended": None if ended is None else ended.copy()}
+    if isinstance(base, SyncVectorEnv):
+        return {"envs": states, "ended": base._autoreset_envs.copy()}
+    return {"envs": states}
 
 
 def restore_environment_state(env: Any, state: State) -> None:
@@ -71,8 +76,11 @@ def restore_environment_state(env: Any, state: State) -> None:
         return
     _check_number(env, state["envs"])
     _to_each(base, "state", state["envs"])
-    if state["ended"] is not None:
+    if isinstance(base, SyncVectorEnv):
         base._autoreset_envs[:] = state["ended"]
+        # Rows that a reset of the others returns beside theirs; None before the first reset.
+        empty = map_leaves(_zeros, leaf_spaces(base.single_observation_space))
+        base._env_obs = [empty if obs is None else obs for obs in base._env_obs]
 
 
 def random_state(env: Any) -> State | None:
@@ -131,3 +139,7 @@ def _check_number(env: Any, states: list[Any]) -> None:
 
 def _offers_state(base: Any) -> bool:
     return all(callable(getattr(base, name, None)) for name in ("get_state", "set_state"))
+
+
+def _zeros(space: Any) -> Array:
+    return np.zeros(space.shape, space.dtype)

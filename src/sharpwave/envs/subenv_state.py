@@ -15,10 +15,10 @@ Env = gym.Env[Any, Any]
 Value = Any
 """A number, string, None or array, or a list or dict of values."""
 
-# What changes in Gymnasium's wrappers; those with nothing only transform what passes through.
+# What changes in Gymnasium's wrappers and decides what they do next; those with nothing only look
+# at or transform what passes through.
 WRAPPER_STATE: dict[type, tuple[str, ...]] = {
     wrappers.OrderEnforcing: ("_has_reset",),
-    wrappers.PassiveEnvChecker: ("checked_reset", "checked_step", "checked_render"),
     wrappers.TimeLimit: ("_elapsed_steps",),
     wrappers.RecordEpisodeStatistics: ("episode_count", "episode_returns", "episode_lengths"),
     **dict.fromkeys(
@@ -31,6 +31,7 @@ WRAPPER_STATE: dict[type, tuple[str, ...]] = {
             wrappers.FilterObservation,
             wrappers.FlattenObservation,
             wrappers.GrayscaleObservation,
+            wrappers.PassiveEnvChecker,
             wrappers.RescaleAction,
             wrappers.RescaleObservation,
             wrappers.ReshapeObservation,
@@ -79,6 +80,8 @@ def set_subenv_state(env: Env, state: dict[str, Value]) -> None:
         else:
             for name in WRAPPER_STATE[type(layer)]:
                 setattr(layer, name, saved[name])
+        if isinstance(layer, wrappers.PassiveEnvChecker):  # which checks against a reset of its own
+            vars(layer).update({x: True for x in vars(layer) if x.startswith("checked_")})
     set_random_states(env, state["random"])
 
 

@@ -1,6 +1,7 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
+from sharpwave.nn.by_hand import ByHand
 from sharpwave.nn.custom import CustomPolicy
 from sharpwave.nn.distributions import (
     Bernoulli,
@@ -24,6 +25,7 @@ __all__ = [
     "ActorCritic",
     "Adam",
     "Bernoulli",
+    "ByHand",
     "Categorical",
     "ContinuousPolicy",
     "CustomPolicy",

@@ -8,8 +8,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,50 +17,17 @@ from sharpwave.collect import EpisodeStats
 from sharpwave.lazy import torch
 from sharpwave.train.callbacks import Callback, CallbackList
 from sharpwave.train.checkpoint import read_checkpoint, write_checkpoint
-from sharpwave.train.config import Config
 from sharpwave.train.evaluation import EvaluationResult, Player, evaluate
 from sharpwave.train.loggers import LoggerCallback, LoggerList
+from sharpwave.train.options import AlgorithmConfig, constructor_signature
 from sharpwave.train.signals import stop_on_signal
-from sharpwave.train.source import EnvSource
+from sharpwave.train.source import EnvSource, find_normalizer, without_normalizer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Metrics = dict[str, "torch.Tensor"]
 """What an update measured: tensors, which become numbers only when they are logged."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlgorithmConfig(Config):
-    """Options of every algorithm that acts in an environment."""
-
-    n_envs: int = 8
-    """Number of environments."""
-    seed: int = 42
-    """Seed of weights, actions and environments."""
-    total_timesteps: int = 100_000
-    """Environment steps of `train()` when it is given none."""
-    gamma: float = 0.99
-    """Discount of future rewards."""
-    normalize_obs: bool = False
-    """Scale observations by their running mean and deviation."""
-    normalize_rewards: bool = False
-    """Scale rewards by the running deviation of the discounted return."""
-    device: str = "cpu"
-    """Where the networks live."""
-    threads: int = 0
-    """Threads of torch; 0 takes one for small networks and torch's number for large ones."""
-    env_mode: Literal["auto", "sync", "async"] = "auto"
-    """Environments in this process or in processes of their own."""
-
-    aliases: ClassVar[dict[str, str]] = {"normalize_reward": "normalize_rewards"}
-
-    def check(self) -> None:
-        """Check the values."""
-        self.require_positive("n_envs", "total_timesteps")
-        self.require_range("gamma", 0, 1)
-        self.require_range("seed", 0, 2**63)
-        self.require_range("threads", 0, 4096)
 
 
 class Algorithm(ABC):
@@ -95,7 +61,7 @@ class Algorithm(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if hasattr(cls, "Config"):
-            cls.__signature__ = _signature(cls.Config)
+            cls.__signature__ = constructor_signature(cls.Config)
 
     def __init__(
         self,
@@ -106,7 +72,7 @@ class Algorithm(ABC):
         logger: LoggerCallback | Iterable[LoggerCallback] | None = None,
         callbacks: Callback | Iterable[Callback] | None = None,
         *,
-        config: Config | dict[str, Any] | None = None,
+        config: AlgorithmConfig | dict[str, Any] | None = None,
         env_kwargs: dict[str, Any] | None = None,
         **overrides: Any,
     ) -> None:
@@ -132,7 +98,7 @@ class Algorithm(ABC):
         self.env = self._make_env()
         self.observation_space = self.env.single_observation_space
         self.action_space = self.env.single_action_space
-        self.normalizer = _find_normalizer(self.env)
+        self.normalizer = find_normalizer(self.env)
         self.timings: dict[str, float] = {"update": 0.0, "callbacks": 0.0}
 
         weights, env_seed, noise = np.random.SeedSequence(self.seed).spawn(3)
@@ -363,7 +329,7 @@ class Algorithm(ABC):
         if env is None:
             played = self.make_env(min(n_episodes, 8))
         else:
-            played = envs.make_vec_env(env, mode="sync") if own else _without_normalizer(env)
+            played = envs.make_vec_env(env, mode="sync") if own else without_normalizer(env)
         if seed is None:
             seed = int(np.random.SeedSequence((self.seed, 1)).generate_state(1)[0] >> 1)
         try:
@@ -503,7 +469,7 @@ class Algorithm(ABC):
 
     # Construction
 
-    def _resolve(self, config: Config | dict[str, Any] | None, overrides: dict[str, Any]) -> Any:
+    def _resolve(self, config: Any, overrides: dict[str, Any]) -> Any:
         if config is None:
             return self.Config(**overrides)
         if isinstance(config, dict):
@@ -526,37 +492,3 @@ class Algorithm(ABC):
                 gamma=config.gamma,
             )
         return env
-
-
-def _signature(config: type[AlgorithmConfig]) -> inspect.Signature:
-    """The constructor's signature with every option and its default, which `config` alone knows."""
-    kind = inspect.Parameter
-    defaults = {field.name: field.default for field in fields(config)}
-    leading = [
-        kind("env_id", kind.POSITIONAL_OR_KEYWORD),
-        kind("n_envs", kind.POSITIONAL_OR_KEYWORD, default=defaults.pop("n_envs")),
-        kind("seed", kind.POSITIONAL_OR_KEYWORD, default=defaults.pop("seed")),
-    ]
-    leading += [
-        kind(name, kind.POSITIONAL_OR_KEYWORD, default=None)
-        for name in ("policy", "logger", "callbacks")
-    ]
-    options = [
-        kind(name, kind.KEYWORD_ONLY, default=default)
-        for name, default in {"config": None, "env_kwargs": None, **defaults}.items()
-    ]
-    return inspect.Signature([*leading, *options])
-
-
-def _find_normalizer(env: Any) -> Any:
-    """The VecNormalize around an environment, or None."""
-    while env is not None:
-        if isinstance(env, envs.VecNormalize):
-            return env
-        env = getattr(env, "env", None)
-    return None
-
-
-def _without_normalizer(env: Any) -> Any:
-    """The environment below a VecNormalize: the player normalises with the run's statistics."""
-    return env.env if isinstance(env, envs.VecNormalize) else env

@@ -81,32 +81,29 @@ class OnPolicyBatch:
         """Whether rows are sequences [T, B] of a recurrent policy."""
         return self.state is not None
 
-    def minibatches(self, size: int, generator: torch.Generator) -> Iterator[OnPolicyBatch]:
-        """All rows once, in random order, in parts of about `size` steps.
+    def shuffled(self, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
+        """Indices of minibatches: every row once, in random order, about `size` steps at a time.
 
-        Sequences are kept whole: parts are of environments, not of steps.
+        Of sequences the indices are environments, so that each stays whole.
         """
         if self.is_sequence:
-            yield from self._sequence_minibatches(size, generator)
-            return
-        n = len(self.actions)
+            n_steps, n = self.log_probs.shape
+            size = max(1, size // n_steps)
+        else:
+            n = len(self.log_probs)
         order = torch.randperm(n, generator=generator, device=generator.device)
-        shuffled = self._select(lambda leaf: leaf.index_select(0, order))
-        for first in range(0, n, size):
-            yield shuffled._select(lambda leaf, first=first: leaf[first : first + size])
+        yield from order.split(size)
 
-    def _sequence_minibatches(
-        self, size: int, generator: torch.Generator
-    ) -> Iterator[OnPolicyBatch]:
-        n_steps, n_envs = self.log_probs.shape
-        parts = min(n_envs, max(1, n_steps * n_envs // size))
-        order = torch.randperm(n_envs, generator=generator, device=generator.device)
-        for envs in order.tensor_split(parts):
-            # The environments are axis 1 of states too.
-            yield self._select(lambda leaf, envs=envs: leaf[:, envs])
+    def rows(self, indices: torch.Tensor) -> OnPolicyBatch:
+        """Some of the rows; of sequences, some of the environments."""
+        axis = 1 if self.is_sequence else 0
+        return replace(self, **_map(lambda leaf: leaf.index_select(axis, indices), vars(self)))
 
-    def _select(self, function: Callable[[torch.Tensor], torch.Tensor]) -> OnPolicyBatch:
-        return replace(self, **_map(function, vars(self)))
+    def copy_(self, other: OnPolicyBatch) -> None:
+        """Take over the rows of a batch of the same shapes, in this one's memory."""
+        for name, column in vars(self).items():
+            if column is not None:
+                map_leaves(lambda mine, theirs: mine.copy_(theirs), column, getattr(other, name))
 
 
 def _map(function: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from sharpwave.collect import EpisodeStats, OnPolicyCollector
 from sharpwave.envs import ActionMap
 from sharpwave.lazy import nn, torch
 from sharpwave.train.actor import PolicyActor
-from sharpwave.train.algorithm import Algorithm, AlgorithmConfig, Metrics
+from sharpwave.train.algorithm import Algorithm, Metrics
 from sharpwave.train.batch import OnPolicyBatch
 from sharpwave.train.evaluation import Player
+from sharpwave.train.options import AlgorithmConfig
 from sharpwave.train.schedules import Linear, ScheduleLike, value_at
 
 
@@ -182,7 +183,10 @@ class OnPolicy(Algorithm):
         return {
             "policy": dict(self.policy.state_dict()),
             "optimizer": self.optimizer.arrays(),
-            "generator": self.generator.get_state(),
+            "generator": {
+                "device": self.device.type,
+                "state": self.generator.get_state(),
+            },
             "recurrent_state": self.actor.state,
             "collector": self.collector.state_dict(),
         }
@@ -193,7 +197,8 @@ class OnPolicy(Algorithm):
         self.policy.load_state_dict(weights)
         arrays = state["optimizer"].items()
         self.optimizer.load_arrays({name: torch.from_numpy(array) for name, array in arrays})
-        self.generator.set_state(torch.from_numpy(state["generator"]))
+        if state["generator"]["device"] == self.device.type:  # each kind has numbers of its own
+            self.generator.set_state(torch.from_numpy(state["generator"]["state"]))
         in_flight = self._environments_restored
         self.collector.load_state_dict(state["collector"], in_flight=in_flight)
         if in_flight and state["recurrent_state"] is not None:

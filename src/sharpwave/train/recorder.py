@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 from sharpwave.train.callbacks import Callback
 from sharpwave.train.facts import environment_facts
-from sharpwave.train.files import to_json, write_json
+from sharpwave.train.files import read_json_lines, to_json, write_json
 from sharpwave.train.interval import Interval
 from sharpwave.train.loggers import CSVLogger, JSONLLogger, LoggerList
 from sharpwave.train.loggers.row_file import RowFile
-from sharpwave.train.run_folder import RunFolder
+from sharpwave.train.run_folder import Evaluation, RunFolder
 
 
 class RunRecorder(Callback):
@@ -147,8 +147,9 @@ class RunRecorder(Callback):
             best = self.folder.best_checkpoint
             if best.exists():
                 best.rename(best.with_name(f"best_of_step_{best_before.step}.safetensors"))
-        seconds = self.folder.metrics().get("seconds")
-        self._seconds_before = float(seconds[-1]) if seconds is not None else 0.0
+        self._seconds_before = 0.0
+        for row in read_json_lines(self.folder.metrics_jsonl):
+            self._seconds_before = float(row.get("seconds") or self._seconds_before)
 
     def _facts(self, step: int) -> dict[str, Any]:
         """The facts of now, and at which steps the run was taken up again."""
@@ -173,8 +174,8 @@ class RunRecorder(Callback):
             "steps_per_second": algo.timesteps / seconds,
             "timings": algo.timings,
             "metrics": self._metrics,
-            "final_evaluation": dataclasses.asdict(evaluations[-1]) if evaluations else None,
-            "best_evaluation": None if best is None else dataclasses.asdict(best),
+            "final_evaluation": _brief(evaluations[-1]) if evaluations else None,
+            "best_evaluation": None if best is None else _brief(best),
         }
         write_json(self.folder.summary_file, summary)
 
@@ -200,6 +201,13 @@ def _options(config: Any) -> dict[str, Any]:
     fields = dataclasses.fields(config)
     changed = [field.name for field in fields if getattr(config, field.name) != _default(field)]
     return {"config": config.to_dict(), "changed": changed}
+
+
+def _brief(evaluation: Evaluation) -> dict[str, Any]:
+    """An evaluation without its single episodes."""
+    values = dataclasses.asdict(evaluation)
+    n_episodes = len(values.pop("returns"))
+    return {**values, "n_episodes": n_episodes}
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -6,7 +6,7 @@ import csv
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ class RunFolder:
         Rows of one step are one row; the last one written wins.
         """
         rows: dict[float, dict[str, float]] = {}
-        for row in _numeric(self._metric_rows()):
+        for row in map(_numbers, self._metric_rows()):
             if "step" in row:
                 rows.setdefault(row["step"], {}).update(row)
         ordered = [rows[step] for step in sorted(rows)]
@@ -136,10 +136,9 @@ def new_run_dir(
     Returns:
         Such as runs/2026-05-01_14-03-22_ppo_CartPole-v1_seed42.
     """
-    words = [time.strftime("%Y-%m-%d_%H-%M-%S"), algorithm]
-    words += [] if env_id is None else [env_id]
-    words += [] if seed is None else [f"seed{seed}"]
-    name = "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-.") for word in words)
+    given = [algorithm, env_id, None if seed is None else f"seed{seed}"]
+    words = [re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-.") for word in given if word]
+    name = "_".join([time.strftime("%Y-%m-%d_%H-%M-%S"), *filter(None, words)])
     attempt = 1
     while True:
         path = Path(root) / (name if attempt == 1 else f"{name}_{attempt}")
@@ -161,11 +160,15 @@ def _number(value: Any) -> float:
         return float("nan")
 
 
-def _numeric(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, float]]:
-    """The numbers of each row; what is text, missing or torn is left out."""
-    for row in rows:
-        numbers = {name: _number(value) for name, value in row.items() if isinstance(name, str)}
-        yield {name: value for name, value in numbers.items() if not np.isnan(value)}
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row; what is text, missing, NaN or torn is left out."""
+    numbers = {}
+    for name, value in row.items():
+        # Most values are floats, of files with millions of them.
+        number = value if type(value) is float else _number(value)
+        if number == number:
+            numbers[name] = number
+    return numbers
 
 
 def _evaluation(row: Mapping[str, Any]) -> Evaluation | None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from sharpwave.envs import make_vec_env
+from sharpwave.envs import VecNormalize, make_vec_env
 
 
 class EnvSource:
@@ -77,3 +77,17 @@ class EnvSource:
         except TypeError:
             return None
         return {"id": self.env_id, "kwargs": kwargs}
+
+
+def find_normalizer(env: Any) -> Any:
+    """The VecNormalize around an environment, or None."""
+    while env is not None:
+        if isinstance(env, VecNormalize):
+            return env
+        env = getattr(env, "env", None)
+    return None
+
+
+def without_normalizer(env: Any) -> Any:
+    """The environment below a VecNormalize: the player normalises with the run's statistics."""
+    return env.env if isinstance(env, VecNormalize) else env

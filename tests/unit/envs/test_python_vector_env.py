@@ -14,34 +14,21 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from sharpwave.envs import EnvironmentFailed, PythonVectorEnv
-from tests.envs import CountingEnv, FailingEnv, NestedEnv, RandomWalkEnv, numbered
+from tests.envs import (
+    CountingEnv,
+    NestedEnv,
+    RandomWalkEnv,
+    WrongEnv,
+    numbered,
+    one_failing,
+    play,
+)
+from tests.reference.nests import assert_equal
 
 N = 3
 
 
-def assert_equal(got: Any, expected: Any) -> None:
-    """The same types, dtypes, shapes and values, all the way down."""
-    if isinstance(expected, dict):
-        assert isinstance(got, dict)
-        assert list(got) == list(expected)
-        for key in expected:
-            assert_equal(got[key], expected[key])
-    elif isinstance(expected, tuple) or (
-        isinstance(expected, np.ndarray) and expected.dtype == object
-    ):
-        assert type(got) is type(expected)
-        assert len(got) == len(expected)
-        for one, other in zip(got, expected, strict=True):
-            assert_equal(one, other)
-    elif isinstance(expected, np.ndarray):
-        assert isinstance(got, np.ndarray)
-        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
-        np.testing.assert_array_equal(got, expected)
-    else:
-        assert got == expected
-
-
-MAKERS = {
+MAKERS: dict[str, Any] = {
     "discrete actions": partial(gym.make, "CartPole-v1", max_episode_steps=15),
     "box actions": partial(gym.make, "Pendulum-v1", max_episode_steps=7),
     "discrete observations": partial(gym.make, "FrozenLake-v1"),
@@ -154,13 +141,6 @@ def test_fractions_are_no_discrete_actions() -> None:
         env.step(np.array([0.5, 1.0]))
 
 
-def failing(n: int, bad: int, **kwargs: Any) -> list[Any]:
-    return [
-        partial(FailingEnv, (2, 9), number, **(kwargs if number == bad else {}))
-        for number in range(n)
-    ]
-
-
 @pytest.mark.parametrize(
     ("kwargs", "doing", "cause"),
     [
@@ -172,11 +152,9 @@ def failing(n: int, bad: int, **kwargs: Any) -> list[Any]:
 def test_an_environment_that_raises_is_named_and_all_are_closed(
     kwargs: Any, doing: str, cause: Any
 ) -> None:
-    env = PythonVectorEnv(failing(3, 1, **kwargs))
+    env = PythonVectorEnv(one_failing(3, 1, **kwargs))
     with pytest.raises(EnvironmentFailed) as caught:
-        env.reset(seed=5)
-        for _ in range(3):
-            env.step(np.array([0, 1, 0]))
+        play(env, 3)
     failure = caught.value
     assert failure.env_index == 1
     assert failure.doing == doing
@@ -193,35 +171,21 @@ def test_an_environment_that_raises_is_named_and_all_are_closed(
     env.close()
 
 
-class WrongEnv(CountingEnv):
-    """Returns something that does not fit, in its second step."""
-
-    def __init__(self, number: int, wrong: Any) -> None:
-        super().__init__((9,), number)
-        self.wrong = wrong
-
-    def step(self, action: Any) -> Any:
-        outcome = super().step(action)
-        if self.number != 1 or self.step_number < 2:
-            return outcome
-        return self.wrong(*outcome)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda o, r, te, tr, i: (o[:1], r, te, tr, i), r"shape \(3,\), got \(1,\)"),
-        (lambda o, r, te, tr, i: (o.astype(complex), r, te, tr, i), "dtype float32, got complex"),
-        (lambda o, r, te, tr, i: (None, r, te, tr, i), r"shape \(3,\), got \(\)"),
-        (lambda o, r, te, tr, i: (o, "much", te, tr, i), "could not convert"),
-        (lambda o, r, te, tr, i: (o, np.zeros(2), te, tr, i), "reward|sequence|array"),
-        (lambda o, r, te, tr, i: (o, r, np.array([0, 1]), tr, i), "ambiguous"),
-        (lambda o, r, te, tr, i: (o, r, te, i), "unpack"),
-        (lambda o, r, te, tr, i: None, "unpack"),
+        ({"obs": np.zeros(1, np.float32)}, r"shape \(3,\), got \(1,\)"),
+        ({"obs": np.zeros(3, np.complex64)}, "dtype float32, got complex"),
+        ({"obs": None}, r"shape \(3,\), got \(\)"),
+        ({"obs": [[1], [2, 3]]}, r"shape \(3,\)"),
+        ({"reward": "much"}, "could not convert"),
+        ({"reward": np.zeros(2)}, "array element with a sequence"),
+        ({"terminated": np.array([0, 1])}, "ambiguous"),
+        ({"info": "none"}, "no attribute 'items'"),
     ],
 )
 def test_what_does_not_fit_is_blamed_on_its_environment(wrong: Any, message: str) -> None:
-    env = PythonVectorEnv([partial(WrongEnv, number, wrong) for number in range(3)])
+    env = PythonVectorEnv(numbered(3, WrongEnv, wrong=wrong))
     env.reset()
     env.step(np.zeros(3, np.int64))
     with pytest.raises(EnvironmentFailed, match=message) as caught:

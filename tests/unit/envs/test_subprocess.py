@@ -17,8 +17,16 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError
 
 from sharpwave.envs import EnvironmentFailed, PythonVectorEnv, SubprocessVectorEnv
-from tests.envs import CountingEnv, FailingEnv, NestedEnv, numbered
-from tests.unit.envs.test_python_vector_env import WrongEnv, assert_equal
+from tests.envs import (
+    CountingEnv,
+    FailingEnv,
+    NestedEnv,
+    WrongEnv,
+    numbered,
+    one_failing,
+    play,
+)
+from tests.reference.nests import assert_equal
 
 N = 3
 
@@ -45,13 +53,6 @@ def test_steps_equal_those_in_one_process(make: Any) -> None:
     there.close()
 
 
-def failing(bad: int, **kwargs: Any) -> list[Any]:
-    return [
-        partial(FailingEnv, (2, 9), number, **(kwargs if number == bad else {}))
-        for number in range(N)
-    ]
-
-
 @pytest.mark.parametrize(
     ("kwargs", "doing", "cause"),
     [
@@ -63,11 +64,9 @@ def failing(bad: int, **kwargs: Any) -> list[Any]:
 def test_an_environment_that_raises_is_named_and_all_are_closed(
     kwargs: Any, doing: str, cause: Any
 ) -> None:
-    env = SubprocessVectorEnv(failing(1, **kwargs))
+    env = SubprocessVectorEnv(one_failing(N, 1, **kwargs))
     with pytest.raises(EnvironmentFailed) as caught:
-        env.reset(seed=5)
-        for _ in range(3):
-            env.step(np.array([0, 1, 0]))
+        play(env, 3)
     failure = caught.value
     assert failure.env_index == 1
     assert failure.doing == doing
@@ -123,10 +122,7 @@ def test_an_exception_that_cannot_travel_is_told() -> None:
 
 
 def test_what_does_not_fit_is_blamed_on_its_environment() -> None:
-    def wrong(obs: Any, *rest: Any) -> Any:
-        return obs[:1], *rest
-
-    env = SubprocessVectorEnv([partial(WrongEnv, number, wrong) for number in range(3)])
+    env = SubprocessVectorEnv(numbered(3, WrongEnv, wrong={"obs": np.zeros(1, np.float32)}))
     env.reset()
     env.step(np.zeros(3, np.int64))
     with pytest.raises(EnvironmentFailed, match=r"shape \(3,\), got \(1,\)") as caught:

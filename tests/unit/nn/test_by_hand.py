@@ -37,6 +37,7 @@ class Case:
         masks: bool = False,
         activation: str = "tanh",
         hidden: tuple[int, ...] = (16, 12),
+        device: str = "cpu",
     ) -> None:
         rng = np.random.default_rng(0)
         torch.manual_seed(0)
@@ -65,6 +66,11 @@ class Case:
         self.old_values += 0.2 * torch.randn(rows)
         # gradients left over from before must not matter
         self.flat.grad.fill_(float("nan"))
+        if device != "cpu":
+            self.flat = FlatParameters(self.policy, device)
+            for name, value in vars(self).items():
+                if isinstance(value, Tensor):
+                    setattr(self, name, value.to(device))
 
     def by_hand(self, max_batch: int = 64) -> ByHand:
         by_hand = ByHand(self.flat, max_batch)
@@ -136,8 +142,12 @@ def test_the_gradient_of_ppo_is_that_of_autograd(
     actions: str, ent_coef: float, clip_vloss: bool, normalize: bool
 ) -> None:
     case = Case(actions)
-    options = {"ent_coef": ent_coef, "clip_vloss": clip_vloss, "normalize": normalize}
-    metrics = case.by_hand().ppo_gradient(clip=0.2, vf_coef=0.7, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {
+        "ent_coef": ent_coef,
+        "clip_vloss": clip_vloss,
+        "normalize": normalize,
+    }
+    metrics = case.by_hand().ppo_gradient(clip=0.2, vf_coef=0.7, **options)
     gradient, expected = case.differentiated(clip=0.2, vf_coef=0.7, **options)
     assert_near(case.flat.grad, gradient)
     assert_metrics(metrics, expected)
@@ -387,3 +397,45 @@ def test_masks_of_unbounded_actions_are_refused() -> None:
             case.returns,
             masks=torch.ones(32, 3, dtype=torch.bool),
         )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_the_gradient_is_the_same_on_the_device(actions: str) -> None:
+    masks = actions in MASKED
+    case, other = Case(actions, masks=masks), Case(actions, masks=masks, device="cuda")
+    metrics = case.by_hand().ppo_gradient(clip=0.2, ent_coef=0.1)
+    on_device = other.by_hand().ppo_gradient(clip=0.2, ent_coef=0.1)
+    torch.testing.assert_close(on_device.cpu(), metrics, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(other.flat.grad.cpu(), case.flat.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("actions", ["multi categorical", "bernoulli", "gaussian"])
+def test_a_step_can_be_captured_in_a_graph(actions: str) -> None:
+    case = Case(actions, device="cuda")
+    by_hand, optimizer = case.by_hand(), Adam(case.flat, 1e-2)
+    indices = torch.arange(16, device="cuda")
+    skip = torch.zeros((), device="cuda")
+
+    def step() -> Tensor:
+        metrics = by_hand.ppo_gradient(indices, clip=0.2, ent_coef=0.1, clip_vloss=True)
+        case.flat.clip_grad_norm(0.5)
+        optimizer.step(skip)
+        return metrics
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    start = [tensor.clone() for tensor in (case.flat.data, *optimizer.arrays().values())]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    indices.copy_(torch.arange(16, 32))
+    graph.replay()
+    replayed, moved = captured.clone(), case.flat.data.clone()
+    for tensor, value in zip((case.flat.data, *optimizer.arrays().values()), start, strict=True):
+        tensor.copy_(value)
+    torch.testing.assert_close(step(), replayed)
+    torch.testing.assert_close(case.flat.data, moved)

@@ -1,48 +1,79 @@
-"""Small runs, and an environment whose episodes are all alike."""
+"""Run folders as a recorder leaves them, without the run."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 
-import sharpwave as sw
-from sharpwave.types import Array
 
-STEPS_PER_UPDATE = 128
+def rows(n: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Metrics of n updates that learn something."""
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "step": 256 * (i + 1),
+            "mean_reward": 500 * (1 - 0.99**i) + float(rng.normal()),
+            "policy_loss": float(rng.normal(scale=0.01)),
+            "value_loss": float(rng.exponential()),
+            "entropy": 0.7 * 0.99**i,
+            "approx_kl": float(rng.exponential(0.01)),
+            "clip_fraction": float(rng.uniform(0, 0.2)),
+            "explained_variance": 1 - 0.99**i,
+            "learning_rate": 1e-3 * (1 - i / max(n, 1)),
+            "updates": i + 1,
+            "seconds": 0.2 * (i + 1),
+        }
+        for i in range(n)
+    ]
 
 
-def small_ppo(env: Any = "CartPole-v1", **options: Any) -> sw.PPO:
-    """PPO that updates every 128 environment steps, in 4 minibatches per update."""
-    defaults: dict[str, Any] = {
-        "n_envs": 4,
-        "n_steps": 32,
-        "n_epochs": 2,
-        "batch_size": 64,
-        "hidden": (8,),
-        "seed": 3,
+def evaluations(n: int, seed: int = 0) -> list[dict[str, Any]]:
+    """n evaluations of five episodes."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for i in range(n):
+        returns = rng.normal(50 * i + 10 * seed, 5, size=5)
+        found.append(
+            {
+                "step": 2560 * (i + 1),
+                "mean": float(returns.mean()),
+                "std": float(returns.std()),
+                "mean_length": 100.0,
+                "returns": returns.tolist(),
+            }
+        )
+    return found
+
+
+def write_lines(path: Path, objects: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(one) + "\n" for one in objects))
+
+
+def write_run(path: Path, n_updates: int = 100, n_evaluations: int = 5, **config: Any) -> Path:
+    """A finished run; `config` replaces what config.json says."""
+    path.mkdir(parents=True)
+    told: dict[str, Any] = {
+        "algorithm": "ppo",
+        "env": "CartPole-v1",
+        "seed": 0,
+        "config": {"gamma": 0.99},
     }
-    return sw.PPO(env, **{**defaults, **options})
-
-
-class Alike(gymnasium.Env[Array, int]):
-    """Every episode has the same length and return, whatever is done."""
-
-    def __init__(self, length: int = 8, reward: float = 0.5) -> None:
-        self.observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-        self.action_space = gymnasium.spaces.Discrete(2)  # type: ignore[assignment]
-        self.length = length
-        self.reward = reward
-        self.steps = 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        return np.zeros(2, np.float32), self.reward, self.steps == self.length, False, {}
+    told |= config
+    write_lines(path / "metrics.jsonl", rows(n_updates, told["seed"]))
+    write_lines(path / "evaluations.jsonl", evaluations(n_evaluations, told["seed"]))
+    (path / "config.json").write_text(json.dumps(told | {"changed": ["gamma"]}))
+    git = {"commit": "0123456789abcdef", "branch": "main", "dirty": True, "diff_stat": " a | 2 +-"}
+    environment = {"started": "2026-05-01T14:03:22+00:00", "argv": ["train.py"], "git": git}
+    (path / "environment.json").write_text(json.dumps(environment))
+    summary = {
+        "status": "finished",
+        "timesteps": 256 * n_updates,
+        "updates": n_updates,
+        "wall_seconds": 20.0,
+        "timings": {"env": 8.0, "act": 4.0, "advantages": 0.1, "update": 6.0, "callbacks": 1.0},
+    }
+    (path / "summary.json").write_text(json.dumps(summary))
+    return path

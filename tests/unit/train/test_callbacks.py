@@ -25,7 +25,7 @@ from sharpwave.train.callbacks import (
     VideoCallback,
     VideoRecordingCallback,
 )
-from tests.unit.train.runs import STEPS_PER_UPDATE, Alike, small_ppo
+from tests.unit.train.small_runs import STEPS_PER_UPDATE, Alike, small_ppo
 
 METRICS = {
     "loss",

@@ -23,7 +23,7 @@ from sharpwave.train.loggers import (
     TensorBoardLogger,
     WandbLogger,
 )
-from tests.unit.train.runs import small_ppo
+from tests.unit.train.small_runs import small_ppo
 
 FileLogger = CSVLogger | JSONLLogger
 

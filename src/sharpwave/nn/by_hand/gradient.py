@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from sharpwave import losses
 from sharpwave.nn.actor_critic import ActorCritic
 from sharpwave.nn.by_hand.heads import HEADS, make_head, rule_out
+from sharpwave.nn.by_hand.metrics import METRICS, Metrics, Terms
 from sharpwave.nn.by_hand.network import Network, why_not_network
-from sharpwave.nn.by_hand.rollout import Rollout
+from sharpwave.nn.by_hand.rollout import Rollout, Rows
 from sharpwave.nn.flat import FlatParameters
 
 __all__ = ["ByHand"]
@@ -47,7 +48,7 @@ class ByHand:
         (torch.Size([6]), True)
     """
 
-    METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "loss")
+    METRICS = METRICS
     """Names of what the calls give."""
 
     def __init__(self, flat: FlatParameters, max_batch: int) -> None:
@@ -63,8 +64,9 @@ class ByHand:
         self._actor = Network(policy.actor, max_batch)
         self._critic = Network(policy.critic, max_batch)
         self._head = make_head(policy)
-        self._rollout = Rollout(self._features.size, self._head.n, max_batch, flat.data.device)
-        self._coefficients: tuple[float, float] | None = None
+        device = flat.data.device
+        self._rollout = Rollout(self._features.size, self._head.n, max_batch, device)
+        self._metrics = Metrics(max_batch, device)
 
     @staticmethod
     def why_not(policy: nn.Module) -> str | None:
@@ -90,6 +92,16 @@ class ByHand:
         if policy.log_std is not None and not policy.log_std.requires_grad:
             return "log_std is frozen"
         return why_not_network("actor", policy.actor) or why_not_network("critic", policy.critic)
+
+    @classmethod
+    def of(cls, flat: FlatParameters, max_batch: int) -> ByHand | None:
+        """Gradients by hand where that is possible, None elsewhere.
+
+        Args:
+            flat: Parameters of any module.
+            max_batch: Most rows of one call.
+        """
+        return cls(flat, max_batch) if cls.why_not(flat.module) is None else None
 
     def load(
         self,
@@ -165,31 +177,27 @@ class ByHand:
         Raises:
             ValueError: The rows are too many, or a column that is needed was not loaded.
         """
-        self._rollout.need("log_probs", *(("old_values",) if clip_vloss else ()))
-        obs, old_log_probs, advantages, returns, old_values, actions, *masks = self._rollout.rows(
-            indices
-        )
-        if normalize:
-            advantages = losses.normalize(advantages)
-        values, log_probs, entropy = self._forward(obs, actions, masks)
+        needed = ("log_probs", "old_values") if clip_vloss else ("log_probs",)
+        rows = self._rollout.rows(indices, *needed)
+        terms = self._metrics.terms(rows.obs.shape[1])
+        values, log_probs = self._forward(rows, terms)
+        advantages = losses.normalize(rows.advantages) if normalize else rows.advantages
 
-        log_ratio = log_probs - old_log_probs
+        log_ratio = log_probs.sub_(rows.log_probs)
         ratio = log_ratio.exp()
         clipped = _clamp(ratio, 1 - clip, 1 + clip)
         gains, limits = advantages * ratio, advantages * clipped
+        torch.minimum(gains, limits, out=terms.gains)
+        torch.expm1(log_ratio, out=terms.kl).sub_(log_ratio)
+        torch.ne(ratio, clipped, out=terms.clipped)
         # Where the limit is the lower one the loss is flat, elsewhere ∂(A r)/∂log r = A r.
-        slopes = (gains <= limits) * gains
+        slopes = torch.le(gains, limits, out=limits).mul_(gains)
         if clip_vloss:
-            squares, errors = _clipped_errors(values, old_values, returns, clip)
+            errors = _clipped_errors(values, rows, clip, terms.squares)
         else:
-            errors = values - returns
-            squares = errors.square()
-        self._backward(slopes, errors, vf_coef, ent_coef)
-
-        kl = log_ratio.expm1() - log_ratio
-        outside = torch.ne(ratio, clipped, out=torch.empty_like(ratio))
-        terms = torch.cat((torch.minimum(gains, limits), squares, entropy, kl, outside))
-        return self._metrics(terms, vf_coef, ent_coef)
+            errors = values.sub_(rows.returns)
+            torch.mul(errors, errors, out=terms.squares)
+        return self._backward(slopes, errors, terms, vf_coef, ent_coef)
 
     def a2c_gradient(
         self,
@@ -216,56 +224,47 @@ class ByHand:
         Raises:
             ValueError: The rows are too many, or nothing was loaded.
         """
-        self._rollout.need()
-        obs, _, advantages, returns, _, actions, *masks = self._rollout.rows(indices)
-        if normalize:
-            advantages = losses.normalize(advantages)
-        values, log_probs, entropy = self._forward(obs, actions, masks)
-        errors = values - returns
-        self._backward(advantages, errors, vf_coef, ent_coef)
-        zeros = torch.zeros_like(entropy)
-        terms = torch.cat((advantages * log_probs, errors.square(), entropy, zeros, zeros))
-        return self._metrics(terms, vf_coef, ent_coef)
+        rows = self._rollout.rows(indices)
+        terms = self._metrics.terms(rows.obs.shape[1])
+        values, log_probs = self._forward(rows, terms)
+        advantages = losses.normalize(rows.advantages) if normalize else rows.advantages
+        torch.mul(advantages, log_probs, out=terms.gains)
+        terms.kl.zero_()
+        terms.clipped.zero_()
+        errors = values.sub_(rows.returns)
+        torch.mul(errors, errors, out=terms.squares)
+        return self._backward(advantages, errors, terms, vf_coef, ent_coef)
 
-    def _forward(
-        self, obs: Tensor, actions: Tensor, masks: list[Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Values, log-probabilities and entropy, each [1, B]."""
-        output = self._actor.forward(obs)
-        if masks:
-            rule_out(output, masks[0])
-        return self._critic.forward(obs), *self._head.forward(output, actions)
+    def _forward(self, rows: Rows, terms: Terms) -> tuple[Tensor, Tensor]:
+        """Values and log-probabilities, each [1, B]; writes the terms of the entropy."""
+        output = self._actor.forward(rows.obs)
+        if rows.masks is not None:
+            rule_out(output, rows.masks)
+        log_probs = self._head.forward(output, rows.actions, terms.minus_entropy)
+        return self._critic.forward(rows.obs), log_probs
 
-    def _backward(self, slopes: Tensor, errors: Tensor, vf_coef: float, ent_coef: float) -> None:
-        """From −∂/∂log π [1, B] of the policy loss and ∂/∂V [1, B] of the value loss, times B."""
+    def _backward(
+        self, slopes: Tensor, errors: Tensor, terms: Terms, vf_coef: float, ent_coef: float
+    ) -> Tensor:
+        """Gradients from −B ∂/∂log π and B ∂/∂V [1, B] of the two losses; gives the metrics."""
         batch = slopes.shape[1]
-        self._actor.backward(self._head.backward(slopes * (-1.0 / batch), ent_coef / batch))
-        self._critic.backward(errors * (vf_coef / batch))
-
-    def _metrics(self, terms: Tensor, vf_coef: float, ent_coef: float) -> Tensor:
-        """Metrics from their terms [5, B]."""
-        if self._coefficients != (vf_coef, ent_coef):
-            self._coefficients = (vf_coef, ent_coef)
-            means = torch.diag(torch.tensor([-1.0, 0.5, 1.0, 1.0, 1.0]))
-            loss = torch.tensor([[-1.0, 0.5 * vf_coef, -ent_coef, 0.0, 0.0]])
-            self._table = torch.cat((means, loss)).to(terms.device)
-        return torch.mv(self._table, terms.mean(1))
+        self._actor.backward(self._head.backward(slopes * terms.mean, ent_coef / batch))
+        self._critic.backward(errors.mul_(vf_coef / batch))
+        return self._metrics.of(terms, vf_coef, ent_coef)
 
 
-def _clipped_errors(
-    values: Tensor, old_values: Tensor, returns: Tensor, clip: float | Tensor
-) -> tuple[Tensor, Tensor]:
-    """max(e², e'²) and half its derivative by the values, which autograd shares where they tie.
+def _clipped_errors(values: Tensor, rows: Rows, clip: float | Tensor, squares: Tensor) -> Tensor:
+    """Half the derivative of max(e², e'²) by the values; writes the maximum into `squares`.
 
-    e = V − R, e' = V_old + clip(V − V_old) − R.
+    e = V − R and e' = V_old + clip(V − V_old) − R. Where they tie, each has half a share.
     """
-    moves = values - old_values
+    moves = values - rows.old_values
     kept = _clamp(moves, -clip, clip)
-    errors, clipped = values - returns, old_values + kept - returns
-    squares, clipped_squares = errors.square(), clipped.square()
-    share = 0.5 * ((squares > clipped_squares).float() + (squares >= clipped_squares).float())
-    slopes = share * errors + (1.0 - share) * (kept == moves) * clipped
-    return torch.maximum(squares, clipped_squares), slopes
+    errors, clipped = values - rows.returns, rows.old_values + kept - rows.returns
+    plain, limited = errors.square(), clipped.square()
+    torch.maximum(plain, limited, out=squares)
+    share = 0.5 * ((plain > limited).float() + (plain >= limited).float())
+    return share * errors + (1.0 - share) * (kept == moves) * clipped
 
 
 def _clamp(x: Tensor, low: Any, high: Any) -> Tensor:

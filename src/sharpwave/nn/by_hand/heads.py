@@ -1,7 +1,7 @@
 """Log-probability, entropy and their gradients by the actor's output, features along the rows.
 
 Each head stands for one distribution. `encode` turns actions into rows of float32 that `forward`
-wants; `backward` takes wᵢ = ∂L/∂log π(aᵢ) and c = −∂L/∂Hᵢ, and gives ∂L/∂output.
+wants; `backward` takes wᵢ = −∂L/∂log π(aᵢ) and c = −∂L/∂Hᵢ, and gives ∂L/∂output.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Head(ABC):
         """Actions [N, *shape] as rows [n, N]."""
 
     @abstractmethod
-    def forward(self, output: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities [1, B] of encoded actions [n, B], and entropy [1, B]."""
+    def forward(self, output: Tensor, actions: Tensor, minus_entropy: Tensor) -> Tensor:
+        """Log-probabilities [1, B] of encoded actions [n, B]; writes `minus_entropy` [1, B]."""
 
     @abstractmethod
     def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:
@@ -76,11 +76,11 @@ class CategoricalHead(Head):
         # Multiplying by it sums each choice and gives the sum to all rows of the choice.
         self._sum = (choice[:, None] == choice).float().to(device)
 
-    def encode(self, actions: Tensor) -> Tensor:  # noqa: D102
+    def encode(self, actions: Tensor) -> Tensor:
         by_choice = actions.reshape(len(actions), len(self._nvec)).t()
         return by_choice.index_select(0, self._choice) == self._value
 
-    def forward(self, output: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def forward(self, output: Tensor, actions: Tensor, minus_entropy: Tensor) -> Tensor:
         if len(self._nvec) == 1:
             log_probs = torch.log_softmax(output, 0)
         else:
@@ -88,11 +88,11 @@ class CategoricalHead(Head):
         self._actions = actions
         self._probs = log_probs.exp()
         self._terms = self._probs * log_probs
-        self._minus_entropy = self._terms.sum(0, keepdim=True)
-        return (actions * log_probs).sum(0, keepdim=True), -self._minus_entropy
+        self._minus_entropy = torch.sum(self._terms, 0, keepdim=True, out=minus_entropy)
+        return log_probs.mul_(actions).sum(0, keepdim=True)
 
-    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:  # noqa: D102
-        grad = (self._actions - self._probs).mul_(weights)
+    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:
+        grad = self._probs.sub(self._actions).mul_(weights)
         if entropy_weight:
             by_choice = self._minus_entropy if len(self._nvec) == 1 else self._sum @ self._terms
             grad.add_(
@@ -113,19 +113,19 @@ class BernoulliHead(Head):
     def __init__(self, n: int) -> None:
         self.n = n
 
-    def encode(self, actions: Tensor) -> Tensor:  # noqa: D102
+    def encode(self, actions: Tensor) -> Tensor:
         return actions.t()
 
-    def forward(self, output: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def forward(self, output: Tensor, actions: Tensor, minus_entropy: Tensor) -> Tensor:
         self._actions = actions
         self._logits = output
         self._probs = output.sigmoid()
         plus = softplus(output)
-        entropy = (plus - output * self._probs).sum(0, keepdim=True)
-        return (actions * output - plus).sum(0, keepdim=True), entropy
+        torch.sum(output * self._probs - plus, 0, keepdim=True, out=minus_entropy)
+        return (actions * output - plus).sum(0, keepdim=True)
 
-    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:  # noqa: D102
-        grad = (self._actions - self._probs).mul_(weights)
+    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:
+        grad = self._probs.sub(self._actions).mul_(weights)
         if entropy_weight:
             slope = self._probs * (1.0 - self._probs)
             grad.addcmul_(self._logits, slope, value=entropy_weight)
@@ -135,7 +135,7 @@ class BernoulliHead(Head):
 class GaussianHead(Head):
     """Independent normal variables with means from the actor and one log σ each for all states.
 
-    With e = (a − μ)/σ, ∂log π/∂μ = e/σ, ∂log π/∂log σ = e² − 1 and ∂H/∂log σ = 1.
+    With e = (μ − a)/σ, ∂log π/∂μ = −e/σ, ∂log π/∂log σ = e² − 1 and ∂H/∂log σ = 1.
 
     Args:
         log_std: [n] parameter log σ, whose gradient `backward` writes.
@@ -149,22 +149,21 @@ class GaussianHead(Head):
         self._log_std = log_std.data
         self._grad = log_std.grad
 
-    def encode(self, actions: Tensor) -> Tensor:  # noqa: D102
+    def encode(self, actions: Tensor) -> Tensor:
         return actions.t()
 
-    def forward(self, output: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def forward(self, output: Tensor, actions: Tensor, minus_entropy: Tensor) -> Tensor:
         self._precision = (-self._log_std).exp_()[:, None]
-        self._errors = (actions - output).mul_(self._precision)
+        self._errors = (output - actions).mul_(self._precision)
         self._squares = self._errors.square()
         log_stds = self._log_std.sum()
         log_probs = self._squares.sum(0, keepdim=True).mul_(-0.5)
-        log_probs.sub_(log_stds + self.n * _LOG_SQRT_2PI)
-        entropy = (log_stds + self.n * (0.5 + _LOG_SQRT_2PI)).expand_as(log_probs)
-        return log_probs, entropy
+        minus_entropy.copy_(-(log_stds + self.n * (0.5 + _LOG_SQRT_2PI)))
+        return log_probs.sub_(log_stds + self.n * _LOG_SQRT_2PI)
 
-    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:  # noqa: D102
-        constant = weights.sum() + entropy_weight * weights.shape[1]
-        torch.mv(self._squares, weights[0], out=self._grad).sub_(constant)
+    def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:
+        constant = weights.sum() - entropy_weight * weights.shape[1]
+        torch.mv(self._squares, weights[0], out=self._grad).neg_().add_(constant)
         return self._errors.mul_(self._precision).mul_(weights)
 
 

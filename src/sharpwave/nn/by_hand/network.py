@@ -7,40 +7,13 @@ matrix products and softmax several times slower.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Buffers", "Network", "why_not_network"]
-
-
-class Buffers:
-    """Matrices [size, B] for any B up to a limit, in memory that never moves.
-
-    Args:
-        sizes: Number of rows of each.
-        max_batch: Largest B.
-        device: Where they lie.
-    """
-
-    def __init__(self, sizes: Sequence[int], max_batch: int, device: torch.device) -> None:
-        self._sizes = sizes
-        self._memory = [torch.empty(size * max_batch, device=device) for size in sizes]
-        self._views: dict[int, list[Tensor]] = {}
-
-    def at(self, batch: int) -> list[Tensor]:
-        """The matrices for one B; their content is what the last use, of any B, left there."""
-        views = self._views.get(batch)
-        if views is None:
-            views = [
-                memory[: size * batch].view(size, batch)
-                for memory, size in zip(self._memory, self._sizes, strict=True)
-            ]
-            self._views[batch] = views
-        return views
+__all__ = ["Network", "why_not_network"]
 
 
 class _Activation(Protocol):
@@ -93,6 +66,12 @@ class _Layer(NamedTuple):
     bias_grad: Tensor
 
 
+class _Buffers(NamedTuple):
+    outputs: list[Tensor]
+    transposed: list[Tensor]
+    grads: list[Tensor]
+
+
 class Network:
     """A network of `Linear, activation, ..., Linear` whose parameters lie in flat blocks.
 
@@ -106,33 +85,45 @@ class Network:
         self._layers = [_layer(linear) for linear in linears]
         device = linears[0].weight.device
         self._activation = _activation(layers, device)
-        sizes = [linear.out_features for linear in linears]
-        self._outputs = Buffers(sizes, max_batch, device)
-        self._grads = Buffers(sizes[:-1], max_batch, device)
-        self._inputs: list[Tensor] = []
+        self._sizes = [linear.out_features for linear in linears]
+        self._output_memory = [torch.empty(n * max_batch, device=device) for n in self._sizes]
+        self._grad_memory = [torch.empty(n * max_batch, device=device) for n in self._sizes[:-1]]
+        self._buffers: dict[int, _Buffers] = {}
+        self._input = torch.empty(0)
 
     def forward(self, x: Tensor) -> Tensor:
         """The output [out, B] for inputs [in, B]; it stays valid until the next call."""
-        outputs = self._outputs.at(x.shape[1])
-        self._inputs = [x, *outputs[:-1]]
+        self._input = x
+        outputs = self._at(x.shape[1]).outputs
         scale = self._activation.scale
-        for layer, source, output in zip(self._layers[:-1], self._inputs, outputs, strict=False):
-            torch.addmm(layer.bias, layer.weight, source, beta=scale, alpha=scale, out=output)
+        for layer, output in zip(self._layers[:-1], outputs, strict=False):
+            torch.addmm(layer.bias, layer.weight, x, beta=scale, alpha=scale, out=output)
             self._activation.forward(output)
-        head, output = self._layers[-1], outputs[-1]
-        torch.addmm(head.bias, head.weight, self._inputs[-1], out=output)
-        return output
+            x = output
+        head = self._layers[-1]
+        return torch.addmm(head.bias, head.weight, x, out=outputs[-1])
 
     def backward(self, grad: Tensor) -> None:
         """Writes the gradients of the parameters, given that [out, B] of the last output."""
-        grads = self._grads.at(grad.shape[1])
-        for i in range(len(self._layers) - 1, -1, -1):
-            layer, source = self._layers[i], self._inputs[i]
-            torch.mm(grad, source.t(), out=layer.weight_grad)
+        buffers = self._at(grad.shape[1])
+        for i in range(len(self._layers) - 1, 0, -1):
+            layer = self._layers[i]
+            torch.mm(grad, buffers.transposed[i - 1], out=layer.weight_grad)
             torch.sum(grad, 1, out=layer.bias_grad)
-            if i > 0:
-                grad = torch.mm(layer.weight_transposed, grad, out=grads[i - 1])
-                self._activation.backward(grad, source)
+            grad = torch.mm(layer.weight_transposed, grad, out=buffers.grads[i - 1])
+            self._activation.backward(grad, buffers.outputs[i - 1])
+        torch.mm(grad, self._input.t(), out=self._layers[0].weight_grad)
+        torch.sum(grad, 1, out=self._layers[0].bias_grad)
+
+    def _at(self, batch: int) -> _Buffers:
+        """Matrices of `batch` columns in the memory, which is the same for all sizes."""
+        buffers = self._buffers.get(batch)
+        if buffers is None:
+            outputs = _views(self._output_memory, self._sizes, batch)
+            grads = _views(self._grad_memory, self._sizes[:-1], batch)
+            buffers = _Buffers(outputs, [output.t() for output in outputs], grads)
+            self._buffers[batch] = buffers
+        return buffers
 
 
 def why_not_network(name: str, layers: nn.Module) -> str | None:
@@ -159,6 +150,12 @@ def _activation(layers: nn.Sequential, device: torch.device) -> _Activation:
     if any(isinstance(layer, nn.ReLU) for layer in layers):
         return _ReLU()
     return _CPUTanh() if device.type == "cpu" else _Tanh()
+
+
+def _views(blocks: list[Tensor], sizes: list[int], batch: int) -> list[Tensor]:
+    return [
+        block[: size * batch].view(size, batch) for block, size in zip(blocks, sizes, strict=True)
+    ]
 
 
 def _layer(linear: nn.Linear) -> _Layer:

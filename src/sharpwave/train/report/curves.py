@@ -88,7 +88,7 @@ def thinned(y: Floats, limit: int) -> npt.NDArray[np.intp]:
 
     Example:
         >>> thinned(np.array([0.0, 9.0, 0.0, 0.0, -9.0, 0.0, 0.0]), 6).tolist()
-        [0, 1, 4, 6]
+        [0, 1, 4, 5, 6]
     """
     if len(y) <= limit:
         return np.arange(len(y))

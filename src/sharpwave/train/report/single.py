@@ -11,10 +11,11 @@ from urllib.parse import quote
 import numpy as np
 
 from sharpwave.train.files import replace_file
+from sharpwave.train.report import tables
 from sharpwave.train.report.chart import Charts
 from sharpwave.train.report.curves import Floats, Series, finite, lost_at, metric, thinned
 from sharpwave.train.report.markup import Html, join, tag
-from sharpwave.train.report.page import definitions, masthead, page, section, table, tile
+from sharpwave.train.report.page import masthead, page, section, tile
 from sharpwave.train.report.text import date, duration, number, score
 from sharpwave.train.run_folder import Evaluation, RunFolder
 
@@ -41,14 +42,6 @@ METRICS = {
 
 NOT_SHOWN = {"step", "timesteps", "updates", "episodes", "mean_reward", "seconds"}
 """Axes and counters, and what the learning curve shows."""
-
-TIMINGS = {
-    "env": "environment",
-    "act": "acting",
-    "advantages": "advantages",
-    "update": "updates",
-    "callbacks": "callbacks",
-}
 
 
 def write_report(run_dir: str | os.PathLike[str]) -> Path:
@@ -83,10 +76,10 @@ def _page(folder: RunFolder) -> str:
         section("Learning curve", _learning_curve(charts, metrics, evaluations)),
         _film(folder),
         _updates(charts, metrics),
-        _timings(summary),
-        _evaluations(evaluations),
-        _configuration(config),
-        _facts(environment),
+        tables.timings(summary),
+        tables.evaluations(evaluations),
+        tables.configuration(config),
+        tables.facts(environment),
     ]
     header = masthead(
         "training run",
@@ -132,16 +125,12 @@ def _verdict(
         known = returns[np.isfinite(returns)]
         last_return = float(known[-1]) if len(known) else None
         tiles.append(tile("Training return", score(last_return), "last 100 episodes", color=1))
-    steps = summary.get("timesteps") or _last(metrics, "step")
-    wall = summary.get("wall_seconds") or _last(metrics, "seconds")
-    updates = summary.get("updates") or _last(metrics, "updates")
-    tiles.append(
-        tile(
-            "Environment steps",
-            number(steps, 9),
-            f"{number(updates, 9)} updates" if updates else None,
-        )
+    steps, wall, updates = (
+        total if isinstance(total := summary.get(key), int | float) else _last(metrics, column)
+        for key, column in (("timesteps", "step"), ("wall_seconds", "seconds"), ("updates",) * 2)
     )
+    detail = None if updates is None else f"{number(updates, 9)} updates"
+    tiles.append(tile("Environment steps", number(steps, 9), detail))
     tiles.append(tile("Wall time", duration(wall)))
     if steps and wall:
         tiles.append(tile("Speed", number(steps / wall, 3), "steps per second"))
@@ -219,116 +208,3 @@ def _updates(charts: Charts, metrics: dict[str, Floats]) -> Html | None:
     if not figures:
         return None
     return section("Inside the updates", tag("div", *figures, class_="multiples"))
-
-
-def _timings(summary: dict[str, Any]) -> Html | None:
-    """One bar of all the seconds, and a legend with their shares."""
-    recorded = summary.get("timings")
-    if not isinstance(recorded, dict):
-        return None
-    parts = {
-        TIMINGS.get(name, str(name)): float(seconds)
-        for name, seconds in recorded.items()
-        if isinstance(seconds, int | float) and seconds > 0
-    }
-    wall = summary.get("wall_seconds")
-    rest = float(wall) - sum(parts.values()) if isinstance(wall, int | float) else 0.0
-    if rest > 0:
-        parts["everything else"] = rest
-    total = sum(parts.values())
-    if not total:
-        return None
-    pieces, legend = [], []
-    for color, (name, seconds) in enumerate(parts.items(), start=1):
-        share = 100 * seconds / total
-        kind = "t0" if name == "everything else" else f"t{min(color, 6)}"
-        words = f"{name}: {duration(seconds)}, {share:.1f} %"
-        pieces.append(tag("span", class_=kind, style=f"flex-grow:{share:.3f}", title=words))
-        legend.append(
-            (tag("span", name, class_=f"key {kind}"), f"{share:.0f} % · {duration(seconds)}")
-        )
-    bar = tag("div", *pieces, class_="bar", role="img", aria_label="shares of the wall time")
-    return section(
-        "Where the time went", tag("div", bar, definitions(legend, class_="shares"), class_="card")
-    )
-
-
-def _evaluations(evaluations: list[Evaluation]) -> Html | None:
-    if not evaluations:
-        return None
-    best = max(one.mean for one in evaluations)
-    every = [value for one in evaluations for value in one.returns] or [0.0]
-    low, high = min(every), max(every)
-    rows = [
-        [
-            f"{one.step:,}",
-            tag("b", score(one.mean)) if one.mean == best else score(one.mean),
-            score(one.std),
-            score(min(one.returns)) if one.returns else "",
-            score(max(one.returns)) if one.returns else "",
-            score(one.mean_length),
-            _strip(one.returns, low, high),
-        ]
-        for one in reversed(evaluations)
-    ]
-    head = ["Step", "Mean", "Std", "Worst", "Best", "Length", "Every episode"]
-    return section("Evaluations", table(head, rows), note="latest first")
-
-
-def _strip(returns: tuple[float, ...], low: float, high: float) -> Html:
-    """Every return as a tick between the worst and the best of the run."""
-    width = high - low or 1.0
-    marks = "M0 13H200" + "".join(
-        f"M{2 + 196 * (value - low) / width:.1f} 2V13" for value in returns[:500]
-    )
-    return tag(
-        "svg", tag("path", d=marks), class_="strip", viewBox="0 0 200 14", aria_hidden="true"
-    )
-
-
-def _configuration(config: dict[str, Any]) -> Html | None:
-    values = config.get("config")
-    if not isinstance(values, dict) or not values:
-        return None
-    listed = config.get("changed")
-    changed = {str(name) for name in listed} if isinstance(listed, list) else set()
-    pairs: list[tuple[Any, Any]] = [
-        (tag("span", name, class_="changed") if name in changed else name, _plain(value))
-        for name, value in values.items()
-    ]
-    note = "marked: other than the default" if changed else None
-    return section("Configuration", definitions(pairs), note=note)
-
-
-def _facts(environment: dict[str, Any]) -> Html | None:
-    """Versions, machine, command line and git state."""
-    git = environment.get("git")
-    state = git if isinstance(git, dict) else {}
-    plain = {k: v for k, v in environment.items() if k not in ("git", "argv", "started")}
-    pairs: list[tuple[Any, Any]] = [(name, _plain(value)) for name, value in plain.items()]
-    if state.get("commit"):
-        dirty = ", changed" if state.get("dirty") else ""
-        pairs.append(("git commit", f"{str(state['commit'])[:12]}{dirty}"))
-    if state.get("branch"):
-        pairs.append(("git branch", state["branch"]))
-    if not pairs:
-        return None
-    argv = environment.get("argv")
-    blocks = [
-        tag("pre", " ".join(str(word) for word in argv)) if isinstance(argv, list) else None,
-        tag("pre", state["diff_stat"]) if state.get("diff_stat") else None,
-    ]
-    return section("Environment", definitions(pairs), *blocks)
-
-
-def _plain(value: Any) -> str:
-    """A value of the configuration as a person would write it."""
-    if isinstance(value, float):
-        return number(value, 6)
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    if isinstance(value, list):
-        return ", ".join(_plain(inner) for inner in value)
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(inner)}" for key, inner in value.items())
-    return str(value)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
+from typing import Any
 
 _MINUS = "\N{MINUS SIGN}"
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """A number to read: as many significant digits as asked, thousands apart.
+def number(value: Any, digits: int = 4) -> str:
+    """A number to read, thousands apart, with significant digits; a dash for what is none.
 
     Example:
         >>> number(12345.678), number(0.000025), number(-0.5), number(None)
         ('12,346', '2.5e−5', '−0.5', '–')
     """
-    if value is None or not math.isfinite(value):
+    if not isinstance(value, int | float) or not math.isfinite(value):
         return "\N{EN DASH}"
     if value == 0:
         return "0"
@@ -28,14 +29,14 @@ def number(value: float | None, digits: int = 4) -> str:
     return text.replace("-", _MINUS)
 
 
-def score(value: float | None) -> str:
+def score(value: Any) -> str:
     """A return: one decimal where it is not whole.
 
     Example:
         >>> score(487.25), score(500.0), score(-1234.5)
         ('487.2', '500', '−1,234.5')
     """
-    if value is None or not math.isfinite(value):
+    if not isinstance(value, int | float) or not math.isfinite(value):
         return "\N{EN DASH}"
     if abs(value) < 10:
         return number(value, 3)
@@ -70,14 +71,14 @@ def date(moment: str) -> str:
     return f"{parsed.day} {parsed:%B %Y, %H:%M}"
 
 
-def duration(seconds: float | None) -> str:
+def duration(seconds: Any) -> str:
     """A time span to read.
 
     Example:
         >>> duration(0.42), duration(41.3), duration(192), duration(7500)
         ('0.42 s', '41 s', '3 min 12 s', '2 h 05 min')
     """
-    if seconds is None or not math.isfinite(seconds):
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
         return "\N{EN DASH}"
     if seconds < 10:
         return f"{number(seconds, 2)} s"

@@ -1,0 +1,176 @@
+"""The report as a person meets it: opened in a browser, looked at, pointed at."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+
+from sharpwave.train.report import write_comparison, write_report
+from tests.unit.train.runs import rows, write_lines, write_run
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium or chrome")
+
+
+@dataclass
+class Visit:
+    """An open page and everything that it did."""
+
+    page: Any
+    problems: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def open(self, path: Path) -> Any:
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("dialog", self._dismiss)
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+        return self.page
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.problems.append("dialog")
+        dialog.dismiss()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as tool:
+        opened = tool.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Visit]:
+    page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme="light")
+    yield Visit(page)
+    page.close()
+
+
+def assert_curves_are_visible(page: Any) -> None:
+    areas = page.locator("figure[data-chart] .area")
+    assert areas.count() > 0
+    for i in range(areas.count()):
+        curve = areas.nth(i).locator("path.curve").last
+        area, box = areas.nth(i).bounding_box(), curve.bounding_box()
+        assert area["width"] > 100
+        assert area["height"] > 50
+        assert box["width"] > 50
+        assert box["height"] >= 1
+        stroke = curve.evaluate("path => getComputedStyle(path).stroke")
+        assert stroke not in ("none", "rgba(0, 0, 0, 0)")
+
+
+def test_report_opens_without_errors_or_requests(tmp_path: Path, visit: Visit) -> None:
+    path = write_report(write_run(tmp_path / "run"))
+    page = visit.open(path)
+    assert page.title() == "PPO on CartPole-v1"
+    assert_curves_are_visible(page)
+    assert visit.problems == []
+    assert [url for url in visit.requests if not url.startswith("data:")] == [path.as_uri()]
+
+
+def test_pointing_at_a_curve_shows_its_numbers_in_all_charts(tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(write_report(write_run(tmp_path / "run")))
+    tip = page.locator("#tip")
+    assert not tip.is_visible()
+    page.locator("figure[data-chart] .area").first.hover()
+    assert tip.is_visible()
+    assert "training return" in tip.inner_text()
+    assert "±" in tip.inner_text()
+    assert tip.bounding_box()["width"] > 50
+    crosses = page.locator(".cross")
+    assert crosses.count() > 5
+    assert all(crosses.nth(i).is_visible() for i in range(crosses.count()))
+    page.locator("h1").hover()
+    assert not tip.is_visible()
+    assert not crosses.first.is_visible()
+    assert visit.problems == []
+
+
+def test_arrow_keys_walk_along_a_curve(tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(write_report(write_run(tmp_path / "run")))
+    page.locator("figure[data-chart]").first.focus()
+    page.keyboard.press("ArrowLeft")
+    assert "step 25,600" in page.locator("#tip").inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert "step 25,344" in page.locator("#tip").inner_text()
+
+
+def test_theme_follows_the_system_and_the_button(tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(write_report(write_run(tmp_path / "run")))
+
+    def background() -> Any:
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    light = background()
+    page.locator("#theme").click()
+    dark = background()
+    assert dark != light
+    page.locator("#theme").click()
+    assert background() == light
+    page.evaluate("delete document.documentElement.dataset.theme")
+    page.emulate_media(color_scheme="dark")
+    assert background() == dark
+
+
+@pytest.mark.parametrize("width", [380, 820, 1600])
+def test_page_fits_every_window(tmp_path: Path, visit: Visit, width: int) -> None:
+    page = visit.open(write_report(write_run(tmp_path / "run")))
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert_curves_are_visible(page)
+
+
+def test_text_of_the_run_does_not_run(tmp_path: Path, visit: Visit) -> None:
+    hostile = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+    path = write_run(tmp_path / "run", env=hostile, algorithm=hostile)
+    write_lines(path / "metrics.jsonl", [row | {hostile: 1.0} for row in rows(5)])
+    (path / "environment.json").write_text(json.dumps({"cpu": hostile, "argv": [hostile]}))
+    page = visit.open(write_report(path))
+    page.locator("figure[data-chart] .area").last.hover()
+    assert page.locator("#tip").is_visible()
+    assert page.locator("img").count() == 0
+    assert visit.problems == []
+    assert hostile in page.locator("h1").inner_text()
+
+
+def test_injected_script_is_stopped_by_the_policy(tmp_path: Path, visit: Visit) -> None:
+    path = write_report(write_run(tmp_path / "run"))
+    path.write_text(path.read_text().replace("<main>", "<main><script>alert(1)</script>"))
+    visit.open(path)
+    assert "dialog" not in visit.problems
+    assert any("Content Security Policy" in problem for problem in visit.problems)
+
+
+def test_run_of_one_row_shows_points(tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(write_report(write_run(tmp_path / "run", n_updates=1, n_evaluations=1)))
+    page.locator("figure[data-chart] .area").first.hover()
+    assert "step" in page.locator("#tip").inner_text()
+    assert visit.problems == []
+
+
+def test_comparison_opens_and_answers(tmp_path: Path, visit: Visit) -> None:
+    paths = [
+        write_run(tmp_path / f"{name}{seed}", algorithm=name, seed=seed)
+        for name in ("ppo", "a2c")
+        for seed in range(3)
+    ]
+    page = visit.open(write_comparison(paths, tmp_path / "comparison.html"))
+    assert_curves_are_visible(page)
+    page.locator("figure[data-chart] .area").first.hover()
+    assert "PPO" in page.locator("#tip").inner_text()
+    assert "A2C" in page.locator("#tip").inner_text()
+    assert visit.problems == []
+    assert [url for url in visit.requests if url.startswith("http")] == []
