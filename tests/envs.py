@@ -22,11 +22,15 @@ class CountingEnv(gym.Env[Any, Any]):
     Args:
         lengths: Lengths of the episodes, again from the front after the last.
         number: Which of several environments this is.
-        ends: "terminated", "truncated", "both", or "alternating" of the first two.
+        ends: "terminated", "truncated", "both", or "alternating" of the first two; or one of the
+            first three for each length.
     """
 
     def __init__(
-        self, lengths: Sequence[int] = (3,), number: int = 0, ends: str = "terminated"
+        self,
+        lengths: Sequence[int] = (3,),
+        number: int = 0,
+        ends: str | Sequence[str] = "terminated",
     ) -> None:
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
         self.action_space = gym.spaces.Discrete(2)
@@ -50,7 +54,9 @@ class CountingEnv(gym.Env[Any, Any]):
         ended = self.step_number == length
         ends = self.ends
         if ends == "alternating":
-            ends = "truncated" if self.episode % 2 else "terminated"
+            ends = ("terminated", "truncated")
+        if not isinstance(ends, str):
+            ends = ends[self.episode % len(ends)]
         reward = 1 + self.number + self.step_number / 10 + float(np.sum(action)) / 100
         info = {"step": self.step_number, "last": True} if ended else {"step": self.step_number}
         return (
@@ -190,6 +196,6 @@ def play(env: Any, steps: int) -> None:
         env.step(np.arange(env.num_envs) % 2)
 
 
-def vectorized(makers: list[Callable[[], Env]], mode: str) -> SyncVectorEnv[Any, Any]:
+def vectorized(makers: Sequence[Callable[[], Env]], mode: str) -> SyncVectorEnv[Any, Any]:
     """Gymnasium's vector environment in an autoreset mode given by its name here."""
     return SyncVectorEnv(makers, autoreset_mode=AutoresetMode[mode.upper()])

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sharpwave.collect.episodes import EpisodeStats
 from sharpwave.collect.rollout import Rollout, write_row
 from sharpwave.envs import ActionMap, Step, Stepper, action_masks
+from sharpwave.finite import all_finite
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
@@ -60,6 +61,7 @@ class OnPolicyCollector:
         self.obs: Nested = None
         self.starts = np.ones(env.num_envs, np.bool_)
         self.masks: npt.NDArray[np.bool_] | None = None
+        self._has_masks = False
         self._seed = seed
         self._rollout: Rollout | None = None
 
@@ -68,6 +70,7 @@ class OnPolicyCollector:
         self.obs, infos = self.stepper.reset(seed=self._seed)
         self._seed = None  # the next reset goes on with the environments' own generators
         self.masks = action_masks(self.env, infos)
+        self._has_masks |= self.masks is not None
         self.starts = np.ones(self.env.num_envs, np.bool_)
         self.episodes.restart()
         self._check_finite("obs", self.obs)
@@ -104,7 +107,7 @@ class OnPolicyCollector:
             self.timings["act"] += acted - began
             self.timings["env"] += stepped - acted
             if self._rollout is None:
-                self._rollout = Rollout.like(self.n_steps, self.obs, actions, self.masks)
+                self._rollout = Rollout.like(self.n_steps, self.obs, actions)
             self._write(self._rollout, t, actions, log_probs, values, step)
             self._go_on(step)
             if on_step is not None and on_step(float(np.mean(raw_rewards(step)))) is False:
@@ -128,6 +131,8 @@ class OnPolicyCollector:
     ) -> None:
         self._check_finite("rewards", step.rewards)
         self._check_finite("obs", step.next_obs)
+        if step.obs is not step.next_obs:
+            self._check_finite("obs", step.obs)
         write_row(rollout.obs, t, self.obs)
         rollout.actions[t] = actions
         rollout.log_probs[t] = log_probs
@@ -137,8 +142,7 @@ class OnPolicyCollector:
         rollout.truncated[t] = step.truncated
         rollout.starts[t] = self.starts
         rollout.real[t] = True if step.real is None else step.real
-        if rollout.masks is not None:
-            rollout.masks[t] = self.masks
+        rollout.write_masks(t, self.masks)
         # In mode next_step the following row is the true last observation, with its value.
         if self.stepper.mode != "next_step" and step.truncated.any():
             rows = np.flatnonzero(step.truncated & ~step.terminated)
@@ -156,8 +160,10 @@ class OnPolicyCollector:
             self.starts = np.zeros_like(ended)
         else:
             self.starts = ~step.real
-        if self.masks is not None:
+        # A step may be without a mask, also the first: it allows everything.
+        if self._has_masks or "action_mask" in step.infos:
             self.masks = action_masks(self.env, step.infos)
+            self._has_masks = True
 
     def _bootstrap(self, rollout: Rollout) -> None:
         """Values of what each step led to; those of truncated steps are there already."""
@@ -176,15 +182,13 @@ class OnPolicyCollector:
         elif isinstance(value, tuple):
             for index, inner in enumerate(value):
                 self._check_finite(f"{what}[{index}]", inner)
-        elif value.dtype.kind == "f" and not np.isfinite(value.sum()):
-            # A sum of finite numbers may overflow, so the rows decide.
-            rows = ~np.isfinite(value.reshape(len(value), -1)).all(axis=1)
-            if rows.any():
-                env = int(np.flatnonzero(rows)[0])
-                raise NonFiniteError(
-                    f"{what} must be finite, got {value[env]} from environment {env} "
-                    f"at step {self.timesteps}"
-                )
+        elif value.dtype.kind == "f" and not all_finite(value):
+            rows = np.isfinite(value.reshape(len(value), -1)).all(axis=1)
+            env = int(np.argmin(rows))
+            raise NonFiniteError(
+                f"{what} must be finite, got {value[env]} from environment {env} "
+                f"at step {self.timesteps}"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands, but for the environments and the actor."""
@@ -214,6 +218,7 @@ class OnPolicyCollector:
             self.obs = state["obs"]
             self.starts = state["starts"]
             self.masks = state["masks"]
+            self._has_masks = self.masks is not None
             self.stepper.ended = state["ended"]
         else:
             self.obs = None

@@ -38,13 +38,13 @@ class Rollout:
     starts: Flags
     """Where `obs` is an episode's first."""
     real: Flags
-    masks: Flags | None
-    """[T, N, n], the actions that were allowed."""
     advantages: Floats
     returns: Floats
+    masks: Flags | None = None
+    """[T, N, n], the actions that were allowed; None where all always were."""
 
     @classmethod
-    def like(cls, n_steps: int, obs: Nested, actions: Array, masks: Flags | None) -> Rollout:
+    def like(cls, n_steps: int, obs: Nested, actions: Array) -> Rollout:
         """Arrays for `n_steps` steps such as this one of N environments."""
 
         def stacked(one: Array) -> Array:
@@ -67,10 +67,19 @@ class Rollout:
             next_values=next_values,
             starts=starts,
             real=real,
-            masks=None if masks is None else stacked(masks),
             advantages=advantages,
             returns=returns,
         )
+
+    def write_masks(self, t: int, masks: Flags | None) -> None:
+        """Write the masks [N, n] of one step; None allows everything."""
+        if masks is None:
+            if self.masks is not None:
+                self.masks[t] = True
+            return
+        if self.masks is None:
+            self.masks = np.ones((len(self.values), *masks.shape), np.bool_)
+        self.masks[t] = masks
 
     def compute_advantages(self, gamma: float, gae_lambda: float) -> None:
         """Fill `advantages` and `returns` by generalized advantage estimation."""

@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from sharpwave.envs.autoreset import autoreset_mode, with_final_obs
 from sharpwave.envs.spaces import leaf_spaces
+from sharpwave.finite import all_finite
 from sharpwave.nest import leaves, map_leaves
 from sharpwave.primitives import RunningStats
 from sharpwave.types import Array, Nested
@@ -30,8 +31,8 @@ class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
 
     Every observation the environments showed counts once, the last of an episode and the first of
     the next included, so the statistics do not depend on the autoreset mode. The step of a
-    next_step environment that is only a reset does not touch those of the return. Rows that are not
-    finite pass through and are not counted.
+    next_step environment that is only a reset does not touch those of the return. What is not
+    finite passes through, and its rows are not counted.
 
     `infos["raw_rewards"]` has the rewards as they were.
 
@@ -185,7 +186,9 @@ class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
     def _normalised_leaf(self, stats: RunningStats | None, leaf: Any) -> Any:
         if stats is None:
             return leaf
-        return stats.normalize(np.asarray(leaf, np.float32), self.clip_obs, self.epsilon)
+        array = np.asarray(leaf, np.float32)
+        normalised = stats.normalize(array, self.clip_obs, self.epsilon)
+        return normalised if all_finite(array) else _with_not_finite(normalised, array)
 
     def _normalised_final(self, next_obs: Nested, ended: Array) -> Array:
         """The last observations in Gymnasium's form, an array of N of them or None."""
@@ -204,7 +207,7 @@ class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
             return rewards
         scaled = rewards / math.sqrt(float(self._return_stats.var) + self.epsilon)
         held: Array = np.minimum(np.maximum(scaled, -self.clip_reward), self.clip_reward)
-        return held
+        return held if all_finite(rewards) else _with_not_finite(held, rewards)
 
     def _count_returns(self, rewards: Array) -> None:
         self._returns *= self.gamma
@@ -237,6 +240,11 @@ def _count(stats: RunningStats | None, batch: Any) -> None:
         if finite.all():
             raise
         stats.update(rows[finite])
+
+
+def _with_not_finite(clipped: Array, raw: Array) -> Array:
+    """Clipping must not hide what is not finite."""
+    return np.where(np.isfinite(raw), clipped, raw)
 
 
 def _normalised_space(space: gym.Space[Any], clip: float) -> gym.Space[Any]:

@@ -1,0 +1,73 @@
+"""Action masks in rollouts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from sharpwave.collect import OnPolicyCollector
+from sharpwave.envs import ActionMap, PythonVectorEnv
+from sharpwave.types import Array
+from tests.envs import CountingEnv, vectorized
+
+KINDS = ["own", "next_step", "same_step", "disabled"]
+
+
+class MaskedEnv(CountingEnv):
+    """Three actions; the one of the step's number is forbidden. Some steps say nothing of it.
+
+    Args:
+        silent: Steps of an episode whose info has no mask; 0 is the reset.
+    """
+
+    def __init__(self, *args: Any, silent: tuple[int, ...] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.action_space = gym.spaces.Discrete(3)
+        self.silent = silent
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        obs, _ = super().reset(**kwargs)
+        return obs, self.info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.step_number in self.silent or action != self.step_number % 3
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, self.info()
+
+    def info(self) -> dict[str, Any]:
+        if self.step_number in self.silent:
+            return {}
+        return {"action_mask": np.arange(3) != self.step_number % 3}
+
+
+class FirstAllowed:
+    """Takes the first allowed action."""
+
+    def act(self, obs: Array, starts: Array, masks: Any) -> tuple[Array, Array, Array]:
+        zeros = np.zeros(len(obs), np.float32)
+        actions = np.zeros(len(obs), np.int64) if masks is None else masks.argmax(1)
+        return actions, zeros, zeros
+
+    def values(self, obs: Array, rows: Array | None = None) -> Array:
+        return np.zeros(len(obs), np.float32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("silent", [(), (0,), (1, 2), (0, 1, 2), (2, 3)])
+def test_masks_are_those_of_the_observations_acted_on(kind: str, silent: tuple[int, ...]) -> None:
+    makers = [partial(MaskedEnv, (n,), n, "truncated", silent=silent) for n in (2, 4)]
+    env = PythonVectorEnv(makers) if kind == "own" else vectorized(makers, kind)
+    action_map = ActionMap(env.single_action_space)
+    collector = OnPolicyCollector(env, FirstAllowed(), action_map, n_steps=7, seed=0)
+    for _ in range(2):
+        rollout = collector.collect(0.9, 0.9)
+        assert rollout is not None
+        steps = rollout.obs[..., 2].astype(int)
+        allowed = np.arange(3) != steps[..., None] % 3
+        allowed[np.isin(steps, silent)] = True
+        masks = np.ones_like(allowed) if rollout.masks is None else rollout.masks
+        np.testing.assert_array_equal(masks[rollout.real], allowed[rollout.real])
