@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,8 +20,13 @@ from sharpwave.types import Array, Nested
 
 __all__ = ["VecNormalize"]
 
+if TYPE_CHECKING:
+    Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
+else:  # Gymnasium 1.1 has it without parameters
+    Wrapper = VectorWrapper
 
-class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
+
+class VecNormalize(Wrapper):
     """Normalises observations by running statistics and scales rewards by those of the return.
 
     - Observations: (x - mean) / sqrt(var + epsilon), each dimension with its own statistics, held
