@@ -92,7 +92,7 @@ class CustomPolicy(nn.Module):
         obs: Any,
         *,
         state: Tensor | None = None,
-        starts: Tensor | None = None,  # noqa: ARG002
+        starts: Tensor | None = None,
         masks: Tensor | None = None,
         deterministic: bool = False,
         generator: torch.Generator | None = None,
@@ -118,8 +118,8 @@ class CustomPolicy(nn.Module):
         obs: Any,
         actions: Tensor,
         *,
-        state: Tensor | None = None,  # noqa: ARG002
-        starts: Tensor | None = None,  # noqa: ARG002
+        state: Tensor | None = None,
+        starts: Tensor | None = None,
         masks: Tensor | None = None,
     ) -> Evaluated:
         """What the module says now about actions; see `ActorCritic.evaluate`."""
@@ -134,8 +134,8 @@ class CustomPolicy(nn.Module):
         self,
         obs: Any,
         *,
-        state: Tensor | None = None,  # noqa: ARG002
-        starts: Tensor | None = None,  # noqa: ARG002
+        state: Tensor | None = None,
+        starts: Tensor | None = None,
     ) -> Tensor:
         """Values [B] of observations [B, ...], without differentiation."""
         with torch.no_grad():
@@ -144,9 +144,9 @@ class CustomPolicy(nn.Module):
             raise ValueError(f"values of policy must have shape (B,), got {tuple(values.shape)}")
         return values
 
-    def initial_state(self, n: int) -> None:  # noqa: ARG002
+    def initial_state(self, n: int) -> Tensor | None:
         """None: the module carries no state."""
-        return
+        return None
 
     def reset_noise(self, n: int, generator: torch.Generator | None = None) -> None:
         """Does nothing: the module explores by itself."""

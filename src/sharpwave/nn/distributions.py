@@ -34,6 +34,9 @@ MASKED_LOGIT = -1e8
 """Logit of a forbidden action: its probability is exactly 0 in float32, and 0 times its
 log-probability is still 0."""
 
+# Below a forbidden action, so that padding is never chosen even where all actions are forbidden.
+_PADDING_LOGIT = 10 * MASKED_LOGIT
+
 _TINY = torch.finfo(torch.float32).tiny
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -96,8 +99,8 @@ class Discrete(Distribution[Tensor]):
 
         Raises:
             ValueError: The shape or type does not fit, or a row allows nothing. The latter is
-                checked on the CPU only, where looking does not wait; elsewhere such a row acts as
-                if everything were allowed.
+                checked on the CPU only, where looking does not wait; elsewhere every action of
+                such a row is equally likely.
         """
         if masks.shape != logits.shape or masks.dtype != torch.bool:
             raise ValueError(
@@ -153,27 +156,27 @@ class Categorical(Discrete):
         self.n_params = n
         self.action_shape = ()
 
-    def sample(self, params: Tensor, generator: torch.Generator | None = None) -> Tensor:  # noqa: D102
+    def sample(self, params: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return _draw(params.log_softmax(-1), generator)
 
-    def mode(self, params: Tensor) -> Tensor:  # noqa: D102
+    def mode(self, params: Tensor) -> Tensor:
         return params.argmax(-1)
 
-    def log_prob(self, params: Tensor, actions: Tensor) -> Tensor:  # noqa: D102
+    def log_prob(self, params: Tensor, actions: Tensor) -> Tensor:
         return _pick(params.log_softmax(-1), actions.long())
 
-    def entropy(self, params: Tensor) -> Tensor:  # noqa: D102
+    def entropy(self, params: Tensor) -> Tensor:
         log_probs = params.log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum(-1)
 
-    def sample_and_log_prob(  # noqa: D102
+    def sample_and_log_prob(
         self, params: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         log_probs = params.log_softmax(-1)
         actions = _draw(log_probs, generator)
         return actions, _pick(log_probs, actions)
 
-    def log_prob_and_entropy(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def log_prob_and_entropy(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = params.log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return _pick(log_probs, actions.long()), entropy
@@ -219,29 +222,29 @@ class MultiCategorical(Discrete):
         return padded.index_copy(-1, self._slots, flat).reshape(shape)
 
     def _log_probs(self, params: Tensor) -> Tensor:
-        return self._apart(params, MASKED_LOGIT).log_softmax(-1)
+        return self._apart(params, _PADDING_LOGIT).log_softmax(-1)
 
-    def sample(self, params: Tensor, generator: torch.Generator | None = None) -> Tensor:  # noqa: D102
+    def sample(self, params: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return _draw(self._log_probs(params), generator)
 
-    def mode(self, params: Tensor) -> Tensor:  # noqa: D102
-        return self._apart(params, MASKED_LOGIT).argmax(-1)
+    def mode(self, params: Tensor) -> Tensor:
+        return self._apart(params, _PADDING_LOGIT).argmax(-1)
 
-    def log_prob(self, params: Tensor, actions: Tensor) -> Tensor:  # noqa: D102
+    def log_prob(self, params: Tensor, actions: Tensor) -> Tensor:
         return _pick(self._log_probs(params), actions.long()).sum(-1)
 
-    def entropy(self, params: Tensor) -> Tensor:  # noqa: D102
+    def entropy(self, params: Tensor) -> Tensor:
         log_probs = self._log_probs(params)
         return -(log_probs.exp() * log_probs).sum((-2, -1))
 
-    def sample_and_log_prob(  # noqa: D102
+    def sample_and_log_prob(
         self, params: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         log_probs = self._log_probs(params)
         actions = _draw(log_probs, generator)
         return actions, _pick(log_probs, actions).sum(-1)
 
-    def log_prob_and_entropy(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def log_prob_and_entropy(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = self._log_probs(params)
         entropy = -(log_probs.exp() * log_probs).sum((-2, -1))
         return _pick(log_probs, actions.long()).sum(-1), entropy
@@ -263,17 +266,17 @@ class Bernoulli(Discrete):
         self.n_params = n
         self.action_shape = (n,)
 
-    def sample(self, params: Tensor, generator: torch.Generator | None = None) -> Tensor:  # noqa: D102
+    def sample(self, params: Tensor, generator: torch.Generator | None = None) -> Tensor:
         uniform = torch.empty_like(params).uniform_(generator=generator)
         return (uniform < params.sigmoid()).long()
 
-    def mode(self, params: Tensor) -> Tensor:  # noqa: D102
+    def mode(self, params: Tensor) -> Tensor:
         return (params > 0).long()
 
-    def log_prob(self, params: Tensor, actions: Tensor) -> Tensor:  # noqa: D102
+    def log_prob(self, params: Tensor, actions: Tensor) -> Tensor:
         return (actions * params - softplus(params)).sum(-1)
 
-    def entropy(self, params: Tensor) -> Tensor:  # noqa: D102
+    def entropy(self, params: Tensor) -> Tensor:
         return (softplus(params) - params * params.sigmoid()).sum(-1)
 
     def _check_some_allowed(self, masks: Tensor) -> None:
@@ -295,21 +298,21 @@ class DiagonalGaussian(Distribution[GaussianParams]):
         self.n_params = dim
         self.action_shape = (dim,)
 
-    def sample(self, params: GaussianParams, generator: torch.Generator | None = None) -> Tensor:  # noqa: D102
+    def sample(self, params: GaussianParams, generator: torch.Generator | None = None) -> Tensor:
         mean, log_std = params
         noise = torch.empty_like(mean).normal_(generator=generator)
         return torch.addcmul(mean, noise, log_std.exp())
 
-    def mode(self, params: GaussianParams) -> Tensor:  # noqa: D102
+    def mode(self, params: GaussianParams) -> Tensor:
         return params[0]
 
-    def log_prob(self, params: GaussianParams, actions: Tensor) -> Tensor:  # noqa: D102
+    def log_prob(self, params: GaussianParams, actions: Tensor) -> Tensor:
         mean, log_std = params
         scaled = (actions - mean) * (-log_std).exp()
         constant = self.n_params * _LOG_SQRT_2PI
         return -0.5 * scaled.square().sum(-1) - (log_std.sum(-1) + constant)
 
-    def entropy(self, params: GaussianParams) -> Tensor:  # noqa: D102
+    def entropy(self, params: GaussianParams) -> Tensor:
         mean, log_std = params
         entropy = log_std.sum(-1) + self.n_params * (0.5 + _LOG_SQRT_2PI)
         return entropy.expand(mean.shape[:-1])
@@ -337,10 +340,10 @@ class SquashedGaussian(DiagonalGaussian):
         self._nodes = torch.linspace(-4.5, 4.5, 16)
         self._weights = (-0.5 * self._nodes.square()).softmax(0)
 
-    def log_prob(self, params: GaussianParams, actions: Tensor) -> Tensor:  # noqa: D102
+    def log_prob(self, params: GaussianParams, actions: Tensor) -> Tensor:
         return super().log_prob(params, actions) - _log_tanh_slope(actions).sum(-1)
 
-    def entropy(self, params: GaussianParams) -> Tensor:  # noqa: D102
+    def entropy(self, params: GaussianParams) -> Tensor:
         mean, log_std = params
         if self._nodes.device != mean.device:
             self._nodes = self._nodes.to(mean.device)

@@ -32,7 +32,7 @@ def orthogonal(
 
     Example:
         >>> weight = orthogonal(np.random.default_rng(0), (2, 3), gain=2.0)
-        >>> (weight @ weight.T).round(5).tolist()
+        >>> np.abs(weight @ weight.T).round(5).tolist()
         [[4.0, 0.0], [0.0, 4.0]]
     """
     if len(shape) < 2:

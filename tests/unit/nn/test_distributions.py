@@ -24,6 +24,7 @@ from sharpwave.nn import (
     SquashedGaussian,
     make_distribution,
 )
+from sharpwave.nn.distributions import MASKED_LOGIT
 
 B = 6
 
@@ -329,6 +330,15 @@ def test_each_choice_of_several_has_its_own_mask() -> None:
     actions = distribution.sample(masked, torch.Generator().manual_seed(0))
     assert (actions[:, 0] == 0).all()
     assert set(actions[:, 1].tolist()) == {1, 2}
+
+
+def test_choices_stay_in_range_where_everything_is_forbidden() -> None:
+    distribution = MultiCategorical([1, 3, 2])
+    logits = torch.full((1000, 6), MASKED_LOGIT)
+    actions = distribution.sample(logits, torch.Generator().manual_seed(0))
+    assert (actions < torch.tensor([1, 3, 2])).all()
+    assert (distribution.mode(logits) == 0).all()
+    assert distribution.entropy(logits).isfinite().all()
 
 
 def test_forbidden_bits_stay_zero() -> None:
