@@ -22,16 +22,6 @@ FAILED = 1
 BY_SIGNAL = {"SIGINT": 130, "SIGTERM": 143}
 
 
-class Evaluations(EvalCallback):
-    """Evaluates every so many steps, and after the last update."""
-
-    def on_train_batch(self, *, algo: Any, step: int, **metrics: Any) -> bool:
-        """Evaluates when it is time."""
-        if step >= algo.target_timesteps:
-            return self.evaluate(algo, step)
-        return super().on_train_batch(algo=algo, step=step, **metrics)
-
-
 def carry_out(
     plan: Plan, run_dir: Path, *, quiet: bool = False, total_timesteps: int | None = None
 ) -> int:
@@ -107,7 +97,7 @@ def _train(
     if algo.stop_reason is not None:
         _tell(quiet, f"stopped early: {algo.stop_reason}")
     for evaluations in algo.callbacks:
-        if isinstance(evaluations, Evaluations) and evaluations.history:
+        if isinstance(evaluations, EvalCallback) and evaluations.history:
             last = evaluations.history[-1]
             _tell(
                 quiet,
@@ -124,7 +114,7 @@ def callbacks_of(options: RunOptions, folder: Path, total: int, quiet: bool) -> 
     eval_freq = max(total // 5, 1) if options.eval_freq is None else options.eval_freq
     found: list[Any] = []
     if eval_freq:
-        found.append(Evaluations(eval_freq=eval_freq, n_eval_episodes=options.eval_episodes))
+        found.append(EvalCallback(eval_freq=eval_freq, n_eval_episodes=options.eval_episodes))
     if options.checkpoint_freq:
         found.append(callbacks.CheckpointCallback(options.checkpoint_freq, run.checkpoints))
     if options.video:

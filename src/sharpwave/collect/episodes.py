@@ -16,7 +16,7 @@ class EpisodeStats:
 
     Args:
         n_envs: Number of environments.
-        window: How many of the last episodes the means are taken over.
+        window: How many of the last episodes are kept and the means taken over; None keeps all.
 
     Example:
         >>> stats = EpisodeStats(n_envs=2)
@@ -26,7 +26,7 @@ class EpisodeStats:
         ([2.0, 2.0], [1, 2], 2.0)
     """
 
-    def __init__(self, n_envs: int, window: int = 100) -> None:
+    def __init__(self, n_envs: int, window: int | None = 100) -> None:
         self.count = 0
         self.returns: deque[float] = deque(maxlen=window)
         self.lengths: deque[int] = deque(maxlen=window)

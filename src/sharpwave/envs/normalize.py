@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -201,14 +202,21 @@ class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
     def _scaled(self, rewards: Array) -> Array:
         """Rewards over the spread of the return."""
         if self.training:
-            real = ~self._ended if self._mode == "next_step" else np.ones_like(self._ended)
-            self._returns[real] = self.gamma * self._returns[real] + rewards[real]
-            _count(self._return_stats, self._returns[real])
+            self._count_returns(rewards)
         if not self.norm_reward:
             return rewards
-        scale = np.sqrt(self._return_stats.var + self.epsilon)
-        scaled = np.clip(rewards / scale, -self.clip_reward, self.clip_reward)
-        return scaled if all_finite(rewards) else _with_not_finite(scaled, rewards)
+        scaled = rewards / math.sqrt(float(self._return_stats.var) + self.epsilon)
+        held: Array = np.minimum(np.maximum(scaled, -self.clip_reward), self.clip_reward)
+        return held if all_finite(rewards) else _with_not_finite(held, rewards)
+
+    def _count_returns(self, rewards: Array) -> None:
+        self._returns *= self.gamma
+        self._returns += rewards
+        if self._mode == "next_step" and self._ended.any():
+            self._returns[self._ended] = 0
+            _count(self._return_stats, self._returns[~self._ended])
+        else:
+            _count(self._return_stats, self._returns)
 
 
 def _statistics(space: gym.Space[Any]) -> RunningStats | None:

@@ -83,7 +83,7 @@ class FlatParameters:
     def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Scales the gradients so that their Euclidean norm is at most `max_norm`.
 
-        g ← g / max(1, (‖g‖ + 1e-6) / max_norm), without waiting for the device.
+        g ← g · min(1, max_norm / (‖g‖ + 1e-6)), without waiting for a device.
 
         Args:
             max_norm: Largest norm.
@@ -92,7 +92,10 @@ class FlatParameters:
             [] norm before scaling.
         """
         norm: Tensor = torch.linalg.vector_norm(self.grad)
-        self.grad.div_((norm + 1e-6).div_(max_norm).clamp_(min=1.0))
+        if not norm.is_cpu:
+            self.grad.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
+        elif not (size := norm.item() + 1e-6) <= max_norm:
+            self.grad.mul_(max_norm / size)
         return norm
 
     def _attach_grads(self) -> None:

@@ -28,6 +28,12 @@ class _Constructor(type):
     def __call__(cls: type[Self], *args: Any, **options: Any) -> Self:  # type: ignore[misc]
         return super().__call__(*args, **cls._known(options))  # type: ignore[misc, no-any-return]
 
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """That of the fields: what `help` and editors show."""
+        parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+        return inspect.Signature(list(parameters)[1:])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config(metaclass=_Constructor):

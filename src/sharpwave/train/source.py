@@ -25,11 +25,12 @@ class EnvSource:
 
     @property
     def env_id(self) -> str | None:
-        """Its Gymnasium id, if it has one."""
+        """Its Gymnasium id, if that makes the same environment again."""
         if isinstance(self.env, str):
             return self.env
-        spec = getattr(self.env, "spec", None)
-        return None if spec is None else spec.id
+        spec = self.env.spec if self._is_made else None
+        # The id does not make the wrappers that were put around it by hand.
+        return None if spec is None or spec.additional_wrappers else spec.id
 
     @property
     def n_envs(self) -> int | None:

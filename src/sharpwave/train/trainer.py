@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from sharpwave.algorithms.registry import algorithm_class
 from sharpwave.train.callbacks import Callback
 from sharpwave.train.checkpoint import read_header
-from sharpwave.train.config import Config
 from sharpwave.train.evaluation import EvaluationResult
 from sharpwave.train.loggers import LoggerCallback
+from sharpwave.train.options import AlgorithmConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,7 +52,7 @@ class Trainer:
         algorithm: str | type[Algorithm],
         env: Any = "CartPole-v1",
         seed: int | None = None,
-        config: Mapping[str, Any] | Config | str | os.PathLike[str] | None = None,
+        config: Mapping[str, Any] | AlgorithmConfig | str | os.PathLike[str] | None = None,
         callbacks: Callback | Iterable[Callback] | None = None,
         logger: LoggerCallback | Iterable[LoggerCallback] | None = None,
         run_dir: str | os.PathLike[str] | None = None,
@@ -153,8 +153,8 @@ class Trainer:
         self.algo.close()
 
 
-def _options(cls: type[Algorithm], config: Any) -> Config | dict[str, Any] | None:
-    if config is None or isinstance(config, Config):
+def _options(cls: type[Algorithm], config: Any) -> AlgorithmConfig | dict[str, Any] | None:
+    if config is None or isinstance(config, AlgorithmConfig):
         return config
     if isinstance(config, Mapping):
         return dict(config)

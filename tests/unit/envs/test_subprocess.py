@@ -186,6 +186,14 @@ def test_makers_that_fail_are_named() -> None:
         SubprocessVectorEnv([])
 
 
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_processes_started_in_another_way(context: str) -> None:
+    env = SubprocessVectorEnv([partial(gym.make, "CartPole-v1")] * 2, context=context)
+    expected = gym.make("CartPole-v1").reset(seed=4)[0]
+    np.testing.assert_array_equal(env.reset(seed=4)[0][0], expected)
+    env.close()
+
+
 def test_attributes_and_methods() -> None:
     env = SubprocessVectorEnv(numbered(2))
     assert env.get_attr("number") == (0, 1)

@@ -176,7 +176,7 @@ def test_the_gradient_of_a2c_is_that_of_autograd(actions: str, normalize: bool) 
     assert_metrics(metrics, expected)
 
 
-@pytest.mark.parametrize("hidden", [(), (8,), (8, 9, 10)])
+@pytest.mark.parametrize("hidden", [(8,), (8, 9, 10)])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_any_depth_and_both_activations_are_known(activation: str, hidden: tuple[int, ...]) -> None:
     case = Case(activation=activation, hidden=hidden)
@@ -314,6 +314,7 @@ def test_a_policy_learns_what_it_is_rewarded_for() -> None:
         ({"squash": True}, "SquashedGaussian"),
         ({"gsde": True}, "noise depends on the state"),
         ({"activation": "elu"}, "actor has activations other than"),
+        ({"hidden": ()}, "actor has no hidden layers"),
     ],
 )
 def test_other_policies_are_refused_with_the_reason(options: dict[str, Any], reason: str) -> None:
@@ -334,14 +335,20 @@ def test_subclasses_and_changed_networks_are_refused() -> None:
     class Changed(ActorCritic):
         pass
 
+    def mlp(*kinds: type[nn.Module]) -> nn.Sequential:
+        first, second = (kind() for kind in kinds)
+        return nn.Sequential(nn.Linear(3, 64), first, nn.Linear(64, 64), second, nn.Linear(64, 1))
+
     box = spaces.Box(-1.0, 1.0, (3,))
     changed = Changed(box, box, generator=np.random.default_rng(0))
     assert ByHand.why_not(changed) == "the policy is a Changed, not an ActorCritic"
     for name, module, reason in (
         ("actor", nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 3)), "with activations between"),
-        ("actor", nn.Sequential(nn.Linear(3, 3, bias=False)), "without bias"),
+        ("actor", nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3, bias=False)), "bias"),
         ("critic", nn.Linear(3, 1), "critic is a Linear, not a Sequential"),
-        ("critic", nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(3, 1)), "do not fit"),
+        ("critic", nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)), "differ in their"),
+        ("critic", mlp(nn.Tanh, nn.ReLU), "activations other than one of"),
+        ("critic", mlp(nn.ReLU, nn.ReLU), "differ in their hidden layers"),
     ):
         policy = ActorCritic(box, box, generator=np.random.default_rng(0))
         setattr(policy, name, module)

@@ -155,6 +155,17 @@ def test_clipping_equals_that_of_torch(max_norm: float) -> None:
     torch.testing.assert_close(flat.grad, grads)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_gradients_that_are_not_finite_clip_as_those_of_torch(bad: float) -> None:
+    flat = FlatParameters(network())
+    flat.grad.fill_(1.0)[3] = bad
+    expected = nn.Parameter(torch.zeros_like(flat.grad))
+    expected.grad = flat.grad.clone()
+    torch.nn.utils.clip_grad_norm_([expected], 0.5)
+    flat.clip_grad_norm(0.5)
+    torch.testing.assert_close(flat.grad, expected.grad, equal_nan=True)
+
+
 def test_adam_equals_that_of_torch() -> None:
     module = network()
     twin = copy.deepcopy(module)

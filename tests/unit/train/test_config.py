@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Callable
@@ -288,3 +289,9 @@ def test_help_is_the_docstring_under_each_field() -> None:
     assert texts["seed"] == "The seed of\neverything."
     assert texts["learning_rate"] == "The step size."
     assert texts["clip_eps"] == ""
+
+
+def test_the_signature_names_every_field_with_its_default() -> None:
+    parameters = inspect.signature(Example).parameters
+    assert list(parameters) == list(Example.annotations())
+    assert parameters["seed"].default == 42

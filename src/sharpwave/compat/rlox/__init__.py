@@ -1,16 +1,18 @@
-"""The buffers and primitives under the names and signatures of rlox.
+"""rlox's buffers, primitives and training under its names and signatures.
 
     import sharpwave.compat.rlox as rlox
 
 Names, argument names and order, defaults, keys, shapes and dtypes are those that a program relies
-on. docs/compat.md lists what is deliberately different.
+on. docs/compat.md lists what is deliberately different. What trains agents is imported at its first
+use, so that this module never imports torch.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sharpwave import primitives
 from sharpwave.buffers import OfflineDatasetBuffer, PrioritizedReplayBuffer
@@ -28,10 +30,78 @@ from sharpwave.primitives import (
     compute_vtrace,
 )
 
+if TYPE_CHECKING:
+    from sharpwave.compat.rlox.algorithms import A2C as A2C
+    from sharpwave.compat.rlox.algorithms import PPO as PPO
+    from sharpwave.compat.rlox.callbacks import Callback as Callback
+    from sharpwave.compat.rlox.callbacks import CheckpointCallback as CheckpointCallback
+    from sharpwave.compat.rlox.callbacks import EarlyStoppingCallback as EarlyStoppingCallback
+    from sharpwave.compat.rlox.callbacks import EvalCallback as EvalCallback
+    from sharpwave.compat.rlox.callbacks import ProgressBarCallback as ProgressBarCallback
+    from sharpwave.compat.rlox.callbacks import TimingCallback as TimingCallback
+    from sharpwave.compat.rlox.callbacks import VideoRecordingCallback as VideoRecordingCallback
+    from sharpwave.compat.rlox.config import A2CConfig as A2CConfig
+    from sharpwave.compat.rlox.config import PPOConfig as PPOConfig
+    from sharpwave.compat.rlox.gym_vec_env import GymVecEnv as GymVecEnv
+    from sharpwave.compat.rlox.logging import ConsoleLogger as ConsoleLogger
+    from sharpwave.compat.rlox.logging import LoggerCallback as LoggerCallback
+    from sharpwave.compat.rlox.logging import TensorBoardLogger as TensorBoardLogger
+    from sharpwave.compat.rlox.logging import WandbLogger as WandbLogger
+    from sharpwave.compat.rlox.policies import ContinuousPolicy as ContinuousPolicy
+    from sharpwave.compat.rlox.policies import DiscretePolicy as DiscretePolicy
+    from sharpwave.compat.rlox.trainer import ALGORITHM_REGISTRY as ALGORITHM_REGISTRY
+    from sharpwave.compat.rlox.trainer import Trainer as Trainer
+    from sharpwave.compat.rlox.vec_normalize import VecNormalize as VecNormalize
+
+_LAZY = {
+    "A2C": "algorithms",
+    "PPO": "algorithms",
+    "Callback": "callbacks",
+    "CheckpointCallback": "callbacks",
+    "EarlyStoppingCallback": "callbacks",
+    "EvalCallback": "callbacks",
+    "ProgressBarCallback": "callbacks",
+    "TimingCallback": "callbacks",
+    "VideoRecordingCallback": "callbacks",
+    "A2CConfig": "config",
+    "PPOConfig": "config",
+    "GymVecEnv": "gym_vec_env",
+    "ConsoleLogger": "logging",
+    "LoggerCallback": "logging",
+    "TensorBoardLogger": "logging",
+    "WandbLogger": "logging",
+    "ContinuousPolicy": "policies",
+    "DiscretePolicy": "policies",
+    "ALGORITHM_REGISTRY": "trainer",
+    "Trainer": "trainer",
+    "VecNormalize": "vec_normalize",
+}
+
 __all__ = [
+    "A2C",
+    "ALGORITHM_REGISTRY",
+    "PPO",
+    "A2CConfig",
+    "Callback",
+    "CheckpointCallback",
+    "ConsoleLogger",
+    "ContinuousPolicy",
+    "DiscretePolicy",
+    "EarlyStoppingCallback",
+    "EvalCallback",
+    "GymVecEnv",
+    "LoggerCallback",
     "OfflineDatasetBuffer",
+    "PPOConfig",
     "PrioritizedReplayBuffer",
+    "ProgressBarCallback",
     "ReplayBuffer",
+    "TensorBoardLogger",
+    "TimingCallback",
+    "Trainer",
+    "VecNormalize",
+    "VideoRecordingCallback",
+    "WandbLogger",
     "compute_batch_group_advantages",
     "compute_batch_token_kl",
     "compute_batch_token_kl_f32",
@@ -74,3 +144,13 @@ compute_batch_token_kl_schulman_f32 = _also_named(
     primitives.compute_batch_token_kl_schulman_f32, **_KL_NAMES
 )
 pack_sequences = _also_named(primitives.pack_sequences, max_length="max_len")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY.values():
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    globals()[name] = value  # found without coming here again
+    return value

@@ -11,7 +11,7 @@ from sharpwave import losses
 from sharpwave.nn.actor_critic import ActorCritic
 from sharpwave.nn.by_hand.heads import HEADS, make_head, rule_out
 from sharpwave.nn.by_hand.metrics import METRICS, Metrics, Terms
-from sharpwave.nn.by_hand.network import Network, why_not_network
+from sharpwave.nn.by_hand.network import Networks, why_not_networks
 from sharpwave.nn.by_hand.rollout import Rollout, Rows
 from sharpwave.nn.flat import FlatParameters
 
@@ -61,8 +61,7 @@ class ByHand:
         assert isinstance(policy, ActorCritic)
         self._features = policy.features
         self._action_shape = policy.distribution.action_shape
-        self._actor = Network(policy.actor, max_batch)
-        self._critic = Network(policy.critic, max_batch)
+        self._networks = Networks(policy.actor, policy.critic, max_batch)
         self._head = make_head(policy)
         device = flat.data.device
         self._rollout = Rollout(self._features.size, self._head.n, max_batch, device)
@@ -91,7 +90,7 @@ class ByHand:
             return "its noise depends on the state"
         if policy.log_std is not None and not policy.log_std.requires_grad:
             return "log_std is frozen"
-        return why_not_network("actor", policy.actor) or why_not_network("critic", policy.critic)
+        return why_not_networks(policy.actor, policy.critic)
 
     @classmethod
     def of(cls, flat: FlatParameters, max_batch: int) -> ByHand | None:
@@ -237,19 +236,18 @@ class ByHand:
 
     def _forward(self, rows: Rows, terms: Terms) -> tuple[Tensor, Tensor]:
         """Values and log-probabilities, each [1, B]; writes the terms of the entropy."""
-        output = self._actor.forward(rows.obs)
+        output, values = self._networks.forward(rows.obs)
         if rows.masks is not None:
             rule_out(output, rows.masks)
-        log_probs = self._head.forward(output, rows.actions, terms.minus_entropy)
-        return self._critic.forward(rows.obs), log_probs
+        return values, self._head.forward(output, rows.actions, terms.minus_entropy)
 
     def _backward(
         self, slopes: Tensor, errors: Tensor, terms: Terms, vf_coef: float, ent_coef: float
     ) -> Tensor:
         """Gradients from −B ∂/∂log π and B ∂/∂V [1, B] of the two losses; gives the metrics."""
         batch = slopes.shape[1]
-        self._actor.backward(self._head.backward(slopes * terms.mean, ent_coef / batch))
-        self._critic.backward(errors.mul_(vf_coef / batch))
+        output_grad = self._head.backward(slopes * terms.mean, ent_coef / batch)
+        self._networks.backward(output_grad, errors.mul_(vf_coef / batch))
         return self._metrics.of(terms, vf_coef, ent_coef)
 
 

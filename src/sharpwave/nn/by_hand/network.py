@@ -1,19 +1,19 @@
-"""Forward and backward pass of a multi-layer perceptron without autograd.
+"""Forward and backward pass of an actor and a critic without autograd.
 
 Batches lie with features along the rows, [features, B]: each feature of all samples is contiguous,
 which suits the narrow matrices at both ends of a small network, where rows of a few numbers make
-matrix products and softmax several times slower.
+matrix products and softmax several times slower. The hidden layers of actor and critic run as one
+batch of two, [2, features, B], since starting a small operation costs as much as doing it.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Network", "why_not_network"]
+__all__ = ["Networks", "why_not_networks"]
 
 
 class _Activation(Protocol):
@@ -59,6 +59,8 @@ class _ReLU:
 
 
 class _Layer(NamedTuple):
+    """A hidden layer of both networks, with a leading axis of 2, or the head of one."""
+
     weight: Tensor
     weight_transposed: Tensor
     bias: Tensor
@@ -67,99 +69,173 @@ class _Layer(NamedTuple):
 
 
 class _Buffers(NamedTuple):
-    outputs: list[Tensor]
-    transposed: list[Tensor]
+    """Matrices of one batch size; lists go over the hidden layers, pairs over the networks."""
+
+    hidden: list[Tensor]
+    hidden_transposed: list[Tensor]
     grads: list[Tensor]
+    last: list[Tensor]
+    last_transposed: list[Tensor]
+    last_grads: list[Tensor]
+    outputs: list[Tensor]
 
 
-class Network:
-    """A network of `Linear, activation, ..., Linear` whose parameters lie in flat blocks.
+class Networks:
+    """An actor and a critic of `Linear, activation, ..., Linear` with equal hidden layers.
 
     Args:
-        layers: The network; `why_not_network` has found nothing against it.
+        actor: One network, in the same flat blocks as the other, and `why_not_networks` has
+            found nothing against the two.
+        critic: The other.
         max_batch: Largest B.
     """
 
-    def __init__(self, layers: nn.Sequential, max_batch: int) -> None:
-        linears = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        self._layers = [_layer(linear) for linear in linears]
-        device = linears[0].weight.device
-        self._activation = _activation(layers, device)
-        self._sizes = [linear.out_features for linear in linears]
-        self._output_memory = [torch.empty(n * max_batch, device=device) for n in self._sizes]
-        self._grad_memory = [torch.empty(n * max_batch, device=device) for n in self._sizes[:-1]]
+    def __init__(self, actor: nn.Module, critic: nn.Module, max_batch: int) -> None:
+        *hidden, heads = zip(_linears(actor), _linears(critic), strict=True)
+        self._hidden = [_both(*pair) for pair in hidden]
+        self._heads = [_head(linear) for linear in heads]
+        block = heads[0].weight.data
+        self._activation = _activation(actor, block.device)
+        self._widths = [linear.out_features for linear, _ in hidden]
+        self._output_widths = [linear.out_features for linear in heads]
+        sizes = [*(2 * 2 * width for width in self._widths), *self._output_widths]
+        self._memory = [block.new_empty(size * max_batch) for size in sizes]
         self._buffers: dict[int, _Buffers] = {}
         self._input = torch.empty(0)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The output [out, B] for inputs [in, B]; it stays valid until the next call."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs [n, B] and [1, B] for inputs [in, B]; they stay valid until the next call."""
         self._input = x
-        outputs = self._at(x.shape[1]).outputs
+        buffers = self._at(x.shape[1])
         scale = self._activation.scale
-        for layer, output in zip(self._layers[:-1], outputs, strict=False):
-            torch.addmm(layer.bias, layer.weight, x, beta=scale, alpha=scale, out=output)
+        x = x.expand(2, *x.shape)
+        for layer, output in zip(self._hidden, buffers.hidden, strict=True):
+            torch.baddbmm(layer.bias, layer.weight, x, beta=scale, alpha=scale, out=output)
             self._activation.forward(output)
             x = output
-        head = self._layers[-1]
-        return torch.addmm(head.bias, head.weight, x, out=outputs[-1])
+        for head, source, output in zip(self._heads, buffers.last, buffers.outputs, strict=True):
+            torch.addmm(head.bias, head.weight, source, out=output)
+        actor, critic = buffers.outputs
+        return actor, critic
 
-    def backward(self, grad: Tensor) -> None:
-        """Writes the gradients of the parameters, given that [out, B] of the last output."""
-        buffers = self._at(grad.shape[1])
-        for i in range(len(self._layers) - 1, 0, -1):
-            layer = self._layers[i]
-            torch.mm(grad, buffers.transposed[i - 1], out=layer.weight_grad)
-            torch.sum(grad, 1, out=layer.bias_grad)
-            grad = torch.mm(layer.weight_transposed, grad, out=buffers.grads[i - 1])
-            self._activation.backward(grad, buffers.outputs[i - 1])
-        torch.mm(grad, self._input.t(), out=self._layers[0].weight_grad)
-        torch.sum(grad, 1, out=self._layers[0].bias_grad)
+    def backward(self, *output_grads: Tensor) -> None:
+        """Writes the gradients of the parameters, given those [n, B] and [1, B] of the outputs."""
+        buffers = self._at(output_grads[0].shape[1])
+        for head, grad, source, out in zip(
+            self._heads, output_grads, buffers.last_transposed, buffers.last_grads, strict=True
+        ):
+            torch.mm(grad, source, out=head.weight_grad)
+            torch.sum(grad, 1, out=head.bias_grad)
+            torch.mm(head.weight_transposed, grad, out=out)
+        for i in range(len(self._hidden) - 1, -1, -1):
+            layer, grad = self._hidden[i], buffers.grads[i]
+            self._activation.backward(grad, buffers.hidden[i])
+            torch.sum(grad, 2, out=layer.bias_grad)
+            if i > 0:
+                torch.bmm(grad, buffers.hidden_transposed[i - 1], out=layer.weight_grad)
+                torch.bmm(layer.weight_transposed, grad, out=buffers.grads[i - 1])
+            else:
+                source = self._input.t().expand(2, *self._input.t().shape)
+                torch.bmm(grad, source, out=layer.weight_grad)
 
     def _at(self, batch: int) -> _Buffers:
-        """Matrices of `batch` columns in the memory, which is the same for all sizes."""
+        """Matrices of `batch` columns, in memory that is the same for all sizes."""
         buffers = self._buffers.get(batch)
         if buffers is None:
-            outputs = _views(self._output_memory, self._sizes, batch)
-            grads = _views(self._grad_memory, self._sizes[:-1], batch)
-            buffers = _Buffers(outputs, [output.t() for output in outputs], grads)
+            pairs = [
+                memory[: 4 * width * batch].view(2, 2, width, batch)
+                for memory, width in zip(self._memory, self._widths, strict=False)
+            ]
+            outputs = [
+                memory[: width * batch].view(width, batch)
+                for memory, width in zip(self._memory[-2:], self._output_widths, strict=True)
+            ]
+            hidden, grads = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+            buffers = _Buffers(
+                hidden=hidden,
+                hidden_transposed=[output.transpose(1, 2) for output in hidden],
+                grads=grads,
+                last=list(hidden[-1]),
+                last_transposed=[output.t() for output in hidden[-1]],
+                last_grads=list(grads[-1]),
+                outputs=outputs,
+            )
             self._buffers[batch] = buffers
         return buffers
 
 
-def why_not_network(name: str, layers: nn.Module) -> str | None:
-    """Why `Network` cannot stand for a module; None when it can."""
-    if not isinstance(layers, nn.Sequential):
-        return f"{name} is a {type(layers).__name__}, not a Sequential"
-    modules = list(layers)
-    if len(modules) % 2 == 0 or any(type(linear) is not nn.Linear for linear in modules[::2]):
-        return f"{name} is not Linear layers with activations between them"
-    kinds = {type(activation) for activation in modules[1::2]}
-    if len(kinds) > 1 or not kinds <= {nn.Tanh, nn.ReLU}:
-        return f"{name} has activations other than one of Tanh and ReLU"
-    if any(linear.bias is None for linear in modules[::2]):
-        return f"{name} has layers without bias"
-    if any(not parameter.requires_grad for parameter in layers.parameters()):
-        return f"{name} has frozen parameters"
-    sizes = [(linear.in_features, linear.out_features) for linear in modules[::2]]
-    if any(out != following for (_, out), (following, _) in pairwise(sizes)):
-        return f"{name} has layers that do not fit together"
+def why_not_networks(actor: nn.Module, critic: nn.Module) -> str | None:
+    """Why `Networks` cannot stand for two modules; None when it can."""
+    for name, network in (("actor", actor), ("critic", critic)):
+        reason = _why_not(network)
+        if reason is not None:
+            return f"{name} {reason}"
+    if _hidden_layers(actor) != _hidden_layers(critic):
+        return "actor and critic differ in their hidden layers"
     return None
 
 
-def _activation(layers: nn.Sequential, device: torch.device) -> _Activation:
-    if any(isinstance(layer, nn.ReLU) for layer in layers):
+def _why_not(network: nn.Module) -> str | None:
+    if not isinstance(network, nn.Sequential):
+        return f"is a {type(network).__name__}, not a Sequential"
+    linears, activations = list(network)[::2], list(network)[1::2]
+    if len(linears) != len(activations) + 1 or any(type(one) is not nn.Linear for one in linears):
+        return "is not Linear layers with activations between them"
+    if not activations:
+        return "has no hidden layers"
+    if {type(activation) for activation in activations} not in ({nn.Tanh}, {nn.ReLU}):
+        return "has activations other than one of Tanh and ReLU"
+    if any(linear.bias is None for linear in linears):
+        return "has layers without bias"
+    if any(not parameter.requires_grad for parameter in network.parameters()):
+        return "has frozen parameters"
+    return None
+
+
+def _hidden_layers(network: nn.Module) -> list[object]:
+    """What two networks must have in common."""
+    linears = _linears(network)
+    sizes = [linear.in_features for linear in linears]
+    return [*sizes, *(linear.out_features for linear in linears[:-1]), _is_relu(network)]
+
+
+def _linears(network: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in network.children() if isinstance(layer, nn.Linear)]
+
+
+def _is_relu(network: nn.Module) -> bool:
+    return any(isinstance(layer, nn.ReLU) for layer in network.children())
+
+
+def _activation(network: nn.Module, device: torch.device) -> _Activation:
+    if _is_relu(network):
         return _ReLU()
     return _CPUTanh() if device.type == "cpu" else _Tanh()
 
 
-def _views(blocks: list[Tensor], sizes: list[int], batch: int) -> list[Tensor]:
-    return [
-        block[: size * batch].view(size, batch) for block, size in zip(blocks, sizes, strict=True)
-    ]
+def _both(actor: nn.Linear, critic: nn.Linear) -> _Layer:
+    weight = _stack(actor.weight.data, critic.weight.data)
+    return _Layer(
+        weight=weight,
+        weight_transposed=weight.transpose(1, 2),
+        bias=_stack(actor.bias.data, critic.bias.data).unsqueeze(2),
+        weight_grad=_stack(_grad(actor.weight), _grad(critic.weight)),
+        bias_grad=_stack(_grad(actor.bias), _grad(critic.bias)),
+    )
 
 
-def _layer(linear: nn.Linear) -> _Layer:
+def _head(linear: nn.Linear) -> _Layer:
     weight, bias = linear.weight, linear.bias
-    assert weight.grad is not None
-    assert bias.grad is not None
-    return _Layer(weight.data, weight.data.t(), bias.data[:, None], weight.grad, bias.grad)
+    return _Layer(weight.data, weight.data.t(), bias.data[:, None], _grad(weight), _grad(bias))
+
+
+def _stack(one: Tensor, other: Tensor) -> Tensor:
+    """Two tensors of a shape in one block of memory as a single one, without copying."""
+    start = one.storage_offset()
+    distance = other.storage_offset() - start
+    return one.as_strided((2, *one.shape), (distance, *one.stride()), start)
+
+
+def _grad(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad

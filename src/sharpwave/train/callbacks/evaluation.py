@@ -15,8 +15,8 @@ class EvalCallback(Callback):
     """Evaluates the policy every `eval_freq` environment steps, and keeps the best one.
 
     It evaluates at the first update boundary at which at least `eval_freq` steps have passed since
-    the last evaluation, on an environment of its own. Every result goes to `on_eval` of all
-    callbacks and loggers.
+    the last evaluation, and after the last update, on an environment of its own. Every result goes
+    to `on_eval` of all callbacks and loggers.
 
     Args:
         eval_env: What to evaluate on: anything that `evaluate` takes. None makes a new one of the
@@ -68,7 +68,8 @@ class EvalCallback(Callback):
 
     def on_train_batch(self, *, algo: Any, step: int, **_: Any) -> bool:
         """Evaluates when it is time; stops the run when `stop_at` is reached."""
-        return self.evaluate(algo, step) if self._interval.due(step) else True
+        is_last = step >= algo.target_timesteps
+        return self.evaluate(algo, step) if self._interval.due(step) or is_last else True
 
     def evaluate(self, algo: Any, step: int) -> bool:
         """Evaluates now; returns False if `stop_at` is reached."""

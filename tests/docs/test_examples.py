@@ -1,0 +1,33 @@
+"""The examples run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("custom_policy", r"after 512 steps: "),
+        ("custom_loop", r"after 512 steps: "),
+        ("recurrent", r"gru: "),
+    ],
+)
+def test_a_short_run_ends_with_an_evaluation(name: str, said: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), "512"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+    assert "over 10 episodes" in done.stdout
+    assert list(tmp_path.iterdir()) == []

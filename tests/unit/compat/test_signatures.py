@@ -1,0 +1,213 @@
+"""Constructors and methods have the parameters and defaults that programs for rlox rely on."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import sharpwave as sw
+import sharpwave.compat.rlox as rlox
+
+REQUIRED = inspect.Parameter.empty
+
+COMMON = {"env_id": REQUIRED, "n_envs": 8, "seed": 42}
+PARTS = {"policy": None, "logger": None, "callbacks": None, "compile": False}
+PPO_OPTIONS = {
+    "n_steps": 128,
+    "n_epochs": 4,
+    "batch_size": 256,
+    "learning_rate": 2.5e-4,
+    "clip_eps": 0.2,
+    "vf_coef": 0.5,
+    "ent_coef": 0.01,
+    "max_grad_norm": 0.5,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "normalize_advantages": True,
+    "clip_vloss": True,
+    "anneal_lr": True,
+    "normalize_rewards": False,
+    "normalize_obs": False,
+}
+A2C_OPTIONS = {
+    "n_steps": 5,
+    "learning_rate": 7e-4,
+    "gamma": 0.99,
+    "gae_lambda": 1.0,
+    "vf_coef": 0.5,
+    "ent_coef": 0.01,
+    "max_grad_norm": 0.5,
+    "normalize_advantages": False,
+}
+CONSTRUCTORS: dict[str, dict[str, Any]] = {
+    "PPO": {**COMMON, **PARTS, **PPO_OPTIONS},
+    "A2C": {**COMMON, **PARTS, **A2C_OPTIONS},
+    "PPOConfig": {"n_envs": 8, **PPO_OPTIONS},
+    "A2CConfig": {"n_envs": 8, **A2C_OPTIONS},
+    "DiscretePolicy": {"obs_dim": REQUIRED, "n_actions": REQUIRED, "hidden": 64},
+    "ContinuousPolicy": {"obs_dim": REQUIRED, "act_dim": REQUIRED, "hidden": 64},
+    "GymVecEnv": {
+        "env_id": REQUIRED,
+        "n_envs": REQUIRED,
+        "seed": 0,
+        "record_episode_stats": True,
+    },
+    "VecNormalize": {
+        "env": REQUIRED,
+        "norm_obs": True,
+        "norm_reward": True,
+        "gamma": 0.99,
+        "clip_obs": 10.0,
+        "clip_reward": 10.0,
+        "epsilon": 1e-8,
+        "obs_dim": None,
+    },
+    "Callback": {},
+    "EvalCallback": {
+        "eval_env": None,
+        "eval_freq": 10_000,
+        "n_eval_episodes": 5,
+        "best_model_path": None,
+        "verbose": True,
+    },
+    "EarlyStoppingCallback": {"patience": 10, "min_delta": 0.0},
+    "CheckpointCallback": {"save_freq": 10_000, "save_path": "checkpoints", "verbose": True},
+    "ProgressBarCallback": {},
+    "TimingCallback": {},
+    "VideoRecordingCallback": {
+        "video_folder": "videos",
+        "record_freq": 50_000,
+        "n_episodes": 1,
+        "verbose": True,
+    },
+    "LoggerCallback": {},
+    "ConsoleLogger": {"log_interval": 1000},
+    "TensorBoardLogger": {"log_dir": "runs"},
+    "WandbLogger": {"project": "rlox"},
+    "Trainer": {
+        "algorithm": REQUIRED,
+        "env": REQUIRED,
+        "config": None,
+        "callbacks": None,
+        "logger": None,
+        "seed": 42,
+        "compile": False,
+    },
+}
+MODULES = {
+    "algorithms": ["PPO", "A2C", "PPOConfig"],
+    "algorithms.ppo": ["PPO"],
+    "algorithms.a2c": ["A2C"],
+    "policies": ["DiscretePolicy", "ContinuousPolicy"],
+    "callbacks": ["Callback", "CallbackList", "EvalCallback", "CheckpointCallback"],
+    "logging": ["LoggerCallback", "ConsoleLogger", "WandbLogger", "TensorBoardLogger"],
+    "config": ["PPOConfig", "A2CConfig"],
+    "trainer": ["Trainer", "ALGORITHM_REGISTRY"],
+    "gym_vec_env": ["GymVecEnv"],
+    "vec_normalize": ["VecNormalize"],
+}
+
+
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_constructors_have_the_named_parameters_and_defaults(name: str) -> None:
+    parameters = inspect.signature(getattr(rlox, name)).parameters
+    found = {key: parameters[key].default for key in CONSTRUCTORS[name]}
+    assert found == CONSTRUCTORS[name]
+
+
+def _positional(name: str) -> list[str]:
+    parameters = inspect.signature(getattr(rlox, name)).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
+@pytest.mark.parametrize(
+    "name", ["GymVecEnv", "VecNormalize", "EvalCallback", "CheckpointCallback", "Trainer"]
+)
+def test_positional_arguments_keep_their_order(name: str) -> None:
+    assert _positional(name) == list(CONSTRUCTORS[name])
+
+
+@pytest.mark.parametrize("name", ["PPO", "A2C"])
+class TestAlgorithms:
+    def test_the_leading_arguments_keep_their_order(self, name: str) -> None:
+        assert _positional(name)[:3] == ["env_id", "n_envs", "seed"]
+
+    def test_methods_take_the_named_arguments(self, name: str) -> None:
+        cls = getattr(rlox, name)
+        for method, named in {
+            "train": {"total_timesteps"},
+            "save": {"path"},
+            "from_checkpoint": {"path", "env_id"},
+            "predict": {"obs", "deterministic"},
+        }.items():
+            assert named <= inspect.signature(getattr(cls, method)).parameters.keys()
+        assert inspect.signature(cls.predict).parameters["deterministic"].default is True
+        assert inspect.signature(cls.from_checkpoint).parameters["env_id"].default is None
+
+    def test_the_class_names_its_configuration(self, name: str) -> None:
+        cls = getattr(rlox, name)
+        assert cls.Config is getattr(rlox, f"{name}Config")
+        assert cls.name == name.lower()
+
+    def test_it_is_the_algorithm_of_sharpwave(self, name: str) -> None:
+        ours = getattr(sw, name)
+        assert issubclass(getattr(rlox, name), ours)
+        differing = set(vars(getattr(rlox, name))) - {"Config", "config", "preset"}
+        own = {key for key in differing if not key.startswith("_")}
+        assert getattr(rlox, name) is ours or own == set()
+
+
+def test_configurations_take_the_other_names_of_their_fields() -> None:
+    options: dict[str, Any] = {"normalize_reward": True, "clip_range": 0.1}
+    config = rlox.PPOConfig(**options)
+    assert (config.normalize_rewards, config.clip_eps) == (True, 0.1)
+
+
+def test_configurations_go_to_dicts_and_files_and_back(tmp_path: Any) -> None:
+    config = rlox.PPOConfig(n_steps=7)
+    for suffix in ("yaml", "toml"):
+        path = tmp_path / f"config.{suffix}"
+        getattr(config, f"to_{suffix}")(path)
+        assert getattr(rlox.PPOConfig, f"from_{suffix}")(path) == config
+    assert rlox.PPOConfig.from_dict(config.to_dict()) == config
+    assert config.merge({"n_steps": 9}).n_steps == 9
+
+
+@pytest.mark.parametrize(("module", "names"), MODULES.items())
+def test_modules_have_the_names_of_the_original(module: str, names: list[str]) -> None:
+    found = importlib.import_module(f"sharpwave.compat.rlox.{module}")
+    for name in names:
+        assert getattr(found, name) is not None
+        if hasattr(rlox, name):
+            assert getattr(rlox, name) is getattr(found, name)
+
+
+def test_every_public_name_exists_and_an_unknown_one_does_not() -> None:
+    for name in rlox.__all__:
+        assert getattr(rlox, name) is not None
+    with pytest.raises(AttributeError, match="PPPO"):
+        _ = rlox.PPPO
+
+
+def test_modules_are_attributes_of_the_package() -> None:
+    program = "import sharpwave.compat.rlox as rlox; print(rlox.algorithms.ppo.PPO.name)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "ppo\n"
+
+
+def test_importing_it_imports_neither_torch_nor_gymnasium() -> None:
+    program = (
+        "import sys, sharpwave.compat.rlox; print([m for m in ('torch', 'gymnasium') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "[]\n"
