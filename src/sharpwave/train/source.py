@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sharpwave.envs import VecNormalize, make_vec_env
@@ -17,7 +17,9 @@ class EnvSource:
         env_kwargs: Keyword arguments for an id.
     """
 
-    def __init__(self, env: Any, env_kwargs: dict[str, Any] | None = None) -> None:
+    def __init__(self, env: Any, env_kwargs: Mapping[str, Any] | None = None) -> None:
+        if not isinstance(env_kwargs, Mapping | None):
+            raise TypeError(f"env_kwargs must be a dict, got {env_kwargs!r}")
         self.env = env
         self.env_kwargs = dict(env_kwargs or {})
 
@@ -57,7 +59,7 @@ class EnvSource:
         if isinstance(self.env, str):
             again, kwargs = self.env, {**self.env_kwargs, **env_kwargs}
         elif not self._is_made:
-            again, kwargs = self.env, {}
+            again, kwargs = self.env, self.env_kwargs
         elif self.env_id is not None:
             kwargs = {**self.env.spec.kwargs, "render_mode": None, **env_kwargs}
             again = self.env_id
