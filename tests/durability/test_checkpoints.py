@@ -42,7 +42,9 @@ def assert_refused(path: Path, content: bytes) -> None:
 
 class TestDamage:
     @given(data=st.data())
-    def test_a_changed_byte_is_noticed(self, saved: bytes, place: Path, data: st.DataObject) -> None:
+    def test_a_changed_byte_is_noticed(
+        self, saved: bytes, place: Path, data: st.DataObject
+    ) -> None:
         at = data.draw(st.integers(0, len(saved) - 1), label="at")
         new = data.draw(st.integers(0, 255).filter(lambda byte: byte != saved[at]), label="byte")
         assert_refused(place, saved[:at] + bytes([new]) + saved[at + 1 :])
@@ -52,9 +54,7 @@ class TestDamage:
         assert_refused(place, saved[: int(length * len(saved))])
 
     @given(more=st.binary(min_size=1, max_size=100))
-    def test_more_than_was_written_is_noticed(
-        self, saved: bytes, place: Path, more: bytes
-    ) -> None:
+    def test_more_than_was_written_is_noticed(self, saved: bytes, place: Path, more: bytes) -> None:
         assert_refused(place, saved + more)
 
     @given(data=st.data())
@@ -87,7 +87,7 @@ class TestDamage:
         assert_same(same["normalizer"], state["normalizer"])
 
 
-scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.floats() | st.text(max_size=5)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 arrays = hnp.arrays(
     st.sampled_from(["f4", "f8", "f2", "i1", "u1", "i4", "i8", "u4", "u8", "?"]),
     hnp.array_shapes(min_dims=0, min_side=0, max_side=3),
@@ -129,7 +129,7 @@ def test_every_state_comes_back_as_it_was(place: Path, state: Any) -> None:
 
 @pytest.mark.parametrize("state", [object(), {"a": {1, 2}}, [np.array([object()])], b"bytes"])
 def test_what_cannot_be_saved_is_named_and_nothing_is_written(state: Any, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="state.* must"):
+    with pytest.raises(TypeError, match=r"state.* must"):
         write_checkpoint(tmp_path / "a", {}, state)
     assert list(tmp_path.iterdir()) == []
 

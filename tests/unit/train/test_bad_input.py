@@ -85,7 +85,7 @@ class TestOptions:
 
     def test_a_schedule_must_give_finite_numbers(self) -> None:
         with pytest.raises(ValueError, match="finite"):
-            small_ppo(learning_rate=lambda progress: math.nan).train(10)
+            small_ppo(learning_rate=lambda progress: progress * math.nan).train(10)
 
 
 class TestEnvironments:
@@ -131,15 +131,19 @@ class TestEnvironments:
     def test_one_that_raises_is_named_with_its_traceback(
         self, mode: str, doing: str, tmp_path: Path
     ) -> None:
-        algo: Any = None
+        made: list[sw.PPO] = []
+
+        def run() -> None:
+            made.append(small_ppo(fails_in(doing), n_envs=2, env_mode=mode))
+            made[0].train(1000, callbacks=kept_in(tmp_path))
+
         with pytest.raises(EnvironmentFailed) as caught:
-            algo = small_ppo(fails_in(doing), n_envs=2, env_mode=mode)
-            algo.train(1000, callbacks=kept_in(tmp_path))
+            run()
         assert caught.value.env_index in (0, 1)
         assert doing in str(caught.value)
         assert "Traceback" in str(caught.value)
         assert isinstance(caught.value.__cause__, ZeroDivisionError | LookupError)
-        if algo is not None:
+        for algo in made:
             assert algo.env.closed
             assert RunFolder(tmp_path).summary["status"] == "failed"
 
@@ -156,7 +160,8 @@ class TestEnvironments:
                 obs, *rest = super().step(action)
                 return np.append(obs, 0), *rest
 
-        with pytest.raises(EnvironmentFailed, match=r"(?s)environment 0 .*shape \(2,\), got \(3,\)"):
+        fault = r"(?s)environment 0 .*shape \(2,\), got \(3,\)"
+        with pytest.raises(EnvironmentFailed, match=fault):
             small_ppo(Long).train(10)
 
 
