@@ -415,15 +415,11 @@ class Algorithm(ABC):
         )
         options = {k: v for k, v in options.items() if k not in header["config"]}
         algorithm = cls(env_id, config=config, **options)
-        for what, space in (
-            ("observation", algorithm.observation_space),
-            ("action", algorithm.action_space),
-        ):
-            saved = envs.space_from_json(header[f"{what}_space"])
+        for name in ("observation_space", "action_space"):
+            space, saved = getattr(algorithm, name), envs.space_from_json(header[name])
             if saved != space:
-                raise ValueError(
-                    f"env_id must have the {what} space of the checkpoint, {saved}, got {space}"
-                )
+                wanted = f"{name.replace('_', ' ')} of the checkpoint, {saved}"
+                raise ValueError(f"env_id must have the {wanted}, got {space}")
         same_number = header["config"]["n_envs"] == config.n_envs
         algorithm._load_whole_state(state, env_states=same_number)
         return algorithm
