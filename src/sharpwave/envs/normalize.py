@@ -113,7 +113,7 @@ class VecNormalize(Wrapper):
         obs, raw_rewards, terminated, truncated, infos = self.env.step(actions)
         raw_rewards = np.asarray(raw_rewards)
         ended = np.logical_or(terminated, truncated)
-        infos = {**infos, "raw_rewards": raw_rewards}
+        infos = {"raw_rewards": raw_rewards, **infos}  # those of a wrapper below are rawer
         self._count_obs(obs)
         if self.norm_obs and self._mode == "same_step" and ended.any():
             infos["final_obs"] = self._normalised_final(with_final_obs(obs, ended, infos), ended)

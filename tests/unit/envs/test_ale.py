@@ -117,7 +117,9 @@ def test_pictures_of_a_game_have_the_same_spaces() -> None:
     assert filmed.single_observation_space.shape == plain.single_observation_space.shape
     filmed.reset(seed=0)
     filmed.step(np.array([0]))
-    assert np.shape(filmed.render()[0]) == (210, 160, 3)
+    pictures = filmed.render()
+    assert pictures is not None
+    assert np.shape(pictures[0]) == (210, 160, 3)
     filmed.close()
 
 
