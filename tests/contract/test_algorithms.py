@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.envs.classic_control import CartPoleEnv
 
 import sharpwave as sw
 from sharpwave.train.checkpoint import read_header, write_checkpoint
+from tests.envs import resumable
 from tests.learning import probes
 
 CASES: dict[str, Any] = {
@@ -35,21 +35,6 @@ METRICS = {
 }
 
 algorithms = pytest.mark.parametrize("case", CASES)
-
-
-class ResumableCartPole(CartPoleEnv):
-    """CartPole that offers its state."""
-
-    def get_state(self) -> dict[str, Any]:
-        return {"state": np.array(self.state), "beyond": self.steps_beyond_terminated}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.state = tuple(map(float, state["state"]))  # type: ignore[assignment]
-        self.steps_beyond_terminated = state["beyond"]
-
-
-def resumable() -> gym.Env[Any, Any]:
-    return gym.wrappers.TimeLimit(ResumableCartPole(), 50)
 
 
 def weights(algorithm: Any) -> torch.Tensor:
