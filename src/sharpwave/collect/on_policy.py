@@ -18,7 +18,7 @@ from sharpwave.types import Array, Nested
 
 
 class NonFiniteError(ValueError):
-    """An environment returned NaN or inf."""
+    """An environment returned NaN or inf, or learning made such numbers."""
 
 
 class Actor(Protocol):

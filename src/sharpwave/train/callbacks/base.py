@@ -96,7 +96,7 @@ class CallbackList:
         TypeError: If an entry is not a `Callback`.
 
     Example:
-        >>> callbacks = CallbackList([EarlyStoppingCallback(patience=5)])
+        >>> callbacks = CallbackList([sw.EarlyStoppingCallback(patience=5)])
         >>> callbacks.overrides("on_step")
         False
     """
@@ -200,9 +200,13 @@ def _call(callback: Callback, hook: Callable[..., Any], kwargs: dict[str, Any]) 
         return hook(**kwargs)
     except Exception as error:
         where = f"{type(callback).__name__}.{getattr(hook, '__name__', hook)}"
-        note = f"raised by {where} at step {kwargs.get('step')}"
-        if hasattr(error, "add_note"):
-            error.add_note(note)
-        else:  # Python 3.10 has no notes: keep it where later versions look for them.
-            error.__dict__.setdefault("__notes__", []).append(note)
+        add_note(error, f"raised by {where} at step {kwargs.get('step')}")
         raise
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Say more about an error, below its traceback."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:  # Python 3.10 has no notes: keep it where later versions look for them.
+        error.__dict__.setdefault("__notes__", []).append(note)
