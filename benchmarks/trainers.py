@@ -48,7 +48,7 @@ class Settings:
 
 ZOO_PPO = Settings(
     "ppo",
-    steps=20_480,
+    steps=40_960,
     n_envs=8,
     n_steps=32,
     n_epochs=20,
