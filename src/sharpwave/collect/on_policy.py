@@ -213,7 +213,8 @@ class OnPolicyCollector:
         self.timesteps = int(state["timesteps"])
         self.timings.update(state["timings"])
         self.episodes.load_state_dict(state["episodes"])
-        self._seed = None
+        if state["obs"] is not None:
+            self._seed = None
         if in_flight:
             self.obs = state["obs"]
             self.starts = state["starts"]

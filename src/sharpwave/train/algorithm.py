@@ -447,8 +447,8 @@ class Algorithm(ABC):
             "timings": dict(self.timings),
             "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
             "callbacks": {**self._callback_states, **self._hooks.state_dict()},
-            "env": envs.environment_state(self.env),
-            "env_random": envs.random_state(self.env),
+            "env": envs.environment_state(self.env) if self.timesteps else None,  # none before
+            "env_random": envs.random_state(self.env) if self.timesteps else None,  # the first step
             "learner": self.state_dict(),
         }
 

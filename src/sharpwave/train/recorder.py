@@ -137,6 +137,8 @@ class RunRecorder(Callback):
 
     def _cut(self, step: int) -> None:
         """Forgets what an earlier attempt wrote beyond this step; a run goes on from here."""
+        for torn in self.folder.path.rglob(".*.tmp"):  # a kill came while it was written
+            torn.unlink()
         self._loggers.truncate_after(step)
         before = self.folder.evaluations()
         self._evaluations.cut(lambda line: json.loads(line)["step"] <= step)
