@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # Machines are shared, so no example has a deadline. Where a change is judged the examples are
@@ -9,3 +10,10 @@ from hypothesis import settings
 settings.register_profile("search", deadline=None)
 settings.register_profile("judge", deadline=None, derandomize=True)
 settings.load_profile("judge" if os.environ.get("CI") else "search")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes golden files anew."""
+    parser.addoption(
+        "--refresh-golden", action="store_true", help="write tests/learning/golden anew"
+    )

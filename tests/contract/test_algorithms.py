@@ -131,6 +131,29 @@ class TestPredict:
         assert algorithm.action_space.contains(algorithm.predict(np.zeros(1)))
         assert algorithm.predict(np.zeros((4, 1)), False).shape[0] == 4
 
+    @pytest.mark.parametrize(
+        "space", [spaces.Discrete(3), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(3)], ids=str
+    )
+    def test_masked_actions_are_never_taken(self, case: str, space: Any) -> None:
+        class Masked(probes.ConstantValue):
+            action_space = space
+            allowed = np.array([True, False, True, True, False][: 5 if space.shape == (2,) else 3])
+
+            def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+                obs, info = super().reset(seed=seed, options=options)
+                return obs, {**info, "action_mask": self.allowed}
+
+            def step(self, action: Any) -> Any:
+                taken = np.atleast_1d(action)
+                assert taken[1 if space.shape == (3,) else 0] != 1
+                assert space.shape != (2,) or taken[1] == 0
+                *outcome, info = super().step(action)
+                return *outcome, {**info, "action_mask": self.allowed}
+
+        algorithm = CASES[case](Masked)
+        algorithm.train(128)
+        algorithm.evaluate(2)
+
 
 @algorithms
 class TestCheckpoint:

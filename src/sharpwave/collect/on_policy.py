@@ -144,13 +144,13 @@ class OnPolicyCollector:
         rollout.real[t] = True if step.real is None else step.real
         rollout.write_masks(t, self.masks)
         # In mode next_step the following row is the true last observation, with its value.
-        if self.stepper.mode != "next_step" and step.truncated.any():
+        if step.obs is not step.next_obs and step.truncated.any():
             rows = np.flatnonzero(step.truncated & ~step.terminated)
             last_obs = map_leaves(lambda leaf: leaf[rows], step.next_obs)
             rollout.next_values[t, rows] = self.actor.values(last_obs, rows)
 
     def _go_on(self, step: Step) -> None:
-        ended = step.terminated | step.truncated
+        ended = self.stepper.ended
         self.episodes.update(raw_rewards(step), ended, step.real)
         self.timesteps += self.env.num_envs if step.real is None else int(step.real.sum())
         self.obs = step.obs

@@ -153,7 +153,9 @@ def space_from_json(data: dict[str, Any]) -> Space:
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
         dtype = np.dtype(data["dtype"])
-        return spaces.Discrete(data["n"], start=data["start"], dtype=dtype.type)
+        # Gymnasium 1.1 knows no other dtype, and no such argument.
+        chosen = {} if dtype == np.int64 else {"dtype": dtype.type}
+        return spaces.Discrete(data["n"], start=data["start"], **chosen)
     if kind == "MultiDiscrete":
         dtype = np.dtype(data["dtype"])
         nvec, start = (np.array(data[name], dtype) for name in ("nvec", "start"))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.envs import ActionMap
-from sharpwave.lazy import torch
+from sharpwave.lazy import nn, torch
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
@@ -52,6 +52,9 @@ class PolicyActor:
         self.device = generator.device
         self.state: torch.Tensor | None = policy.initial_state(n_envs)
         self._steps = 0
+        self._quick: nn.NumpyPolicy | None = None
+        if nn.NumpyPolicy.suits(policy, n_envs):
+            self._quick = nn.NumpyPolicy(policy, n_envs)
 
     def begin_rollout(self) -> None:
         """Draw new exploration noise."""
@@ -60,6 +63,8 @@ class PolicyActor:
 
     def act(self, obs: Nested, starts: Flags, masks: Flags | None) -> tuple[Array, Array, Array]:
         """(actions, log_probs, values) for observations [N, ...]."""
+        if self._quick is not None and masks is None:
+            return self._quick.act(obs, deterministic=self.deterministic, generator=self.generator)
         if self.noise_every > 0 and self._steps and self._steps % self.noise_every == 0:
             self.policy.reset_noise(self.n_envs, self.generator)
         self._steps += 1
@@ -81,6 +86,8 @@ class PolicyActor:
 
     def values(self, obs: Nested, rows: npt.NDArray[np.intp] | None = None) -> Array:
         """Values [N] of what comes after the last `act`, of some environments or of all."""
+        if self._quick is not None:
+            return self._quick.values(obs)
         with torch.inference_mode():
             state = self.state
             if state is not None and rows is not None:

@@ -22,7 +22,7 @@ from sharpwave.train.convergence import check_convergence
 from sharpwave.train.evaluation import EvaluationResult, Player, evaluate
 from sharpwave.train.interval import positive
 from sharpwave.train.loggers import LoggerCallback, LoggerList
-from sharpwave.train.options import AlgorithmConfig, constructor_signature
+from sharpwave.train.options import AlgorithmConfig, constructor_signature, resolve_config
 from sharpwave.train.signals import stop_on_signal
 from sharpwave.train.source import EnvSource, find_normalizer, without_normalizer
 from sharpwave.train.threads import torch_threads
@@ -85,7 +85,7 @@ class Algorithm(ABC):
         self._source = EnvSource(env_id, env_kwargs)
         if self._source.n_envs is not None:
             overrides.setdefault("n_envs", self._source.n_envs)
-        self.config = self._resolve(config, overrides)
+        self.config = resolve_config(self.Config, config, overrides)
         self.callbacks = list(CallbackList(callbacks))
         self.loggers = LoggerList(logger)
         self.policy = policy
@@ -474,17 +474,6 @@ class Algorithm(ABC):
         return self._env_state is not None
 
     # Construction
-
-    def _resolve(self, config: Any, overrides: dict[str, Any]) -> Any:
-        if config is None:
-            return self.Config(**overrides)
-        if isinstance(config, dict):
-            return self.Config.from_dict({**config, **overrides})
-        if not isinstance(config, self.Config):
-            raise TypeError(
-                f"config must be a {self.Config.__name__} or a dict, got {type(config).__name__}"
-            )
-        return config.merge(**overrides)
 
     def _make_env(self) -> Any:
         env = self._source.make(self.config.n_envs, self.config.env_mode)

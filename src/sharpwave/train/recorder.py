@@ -43,7 +43,7 @@ class RunRecorder(Callback):
         ValueError: checkpoint_freq is less than 1.
 
     Example:
-        >>> PPO("CartPole-v1").train(100_000, callbacks=[RunRecorder("runs/first")])
+        >>> _ = sw.PPO("CartPole-v1").train(2_000, callbacks=RunRecorder("runs/first"))
     """
 
     goes_last: ClassVar[bool] = True

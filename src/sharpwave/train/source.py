@@ -22,6 +22,7 @@ class EnvSource:
             raise TypeError(f"env_kwargs must be a dict, got {env_kwargs!r}")
         self.env = env
         self.env_kwargs = dict(env_kwargs or {})
+        self._mode = "auto"
 
     @property
     def env_id(self) -> str | None:
@@ -46,6 +47,7 @@ class EnvSource:
 
     def make(self, n_envs: int, mode: str) -> Any:
         """The vector environment to train in."""
+        self._mode = mode
         kwargs = self.env_kwargs or None
         return make_vec_env(self.env, n_envs, mode=mode, env_kwargs=kwargs)
 
@@ -68,7 +70,9 @@ class EnvSource:
                 "env must be given: the training environment is an object without an id, "
                 "so a separate one cannot be made for evaluation"
             )
-        return make_vec_env(again, n_envs, mode="sync", env_kwargs=kwargs or None)
+        # Processes of their own are not worth their start for a few episodes.
+        mode = "auto" if self._mode == "auto" else "sync"
+        return make_vec_env(again, n_envs, mode=mode, env_kwargs=kwargs or None)
 
     def to_json(self) -> dict[str, Any] | None:
         """What a checkpoint needs to make it again; None if that is impossible."""

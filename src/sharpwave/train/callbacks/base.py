@@ -96,7 +96,7 @@ class CallbackList:
         TypeError: If an entry is not a `Callback`.
 
     Example:
-        >>> callbacks = CallbackList([EarlyStoppingCallback(patience=5)])
+        >>> callbacks = CallbackList([sw.EarlyStoppingCallback(patience=5)])
         >>> callbacks.overrides("on_step")
         False
     """

@@ -1,0 +1,87 @@
+"""Agents reach known returns: a quick bar by default, the full ones over three seeds at night."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import sharpwave as sw
+from sharpwave.train.statistics import Summary, aggregate
+from sharpwave.types import Array
+
+SEEDS = (1, 2, 3)
+
+
+class CartPoleWithoutVelocities(gym.ObservationWrapper[Array, int, Array]):
+    """Sees where cart and pole are, not how they move: only memory tells the velocities."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        box = self.env.observation_space
+        assert isinstance(box, spaces.Box)
+        self.observation_space = spaces.Box(box.low[::2], box.high[::2], dtype=np.float32)
+
+    def observation(self, observation: Array) -> Array:
+        return observation[::2]
+
+
+def without_velocities(**options: Any) -> Any:
+    """PPO with the settings of CartPole, where the velocities are hidden."""
+    settings = sw.PPO.preset("CartPole-v1").config.replace(normalize_obs=True, **options)
+    return sw.PPO(CartPoleWithoutVelocities, config=settings)
+
+
+def final_return(algorithm: Any) -> float:
+    """Mean return over 20 episodes after training, in a separate environment."""
+    algorithm.train()
+    mean: float = algorithm.evaluate(20).mean
+    algorithm.close()
+    return mean
+
+
+def final_returns(make: Callable[[int], Any]) -> Summary:
+    """What the agents of all seeds reach."""
+    return aggregate([final_return(make(seed)) for seed in SEEDS])
+
+
+def test_ppo_learns_cartpole_quickly() -> None:
+    assert final_return(sw.PPO.preset("CartPole-v1", total_timesteps=25_000, seed=1)) >= 300
+
+
+def test_a2c_improves_on_cartpole() -> None:
+    assert final_return(sw.A2C.preset("CartPole-v1", total_timesteps=40_000, seed=1)) >= 80
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+class TestThreeSeeds:
+    def test_ppo_solves_cartpole(self) -> None:
+        reached = final_returns(lambda seed: sw.PPO.preset("CartPole-v1", seed=seed))
+        assert reached.mean >= 475, reached
+
+    def test_ppo_swings_up_acrobot(self) -> None:
+        reached = final_returns(
+            lambda seed: sw.PPO.preset("Acrobot-v1", total_timesteps=200_000, seed=seed)
+        )
+        assert reached.mean >= -100, reached
+
+    def test_ppo_swings_up_pendulum(self) -> None:
+        reached = final_returns(lambda seed: sw.PPO.preset("Pendulum-v1", seed=seed))
+        assert reached.mean >= -300, reached
+
+    def test_a2c_learns_cartpole(self) -> None:
+        reached = final_returns(
+            lambda seed: sw.A2C.preset("CartPole-v1", total_timesteps=200_000, seed=seed)
+        )
+        assert reached.median >= 400, reached  # its seeds differ widely
+
+    def test_a_recurrent_policy_balances_without_velocities(self) -> None:
+        reached = final_returns(lambda seed: without_velocities(seed=seed, recurrent="lstm"))
+        forgetful = final_returns(lambda seed: without_velocities(seed=seed))
+        assert reached.mean >= 150, reached
+        assert forgetful.mean <= 0.5 * reached.mean, forgetful
