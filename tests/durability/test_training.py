@@ -49,21 +49,25 @@ def assert_no_gaps(folder: Path) -> None:
 
 def kill_at_random(folder: Path, env: str, rng: random.Random) -> None:
     process = start(folder, env)
-    wait_for_rows(folder, rng.randint(1, 12), process)
+    wait_for_rows(folder, rng.randint(1, 10), process)
     time.sleep(rng.uniform(0, 0.01))
     process.kill()
     process.join()
 
 
 @pytest.mark.parametrize(
-    ("env", "kills"),
-    [("resumable", 3), ("ordinary", 2), pytest.param("resumable", 50, marks=pytest.mark.slow)],
+    "env",
+    [
+        "resumable",
+        "ordinary",
+        *[pytest.param("resumable", marks=pytest.mark.slow, id=f"again{i}") for i in range(20)],
+    ],
 )
 def test_a_run_that_is_killed_again_and_again_is_finished(
-    env: str, kills: int, uninterrupted: Path, tmp_path: Path
+    env: str, uninterrupted: Path, tmp_path: Path
 ) -> None:
     rng = random.Random(os.urandom(8))
-    for _ in range(kills):
+    for _ in range(3):
         kill_at_random(tmp_path, env, rng)
         latest = RunFolder(tmp_path).latest_checkpoint
         if latest.exists():
