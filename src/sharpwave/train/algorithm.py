@@ -307,8 +307,8 @@ class Algorithm(ABC):
         actions = self.player(n, deterministic).play(batch, np.ones(n, np.bool_), masks)
         if not single:
             return actions
-        action = actions[0]
-        return int(action) if np.ndim(action) == 0 else action
+        whole = np.ndim(actions) == 1 and actions.dtype.kind in "iu"
+        return int(actions[0]) if whole else np.asarray(actions[0])
 
     def evaluate(
         self,
