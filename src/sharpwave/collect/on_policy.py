@@ -114,6 +114,8 @@ class OnPolicyCollector:
                 return None
         rollout = self._rollout
         assert rollout is not None
+        if not rollout.real.any():  # one row, a reset everywhere: nothing to learn from
+            return self.collect(gamma, gae_lambda, on_step)
         began = clock()
         self._bootstrap(rollout)
         rollout.compute_advantages(gamma, gae_lambda)
