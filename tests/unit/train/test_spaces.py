@@ -20,7 +20,7 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(3),
     "discrete from another start": spaces.Discrete(3, start=-5),
     "multi-discrete": spaces.MultiDiscrete([3, 2, 4]),
-    "multi-discrete in two dimensions": spaces.MultiDiscrete([[3, 2], [4, 5]]),
+    "multi-discrete in two dimensions": spaces.MultiDiscrete(np.array([[3, 2], [4, 5]])),
     "multi-discrete from another start": spaces.MultiDiscrete([3, 2], start=[10, -10]),
     "multi-binary": spaces.MultiBinary(4),
     "multi-binary in two dimensions": spaces.MultiBinary((2, 3)),

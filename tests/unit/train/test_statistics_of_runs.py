@@ -113,7 +113,7 @@ def test_an_evaluation_plays_whole_episodes_and_leaves_the_run_alone() -> None:
     first, second = small_ppo(), small_ppo()
     for algo in (first, second):
         algo.train(STEPS_PER_UPDATE)
-    before = np.random.get_state()[1].copy()  # type: ignore[index,union-attr]  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
     result = first.evaluate(7)
     assert (np.random.get_state()[1] == before).all()  # type: ignore[index]  # noqa: NPY002
     assert len(result.returns) == len(result.lengths) == 7

@@ -53,7 +53,8 @@ def same_batches(first: OnPolicyBatch, second: OnPolicyBatch) -> None:
 
 
 def weights(algo: Any) -> torch.Tensor:
-    return algo.flat.data.clone()
+    copied: torch.Tensor = algo.flat.data.clone()
+    return copied
 
 
 class TestEquivalence:
@@ -114,7 +115,7 @@ class TestPurity:
         algo = make(cls, ENVS[env], gradients)
         batch = collected(algo)
         algo.update(batch)  # what is prepared once may wait
-        with NoNumbers():
+        with NoNumbers():  # type: ignore[no-untyped-call]
             metrics = algo.update(batch)
         assert all(value.ndim == 0 for value in metrics.values())
 
