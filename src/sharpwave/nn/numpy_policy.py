@@ -31,40 +31,41 @@ class NumpyPolicy:
     all is as `ActorCritic.act` gives it but for rounding.
 
     Args:
-        policy: One that `suits` has said yes to, its parameters where they stay.
-        n_envs: Number of rows of `act`.
+        policy: A policy of few layers without memory, its parameters on the CPU and where they
+            stay, that chooses among actions or moves without squashing; `of` knows.
+
+    Attributes:
+        max_rows: Most rows that are few.
 
     Example:
         >>> from gymnasium import spaces
         >>> box = spaces.Box(-1.0, 1.0, (3,))
         >>> policy = ActorCritic(box, spaces.Discrete(2), generator=np.random.default_rng(0))
-        >>> actions, log_probs, values = NumpyPolicy(policy, 2).act(np.zeros((2, 3), "f"))
+        >>> actions, log_probs, values = NumpyPolicy(policy).act(np.zeros((2, 3), "f"))
         >>> np.exp(log_probs)
         array([0.5, 0.5], dtype=float32)
     """
 
-    def __init__(self, policy: ActorCritic, n_envs: int) -> None:
+    def __init__(self, policy: ActorCritic) -> None:
         self._actor = _Network(policy.actor)
         self._critic = _Network(policy.critic)
         self._log_std = None if policy.log_std is None else policy.log_std.detach().numpy()
-        self._noise = torch.empty(n_envs, policy.distribution.n_params)
-        self._rows = np.arange(n_envs)
+        self._noise = torch.empty(0, policy.distribution.n_params)
+        layers = (*policy.actor.parameters(), *policy.critic.parameters())
+        self.max_rows = LARGEST_PRODUCT // max(parameter.numel() for parameter in layers)
 
-    @staticmethod
-    def suits(policy: nn.Module, n_envs: int) -> bool:
-        """Whether a policy is of the kind, and small enough for `n_envs` rows.
+    @classmethod
+    def of(cls, policy: nn.Module) -> NumpyPolicy | None:
+        """A policy in NumPy where that is possible, None elsewhere.
 
         Args:
             policy: Any module.
-            n_envs: Number of rows.
         """
         if not isinstance(policy, ActorCritic) or ByHand.why_not(policy) is not None:
-            return False
-        return (
-            type(policy.features) is Flat
-            and type(policy.distribution) in (Categorical, DiagonalGaussian)
-            and all(_is_small(layer, n_envs) for layer in (*policy.actor, *policy.critic))
-        )
+            return None
+        known = type(policy.distribution) in (Categorical, DiagonalGaussian)
+        on_cpu = all(parameter.device.type == "cpu" for parameter in policy.parameters())
+        return cls(policy) if known and on_cpu and type(policy.features) is Flat else None
 
     def act(
         self, obs: Any, *, deterministic: bool = False, generator: torch.Generator | None = None
@@ -72,12 +73,12 @@ class NumpyPolicy:
         """Chooses actions.
 
         Args:
-            obs: [n_envs, ...] observations.
+            obs: [B, ...] observations.
             deterministic: The most likely action instead of a drawn one.
             generator: Source of the draws; None is torch's global one.
 
         Returns:
-            Raw actions [n_envs, *action shape], their log-probabilities and the values [n_envs].
+            Raw actions [B, *action shape], their log-probabilities and the values [B].
         """
         x = _rows_of_floats(obs)
         values = self._critic(x)[:, 0]
@@ -99,9 +100,10 @@ class NumpyPolicy:
             actions = logits.argmax(1)
         else:
             # The first of exponential variables with these rates, as `Categorical` draws.
-            uniform = self._noise.uniform_(TINY, 1.0, generator=generator).numpy()
+            uniform = self._noise_for(logits).uniform_(TINY, 1.0, generator=generator).numpy()
             actions = (probs / np.log(uniform)).argmin(1)
-        return actions, logits[self._rows, actions] - np.log(np.add.reduce(probs, axis=1))
+        picked = logits[np.arange(len(logits)), actions]
+        return actions, picked - np.log(np.add.reduce(probs, axis=1))
 
     def _move(
         self,
@@ -112,12 +114,17 @@ class NumpyPolicy:
     ) -> tuple[Floats, Floats]:
         actions = mean
         if not deterministic:
-            noise = self._noise.normal_(generator=generator).numpy()
+            noise = self._noise_for(mean).normal_(generator=generator).numpy()
             actions = mean + noise * np.exp(log_std)
         # From the rounded action, which is what is stored and evaluated.
         scaled = (actions - mean) * np.exp(-log_std)
         terms = -0.5 * scaled * scaled - (log_std + np.float32(LOG_SQRT_2PI))
         return actions, np.add.reduce(terms, axis=1)
+
+    def _noise_for(self, output: Floats) -> torch.Tensor:
+        if len(self._noise) != len(output):
+            self._noise = torch.empty(output.shape)
+        return self._noise
 
 
 class _Network:
@@ -144,13 +151,6 @@ class _Network:
 
 def _relu(x: Floats, out: Floats) -> None:
     np.maximum(x, 0.0, out=out)
-
-
-def _is_small(layer: nn.Module, n_envs: int) -> bool:
-    return all(
-        parameter.device.type == "cpu" and n_envs * parameter.numel() <= LARGEST_PRODUCT
-        for parameter in layer.parameters()
-    )
 
 
 def _rows_of_floats(obs: Any) -> Floats:

@@ -84,8 +84,13 @@ class OnPolicy(Algorithm):
         # Play outside of training draws from its own, so that it does not change the run.
         self._play_generator = torch.Generator(self.device).manual_seed(self._noise_seed + 1)
         self.action_map = ActionMap(self.action_space, squash=config.squash_actions)
+        self._numpy_policy = nn.NumpyPolicy.of(self.policy)
         self.actor = PolicyActor(
-            self.policy, config.n_envs, self.generator, noise_every=config.sde_sample_freq
+            self.policy,
+            config.n_envs,
+            self.generator,
+            noise_every=config.sde_sample_freq,
+            numpy_policy=self._numpy_policy,
         )
         self.collector = OnPolicyCollector(
             self.env, self.actor, self.action_map, n_steps=config.n_steps, seed=self.env_seed
@@ -113,6 +118,7 @@ class OnPolicy(Algorithm):
             deterministic=deterministic,
             normalizer=self.normalizer,
             action_map=self.action_map,
+            numpy_policy=self._numpy_policy,
         )
         if not deterministic:
             actor.begin_rollout()

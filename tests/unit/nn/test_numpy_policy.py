@@ -39,7 +39,7 @@ def test_actions_and_their_probabilities_are_those_of_the_policy(
     actions: str, activation: str, deterministic: bool
 ) -> None:
     policy = make_policy(ACTIONS[actions], activation=activation)
-    quick = NumpyPolicy(policy, N)
+    quick = NumpyPolicy(policy)
     mine, theirs = (torch.Generator().manual_seed(3) for _ in range(2))
     for _ in range(20):
         obs = observations()
@@ -56,7 +56,7 @@ def test_actions_and_their_probabilities_are_those_of_the_policy(
 
 def test_later_changes_of_the_parameters_count() -> None:
     policy = make_policy()
-    quick = NumpyPolicy(policy, N)
+    quick = NumpyPolicy(policy)
     with torch.no_grad():
         policy.critic[-1].bias.fill_(100.0)
         policy.critic[-1].weight.zero_()
@@ -69,11 +69,11 @@ def test_observations_of_any_number_type_and_shape(dtype: Any) -> None:
     policy = make_policy(observation_space=spaces.Box(0, 9, (2, 2), dtype))
     obs = np.random.default_rng(0).integers(0, 9, (N, 2, 2)).astype(dtype)
     expected = policy.values(torch.from_numpy(obs)).numpy()
-    np.testing.assert_allclose(NumpyPolicy(policy, N).values(obs), expected, rtol=1e-5)
+    np.testing.assert_allclose(NumpyPolicy(policy).values(obs), expected, rtol=1e-5)
 
 
 def test_what_was_handed_out_does_not_change() -> None:
-    quick = NumpyPolicy(make_policy(ACTIONS["box"]), N)
+    quick = NumpyPolicy(make_policy(ACTIONS["box"]))
     first = quick.act(observations())
     copies = [array.copy() for array in first]
     quick.act(2 * observations())
@@ -81,13 +81,19 @@ def test_what_was_handed_out_does_not_change() -> None:
         np.testing.assert_array_equal(array, copy)
 
 
-def test_suits_small_networks_of_known_kinds() -> None:
-    assert NumpyPolicy.suits(make_policy(), N)
-    assert NumpyPolicy.suits(make_policy(ACTIONS["box"], activation="relu"), N)
-    assert not NumpyPolicy.suits(make_policy(hidden=(256, 256)), 512)
-    assert not NumpyPolicy.suits(make_policy(activation="elu"), N)
-    assert not NumpyPolicy.suits(make_policy(recurrent="gru"), N)
-    assert not NumpyPolicy.suits(make_policy(ACTIONS["box"], gsde=True), N)
-    assert not NumpyPolicy.suits(make_policy(spaces.MultiBinary(3)), N)
-    assert not NumpyPolicy.suits(make_policy(observation_space=spaces.Discrete(3)), N)
-    assert not NumpyPolicy.suits(torch.nn.Linear(3, 4), N)
+def test_of_takes_policies_of_known_kinds() -> None:
+    of = NumpyPolicy.of
+    assert of(make_policy()) is not None
+    assert of(make_policy(ACTIONS["box"], activation="relu")) is not None
+    assert of(make_policy(activation="elu")) is None
+    assert of(make_policy(recurrent="gru")) is None
+    assert of(make_policy(ACTIONS["box"], gsde=True)) is None
+    assert of(make_policy(ACTIONS["box"], squash=True)) is None
+    assert of(make_policy(spaces.MultiBinary(3))) is None
+    assert of(make_policy(observation_space=spaces.Discrete(3))) is None
+    assert of(torch.nn.Linear(3, 4)) is None
+
+
+def test_wide_networks_take_fewer_rows() -> None:
+    assert NumpyPolicy(make_policy(hidden=(64, 64))).max_rows == 64
+    assert NumpyPolicy(make_policy(hidden=(256, 256))).max_rows == 4
