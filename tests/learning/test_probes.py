@@ -15,14 +15,15 @@ from tests.learning import probes
 GAMMA = 0.9
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
-    "ppo": partial(sw.PPO, n_envs=8, n_steps=16, batch_size=64, learning_rate=3e-3, n_epochs=8),
-    "a2c": partial(sw.A2C, n_envs=8, n_steps=5, learning_rate=5e-3),
+    "ppo": partial(sw.PPO, n_steps=8, batch_size=64, learning_rate=5e-3, n_epochs=6),
+    "a2c": partial(sw.A2C, n_steps=5, learning_rate=1e-2),
 }
-STEPS = {"ppo": 4_000, "a2c": 8_000}
+STEPS = {"ppo": 4_000, "a2c": 12_000}
 
 
 def trained(name: str, env: Any, steps: int | None = None, **options: Any) -> Any:
-    algorithm = ALGORITHMS[name](env, seed=1, gamma=GAMMA, anneal_lr=True, **options)
+    make = partial(ALGORITHMS[name], n_envs=32, hidden=(32, 32), gamma=GAMMA, anneal_lr=True)
+    algorithm = make(env, seed=1, **options)
     algorithm.train(steps or STEPS[name])
     return algorithm
 
@@ -34,24 +35,25 @@ def value(algorithm: Any, *obs: float) -> float:
 @pytest.mark.parametrize("name", ALGORITHMS)
 class TestValues:
     def test_a_constant_reward_is_the_value(self, name: str) -> None:
-        assert value(trained(name, probes.ConstantValue), 1.0) == pytest.approx(1.0, abs=0.05)
+        assert value(trained(name, probes.ConstantValue), 1.0) == pytest.approx(1.0, abs=0.02)
 
     def test_the_value_follows_the_observation(self, name: str) -> None:
         algorithm = trained(name, probes.ValueOfObservation)
-        assert value(algorithm, 1.0) == pytest.approx(1.0, abs=0.1)
-        assert value(algorithm, -1.0) == pytest.approx(-1.0, abs=0.1)
+        assert value(algorithm, 1.0) == pytest.approx(1.0, abs=0.02)
+        assert value(algorithm, -1.0) == pytest.approx(-1.0, abs=0.02)
 
     def test_a_delayed_reward_is_discounted_once(self, name: str) -> None:
         algorithm = trained(name, probes.DelayedReward)
-        assert value(algorithm, 1.0) == pytest.approx(1.0, abs=0.05)
-        assert value(algorithm, 0.0) == pytest.approx(GAMMA, abs=0.05)
+        assert value(algorithm, 1.0) == pytest.approx(1.0, abs=0.02)
+        assert value(algorithm, 0.0) == pytest.approx(GAMMA, abs=0.02)
 
     def test_truncation_bootstraps_and_termination_does_not(self, name: str) -> None:
-        steps = 3 * STEPS[name]
+        steps = 2 * STEPS[name]
         cut = trained(name, partial(probes.EndsAfterFive, cut=True), steps, gae_lambda=0.9)
         over = trained(name, partial(probes.EndsAfterFive, cut=False), steps, gae_lambda=0.9)
-        assert value(cut, 1.0) == pytest.approx(1 / (1 - GAMMA), rel=0.1)
-        assert value(over, 1.0) < 4.1
+        assert value(cut, 1.0) == pytest.approx(1 / (1 - GAMMA), rel=0.02)
+        # The mean λ-return of the five steps, with λ = 0.9, is the value itself at 2.75.
+        assert value(over, 1.0) == pytest.approx(2.75, abs=0.2)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -62,18 +64,20 @@ class TestPolicies:
 
     @pytest.mark.parametrize(
         "options",
-        [{}, {"squash_actions": True}, {"use_gsde": True, "log_std_init": -2.0}],
+        [{}, {"squash_actions": True}, {"use_gsde": True}],
         ids=["clip", "squash", "gsde"],
     )
     def test_continuous_identity(self, name: str, options: dict[str, Any]) -> None:
         env = probes.ContinuousIdentity
-        algorithm = trained(name, env, 3 * STEPS[name], ent_coef=0.0, **options)
+        # gSDE sums the noise of all hidden units.
+        noise = -2.0 if options.get("use_gsde") else -1.0
+        algorithm = trained(name, env, ent_coef=0.0, log_std_init=noise, **options)
         for sign in (-1.0, 1.0):
             action = algorithm.predict(np.array([sign], np.float32))
-            assert action[0] == pytest.approx(0.5 * sign, abs=0.25)
+            assert action[0] == pytest.approx(0.5 * sign, abs=0.15)
 
     def test_several_discrete_actions(self, name: str) -> None:
-        algorithm = trained(name, probes.MultiIdentity, 2 * STEPS[name])
+        algorithm = trained(name, probes.MultiIdentity)
         assert algorithm.predict(np.array([1], np.float32)).tolist() == [2, 0]
         assert algorithm.predict(np.array([-1], np.float32)).tolist() == [1, 1]
 
@@ -88,5 +92,7 @@ class TestPolicies:
 
     def test_a_recurrent_policy_remembers(self, name: str) -> None:
         kind = {"ppo": "lstm", "a2c": "gru"}[name]
-        algorithm = trained(name, probes.MemoryOfStart, 2 * STEPS[name], recurrent=kind)
+        algorithm = trained(
+            name, probes.MemoryOfStart, 2 * STEPS[name], recurrent=kind, learning_rate=5e-3
+        )
         assert algorithm.evaluate(20).mean == 1.0

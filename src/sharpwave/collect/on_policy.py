@@ -114,6 +114,8 @@ class OnPolicyCollector:
                 return None
         rollout = self._rollout
         assert rollout is not None
+        if not rollout.real.any():  # one row, a reset everywhere: nothing to learn from
+            return self.collect(gamma, gae_lambda, on_step)
         began = clock()
         self._bootstrap(rollout)
         rollout.compute_advantages(gamma, gae_lambda)
@@ -213,7 +215,8 @@ class OnPolicyCollector:
         self.timesteps = int(state["timesteps"])
         self.timings.update(state["timings"])
         self.episodes.load_state_dict(state["episodes"])
-        self._seed = None
+        if state["obs"] is not None:
+            self._seed = None
         if in_flight:
             self.obs = state["obs"]
             self.starts = state["starts"]

@@ -307,8 +307,8 @@ class Algorithm(ABC):
         actions = self.player(n, deterministic).play(batch, np.ones(n, np.bool_), masks)
         if not single:
             return actions
-        action = actions[0]
-        return int(action) if np.ndim(action) == 0 else action
+        whole = np.ndim(actions) == 1 and actions.dtype.kind in "iu"
+        return int(actions[0]) if whole else np.asarray(actions[0])
 
     def evaluate(
         self,
@@ -447,8 +447,8 @@ class Algorithm(ABC):
             "timings": dict(self.timings),
             "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
             "callbacks": {**self._callback_states, **self._hooks.state_dict()},
-            "env": envs.environment_state(self.env),
-            "env_random": envs.random_state(self.env),
+            "env": envs.environment_state(self.env) if self.timesteps else None,  # none before
+            "env_random": envs.random_state(self.env) if self.timesteps else None,  # the first step
             "learner": self.state_dict(),
         }
 

@@ -26,7 +26,8 @@ class Callback:
     Every hook gets keyword arguments: `algo`, `step` (environment steps so far, over all
     environments) and those named below. Take what you need and swallow the rest with `**kwargs`.
     `on_step`, `on_rollout_end`, `on_train_batch` and `on_eval` stop the run by returning False;
-    None and True let it go on. A run stops at its next update boundary.
+    None and True let it go on. `on_step` gives up the rollout in progress; the others let the run
+    come to its next update boundary.
 
     Attributes:
         goes_last: Whether it is called after the others, as one must be that saves what they
