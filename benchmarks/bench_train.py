@@ -52,6 +52,7 @@ def minibatch(way: str, targets: list[Ratio], *, by_hand: bool) -> Row:
         {OURS: partial(our_update, by_hand), "SB3": sb3_update},
         targets,
         ops_per_call=ZOO_PPO.n_epochs,
+        patience=5,
         note="a whole update of 20 minibatches, over 20; schedules, statistics and logs are in it",
     )
 
@@ -79,6 +80,7 @@ def collection() -> Row:
         "rollout, 16 envs x 128 steps, per step",
         {OURS: our_rollout, "rlox": rlox_rollout, "SB3": sb3_rollout},
         ops_per_call=LARGE_PPO.n_envs * LARGE_PPO.n_steps,
+        patience=3,
         note="CartPole with a 2 x 64 tanh policy, advantages included;"
         " rlox steps its own environments in Rust, the others Gymnasium's",
     )

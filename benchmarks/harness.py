@@ -148,6 +148,8 @@ class Row:
     targets: Sequence[Target] = ()
     ops_per_call: int = 1
     note: str = ""
+    patience: int = 1
+    """How many times as many rounds as usual, where operations are long."""
     derive: Callable[[Result], Result] | None = None
     """Turns the times into what the row is about, where that is not a time."""
 
@@ -205,6 +207,7 @@ def measure(row: Row, pace: Pace) -> Result:
     chunks = {name: _calibrate(operation, pace.chunk_s) for name, operation in operations.items()}
     round_s = sum(seconds for _, seconds in chunks.values())
     rounds = min(pace.max_rounds, max(pace.min_rounds, round(pace.row_s / max(round_s, 1e-9))))
+    rounds *= row.patience
 
     def time_chunk(name: str) -> float:
         count, _ = chunks[name]

@@ -60,7 +60,7 @@ ZOO_PPO = Settings(
 )
 LARGE_PPO = Settings(
     "ppo",
-    steps=40_960,
+    steps=81_920,
     n_envs=16,
     n_steps=128,
     n_epochs=4,
@@ -72,7 +72,7 @@ LARGE_PPO = Settings(
 )
 ZOO_A2C = Settings(
     "a2c",
-    steps=24_000,
+    steps=40_000,
     n_envs=8,
     n_steps=5,
     learning_rate=7e-4,
