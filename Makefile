@@ -18,7 +18,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-slow test-native test-clang test-arm64-compile check format stubs bench demo wheel clean
+.PHONY: help dev build test test-slow test-native test-clang test-arm64-compile check format stubs bench bench-train demo wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,9 +77,12 @@ format: $(VENV)/dev.stamp ## Format Python and C++
 stubs: build ## Write src/sharpwave/_native.pyi anew from the compiled module
 	@python tools/make_stubs.py
 
-bench: wheel $(BENCH_VENV)/peers.stamp ## Run the benchmarks beside their peers, in .venv-bench
-	@$(BENCH_VENV)/bin/$(PIP_INSTALL) --force-reinstall --no-deps dist/*.whl
+bench: $(BENCH_VENV)/wheel ## Run the benchmarks beside their peers, in .venv-bench
 	@$(BENCH_VENV)/bin/python benchmarks/run.py --json benchmarks/results.json $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/report.py
+
+bench-train: $(BENCH_VENV)/wheel ## Train beside the peers, for minutes
+	@$(BENCH_VENV)/bin/python benchmarks/run.py --area train --json benchmarks/results_train.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
 demo: build ## Show what the library does and how fast
@@ -118,3 +121,7 @@ $(BENCH_VENV)/peers.stamp: requirements/bench.txt requirements/torch.txt | $(BEN
 	@$(BENCH_VENV)/bin/$(PIP_INSTALL) -r requirements/torch.txt
 	@$(BENCH_VENV)/bin/$(PIP_INSTALL) -r requirements/bench.txt -c requirements/torch.txt
 	@touch $@
+
+.PHONY: $(BENCH_VENV)/wheel
+$(BENCH_VENV)/wheel: wheel $(BENCH_VENV)/peers.stamp
+	@$(BENCH_VENV)/bin/$(PIP_INSTALL) --force-reinstall --no-deps dist/*.whl

@@ -51,6 +51,11 @@ class Measurement:
     minimum: float
     rounds: int = 1
 
+    @staticmethod
+    def of(values: Sequence[float]) -> Measurement:
+        """What was measured in some rounds."""
+        return Measurement(statistics.median(values), min(values), len(values))
+
 
 @dataclass(frozen=True)
 class Ratio:
@@ -200,18 +205,13 @@ def measure(row: Row, pace: Pace) -> Result:
     chunks = {name: _calibrate(operation, pace.chunk_s) for name, operation in operations.items()}
     round_s = sum(seconds for _, seconds in chunks.values())
     rounds = min(pace.max_rounds, max(pace.min_rounds, round(pace.row_s / max(round_s, 1e-9))))
-    times: dict[str, list[float]] = {name: [] for name in operations}
-    order = list(operations)
-    shuffle = random.Random(0).shuffle
-    for _ in range(rounds):
-        shuffle(order)
-        for name in order:
-            count, _ = chunks[name]
-            seconds = _time(operations[name], count)
-            times[name].append(seconds / (count * row.ops_per_call))
-    measured = {
-        name: Measurement(statistics.median(t), min(t), len(t)) for name, t in times.items()
-    }
+
+    def time_chunk(name: str) -> float:
+        count, _ = chunks[name]
+        return _time(operations[name], count) / (count * row.ops_per_call)
+
+    times = _interleaved({name: partial(time_chunk, name) for name in operations}, rounds)
+    measured = {name: Measurement.of(values) for name, values in times.items()}
     result = Result(row.operation, measured, row.targets, note=row.note, skipped=skipped)
     return row.derive(result) if row.derive else result
 
@@ -222,11 +222,15 @@ def collect(
     cases: dict[str, Callable[[], float]],
     targets: Sequence[Target] = (),
     note: str = "",
+    rounds: int = 1,
 ) -> Result:
-    """A row of values that are measured once and are not times."""
+    """A row of values that each case measures by itself, once or in some rounds."""
     result = Result(operation, {}, targets, unit, note)
-    values, result.skipped = _attempt(cases)
-    result.measured = {name: Measurement(value, value) for name, value in values.items()}
+    first, result.skipped = _attempt(cases)
+    others = _interleaved({name: cases[name] for name in first}, rounds - 1)
+    result.measured = {
+        name: Measurement.of([value, *others[name]]) for name, value in first.items()
+    }
     return result
 
 
@@ -234,6 +238,18 @@ def run(rows: Iterator[Row | Result], pace: Pace) -> Iterator[Result]:
     """Measure rows as they come, so that an area can free what its next rows do not need."""
     for row in rows:
         yield row if isinstance(row, Result) else measure(row, pace)
+
+
+def _interleaved(cases: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """What every case returns in each round, in a random order."""
+    values: dict[str, list[float]] = {name: [] for name in cases}
+    order = list(cases)
+    shuffle = random.Random(0).shuffle
+    for _ in range(rounds):
+        shuffle(order)
+        for name in order:
+            values[name].append(cases[name]())
+    return values
 
 
 def _prepare(builders: dict[str, Builder]) -> tuple[dict[str, Operation], dict[str, str]]:

@@ -18,6 +18,8 @@ import harness
 import tables
 
 AREAS = ("replay", "prioritized", "views", "primitives", "threads", "memory")
+LONG_AREAS = ("train",)
+"""Run only where asked for."""
 BUSY = 0.3
 PACKAGES = {
     "sharpwave": "sharpwave",
@@ -32,7 +34,7 @@ PACKAGES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time sharpwave beside its peers.")
-    parser.add_argument("--area", nargs="+", choices=AREAS, default=AREAS)
+    parser.add_argument("--area", nargs="+", choices=AREAS + LONG_AREAS, default=AREAS)
     parser.add_argument("--quick", action="store_true", help="fewer rounds: under a minute")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     arguments = parser.parse_args()

@@ -26,6 +26,8 @@ def value_text(value: float, unit: str) -> str:
             if value < 999.5 * scale:
                 return f"{_figures(value / scale)} {name}"
         return f"{_figures(value)} s"
+    if unit == "s/step":
+        return f"{1 / value:,.0f} steps/s"
     if unit == "x":
         return f"{value:.2f}x"
     if unit == "B":
@@ -40,7 +42,8 @@ def _figures(value: float) -> str:
 def header(results: Results) -> list[str]:
     """Column names: only peers that were measured in these rows."""
     present = {name for row in results for name in row["contenders"]}
-    return ["operation", OURS, *(p for p in PEERS if p in present), FLOOR, "target", "met"]
+    contenders = [name for name in (OURS, *PEERS, FLOOR) if name in present]
+    return ["operation", *contenders, "target", "met"]
 
 
 def cells(row: dict[str, Any], columns: list[str]) -> list[str]:
@@ -59,7 +62,7 @@ def _cell(row: dict[str, Any], column: str) -> str:
     if entry is None:
         return "-"
     text = value_text(entry["median"], row["unit"])
-    if row["unit"] == "s" and "ratio" in entry:
+    if row["unit"] in ("s", "s/step") and "ratio" in entry:
         text += f" ({entry['ratio']:.2f}x)"
     return text
 

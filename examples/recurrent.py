@@ -35,7 +35,7 @@ class PositionsOnly(gym.ObservationWrapper[Any, Any, Any]):
 def main(steps: int = 40_000) -> None:
     settings: dict[str, Any] = {
         "n_steps": 128,
-        "batch_size": 512,
+        "batch_size": 256,
         "n_epochs": 10,
         "learning_rate": 1e-3,
         "gamma": 0.98,

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 Env = gym.Env[Any, Any]
@@ -172,6 +173,22 @@ class WrongEnv(CountingEnv):
         if self.number == 1 and self.step_number == 2:
             outcome |= self.wrong
         return tuple(outcome.values())
+
+
+class ResumableCartPole(CartPoleEnv):
+    """CartPole that offers its state."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {"state": np.array(self.state), "beyond": self.steps_beyond_terminated}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.state = tuple(map(float, state["state"]))  # type: ignore[assignment]
+        self.steps_beyond_terminated = state["beyond"]
+
+
+def resumable() -> Env:
+    """CartPole in episodes of at most 50 steps, which a run can go on with exactly."""
+    return gym.wrappers.TimeLimit(ResumableCartPole(), 50)
 
 
 def numbered(

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.envs.classic_control import CartPoleEnv
 
 import sharpwave as sw
 from sharpwave.train.checkpoint import read_header, write_checkpoint
+from tests.envs import resumable
 from tests.learning import probes
 
 CASES: dict[str, Any] = {
@@ -35,21 +35,6 @@ METRICS = {
 }
 
 algorithms = pytest.mark.parametrize("case", CASES)
-
-
-class ResumableCartPole(CartPoleEnv):
-    """CartPole that offers its state."""
-
-    def get_state(self) -> dict[str, Any]:
-        return {"state": np.array(self.state), "beyond": self.steps_beyond_terminated}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.state = tuple(map(float, state["state"]))  # type: ignore[assignment]
-        self.steps_beyond_terminated = state["beyond"]
-
-
-def resumable() -> gym.Env[Any, Any]:
-    return gym.wrappers.TimeLimit(ResumableCartPole(), 50)
 
 
 def weights(algorithm: Any) -> torch.Tensor:
@@ -145,6 +130,29 @@ class TestPredict:
         algorithm = CASES[case](env)
         assert algorithm.action_space.contains(algorithm.predict(np.zeros(1)))
         assert algorithm.predict(np.zeros((4, 1)), False).shape[0] == 4
+
+    @pytest.mark.parametrize(
+        "space", [spaces.Discrete(3), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(3)], ids=str
+    )
+    def test_masked_actions_are_never_taken(self, case: str, space: Any) -> None:
+        class Masked(probes.ConstantValue):
+            action_space = space
+            allowed = np.array([True, False, True, True, False][: 5 if space.shape == (2,) else 3])
+
+            def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+                obs, info = super().reset(seed=seed, options=options)
+                return obs, {**info, "action_mask": self.allowed}
+
+            def step(self, action: Any) -> Any:
+                taken = np.atleast_1d(action)
+                assert taken[1 if space.shape == (3,) else 0] != 1
+                assert space.shape != (2,) or taken[1] == 0
+                *outcome, info = super().step(action)
+                return *outcome, {**info, "action_mask": self.allowed}
+
+        algorithm = CASES[case](Masked)
+        algorithm.train(128)
+        algorithm.evaluate(2)
 
 
 @algorithms

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +16,14 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(sharpwave.__path__, "sharpwave.")
     if not module.name.endswith(("__main__", "_native"))
 )
+NEEDS = {f"sharpwave.train.loggers.{name}": name for name in ("wandb", "mlflow")}
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples(name: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(str(tmp_path))
+def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     module = importlib.import_module(name)
     failed, _ = doctest.testmod(module, extraglobs={"sw": sharpwave}, optionflags=doctest.ELLIPSIS)
     assert failed == 0

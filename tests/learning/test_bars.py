@@ -52,7 +52,9 @@ def final_returns(make: Callable[[int], Any]) -> Summary:
 
 
 def test_ppo_learns_cartpole_quickly() -> None:
-    assert final_return(sw.PPO.preset("CartPole-v1", total_timesteps=25_000, seed=1)) >= 300
+    # At half of these steps returns still range from 150 to 500 over seeds, and rounding alone
+    # moves a run about that range.
+    assert final_return(sw.PPO.preset("CartPole-v1", total_timesteps=50_000, seed=1)) >= 400
 
 
 def test_a2c_improves_on_cartpole() -> None:

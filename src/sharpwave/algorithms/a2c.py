@@ -78,7 +78,7 @@ class A2C(OnPolicy):
             **dict(zip(METRICS, metrics.unbind(), strict=True)),
             "grad_norm": norm,
             "explained_variance": losses.explained_variance(
-                batch.values.flatten(), batch.returns.flatten()
+                batch.values, batch.returns, batch.weights
             ),
         }
 

@@ -117,7 +117,7 @@ class PPO(OnPolicy):
         return {
             **dict(zip(METRICS, means.unbind(), strict=True)),
             "explained_variance": losses.explained_variance(
-                batch.values.flatten(), batch.returns.flatten()
+                batch.values, batch.returns, batch.weights
             ),
         }
 

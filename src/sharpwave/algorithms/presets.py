@@ -183,6 +183,7 @@ _PPO: dict[str, Settings] = {
         "n_epochs": 4,
         "learning_rate": Linear(2.5e-4),
         "clip_eps": Linear(0.1),
+        "hidden": (),  # the heads stand on the convolutions
         "vf_coef": 1.0,
         "anneal_lr": False,
     },
@@ -240,7 +241,13 @@ _A2C: dict[str, Settings] = {
     "Walker2d-v5": _A2C_MUJOCO,
     "Ant-v5": _A2C_MUJOCO,
     "Swimmer-v5": {**_A2C_MUJOCO, "gamma": 0.9999},
-    ATARI: {"total_timesteps": 10_000_000, "n_envs": 16, "vf_coef": 0.5, "ent_coef": 0.01},
+    ATARI: {
+        "total_timesteps": 10_000_000,
+        "n_envs": 16,
+        "hidden": (),
+        "vf_coef": 0.5,
+        "ent_coef": 0.01,
+    },
 }
 
 PRESETS: dict[str, dict[str, Settings]] = {"ppo": _PPO, "a2c": _A2C}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,12 @@ class EpisodeStats:
     @property
     def mean_return(self) -> float:
         """Mean return of the last episodes, nan before the first ended."""
-        return float(np.mean(self.returns)) if self.returns else float("nan")
+        return fmean(self.returns) if self.returns else float("nan")
 
     @property
     def mean_length(self) -> float:
         """Mean length of the last episodes, nan before the first ended."""
-        return float(np.mean(self.lengths)) if self.lengths else float("nan")
+        return fmean(self.lengths) if self.lengths else float("nan")
 
     def update(
         self,

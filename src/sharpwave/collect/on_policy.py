@@ -18,7 +18,7 @@ from sharpwave.types import Array, Nested
 
 
 class NonFiniteError(ValueError):
-    """An environment returned NaN or inf."""
+    """An environment returned NaN or inf, or learning made such numbers."""
 
 
 class Actor(Protocol):
@@ -114,6 +114,8 @@ class OnPolicyCollector:
                 return None
         rollout = self._rollout
         assert rollout is not None
+        if not rollout.real.any():  # one row, a reset everywhere: nothing to learn from
+            return self.collect(gamma, gae_lambda, on_step)
         began = clock()
         self._bootstrap(rollout)
         rollout.compute_advantages(gamma, gae_lambda)
@@ -144,13 +146,13 @@ class OnPolicyCollector:
         rollout.real[t] = True if step.real is None else step.real
         rollout.write_masks(t, self.masks)
         # In mode next_step the following row is the true last observation, with its value.
-        if self.stepper.mode != "next_step" and step.truncated.any():
+        if step.obs is not step.next_obs and step.truncated.any():
             rows = np.flatnonzero(step.truncated & ~step.terminated)
             last_obs = map_leaves(lambda leaf: leaf[rows], step.next_obs)
             rollout.next_values[t, rows] = self.actor.values(last_obs, rows)
 
     def _go_on(self, step: Step) -> None:
-        ended = step.terminated | step.truncated
+        ended = self.stepper.ended
         self.episodes.update(raw_rewards(step), ended, step.real)
         self.timesteps += self.env.num_envs if step.real is None else int(step.real.sum())
         self.obs = step.obs
@@ -213,7 +215,8 @@ class OnPolicyCollector:
         self.timesteps = int(state["timesteps"])
         self.timings.update(state["timings"])
         self.episodes.load_state_dict(state["episodes"])
-        self._seed = None
+        if state["obs"] is not None:
+            self._seed = None
         if in_flight:
             self.obs = state["obs"]
             self.starts = state["starts"]

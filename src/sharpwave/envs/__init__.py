@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sharpwave.envs.normalize import VecNormalize as VecNormalize
     from sharpwave.envs.observations import as_batch as as_batch
     from sharpwave.envs.python import PythonVectorEnv as PythonVectorEnv
+    from sharpwave.envs.spaces import check_same_form as check_same_form
     from sharpwave.envs.spaces import check_spaces as check_spaces
     from sharpwave.envs.spaces import space_from_json as space_from_json
     from sharpwave.envs.spaces import space_to_json as space_to_json
@@ -40,6 +41,7 @@ _MODULES = {
     "action_masks": "sharpwave.envs.masks",
     "as_batch": "sharpwave.envs.observations",
     "autoreset_mode": "sharpwave.envs.autoreset",
+    "check_same_form": "sharpwave.envs.spaces",
     "check_spaces": "sharpwave.envs.spaces",
     "environment_state": "sharpwave.envs.state",
     "make_vec_env": "sharpwave.envs.make",

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from sharpwave.envs.atari import is_atari, make_atari
 from sharpwave.envs.envpool import EnvPoolVectorEnv, is_envpool
 from sharpwave.envs.python import Maker, PythonVectorEnv
 from sharpwave.envs.spaces import check_spaces
@@ -42,7 +43,7 @@ def make_vec_env(
         seed: The environments are reset with it once (environment i with seed + i), so that a later
             reset without a seed goes on from there; the action space is seeded too.
         mode: "sync" in this process, "async" in one process each, "auto" in native code where there
-            is any for the id, otherwise in this process.
+            is any for the id (Atari games by ale-py, prepared as usual), otherwise in this process.
         env_kwargs: For the maker, or for `gymnasium.make` of the id.
 
     Raises:
@@ -88,6 +89,8 @@ def _made(
     if isinstance(env, str):
         if mode == "auto" and env in NATIVE:
             return NATIVE[env](n_envs, **kwargs)
+        if mode == "auto" and is_atari(env) and importlib.util.find_spec("ale_py") is not None:
+            return make_atari(_checked_id(env), n_envs, **kwargs)
         maker = _maker_of_id(env, kwargs)
     elif callable(env):
         maker = partial(env, **kwargs) if kwargs else env
@@ -118,12 +121,23 @@ def _as_it_is(
     return PythonVectorEnv([lambda: env])
 
 
-def _maker_of_id(env_id: str, kwargs: dict[str, Any]) -> Maker:
-    known = env_id in gym.registry
-    if not known and importlib.util.find_spec("ale_py") is not None:
+def _register_atari() -> None:
+    if importlib.util.find_spec("ale_py") is not None:
         import ale_py
 
         gym.register_envs(ale_py)
+
+
+def _checked_id(env_id: str) -> str:
+    _register_atari()
+    if env_id not in gym.registry:
+        _maker_of_id(env_id, {})  # which names the nearest
+    return env_id
+
+
+def _maker_of_id(env_id: str, kwargs: dict[str, Any]) -> Maker:
+    if env_id not in gym.registry:
+        _register_atari()
     if env_id in gym.registry:
         # The spec travels to other processes, whose registry may lack the id.
         return partial(gym.make, gym.spec(env_id), disable_env_checker=True, **kwargs)

@@ -28,8 +28,8 @@ def action_masks(env: Any, infos: dict[str, Any]) -> npt.NDArray[np.bool_] | Non
         infos: Returned with the observations to act on.
 
     Returns:
-        [N, n] for n discrete actions; the choices of all dimensions in a row for MultiDiscrete, and
-        two (0 and 1) for each dimension of MultiBinary. None where there are no masks.
+        [N, n] for n discrete actions; the choices of all dimensions in a row for MultiDiscrete; for
+        MultiBinary the bits that may be set, which may be none. None where there are no masks.
 
     Raises:
         ValueError: A mask has another shape.
@@ -74,6 +74,8 @@ def _checked(env: Any, rows: Any) -> npt.NDArray[np.bool_]:
                 f"the action mask of environment {i} must have shape ({width},), got {mask.shape}"
             )
         masks[i] = mask
+    if isinstance(env.single_action_space, spaces.MultiBinary):
+        return masks
     starts = np.cumsum([0, *parts[:-1]])
     allows = np.logical_or.reduceat(masks, starts, axis=1)
     if not allows.all():
@@ -82,11 +84,11 @@ def _checked(env: Any, rows: Any) -> npt.NDArray[np.bool_]:
 
 
 def _choices(space: Any) -> list[int]:
-    """Number of choices of each dimension of an action."""
+    """Number of masked choices of each dimension of an action."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete):
         return [int(n) for n in space.nvec.ravel()]
     if isinstance(space, spaces.MultiBinary):
-        return [2] * int(np.prod(space.shape))
+        return [1] * int(np.prod(space.shape))
     raise ValueError(f"action masks need a space of discrete actions, got {space}")

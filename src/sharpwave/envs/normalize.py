@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,8 +20,13 @@ from sharpwave.types import Array, Nested
 
 __all__ = ["VecNormalize"]
 
+if TYPE_CHECKING:
+    Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
+else:  # Gymnasium 1.1 has it without parameters
+    Wrapper = VectorWrapper
 
-class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
+
+class VecNormalize(Wrapper):
     """Normalises observations by running statistics and scales rewards by those of the return.
 
     - Observations: (x - mean) / sqrt(var + epsilon), each dimension with its own statistics, held
@@ -108,7 +113,7 @@ class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
         obs, raw_rewards, terminated, truncated, infos = self.env.step(actions)
         raw_rewards = np.asarray(raw_rewards)
         ended = np.logical_or(terminated, truncated)
-        infos = {**infos, "raw_rewards": raw_rewards}
+        infos = {"raw_rewards": raw_rewards, **infos}  # those of a wrapper below are rawer
         self._count_obs(obs)
         if self.norm_obs and self._mode == "same_step" and ended.any():
             infos["final_obs"] = self._normalised_final(with_final_obs(obs, ended, infos), ended)

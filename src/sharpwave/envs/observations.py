@@ -41,15 +41,19 @@ def as_batch(space: spaces.Space[Any], obs: Any) -> tuple[Nested, int, bool]:
 def _leaves(space: spaces.Space[Any], obs: Any, name: str, lengths: set[int | None]) -> Nested:
     if isinstance(space, spaces.Dict):
         return {
-            key: _leaves(inner, obs[key], f"{name}[{key!r}]", lengths)
+            key: _leaves(inner, _entry(obs, key, name), f"{name}[{key!r}]", lengths)
             for key, inner in space.spaces.items()
         }
     if isinstance(space, spaces.Tuple):
         return tuple(
-            _leaves(inner, obs[i], f"{name}[{i}]", lengths) for i, inner in enumerate(space.spaces)
+            _leaves(inner, _entry(obs, i, name), f"{name}[{i}]", lengths)
+            for i, inner in enumerate(space.spaces)
         )
     shape = space.shape or ()
-    array = np.asarray(obs, dtype=space.dtype)
+    try:
+        array = np.asarray(obs, dtype=space.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of {space.dtype}: {error}") from error
     if array.shape == shape:
         lengths.add(None)
         return array[None]
@@ -60,3 +64,10 @@ def _leaves(space: spaces.Space[Any], obs: Any, name: str, lengths: set[int | No
         f"{name} must have shape {shape} or (batch, *{shape}) of the observation space, "
         f"got {array.shape}"
     )
+
+
+def _entry(obs: Any, key: str | int, name: str) -> Any:
+    try:
+        return obs[key]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"{name} must have an entry {key!r} like the observation space") from error

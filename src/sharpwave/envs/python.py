@@ -222,6 +222,7 @@ class PythonVectorEnv(VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **_: Any) -> None:
         """Close every environment, also after one that raises."""
+        self.closed = True
         with contextlib.ExitStack() as stack:
             for env in reversed(self.envs):
                 stack.callback(env.close)
@@ -231,10 +232,7 @@ class PythonVectorEnv(VectorEnv[Any, Any, Any]):
             self.close()
 
     def _failure(self, i: int, doing: str, error: Exception) -> EnvironmentFailed:
-        self.closed, was_closed = True, self.closed
-        if not was_closed:
-            with contextlib.suppress(Exception):
-                self.close_extras()
+        self._close_quietly()
         return EnvironmentFailed(i, doing, "".join(traceback.format_exception(error)))
 
     def _assert_open(self) -> None:

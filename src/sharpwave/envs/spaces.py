@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from sharpwave.types import Array, Nested
 
-__all__ = ["check_spaces", "leaf_spaces", "space_from_json", "space_to_json"]
+__all__ = ["check_same_form", "check_spaces", "leaf_spaces", "space_from_json", "space_to_json"]
 
 Space = gym.Space[Any]
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -47,6 +47,33 @@ def check_spaces(env: Any) -> None:
         )
     if isinstance(action_space, spaces.Box) and action_space.dtype.kind != "f":
         raise TypeError(f"action_space must be a Box of floats, got {action_space}")
+
+
+def check_same_form(env: Any, expected: Any) -> None:
+    """Raise where a policy made for one vector environment cannot play another.
+
+    Args:
+        env: The vector environment to play.
+        expected: The one that the policy was made for. Bounds and wrappers may differ.
+
+    Raises:
+        ValueError: Their spaces differ in kind, entries or shape.
+    """
+    for name in ("single_observation_space", "single_action_space"):
+        space, wanted = getattr(env, name), getattr(expected, name)
+        if not _same_form(space, wanted):
+            what = name.removeprefix("single_")
+            raise ValueError(f"env must have the {what} of training, {wanted}, got {space}")
+
+
+def _same_form(space: Space, other: Space) -> bool:
+    if isinstance(space, spaces.Dict) and isinstance(other, spaces.Dict):
+        return space.keys() == other.keys() and all(_same_form(space[k], other[k]) for k in space)
+    if isinstance(space, spaces.Tuple) and isinstance(other, spaces.Tuple):
+        return len(space) == len(other) and all(map(_same_form, space, other))
+    if isinstance(space, spaces.Box) and isinstance(other, spaces.Box):
+        return space.shape == other.shape and space.dtype.kind == other.dtype.kind
+    return space == other
 
 
 def leaf_spaces(space: Space) -> Nested:
@@ -126,7 +153,9 @@ def space_from_json(data: dict[str, Any]) -> Space:
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
         dtype = np.dtype(data["dtype"])
-        return spaces.Discrete(data["n"], start=data["start"], dtype=dtype.type)
+        # Gymnasium 1.1 knows no other dtype, and no such argument.
+        chosen = {} if dtype == np.int64 else {"dtype": dtype.type}
+        return spaces.Discrete(data["n"], start=data["start"], **chosen)
     if kind == "MultiDiscrete":
         dtype = np.dtype(data["dtype"])
         nvec, start = (np.array(data[name], dtype) for name in ("nvec", "start"))

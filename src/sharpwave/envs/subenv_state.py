@@ -15,33 +15,32 @@ Env = gym.Env[Any, Any]
 Value = Any
 """A number, string, None or array, or a list or dict of values."""
 
-# What changes in Gymnasium's wrappers and decides what they do next; those with nothing only look
-# at or transform what passes through.
+# Of Gymnasium's wrappers, those that only look at or transform what passes through.
+STATELESS = (
+    "ClipAction",
+    "ClipReward",
+    "DiscretizeAction",
+    "DiscretizeObservation",
+    "DtypeObservation",
+    "FilterObservation",
+    "FlattenObservation",
+    "GrayscaleObservation",
+    "PassiveEnvChecker",
+    "RescaleAction",
+    "RescaleObservation",
+    "ReshapeObservation",
+    "ResizeObservation",
+    "TransformAction",
+    "TransformObservation",
+    "TransformReward",
+)
+
+# What decides what a wrapper does next. Not every version of Gymnasium has every wrapper.
 WRAPPER_STATE: dict[type, tuple[str, ...]] = {
     wrappers.OrderEnforcing: ("_has_reset",),
     wrappers.TimeLimit: ("_elapsed_steps",),
     wrappers.RecordEpisodeStatistics: ("episode_count", "episode_returns", "episode_lengths"),
-    **dict.fromkeys(
-        (
-            wrappers.ClipAction,
-            wrappers.ClipReward,
-            wrappers.DiscretizeAction,
-            wrappers.DiscretizeObservation,
-            wrappers.DtypeObservation,
-            wrappers.FilterObservation,
-            wrappers.FlattenObservation,
-            wrappers.GrayscaleObservation,
-            wrappers.PassiveEnvChecker,
-            wrappers.RescaleAction,
-            wrappers.RescaleObservation,
-            wrappers.ReshapeObservation,
-            wrappers.ResizeObservation,
-            wrappers.TransformAction,
-            wrappers.TransformObservation,
-            wrappers.TransformReward,
-        ),
-        (),
-    ),
+    **{getattr(wrappers, name): () for name in STATELESS if hasattr(wrappers, name)},
 }
 
 

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
@@ -22,11 +22,16 @@ from sharpwave.types import Array, Nested
 
 __all__ = ["SubprocessVectorEnv"]
 
+if TYPE_CHECKING:
+    Base = AsyncVectorEnv[Any, Any]
+else:  # Gymnasium 1.1 has it without parameters
+    Base = AsyncVectorEnv
+
 PATIENCE = 5.0
 """Seconds that workers have to close their environments before they are killed."""
 
 
-class SubprocessVectorEnv(AsyncVectorEnv[Any, Any]):
+class SubprocessVectorEnv(Base):
     """Steps environments at the same time, each in its own process.
 
     Worth it for environments that take more than some 100 µs for a step. Episodes end as in

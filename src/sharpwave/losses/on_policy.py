@@ -33,13 +33,13 @@ def mean(x: Tensor, weights: Tensor | None = None) -> Tensor:
         weights: [B] weight of each row, or None for ones.
 
     Returns:
-        [] mean; NaN when all weights are 0.
+        [] mean; 0 when all weights are 0.
 
     Example:
         >>> mean(torch.tensor([1.0, 5.0, 9.0]), torch.tensor([1.0, 1.0, 0.0])).item()
         3.0
     """
-    return x.mean() if weights is None else (x * weights).sum() / weights.sum()
+    return x.mean() if weights is None else (x * weights).sum() / _positive(weights.sum())
 
 
 def normalize(advantages: Tensor, weights: Tensor | None = None, eps: float = 1e-8) -> Tensor:
@@ -65,7 +65,8 @@ def normalize(advantages: Tensor, weights: Tensor | None = None, eps: float = 1e
         std, average = torch.std_mean(advantages)
         return (advantages - average) / (std + eps)
     centred = advantages - mean(advantages, weights)
-    return centred / (_variance(centred, weights).sqrt() + eps)
+    normalised = centred / (_variance(centred, weights).sqrt() + eps)
+    return torch.where(weights.sum() > 1, normalised, advantages)
 
 
 def clipped_surrogate(
@@ -222,7 +223,12 @@ def explained_variance(values: Tensor, returns: Tensor, weights: Tensor | None =
 def _variance(centred: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return centred.square().sum() / (centred.numel() - 1)
-    return (weights * centred.square()).sum() / (weights.sum() - 1)
+    return (weights * centred.square()).sum() / _positive(weights.sum() - 1)
+
+
+def _positive(divisor: Tensor) -> Tensor:
+    """A divisor for sums that are 0 where it is not positive."""
+    return divisor.clamp_min(torch.finfo(divisor.dtype).tiny)
 
 
 def _clamp(x: Tensor, low: Any, high: Any) -> Tensor:

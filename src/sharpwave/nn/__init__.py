@@ -16,6 +16,7 @@ from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
 from sharpwave.nn.init import orthogonal
 from sharpwave.nn.mlp import MLP, initialise, make_mlp
+from sharpwave.nn.numpy_policy import NumpyPolicy
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 
@@ -36,6 +37,7 @@ __all__ = [
     "FlatOptimizer",
     "FlatParameters",
     "MultiCategorical",
+    "NumpyPolicy",
     "RMSprop",
     "SquashedGaussian",
     "initialise",

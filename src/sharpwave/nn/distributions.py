@@ -18,7 +18,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 __all__ = [
+    "LOG_SQRT_2PI",
     "MASKED_LOGIT",
+    "TINY",
     "Bernoulli",
     "Categorical",
     "DiagonalGaussian",
@@ -37,8 +39,11 @@ log-probability is still 0."""
 # Below a forbidden action, so that padding is never chosen even where all actions are forbidden.
 _PADDING_LOGIT = 10 * MASKED_LOGIT
 
-_TINY = torch.finfo(torch.float32).tiny
-_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+TINY = torch.finfo(torch.float32).tiny
+"""Smallest uniform variable that is drawn."""
+
+LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+"""Logarithm of the normal density's constant, negated."""
 
 P = TypeVar("P")
 
@@ -131,7 +136,7 @@ def _draw(log_probs: Tensor, generator: torch.Generator | None) -> Tensor:
     p_i, and -log(u) / p_i is such a variable. Its inverse is compared, so that p_i = 0 gives 0,
     which never wins: u is kept off 0 and is never 1, so the others stay off 0 and infinity.
     """
-    uniform = torch.empty_like(log_probs).uniform_(_TINY, 1.0, generator=generator)
+    uniform = torch.empty_like(log_probs).uniform_(TINY, 1.0, generator=generator)
     return (log_probs.exp() / uniform.log_()).argmin(-1)
 
 
@@ -309,12 +314,12 @@ class DiagonalGaussian(Distribution[GaussianParams]):
     def log_prob(self, params: GaussianParams, actions: Tensor) -> Tensor:
         mean, log_std = params
         scaled = (actions - mean) * (-log_std).exp()
-        constant = self.n_params * _LOG_SQRT_2PI
+        constant = self.n_params * LOG_SQRT_2PI
         return -0.5 * scaled.square().sum(-1) - (log_std.sum(-1) + constant)
 
     def entropy(self, params: GaussianParams) -> Tensor:
         mean, log_std = params
-        entropy = log_std.sum(-1) + self.n_params * (0.5 + _LOG_SQRT_2PI)
+        entropy = log_std.sum(-1) + self.n_params * (0.5 + LOG_SQRT_2PI)
         return entropy.expand(mean.shape[:-1])
 
 

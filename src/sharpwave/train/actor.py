@@ -13,6 +13,7 @@ from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 if TYPE_CHECKING:
+    from sharpwave import nn
     from sharpwave.envs import VecNormalize
 
 Flags = npt.NDArray[np.bool_]
@@ -29,6 +30,7 @@ class PolicyActor:
         noise_every: Steps between new exploration matrices of gSDE; -1 for one per rollout.
         normalizer: Applied to observations that were not normalised by the environment.
         action_map: From the policy's actions to the environment's, for `play`.
+        numpy_policy: The policy in NumPy, for few environments.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class PolicyActor:
         noise_every: int = -1,
         normalizer: VecNormalize | None = None,
         action_map: ActionMap | None = None,
+        numpy_policy: nn.NumpyPolicy | None = None,
     ) -> None:
         self.policy = policy
         self.n_envs = n_envs
@@ -52,6 +55,8 @@ class PolicyActor:
         self.device = generator.device
         self.state: torch.Tensor | None = policy.initial_state(n_envs)
         self._steps = 0
+        few = numpy_policy is not None and n_envs <= numpy_policy.max_rows
+        self._numpy_policy = numpy_policy if few else None
 
     def begin_rollout(self) -> None:
         """Draw new exploration noise."""
@@ -60,6 +65,10 @@ class PolicyActor:
 
     def act(self, obs: Nested, starts: Flags, masks: Flags | None) -> tuple[Array, Array, Array]:
         """(actions, log_probs, values) for observations [N, ...]."""
+        if self._numpy_policy is not None and masks is None:
+            return self._numpy_policy.act(
+                obs, deterministic=self.deterministic, generator=self.generator
+            )
         if self.noise_every > 0 and self._steps and self._steps % self.noise_every == 0:
             self.policy.reset_noise(self.n_envs, self.generator)
         self._steps += 1
@@ -81,6 +90,8 @@ class PolicyActor:
 
     def values(self, obs: Nested, rows: npt.NDArray[np.intp] | None = None) -> Array:
         """Values [N] of what comes after the last `act`, of some environments or of all."""
+        if self._numpy_policy is not None:
+            return self._numpy_policy.values(obs)
         with torch.inference_mode():
             state = self.state
             if state is not None and rows is not None:

@@ -16,12 +16,16 @@ from sharpwave import envs
 from sharpwave.collect import EpisodeStats
 from sharpwave.lazy import torch
 from sharpwave.train.callbacks import Callback, CallbackList
+from sharpwave.train.callbacks.base import add_note
 from sharpwave.train.checkpoint import read_checkpoint, write_checkpoint
+from sharpwave.train.convergence import check_convergence
 from sharpwave.train.evaluation import EvaluationResult, Player, evaluate
+from sharpwave.train.interval import positive
 from sharpwave.train.loggers import LoggerCallback, LoggerList
-from sharpwave.train.options import AlgorithmConfig, constructor_signature
+from sharpwave.train.options import AlgorithmConfig, constructor_signature, resolve_config
 from sharpwave.train.signals import stop_on_signal
 from sharpwave.train.source import EnvSource, find_normalizer, without_normalizer
+from sharpwave.train.threads import torch_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -81,7 +85,7 @@ class Algorithm(ABC):
         self._source = EnvSource(env_id, env_kwargs)
         if self._source.n_envs is not None:
             overrides.setdefault("n_envs", self._source.n_envs)
-        self.config = self._resolve(config, overrides)
+        self.config = resolve_config(self.Config, config, overrides)
         self.callbacks = list(CallbackList(callbacks))
         self.loggers = LoggerList(logger)
         self.policy = policy
@@ -175,6 +179,13 @@ class Algorithm(ABC):
         Returns:
             Metrics of the last update, with `mean_reward`, the mean return of the last 100 finished
             episodes.
+
+        Raises:
+            EnvironmentFailed: An environment raised.
+            FileExistsError: `run_dir` holds another run.
+            NonFiniteError: An environment returned NaN or inf, or learning diverged.
+            SharpwaveIOError: A checkpoint cannot be written.
+            ValueError: `total_timesteps` is not a positive integer.
         """
         self._plan(total_timesteps)
         extra = [] if run_dir is None else [self._recorder(run_dir)]
@@ -186,7 +197,7 @@ class Algorithm(ABC):
         with contextlib.ExitStack() as stack:
             if run_dir is not None:
                 stack.enter_context(stop_on_signal(self.request_stop))
-            stack.enter_context(self._torch_threads())
+            stack.enter_context(torch_threads(self.config.threads, self.policy))
             stack.callback(self.loggers.close)
             self.loggers.truncate_after(self.timesteps)
             self.loggers.log_config({**self.config.to_dict(), "env_id": self.env_id})
@@ -196,9 +207,13 @@ class Algorithm(ABC):
                 )
                 metrics = self._run()
             except BaseException as error:
-                self._hooks.on_training_end(
-                    algo=self, step=self.timesteps, metrics=metrics, error=error
-                )
+                # What ended the run is what the caller must see, whatever else fails after it.
+                try:
+                    self._hooks.on_training_end(
+                        algo=self, step=self.timesteps, metrics=metrics, error=error
+                    )
+                except Exception as another:
+                    add_note(error, f"the end of the run failed too: {another!r}")
                 raise
             self._hooks.on_training_end(algo=self, step=self.timesteps, metrics=metrics, error=None)
         return metrics
@@ -222,10 +237,9 @@ class Algorithm(ABC):
         if total_timesteps is None:
             if self.timesteps >= self.target_timesteps:
                 self.target_timesteps = self.timesteps + self.config.total_timesteps
-        elif total_timesteps < 1:
-            raise ValueError(f"total_timesteps must be at least 1, got {total_timesteps}")
         else:
-            self.target_timesteps = self.timesteps + int(total_timesteps)
+            checked = self.config.replace(total_timesteps=total_timesteps)
+            self.target_timesteps = self.timesteps + checked.total_timesteps
 
     def _run(self) -> dict[str, float]:
         began, first_step = time.perf_counter(), self.timesteps
@@ -236,9 +250,11 @@ class Algorithm(ABC):
                 break
             self.updates += 1
             values = torch.stack([value.detach() for value in measured.values()]).tolist()
+            learning = dict(zip(measured, values, strict=True))
+            check_convergence(learning, self.timesteps)
             seconds = time.perf_counter() - began
             metrics = {
-                **dict(zip(measured, values, strict=True)),
+                **learning,
                 "mean_reward": self.episodes.mean_return,
                 "mean_length": self.episodes.mean_length,
                 "episodes": float(self.episodes.count),
@@ -264,17 +280,6 @@ class Algorithm(ABC):
         from sharpwave.train.recorder import RunRecorder
 
         return RunRecorder(run_dir)
-
-    @contextlib.contextmanager
-    def _torch_threads(self) -> Any:
-        """One torch thread for small networks: more of them only wait for each other."""
-        threads = torch.get_num_threads()
-        small = sum(p.numel() for p in self.policy.parameters()) < 1_000_000
-        torch.set_num_threads(self.config.threads or (1 if small else threads))
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
 
     # At play
 
@@ -302,8 +307,8 @@ class Algorithm(ABC):
         actions = self.player(n, deterministic).play(batch, np.ones(n, np.bool_), masks)
         if not single:
             return actions
-        action = actions[0]
-        return int(action) if np.ndim(action) == 0 else action
+        whole = np.ndim(actions) == 1 and actions.dtype.kind in "iu"
+        return int(actions[0]) if whole else np.asarray(actions[0])
 
     def evaluate(
         self,
@@ -323,8 +328,10 @@ class Algorithm(ABC):
                 evaluations can be compared.
 
         Raises:
-            ValueError: `env` is not given and the training environment cannot be made again.
+            ValueError: `env` is not given and the training environment cannot be made again, its
+                spaces are not those of training, or `n_episodes` is less than 1.
         """
+        n_episodes = positive(n_episodes, name="n_episodes")
         own = env is None or not hasattr(env, "num_envs")
         if env is None:
             played = self.make_env(min(n_episodes, 8))
@@ -333,6 +340,7 @@ class Algorithm(ABC):
         if seed is None:
             seed = int(np.random.SeedSequence((self.seed, 1)).generate_state(1)[0] >> 1)
         try:
+            envs.check_same_form(played, without_normalizer(self.env))
             return evaluate(self.player(played.num_envs, deterministic), played, n_episodes, seed)
         finally:
             if own and (isinstance(env, type) or not hasattr(env, "step")):
@@ -382,7 +390,7 @@ class Algorithm(ABC):
             path: The file.
             env_id: The environment; the one in the checkpoint when not given.
             **options: Constructor arguments that replace what was saved: `device`, `callbacks`,
-                `policy` for a network of your own.
+                `policy` for a network of your own. With another `n_envs` new episodes begin.
 
         Raises:
             SharpwaveIOError: There is no checkpoint of a known version.
@@ -407,16 +415,13 @@ class Algorithm(ABC):
         )
         options = {k: v for k, v in options.items() if k not in header["config"]}
         algorithm = cls(env_id, config=config, **options)
-        for what, space in (
-            ("observation", algorithm.observation_space),
-            ("action", algorithm.action_space),
-        ):
-            saved = envs.space_from_json(header[f"{what}_space"])
+        for name in ("observation_space", "action_space"):
+            space, saved = getattr(algorithm, name), envs.space_from_json(header[name])
             if saved != space:
-                raise ValueError(
-                    f"env_id must have the {what} space of the checkpoint, {saved}, got {space}"
-                )
-        algorithm._load_whole_state(state)
+                wanted = f"{name.replace('_', ' ')} of the checkpoint, {saved}"
+                raise ValueError(f"env_id must have the {wanted}, got {space}")
+        same_number = header["config"]["n_envs"] == config.n_envs
+        algorithm._load_whole_state(state, env_states=same_number)
         return algorithm
 
     @classmethod
@@ -441,24 +446,25 @@ class Algorithm(ABC):
             "updates": self.updates,
             "timings": dict(self.timings),
             "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
-            "callbacks": self._hooks.state_dict(),
-            "env": envs.environment_state(self.env),
-            "env_random": envs.random_state(self.env),
+            "callbacks": {**self._callback_states, **self._hooks.state_dict()},
+            "env": envs.environment_state(self.env) if self.timesteps else None,  # none before
+            "env_random": envs.random_state(self.env) if self.timesteps else None,  # the first step
             "learner": self.state_dict(),
         }
 
-    def _load_whole_state(self, state: dict[str, Any]) -> None:
+    def _load_whole_state(self, state: dict[str, Any], *, env_states: bool = True) -> None:
+        """Continue from `_whole_state`; without `env_states`, with new episodes."""
         self.timesteps = int(state["timesteps"])
         self.target_timesteps = int(state["target_timesteps"])
         self.updates = int(state["updates"])
         self.timings.update(state["timings"])
         self._callback_states = state["callbacks"]
-        self._env_state = state["env"]
+        self._env_state = state["env"] if env_states else None
         if self.normalizer is not None and state["normalizer"] is not None:
             self.normalizer.load_state_dict(state["normalizer"])
-        if state["env"] is not None:
-            envs.restore_environment_state(self.env, state["env"])
-        elif state["env_random"] is not None:
+        if self._env_state is not None:
+            envs.restore_environment_state(self.env, self._env_state)
+        elif env_states and state["env_random"] is not None:
             envs.restore_random_state(self.env, state["env_random"])
         self.load_state_dict(state["learner"])
 
@@ -468,17 +474,6 @@ class Algorithm(ABC):
         return self._env_state is not None
 
     # Construction
-
-    def _resolve(self, config: Any, overrides: dict[str, Any]) -> Any:
-        if config is None:
-            return self.Config(**overrides)
-        if isinstance(config, dict):
-            return self.Config.from_dict({**config, **overrides})
-        if not isinstance(config, self.Config):
-            raise TypeError(
-                f"config must be a {self.Config.__name__} or a dict, got {type(config).__name__}"
-            )
-        return config.merge(**overrides)
 
     def _make_env(self) -> Any:
         env = self._source.make(self.config.n_envs, self.config.env_mode)

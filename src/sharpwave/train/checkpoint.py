@@ -1,11 +1,13 @@
 """Checkpoints: one file, written whole or not at all, read without running code.
 
 A checkpoint is a safetensors file. Its arrays lie in the file under dotted names; everything else
-is JSON in the file's metadata, with the name of an array where one stood.
+is JSON in the file's metadata, with the name of an array where one stood. A checksum of the whole
+file is in its metadata too, so that damage is noticed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -24,6 +26,8 @@ _ARRAY = "$array"
 _TUPLE = "$tuple"
 _FLOAT = "$float"
 _METADATA_KEY = "sharpwave"
+_CHECKSUM = b'"checksum":"'
+_ZEROS = b"0" * 32
 
 
 def write_checkpoint(path: str | os.PathLike[str], header: dict[str, Any], state: Any) -> None:
@@ -48,7 +52,8 @@ def write_checkpoint(path: str | os.PathLike[str], header: dict[str, Any], state
         "header": header,
         "state": _to_json(state, "state", arrays),
     }
-    content = save(arrays, metadata={_METADATA_KEY: json.dumps(document, allow_nan=False)})
+    metadata = {_METADATA_KEY: json.dumps(document, allow_nan=False), "checksum": _ZEROS.decode()}
+    content = _signed(save(arrays, metadata=metadata))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, content)
@@ -82,18 +87,21 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any]:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
 
     if not Path(path).is_file():
         raise SharpwaveIOError(f"{path}: no checkpoint here")
     try:
-        with safe_open(os.fspath(path), framework="numpy") as file:
-            text = (file.metadata() or {}).get(_METADATA_KEY)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        document = json.loads(text) if text else {}
-    except (SafetensorError, ValueError, OSError) as error:
+        content = _verified(Path(path).read_bytes())
+        length = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+        document, arrays = json.loads(metadata[_METADATA_KEY]), load(content)
+    except OSError as error:
+        raise SharpwaveIOError(f"{path}: cannot read the checkpoint: {error.strerror}") from error
+    except (SafetensorError, ValueError, KeyError) as error:
         raise SharpwaveIOError(f"{path}: not a checkpoint or damaged: {error}") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if document.get("format") != FORMAT:
         raise SharpwaveIOError(f"{path}: a safetensors file, but not a checkpoint of sharpwave")
     if document.get("version") != VERSION:
         raise SharpwaveIOError(
@@ -102,12 +110,39 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]
     return document, arrays
 
 
+def _signed(content: bytes) -> bytes:
+    """A file with its checksum in the place of zeros."""
+    return content.replace(_CHECKSUM + _ZEROS, _CHECKSUM + _digest(content), 1)
+
+
+def _verified(content: bytes) -> bytes:
+    """The file, if its checksum is that of the file with zeros in the checksum's place.
+
+    Raises:
+        ValueError: It is not.
+    """
+    found = content.find(_CHECKSUM)
+    if found < 0:
+        raise ValueError("it has no checksum")
+    start = found + len(_CHECKSUM)
+    end = start + len(_ZEROS)
+    if _digest(content[:start] + _ZEROS + content[end:]) != content[start:end]:
+        raise ValueError("its checksum does not fit")
+    return content
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=len(_ZEROS) // 2).hexdigest().encode()
+
+
 def _to_json(value: Any, name: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biuf":
             raise TypeError(f"{name} must hold numbers, got an array of {value.dtype}")
+        while name in arrays:  # {"a.b": ...} beside {"a": {"b": ...}}
+            name += "_"
         arrays[name] = np.asarray(value, order="C")
         return {_ARRAY: name}
     if isinstance(value, dict):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sharpwave.collect.on_policy import raw_rewards
 from sharpwave.envs import Stepper, action_masks
 from sharpwave.types import Array, Nested
 
@@ -78,7 +79,7 @@ def evaluate(player: Player, env: Any, n_episodes: int, seed: int | None) -> Eva
         step = stepper.step(player.play(obs, starts, action_masks(env, infos)))
         obs, infos = step.obs, step.infos
         real = np.ones(n_envs, np.bool_) if step.real is None else step.real
-        running_returns += np.where(real, step.rewards, 0)
+        running_returns += np.where(real, raw_rewards(step), 0)
         running_lengths += real
         ended = step.terminated | step.truncated
         for i in np.flatnonzero(ended):

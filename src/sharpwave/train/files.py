@@ -26,9 +26,11 @@ def replace_file(path: Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say what it had no room for
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

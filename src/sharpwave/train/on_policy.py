@@ -7,8 +7,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from sharpwave.collect import EpisodeStats, OnPolicyCollector
 from sharpwave.envs import ActionMap
 from sharpwave.lazy import nn, torch
@@ -60,7 +58,10 @@ class OnPolicyConfig(AlgorithmConfig):
         super().check()
         self.require_positive("n_steps", "max_grad_norm", "recurrent_size")
         self.require_range("gae_lambda", 0, 1)
-        self.require_range("vf_coef", 0, np.inf)
+        self.require_range("vf_coef", 0)
+        self.require_range("learning_rate", 0)
+        if self.sde_sample_freq < 1 and self.sde_sample_freq != -1:
+            raise ValueError(f"sde_sample_freq must be positive or -1, got {self.sde_sample_freq}")
 
 
 class OnPolicy(Algorithm):
@@ -75,7 +76,7 @@ class OnPolicy(Algorithm):
     def build(self) -> None:
         """Make the policy, its optimiser and the collector."""
         config = self.config
-        self.device = torch.device(config.device)
+        self.device = _device(config.device)
         self.policy = self._make_policy().to(self.device)
         self.flat = nn.FlatParameters(self.policy, self.device)
         self.optimizer = self.make_optimizer()
@@ -83,8 +84,13 @@ class OnPolicy(Algorithm):
         # Play outside of training draws from its own, so that it does not change the run.
         self._play_generator = torch.Generator(self.device).manual_seed(self._noise_seed + 1)
         self.action_map = ActionMap(self.action_space, squash=config.squash_actions)
+        self._numpy_policy = nn.NumpyPolicy.of(self.policy)
         self.actor = PolicyActor(
-            self.policy, config.n_envs, self.generator, noise_every=config.sde_sample_freq
+            self.policy,
+            config.n_envs,
+            self.generator,
+            noise_every=config.sde_sample_freq,
+            numpy_policy=self._numpy_policy,
         )
         self.collector = OnPolicyCollector(
             self.env, self.actor, self.action_map, n_steps=config.n_steps, seed=self.env_seed
@@ -112,6 +118,7 @@ class OnPolicy(Algorithm):
             deterministic=deterministic,
             normalizer=self.normalizer,
             action_map=self.action_map,
+            numpy_policy=self._numpy_policy,
         )
         if not deterministic:
             actor.begin_rollout()
@@ -194,7 +201,10 @@ class OnPolicy(Algorithm):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
         weights = {name: torch.from_numpy(array) for name, array in state["policy"].items()}
-        self.policy.load_state_dict(weights)
+        try:
+            self.policy.load_state_dict(weights)
+        except RuntimeError as error:
+            raise ValueError(f"the network must be that of the checkpoint: {error}") from error
         arrays = state["optimizer"].items()
         self.optimizer.load_arrays({name: torch.from_numpy(array) for name, array in arrays})
         if state["generator"]["device"] == self.device.type:  # each kind has numbers of its own
@@ -203,3 +213,14 @@ class OnPolicy(Algorithm):
         self.collector.load_state_dict(state["collector"], in_flight=in_flight)
         if in_flight and state["recurrent_state"] is not None:
             self.actor.state = torch.from_numpy(state["recurrent_state"]).to(self.device)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"device must be one that torch has here, got {name!r}: {error}"
+        ) from error
+    return device

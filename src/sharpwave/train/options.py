@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from sharpwave.train.config import Config
 
@@ -60,3 +60,18 @@ def constructor_signature(config: type[AlgorithmConfig]) -> inspect.Signature:
         for name, default in {"config": None, "env_kwargs": None, **defaults}.items()
     ]
     return inspect.Signature([*leading, *options])
+
+
+def resolve_config(cls: type[AlgorithmConfig], config: Any, overrides: dict[str, Any]) -> Any:
+    """The configuration that a constructor was given: all options at once, single ones, or both.
+
+    Raises:
+        TypeError: `config` is neither of `cls` nor a dict, or an option does not exist.
+    """
+    if config is None:
+        return cls(**overrides)
+    if isinstance(config, dict):
+        return cls.from_dict({**config, **overrides})
+    if not isinstance(config, cls):
+        raise TypeError(f"config must be a {cls.__name__} or a dict, got {type(config).__name__}")
+    return config.merge(**overrides)

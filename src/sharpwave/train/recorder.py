@@ -32,6 +32,7 @@ class RunRecorder(Callback):
         path: The folder; made if missing.
         checkpoint_freq: Environment steps between two saves of `checkpoints/latest.safetensors`;
             it is also saved at the end.
+        checkpoint_seconds: Longest time between two saves, so that slow runs lose little.
         report: Write `report.html` at the end, and `learning_curve.png` where matplotlib is
             installed.
 
@@ -43,7 +44,7 @@ class RunRecorder(Callback):
         ValueError: checkpoint_freq is less than 1.
 
     Example:
-        >>> PPO("CartPole-v1").train(100_000, callbacks=[RunRecorder("runs/first")])
+        >>> _ = sw.PPO("CartPole-v1").train(2_000, callbacks=RunRecorder("runs/first"))
     """
 
     goes_last: ClassVar[bool] = True
@@ -53,10 +54,13 @@ class RunRecorder(Callback):
         path: str | os.PathLike[str],
         *,
         checkpoint_freq: int = 25_000,
+        checkpoint_seconds: float = 30.0,
         report: bool = True,
     ) -> None:
         self.folder = RunFolder(path)
         self._interval = Interval(checkpoint_freq, name="checkpoint_freq")
+        self._checkpoint_seconds = checkpoint_seconds
+        self._saved_at = 0.0
         self._report = report
         self._loggers = LoggerList(
             [CSVLogger(self.folder.metrics_csv), JSONLLogger(self.folder.metrics_jsonl)]
@@ -75,7 +79,7 @@ class RunRecorder(Callback):
         self._recording = True
         self._cut(step)
         self._interval.start(step)
-        self._began = time.perf_counter()
+        self._began = self._saved_at = time.perf_counter()
         write_json(self.folder.config_file, _identity(algo) | _options(algo.config))
         write_json(self.folder.environment_file, self._facts(step))
         self._summarize(algo, "running")
@@ -84,7 +88,9 @@ class RunRecorder(Callback):
         """Logs the update, and saves when it is time."""
         self._metrics = metrics
         self._loggers.on_train_step(step, {**metrics, "seconds": self._seconds()})
-        if self._interval.due(step):
+        late = time.perf_counter() - self._saved_at > self._checkpoint_seconds
+        if self._interval.due(step) or late:
+            self._saved_at = time.perf_counter()
             algo.save(self.folder.latest_checkpoint)
             self._summarize(algo, "running")
 
@@ -137,6 +143,8 @@ class RunRecorder(Callback):
 
     def _cut(self, step: int) -> None:
         """Forgets what an earlier attempt wrote beyond this step; a run goes on from here."""
+        for torn in self.folder.path.rglob(".*.tmp"):  # a kill came while it was written
+            torn.unlink()
         self._loggers.truncate_after(step)
         before = self.folder.evaluations()
         self._evaluations.cut(lambda line: json.loads(line)["step"] <= step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sharpwave.envs import VecNormalize, make_vec_env
@@ -17,9 +17,12 @@ class EnvSource:
         env_kwargs: Keyword arguments for an id.
     """
 
-    def __init__(self, env: Any, env_kwargs: dict[str, Any] | None = None) -> None:
+    def __init__(self, env: Any, env_kwargs: Mapping[str, Any] | None = None) -> None:
+        if not isinstance(env_kwargs, Mapping | None):
+            raise TypeError(f"env_kwargs must be a dict, got {env_kwargs!r}")
         self.env = env
         self.env_kwargs = dict(env_kwargs or {})
+        self._mode = "auto"
 
     @property
     def env_id(self) -> str | None:
@@ -44,6 +47,7 @@ class EnvSource:
 
     def make(self, n_envs: int, mode: str) -> Any:
         """The vector environment to train in."""
+        self._mode = mode
         kwargs = self.env_kwargs or None
         return make_vec_env(self.env, n_envs, mode=mode, env_kwargs=kwargs)
 
@@ -57,7 +61,7 @@ class EnvSource:
         if isinstance(self.env, str):
             again, kwargs = self.env, {**self.env_kwargs, **env_kwargs}
         elif not self._is_made:
-            again, kwargs = self.env, {}
+            again, kwargs = self.env, self.env_kwargs
         elif self.env_id is not None:
             kwargs = {**self.env.spec.kwargs, "render_mode": None, **env_kwargs}
             again = self.env_id
@@ -66,7 +70,9 @@ class EnvSource:
                 "env must be given: the training environment is an object without an id, "
                 "so a separate one cannot be made for evaluation"
             )
-        return make_vec_env(again, n_envs, mode="sync", env_kwargs=kwargs or None)
+        # Processes of their own are not worth their start for a few episodes.
+        mode = "auto" if self._mode == "auto" else "sync"
+        return make_vec_env(again, n_envs, mode=mode, env_kwargs=kwargs or None)
 
     def to_json(self) -> dict[str, Any] | None:
         """What a checkpoint needs to make it again; None if that is impossible."""

@@ -45,7 +45,7 @@ def record_video(
         ValueError: If there is no environment to film, or it does not render arrays.
 
     Example:
-        >>> record_video(PPO("CartPole-v1"), "cartpole.mp4")
+        >>> film = record_video(sw.PPO("CartPole-v1"), "cartpole.mp4")
     """
     require("imageio_ffmpeg", extra="video")
     path = Path(path)

@@ -156,7 +156,10 @@ def compare(
 ) -> None:
     """Collects, and compares every row and every episode with the single environments'."""
     ours = collector(env, policy, n_steps)
-    expected = expected_of(kind, singles, policy, n_steps, n_rollouts)
+    # Rollouts in which nothing but resets happens are collected again.
+    expected = expected_of(kind, singles, policy, n_steps, 2 * n_rollouts)
+    of_rollouts = [rollout for rollout in zip(*expected, strict=True) if any(rollout)]
+    expected = [list(collected) for collected in zip(*of_rollouts[:n_rollouts], strict=True)]
     timesteps = 0
     for i in range(n_rollouts):
         transitions = [step for collected in expected for step in collected[i]]

@@ -30,7 +30,7 @@ def atari(mode: str, **kwargs: Any) -> Any:
 def test_games_are_registered_when_asked_for() -> None:
     program = (
         "from sharpwave.envs import make_vec_env;"
-        "print(make_vec_env('ALE/Pong-v5', 2).observation_space.shape,"
+        "print(make_vec_env('ALE/Pong-v5', 2, mode='sync').observation_space.shape,"
         " make_vec_env('PongNoFrameskip-v4', 2).single_action_space)"
     )
     command = [sys.executable, "-c", program]
@@ -95,3 +95,40 @@ def test_last_observations_are_the_same_in_every_mode() -> None:
 def test_batches_of_some_environments_are_refused() -> None:
     with pytest.raises(ValueError, match="batch_size must be num_envs"):
         make_vec_env(AtariVectorEnv("pong", 4, batch_size=2))
+
+
+def test_by_itself_a_game_is_prepared_as_usual() -> None:
+    env = make_vec_env("ALE/Breakout-v5", 2, env_kwargs={"max_num_frames_per_episode": 400})
+    assert env.observation_space.shape == (2, 4, 84, 84)
+    stepper = Stepper(env)
+    stepper.reset(seed=0)
+    assert stepper.mode == "same_step"
+    for _ in range(120):
+        step = stepper.step(env.action_space.sample())
+        np.testing.assert_array_equal(step.rewards, np.sign(step.infos["raw_rewards"]))
+    env.close()
+
+
+def test_pictures_of_a_game_have_the_same_spaces() -> None:
+    pytest.importorskip("cv2")
+    plain = make_vec_env("ALE/Pong-v5", 1)
+    filmed = make_vec_env("ALE/Pong-v5", 1, env_kwargs={"render_mode": "rgb_array"})
+    assert filmed.single_action_space == plain.single_action_space
+    assert filmed.single_observation_space.shape == plain.single_observation_space.shape
+    filmed.reset(seed=0)
+    filmed.step(np.array([0]))
+    pictures = filmed.render()
+    assert pictures is not None
+    assert np.shape(pictures[0]) == (210, 160, 3)
+    filmed.close()
+
+
+def test_ppo_learns_from_a_game_and_evaluates_it() -> None:
+    import sharpwave as sw
+
+    settings = {"n_envs": 2, "n_steps": 8, "batch_size": 16, "n_epochs": 1}
+    kwargs = {"max_num_frames_per_episode": 100}
+    ppo = sw.PPO.preset("ALE/Pong-v5", **settings, env_kwargs=kwargs)
+    ppo.train(64)
+    result = ppo.evaluate(2)
+    assert max(result.lengths) <= 25

@@ -139,10 +139,13 @@ def test_masks_of_several_dimensions_stand_in_a_row() -> None:
     got = action_masks(env, {"action_mask": np.array([[0, 0, 1, 0, 1]])})
     assert got is not None
     assert got.tolist() == [[True, True, True, False, True]]
-    binary = PythonVectorEnv([lambda: Spaced(gym.spaces.MultiBinary(2))])
-    got = action_masks(binary, {"action_mask": np.array([[1, 0, 0, 1]])})
+
+
+def test_masks_of_bits_say_which_may_be_set_and_may_forbid_all() -> None:
+    binary = PythonVectorEnv([lambda: Spaced(gym.spaces.MultiBinary(2))] * 2)
+    got = action_masks(binary, {"action_mask": np.array([[1, 0], [0, 0]])})
     assert got is not None
-    assert got.tolist() == [[True, False, False, True]]
+    assert got.tolist() == [[True, False], [False, False]]
 
 
 def test_masks_of_another_shape_are_refused() -> None:

@@ -128,7 +128,7 @@ def test_infos_belong_to_the_observation_to_act_on(mode: str) -> None:
     assert step.infos["final_info"]["last"][0]
 
 
-class Batchwide(VectorWrapper[Any, Any, Any, Any, Any]):
+class Batchwide(VectorWrapper):
     """Says something of the whole step, without a mask."""
 
     def step(self, actions: Any) -> Any:

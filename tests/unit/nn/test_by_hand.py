@@ -206,8 +206,10 @@ def test_minibatches_of_changing_size_are_the_rows_asked_for() -> None:
 
 def test_a_ratio_exactly_at_the_clip_range_still_has_a_gradient() -> None:
     case = Case("two actions", rows=4)
-    now = case.policy.evaluate(case.obs, case.actions).log_probs.detach()
-    case.log_probs = now.clone()
+    # its own rounding decides, so that the ratio is 1 to the last bit
+    by_hand = case.by_hand()
+    case.log_probs = by_hand._forward(by_hand._rollout.rows(None), by_hand._metrics.terms(4))[1][0]
+    case.log_probs = case.log_probs.clone()
     case.advantages = torch.tensor([1.0, -1.0, 2.0, -2.0])
     # with ratio 1 and clip 0 every sample lies on both ends of the range
     case.by_hand().ppo_gradient(clip=0.0, normalize=False)

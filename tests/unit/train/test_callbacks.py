@@ -153,9 +153,9 @@ def test_an_exception_ends_the_run_with_the_callback_named() -> None:
 
 @pytest.mark.parametrize(
     ("eval_freq", "steps"),
-    [(1, [128, 256, 384, 512]), (200, [256, 512]), (300, [384]), (512, [512]), (513, [])],
+    [(1, [128, 256, 384, 512]), (200, [256, 512]), (300, [384, 512]), (512, [512]), (9999, [512])],
 )
-def test_evaluations_come_every_so_many_environment_steps(eval_freq: int, steps: list[int]) -> None:
+def test_evaluations_come_every_so_many_steps_and_last(eval_freq: int, steps: list[int]) -> None:
     callback = EvalCallback(eval_freq=eval_freq, n_eval_episodes=2)
     small_ppo(Alike).train(512, callbacks=callback)
     assert [entry["step"] for entry in callback.history] == steps
@@ -251,7 +251,7 @@ def test_a_resumed_run_keeps_what_callbacks_remember(tmp_path: Path) -> None:
     algo = sw.PPO.from_checkpoint(tmp_path / "checkpoint_512.safetensors", Alike)
     algo.train(callbacks=resumed)
     assert algo.timesteps == 1024
-    assert [entry["step"] for entry in resumed[1].history] == [384, 768]
+    assert [entry["step"] for entry in resumed[1].history] == [384, 768, 1024]
     assert resumed[1].history == whole[1].history
     assert resumed[1].best_mean_reward == 4.0
     assert (resumed[2].best, resumed[2].waited) == (4.0, 7) == (whole[2].best, whole[2].waited)

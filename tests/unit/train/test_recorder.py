@@ -72,7 +72,7 @@ def test_folder_holds_everything_about_the_run(tmp_path: Path) -> None:
     assert set(config["changed"]) == {"n_envs", "n_steps", "batch_size"}
     assert folder.metrics()["step"].tolist() == [STEPS * i for i in range(1, 6)]
     assert (folder.metrics()["seconds"] > 0).all()
-    assert [one.step for one in folder.evaluations()] == [2 * STEPS, 4 * STEPS]
+    assert [one.step for one in folder.evaluations()] == [2 * STEPS, 4 * STEPS, 5 * STEPS]
     assert all(len(one.returns) == 3 for one in folder.evaluations())
     summary = folder.summary
     assert (summary["status"], summary["reason"]) == ("finished", None)

@@ -6,7 +6,6 @@ wants; `backward` takes wᵢ = −∂L/∂log π(aᵢ) and c = −∂L/∂Hᵢ, 
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -16,6 +15,7 @@ from torch.nn.functional import softplus
 
 from sharpwave.nn.actor_critic import ActorCritic
 from sharpwave.nn.distributions import (
+    LOG_SQRT_2PI,
     MASKED_LOGIT,
     Bernoulli,
     Categorical,
@@ -24,8 +24,6 @@ from sharpwave.nn.distributions import (
 )
 
 __all__ = ["HEADS", "Head", "make_head", "rule_out"]
-
-_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class Head(ABC):
@@ -158,8 +156,8 @@ class GaussianHead(Head):
         self._squares = self._errors.square()
         log_stds = self._log_std.sum()
         log_probs = self._squares.sum(0, keepdim=True).mul_(-0.5)
-        minus_entropy.copy_(-(log_stds + self.n * (0.5 + _LOG_SQRT_2PI)))
-        return log_probs.sub_(log_stds + self.n * _LOG_SQRT_2PI)
+        minus_entropy.copy_(-(log_stds + self.n * (0.5 + LOG_SQRT_2PI)))
+        return log_probs.sub_(log_stds + self.n * LOG_SQRT_2PI)
 
     def backward(self, weights: Tensor, entropy_weight: float) -> Tensor:
         constant = weights.sum() - entropy_weight * weights.shape[1]

@@ -26,7 +26,8 @@ class Callback:
     Every hook gets keyword arguments: `algo`, `step` (environment steps so far, over all
     environments) and those named below. Take what you need and swallow the rest with `**kwargs`.
     `on_step`, `on_rollout_end`, `on_train_batch` and `on_eval` stop the run by returning False;
-    None and True let it go on. A run stops at its next update boundary.
+    None and True let it go on. `on_step` gives up the rollout in progress; the others let the run
+    come to its next update boundary.
 
     Attributes:
         goes_last: Whether it is called after the others, as one must be that saves what they
@@ -96,7 +97,7 @@ class CallbackList:
         TypeError: If an entry is not a `Callback`.
 
     Example:
-        >>> callbacks = CallbackList([EarlyStoppingCallback(patience=5)])
+        >>> callbacks = CallbackList([sw.EarlyStoppingCallback(patience=5)])
         >>> callbacks.overrides("on_step")
         False
     """
@@ -200,9 +201,13 @@ def _call(callback: Callback, hook: Callable[..., Any], kwargs: dict[str, Any]) 
         return hook(**kwargs)
     except Exception as error:
         where = f"{type(callback).__name__}.{getattr(hook, '__name__', hook)}"
-        note = f"raised by {where} at step {kwargs.get('step')}"
-        if hasattr(error, "add_note"):
-            error.add_note(note)
-        else:  # Python 3.10 has no notes: keep it where later versions look for them.
-            error.__dict__.setdefault("__notes__", []).append(note)
+        add_note(error, f"raised by {where} at step {kwargs.get('step')}")
         raise
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Say more about an error, below its traceback."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:  # Python 3.10 has no notes: keep it where later versions look for them.
+        error.__dict__.setdefault("__notes__", []).append(note)

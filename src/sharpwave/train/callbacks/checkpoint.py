@@ -28,7 +28,8 @@ class CheckpointCallback(Callback):
         ValueError: If `save_freq` or `keep` is less than 1.
 
     Example:
-        >>> PPO("CartPole-v1").train(callbacks=[CheckpointCallback(50_000, "checkpoints", keep=3)])
+        >>> checkpoints = CheckpointCallback(50_000, "checkpoints", keep=3)
+        >>> _ = sw.PPO("CartPole-v1").train(2_000, callbacks=checkpoints)
     """
 
     goes_last: ClassVar[bool] = True

@@ -31,7 +31,7 @@ class EarlyStoppingCallback(Callback):
         ValueError: If `patience` is less than 1, or `min_delta` negative or nan.
 
     Example:
-        >>> PPO("CartPole-v1").train(callbacks=[EarlyStoppingCallback(patience=50)])
+        >>> _ = sw.PPO("CartPole-v1").train(2_000, callbacks=EarlyStoppingCallback(patience=50))
     """
 
     def __init__(self, patience: int = 10, min_delta: float = 0.0) -> None:
@@ -88,7 +88,7 @@ class StopOnReturn(Callback):
         ValueError: If `window` is out of range.
 
     Example:
-        >>> PPO("CartPole-v1").train(callbacks=[StopOnReturn(475)])
+        >>> _ = sw.PPO("CartPole-v1").train(2_000, callbacks=StopOnReturn(475))
     """
 
     def __init__(self, threshold: float, window: int = EPISODES_KEPT) -> None:

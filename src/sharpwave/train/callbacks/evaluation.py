@@ -38,7 +38,7 @@ class EvalCallback(Callback):
         ValueError: If a count is less than 1.
 
     Example:
-        >>> PPO("CartPole-v1").train(100_000, callbacks=[EvalCallback(stop_at=475)])
+        >>> _ = sw.PPO("CartPole-v1").train(2_000, callbacks=EvalCallback(stop_at=475))
     """
 
     def __init__(

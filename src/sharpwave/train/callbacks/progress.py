@@ -22,7 +22,7 @@ class ProgressCallback(Callback):
         force: Show it even where standard output is not a terminal.
 
     Example:
-        >>> PPO("CartPole-v1").train(100_000, callbacks=[ProgressCallback()])
+        >>> _ = sw.PPO("CartPole-v1").train(2_000, callbacks=ProgressCallback())
     """
 
     def __init__(self, *, force: bool = False) -> None:

@@ -33,7 +33,7 @@ class VideoCallback(Callback):
         ImportError: At the first film, if `imageio-ffmpeg` is not installed.
 
     Example:
-        >>> PPO("CartPole-v1").train(100_000, callbacks=[VideoCallback("videos", 20_000)])
+        >>> _ = sw.PPO("CartPole-v1").train(2_000, callbacks=VideoCallback("videos", 20_000))
     """
 
     def __init__(

@@ -58,8 +58,9 @@ class LoggerList(LoggerCallback):
         TypeError: If an entry is not a `LoggerCallback`.
 
     Example:
-        >>> loggers = LoggerList([ConsoleLogger(), CSVLogger("metrics.csv")])
+        >>> loggers = LoggerList([sw.JSONLLogger("metrics.jsonl"), sw.CSVLogger("metrics.csv")])
         >>> loggers.on_train_step(2048, {"loss": 0.5})
+        >>> loggers.close()
     """
 
     def __init__(self, loggers: LoggerCallback | Iterable[LoggerCallback] | None = None) -> None:

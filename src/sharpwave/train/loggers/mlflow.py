@@ -34,7 +34,7 @@ class MLflowLogger(IntervalLogger):
         ValueError: If it is negative.
 
     Example:
-        >>> PPO("CartPole-v1", logger=MLflowLogger("cartpole")).train()
+        >>> agent = sw.PPO("CartPole-v1", logger=MLflowLogger("cartpole"))
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class TensorBoardLogger(IntervalLogger):
         ValueError: If it is negative.
 
     Example:
-        >>> PPO("CartPole-v1", logger=TensorBoardLogger("runs/cartpole")).train()
+        >>> agent = sw.PPO("CartPole-v1", logger=TensorBoardLogger("runs/cartpole"))
     """
 
     def __init__(self, log_dir: str | Path = "runs", *, log_interval: int = 1000) -> None:

@@ -17,6 +17,7 @@ def plain(metrics: Metrics) -> dict[str, Plain]:
         TypeError: One of them is not a number, a string or None.
 
     Example:
+        >>> import numpy as np
         >>> plain({"loss": np.float32(0.5)})
         {'loss': 0.5}
     """

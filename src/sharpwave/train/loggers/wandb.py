@@ -31,7 +31,7 @@ class WandbLogger(IntervalLogger):
         ValueError: If it is negative.
 
     Example:
-        >>> PPO("CartPole-v1", logger=WandbLogger("cartpole", mode="offline")).train()
+        >>> agent = sw.PPO("CartPole-v1", logger=WandbLogger("cartpole", mode="offline"))
     """
 
     def __init__(

@@ -1,0 +1,117 @@
+"""What the documents list is what there is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import sharpwave as sw
+from sharpwave.algorithms.presets import ATARI, PRESETS
+from sharpwave.cli import main
+from sharpwave.cli.main import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def section(page: str, title: str) -> str:
+    text = (ROOT / "docs" / page).read_text()
+    return text.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def named_in_first_column(table: str) -> set[str]:
+    rows = re.findall(r"^\| (`[^|]*) \|", table, re.M)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def commands() -> list[list[str]]:
+    lines = [
+        line
+        for path in DOCUMENTS
+        for block in re.findall(r"^```sh\n(.*?)^```$", path.read_text(), re.DOTALL | re.M)
+        for line in block.splitlines()
+    ]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("sharpwave ")]
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_commands_and_their_options_exist(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words[0] in COMMANDS
+    with pytest.raises(SystemExit) as ended:
+        main([*words[: 2 if words[0] == "train" else 1], "--help"])
+    assert ended.value.code == 0
+    options = re.findall(r"--[a-z-]+", capsys.readouterr().out)
+    assert {word for word in words if word.startswith("--")} <= set(options)
+
+
+def test_every_command_is_shown() -> None:
+    assert {words[0] for words in commands()} == set(COMMANDS)
+
+
+def test_the_metrics_are_those_of_an_update() -> None:
+    found = sw.PPO("CartPole-v1", n_envs=2, n_steps=16).train(32).keys()
+    assert named_in_first_column(section("algorithms.md", "Metrics")) == found
+    assert sw.A2C("CartPole-v1", n_envs=2).train(10).keys() == found - {
+        "approx_kl",
+        "clip_fraction",
+    }
+
+
+@pytest.mark.parametrize("algorithm", PRESETS)
+def test_every_preset_is_in_the_table(algorithm: str) -> None:
+    column = list(PRESETS).index(algorithm) + 1
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in section("algorithms.md", "Presets").splitlines()
+        if line.startswith("| ")
+    ]
+    listed = {
+        name
+        for row in rows
+        if row[column].strip() == "yes"
+        for name in re.findall(r"[A-Za-z0-9]+-v\d", row[0])
+    }
+    assert listed == set(PRESETS[algorithm]) - {ATARI}
+
+
+def test_a_run_leaves_the_files_of_the_table(tmp_path: Path) -> None:
+    evaluation = sw.EvalCallback(eval_freq=32, n_eval_episodes=1)
+    agent = sw.PPO("CartPole-v1", n_envs=2, n_steps=16, callbacks=[evaluation])
+    agent.train(64, run_dir=tmp_path)
+    for name in named_in_first_column(section("training.md", "The run folder")):
+        if name != "learning_curve.png" or find_spec("matplotlib") is not None:
+            places = [tmp_path / name, tmp_path / "checkpoints" / name]
+            assert any(place.exists() for place in places), name
+
+
+def test_the_names_of_the_compatibility_page_exist() -> None:
+    import sharpwave.compat.rlox as rlox
+
+    table = (ROOT / "docs" / "compat.md").read_text().split("## What is the same", 1)[0]
+    for name in named_in_first_column(table) - {"_schulman", "_f32"}:
+        found = rlox
+        for part in name.split("."):
+            found = getattr(found, part)
+
+
+@pytest.mark.parametrize("table", ["Callbacks", "Loggers"])
+def test_the_callbacks_and_loggers_of_the_page_exist(table: str) -> None:
+    text = section("training.md", table)
+    names = re.findall(r"`([A-Z][A-Za-z]*(?:Callback|Logger|StopOnReturn))`", text)
+    assert names
+    for name in names:
+        module = sw.train.callbacks if name == "TimingCallback" else sw
+        assert getattr(module, name) is not None
+
+
+def test_every_hook_is_in_the_table() -> None:
+    from sharpwave.train.callbacks.base import HOOKS
+
+    named = named_in_first_column(section("training.md", "Callbacks"))
+    assert {name for name in named if name.startswith("on_")} == set(HOOKS)
