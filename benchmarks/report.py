@@ -66,7 +66,7 @@ def machine(facts: dict[str, Any], quick: bool) -> str:
     versions = ", ".join(f"{name} {v}" for name, v in facts["versions"].items() if v)
     pace = "; a quick run, with few rounds" if quick else ""
     return (
-        f"Measured on {facts['date']}: {facts['cpu']}, {facts['cores']} cores,"
+        f"What follows was measured on {facts['date']}: {facts['cpu']}, {facts['cores']} cores,"
         f" load {facts['load']:.1f} before the run, {facts['system']},"
         f" instruction set {facts['isa'] or 'unknown'};"
         f" Python {facts['python']}, {versions}{pace}.\n"
