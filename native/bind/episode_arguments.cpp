@@ -46,12 +46,24 @@ bool is_number(PyObject* object) {
   return PyFloat_Check(object) || PyLong_Check(object) || PyArray_CheckScalar(object);
 }
 
+// The field as if it had one item.
+Leaf item_of(const Leaf& leaf) {
+  Leaf item{};
+  item.name = leaf.name;
+  item.dtype = leaf.dtype;
+  item.numpy_type = leaf.numpy_type;
+  item.descr = leaf.descr;
+  item.items = 1;
+  item.bytes = leaf.bytes / leaf.items;
+  std::memcpy(item.truth, leaf.truth, sizeof(leaf.truth));
+  item.flag = leaf.flag;
+  item.finite = leaf.finite;
+  return item;
+}
+
 // One number in every item of the field.
 void fill_field(const Leaf& leaf, PyObject* number, PushRows* rows, Source* source) {
-  Leaf item = leaf;
-  item.shape.clear();
-  item.items = 1;
-  prepare_field(item, number, rows, source);
+  prepare_field(item_of(leaf), number, rows, source);
   const std::size_t bytes = leaf.bytes / leaf.items;
   std::byte* filled = rows->arena.take(leaf.bytes);
   for (std::size_t i = 0; i < leaf.items; ++i) {
@@ -105,15 +117,13 @@ void FieldGroup::clear(FieldValues* values, std::size_t n_fields) {
   values->given = 0;
 }
 
-bool FieldGroup::match(PyObject* name, PyObject* value, FieldValues* values,
-                       PushRows* rows) const {
+bool FieldGroup::match(PyObject* name, PyObject* value, FieldValues* values, PushRows* rows) const {
   const std::vector<Ref>& arguments = plan_.push_names;
   std::size_t argument = 0;
   while (argument < arguments.size() && arguments[argument].get() != name) ++argument;
   if (argument == arguments.size()) {  // not interned, dotted, or unknown
     argument = 0;
-    while (argument < arguments.size() &&
-           PyUnicode_Compare(arguments[argument].get(), name) != 0) {
+    while (argument < arguments.size() && PyUnicode_Compare(arguments[argument].get(), name) != 0) {
       ++argument;
     }
   }

@@ -27,6 +27,7 @@ class FieldGroup {
   const RowPlan& plan() const { return plan_; }
   const Schema& schema() const { return schema_; }
   std::size_t size() const { return plan_.leaves.size(); }
+  PyObject* name(std::size_t field) const { return names_[field].get(); }
   // The field of this dotted name, or -1.
   int find(PyObject* name) const;
 
@@ -47,11 +48,11 @@ class FieldGroup {
  private:
   Schema schema_;
   RowPlan plan_;
-  std::vector<Ref> names_;                    // dotted, by field
-  std::vector<std::size_t> first_field_;      // by argument
-  std::vector<std::size_t> n_fields_;         // by argument
+  std::vector<Ref> names_;                // dotted, by field
+  std::vector<std::size_t> first_field_;  // by argument
+  std::vector<std::size_t> n_fields_;     // by argument
   std::vector<std::vector<std::byte>> defaults_;
-  Ref memory_type_;            // the namedtuple, of steps
+  Ref memory_type_;                  // the namedtuple, of steps
   std::vector<Ref> default_values_;  // by argument
 };
 

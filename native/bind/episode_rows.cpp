@@ -7,6 +7,7 @@
 #include "bind/bindings.hpp"
 #include "bind/draw_arguments.hpp"
 #include "bind/episode_arguments.hpp"
+#include "bind/episode_docs.hpp"
 #include "bind/index_arg.hpp"
 #include "bind/recycled_memory.hpp"
 #include "core/disk/episode_store.hpp"
@@ -53,8 +54,8 @@ void match_all(const char* method, const FieldGroup& fields, const FieldGroup* m
                PyObject* const* args, Py_ssize_t n_args, PyObject* keywords, FieldValues* values,
                PushRows* rows, FieldValues* more_values, PushRows* more_rows) {
   if (n_args != 0) {
-    throw TypeError(std::string(method) + "() takes fields by name, got " +
-                    std::to_string(n_args) + " positional arguments");
+    throw TypeError(std::string(method) + "() takes fields by name, got " + std::to_string(n_args) +
+                    " positional arguments");
   }
   FieldGroup::clear(values, fields.size());
   if (more != nullptr) FieldGroup::clear(more_values, more->size());
@@ -111,10 +112,12 @@ PyObject* store_episode(PyObject* self, PyObject* const* args, Py_ssize_t n_args
     if (n < 0) throw TypeError("store_episode() needs at least one field of steps");
     rows->fields->prepare_rows(values, static_cast<std::size_t>(n), &steps);
     rows->meta->prepare_one(meta_values, &meta);
-    const ReleaseGil released;
-    const std::lock_guard<std::mutex> lock(store->writer_mutex());
-    store->store_episode(static_cast<std::size_t>(n), steps.sources, meta.sources);
-    return nullptr;
+    {
+      const ReleaseGil released;
+      const std::lock_guard<std::mutex> lock(store->writer_mutex());
+      store->store_episode(static_cast<std::size_t>(n), steps.sources, meta.sources);
+    }
+    Py_RETURN_NONE;
   });
 }
 
@@ -191,8 +194,8 @@ class Gathered {
   const std::vector<std::size_t>& columns() const { return columns_; }
   std::byte* const* pointers() const { return pointers_.data(); }
   double cost(std::size_t n_rows) const {
-    const double per_row = 10.0 * static_cast<double>(columns_.size()) +
-                           0.1 * static_cast<double>(row_bytes_);
+    const double per_row =
+        10.0 * static_cast<double>(columns_.size()) + 0.1 * static_cast<double>(row_bytes_);
     return per_row * static_cast<double>(n_rows);
   }
   PyObject* finish(const FieldGroup& group, PyObject* out) const {
@@ -219,8 +222,7 @@ class Gathered {
       const int field = group.find(name);
       if (field < 0) {
         const Ref text = Ref::take(PyObject_Repr(name));
-        throw std::invalid_argument("fields must name fields of steps, got " +
-                                    as_utf8(text.get()));
+        throw std::invalid_argument("fields must name fields of steps, got " + as_utf8(text.get()));
       }
       columns_.push_back(static_cast<std::size_t>(field));
     }
@@ -353,14 +355,19 @@ PyCFunction as_method(Function function) {
 PyMethodDef methods[] = {
     {"store", as_method(store), METH_FASTCALL | METH_KEYWORDS, kStoreDoc},
     {"store_episode", as_method(store_episode), METH_FASTCALL | METH_KEYWORDS, kStoreEpisodeDoc},
-    {"gather", as_method(gather), METH_FASTCALL | METH_KEYWORDS, kGatherDoc},
+    {"gather", as_method(gather), METH_FASTCALL | METH_KEYWORDS, kGatherStepsDoc},
     {"gather_ranges", as_method(gather_ranges), METH_FASTCALL | METH_KEYWORDS, kGatherRangesDoc},
     {"_begin", as_method(begin), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"_finish", as_method(finish), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"_attach", as_method(attach), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
+PyObject* is_closed(PyObject* self, void*) {
+  return PyBool_FromLong(reinterpret_cast<EpisodeRows*>(self)->store == nullptr);
+}
+
 PyGetSetDef getters[] = {
+    {"_is_closed", is_closed, nullptr, "Whether there is no store behind the buffer.", nullptr},
     {"_engine", get_engine, nullptr, "The store behind the buffer.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };

@@ -1,5 +1,5 @@
-// A column on disk whose range of addresses grows with it: the chunks know nothing of how much there
-// will be.
+// A column on disk whose range of addresses grows with it: the chunks know nothing of how much
+// there will be.
 //
 // One thread writes; others read rows that were committed, under the store's lock over mappings.
 #pragma once

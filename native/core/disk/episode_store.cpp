@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/disk/process.hpp"
+
 namespace sharpwave {
 namespace {
 
@@ -16,9 +18,6 @@ void set_word(EpisodeRow* row, std::uint64_t word) {
   __atomic_store_n(&row->word, word, __ATOMIC_RELEASE);
 }
 
-std::string state_path(const EpisodeOptions& options) { return options.folder + "/state"; }
-std::string columns_path(const EpisodeOptions& options) { return options.folder + "/columns"; }
-
 // The next row at which a chunk is half full, and the next one should be made, or full.
 std::uint64_t next_due(std::uint64_t top, std::size_t chunk_rows) {
   const std::uint64_t within = top % chunk_rows;
@@ -27,15 +26,12 @@ std::uint64_t next_due(std::uint64_t top, std::size_t chunk_rows) {
 
 }  // namespace
 
-void EpisodeStore::create(const EpisodeOptions& options) {
-  CommitState::create(state_path(options), kStateWords);
-}
-
 EpisodeStore::EpisodeStore(EpisodeOptions options, Access access)
-    : options_(std::move(options)), access_(access) {
-  if (access == Access::write) lock_ = std::make_unique<WriterLock>(options_.folder + "/lock");
-  state_ = std::make_unique<CommitState>(state_path(options_), kStateWords, access);
-  const std::string columns = columns_path(options_);
+    : options_(std::move(options)),
+      access_(access),
+      process_(process_generation()),
+      state_(std::make_unique<CommitState>(options_.folder + "/state", kStateWords, access)) {
+  const std::string columns = options_.folder + "/columns";
   for (const ColumnSpec& spec : options_.steps) {
     steps_.push_back(std::make_unique<DiskColumn>(columns, spec, access));
   }
@@ -54,7 +50,7 @@ EpisodeStore::EpisodeStore(EpisodeOptions options, Access access)
 }
 
 EpisodeStore::~EpisodeStore() {
-  if (!is_writer() || !lock_->is_mine()) return;
+  if (!is_writer() || process_ != process_generation()) return;
   try {
     close();
   } catch (const std::exception&) {  // what was committed stays committed
@@ -108,9 +104,10 @@ void EpisodeStore::recover() {
 
 void EpisodeStore::check_writer() const {
   if (!is_writer()) throw std::runtime_error("the buffer is not open for writing");
-  if (!lock_->is_mine()) {
-    throw std::runtime_error("the process that opened the buffer for writing was another one: "
-                             "a forked child cannot write");
+  if (process_ != process_generation()) {
+    throw std::runtime_error(
+        "the buffer was opened for writing before this process was forked; a forked child cannot "
+        "write");
   }
 }
 
@@ -172,16 +169,29 @@ void EpisodeStore::begin(const Source* meta) {
 void EpisodeStore::append(std::size_t n, const Source* steps) {
   const std::uint64_t top = steps_top();
   const std::uint64_t end = top + n;
-  if (end - open_start_ > options_.max_timesteps) {
-    throw std::invalid_argument("an episode must have at most max_timesteps, " +
-                                std::to_string(options_.max_timesteps) + ", steps, got " +
-                                std::to_string(end - open_start_));
-  }
+  check_length(end - open_start_);
   if (end > ready_) make_room(end, visible(kEpisodesTop));
   for (std::size_t i = 0; i < steps_.size(); ++i) steps_[i]->write(top, n, steps[i]);
   commit(kStepsTop, end);
   if (end >= due_) take_care();
   if (options_.power) flush();
+}
+
+void EpisodeStore::check_length(std::uint64_t length) const {
+  if (length <= options_.max_timesteps) return;
+  throw std::invalid_argument("an episode must have at most max_timesteps, " +
+                              std::to_string(options_.max_timesteps) + ", steps, got " +
+                              std::to_string(length));
+}
+
+void EpisodeStore::store_episode(std::size_t n, const Source* steps, const Source* meta) {
+  check_writer();
+  check_length(n);
+  if (n == 0) throw std::invalid_argument("an episode must have at least one step, got none");
+  if (!open_) make_room(steps_top() + n, visible(kEpisodesTop) + 1);  // nothing can fail then
+  begin(meta);
+  append(n, steps);
+  end(EpisodeFlag::complete);
 }
 
 void EpisodeStore::set_meta(std::size_t column, const std::byte* value) {
@@ -309,7 +319,7 @@ void EpisodeStore::close() {
   for (const auto& column : steps_) column->chunks().trim(steps_top());
   for (const auto& column : episodes_) column->chunks().trim(visible(kEpisodesTop));
   state_->seal();
-  lock_.reset();
+  access_ = Access::read;
 }
 
 }  // namespace sharpwave

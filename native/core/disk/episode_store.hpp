@@ -1,5 +1,5 @@
-// Whole episodes on disk: steps in one column per field, and one row per episode that says where its
-// steps lie.
+// Whole episodes on disk: steps in one column per field, and one row per episode that says where
+// its steps lie.
 //
 // Rows and episodes are numbered for ever. A step is committed by the word `steps_top`, an episode
 // by its own word (length and flag), which is written last; both are single 8-byte stores, so that
@@ -20,7 +20,6 @@
 #include "core/disk/caretaker.hpp"
 #include "core/disk/commit_state.hpp"
 #include "core/disk/disk_column.hpp"
-#include "core/disk/writer_lock.hpp"
 
 namespace sharpwave {
 
@@ -54,20 +53,19 @@ struct EpisodeTable {
 
 class EpisodeStore {
  public:
-  // Makes the files of an empty store in an existing folder.
-  static void create(const EpisodeOptions& options);
+  static constexpr std::size_t kStateWords = 16;  // some are kept for what may come
   // The column that says where the steps of episodes lie.
   static constexpr std::size_t kIndexRowBytes = sizeof(EpisodeRow);
 
-  // Opens a store. A writer takes the lock, and marks an episode that a dead writer left open as
-  // aborted.
+  // Opens a store. A writer, who must hold the folder's lock, marks an episode that a dead one left
+  // open as aborted.
   EpisodeStore(EpisodeOptions options, Access access);
   ~EpisodeStore();
   EpisodeStore(const EpisodeStore&) = delete;
   EpisodeStore& operator=(const EpisodeStore&) = delete;
 
   const EpisodeOptions& options() const { return options_; }
-  bool is_writer() const { return lock_ != nullptr; }
+  bool is_writer() const { return access_ == Access::write; }
   std::mutex& writer_mutex() { return writer_mutex_; }
 
   // Writing. All throw before anything is changed.
@@ -92,7 +90,9 @@ class EpisodeStore {
   void clear();
   // Waits until all that was committed is on the disk.
   void flush();
-  // Ends the open episode as aborted, flushes, and gives the lock back. Reading goes on.
+  // Starts, fills and ends an episode at once.
+  void store_episode(std::size_t n, const Source* steps, const Source* meta);
+  // Ends the open episode as aborted and flushes. Only reading goes on.
   void close();
 
   // Reading, in any thread.
@@ -118,8 +118,7 @@ class EpisodeStore {
  private:
   enum Word : std::size_t { kStepsFront, kStepsTop, kEpisodesFront, kEpisodesTop, kWords };
   static constexpr std::size_t kFinished = kWords;  // of copies: episodes below will not change
-  static constexpr std::size_t kStateWords = 16;  // some are kept for what may come
-  using Snapshot = std::vector<std::uint64_t>;  // the words of a state
+  using Snapshot = std::vector<std::uint64_t>;      // the words of a state
 
   std::uint64_t visible(Word word) const { return visible_[word].load(std::memory_order_acquire); }
   void commit(Word word, std::uint64_t value);
@@ -127,6 +126,7 @@ class EpisodeStore {
   EpisodeRow read_row(std::uint64_t episode) const;
   void open_columns();
   void recover();
+  void check_length(std::uint64_t length) const;
   void make_room(std::uint64_t steps, std::uint64_t episodes);
   void evict();
   void set_fronts(std::uint64_t episodes_front);
@@ -139,7 +139,7 @@ class EpisodeStore {
 
   EpisodeOptions options_;
   Access access_;
-  std::unique_ptr<WriterLock> lock_;
+  unsigned long process_;  // that opened the store
   std::unique_ptr<CommitState> state_;
   std::vector<std::unique_ptr<DiskColumn>> steps_;
   std::vector<std::unique_ptr<DiskColumn>> episodes_;  // the last is the index
@@ -151,12 +151,12 @@ class EpisodeStore {
 
   bool open_ = false;
   std::uint64_t open_start_ = 0;
-  std::uint64_t complete_ = 0;    // of the writer: complete episodes
-  std::uint64_t ready_ = 0;       // steps below can be written at once
-  std::uint64_t cared_ = 0;       // rows that take_care has seen
-  std::uint64_t due_ = 0;         // the row at which it has something to do again
-  Snapshot written_;              // what is on the disk; of the thread that flushes
-  Caretaker caretaker_;           // the last member: its thread uses all others
+  std::uint64_t complete_ = 0;  // of the writer: complete episodes
+  std::uint64_t ready_ = 0;     // steps below can be written at once
+  std::uint64_t cared_ = 0;     // rows that take_care has seen
+  std::uint64_t due_ = 0;       // the row at which it has something to do again
+  Snapshot written_;            // what is on the disk; of the thread that flushes
+  Caretaker caretaker_;         // the last member: its thread uses all others
 };
 
 }  // namespace sharpwave
