@@ -106,11 +106,17 @@ class Finish:
         self._device = None if device is None else torch.device(device)
         self._pin = bool(pin_memory) and torch.cuda.is_available()
 
-    def __call__(self, values: list[Any]) -> Batch:
-        """The batch of arrays or tensors in the order of the dataset's recipe."""
+    def __call__(self, arrays: list[Array]) -> Batch:
+        """The batch of arrays in the order of the dataset's recipe."""
         if self._as_numpy:
-            return self._form([np.asarray(value) for value in values])
-        tensors = [torch.as_tensor(value) for value in values]
+            return self._form(arrays)
+        from_numpy = torch.from_numpy
+        return self.of_tensors([from_numpy(array) for array in arrays])
+
+    def of_tensors(self, tensors: list[Any]) -> Batch:
+        """The same of tensors over memory of the CPU."""
+        if self._as_numpy:
+            return self._form([tensor.numpy() for tensor in tensors])
         if self._pin:
             tensors = [tensor.pin_memory() for tensor in tensors]
         if self._device is not None:

@@ -69,7 +69,7 @@ class WorkerLoader(EpisodeLoader):
         for values in self._loader:
             size = len(values[0]) if values else 0
             if size == self.batch_size or (size > 0 and not self.drop_last):
-                yield self._finish(values)
+                yield self._finish.of_tensors(values)
 
     def _epoch_tasks(self, epoch: int) -> Iterator[Task]:
         key = mixed_key(self.dataset.seed, epoch)
