@@ -1,11 +1,7 @@
 // A thread for what nobody should wait for: making files ahead, sealing chunks, removing old ones.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
-#include <thread>
 
 namespace sharpwave {
 
@@ -24,15 +20,9 @@ class Caretaker {
   void drain();
 
  private:
-  void run();
+  struct Shared;  // what the thread uses, too
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable idle_;
-  std::deque<std::function<void()>> queue_;
-  bool busy_ = false;
-  bool stop_ = false;
-  std::thread thread_;
+  Shared* shared_ = nullptr;
   unsigned long generation_ = 0;
 };
 
