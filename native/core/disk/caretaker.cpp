@@ -36,38 +36,38 @@ struct Caretaker::Shared {
   }
 };
 
+Caretaker::Caretaker() : shared_(new Shared), generation_(process_generation()) {}
+
 Caretaker::~Caretaker() {
   // A forked child has a copy of what the thread waits on, but not the thread: destroying it would
   // wait for ever.
-  if (shared_ == nullptr || generation_ != process_generation()) return;
+  if (generation_ != process_generation()) return;
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
     shared_->stop = true;
   }
   shared_->wake.notify_one();
-  shared_->thread.join();
+  if (shared_->thread.joinable()) shared_->thread.join();
   delete shared_;
 }
 
 void Caretaker::post(std::function<void()> work) {
-  if (shared_ != nullptr && generation_ != process_generation()) {
+  if (generation_ != process_generation()) {
     work();
     return;
-  }
-  if (shared_ == nullptr) {
-    generation_ = process_generation();
-    shared_ = new Shared;
-    shared_->thread = std::thread([shared = shared_] { shared->run(); });
   }
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
     shared_->queue.push_back(std::move(work));
+    if (!shared_->thread.joinable()) {
+      shared_->thread = std::thread([shared = shared_] { shared->run(); });
+    }
   }
   shared_->wake.notify_one();
 }
 
 void Caretaker::drain() {
-  if (shared_ == nullptr || generation_ != process_generation()) return;
+  if (generation_ != process_generation()) return;
   std::unique_lock<std::mutex> lock(shared_->mutex);
   shared_->idle.wait(lock, [this] { return shared_->queue.empty() && !shared_->busy; });
 }

@@ -7,14 +7,15 @@ namespace sharpwave {
 
 class Caretaker {
  public:
-  Caretaker() = default;
+  Caretaker();
   // Finishes what was asked for.
   ~Caretaker();
   Caretaker(const Caretaker&) = delete;
   Caretaker& operator=(const Caretaker&) = delete;
 
   // Has the work done soon, in the order asked for. It must not throw. The thread starts with the
-  // first work. In a forked child, which has no thread, the work is done at once.
+  // first work. Any thread may ask. In a forked child, which has no thread, the work is done at
+  // once.
   void post(std::function<void()> work);
   // Waits until all that was asked for is done.
   void drain();
@@ -22,8 +23,8 @@ class Caretaker {
  private:
   struct Shared;  // what the thread uses, too
 
-  Shared* shared_ = nullptr;
-  unsigned long generation_ = 0;
+  Shared* shared_;
+  unsigned long generation_;
 };
 
 }  // namespace sharpwave
