@@ -105,7 +105,7 @@ nb::tuple choose_hindsight_goals(Replay& replay, const Ids& ids, int strategy, d
 // The bytes of one stored column, slot after slot.
 void copy_column(Replay& replay, std::size_t field, std::size_t first, std::size_t count,
                  std::uint8_t* memory, bool write) {
-  const HeapStore& store = replay.store();
+  const RowStore& store = replay.store();
   if (field >= replay.schema().fields.size() || !store.is_stored(field)) {
     throw std::invalid_argument("field must be stored");
   }

@@ -17,7 +17,7 @@
 #include "core/rw_lock.hpp"
 #include "core/schema.hpp"
 #include "core/selector.hpp"
-#include "core/store_heap.hpp"
+#include "core/row_store.hpp"
 #include "core/streams.hpp"
 #include "core/view.hpp"
 #include "core/writer.hpp"
@@ -57,7 +57,7 @@ class Replay {
 
   const ReplayOptions& options() const { return options_; }
   const Schema& schema() const { return options_.schema; }
-  HeapStore& store() { return store_; }
+  RowStore& store() { return store_; }
   Streams& streams() { return streams_; }
   ReplayCounters& counters() { return counters_; }
   Priorities* priorities() { return priorities_ ? &*priorities_ : nullptr; }
@@ -114,7 +114,7 @@ class Replay {
   std::uint64_t floor_of_recent(std::uint32_t stream, std::uint64_t window) const;
 
   ReplayOptions options_;
-  HeapStore store_;
+  RowStore store_;
   Streams streams_;
   Writer writer_;
   std::optional<Priorities> priorities_;
