@@ -150,6 +150,15 @@ class Streams {
     }
   }
 
+  // Lets all steps go and goes on at `seq`.
+  template <typename Evict>
+  void jump_to(std::uint32_t stream, std::uint64_t seq, Evict&& evict) {
+    Head& head = heads_[stream];
+    drop_before(stream, head.top, evict);
+    head.floor = head.top = seq;
+    head.floor_position = head.top_position = static_cast<std::size_t>(seq % slots_);
+  }
+
   // Marks a step. The slot's marks of an earlier round are replaced.
   void add_step(Anchor anchor, bool first, bool last, bool jump);
   void add_untracked(std::uint64_t count) {

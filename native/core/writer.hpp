@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/schema.hpp"
 #include "core/row_store.hpp"
+#include "core/schema.hpp"
 #include "core/streams.hpp"
 
 namespace sharpwave {

@@ -27,8 +27,9 @@ std::size_t range_bytes(const FolderOptions& options, std::size_t n_streams) {
 }
 
 ChunkLayout column_layout(const FolderOptions& options, std::size_t stream) {
-  return {options.path + "/columns", "rows-" + std::to_string(stream), options.row_bytes,
-          options.chunk_rows,        options.max_chunks,               true};
+  return {options.path + "/columns", "rows-" + std::to_string(stream),
+          options.row_bytes,         options.chunk_rows,
+          options.max_chunks,        true};
 }
 
 }  // namespace
@@ -64,13 +65,15 @@ void ReplayFolder::open_mirror(const char* name, std::size_t bytes, Mirror* mirr
     is_new = is_new && top(stream) == 0;
   }
   bytes = whole_pages(bytes);
-  if (is_new && !is_reader()) {
-    remove_file(path);
-    mirror->file = File::create(path);
-    mirror->file.allocate(0, bytes);
-  } else {
+  try {
     mirror->file = File(path, options_.access);
-    if (mirror->file.size() < bytes) throw IoError("the file is truncated", path);
+  } catch (const IoError& error) {
+    if (error.code != ENOENT || !is_new || is_reader()) throw;
+    mirror->file = File::create(path);
+  }
+  if (mirror->file.size() < bytes) {
+    if (!is_new || is_reader()) throw IoError("the file is truncated", path);
+    mirror->file.allocate(0, bytes);
   }
   mirror->range = AddressRange(bytes);
   map_file(mirror->file, options_.access, mirror->range.data(), bytes);
@@ -129,8 +132,8 @@ std::vector<std::string> ReplayFolder::drop(Column* column, std::uint64_t oldest
   const std::uint64_t rows = options_.chunk_rows;
   const std::uint64_t begin = std::max(column->dropped, oldest / rows * rows);
   const std::size_t chunk_bytes = rows * options_.row_bytes;
-  const std::uint64_t places = std::min<std::uint64_t>((begin - column->dropped) / rows,
-                                                       options_.max_chunks);
+  const std::uint64_t places =
+      std::min<std::uint64_t>((begin - column->dropped) / rows, options_.max_chunks);
   for (std::uint64_t i = 1; i <= places; ++i) {
     residency_.forget(column->chunks.row(begin - i * rows), chunk_bytes);
   }
@@ -183,19 +186,20 @@ void ReplayFolder::reserve_more(std::uint32_t stream, std::uint64_t end, std::ui
 
 void ReplayFolder::look_after(Column* column, std::uint64_t end) {
   const std::uint64_t rows = options_.chunk_rows;
-  // Small buffers never come to need the next chunk: it is made when half of this one is used.
-  const std::uint64_t wanted = (end + rows / 2) / rows + 1;
-  if (wanted > column->chunks_asked_for) {
+  const std::uint64_t with_room = (end + rows - 1) / rows;
+  // Small buffers never come to need a next chunk: it is made when half of this one is used.
+  const std::uint64_t wanted = with_room + (2 * (end - (with_room - 1) * rows) > rows ? 1 : 0);
+  if (wanted > with_room && wanted > column->chunks_asked_for) {
     column->chunks_asked_for = wanted;
     caretaker_.post([column, end] { column->chunks.prepare(end); });
   }
-  const std::uint64_t with_room = (end + rows - 1) / rows;
   if (with_room == column->chunks_with_room) return;
   column->chunks_with_room = with_room;
   if (with_room == 1 || options_.power) return;
   caretaker_.post([this] {
+    const std::lock_guard<std::mutex> lock(save_mutex_);
     try {
-      flush();
+      save();
     } catch (const std::exception&) {
       background_error_ = std::current_exception();
     }
@@ -214,18 +218,27 @@ void ReplayFolder::seal(Column* column, std::uint64_t end) {
 
 void ReplayFolder::flush() {
   const std::lock_guard<std::mutex> lock(save_mutex_);
+  if (is_reader()) return;
+  require_writer();
+  const std::exception_ptr earlier = std::exchange(background_error_, nullptr);
+  save();
+  if (earlier != nullptr) std::rethrow_exception(earlier);
+}
+
+void ReplayFolder::save() {
   const std::vector<std::uint64_t> words = state_.words();
   for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
     Column& column = *columns_[stream];
     const std::uint64_t end = words[kTops + stream];
+    if (column.saved >= end) continue;
+    seal(&column, shape_.pending ? end - 1 : end);
     std::uint64_t begin = 0;
     {
+      // Files of rows that are dropped from now on stay until this is done.
       const std::lock_guard<std::mutex> mapping(mapping_mutex_);
       begin = std::max(column.saved, column.dropped);
     }
-    if (begin >= end) continue;
-    seal(&column, shape_.pending ? end - 1 : end);
-    column.chunks.sync(begin - (begin == column.dropped ? 0 : 1), end);
+    if (begin < end) column.chunks.sync(begin, end);
     column.saved = end;
   }
   for (Mirror* mirror : {&marks_, &priorities_}) {
@@ -236,17 +249,26 @@ void ReplayFolder::flush() {
 
 void ReplayFolder::close() {
   if (closed_) return;
-  closed_ = true;
-  if (!is_mine()) return;
   caretaker_.drain();
-  if (!is_reader()) {
-    flush();
-    for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
-      columns_[stream]->chunks.trim(top(stream));
+  const std::lock_guard<std::mutex> lock(save_mutex_);
+  closed_ = true;
+  std::exception_ptr error = background_error_;
+  if (is_mine() && !is_reader()) {
+    try {
+      save();
+      for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
+        columns_[stream]->chunks.trim(top(stream));
+      }
+      state_.seal();
+    } catch (const std::exception&) {
+      error = std::current_exception();
     }
-    state_.seal();
   }
-  if (background_error_ != nullptr) std::rethrow_exception(background_error_);
+  columns_.clear();
+  range_ = AddressRange();
+  marks_ = Mirror();
+  priorities_ = Mirror();
+  if (error != nullptr) std::rethrow_exception(error);
 }
 
 std::uint64_t ReplayFolder::disk_bytes() const {

@@ -3,8 +3,8 @@
 //
 // A push writes its row, then the marks and the priority of its slot, and last the stream's `top`
 // into the commit words. So whatever is found below `top` is whole: a buffer that is opened reads
-// its tops, and the marks and priorities of the slots below them. Everything here is for one writer,
-// whose caller holds the rows exclusively, or for readers, who never write.
+// its tops, and the marks and priorities of the slots below them. Everything here is for one
+// writer, whose caller holds the rows exclusively, or for readers, who never write.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,8 @@ struct FolderOptions {
 
 class ReplayFolder {
  public:
-  // The commit words: these, then the top of every stream, then the row before which it was cleared.
+  // The commit words: these, then the top of every stream, then the row before which it was
+  // cleared.
   enum Word : std::size_t {
     kPushed,
     kSampled,
@@ -105,13 +106,18 @@ class ReplayFolder {
   void reserve(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest) {
     if (end > columns_[stream]->chunks.reserved()) reserve_more(stream, end, oldest);
   }
+  // Whether `reserve` would have nothing to do.
+  bool has_room(std::uint32_t stream, std::uint64_t end) const {
+    return end <= columns_[stream]->chunks.reserved();
+  }
   void commit(std::uint32_t stream, std::uint64_t top) { state_.set(kTops + stream, top); }
   void set_cleared(std::uint32_t stream, std::uint64_t row) {
     state_.set(kTops + shape_.n_streams + stream, row);
   }
-  // Waits until everything committed is on the disk.
+  // Waits until everything committed is on the disk. Throws what went wrong in the background, too.
   void flush();
-  // Flushes, and gives back disk space that holds no rows. Only destruction may follow.
+  // Flushes, gives back disk space that holds no rows, and takes the rows out of memory, which the
+  // caller holds exclusively.
   void close();
 
   // Bytes on the disk.
@@ -139,21 +145,22 @@ class ReplayFolder {
   std::vector<std::string> drop(Column* column, std::uint64_t oldest);
   void seal(Column* column, std::uint64_t end);
   void look_after(Column* column, std::uint64_t end);
+  void save();
   bool is_hot(std::size_t offset, std::size_t bytes) const;
 
   FolderOptions options_;
   Shape shape_;
   unsigned long generation_;
-  bool closed_ = false;
+  std::atomic<bool> closed_{false};
   CommitState state_;
   Mirror marks_;
   Mirror priorities_;
   AddressRange range_;
   std::vector<std::unique_ptr<Column>> columns_;
   Residency residency_;
-  std::mutex save_mutex_;     // over saving, and over removing files
-  std::mutex mapping_mutex_;  // over `dropped`, and rows being read to seal them
-  std::exception_ptr background_error_;
+  std::mutex save_mutex_;                // over saving, and over removing files
+  std::mutex mapping_mutex_;             // over `dropped`, and rows being read to seal them
+  std::exception_ptr background_error_;  // under save_mutex_
   std::atomic<bool> release_asked_{false};
   Caretaker caretaker_;  // last: its work needs the rest
 };
