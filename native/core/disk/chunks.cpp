@@ -114,6 +114,7 @@ Chunks::~Chunks() = default;
 
 void Chunks::map(const File& file, std::uint64_t chunk) {
   map_file(file, access_, address(chunk), layout_.chunk_bytes());
+  if (layout_.random) ::madvise(address(chunk), layout_.chunk_bytes(), MADV_RANDOM);
   while (!mapped_.empty() && *mapped_.begin() + layout_.max_chunks <= chunk) {
     mapped_.erase(mapped_.begin());  // its place is taken
   }
@@ -183,6 +184,7 @@ void Chunks::reserve_more(std::uint64_t end) {
       const std::lock_guard<std::mutex> lock(prepare_mutex_);
       file = prepared_ == chunk + 1 ? File(layout_.path(chunk), Access::write) : make_file(chunk);
       map(file, chunk);
+      prepared_ = std::max(prepared_, chunk + 1);  // not to be made again by a late `prepare`
       files_are_new_ = true;
     }
     const std::size_t begin = (reserved_ - first) * layout_.row_bytes;
@@ -246,8 +248,7 @@ void Chunks::sync(std::uint64_t begin, std::uint64_t end) {
        ++chunk) {
     File(layout_.path(chunk), Access::write).sync();
   }
-  if (files_are_new_) sync_folder(layout_.folder);
-  files_are_new_ = false;
+  if (files_are_new_.exchange(false)) sync_folder(layout_.folder);
 }
 
 void Chunks::trim(std::uint64_t end) {

@@ -9,6 +9,7 @@
 // is needed again its older inhabitant must have been dropped.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -26,6 +27,7 @@ struct ChunkLayout {
   std::size_t row_bytes = 0;
   std::size_t chunk_rows = 0;  // row_bytes * chunk_rows is a multiple of the page size
   std::size_t max_chunks = 0;
+  bool random = false;  // rows are read in no order: reading ahead would be in vain
 
   std::size_t chunk_bytes() const { return row_bytes * chunk_rows; }
   std::size_t ring_rows() const { return chunk_rows * max_chunks; }
@@ -116,7 +118,7 @@ class Chunks {
   std::byte* base_;
   std::set<std::uint64_t> mapped_;
   std::uint64_t reserved_ = 0;  // rows below have disk space and memory
-  bool files_are_new_ = false;  // since the last sync: the folder must be synced too
+  std::atomic<bool> files_are_new_{false};  // since the last sync: the folder must be synced too
 
   std::mutex prepare_mutex_;
   std::uint64_t prepared_ = 0;  // the chunk made ahead, + 1
