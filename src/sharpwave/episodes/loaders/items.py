@@ -74,6 +74,7 @@ class Items:
     def reader(self) -> EpisodeReader:
         """The buffer, opened anew in a process that was forked since."""
         if self._process != os.getpid():
+            self._inherited = self._reader  # kept: its end belongs to the process that made it
             self._reader = pickle.loads(pickle.dumps(self._reader))
             self._process = os.getpid()
         return self._reader
