@@ -45,7 +45,7 @@ void rows_go_round_and_old_chunks_go() {
   CHECK(holds(reader, 0, 3 * n + 5));
   writer.prepare(3 * n + 5);
   writer.drop_before(2 * n + 1);
-  CHECK((writer.layout().on_disk() == std::vector<std::uint64_t>{2, 3, 4}));
+  CHECK((writer.on_disk() == std::vector<std::uint64_t>{2, 3, 4}));
   CHECK(holds(reader, 0, 2 * n));  // a mapped chunk outlives its file
   write_rows(writer, 3 * n + 5, 5 * n + 2);
   CHECK(holds(writer, 2 * n, 5 * n + 2));
@@ -68,7 +68,7 @@ void a_reopened_column_goes_on() {
     writer.sync(0, n + 10);
     writer.prepare(n + 10);
     writer.trim(n + 10);
-    CHECK((writer.layout().on_disk() == std::vector<std::uint64_t>{0, 1}));
+    CHECK((writer.on_disk() == std::vector<std::uint64_t>{0, 1}));
     CHECK(writer.verify(0, n + 10).verdict == Verdict::good);
     CHECK(writer.verify(1, n + 10).rows == 10);
   }

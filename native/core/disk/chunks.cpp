@@ -116,6 +116,7 @@ Chunks::~Chunks() = default;
 
 void Chunks::map(const File& file, std::uint64_t chunk) {
   map_file(file, access_, address(chunk), layout_.chunk_bytes());
+  if (layout_.random) ::madvise(address(chunk), layout_.chunk_bytes(), MADV_RANDOM);
   while (!mapped_.empty() && *mapped_.begin() + layout_.max_chunks <= chunk) {
     mapped_.erase(mapped_.begin());  // its place is taken
   }
@@ -184,8 +185,8 @@ void Chunks::reserve_more(std::uint64_t end) {
     } else {
       const std::lock_guard<std::mutex> lock(prepare_mutex_);
       file = prepared_ == chunk + 1 ? File(layout_.path(chunk), Access::write) : make_file(chunk);
-      prepared_ = std::max(prepared_, chunk + 1);  // a `prepare` that comes late finds it made
       map(file, chunk);
+      prepared_ = std::max(prepared_, chunk + 1);  // not to be made again by a late `prepare`
       files_are_new_ = true;
     }
     const std::size_t begin = (reserved_ - first) * layout_.row_bytes;

@@ -27,6 +27,7 @@ struct ChunkLayout {
   std::size_t row_bytes = 0;
   std::size_t chunk_rows = 0;  // row_bytes * chunk_rows is a multiple of the page size
   std::size_t max_chunks = 0;
+  bool random = false;  // rows are read in no order: reading ahead would be in vain
 
   std::size_t chunk_bytes() const { return row_bytes * chunk_rows; }
   std::size_t ring_rows() const { return chunk_rows * max_chunks; }
@@ -94,6 +95,7 @@ class Chunks {
   // Reads a chunk from its file and compares it with its trailer. `end` is the first row not
   // committed.
   ChunkCheck verify(std::uint64_t chunk, std::uint64_t end) const;
+  std::vector<std::uint64_t> on_disk() const { return layout_.on_disk(); }
   // Bytes that the files take on the disk.
   std::uint64_t disk_bytes() const;
 
@@ -118,8 +120,8 @@ class Chunks {
   AddressRange own_;
   std::byte* base_;
   std::set<std::uint64_t> mapped_;
-  std::uint64_t reserved_ = 0;               // rows below have disk space and memory
-  std::atomic<bool> files_are_new_ = false;  // since the last sync: the folder must be synced too
+  std::uint64_t reserved_ = 0;  // rows below have disk space and memory
+  std::atomic<bool> files_are_new_{false};  // since the last sync: the folder must be synced too
 
   std::mutex prepare_mutex_;
   std::uint64_t prepared_ = 0;  // the chunk made ahead, + 1

@@ -27,7 +27,7 @@ void DiskColumn::open(std::uint64_t front, std::uint64_t top, std::vector<ChunkC
   if (must_grow(top)) grow(top);
   chunks_->open(front, top, damage);
   if (access_ == Access::read) return;
-  for (const std::uint64_t chunk : chunks_->layout().on_disk()) {
+  for (const std::uint64_t chunk : chunks_->on_disk()) {
     if (chunk < front / chunk_rows_ || chunk * chunk_rows_ >= top) {
       remove_file(layout_.path(chunk));
     }
