@@ -63,10 +63,36 @@ class Engine:
         seed: int,
         oversample: bool,
         priorities: tuple[str, float, float, bool, bool] | None,
+        folder: dict | None = None,
     ) -> None: ...
+    @staticmethod
+    def describe_folder(
+        fields: Sequence[tuple[str, str, Sequence[int], str, int, int, bool, int]],
+        stream_rows: bool,
+        capacity: int,
+        n_streams: int,
+    ) -> tuple[int, int, int, int]:
+        """
+        (row_bytes, chunk_rows, max_chunks, commit words) of such a buffer's folder.
+        """
+
     def __len__(self) -> int: ...
     def clear(self) -> None:
         """Forgets all steps; ids go on."""
+
+    def flush(self) -> None:
+        """Waits until everything pushed is on the disk."""
+
+    def close(self, keep: bool) -> None:
+        """Leaves the folder. The buffer is empty then."""
+
+    @property
+    def damage(self) -> list[str]:
+        """What was left out of a repaired folder."""
+
+    @property
+    def lost_steps(self) -> int:
+        """How many steps that cost."""
 
     def stats(self) -> dict:
         """Counters and sizes."""
