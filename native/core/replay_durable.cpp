@@ -317,7 +317,7 @@ void Replay::announce(const View& view, const Slots& slots) {
   if (missed) folder_->keep_budget();
 }
 
-void Replay::close() {
+void Replay::close(bool keep) {
   if (is_closed()) return;
   if (priorities_) {
     priorities_->mirror_to(nullptr);
@@ -325,7 +325,7 @@ void Replay::close() {
   }
   streams_.clear();
   counters_.move_home();
-  folder_->close();
+  folder_->close(keep);
 }
 
 }  // namespace sharpwave

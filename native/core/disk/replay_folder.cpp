@@ -53,7 +53,7 @@ ReplayFolder::ReplayFolder(FolderOptions options, Shape shape)
 
 ReplayFolder::~ReplayFolder() {
   try {
-    close();
+    close(true);
   } catch (const std::exception&) {  // the rows are with the system; there is nobody to tell
   }
 }
@@ -247,13 +247,13 @@ void ReplayFolder::save() {
   state_.save(words);
 }
 
-void ReplayFolder::close() {
+void ReplayFolder::close(bool keep) {
   if (closed_) return;
   caretaker_.drain();
   const std::lock_guard<std::mutex> lock(save_mutex_);
   closed_ = true;
-  std::exception_ptr error = background_error_;
-  if (is_mine() && !is_reader()) {
+  std::exception_ptr error = keep ? background_error_ : nullptr;
+  if (keep && is_mine() && !is_reader()) {
     try {
       save();
       for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {

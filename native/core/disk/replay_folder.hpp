@@ -117,8 +117,8 @@ class ReplayFolder {
   // Waits until everything committed is on the disk. Throws what went wrong in the background, too.
   void flush();
   // Flushes, gives back disk space that holds no rows, and takes the rows out of memory, which the
-  // caller holds exclusively.
-  void close();
+  // caller holds exclusively. Without `keep` the folder is about to be deleted.
+  void close(bool keep);
 
   // Bytes on the disk.
   std::uint64_t disk_bytes() const;
