@@ -79,6 +79,15 @@ if TYPE_CHECKING:
     from sharpwave.episodes import (
         EpisodeBuffer as EpisodeBuffer,
     )
+    from sharpwave.episodes import (
+        EpisodeDataset as EpisodeDataset,
+    )
+    from sharpwave.episodes import (
+        EpisodeLoader as EpisodeLoader,
+    )
+    from sharpwave.episodes import (
+        EpisodeUnion as EpisodeUnion,
+    )
     from sharpwave.train.callbacks import (
         Callback as Callback,
     )
@@ -136,6 +145,9 @@ _LAZY = {
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
     "EpisodeBuffer": "sharpwave.episodes",
+    "EpisodeDataset": "sharpwave.episodes",
+    "EpisodeLoader": "sharpwave.episodes",
+    "EpisodeUnion": "sharpwave.episodes",
     "Callback": "sharpwave.train.callbacks",
     "CheckpointCallback": "sharpwave.train.callbacks",
     "EarlyStoppingCallback": "sharpwave.train.callbacks",
@@ -167,6 +179,9 @@ __all__ = [
     "ConsoleLogger",
     "EarlyStoppingCallback",
     "EpisodeBuffer",
+    "EpisodeDataset",
+    "EpisodeLoader",
+    "EpisodeUnion",
     "EvalCallback",
     "Field",
     "FolderLockedError",
