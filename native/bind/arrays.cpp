@@ -6,8 +6,30 @@
 #include <new>
 
 #include "bind/recycled_memory.hpp"
+#include "core/disk/writer_lock.hpp"
 
 namespace sharpwave::bind {
+
+namespace {
+
+// Raises an exception of sharpwave.errors.
+void set_own_error(const char* type, const IoError& error, long owner) {
+  const Ref module(PyImport_ImportModule("sharpwave.errors"));
+  if (!module) return;
+  const Ref kind(PyObject_GetAttrString(module.get(), type));
+  if (!kind) return;
+  const Ref value(error.code != 0
+                      ? PyObject_CallFunction(kind.get(), "is", error.code, error.what())
+                      : PyObject_CallFunction(kind.get(), "s", error.what()));
+  if (!value) return;
+  if (owner > 0) {
+    const Ref number(PyLong_FromLong(owner));
+    if (PyObject_SetAttrString(value.get(), "owner", number.get()) != 0) return;
+  }
+  PyErr_SetObject(kind.get(), value.get());
+}
+
+}  // namespace
 
 void set_python_error() noexcept {
   try {
@@ -15,6 +37,10 @@ void set_python_error() noexcept {
   } catch (const PythonError&) {
   } catch (const TypeError& error) {
     PyErr_SetString(PyExc_TypeError, error.what());
+  } catch (const LockedError& error) {
+    set_own_error("FolderLockedError", error, error.owner);
+  } catch (const IoError& error) {
+    set_own_error("SharpwaveIOError", error, 0);
   } catch (const std::out_of_range& error) {
     PyErr_SetString(PyExc_IndexError, error.what());
   } catch (const std::bad_alloc&) {
@@ -140,6 +166,27 @@ ArrayArg<T>::ArrayArg(PyObject* object, const char* name) {
   }
   owner_ = Ref::take(PyArray_FromArray(given, PyArray_DescrFromType(numpy_type<T>()),
                                        NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+}
+
+Ref checked_output(PyObject* given, const std::string& name, int ndim, const npy_intp* shape,
+                   int type) {
+  if (!PyArray_Check(given) && !is_torch(given)) {  // a converted copy would be written in vain
+    throw TypeError(name + " must be an array or tensor, got " + Py_TYPE(given)->tp_name);
+  }
+  Ref array = as_array(given, name.c_str(), true);
+  auto* memory = reinterpret_cast<PyArrayObject*>(array.get());
+  if (PyArray_NDIM(memory) != ndim || !PyArray_CompareLists(PyArray_DIMS(memory), shape, ndim)) {
+    throw std::invalid_argument(name + " must have shape " + shape_text(ndim, shape) + ", got " +
+                                shape_text(PyArray_NDIM(memory), PyArray_DIMS(memory)));
+  }
+  const bool same_type = PyArray_EquivTypenums(PyArray_TYPE(memory), type) != 0;
+  if (!same_type || !PyArray_ISCARRAY(memory)) {
+    const Ref descr = Ref::take(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type)));
+    const Ref text = Ref::take(PyObject_Str(descr.get()));
+    throw std::invalid_argument(name + " must be a writable C-contiguous array of " +
+                                PyUnicode_AsUTF8(text.get()));
+  }
+  return array;
 }
 
 template <typename T>

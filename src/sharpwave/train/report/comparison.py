@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.train.files import replace_file
+from sharpwave.files import replace_file
 from sharpwave.train.report.chart import Charts
 from sharpwave.train.report.curves import Floats, Range, Series, finite
 from sharpwave.train.report.markup import Html, join, tag

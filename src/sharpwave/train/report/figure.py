@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpwave.train.extras import require
-from sharpwave.train.files import replace_file
+from sharpwave.extras import require
+from sharpwave.files import replace_file
 from sharpwave.train.report.curves import finite, thinned
 from sharpwave.train.report.text import compact
 from sharpwave.train.run_folder import RunFolder

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from sharpwave.train.files import replace_file
+from sharpwave.files import replace_file
 from sharpwave.train.report import tables
 from sharpwave.train.report.chart import Charts
 from sharpwave.train.report.curves import Floats, Series, finite, lost_at, metric, thinned
