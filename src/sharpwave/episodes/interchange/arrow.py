@@ -28,7 +28,7 @@ from sharpwave.episodes.interchange.tables import MAGIC, Tables, TableWriter, ro
 from sharpwave.episodes.interchange.target import existing_file, new_target, starts_with
 from sharpwave.episodes.spec import EpisodeField
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.train.extras import require
+from sharpwave.extras import require
 from sharpwave.types import Array
 
 EPISODE_COLUMNS = ("_episode", "episode_index", "episode_id", "episode")

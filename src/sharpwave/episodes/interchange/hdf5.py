@@ -24,7 +24,7 @@ from sharpwave.episodes.interchange.roles import by_role, renamed
 from sharpwave.episodes.interchange.stream import Episode, EpisodeStream, warn_not_carried
 from sharpwave.episodes.interchange.target import existing_file, new_target, starts_with
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.train.extras import require
+from sharpwave.extras import require
 from sharpwave.types import Array
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")

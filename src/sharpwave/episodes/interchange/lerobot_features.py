@@ -13,7 +13,7 @@ from sharpwave.episodes.interchange.images import channels_last, encode_png, is_
 from sharpwave.episodes.interchange.nests import joined
 from sharpwave.episodes.interchange.roles import by_role
 from sharpwave.episodes.spec import EpisodeSchema
-from sharpwave.train.extras import require
+from sharpwave.extras import require
 from sharpwave.types import Array
 
 COUNTERS = {

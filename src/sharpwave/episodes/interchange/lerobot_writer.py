@@ -18,7 +18,7 @@ from sharpwave.episodes.interchange.roles import by_role
 from sharpwave.episodes.interchange.stream import Episode, EpisodeStream
 from sharpwave.episodes.interchange.tables import TableWriter, rows_of_a_group
 from sharpwave.episodes.text import decode_text
-from sharpwave.train.extras import require
+from sharpwave.extras import require
 from sharpwave.types import Array
 
 META = "sharpwave/"

@@ -22,15 +22,12 @@ from typing import Any
 
 from sharpwave.episodes.interchange.description import describe
 from sharpwave.episodes.interchange.minari_places import Places, reading
-from sharpwave.episodes.interchange.minari_reader import Reader
-from sharpwave.episodes.interchange.minari_spaces import space_of
-from sharpwave.episodes.interchange.minari_writer import Writer
 from sharpwave.episodes.interchange.nests import under
 from sharpwave.episodes.interchange.stream import EpisodeStream
 from sharpwave.episodes.interchange.target import new_target
 from sharpwave.episodes.spec import EpisodeSchema
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.train.extras import require
+from sharpwave.extras import require
 
 _ID = re.compile(r"[-_\w]+(/[-_\w]+)*-v\d+")
 
@@ -54,8 +51,9 @@ def read(dataset: str | os.PathLike[str] | Any) -> EpisodeStream:
         SharpwaveIOError: There is no such dataset, or it is damaged.
         ValueError: Observations, actions or rewards are no numbers, or differ in shape.
     """
-    require("minari", extra="minari")
     storages = require("minari.dataset.minari_storage", extra="minari")
+    from sharpwave.episodes.interchange.minari_reader import Reader
+
     if hasattr(dataset, "episode_indices"):
         storage, indices = dataset.storage, dataset.episode_indices.tolist()
     else:
@@ -95,6 +93,8 @@ def write(
         ValueError: There are no observations or no actions.
     """
     storages = require("minari.dataset.minari_storage", extra="minari")
+    from sharpwave.episodes.interchange.minari_writer import Writer
+
     writer = Writer(stream, *_spaces(stream.schema, env, observation_space, action_space))
     is_id = isinstance(dataset, str) and _ID.fullmatch(dataset) and not Path(dataset).exists()
     folder = _local(str(dataset)) if is_id else Path(dataset)
@@ -128,6 +128,8 @@ def write(
 def _spaces(
     schema: EpisodeSchema, env: Any, observation_space: Any, action_space: Any
 ) -> tuple[Any, Any]:
+    from sharpwave.episodes.interchange.minari_spaces import space_of
+
     places = Places.of(schema)
     if env is not None and (observation_space is None or action_space is None):
         made = env if hasattr(env, "observation_space") else _make(env)

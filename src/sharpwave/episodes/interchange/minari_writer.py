@@ -18,7 +18,7 @@ from sharpwave.episodes.interchange.stream import (
     warn_not_carried,
 )
 from sharpwave.episodes.spec import EpisodeField
-from sharpwave.train.extras import require
+from sharpwave.extras import require
 from sharpwave.types import Array
 
 ATTRIBUTE_BYTES = 60_000

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sharpwave.episodes.interchange.arrow_values import from_arrow, row_type
 from sharpwave.episodes.interchange.flat import Columns
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.train.extras import require
+from sharpwave.extras import require
 from sharpwave.types import Array
 
 MAGIC = {"parquet": b"PAR1", "arrow": b"ARROW1"}

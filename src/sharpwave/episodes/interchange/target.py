@@ -24,7 +24,7 @@ def new_target(
         is_ours: Whether something is of the kind that is written; nothing else is replaced.
 
     Raises:
-        FileExistsError: There is something and `overwrite` is not given, or it is something else.
+        SharpwaveIOError: There is something and `overwrite` is not given, or it is something else.
     """
     path = Path(path)
     check_free(path, overwrite=overwrite, is_ours=is_ours)
@@ -45,9 +45,9 @@ def check_free(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) 
     if not path.exists() and not path.is_symlink():
         return
     if not overwrite:
-        raise FileExistsError(f"{path} exists (overwrite=True replaces it)")
+        raise SharpwaveIOError(f"{path} exists (overwrite=True replaces it)")
     if not is_ours(path):
-        raise FileExistsError(f"{path} exists and is something else: it will not be overwritten")
+        raise SharpwaveIOError(f"{path} exists and is something else: it will not be overwritten")
 
 
 def _remove(path: Path) -> None:
