@@ -46,7 +46,8 @@ def to_nested(values: Array) -> Any:
     pa = require("pyarrow", extra="arrow")
     column = pa.array(np.ascontiguousarray(values).reshape(-1))
     for axis in range(values.ndim - 1, 0, -1):
-        ends = np.arange(0, math.prod(values.shape[: axis + 1]) + 1, values.shape[axis], np.int32)
+        total = math.prod(values.shape[: axis + 1])
+        ends = np.arange(0, total + 1, int(values.shape[axis]), dtype=np.int32)
         column = pa.ListArray.from_arrays(ends, column)
     return column
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,7 +122,7 @@ def _is_kept(name: str, dtype: str, shape: tuple[int, ...]) -> bool:
     return name in KEPT and (dtype, shape) == (COUNTERS[name], ())
 
 
-def our_names(features: Mapping[str, Any]) -> dict[str, str]:
+def our_names(features: Sequence[str]) -> dict[str, str]:
     """Our name of each feature of a dataset that others wrote.
 
     A feature whose name begins that of another, as "action" and "action.gripper", makes the dots

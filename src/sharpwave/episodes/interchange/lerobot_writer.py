@@ -91,8 +91,7 @@ class Writer:
             if role in roles:
                 ends |= episode.steps[roles[role]].astype(np.bool_)
         ends[-1] = True
-        text = episode.meta.get("task")
-        task = decode_text(text[np.newaxis])[0] if _is_text(text) else self.task
+        task = _text(episode.meta.get("task"), self.task)
         frame_index = np.arange(length)
         counted = {
             "next.done": ends,
@@ -230,8 +229,10 @@ class _FrameFiles:
             self._writer.write(arrays)
 
 
-def _is_text(value: Array | None) -> bool:
-    return value is not None and value.dtype == np.uint8 and value.ndim == 1
+def _text(value: Array | None, default: str) -> str:
+    if value is None or value.dtype != np.uint8 or value.ndim != 1:
+        return default
+    return decode_text(value[np.newaxis])[0]
 
 
 def _pandas_column(name: str, pandas_type: str, numpy_type: str) -> dict[str, Any]:

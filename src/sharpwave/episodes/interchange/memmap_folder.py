@@ -84,8 +84,8 @@ def _finished(path: Path, lengths: Array) -> npt.NDArray[np.int64]:
         np.arange(capacity) if count < capacity else (at + np.arange(capacity)) % max(capacity, 1)
     )
     is_open = (slots == at) & (_state(path, "timestep_index", 0) > 0)
-    kept = slots[(lengths[slots] > 0) & ~is_open]
-    return kept[:count].astype(np.int64)
+    kept: npt.NDArray[np.int64] = slots[(lengths[slots] > 0) & ~is_open][:count]
+    return kept
 
 
 def _state(path: Path, name: str, default: int) -> int:

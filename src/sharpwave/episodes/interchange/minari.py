@@ -40,7 +40,7 @@ def detect(path: Path) -> bool:
         return False
 
 
-def read(dataset: str | os.PathLike[str] | Any) -> EpisodeStream:
+def read(dataset: Any) -> EpisodeStream:
     """The episodes of a local Minari dataset.
 
     Args:
@@ -97,7 +97,8 @@ def write(
 
     writer = Writer(stream, *_spaces(stream.schema, env, observation_space, action_space))
     is_id = isinstance(dataset, str) and _ID.fullmatch(dataset) and not Path(dataset).exists()
-    folder = _local(str(dataset)) if is_id else Path(dataset)
+    # Minari itself does not find relative paths again.
+    folder = (_local(str(dataset)) if is_id else Path(dataset)).absolute()
     name = str(dataset) if is_id else _id_of(folder)
     with new_target(folder, overwrite=overwrite, is_ours=detect) as made:
         made.mkdir()

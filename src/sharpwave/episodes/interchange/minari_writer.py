@@ -110,4 +110,4 @@ def _or(steps: Mapping[str, Array], name: str | None, default: Array) -> Array:
 
 
 def _is_seed(value: Array | None) -> bool:
-    return value is not None and value.shape == () and value.dtype.kind in "iu" and value >= 0
+    return value is not None and value.shape == () and value.dtype.kind in "iu" and int(value) >= 0

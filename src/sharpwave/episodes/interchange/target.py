@@ -45,9 +45,9 @@ def check_free(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) 
     if not path.exists() and not path.is_symlink():
         return
     if not overwrite:
-        raise SharpwaveIOError(f"{path} exists (overwrite=True replaces it)")
+        raise SharpwaveIOError(f"{path} exists; overwrite replaces it")
     if not is_ours(path):
-        raise SharpwaveIOError(f"{path} exists and is something else: it will not be overwritten")
+        raise SharpwaveIOError(f"{path} exists and is something else, which is never overwritten")
 
 
 def _remove(path: Path) -> None:
