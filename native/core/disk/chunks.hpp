@@ -1,18 +1,18 @@
 // A column on disk: rows of equal size in chunk files, mapped into one range of addresses.
 //
-// Rows are numbered for ever and written once, in order; old ones go away chunk by chunk. So nothing
-// that was committed is ever written over, a reader that has a chunk mapped keeps its rows although
-// the file is gone, and a crash can only cost rows that were not committed.
+// Rows are numbered for ever and written once, in order; old ones go away chunk by chunk. So
+// nothing that was committed is ever written over, a reader that has a chunk mapped keeps its rows
+// although the file is gone, and a crash can only cost rows that were not committed.
 //
 // Row r lies at base + (r mod ring_rows) * row_bytes. A chunk is a file <name>.<number>: the rows,
-// then a trailer with their checksum. The range holds `max_chunks` chunks; before a chunk's place is
-// needed again its older inhabitant must have been dropped.
+// then a trailer with their checksum. The range holds `max_chunks` chunks; before a chunk's place
+// is needed again its older inhabitant must have been dropped.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +31,10 @@ struct ChunkLayout {
   std::size_t ring_rows() const { return chunk_rows * max_chunks; }
   std::string path(std::uint64_t chunk) const;  // folder/name.000000000012
 };
+
+// The distance of rows of this size: large ones are rounded up a little, so that not too many of
+// them are needed to fill whole pages.
+std::size_t choose_row_bytes(std::size_t bytes);
 
 // A chunk_rows for rows of this size of which there will be at most `max_rows`: whole pages, small
 // enough that little space is lost, large enough that there are not too many files.
@@ -54,59 +58,75 @@ class Chunks {
 
   const ChunkLayout& layout() const { return layout_; }
   std::byte* base() const { return base_; }
-  std::byte* row(std::uint64_t r) const {
-    return base_ + (r % ring_rows_) * layout_.row_bytes;
-  }
+  std::byte* row(std::uint64_t r) const { return base_ + (r % ring_rows_) * layout_.row_bytes; }
 
-  // Maps the chunks that hold rows [begin, end); for a writer they must be there in full. Returns
-  // the first row whose chunk is there and after which none is missing: `begin` when all is well,
-  // `end` when the last chunk is missing. Never throws for a missing file.
-  std::uint64_t open(std::uint64_t begin, std::uint64_t end);
+  // Maps the chunks that hold rows [begin, end) and are not mapped yet; a writer goes on at `end`.
+  // A missing or truncated chunk is listed in `damage` and must not be touched; without a list it
+  // throws IoError, which names the file.
+  void open(std::uint64_t begin, std::uint64_t end, std::vector<ChunkCheck>* damage = nullptr);
 
-  // Writer. Makes sure that rows below `end` can be written, the next chunk in order; throws IoError,
-  // with nothing changed, when the disk is full. Cheap when nothing is to do.
+  // Writer. Makes sure that rows below `end` can be written; throws IoError, with what is there
+  // unchanged, when the disk is full. Cheap when nothing is to do.
   void reserve(std::uint64_t end) {
     if (end > reserved_) reserve_more(end);
   }
-  // The same work ahead of time, in another thread: makes the file that `reserve` will need next.
-  // Errors are left for `reserve` to meet.
+  // Rows that can be written without a call to the system.
+  std::uint64_t reserved() const { return reserved_; }
+  // Does in another thread what `reserve` will need next: makes the file after the one that row
+  // `end` - 1 is in. Errors are left for `reserve` to meet.
   void prepare(std::uint64_t end) noexcept;
-  // Removes the files of chunks that hold only rows before `row`, and their mappings.
-  void drop_before(std::uint64_t row);
-  // Writes the trailers of chunks with rows in [begin, end): the checksum of their rows below `end`.
-  void seal(std::uint64_t begin, std::uint64_t end);
-  // Waits until rows [begin, end) are on the disk.
+  // Removes the chunks that hold only rows before `row`. With a list the files are left for the
+  // caller to remove, which may take long.
+  void drop_before(std::uint64_t row, std::vector<std::string>* files = nullptr);
+  // Writes the trailers of chunks with rows in [begin, end): the checksum of their rows below
+  // `end`. `changed`: rows that a trailer covered have been changed.
+  void seal(std::uint64_t begin, std::uint64_t end, bool changed = false);
+  // Waits until rows [begin, end) and their trailers are on the disk.
   void sync(std::uint64_t begin, std::uint64_t end);
-  // Gives disk space after row `end` back; `reserve` takes it again.
+  // Gives the disk space after row `end` back; `reserve` takes it again.
   void trim(std::uint64_t end);
 
-  // Reads a chunk again and compares it with its trailer. `end` is the first row not committed.
+  // Reads a chunk from its file and compares it with its trailer. `end` is the first row not
+  // committed.
   ChunkCheck verify(std::uint64_t chunk, std::uint64_t end) const;
   // The numbers of the chunk files in the folder, ascending.
   std::vector<std::uint64_t> on_disk() const;
+  // Bytes that the files take on the disk.
+  std::uint64_t disk_bytes() const;
 
-  // Starts reading rows in the background of the system.
+  // Has the system start to read rows.
   void will_need(std::uint64_t begin, std::uint64_t end) const;
-  // Takes the pages of rows out of this process; they stay in files.
+  // Takes the pages of rows out of this process; their content stays.
   void release_pages(std::uint64_t begin, std::uint64_t end) const;
 
  private:
-  void reserve_more(std::uint64_t end);
-  File create_chunk(std::uint64_t chunk);
   std::byte* address(std::uint64_t chunk) const {
     return base_ + (chunk % layout_.max_chunks) * layout_.chunk_bytes();
   }
-  void write_trailer(const File& file, std::uint64_t chunk, std::uint64_t rows);
+  void reserve_more(std::uint64_t end);
+  // A file for the chunk, as large as it will be, with space for the trailer only.
+  File make_file(std::uint64_t chunk) const;
+  void map(const File& file, std::uint64_t chunk);
+  void advise(std::uint64_t begin, std::uint64_t end, int advice) const;
 
   ChunkLayout layout_;
   Access access_;
   std::size_t ring_rows_;
   AddressRange own_;
   std::byte* base_;
-  std::uint64_t reserved_ = 0;         // rows below may be written
-  std::map<std::uint64_t, File> open_;  // mapped chunks; of a reader, those seen so far
-  std::uint64_t prepared_ = 0;         // number of the chunk made ahead, + 1
-  mutable std::mutex mutex_;           // over open_ and prepared_
+  std::set<std::uint64_t> mapped_;
+  std::uint64_t reserved_ = 0;  // rows below have disk space and memory
+  bool files_are_new_ = false;  // since the last sync: the folder must be synced too
+
+  std::mutex prepare_mutex_;
+  std::uint64_t prepared_ = 0;  // the chunk made ahead, + 1
+
+  struct Sealed {  // the last trailer written, to go on from
+    std::uint64_t chunk = 0;
+    std::uint64_t rows = 0;
+    std::uint32_t checksum = 0;
+  };
+  Sealed sealed_;
 };
 
 }  // namespace sharpwave

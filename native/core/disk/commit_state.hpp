@@ -2,13 +2,14 @@
 //
 // A store to a word is a commit against the death of the process: the page belongs to the system
 // and outlives it. Against the loss of power there are checksummed copies of all words, written
-// after the data they speak of is on the disk. Which of the two counts is told by the boot id: words
-// written since the system was started have not lost their pages.
+// after the data they speak of is on the disk. Which of the two counts is told by the boot id:
+// words written since the system was started have not lost their pages.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -34,17 +35,25 @@ class CommitState {
   // True when the words were taken back to the last copy because the system was started anew
   // without one having been made at the end.
   bool rolled_back() const { return rolled_back_; }
-  // Writes the checksummed copy of the words and waits for the disk. The data they speak of must be
-  // on the disk already.
-  void save();
-  // The same of the given words.
+  // Writes a checksummed copy of words and waits for the disk. The data they speak of must be on
+  // the disk already.
   void save(const std::vector<std::uint64_t>& words);
+  // The words as they are now.
+  std::vector<std::uint64_t> words() const;
+  // Marks the words as final until the next writer comes, so that damage to them is noticed.
+  void seal();
 
  private:
+  struct Header;
+  std::uint64_t checksum_of_words() const;
+  void restore(Access access);
+
   std::size_t n_words_;
   File file_;
+  std::mutex save_mutex_;
   AddressRange range_;
-  std::vector<std::uint64_t> private_words_;
+  std::vector<std::atomic<std::uint64_t>> private_words_;
+  Header* header_ = nullptr;
   std::atomic<std::uint64_t>* words_ = nullptr;
   std::uint64_t copies_ = 0;
   bool rolled_back_ = false;

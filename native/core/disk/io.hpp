@@ -37,6 +37,8 @@ class File {
   void resize(std::size_t bytes);
   // Gets disk space for the range now, so that a write through a mapping cannot find the disk full.
   void allocate(std::size_t offset, std::size_t bytes);
+  // Gives disk space back where the file system can; the range reads as zeros then.
+  void punch(std::size_t offset, std::size_t bytes);
   void read(std::size_t offset, void* data, std::size_t bytes) const;
   void write(std::size_t offset, const void* data, std::size_t bytes);
   // Waits until the content is on the disk.

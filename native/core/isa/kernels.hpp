@@ -5,6 +5,7 @@
 // wide instruction set and hand it to code that runs on an old CPU.
 #pragma once
 
+#include "core/isa/checksum_kernels.hpp"
 #include "core/isa/llm_kernels.hpp"
 #include "core/isa/returns_kernels.hpp"
 #include "core/isa/rows_kernels.hpp"
@@ -20,6 +21,7 @@ struct Kernels {
   StatsKernels stats;
   TreeKernels tree;
   RowsKernels rows;
+  ChecksumKernels checksum;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

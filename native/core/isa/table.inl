@@ -22,6 +22,7 @@ namespace {
 #include "core/isa/tree.inl"
 #include "core/isa/copy.inl"
 #include "core/isa/rows.inl"
+#include "core/isa/checksum.inl"
 // clang-format on
 
 template <typename T>
@@ -46,6 +47,8 @@ constexpr TreeKernels tree_table() {
 }
 
 constexpr RowsKernels rows_table() { return {gather_rows, scatter_rows}; }
+
+constexpr ChecksumKernels checksum_table() { return {crc32c_kernel}; }
 
 }  // namespace
 }  // namespace sharpwave

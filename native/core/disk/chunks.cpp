@@ -1,0 +1,338 @@
+#include "core/disk/chunks.hpp"
+
+#include <dirent.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+
+#include "core/disk/checksum.hpp"
+
+namespace sharpwave {
+namespace {
+
+constexpr char kMagic[8] = {'s', 'w', 'c', 'h', 'u', 'n', 'k', '\n'};
+constexpr std::size_t kTrailerPage = 4096;  // the trailer has a page to itself
+
+struct Trailer {
+  char magic[8];
+  std::uint64_t chunk;
+  std::uint64_t rows;
+  std::uint64_t row_bytes;
+  std::uint32_t checksum;  // of the rows
+  std::uint32_t own_checksum;
+};
+
+Trailer make_trailer(std::uint64_t chunk, std::uint64_t rows, std::size_t row_bytes,
+                     std::uint32_t checksum) {
+  Trailer trailer{{}, chunk, rows, row_bytes, checksum, 0};
+  std::memcpy(trailer.magic, kMagic, sizeof(kMagic));
+  trailer.own_checksum = crc32c(0, &trailer, sizeof(trailer));
+  return trailer;
+}
+
+bool is_valid(const Trailer& trailer) {
+  Trailer copy = trailer;
+  copy.own_checksum = 0;
+  return std::memcmp(trailer.magic, kMagic, sizeof(kMagic)) == 0 &&
+         trailer.own_checksum == crc32c(0, &copy, sizeof(copy));
+}
+
+bool is_empty(const Trailer& trailer) {
+  const Trailer none{};
+  return std::memcmp(&trailer, &none, sizeof(none)) == 0;
+}
+
+std::size_t file_bytes(const ChunkLayout& layout) { return layout.chunk_bytes() + kTrailerPage; }
+
+Trailer read_trailer(const File& file, const ChunkLayout& layout) {
+  Trailer trailer{};
+  file.read(layout.chunk_bytes(), &trailer, sizeof(trailer));
+  return trailer;
+}
+
+std::uint32_t checksum_of_file(const File& file, std::size_t bytes) {
+  std::vector<std::byte> piece(std::min<std::size_t>(bytes, std::size_t{1} << 20));
+  std::uint32_t checksum = 0;
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t count = std::min(piece.size(), bytes - done);
+    file.read(done, piece.data(), count);
+    checksum = crc32c(checksum, piece.data(), count);
+    done += count;
+  }
+  return checksum;
+}
+
+// Space on the disk is taken in steps, so that a small store stays small.
+std::size_t extent_bytes(const ChunkLayout& layout) {
+  const std::size_t step = std::min(layout.chunk_bytes() / 4, std::size_t{4} << 20);
+  return std::max(step, std::size_t{65536});
+}
+
+}  // namespace
+
+std::string ChunkLayout::path(std::uint64_t chunk) const {
+  std::string digits = std::to_string(chunk);
+  digits.insert(0, digits.size() < 12 ? 12 - digits.size() : 0, '0');
+  return folder + "/" + name + "." + digits;
+}
+
+std::size_t choose_row_bytes(std::size_t bytes) {
+  return bytes < 1024 ? bytes : (bytes + 63) / 64 * 64;
+}
+
+std::size_t choose_chunk_rows(std::size_t row_bytes, std::uint64_t max_rows) {
+  constexpr double kSmallest = 65536;
+  constexpr double kLargest = 64.0 * (1 << 20);
+  const std::size_t page = page_bytes();
+  const std::size_t unit = page / std::gcd(page, row_bytes);  // rows that fill whole pages
+  const double all = static_cast<double>(row_bytes) * static_cast<double>(max_rows);
+  const double wanted = std::clamp(all / 16, kSmallest, kLargest);
+  const auto units = static_cast<std::size_t>(wanted / static_cast<double>(unit * row_bytes));
+  return unit * std::max<std::size_t>(units, 1);
+}
+
+Chunks::Chunks(ChunkLayout layout, Access access, std::byte* range)
+    : layout_(std::move(layout)), access_(access), ring_rows_(layout_.ring_rows()), base_(range) {
+  if (layout_.chunk_bytes() == 0 || layout_.chunk_bytes() % page_bytes() != 0) {
+    throw IoError("the chunks of column " + layout_.name + " have " +
+                      std::to_string(layout_.chunk_bytes()) +
+                      " bytes, which are no whole pages on this machine",
+                  layout_.folder);
+  }
+  if (range == nullptr) {
+    own_ = AddressRange(layout_.chunk_bytes() * layout_.max_chunks);
+    base_ = own_.data();
+  }
+}
+
+Chunks::~Chunks() = default;
+
+void Chunks::map(const File& file, std::uint64_t chunk) {
+  map_file(file, access_, address(chunk), layout_.chunk_bytes());
+  while (!mapped_.empty() && *mapped_.begin() + layout_.max_chunks <= chunk) {
+    mapped_.erase(mapped_.begin());  // its place is taken
+  }
+  mapped_.insert(chunk);
+}
+
+void Chunks::open(std::uint64_t begin, std::uint64_t end, std::vector<ChunkCheck>* damage) {
+  const auto report = [&](std::uint64_t chunk, ChunkCheck::Verdict verdict,
+                          const std::string& what) {
+    if (damage == nullptr) throw IoError(what, layout_.path(chunk));
+    damage->push_back({verdict, chunk, 0});
+  };
+  for (std::uint64_t chunk = begin / layout_.chunk_rows; chunk * layout_.chunk_rows < end;
+       ++chunk) {
+    if (mapped_.count(chunk) > 0) continue;
+    File file;
+    try {
+      file = File(layout_.path(chunk), access_);
+    } catch (const IoError& error) {
+      if (error.code != ENOENT) throw;
+      report(chunk, ChunkCheck::Verdict::missing, "the chunk is missing");
+      continue;
+    }
+    if (file.size() < file_bytes(layout_)) {
+      report(chunk, ChunkCheck::Verdict::truncated,
+             "the chunk is truncated: " + std::to_string(file.size()) + " of " +
+                 std::to_string(file_bytes(layout_)) + " bytes");
+      continue;
+    }
+    map(file, chunk);
+  }
+  if (access_ == Access::read) return;
+  reserved_ = end;
+  const std::uint64_t chunk = end / layout_.chunk_rows;
+  if (end % layout_.chunk_rows == 0 || mapped_.count(chunk) == 0) return;
+  // Rows after `end` will be written anew: a trailer that covers them would accuse the new ones.
+  File tail(layout_.path(chunk), Access::write);
+  const Trailer trailer = read_trailer(tail, layout_);
+  if (!is_empty(trailer) && trailer.rows > end - chunk * layout_.chunk_rows) {
+    const Trailer none{};
+    tail.write(layout_.chunk_bytes(), &none, sizeof(none));
+  }
+}
+
+File Chunks::make_file(std::uint64_t chunk) const {
+  const std::string path = layout_.path(chunk);
+  remove_file(path);  // made ahead by a process that died, or cut off by the loss of power
+  File file = File::create(path);
+  try {
+    file.resize(file_bytes(layout_));
+    file.allocate(layout_.chunk_bytes(), kTrailerPage);
+  } catch (...) {
+    remove_file(path);
+    throw;
+  }
+  return file;
+}
+
+void Chunks::reserve_more(std::uint64_t end) {
+  while (reserved_ < end) {
+    const std::uint64_t chunk = reserved_ / layout_.chunk_rows;
+    const std::uint64_t first = chunk * layout_.chunk_rows;
+    File file;
+    if (mapped_.count(chunk) > 0) {
+      file = File(layout_.path(chunk), Access::write);
+    } else {
+      const std::lock_guard<std::mutex> lock(prepare_mutex_);
+      file = prepared_ == chunk + 1 ? File(layout_.path(chunk), Access::write) : make_file(chunk);
+      map(file, chunk);
+      files_are_new_ = true;
+    }
+    const std::size_t begin = (reserved_ - first) * layout_.row_bytes;
+    const std::size_t stop =
+        std::min(std::max(begin + extent_bytes(layout_), (end - first) * layout_.row_bytes),
+                 layout_.chunk_bytes());
+    file.allocate(begin, stop - begin);
+    reserved_ = first + stop / layout_.row_bytes;
+  }
+}
+
+void Chunks::prepare(std::uint64_t end) noexcept {
+  if (end == 0) return;
+  const std::uint64_t chunk = (end - 1) / layout_.chunk_rows + 1;
+  const std::lock_guard<std::mutex> lock(prepare_mutex_);
+  if (prepared_ > chunk) return;
+  try {
+    File file = make_file(chunk);
+    file.allocate(0, layout_.chunk_bytes());
+    prepared_ = chunk + 1;
+  } catch (const std::exception&) {  // `reserve` will meet it too, and tell
+    ::unlink(layout_.path(chunk).c_str());
+  }
+}
+
+void Chunks::drop_before(std::uint64_t row, std::vector<std::string>* files) {
+  const std::uint64_t kept = row / layout_.chunk_rows;
+  while (!mapped_.empty() && *mapped_.begin() < kept) {
+    const std::uint64_t chunk = *mapped_.begin();
+    unmap(address(chunk), layout_.chunk_bytes());
+    mapped_.erase(mapped_.begin());
+    if (access_ == Access::read) continue;
+    if (files != nullptr) {
+      files->push_back(layout_.path(chunk));
+    } else {
+      remove_file(layout_.path(chunk));
+    }
+  }
+}
+
+void Chunks::seal(std::uint64_t begin, std::uint64_t end, bool changed) {
+  if (changed) sealed_ = Sealed{};
+  for (std::uint64_t chunk = begin / layout_.chunk_rows; chunk * layout_.chunk_rows < end;
+       ++chunk) {
+    const std::uint64_t first = chunk * layout_.chunk_rows;
+    const std::uint64_t rows = std::min<std::uint64_t>(end - first, layout_.chunk_rows);
+    Sealed next{chunk, 0, 0};
+    if (sealed_.chunk == chunk && sealed_.rows <= rows) next = sealed_;
+    next.checksum = crc32c(next.checksum, row(first + next.rows),
+                           static_cast<std::size_t>(rows - next.rows) * layout_.row_bytes);
+    next.rows = rows;
+    File file(layout_.path(chunk), Access::write);
+    const Trailer trailer = make_trailer(chunk, rows, layout_.row_bytes, next.checksum);
+    file.write(layout_.chunk_bytes(), &trailer, sizeof(trailer));
+    sealed_ = next;
+  }
+}
+
+void Chunks::sync(std::uint64_t begin, std::uint64_t end) {
+  for (std::uint64_t chunk = begin / layout_.chunk_rows; chunk * layout_.chunk_rows < end;
+       ++chunk) {
+    File(layout_.path(chunk), Access::write).sync();
+  }
+  if (files_are_new_) sync_folder(layout_.folder);
+  files_are_new_ = false;
+}
+
+void Chunks::trim(std::uint64_t end) {
+  const std::uint64_t chunk = end / layout_.chunk_rows;
+  {
+    const std::lock_guard<std::mutex> lock(prepare_mutex_);
+    if (prepared_ > 0 && mapped_.count(prepared_ - 1) == 0) {
+      remove_file(layout_.path(prepared_ - 1));
+    }
+    prepared_ = 0;
+  }
+  if (reserved_ <= end || mapped_.count(chunk) == 0) return;
+  const std::size_t used =
+      static_cast<std::size_t>(end - chunk * layout_.chunk_rows) * layout_.row_bytes;
+  File(layout_.path(chunk), Access::write).punch(used, layout_.chunk_bytes() - used);
+  reserved_ = end;
+}
+
+ChunkCheck Chunks::verify(std::uint64_t chunk, std::uint64_t end) const {
+  using Verdict = ChunkCheck::Verdict;
+  File file;
+  try {
+    file = File(layout_.path(chunk), Access::read);
+  } catch (const IoError& error) {
+    if (error.code != ENOENT) throw;
+    return {Verdict::missing, chunk, 0};
+  }
+  if (file.size() < file_bytes(layout_)) return {Verdict::truncated, chunk, 0};
+  const Trailer trailer = read_trailer(file, layout_);
+  if (is_empty(trailer)) return {Verdict::unsealed, chunk, 0};
+  if (!is_valid(trailer) || trailer.chunk != chunk || trailer.row_bytes != layout_.row_bytes ||
+      trailer.rows > layout_.chunk_rows) {
+    return {Verdict::corrupt, chunk, 0};
+  }
+  if (chunk * layout_.chunk_rows + trailer.rows > end) return {Verdict::unsealed, chunk, 0};
+  const auto bytes = static_cast<std::size_t>(trailer.rows) * layout_.row_bytes;
+  const bool same = checksum_of_file(file, bytes) == trailer.checksum;
+  return {same ? Verdict::good : Verdict::corrupt, chunk, trailer.rows};
+}
+
+std::vector<std::uint64_t> Chunks::on_disk() const {
+  std::vector<std::uint64_t> found;
+  DIR* folder = ::opendir(layout_.folder.c_str());
+  if (folder == nullptr) throw IoError("cannot list", layout_.folder, errno);
+  const std::string prefix = layout_.name + ".";
+  while (const dirent* entry = ::readdir(folder)) {
+    const std::string name = entry->d_name;
+    if (name.compare(0, prefix.size(), prefix) != 0) continue;
+    const std::string digits = name.substr(prefix.size());
+    if (digits.size() < 12 || digits.find_first_not_of("0123456789") != std::string::npos) continue;
+    found.push_back(std::stoull(digits));
+  }
+  ::closedir(folder);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::uint64_t Chunks::disk_bytes() const {
+  std::uint64_t total = 0;
+  for (const std::uint64_t chunk : on_disk()) {
+    struct stat status{};
+    if (::stat(layout_.path(chunk).c_str(), &status) != 0) continue;
+    total += static_cast<std::uint64_t>(status.st_blocks) * 512;
+  }
+  return total;
+}
+
+void Chunks::advise(std::uint64_t begin, std::uint64_t end, int advice) const {
+  while (begin < end) {
+    const std::uint64_t position = begin % ring_rows_;
+    const std::uint64_t count = std::min<std::uint64_t>(end - begin, ring_rows_ - position);
+    const std::size_t page = page_bytes();
+    const std::size_t from = position * layout_.row_bytes / page * page;
+    const std::size_t to = (position + count) * layout_.row_bytes;
+    ::madvise(base_ + from, to - from, advice);
+    begin += count;
+  }
+}
+
+void Chunks::will_need(std::uint64_t begin, std::uint64_t end) const {
+  advise(begin, end, MADV_WILLNEED);
+}
+
+void Chunks::release_pages(std::uint64_t begin, std::uint64_t end) const {
+  advise(begin, end, MADV_DONTNEED);
+}
+
+}  // namespace sharpwave
