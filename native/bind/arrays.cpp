@@ -6,8 +6,30 @@
 #include <new>
 
 #include "bind/recycled_memory.hpp"
+#include "core/disk/writer_lock.hpp"
 
 namespace sharpwave::bind {
+
+namespace {
+
+// Raises an exception of sharpwave.errors.
+void set_own_error(const char* type, const IoError& error, long owner) {
+  const Ref module(PyImport_ImportModule("sharpwave.errors"));
+  if (!module) return;
+  const Ref kind(PyObject_GetAttrString(module.get(), type));
+  if (!kind) return;
+  const Ref value(error.code != 0
+                      ? PyObject_CallFunction(kind.get(), "is", error.code, error.what())
+                      : PyObject_CallFunction(kind.get(), "s", error.what()));
+  if (!value) return;
+  if (owner > 0) {
+    const Ref number(PyLong_FromLong(owner));
+    if (PyObject_SetAttrString(value.get(), "owner", number.get()) != 0) return;
+  }
+  PyErr_SetObject(kind.get(), value.get());
+}
+
+}  // namespace
 
 void set_python_error() noexcept {
   try {
@@ -15,6 +37,10 @@ void set_python_error() noexcept {
   } catch (const PythonError&) {
   } catch (const TypeError& error) {
     PyErr_SetString(PyExc_TypeError, error.what());
+  } catch (const LockedError& error) {
+    set_own_error("FolderLockedError", error, error.owner);
+  } catch (const IoError& error) {
+    set_own_error("SharpwaveIOError", error, 0);
   } catch (const std::out_of_range& error) {
     PyErr_SetString(PyExc_IndexError, error.what());
   } catch (const std::bad_alloc&) {

@@ -21,6 +21,7 @@ NB_MODULE(_native, module) {
   module.def(
       "isa", [] { return sharpwave::kernels().isa; },
       "The instruction set of the kernels in use: base, v3 (AVX2) or v4 (AVX-512).");
+  sharpwave::bind::bind_disk(module.ptr());
   sharpwave::bind::bind_engine(module.ptr());
   sharpwave::bind::bind_row_buffer(module.ptr());
   sharpwave::bind::bind_llm(module.ptr());

@@ -14,6 +14,23 @@ def isa() -> str:
     The instruction set of the kernels in use: base, v3 (AVX2) or v4 (AVX-512).
     """
 
+class WriterLock:
+    """Holds a folder for its one writer."""
+
+    def __init__(self, path: str) -> None: ...
+    @property
+    def is_mine(self) -> bool:
+        """False in a process forked from the one that took the lock."""
+
+def writer_of(path: str) -> int:
+    """The process that holds the lock at `path`, 0 when nobody does."""
+
+def create_commit_state(path: str, n_words: int) -> None:
+    """Makes the file of a store's commit words, all 0."""
+
+def crc32c(data: bytes, so_far: int = 0) -> int:
+    """CRC-32C of what `so_far` covers followed by `data`."""
+
 class Engine:
     """The native replay buffer behind the public classes."""
 

@@ -2,7 +2,17 @@
 
 
 class SharpwaveIOError(OSError):
-    """A saved buffer cannot be read or written: missing, foreign, incomplete or corrupt."""
+    """A folder or file cannot be read or written: missing, foreign, incomplete or corrupt."""
+
+
+class FolderLockedError(SharpwaveIOError):
+    """Another writer holds the folder.
+
+    Attributes:
+        owner: Its process, or None where the system does not tell.
+    """
+
+    owner: int | None = None
 
 
 class EnvironmentFailed(RuntimeError):  # noqa: N818 - says what happened

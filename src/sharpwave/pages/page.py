@@ -54,7 +54,7 @@ def page(
         "img-src data:; media-src data:"
     )
     if live:
-        policy += "; connect-src 'self'"
+        policy = policy.replace("img-src", "connect-src 'self'; img-src 'self'")
     icon = "data:image/svg+xml;base64," + base64.b64encode(_ICON.encode()).decode()
     head = tag(
         "head",

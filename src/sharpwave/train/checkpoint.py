@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.train.files import replace_file
+from sharpwave.files import replace_file
 
 FORMAT = "sharpwave checkpoint"
 VERSION = 1

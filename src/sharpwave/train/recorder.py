@@ -11,9 +11,9 @@ import warnings
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
+from sharpwave.files import read_json_lines, to_json, write_json
 from sharpwave.train.callbacks import Callback
 from sharpwave.train.facts import environment_facts
-from sharpwave.train.files import read_json_lines, to_json, write_json
 from sharpwave.train.interval import Interval
 from sharpwave.train.loggers import CSVLogger, JSONLLogger, LoggerList
 from sharpwave.train.loggers.row_file import RowFile

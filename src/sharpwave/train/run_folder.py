@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.train.files import read_json, read_json_lines
+from sharpwave.files import read_json, read_json_lines
 
 Floats = npt.NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharpwave.train.files import read_json, to_json, write_json
+from sharpwave.files import read_json, to_json, write_json
 from sharpwave.train.run_folder import RunFolder, new_run_dir
 from tests.unit.train.runs import rows, write_lines, write_run
 

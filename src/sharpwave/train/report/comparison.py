@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.files import replace_file
 from sharpwave.pages.chart import Charts
 from sharpwave.pages.curves import Floats, Range, Series, finite
 from sharpwave.pages.markup import Html, join, tag
 from sharpwave.pages.page import masthead, page, section, table, tile
 from sharpwave.pages.text import duration, number, score
-from sharpwave.train.files import replace_file
 from sharpwave.train.run_folder import RunFolder
 from sharpwave.train.statistics import (
     Summary,

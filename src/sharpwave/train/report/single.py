@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import numpy as np
 
+from sharpwave.files import replace_file
 from sharpwave.pages.chart import Charts
 from sharpwave.pages.curves import Floats, Series, finite, lost_at, metric, thinned
 from sharpwave.pages.markup import Html, join, tag
 from sharpwave.pages.page import masthead, page, section, tile
 from sharpwave.pages.text import date, duration, number, score
-from sharpwave.train.files import replace_file
 from sharpwave.train.report import tables
 from sharpwave.train.run_folder import Evaluation, RunFolder
 
