@@ -28,6 +28,26 @@ def writer_of(path: str) -> int:
 def create_commit_state(path: str, n_words: int) -> None:
     """Makes the file of a store's commit words, all 0."""
 
+def delta_rows(
+    data: Annotated[
+        NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    row_bytes: int,
+    item_bytes: int,
+    out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """Rows as their differences, bytes of equal weight together."""
+
+def undelta_rows(
+    data: Annotated[
+        NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    row_bytes: int,
+    item_bytes: int,
+    out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """The rows that `delta_rows` was given."""
+
 def crc32c(data: bytes, so_far: int = 0) -> int:
     """CRC-32C of what `so_far` covers followed by `data`."""
 

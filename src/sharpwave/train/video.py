@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 import gymnasium
 import numpy as np
 
-from sharpwave.train.extras import require
+from sharpwave.extras import require
 from sharpwave.types import Array
 
 DEFAULT_FPS = 30

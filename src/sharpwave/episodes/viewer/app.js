@@ -134,7 +134,7 @@ function newest() {
 async function watch() {
   const pulse = document.getElementById("pulse");
   try {
-    const news = await source.news(settled, state.version);
+    const news = await source.news(settled);
     document.getElementById("pulse").classList.remove("lost");
     document.getElementById("pulse").textContent = "live";
     if (news.version !== state.version || news.summary.writer !== state.summary.writer) {

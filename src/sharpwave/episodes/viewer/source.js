@@ -21,7 +21,7 @@ const onServer = {
   carried: [],
   episode: (id) => ask(`/episode?id=${id}`),
   image: (id, picture, step) => `/frame?id=${id}&field=${encodeURIComponent(picture.field)}&step=${step}`,
-  news: (since, version) => ask(`/state?since=${since}&version=${version}`),
+  news: (since) => ask(`/state?since=${since}`),
 };
 
 const source = data.live ? onServer : inFile;

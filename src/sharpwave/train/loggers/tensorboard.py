@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sharpwave.train.extras import require
+from sharpwave.extras import require
 from sharpwave.train.loggers.base import Metrics
 from sharpwave.train.loggers.interval import IntervalLogger
 from sharpwave.train.loggers.values import numbers

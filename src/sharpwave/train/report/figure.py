@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from sharpwave.extras import require
 from sharpwave.files import replace_file
 from sharpwave.pages.curves import finite, thinned
 from sharpwave.pages.text import compact
-from sharpwave.train.extras import require
 from sharpwave.train.run_folder import RunFolder
 
 TRAINING, EVALUATION, INK, GRID = "#2f6fdf", "#d9560b", "#5d646d", "#ecedea"
