@@ -100,7 +100,7 @@ function folder({ summary }) {
 function note(id, text) {
   const heading = sectionOf(id).querySelector("h2");
   heading.querySelector("small")?.remove();
-  if (text) heading.append(build("small", {}, text));
+  if (text) heading.firstChild.after(build("small", {}, text));
 }
 
 function render(news) {
@@ -131,22 +131,35 @@ function newest() {
   return ids.findLast((id) => source.has(id));
 }
 
+// Asks for news for ever, and says when nobody answers.
 async function watch() {
-  const pulse = document.getElementById("pulse");
+  let news = null;
   try {
-    const news = await source.news(settled);
-    document.getElementById("pulse").classList.remove("lost");
-    document.getElementById("pulse").textContent = "live";
-    if (news.version !== state.version || news.summary.writer !== state.summary.writer) {
-      state = news;
-      render(news);
-      if (!player.episode) start();
-    }
-  } catch {
-    pulse.classList.add("lost");
-    pulse.textContent = "the server does not answer";
+    news = await source.news(settled);
+  } catch (error) {
+    if (!(error instanceof TypeError)) console.error(error);
   }
+  if (news && (news.version !== state.version || news.summary.writer !== state.summary.writer)) {
+    state = news;
+    render(news);
+    follow();
+  }
+  const pulse = document.getElementById("pulse");
+  pulse.classList.toggle("lost", !news);
+  pulse.textContent = news ? "live" : "the server does not answer";
   setTimeout(watch, 1000);
+}
+
+// Opens the newest episode where that is wished, and the open one again when it has grown.
+function follow() {
+  const { episode } = player;
+  const wished = document.getElementById("follow").checked;
+  const latest = newest();
+  if (!episode || (wished && latest !== episode.id && !player.playing)) {
+    if (latest !== undefined) player.open(latest);
+  } else if (episode.state === "open" && !player.playing) {
+    player.open(episode.id, { step: player.step });
+  }
 }
 
 function start() {
@@ -157,4 +170,8 @@ function start() {
 table.build();
 render(state);
 start();
-if (data.live) setTimeout(watch, 1000);
+if (data.live) {
+  sectionOf("player").querySelector("h2").append(build("label", { class: "follow" },
+    build("input", { type: "checkbox", id: "follow" }), "open new episodes as they come"));
+  setTimeout(watch, 1000);
+}

@@ -98,7 +98,8 @@ def spread(values: Array, *, whole: bool = False) -> dict[str, Any] | None:
         return None
     low, quarter, median, three_quarters, high = np.percentile(values, [0, 25, 50, 75, 100])
     edges = _edges(float(low), float(high), whole=whole)
-    counts, _ = np.histogram(values, edges)
+    # Round ends may miss an extreme by a rounding error.
+    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
     return {
         "count": len(values),
         "mean": float(values.mean()),

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from sharpwave.episodes.viewer.detail import detail, frame
-from sharpwave.episodes.viewer.source import COMPLETE, Rows
-from sharpwave.episodes.viewer.survey import Progress, Survey
+from sharpwave.episodes.viewer.source import COMPLETE, Progress, Rows
+from sharpwave.episodes.viewer.survey import Survey
 
 LONGEST_SIDE = 256
 """Of an image in the page; larger ones are shrunk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -13,6 +14,9 @@ from sharpwave.types import Array
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 """Numbers of rows, or of episodes."""
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is, and how much there is."""
 
 OPEN, COMPLETE, ABORTED, LOST, STRETCH = range(5)
 """How an episode stands; lost ones have damaged steps,
@@ -121,6 +125,9 @@ class Source(Protocol):
         Raises:
             IndexError: A row is no longer there.
         """
+
+    def verify(self, progress: Progress | None) -> list[str]:
+        """Compare the checksums of all files; what is damaged, in words."""
 
     def close(self) -> None:
         """Let the folder go."""

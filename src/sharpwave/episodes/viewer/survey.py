@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
 
 from sharpwave.episodes.viewer.pictures import Layout, layout_of
 from sharpwave.episodes.viewer.ranges import Tally
-from sharpwave.episodes.viewer.source import Column, Episodes, Rows, Source
+from sharpwave.episodes.viewer.source import Column, Episodes, Progress, Rows, Source
 from sharpwave.types import Array
 
 BLOCK_BYTES = 8 << 20
@@ -17,9 +17,6 @@ BLOCK_BYTES = 8 << 20
 
 BUDGET = 1 << 30
 """Bytes of one column that are read, unless all are asked for."""
-
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with what is being read, the bytes done, and the bytes in all."""
 
 Piece: TypeAlias = tuple[int, int]
 """Consecutive rows: the first, and the one after the last."""

@@ -131,7 +131,10 @@ table.update = function update() {
   });
   const total = plural(ids.length, "episode");
   table.found.textContent = table.filter.value.trim() ? `${number(table.rows.length, 15)} of ${total}` : total;
+  const focused = document.activeElement?.closest("tr")?.dataset.id;
   table.body.replaceChildren(...table.rows.slice(0, table.shown).map(row));
+  table.fresh.clear();
+  if (focused) table.body.querySelector(`tr[data-id="${focused}"] button`)?.focus();
   const rest = table.rows.length - table.shown;
   table.more.hidden = rest <= 0;
   table.more.textContent = `Show ${number(Math.min(rest, 500), 15)} more`;
@@ -141,7 +144,7 @@ function row(at) {
   const id = table.columns.episode[at];
   const here = player.episode?.id === id;
   const open = source.has(id);
-  const line = build("tr", { class: [here && "here", table.fresh.has(id) && "fresh", !open && "closed"].filter(Boolean).join(" ") });
+  const line = build("tr", { "data-id": id, class: [here && "here", table.fresh.has(id) && "fresh", !open && "closed"].filter(Boolean).join(" ") });
   for (const name of table.names) {
     const value = table.columns[name][at];
     if (name === "episode") {
@@ -160,9 +163,8 @@ function row(at) {
 player.order = () => table.rows.map((at) => table.columns.episode[at]).filter((id) => source.has(id));
 player.chosen = () => {
   for (const line of table.body.children) {
-    const button = line.querySelector("button");
-    const here = button?.textContent === number(player.episode.id, 15);
+    const here = line.dataset.id === String(player.episode.id);
     line.classList.toggle("here", here);
-    button?.setAttribute("aria-pressed", String(here));
+    line.querySelector("button")?.setAttribute("aria-pressed", String(here));
   }
 };
