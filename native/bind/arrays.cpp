@@ -168,6 +168,27 @@ ArrayArg<T>::ArrayArg(PyObject* object, const char* name) {
                                        NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
 }
 
+Ref checked_output(PyObject* given, const std::string& name, int ndim, const npy_intp* shape,
+                   int type) {
+  if (!PyArray_Check(given) && !is_torch(given)) {  // a converted copy would be written in vain
+    throw TypeError(name + " must be an array or tensor, got " + Py_TYPE(given)->tp_name);
+  }
+  Ref array = as_array(given, name.c_str(), true);
+  auto* memory = reinterpret_cast<PyArrayObject*>(array.get());
+  if (PyArray_NDIM(memory) != ndim || !PyArray_CompareLists(PyArray_DIMS(memory), shape, ndim)) {
+    throw std::invalid_argument(name + " must have shape " + shape_text(ndim, shape) + ", got " +
+                                shape_text(PyArray_NDIM(memory), PyArray_DIMS(memory)));
+  }
+  const bool same_type = PyArray_EquivTypenums(PyArray_TYPE(memory), type) != 0;
+  if (!same_type || !PyArray_ISCARRAY(memory)) {
+    const Ref descr = Ref::take(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type)));
+    const Ref text = Ref::take(PyObject_Str(descr.get()));
+    throw std::invalid_argument(name + " must be a writable C-contiguous array of " +
+                                PyUnicode_AsUTF8(text.get()));
+  }
+  return array;
+}
+
 template <typename T>
 ArrayOut<T>::ArrayOut(PyObject* out, const char* name, int ndim, const npy_intp* shape) {
   if (out == nullptr || out == Py_None) {

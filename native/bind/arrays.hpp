@@ -140,6 +140,11 @@ class ArrayOut {
   Ref given_;
 };
 
+// The caller's array or tensor as a NumPy view of its memory, after a check of dtype, shape,
+// contiguity and writability.
+Ref checked_output(PyObject* given, const std::string& name, int ndim, const npy_intp* shape,
+                   int type);
+
 // "(3, 4)"
 std::string shape_text(int ndim, const npy_intp* shape);
 

@@ -12,33 +12,15 @@ T* pointer(const Ref& array) {
 
 }  // namespace
 
+Ref Batch::checked_array(PyObject* given, const std::string& name, const Dims& dims, int type) {
+  return checked_output(given, name, dims.ndim, dims.values, type);
+}
+
 Ref Batch::new_array(const Dims& dims, PyArray_Descr* descr) {
   Py_INCREF(descr);  // the call takes it
   return Ref::take(PyArray_NewFromDescr(&PyArray_Type, descr, dims.ndim,
                                         const_cast<npy_intp*>(dims.values), nullptr, nullptr, 0,
                                         nullptr));
-}
-
-// The caller's array, checked; kept alive as a NumPy view of the same memory.
-Ref Batch::checked_array(PyObject* given, const std::string& name, const Dims& dims, int type) {
-  if (!PyArray_Check(given) && !is_torch(given)) {  // a converted copy would be written in vain
-    throw TypeError(name + " must be an array or tensor, got " + Py_TYPE(given)->tp_name);
-  }
-  Ref array = as_array(given, name.c_str(), true);
-  auto* memory = as_py_array(array);
-  if (PyArray_NDIM(memory) != dims.ndim ||
-      !PyArray_CompareLists(PyArray_DIMS(memory), dims.values, dims.ndim)) {
-    throw std::invalid_argument(name + " must have shape " + shape_text(dims.ndim, dims.values) +
-                                ", got " + shape_text(PyArray_NDIM(memory), PyArray_DIMS(memory)));
-  }
-  const bool same_type = PyArray_EquivTypenums(PyArray_TYPE(memory), type) != 0;
-  if (!same_type || !PyArray_ISCARRAY(memory)) {
-    const Ref descr = Ref::take(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type)));
-    const Ref text = Ref::take(PyObject_Str(descr.get()));
-    throw std::invalid_argument(name + " must be a writable C-contiguous array of " +
-                                PyUnicode_AsUTF8(text.get()));
-  }
-  return array;
 }
 
 const Batch::SpecialKind& Batch::special_kind(int special) {

@@ -11,6 +11,8 @@ void bind_packing(PyObject* module);
 void bind_returns(PyObject* module);
 void bind_row_buffer(PyObject* module);
 void bind_engine(PyObject* module);
+void bind_episode_rows(PyObject* module);
+void bind_episodes(PyObject* module);
 void bind_stats(PyObject* module);
 
 using FastFunction = PyObject* (*)(PyObject* self, PyObject* const* args, Py_ssize_t nargs);

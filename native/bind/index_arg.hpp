@@ -36,6 +36,8 @@ class IndexArg {
     return static_cast<const std::int64_t*>(PyArray_DATA(array()));
   }
   std::size_t size() const { return size_; }
+  int ndim() const { return PyArray_NDIM(array()); }
+  const npy_intp* shape() const { return PyArray_DIMS(array()); }
 
  private:
   PyArrayObject* array() const { return reinterpret_cast<PyArrayObject*>(owner_.get()); }

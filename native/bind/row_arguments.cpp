@@ -37,7 +37,8 @@ void check_finite(const Leaf& leaf, const std::byte* data, std::size_t n) {
   if (bad < n) throw std::invalid_argument(leaf.name + " must be finite, got NaN or infinity");
 }
 
-// The object of this leaf inside its argument.
+}  // namespace
+
 PyObject* descend(const Leaf& leaf, PyObject* object, std::vector<Ref>* kept) {
   for (std::size_t level = 0; level < leaf.path.size(); ++level) {
     const Ref& key = leaf.path[level];
@@ -60,6 +61,8 @@ PyObject* descend(const Leaf& leaf, PyObject* object, std::vector<Ref>* kept) {
   }
   return object;
 }
+
+namespace {
 
 // Casts n items into memory of the call.
 const std::byte* cast_items(const Leaf& leaf, DType from, const std::byte* source, std::size_t n,
@@ -160,16 +163,6 @@ void prepare_array(const Leaf& leaf, PyObject* object, RowCount rows, PushRows* 
   source->stride = leaf.bytes;
 }
 
-Source* allocate_sources(const RowPlan& plan, PushRows* rows) {
-  if (plan.leaves.size() > rows->few.size()) {
-    rows->many.resize(plan.leaves.size());
-    rows->sources = rows->many.data();
-    return rows->many.data();
-  }
-  rows->sources = rows->few.data();
-  return rows->few.data();
-}
-
 float checked_priority(double value) {
   if (!std::isfinite(value) || value < 0.0) {
     throw std::invalid_argument("priority must be finite and not negative, got " +
@@ -259,7 +252,33 @@ inline bool prepare_common(const Leaf& leaf, PyObject* object, Arena* arena, Sou
   return true;
 }
 
+inline void prepare_leaf(const Leaf& leaf, PyObject* object, PushRows* rows, Source* source) {
+  source->stride = 0;
+  if (prepare_common(leaf, object, &rows->arena, source)) return;
+  if (leaf.items == 1 && prepare_scalar(leaf, object, &rows->arena, source)) return;
+  prepare_array(leaf, object, kOneRow, rows, source);
+}
+
 }  // namespace
+
+void prepare_field(const Leaf& leaf, PyObject* object, PushRows* rows, Source* source) {
+  prepare_leaf(leaf, object, rows, source);
+}
+
+void prepare_field_rows(const Leaf& leaf, PyObject* object, std::size_t n, PushRows* rows,
+                        Source* source) {
+  prepare_array(leaf, object, {n, true}, rows, source);
+}
+
+Source* allocate_sources(const RowPlan& plan, PushRows* rows) {
+  if (plan.leaves.size() > rows->few.size()) {
+    rows->many.resize(plan.leaves.size());
+    rows->sources = rows->many.data();
+    return rows->many.data();
+  }
+  rows->sources = rows->few.data();
+  return rows->few.data();
+}
 
 void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* matched,
                  PushRows* rows) {
@@ -268,10 +287,7 @@ void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* mat
     const Leaf& leaf = plan.leaves[i];
     PyObject* object = matched[leaf.argument];
     if (!leaf.path.empty()) object = descend(leaf, object, &rows->kept);
-    sources[i].stride = 0;
-    if (prepare_common(leaf, object, &rows->arena, &sources[i])) continue;
-    if (leaf.items == 1 && prepare_scalar(leaf, object, &rows->arena, &sources[i])) continue;
-    prepare_array(leaf, object, kOneRow, rows, &sources[i]);
+    prepare_leaf(leaf, object, rows, &sources[i]);
   }
   if (plan.priority_argument >= 0) {
     PyObject* priority = matched[plan.priority_argument];

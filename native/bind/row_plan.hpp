@@ -103,4 +103,15 @@ void prepare_one(const RowPlan& plan, const Replay& replay, PyObject* const* mat
 void prepare_many(const RowPlan& plan, const Replay& replay, PyObject* const* matched,
                   PushRows* rows);
 
+// The parts of these, for who matches arguments in another way.
+
+// Room for the plan's sources inside `rows`.
+Source* allocate_sources(const RowPlan& plan, PushRows* rows);
+// The object of this leaf inside its argument; `kept` owns what was found on the way.
+PyObject* descend(const Leaf& leaf, PyObject* object, std::vector<Ref>* kept);
+// One field's value as typed memory: one row, or n of them along a leading axis.
+void prepare_field(const Leaf& leaf, PyObject* object, PushRows* rows, Source* source);
+void prepare_field_rows(const Leaf& leaf, PyObject* object, std::size_t n, PushRows* rows,
+                        Source* source);
+
 }  // namespace sharpwave::bind

@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from sharpwave.envs import (
         make_vec_env as make_vec_env,
     )
+    from sharpwave.episodes import (
+        EpisodeBuffer as EpisodeBuffer,
+    )
     from sharpwave.train.callbacks import (
         Callback as Callback,
     )
@@ -131,6 +134,7 @@ _LAZY = {
     "PPOConfig": "sharpwave.algorithms",
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
+    "EpisodeBuffer": "sharpwave.episodes",
     "Callback": "sharpwave.train.callbacks",
     "CheckpointCallback": "sharpwave.train.callbacks",
     "EarlyStoppingCallback": "sharpwave.train.callbacks",
@@ -161,6 +165,7 @@ __all__ = [
     "CheckpointCallback",
     "ConsoleLogger",
     "EarlyStoppingCallback",
+    "EpisodeBuffer",
     "EvalCallback",
     "Field",
     "Hindsight",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy
 from numpy.typing import NDArray
 
-from sharpwave.types import BatchDict
+from sharpwave.types import Array, BatchDict
 
 def isa() -> str:
     """
@@ -160,6 +160,57 @@ def permuted(
 ) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
     """Entries begin to end of a seeded permutation of n numbers."""
 
+EPISODE_STATE_WORDS: int = 16
+EPISODE_INDEX_ROW_BYTES: int = 16
+
+def choose_chunk_rows(row_bytes: int, max_rows: int) -> int:
+    """
+    Rows per chunk file for rows of this size of which there will be at most max_rows.
+    """
+
+class EpisodeEngine:
+    """Episodes in a folder."""
+
+    def __init__(
+        self,
+        folder: str,
+        steps: Sequence[tuple[str, int, int]],
+        episodes: Sequence[tuple[str, int, int]],
+        index_chunk_rows: int,
+        max_episodes: int,
+        max_timesteps: int,
+        circular: bool,
+        power: bool,
+        write: bool,
+    ) -> None: ...
+    @property
+    def is_writer(self) -> bool: ...
+    @property
+    def has_open(self) -> bool: ...
+    @property
+    def open_length(self) -> int: ...
+    @property
+    def steps_front(self) -> int: ...
+    @property
+    def steps_top(self) -> int: ...
+    @property
+    def n_complete(self) -> int: ...
+    def complete(self) -> None: ...
+    def abort(self) -> None: ...
+    def flush(self) -> None: ...
+    def clear(self) -> None: ...
+    def close(self) -> None: ...
+    def refresh(self) -> None: ...
+    def table(self, aborted: bool) -> tuple: ...
+    def gather_meta(
+        self,
+        ids: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        column: int,
+        out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None: ...
+
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""
 
@@ -185,6 +236,25 @@ class RowBuffer:
         self, batch_size: int, view: Any, selector: Any, indices: bool, /
     ) -> tuple[BatchDict, Any]: ...
     def __len__(self) -> int: ...
+
+class EpisodeRows:
+    """The type under EpisodeBuffer: the methods that run for every step and every batch."""
+
+    @property
+    def _engine(self) -> EpisodeEngine: ...
+    @property
+    def _is_closed(self) -> bool: ...
+    def store(self, **fields: Any) -> Any: ...
+    def store_episode(self, **fields: Any) -> None: ...
+    def gather(self, rows: Any, fields: Any = None, out: Any = None) -> dict[str, Array]: ...
+    def gather_ranges(
+        self, starts: Any, lengths: Any, width: int, fields: Any = None, out: Any = None
+    ) -> dict[str, Array]: ...
+    def _begin(self, **meta: Any) -> None: ...
+    def _finish(self, **meta: Any) -> None: ...
+    def _attach(
+        self, engine: EpisodeEngine | None, fields: dict[str, Any], meta: dict[str, Any], /
+    ) -> None: ...
 
 def compute_gae(
     rewards: Any,

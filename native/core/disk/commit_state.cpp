@@ -107,6 +107,7 @@ void CommitState::restore(Access access) {
         decode(file_, live_bytes(n_words_) + slot * copy_bytes(n_words_), n_words_);
     if (copy && (!newest || copy->number > newest->number)) newest = std::move(copy);
   }
+  saved_words_ = newest ? newest->words : std::vector<std::uint64_t>(n_words_);
   if (newest) copies_ = newest->number;
   const auto boot = boot_id();
   const std::uint64_t seal = header_->seal.load(std::memory_order_acquire);
@@ -140,6 +141,7 @@ void CommitState::save(const std::vector<std::uint64_t>& saved) {
   const std::size_t slot = (copies_ + 1) % 2;
   file_.write(live_bytes(n_words_) + slot * copy_bytes(n_words_), copy.data(), copy.size() * 8);
   file_.sync();
+  saved_words_ = saved;
   ++copies_;
 }
 

@@ -40,6 +40,8 @@ class CommitState {
   void save(const std::vector<std::uint64_t>& words);
   // The words as they are now.
   std::vector<std::uint64_t> words() const;
+  // The words of the last copy: what they speak of is on the disk.
+  const std::vector<std::uint64_t>& saved_words() const { return saved_words_; }
   // Marks the words as final until the next writer comes, so that damage to them is noticed.
   void seal();
 
@@ -55,6 +57,7 @@ class CommitState {
   std::vector<std::atomic<std::uint64_t>> private_words_;
   Header* header_ = nullptr;
   std::atomic<std::uint64_t>* words_ = nullptr;
+  std::vector<std::uint64_t> saved_words_;
   std::uint64_t copies_ = 0;
   bool rolled_back_ = false;
 };

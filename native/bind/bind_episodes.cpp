@@ -1,0 +1,106 @@
+// EpisodeEngine: the cold side of an episode buffer (opening, ends of episodes, the table,
+// flushes).
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <mutex>
+
+#include "bind/bindings.hpp"
+#include "core/disk/episode_store.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace sharpwave::bind {
+namespace {
+
+using Columns = std::vector<std::tuple<std::string, std::size_t, std::size_t>>;
+using Ids = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename T>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  const nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner);
+}
+
+std::vector<ColumnSpec> as_specs(const Columns& columns) {
+  std::vector<ColumnSpec> specs;
+  for (const auto& [name, row_bytes, chunk_rows] : columns) {
+    specs.push_back({name, row_bytes, chunk_rows});
+  }
+  return specs;
+}
+
+void construct(EpisodeStore* memory, const std::string& folder, const Columns& steps,
+               const Columns& episodes, std::size_t index_chunk_rows, std::uint64_t max_episodes,
+               std::uint64_t max_timesteps, bool circular, bool power, bool write) {
+  const nb::gil_scoped_release released;
+  new (memory) EpisodeStore({folder, as_specs(steps), as_specs(episodes), index_chunk_rows,
+                             max_episodes, max_timesteps, circular, power},
+                            write ? Access::write : Access::read);
+}
+
+// Runs a writer's method with the GIL let go: it may wait for the disk.
+template <typename... Arguments>
+auto writing(void (EpisodeStore::*method)(Arguments...)) {
+  return [method](EpisodeStore& store, Arguments... arguments) {
+    const nb::gil_scoped_release released;
+    const std::lock_guard<std::mutex> lock(store.writer_mutex());
+    (store.*method)(arguments...);
+  };
+}
+
+nb::tuple table(const EpisodeStore& store, bool aborted) {
+  EpisodeTable found;
+  {
+    const nb::gil_scoped_release released;
+    found = store.table(aborted);
+  }
+  return nb::make_tuple(to_numpy(std::move(found.ids)), to_numpy(std::move(found.starts)),
+                        to_numpy(std::move(found.lengths)), to_numpy(std::move(found.flags)));
+}
+
+void gather_meta(const EpisodeStore& store, const Ids& ids, std::size_t column, const Bytes& out) {
+  if (column >= store.options().episodes.size()) throw std::out_of_range("no such column");
+  if (out.size() != ids.size() * store.options().episodes[column].row_bytes) {
+    throw std::invalid_argument("out has another size than the rows");
+  }
+  const nb::gil_scoped_release released;
+  store.gather_meta(ids.data(), ids.size(), column, reinterpret_cast<std::byte*>(out.data()));
+}
+
+}  // namespace
+
+void bind_episodes(PyObject* handle) {
+  nb::module_ module = nb::borrow<nb::module_>(handle);
+  module.attr("EPISODE_STATE_WORDS") = EpisodeStore::kStateWords;
+  module.attr("EPISODE_INDEX_ROW_BYTES") = EpisodeStore::kIndexRowBytes;
+  module.def("choose_chunk_rows", &choose_chunk_rows, "row_bytes"_a, "max_rows"_a,
+             "Rows per chunk file for rows of this size of which there will be at most max_rows.");
+  nb::class_<EpisodeStore>(module, "EpisodeEngine", "Episodes in a folder.")
+      .def("__init__", &construct, "folder"_a, "steps"_a, "episodes"_a, "index_chunk_rows"_a,
+           "max_episodes"_a, "max_timesteps"_a, "circular"_a, "power"_a, "write"_a)
+      .def_prop_ro("is_writer", &EpisodeStore::is_writer)
+      .def_prop_ro("has_open", &EpisodeStore::has_open)
+      .def_prop_ro("open_length", &EpisodeStore::open_length)
+      .def_prop_ro("steps_front", &EpisodeStore::steps_front)
+      .def_prop_ro("steps_top", &EpisodeStore::steps_top)
+      .def_prop_ro("n_complete", &EpisodeStore::count_complete)
+      .def("complete", [write = writing(&EpisodeStore::end)](
+                           EpisodeStore& store) { write(store, EpisodeFlag::complete); })
+      .def("abort", [write = writing(&EpisodeStore::end)](
+                        EpisodeStore& store) { write(store, EpisodeFlag::aborted); })
+      .def("flush", writing(&EpisodeStore::flush))
+      .def("clear", writing(&EpisodeStore::clear))
+      .def("close", writing(&EpisodeStore::close))
+      .def("refresh", &EpisodeStore::refresh, nb::call_guard<nb::gil_scoped_release>())
+      .def("table", &table, "aborted"_a)
+      .def("gather_meta", &gather_meta, "ids"_a, "column"_a, "out"_a);
+}
+
+}  // namespace sharpwave::bind

@@ -1,0 +1,86 @@
+#include "core/disk/disk_column.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace sharpwave {
+namespace {
+
+constexpr std::size_t kFirstChunks = 16;
+
+}  // namespace
+
+DiskColumn::DiskColumn(const std::string& folder, const ColumnSpec& spec, Access access)
+    : layout_{folder, spec.name, spec.row_bytes, spec.chunk_rows, kFirstChunks},
+      access_(access),
+      row_bytes_(spec.row_bytes),
+      chunk_rows_(spec.chunk_rows),
+      ring_rows_(layout_.ring_rows()),
+      chunks_(std::make_unique<Chunks>(layout_, access)) {}
+
+void DiskColumn::open(std::uint64_t front, std::uint64_t top, std::vector<ChunkCheck>* damage) {
+  if (has_old(front)) {
+    chunks_->drop_before(front);
+    front_ = front;
+  }
+  top_ = std::max(top_, top);
+  if (must_grow(top)) grow(top);
+  chunks_->open(front, top, damage);
+  if (access_ == Access::read) return;
+  for (const std::uint64_t chunk : chunks_->on_disk()) {
+    if (chunk < front / chunk_rows_ || chunk * chunk_rows_ >= top) {
+      remove_file(layout_.path(chunk));
+    }
+  }
+}
+
+void DiskColumn::grow(std::uint64_t end) {
+  const std::uint64_t needed = (end + chunk_rows_ - 1) / chunk_rows_ - front_chunk();
+  ChunkLayout larger = layout_;
+  larger.max_chunks = std::max<std::size_t>(layout_.max_chunks * 2, needed);
+  auto chunks = std::make_unique<Chunks>(larger, access_);
+  const std::uint64_t mapped = access_ == Access::read ? top_ : chunks_->reserved();
+  std::vector<ChunkCheck> absent;  // of a reader: chunks still to be opened, or gone for good
+  chunks->open(front_, mapped, access_ == Access::read ? &absent : nullptr);
+  layout_ = std::move(larger);
+  ring_rows_ = layout_.ring_rows();
+  chunks_ = std::move(chunks);
+}
+
+void DiskColumn::drop_before(std::uint64_t front, std::vector<std::string>* files) {
+  if (!has_old(front)) return;
+  chunks_->drop_before(front, files);
+  front_ = front;
+}
+
+void DiskColumn::write(std::uint64_t first, std::size_t n, Source source) {
+  if (n == 1) {
+    std::memcpy(row(first), source.data, row_bytes_);
+    return;
+  }
+  for (std::size_t done = 0; done < n;) {
+    const std::uint64_t slot = (first + done) % ring_rows_;
+    const std::size_t run = std::min<std::size_t>(n - done, ring_rows_ - slot);
+    std::byte* target = chunks_->base() + slot * row_bytes_;
+    const std::byte* from = source.data + done * source.stride;
+    if (source.stride == row_bytes_) {
+      std::memcpy(target, from, run * row_bytes_);
+    } else {
+      for (std::size_t i = 0; i < run; ++i) {
+        std::memcpy(target + i * row_bytes_, from + i * source.stride, row_bytes_);
+      }
+    }
+    done += run;
+  }
+}
+
+void DiskColumn::read(std::uint64_t first, std::size_t n, std::byte* target) const {
+  for (std::size_t done = 0; done < n;) {
+    const std::uint64_t slot = (first + done) % ring_rows_;
+    const std::size_t run = std::min<std::size_t>(n - done, ring_rows_ - slot);
+    std::memcpy(target + done * row_bytes_, base() + slot * row_bytes_, run * row_bytes_);
+    done += run;
+  }
+}
+
+}  // namespace sharpwave

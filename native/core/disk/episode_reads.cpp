@@ -1,0 +1,178 @@
+// Reading an EpisodeStore: what is there, and copies of it.
+#include <algorithm>
+#include <cstring>
+
+#include "core/disk/episode_store.hpp"
+#include "core/isa/kernels.hpp"
+
+namespace sharpwave {
+namespace {
+
+class SharedLock {
+ public:
+  explicit SharedLock(RwLock& lock) : lock_(lock) { lock_.lock_shared(); }
+  ~SharedLock() { lock_.unlock_shared(); }
+  SharedLock(const SharedLock&) = delete;
+  SharedLock& operator=(const SharedLock&) = delete;
+
+ private:
+  RwLock& lock_;
+};
+
+[[noreturn]] void throw_gone(const char* what, std::int64_t number, std::uint64_t front,
+                             std::uint64_t top) {
+  const std::string text = std::string(what) + " " + std::to_string(number);
+  if (number >= 0 && static_cast<std::uint64_t>(number) < front) {
+    throw std::out_of_range(text + " is gone: the oldest kept is " + std::to_string(front));
+  }
+  throw std::out_of_range(text + " is not there: " + std::string(what) + "s are from " +
+                          std::to_string(front) + " to " + std::to_string(top) + " (exclusive)");
+}
+
+// The slots of rows in a ring that holds all rows of [front, front + ring).
+void find_slots(const std::int64_t* rows, std::size_t n, std::uint64_t front, std::size_t ring,
+                std::vector<std::uint64_t>* slots) {
+  const std::uint64_t offset = front % ring;
+  slots->resize(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint64_t slot = static_cast<std::uint64_t>(rows[i]) - front + offset;
+    (*slots)[i] = rows[i] < 0 ? kNoSlot : slot - (slot >= ring ? ring : 0);
+  }
+}
+
+void gather_rows(const DiskColumn& column, const std::vector<std::uint64_t>& slots,
+                 std::byte* out) {
+  const GatherColumn target{{0, column.row_bytes()}, slots.data(), out};
+  kernels().rows.gather(column.base(), column.row_bytes(), &target, 1, slots.size());
+}
+
+}  // namespace
+
+void EpisodeStore::refresh() {
+  if (is_writer()) return;
+  const std::lock_guard<std::mutex> guard(writer_mutex_);
+  while (true) {
+    // The writer moves the front of the episodes first, and the top of the steps before that of an
+    // episode: in this order what is read fits together.
+    std::uint64_t words[kWords];
+    for (const Word word : {kStepsFront, kEpisodesFront, kEpisodesTop, kStepsTop}) {
+      words[word] = state_->get(word);
+    }
+    const auto is_known = [&](Word word) { return visible(word) == words[word]; };
+    if (is_known(kStepsFront) && is_known(kEpisodesFront) && is_known(kEpisodesTop) &&
+        is_known(kStepsTop)) {
+      return;
+    }
+    const std::lock_guard<RwLock> mapping(mapping_lock_);
+    try {
+      for (const auto& column : steps_) column->open(words[kStepsFront], words[kStepsTop]);
+      for (const auto& column : episodes_) {
+        column->open(words[kEpisodesFront], words[kEpisodesTop]);
+      }
+    } catch (const IoError&) {
+      if (state_->get(kStepsFront) == words[kStepsFront] &&
+          state_->get(kEpisodesFront) == words[kEpisodesFront]) {
+        throw;
+      }
+      continue;  // the writer removed what was old meanwhile
+    }
+    for (std::size_t word = 0; word < kWords; ++word) visible_[word] = words[word];
+    return;
+  }
+}
+
+EpisodeTable EpisodeStore::table(bool aborted) const {
+  EpisodeTable found;
+  const SharedLock lock(mapping_lock_);
+  const std::uint64_t steps = steps_top();
+  for (std::uint64_t id = visible(kEpisodesFront); id < visible(kEpisodesTop); ++id) {
+    const EpisodeRow row = read_row(id);
+    const EpisodeFlag flag = row.flag();
+    const bool wanted = flag == EpisodeFlag::complete || (aborted && flag == EpisodeFlag::aborted);
+    if (!wanted || row.start + row.length() > steps) continue;  // finished since the last refresh
+    found.ids.push_back(static_cast<std::int64_t>(id));
+    found.starts.push_back(static_cast<std::int64_t>(row.start));
+    found.lengths.push_back(static_cast<std::int64_t>(row.length()));
+    found.flags.push_back(static_cast<std::uint8_t>(flag));
+  }
+  return found;
+}
+
+std::uint64_t EpisodeStore::count_complete() const {
+  if (is_writer()) return complete_;
+  const SharedLock lock(mapping_lock_);
+  const std::uint64_t steps = steps_top();
+  std::uint64_t found = 0;
+  for (std::uint64_t id = visible(kEpisodesFront); id < visible(kEpisodesTop); ++id) {
+    const EpisodeRow row = read_row(id);
+    found += row.flag() == EpisodeFlag::complete && row.start + row.length() <= steps;
+  }
+  return found;
+}
+
+void EpisodeStore::gather(const std::int64_t* rows, std::size_t n, const std::size_t* columns,
+                          std::size_t n_columns, std::byte* const* out) const {
+  static thread_local std::vector<std::uint64_t> slots;
+  const SharedLock lock(mapping_lock_);
+  const std::uint64_t front = steps_front();
+  const std::uint64_t top = steps_top();
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto row = static_cast<std::uint64_t>(rows[i]);
+    if (rows[i] != -1 && (row < front || row >= top)) throw_gone("row", rows[i], front, top);
+  }
+  std::size_t ring = 0;
+  for (std::size_t c = 0; c < n_columns; ++c) {
+    const DiskColumn& column = *steps_[columns[c]];
+    if (column.ring_rows() != ring) {
+      ring = column.ring_rows();
+      find_slots(rows, n, front, ring, &slots);
+    }
+    gather_rows(column, slots, out[c]);
+  }
+}
+
+void EpisodeStore::gather_ranges(const std::int64_t* starts, const std::int64_t* lengths,
+                                 std::size_t n, std::size_t width, const std::size_t* columns,
+                                 std::size_t n_columns, std::byte* const* out) const {
+  const SharedLock lock(mapping_lock_);
+  const std::uint64_t front = steps_front();
+  const std::uint64_t top = steps_top();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (lengths[i] < 0 || static_cast<std::uint64_t>(lengths[i]) > width) {
+      throw std::invalid_argument("lengths must be from 0 to width, " + std::to_string(width) +
+                                  ", got " + std::to_string(lengths[i]));
+    }
+    const auto start = static_cast<std::uint64_t>(starts[i]);
+    const auto length = static_cast<std::uint64_t>(lengths[i]);
+    if (length == 0) continue;
+    if (start < front || start >= top) throw_gone("row", starts[i], front, top);
+    if (length > top - start) throw_gone("row", starts[i] + lengths[i] - 1, front, top);
+  }
+  for (std::size_t c = 0; c < n_columns; ++c) {
+    const DiskColumn& column = *steps_[columns[c]];
+    const std::size_t bytes = column.row_bytes();
+    for (std::size_t i = 0; i < n; ++i) {
+      std::byte* target = out[c] + i * width * bytes;
+      const auto length = static_cast<std::size_t>(lengths[i]);
+      if (length > 0) column.read(static_cast<std::uint64_t>(starts[i]), length, target);
+      std::memset(target + length * bytes, 0, (width - length) * bytes);
+    }
+  }
+}
+
+void EpisodeStore::gather_meta(const std::int64_t* ids, std::size_t n, std::size_t column,
+                               std::byte* out) const {
+  static thread_local std::vector<std::uint64_t> slots;
+  const SharedLock lock(mapping_lock_);
+  const std::uint64_t front = visible(kEpisodesFront);
+  const std::uint64_t top = visible(kEpisodesTop);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto id = static_cast<std::uint64_t>(ids[i]);
+    if (ids[i] < 0 || id < front || id >= top) throw_gone("episode", ids[i], front, top);
+  }
+  const DiskColumn& source = *episodes_.at(column);
+  find_slots(ids, n, front, source.ring_rows(), &slots);
+  gather_rows(source, slots, out);
+}
+
+}  // namespace sharpwave

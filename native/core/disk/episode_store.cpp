@@ -1,0 +1,325 @@
+#include "core/disk/episode_store.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/disk/process.hpp"
+
+namespace sharpwave {
+namespace {
+
+constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+std::uint64_t episode_word(std::uint64_t length, EpisodeFlag flag) {
+  return length << 8 | static_cast<std::uint64_t>(flag);
+}
+
+void set_word(EpisodeRow* row, std::uint64_t word) {
+  __atomic_store_n(&row->word, word, __ATOMIC_RELEASE);
+}
+
+// The next row at which a chunk is half full, and the next one should be made, or full.
+std::uint64_t next_due(std::uint64_t top, std::size_t chunk_rows) {
+  const std::uint64_t within = top % chunk_rows;
+  return top - within + (within < chunk_rows / 2 ? chunk_rows / 2 : chunk_rows);
+}
+
+}  // namespace
+
+EpisodeStore::EpisodeStore(EpisodeOptions options, Access access)
+    : options_(std::move(options)),
+      access_(access),
+      process_(process_generation()),
+      state_(std::make_unique<CommitState>(options_.folder + "/state", kStateWords, access)) {
+  const std::string columns = options_.folder + "/columns";
+  for (const ColumnSpec& spec : options_.steps) {
+    steps_.push_back(std::make_unique<DiskColumn>(columns, spec, access));
+  }
+  for (const ColumnSpec& spec : options_.episodes) {
+    episodes_.push_back(std::make_unique<DiskColumn>(columns, spec, access));
+  }
+  const ColumnSpec index{"_episodes", kIndexRowBytes, options_.index_chunk_rows};
+  episodes_.push_back(std::make_unique<DiskColumn>(columns, index, access));
+  if (access == Access::read) {
+    refresh();
+    return;
+  }
+  for (std::size_t word = 0; word < kWords; ++word) visible_[word] = state_->get(word);
+  open_columns();
+  recover();
+}
+
+EpisodeStore::~EpisodeStore() {
+  if (!is_writer() || process_ != process_generation()) return;
+  try {
+    close();
+  } catch (const std::exception&) {  // what was committed stays committed
+  }
+}
+
+void EpisodeStore::open_columns() {
+  for (const auto& column : steps_) column->open(visible(kStepsFront), visible(kStepsTop));
+  for (const auto& column : episodes_) column->open(visible(kEpisodesFront), visible(kEpisodesTop));
+}
+
+void EpisodeStore::commit(Word word, std::uint64_t value) {
+  visible_[word].store(value, std::memory_order_release);
+  state_->set(word, value);
+}
+
+EpisodeRow* EpisodeStore::index_row(std::uint64_t episode) const {
+  return reinterpret_cast<EpisodeRow*>(episodes_.back()->row(episode));
+}
+
+EpisodeRow EpisodeStore::read_row(std::uint64_t episode) const {
+  const EpisodeRow* row = index_row(episode);
+  const std::uint64_t word = __atomic_load_n(&row->word, __ATOMIC_ACQUIRE);
+  return {row->start, word};
+}
+
+void EpisodeStore::recover() {
+  written_ = state_->saved_words();
+  const std::uint64_t steps = steps_top();
+  for (std::uint64_t id = visible(kEpisodesFront); id < visible(kEpisodesTop); ++id) {
+    EpisodeRow* row = index_row(id);
+    const std::uint64_t length = row->length();
+    EpisodeFlag flag = row->flag();
+    // Left open, or with steps that went with the loss of power.
+    if (flag == EpisodeFlag::open || row->start + length > steps) {
+      row->start = std::min(row->start, steps);
+      flag = EpisodeFlag::aborted;
+      set_word(row, episode_word(steps - row->start, flag));
+    }
+    complete_ += flag == EpisodeFlag::complete;
+  }
+  const std::uint64_t top = visible(kEpisodesTop);
+  if (top > visible(kEpisodesFront) && index_row(top - 1)->length() == 0) {
+    commit(kEpisodesTop, top - 1);
+  }
+  written_[kFinished] = std::min(written_[kFinished], visible(kEpisodesTop));
+  set_fronts(visible(kEpisodesFront));
+  evict();
+  take_care();
+}
+
+void EpisodeStore::check_writer() const {
+  if (!is_writer()) throw std::runtime_error("the buffer is not open for writing");
+  if (process_ != process_generation()) {
+    throw std::runtime_error(
+        "the buffer was opened for writing before this process was forked; a forked child cannot "
+        "write");
+  }
+}
+
+void EpisodeStore::check_room(std::uint64_t episodes) const {
+  const std::uint64_t taken = options_.circular ? 0 : complete_;
+  if (taken + episodes <= options_.max_episodes) return;
+  const std::string limit = std::to_string(options_.max_episodes);
+  if (options_.circular) {
+    throw std::invalid_argument("episodes must be at most max_episodes, " + limit + ", got " +
+                                std::to_string(episodes));
+  }
+  throw std::invalid_argument("the buffer is full: it has " + std::to_string(complete_) +
+                              " of max_episodes " + limit + " episodes and needs " +
+                              std::to_string(episodes) +
+                              " more; clear() it, or make it with circular=True");
+}
+
+void EpisodeStore::make_room(std::uint64_t steps, std::uint64_t episodes) {
+  const auto any_must_grow = [](const auto& columns, std::uint64_t end) {
+    return std::any_of(columns.begin(), columns.end(),
+                       [&](const auto& column) { return column->must_grow(end); });
+  };
+  if (any_must_grow(steps_, steps) || any_must_grow(episodes_, episodes)) {
+    caretaker_.drain();
+    const std::lock_guard<std::mutex> structure(structure_mutex_);
+    const std::lock_guard<RwLock> mapping(mapping_lock_);
+    for (const auto& column : steps_) {
+      if (column->must_grow(steps)) column->grow(steps);
+    }
+    for (const auto& column : episodes_) {
+      if (column->must_grow(episodes)) column->grow(episodes);
+    }
+  }
+  const std::lock_guard<std::mutex> structure(structure_mutex_);
+  for (const auto& column : episodes_) column->reserve(episodes);
+  std::uint64_t ready = kNever;
+  for (const auto& column : steps_) {
+    column->reserve(steps);
+    ready = std::min(ready, column->chunks().reserved());
+  }
+  ready_ = ready;
+}
+
+void EpisodeStore::begin(const Source* meta) {
+  check_writer();
+  if (open_) throw std::runtime_error("an episode is open already");
+  check_room(1);
+  const std::uint64_t id = visible(kEpisodesTop);
+  make_room(steps_top(), id + 1);
+  for (std::size_t i = 0; i + 1 < episodes_.size(); ++i) episodes_[i]->write(id, 1, meta[i]);
+  index_row(id)->start = steps_top();
+  set_word(index_row(id), episode_word(0, EpisodeFlag::open));
+  open_ = true;
+  open_start_ = steps_top();
+  commit(kEpisodesTop, id + 1);
+  if (options_.power) flush();
+}
+
+void EpisodeStore::append(std::size_t n, const Source* steps) {
+  const std::uint64_t top = steps_top();
+  const std::uint64_t end = top + n;
+  check_length(end - open_start_);
+  if (end > ready_) make_room(end, visible(kEpisodesTop));
+  for (std::size_t i = 0; i < steps_.size(); ++i) steps_[i]->write(top, n, steps[i]);
+  commit(kStepsTop, end);
+  if (end >= due_) take_care();
+  if (options_.power) flush();
+}
+
+void EpisodeStore::check_length(std::uint64_t length) const {
+  if (length <= options_.max_timesteps) return;
+  throw std::invalid_argument("an episode must have at most max_timesteps, " +
+                              std::to_string(options_.max_timesteps) + ", steps, got " +
+                              std::to_string(length));
+}
+
+void EpisodeStore::store_episode(std::size_t n, const Source* steps, const Source* meta) {
+  check_writer();
+  check_length(n);
+  if (n == 0) throw std::invalid_argument("an episode must have at least one step, got none");
+  if (!open_) make_room(steps_top() + n, visible(kEpisodesTop) + 1);  // nothing can fail then
+  begin(meta);
+  append(n, steps);
+  end(EpisodeFlag::complete);
+}
+
+void EpisodeStore::set_meta(std::size_t column, const std::byte* value) {
+  check_writer();
+  if (!open_) throw std::runtime_error("no episode is open");
+  episodes_.at(column)->write(visible(kEpisodesTop) - 1, 1, {value, 0});
+}
+
+void EpisodeStore::end(EpisodeFlag flag) {
+  check_writer();
+  if (!open_) throw std::runtime_error("no episode is open");
+  const std::uint64_t id = visible(kEpisodesTop) - 1;
+  const std::uint64_t length = open_length();
+  open_ = false;
+  if (length == 0) {
+    commit(kEpisodesTop, id);
+    return;
+  }
+  set_word(index_row(id), episode_word(length, flag));
+  complete_ += flag == EpisodeFlag::complete;
+  evict();
+  if (options_.power) flush();
+}
+
+void EpisodeStore::evict() {
+  std::uint64_t front = visible(kEpisodesFront);
+  if (!options_.circular || complete_ <= options_.max_episodes) return;
+  while (complete_ > options_.max_episodes) {
+    complete_ -= index_row(front++)->flag() == EpisodeFlag::complete;
+  }
+  set_fronts(front);
+  const auto has_old = [](const auto& columns, std::uint64_t row) {
+    return std::any_of(columns.begin(), columns.end(),
+                       [&](const auto& column) { return column->has_old(row); });
+  };
+  if (has_old(steps_, steps_front()) || has_old(episodes_, front)) {
+    caretaker_.post([this, now = snapshot()] { tidy(now); });
+  }
+}
+
+// The word of the episodes comes first: `recover` finds the other by it.
+void EpisodeStore::set_fronts(std::uint64_t front) {
+  commit(kEpisodesFront, front);
+  commit(kStepsFront, front < visible(kEpisodesTop) ? index_row(front)->start : steps_top());
+}
+
+void EpisodeStore::clear() {
+  check_writer();
+  if (open_) throw std::runtime_error("an episode is open");
+  set_fronts(visible(kEpisodesTop));
+  complete_ = 0;
+  flush();
+}
+
+void EpisodeStore::take_care() {
+  const std::uint64_t top = steps_top();
+  bool full = false;
+  due_ = kNever;
+  for (const auto& column : steps_) {
+    const std::size_t chunk_rows = column->chunk_rows();
+    full |= top / chunk_rows > cared_ / chunk_rows;
+    if (top % chunk_rows >= chunk_rows / 2) {
+      caretaker_.post([chunks = &column->chunks(), top] { chunks->prepare(top); });
+    }
+    due_ = std::min(due_, next_due(top, chunk_rows));
+  }
+  if (full && cared_ > 0) caretaker_.post([this, now = snapshot()] { tidy(now); });
+  cared_ = top;
+}
+
+EpisodeStore::Snapshot EpisodeStore::snapshot() const {
+  Snapshot words = state_->words();
+  words[kFinished] = words[kEpisodesTop] - (open_ ? 1 : 0);
+  return words;
+}
+
+void EpisodeStore::write_through(const Snapshot& now) {
+  const std::uint64_t steps_begin = std::max(written_[kStepsTop], now[kStepsFront]);
+  for (const auto& column : steps_) {
+    column->chunks().seal(steps_begin, now[kStepsTop]);
+    column->chunks().sync(steps_begin, now[kStepsTop]);
+  }
+  const std::uint64_t begin = std::max(written_[kFinished], now[kEpisodesFront]);
+  for (const auto& column : episodes_) {
+    column->chunks().seal(begin, now[kFinished]);
+    column->chunks().sync(begin, now[kEpisodesTop]);
+  }
+  state_->save(now);
+  written_ = now;
+}
+
+// Of the caretaker. An error is left for the next flush to meet.
+void EpisodeStore::tidy(const Snapshot& now) noexcept {
+  try {
+    write_through(now);
+    drop_old(now);
+  } catch (const std::exception&) {
+  }
+}
+
+// Files go only when the words on the disk speak of them no more.
+void EpisodeStore::drop_old(const Snapshot& now) {
+  std::vector<std::string> files;
+  {
+    const std::lock_guard<std::mutex> structure(structure_mutex_);
+    const std::lock_guard<RwLock> mapping(mapping_lock_);
+    for (const auto& column : steps_) column->drop_before(now[kStepsFront], &files);
+    for (const auto& column : episodes_) column->drop_before(now[kEpisodesFront], &files);
+  }
+  for (const std::string& file : files) remove_file(file);
+}
+
+void EpisodeStore::flush() {
+  check_writer();
+  caretaker_.drain();
+  const Snapshot now = snapshot();
+  write_through(now);
+  drop_old(now);
+}
+
+void EpisodeStore::close() {
+  check_writer();
+  if (open_) end(EpisodeFlag::aborted);
+  flush();
+  for (const auto& column : steps_) column->chunks().trim(steps_top());
+  for (const auto& column : episodes_) column->chunks().trim(visible(kEpisodesTop));
+  state_->seal();
+  access_ = Access::read;
+}
+
+}  // namespace sharpwave

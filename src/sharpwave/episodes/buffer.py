@@ -1,0 +1,326 @@
+"""Whole episodes in a folder that outlives the process, a step at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sharpwave import _native
+from sharpwave.buffers.folder import StoreFolder, is_store
+from sharpwave.episodes.layout import describe, differences, open_engine
+from sharpwave.episodes.spec import EpisodeSchema, native_group
+from sharpwave.episodes.table import EpisodeTable, MetaColumns
+from sharpwave.types import Array
+
+__all__ = ["EpisodeBuffer"]
+
+KIND = "episodes"
+DURABILITIES = ("process", "power")
+SMALL_META_BYTES = 256
+"""Fields of episodes up to this size are read with the table, larger ones when asked for."""
+
+Self = TypeVar("Self", bound="EpisodeBuffer")
+
+
+class EpisodeBuffer(_native.EpisodeRows):
+    """Episodes on disk: steps are committed one by one, episodes are read back as batches.
+
+    A step is safe against the death of the process when `store` returns. An episode that is cut by
+    an exception or by the end of its process keeps its steps, is marked as aborted, and is left out
+    unless asked for. One process writes to a folder at a time; any number read it meanwhile.
+
+    Args:
+        folder: Where the episodes are. A folder with episodes in it is opened and continued; its
+            schema and limits must be equal to those given.
+        max_episodes: Episodes that the buffer holds.
+        max_timesteps: Steps that an episode may have. Shorter ones take no more space than they
+            need.
+        fields: Fields of a step by name: `"float"`, `("float", shape)` or `("float", shape,
+            default)`, with the types int (int32), float (float32), bool, and any NumPy dtype; a
+            `Field`; or a dict of these for nested values.
+        meta_fields: Fields of an episode likewise.
+        circular: When full, the oldest episode makes room for the newest. Otherwise a full buffer
+            refuses more.
+        overwrite: Delete the episodes that are in the folder. A folder that holds something else,
+            or that somebody writes to, is refused.
+        read_only: Open existing episodes, and never write.
+        durability: "process": what was stored outlives the death of the process, and what was
+            flushed the loss of power. "power": every step waits for the disk and outlives the loss
+            of power, too.
+
+    Raises:
+        ValueError: The folder has episodes of another schema or other limits.
+        FolderLockedError: Somebody writes to the folder.
+        SharpwaveIOError: The folder holds something else, or is damaged.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> fields = {"state": ("float", 3), "action": "int", "reward": "float"}
+        >>> buffer = EpisodeBuffer(folder, 100, 500, fields, meta_fields={"task": "int"})
+        >>> with buffer.one_episode(task=1):
+        ...     for t in range(5):
+        ...         memory = buffer.store(state=[t, t, t], action=t, reward=1.0)
+        >>> buffer.num_episodes
+        1
+        >>> table = buffer.episodes()
+        >>> buffer.gather(table.starts + 2)["state"]
+        array([[2., 2., 2.]], dtype=float32)
+        >>> buffer.close()
+    """
+
+    schema: EpisodeSchema
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        max_episodes: int,
+        max_timesteps: int,
+        fields: Mapping[str, Any],
+        meta_fields: Mapping[str, Any] | None = None,
+        circular: bool = False,
+        overwrite: bool = False,
+        read_only: bool = False,
+        *,
+        durability: str = "process",
+    ) -> None:
+        if read_only and overwrite:
+            raise ValueError("read_only and overwrite must not both be True")
+        _check_durability(durability)
+        schema = EpisodeSchema(fields, meta_fields)
+        description = describe(
+            schema,
+            max_episodes=_positive("max_episodes", max_episodes),
+            max_timesteps=_positive("max_timesteps", max_timesteps),
+            circular=bool(circular),
+            durability=durability,
+        )
+        if read_only or (is_store(folder) and not overwrite):
+            opened = StoreFolder.open(folder, KIND)
+            different = differences(opened.header, description)
+            if different:
+                raise ValueError(
+                    f"{opened.path} holds episodes of another kind than asked for: "
+                    + "; ".join(different)
+                )
+            self._start(opened, read_only=read_only, write=not read_only, durability=durability)
+        else:
+            made = StoreFolder.create(
+                folder, KIND, description, _native.EPISODE_STATE_WORDS, overwrite=overwrite
+            )
+            self._start(made, read_only=False, write=True, durability=durability)
+
+    @classmethod
+    def from_folder(
+        cls: type[Self],
+        folder: str | os.PathLike[str],
+        read_only: bool = False,
+        *,
+        durability: str | None = None,
+    ) -> Self:
+        """The episodes in a folder.
+
+        They are opened for reading; the first write makes this the writer of the folder, if nobody
+        else is.
+
+        Args:
+            folder: Where they are.
+            read_only: Never write.
+            durability: As for the constructor; by default what the folder was made with.
+
+        Raises:
+            SharpwaveIOError: There are none, or they are damaged.
+        """
+        if durability is not None:
+            _check_durability(durability)
+        opened = StoreFolder.open(folder, KIND)
+        buffer = cls.__new__(cls)
+        chosen = durability or opened.header["options"]["durability"]
+        buffer._start(opened, read_only=read_only, write=False, durability=chosen)
+        return buffer
+
+    def _start(self, folder: StoreFolder, *, read_only: bool, write: bool, durability: str) -> None:
+        self._folder = folder
+        self.schema = EpisodeSchema.from_json(folder.header["schema"])
+        self.read_only = read_only
+        self.durability = durability
+        self._groups = (native_group(self.schema.nest), native_group(self.schema.meta_nest))
+        if write:
+            self._open_for_writing()
+        else:
+            self._attach(open_engine(folder, durability, write=False), *self._groups)
+
+    def _open_for_writing(self) -> None:
+        if self.read_only:
+            raise RuntimeError(f"{self.folder} was opened read-only")
+        self._folder.lock()
+        try:
+            engine = open_engine(self._folder, self.durability, write=True)
+        except BaseException:
+            self._folder.unlock()
+            raise
+        self._attach(engine, *self._groups)
+
+    @property
+    def folder(self) -> Path:
+        """Where the episodes are."""
+        return self._folder.path
+
+    @property
+    def max_episodes(self) -> int:
+        """Episodes that the buffer holds."""
+        return int(self._folder.header["options"]["max_episodes"])
+
+    @property
+    def max_timesteps(self) -> int:
+        """Steps that an episode may have."""
+        return int(self._folder.header["options"]["max_timesteps"])
+
+    @property
+    def circular(self) -> bool:
+        """Whether the oldest episodes make room for the newest."""
+        return bool(self._folder.header["options"]["circular"])
+
+    @property
+    def num_episodes(self) -> int:
+        """Complete episodes, also those that another process has stored since."""
+        self.refresh()
+        return self._engine.n_complete
+
+    def __len__(self) -> int:
+        return self.num_episodes
+
+    @property
+    def timestep_index(self) -> int:
+        """Steps of the open episode."""
+        return self._engine.open_length
+
+    @contextlib.contextmanager
+    def one_episode(self, **meta: Any) -> Iterator[dict[str, Any]]:
+        """An episode: steps stored inside the block belong to it.
+
+        Args:
+            **meta: Fields of the episode; those not given take their defaults.
+
+        Yields:
+            A dict for fields of the episode that are known at its end.
+
+        An exception inside the block leaves the steps as an aborted episode. A block without a step
+        leaves nothing.
+
+        Raises:
+            ValueError: The buffer is full.
+            RuntimeError: An episode is open already.
+        """
+        self._begin(**meta)
+        final: dict[str, Any] = {}
+        try:
+            yield final
+            self._finish(**final)
+        except BaseException:
+            if self._engine.has_open:
+                self._engine.abort()
+            raise
+
+    def advance_episode(self) -> None:
+        """End the open episode. Does nothing when no step was stored."""
+        if self._engine.has_open:
+            self._engine.complete()
+
+    def episodes(self, aborted: bool = False) -> EpisodeTable:
+        """The finished episodes, oldest first.
+
+        Args:
+            aborted: Give aborted ones, too.
+        """
+        self.refresh()
+        engine = self._engine
+        ids, starts, lengths, flags = engine.table(aborted)
+        columns = {name: number for number, name in enumerate(self.schema.meta_fields)}
+
+        def read(name: str) -> Array:
+            field = self.schema.meta_fields[name]
+            values = np.empty((len(ids), *field.shape), field.dtype)
+            engine.gather_meta(ids, columns[name], values.reshape(-1).view(np.uint8))
+            return values
+
+        meta = MetaColumns(iter(columns), read)
+        for name, field in self.schema.meta_fields.items():
+            if field.row_bytes <= SMALL_META_BYTES:
+                meta[name]
+        return EpisodeTable(ids, starts, lengths, flags, meta)
+
+    def refresh(self) -> None:
+        """See what another process has stored since. Only handles for reading need it."""
+        self._engine.refresh()
+
+    def flush(self) -> None:
+        """Wait until all that was stored outlives the loss of power. Does nothing for a reader."""
+        if self._engine.is_writer:
+            self._engine.flush()
+
+    def clear(self) -> None:
+        """Forget all episodes.
+
+        Raises:
+            RuntimeError: An episode is open.
+        """
+        if not self._engine.is_writer:
+            self._open_for_writing()
+        self._engine.clear()
+
+    def close(self) -> None:
+        """Flush and let the folder go; an open episode is aborted. Nothing can be done after it."""
+        if self._is_closed:
+            return
+        try:
+            if self._engine.is_writer and self._folder.is_locked:
+                self._engine.close()
+        finally:
+            self._attach(None, *self._groups)
+            self._folder.unlock()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_read_only, (type(self), str(self.folder.absolute()))
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else f"{self.num_episodes} episodes"
+        return f"{type(self).__name__}({str(self.folder)!r}, {state})"
+
+
+def _open_read_only(cls: type[EpisodeBuffer], folder: str) -> EpisodeBuffer:
+    return cls.from_folder(folder, read_only=True)
+
+
+def _positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if not 1 <= value < 2**48:
+        raise ValueError(f"{name} must be from 1 to 2**48, got {value}")
+    return int(value)
+
+
+def _check_durability(durability: str) -> None:
+    if durability not in DURABILITIES:
+        raise ValueError(f"durability must be one of {DURABILITIES}, got {durability!r}")

@@ -1,0 +1,92 @@
+"""How episodes lie in their folder: the header's entries, and the store made from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sharpwave import _native
+from sharpwave.buffers.folder import StoreFolder, file_name
+from sharpwave.episodes.spec import EpisodeSchema
+
+INDEX = "_episodes"
+"""The column that says where the steps of episodes lie; no field can have its name."""
+
+
+def describe(
+    schema: EpisodeSchema,
+    *,
+    max_episodes: int,
+    max_timesteps: int,
+    circular: bool,
+    durability: str,
+) -> dict[str, Any]:
+    """The entries of the header of a new folder."""
+    max_steps = min(max_episodes * max_timesteps, 2**62)
+
+    def column(group: str, name: str, row_bytes: int, max_rows: int) -> dict[str, Any]:
+        chunk_rows = _native.choose_chunk_rows(row_bytes, max_rows)
+        return {"group": group, "name": name, "row_bytes": row_bytes, "chunk_rows": chunk_rows}
+
+    return {
+        "schema": schema.to_json(),
+        "options": {
+            "max_episodes": max_episodes,
+            "max_timesteps": max_timesteps,
+            "circular": circular,
+            "durability": durability,
+        },
+        "columns": [
+            *(column("steps", n, f.row_bytes, max_steps) for n, f in schema.fields.items()),
+            *(column("meta", n, f.row_bytes, max_episodes) for n, f in schema.meta_fields.items()),
+            column("index", INDEX, _native.EPISODE_INDEX_ROW_BYTES, max_episodes),
+        ],
+    }
+
+
+def open_engine(folder: StoreFolder, durability: str, *, write: bool) -> _native.EpisodeEngine:
+    """The store in a folder, which must be locked when it is to be written to."""
+    options = folder.header["options"]
+
+    def columns(group: str) -> list[tuple[str, int, int]]:
+        return [
+            (file_name(c["name"]), c["row_bytes"], c["chunk_rows"])
+            for c in folder.header["columns"]
+            if c["group"] == group
+        ]
+
+    return _native.EpisodeEngine(
+        os.fspath(folder.path),
+        columns("steps"),
+        columns("meta"),
+        columns("index")[0][2],
+        options["max_episodes"],
+        options["max_timesteps"],
+        options["circular"],
+        durability == "power",
+        write,
+    )
+
+
+def differences(header: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """What a folder has otherwise than asked for, in words."""
+    return list(_differences(header, given))
+
+
+def _differences(header: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("max_episodes", "max_timesteps", "circular"):
+        have, want = header["options"][name], given["options"][name]
+        if have != want:
+            yield f"{name} is {have} there and {want} here"
+    for group in ("fields", "meta_fields"):
+        have, want = header["schema"][group], given["schema"][group]
+        for name in have.keys() | want.keys():
+            if name not in want:
+                yield f"{group} has {name!r} there and not here"
+            elif name not in have:
+                yield f"{group} has {name!r} here and not there"
+            elif have[name] != want[name]:
+                yield f"{group}[{name!r}] is {have[name]} there and {want[name]} here"
+        if have == want and list(have) != list(want):
+            yield f"{group} are in the order {list(have)} there and {list(want)} here"

@@ -1,0 +1,75 @@
+"""Which episodes there are, where their steps lie, and what they hold as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpwave.types import Array
+
+__all__ = ["ABORTED", "COMPLETE", "EpisodeTable"]
+
+COMPLETE = 1
+"""The flag of an episode that came to its end."""
+
+ABORTED = 2
+"""The flag of an episode that was cut: by an exception, or by the death of its writer."""
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeTable:
+    """The finished episodes of a buffer at one moment, oldest first.
+
+    Attributes:
+        ids: Numbers of the episodes [E], which never repeat.
+        starts: The row of the first step of each [E].
+        lengths: The steps of each [E].
+        flags: COMPLETE or ABORTED [E].
+        meta: Fields of the episodes by name, each [E, ...]. Large ones are read when asked for.
+    """
+
+    ids: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    flags: npt.NDArray[np.uint8]
+    meta: Mapping[str, Array]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def n_steps(self) -> int:
+        """The steps of all of them."""
+        return int(self.lengths.sum())
+
+
+class MetaColumns(Mapping[str, Array]):
+    """Arrays by name that are read when first asked for.
+
+    Args:
+        names: The names.
+        read: Gives the array of a name.
+    """
+
+    def __init__(self, names: Iterator[str], read: Callable[[str], Array]) -> None:
+        self._arrays: dict[str, Array | None] = dict.fromkeys(names)
+        self._read = read
+
+    def __getitem__(self, name: str) -> Array:
+        array = self._arrays[name]
+        if array is None:
+            array = self._arrays[name] = self._read(name)
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
