@@ -30,7 +30,9 @@ function tiles({ summary }) {
   const others = ["open", "aborted", "lost"].filter((name) => counts[name]).map((name) => `${number(counts[name], 15)} ${name}`);
   const made = [];
   if (returns) made.push(tile("Mean return", short(returns.mean), `${short(returns.low)} to ${short(returns.high)}`, 1));
-  if (lengths || counts.episodes) made.push(tile("Episodes", number(counts.complete, 15), others.join(", ") || "all complete"));
+  if (summary.kind === "episodes" || counts.episodes) {
+    made.push(tile("Episodes", number(counts.complete, 15), others.join(", ") || (counts.episodes ? "all complete" : "none so far")));
+  }
   made.push(tile("Steps", number(counts.steps, 15), lengths ? `${short(lengths.mean)} in an episode` : null));
   made.push(tile("On disk", bytes(summary.bytes), counts.steps ? `${bytes(Math.round(summary.bytes / counts.steps))} a step` : null));
   put("tiles", ...made);
@@ -51,9 +53,9 @@ function spreads({ summary }) {
   const quarters = (one) => `median ${short(one.median)}, half of them from ${short(one.lower_quartile)} to ${short(one.upper_quartile)}`;
   const figures = [
     returns && histogram({ title: "Return", hint: quarters(returns), spread: returns, color: 1, what: "return", pick: range("return") }),
-    lengths && histogram({ title: "Length", hint: quarters(lengths), spread: lengths, color: 3, what: "length", pick: range("length") }),
-    returns && timeline({ title: "Return by episode", hint: "as recorded; the line is a moving mean", ids: table.columns.episode,
-      values: table.columns.return, pick: (id) => source.has(id) && player.open(id, { focus: true }) }),
+    lengths && histogram({ title: "Length", hint: quarters(lengths), spread: lengths, color: 3, what: "length", whole: true, pick: range("length") }),
+    returns && timeline({ title: "Return by episode", hint: "complete ones, as recorded; the line is a moving mean", ids: table.columns.episode,
+      values: table.columns.return.map((value, at) => (table.columns.state[at] === "complete" ? value : NaN)), pick: (id) => source.has(id) && player.open(id, { focus: true }) }),
   ].filter(Boolean);
   sectionOf("spreads").hidden = !figures.length;
   put("spreads", ...figures);

@@ -67,8 +67,9 @@ function axis(low, high) {
   return [low < 0 || low > margin ? low - margin : 0, high + margin];
 }
 
-// An empty chart: caption, axes, grid; `area` is what to draw in, 1000 x 1000 in `svg`.
-function chart({ title, beside, hint, x, y, size = "small", whole = false, label, className = "" }) {
+// An empty chart: caption, axes, grid; `area` is what to draw in, 1000 x 1000 in `svg`. Axes that are
+// named in `whole` have integers only.
+function chart({ title, beside, hint, x, y, size = "small", whole = "", label, className = "" }) {
   const area = build("div", { class: "area" });
   const svg = shape("svg", { viewBox: "0 0 1000 1000", preserveAspectRatio: "none", "aria-hidden": "true" });
   area.append(svg);
@@ -80,13 +81,14 @@ function chart({ title, beside, hint, x, y, size = "small", whole = false, label
   if (y) {
     const { found, step } = ticks(y[0], y[1], size === "small" ? 3 : 4);
     for (const at of found) {
-      if (whole && !Number.isInteger(at)) continue;
+      if (whole.includes("y") && !Number.isInteger(at)) continue;
       left.append(build("span", { style: { bottom: `${100 * share(at, y)}%` } }, compact(at, step)));
       svg.append(shape("path", { class: "grid", d: `M0 ${1000 * (1 - share(at, y))}H1000` }));
     }
   }
   const across = ticks(x[0], x[1], 4);
   for (const at of across.found) {
+    if (whole.includes("x") && !Number.isInteger(at)) continue;
     below.append(build("span", { style: { left: `${100 * share(at, x)}%` } }, compact(at, across.step)));
   }
   plot.append(left, area, below);
@@ -107,12 +109,12 @@ function showTip(box, head, rows) {
 const hideTip = () => { tip.hidden = true; };
 
 // Bars for how often a value occurs. `pick(low, high)` is called for a bar that is chosen.
-function histogram({ title, hint, spread, color, what, pick }) {
+function histogram({ title, hint, spread, color, what, whole, pick }) {
   const { edges, counts } = spread;
   const x = [edges[0], edges.at(-1)];
   const most = Math.max(...counts, 1);
   const { figure, area } = chart({
-    title, hint, x, y: [0, most * 1.06], whole: true, size: "medium", className: `histogram c${color}`,
+    title, hint, x, y: [0, most * 1.06], whole: whole ? "xy" : "y", size: "medium", className: `histogram c${color}`,
     beside: build("span", { class: "now" }, `mean ${short(spread.mean)}`),
     label: `${title}: ${plural(spread.count, "episode")}, mean ${short(spread.mean)}, from ${short(spread.low)} to ` +
       `${short(spread.high)}. Arrow keys walk along the bars, Enter lists the episodes of one.`,
@@ -187,7 +189,7 @@ function timeline({ title, hint, ids, values, pick }) {
   const ys = known.map((i) => values[i]), xs = known.map((i) => ids[i]);
   if (ys.length < 2) return null;
   const x = [xs[0], xs.at(-1)], y = axis(Math.min(...ys), Math.max(...ys));
-  const { figure, area, svg } = chart({ title, hint, x, y, size: "medium", className: "timeline",
+  const { figure, area, svg } = chart({ title, hint, x, y, size: "medium", whole: "x", className: `timeline ${ys.length < 300 ? "few" : ""}`,
     label: `${title}: ${plural(ys.length, "episode")}. Arrow keys walk along them, Enter opens one.` });
   const place = (a, b) => `${(1000 * share(a, x)).toFixed(1)} ${(1000 * (1 - share(b, y))).toFixed(1)}`;
   const kept = thinned(ys, 2000);

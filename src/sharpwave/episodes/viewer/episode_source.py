@@ -75,16 +75,25 @@ class EpisodeSource:
         start = int((done.starts + done.lengths).max(initial=engine.steps_front))
         if engine.steps_top <= start:
             return done
+        ids = np.append(done.ids, done.ids[-1] + 1 if len(done) else 0)
         return Episodes(
-            ids=np.append(done.ids, done.ids[-1] + 1 if len(done) else 0),
+            ids=ids,
             starts=np.append(done.starts, start),
             lengths=np.append(done.lengths, engine.steps_top - start),
             flags=np.append(done.flags, np.uint8(OPEN)),
             meta={
-                name: np.concatenate([values, np.zeros_like(values, shape=(1, *values.shape[1:]))])
+                name: np.concatenate([values, self._meta_of(int(ids[-1]), name)])
                 for name, values in done.meta.items()
             },
         )
+
+    def _meta_of(self, episode: int, name: str) -> Array:
+        """The value [1, ...] of a field of one episode, as far as it is known."""
+        fields = self._buffer.schema.meta_fields
+        values = np.zeros((1, *fields[name].shape), fields[name].dtype)
+        raw = values.reshape(-1).view(np.uint8)
+        self._buffer._engine.gather_meta(np.array([episode]), list(fields).index(name), raw)
+        return values
 
     def read(self, rows: Rows, field: str) -> Array:
         """Values of one field at `rows`."""

@@ -150,7 +150,7 @@ function curves(one) {
   const fits = known.length > 0;
   const { figure, area, svg } = chart({
     title: one.field, x, y: fits ? y : [0, 1], hint: fits ? null : "no finite number",
-    whole: one.stepped, beside: build("span", { class: "now" }), className: "curve-of",
+    whole: one.stepped ? "xy" : "x", beside: build("span", { class: "now" }), className: "curve-of",
     label: `${one.field}: ${plural(one.lines.length, "curve")} over ${plural(player.episode.length, "step")}`,
   });
   one.lines.forEach((line, i) => {
@@ -184,7 +184,7 @@ function trace(line, x, y, stepped) {
 function heat(one) {
   const x = steps();
   const part = one.shown < one.components ? `${one.shown} of ${one.components} numbers` : `${one.components} numbers`;
-  const { figure, area } = chart({ title: one.field, x, hint: `${part}; dark ${short(one.low, 3)}, bright ${short(one.high, 3)}`, className: "heat" });
+  const { figure, area } = chart({ title: one.field, x, whole: "x", hint: `${part}; dark ${short(one.low, 3)}, bright ${short(one.high, 3)}`, className: "heat" });
   area.append(build("img", { src: `data:image/png;base64,${one.png}`, alt: "", draggable: "false" }));
   cursor(figure, area, x, () => []);
   return figure;

@@ -42,12 +42,18 @@ class ViewerServer(ThreadingHTTPServer):
     def __init__(self, watched: Watched, port: int = 0) -> None:
         self.watched = watched
         super().__init__((ADDRESS, port), _Handler)
+        self.is_closed = False
         self.names = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
 
     @property
     def url(self) -> str:
         """Where the page is."""
         return f"http://{ADDRESS}:{self.server_port}/"
+
+    def server_close(self) -> None:
+        """Stop answering, also on connections that a browser keeps."""
+        self.is_closed = True
+        super().server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -59,6 +65,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a question."""
         try:
+            if self.server.is_closed:
+                self.close_connection = True
+                return
             if self.headers.get("Host") not in self.server.names:
                 self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"this is not my name\n")
                 return

@@ -6,7 +6,6 @@ from typing import Any
 
 from rich import box
 from rich.console import Console, Group
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -18,14 +17,14 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 def print_summary(summary: Summary, console: Console) -> None:
     """Print what a folder holds."""
-    parts: list[Any] = [_headline(summary), _counts(summary)]
+    parts: list[Any] = [_headline(summary), _counts(summary), ""]
     spreads = _spreads(summary)
     if spreads.row_count:
-        parts.append(Padding(spreads, (1, 0, 0, 0)))
-    parts.append(Padding(_fields(summary.fields), (1, 0, 0, 0)))
-    parts.extend(Text(f"note: {note}", style="dim") for note in summary.about.notes)
-    parts.append(_health(summary))
-    console.print(Group(*parts))
+        parts += [spreads, ""]
+    parts.append(_fields(summary.fields))
+    notes = [Text(f"not shown: {note}", "dim") for note in summary.about.notes]
+    closing = notes + _health(summary)
+    console.print(Group(*parts, *([""] if closing else []), *closing))
 
 
 def _headline(summary: Summary) -> Text:
@@ -110,14 +109,11 @@ def _type(one: FieldSummary) -> str:
     return " ".join(words)
 
 
-def _health(summary: Summary) -> Group | Text:
+def _health(summary: Summary) -> list[Text]:
     condition = summary.condition
-    if condition.damage:
-        lines = [Text(f"damaged: {line}", "bold red") for line in condition.damage]
-        return Group(*lines)
+    lines = [Text(f"damaged: {line}", "bold red") for line in condition.damage]
+    if condition.verified and not condition.damage:
+        lines.append(Text("all checksums are right", "green"))
     if any(one.values["rows_read"] < one.rows for one in summary.fields):
-        note = "~ of a sample; --full reads everything"
-    else:
-        note = ""
-    verified = "all checksums are right" if condition.verified else ""
-    return Text("; ".join(filter(None, (verified, note))), "dim")
+        lines.append(Text("~ of a sample; --full reads everything", "dim"))
+    return lines
