@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,14 @@ class Visit:
     def _dismiss(self, dialog: Any) -> None:
         self.problems.append("dialog")
         dialog.dismiss()
+
+
+def wait_until(page: Any, happens: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Waits for something to happen in a page, whose policy forbids the browser's own waiting."""
+    end = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < end, "it did not happen"
+        page.wait_for_timeout(10)
 
 
 def launched() -> Iterator[Any]:

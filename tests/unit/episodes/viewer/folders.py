@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sharpwave.episodes import EpisodeBuffer
+from sharpwave.episodes.viewer import Viewer
+from sharpwave.episodes.viewer.server import ViewerServer
 
 LENGTHS = (3, 5, 2, 4)
 
@@ -55,3 +60,16 @@ def write_folder(folder: Path, lengths: tuple[int, ...] = LENGTHS) -> Path:
         for episode, length in enumerate(lengths):
             add_episode(buffer, episode, length)
     return folder
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[ViewerServer]:
+    """A server of a folder that answers until the end of the block."""
+    with Viewer(folder) as viewer, viewer.server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
