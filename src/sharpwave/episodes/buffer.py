@@ -226,7 +226,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
             yield final
             self._finish(**final)
         except BaseException:
-            if self._engine.has_open:
+            if not self._is_closed and self._engine.has_open:
                 self._engine.abort()
             raise
 
