@@ -18,6 +18,9 @@ from sharpwave.types import Array
 
 __all__ = ["Items"]
 
+PIECE = 1 << 20
+"""Steps that are looked at together when they are filtered."""
+
 
 class Items:
     """The items of a level in some episodes, numbered from 0.
@@ -63,8 +66,13 @@ class Items:
                     f"{name!r} has shape {fields[name].shape}"
                 )
         every = _native.Anchors(self.level.counts(self.snapshot.lengths))
-        episodes, steps = every.span(0, len(every))
-        columns = self._reader.gather(self.snapshot.starts.take(episodes) + steps, list(filters))
+        columns = {name: np.empty(len(every), fields[name].dtype) for name in filters}
+        for begin in range(0, len(every), PIECE):
+            piece = slice(begin, min(begin + PIECE, len(every)))
+            episodes, steps = every.span(piece.start, piece.stop)
+            rows = self.snapshot.starts.take(episodes) + steps
+            for name, values in self._reader.gather(rows, list(filters)).items():
+                columns[name][piece] = values
         found: Array = np.flatnonzero(
             matching("filter_fields", filters, fields, columns, len(every))
         )
