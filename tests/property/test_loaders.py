@@ -172,16 +172,18 @@ def test_loaders_beside_a_writer_that_overwrites_yield_what_those_of_a_list_do(
 )
 @settings(deadline=None)
 def test_anchors_are_where_a_list_has_them(counts: list[int], kept: float, seed: int) -> None:
-    want = [(e, i) for e, count in enumerate(counts) for i in range(count)]
+    starts = [1000 * e for e in range(len(counts))]
+    want = [(e, i, 1000 * e + i) for e, count in enumerate(counts) for i in range(count)]
     chosen = np.flatnonzero(np.random.default_rng(seed).random(len(want)) < kept)
+
+    def listed(places: Any) -> list[tuple[int, ...]]:
+        return [tuple(place) for place in np.column_stack(places).tolist()]
+
     for anchors, places in (
-        (_native.Anchors(counts), want),
-        (_native.Anchors(counts, chosen), [want[i] for i in chosen]),
+        (_native.Anchors(counts, starts), want),
+        (_native.Anchors(counts, starts, chosen=chosen), [want[i] for i in chosen]),
     ):
         assert len(anchors) == len(places)
-        episodes, offsets = anchors.span(0, len(anchors))
-        assert list(zip(episodes.tolist(), offsets.tolist(), strict=True)) == places
-        episodes, offsets = anchors.find(np.arange(len(anchors))[::-1])
-        assert list(zip(episodes.tolist(), offsets.tolist(), strict=True)) == places[::-1]
-        episodes, offsets = anchors.span(0, len(anchors), seed)
-        assert sorted(zip(episodes.tolist(), offsets.tolist(), strict=True)) == places
+        assert listed(anchors.span(0, len(anchors))) == places
+        assert listed(anchors.find(np.arange(len(anchors))[::-1])) == places[::-1]
+        assert sorted(listed(anchors.span(0, len(anchors), seed))) == places

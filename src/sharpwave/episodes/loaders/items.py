@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sharpwave import _native
-from sharpwave.episodes.loaders.cut import PLACE_VALUES, Cut, Level
+from sharpwave.episodes.loaders.cut import PLACE_VALUES, Cut, Level, Places
 from sharpwave.episodes.loaders.filters import Filters, check_names, matching
 from sharpwave.episodes.loaders.outputs import Recipe
 from sharpwave.episodes.loaders.reader import EpisodeReader
@@ -53,7 +53,9 @@ class Items:
 
     def _place(self, chosen: Array | None) -> None:
         self._filtered = chosen is not None
-        self.anchors = _native.Anchors(self.level.counts(self.snapshot.lengths), chosen)
+        snapshot, level = self.snapshot, self.level
+        counts = level.counts(snapshot.lengths)
+        self.anchors = _native.Anchors(counts, snapshot.starts, level.stride, chosen)
 
     def _matching(self, filters: Filters) -> Array:
         """The numbers of the items whose steps meet the conditions."""
@@ -65,12 +67,11 @@ class Items:
                     f"filter_fields needs fields that are single numbers, "
                     f"{name!r} has shape {fields[name].shape}"
                 )
-        every = _native.Anchors(self.level.counts(self.snapshot.lengths))
+        every = _native.Anchors(self.level.counts(self.snapshot.lengths), self.snapshot.starts)
         columns = {name: np.empty(len(every), fields[name].dtype) for name in filters}
         for begin in range(0, len(every), PIECE):
             piece = slice(begin, min(begin + PIECE, len(every)))
-            episodes, steps = every.span(piece.start, piece.stop)
-            rows = self.snapshot.starts.take(episodes) + steps
+            _, _, rows = every.span(piece.start, piece.stop)
             for name, values in self._reader.gather(rows, list(filters)).items():
                 columns[name][piece] = values
         found: Array = np.flatnonzero(
@@ -109,48 +110,40 @@ class Items:
         values += [PLACE_VALUES[name](snapshot, cut) for name in recipe.place]
         return values
 
-    def cut(self, episodes: Array, anchors: Array, key: int) -> Cut:
+    def cut(self, places: Places, key: int) -> Cut:
         """Where items are.
 
         Args:
-            episodes: [B] Their episodes, places in the snapshot.
-            anchors: [B] Their places among the items of the episode.
+            places: As `anchors` finds them.
             key: Of random choices.
         """
-        return self.level.cut(self.snapshot, episodes, anchors, key)
+        return self.level.cut(self.snapshot, places, key)
 
-    def read_alive(self, places: tuple[Array, Array], key: int) -> tuple[Cut, list[Array]]:
+    def read_alive(self, places: Places, key: int) -> tuple[Cut, list[Array]]:
         """Those of the items whose episodes are still there, and their values.
 
         Args:
-            places: Episodes and anchors of the items, as for `cut`.
+            places: As `anchors` finds them.
             key: Of random choices.
         """
-        episodes, anchors = places
         while True:
-            cut = self.cut(episodes, anchors, key)
+            cut = self.cut(places, key)
             try:
                 return cut, self.read(cut)
             except IndexError:
-                alive = self.still_there(episodes)
-                episodes, anchors = episodes[alive], anchors[alive]
+                places = self.still_there(places)
 
-    def still_there(self, episodes: Array) -> Array:
-        """Which of some episodes, one of which is not, are still in the buffer.
-
-        Args:
-            episodes: [B] Places in the snapshot.
-
-        Returns:
-            [B] bool, one of them False.
+    def still_there(self, places: Places) -> Places:
+        """Those of some places, one of which is not, whose episodes are still in the buffer.
 
         Raises:
             IndexError: All are there, so that this is not why they could not be read.
         """
+        episodes, steps, rows = places
         alive = self.snapshot.alive(self.reader, episodes)
         if alive.all():
             raise IndexError("steps of episodes that are in the buffer cannot be read")
-        return alive
+        return episodes[alive], steps[alive], rows[alive]
 
     def __len__(self) -> int:
         return len(self.anchors)
@@ -161,8 +154,8 @@ class Items:
         state["chosen"] = None
         if self._filtered:
             counts = self.level.counts(self.snapshot.lengths)
-            episodes, anchors = self.anchors.span(0, len(self))
-            state["chosen"] = (counts.cumsum() - counts).take(episodes) + anchors
+            episodes, steps, _ = self.anchors.span(0, len(self))
+            state["chosen"] = (counts.cumsum() - counts).take(episodes) + steps
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
