@@ -25,9 +25,9 @@ Anchors::Anchors(std::vector<std::int64_t> counts, std::vector<std::int64_t> sta
     }
     count = size_ += count;
   }
-  // About two buckets an episode: most of them then lie within one.
+  // About four buckets an episode: most of them then lie within one.
   const auto episodes = static_cast<std::int64_t>(ends_.size());
-  while ((size_ >> shift_) > 2 * episodes) ++shift_;
+  while ((size_ >> shift_) > 4 * episodes) ++shift_;
   first_.reserve(static_cast<std::size_t>(size_ >> shift_) + 2);
   std::int64_t episode = 0;
   for (std::int64_t bucket = 0; bucket <= (size_ >> shift_); ++bucket) {
@@ -89,9 +89,11 @@ void Anchors::span(std::int64_t begin, std::int64_t end, const std::uint64_t* ke
   }
   const Permutation permutation(static_cast<std::uint64_t>(size_), Philox(*key, 0));
   const auto from = static_cast<std::uint64_t>(begin);
+  // In two loops: the first is arithmetic that overlaps, the second waits for memory and branches.
   for (std::size_t i = 0; i < n; ++i) {
-    out.put(i, find(static_cast<std::int64_t>(permutation(from + i))));
+    out.rows[i] = static_cast<std::int64_t>(permutation(from + i));
   }
+  for (std::size_t i = 0; i < n; ++i) out.put(i, find(out.rows[i]));
 }
 
 void draw_below(const std::int64_t* limits, const std::int64_t* rows, std::size_t n,

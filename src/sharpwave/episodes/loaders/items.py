@@ -97,14 +97,12 @@ class Items:
         recipe, reader = self.recipe, self.reader
         values: list[Array] = []
         if recipe.row:
-            found = reader.gather(cut.rows, recipe.row)
-            values += [found[name] for name in recipe.row]
+            values += reader.gather(cut.rows, recipe.row).values()
         if recipe.next:
-            found = reader.gather(cut.rows + cut.lengths, recipe.next)
-            values += [found[name] for name in recipe.next]
+            values += reader.gather(cut.rows + cut.lengths, recipe.next).values()
         if recipe.span:
-            found = reader.gather_ranges(cut.rows, cut.lengths, cut.width, recipe.span)
-            values += [found[name] for name in recipe.span]
+            ranges = reader.gather_ranges(cut.rows, cut.lengths, cut.width, recipe.span)
+            values += ranges.values()
         snapshot = self.snapshot
         values += [snapshot.meta[name].take(cut.episodes, axis=0) for name in recipe.meta]
         values += [PLACE_VALUES[name](snapshot, cut) for name in recipe.place]
