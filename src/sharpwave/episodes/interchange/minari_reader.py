@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from sharpwave.episodes.interchange.description import described
-from sharpwave.episodes.interchange.minari_places import Places, attribute, reading
+from sharpwave.episodes.interchange.minari_places import Places, attribute, escaped, reading
 from sharpwave.episodes.interchange.minari_spaces import flattened
-from sharpwave.episodes.interchange.nests import joined
+from sharpwave.episodes.interchange.nests import joined, under
 from sharpwave.episodes.interchange.stream import (
     FINAL_OBS,
     Episode,
@@ -64,8 +64,8 @@ class Reader:
 
     def _episode(self, found: dict[str, Any], metadata: Mapping[str, Any]) -> Episode:
         places, schema = self.places, self.schema
-        observations = self._flat("observations", found, self.storage.observation_space)
-        actions = self._flat("actions", found, self.storage.action_space)
+        observations = self._flat("observations", found, places.obs)
+        actions = self._flat("actions", found, places.action)
         infos = dict(leaves(found["infos"] or {}))
         given = {joined(places.obs, rest): rows[:-1] for rest, rows in observations.items()}
         given |= {joined(places.action, rest): rows for rest, rows in actions.items()}
@@ -90,11 +90,16 @@ class Reader:
             {name: _typed(meta[name], field) for name, field in schema.meta_fields.items()},
         )
 
-    def _flat(self, key: str, found: dict[str, Any], space: Any) -> dict[str, Array]:
+    def _flat(self, key: str, found: dict[str, Any], first: str = "") -> dict[str, Array]:
+        """Observations or actions, by the rest of our names."""
+        storage = self.storage
+        space = storage.observation_space if key == "observations" else storage.action_space
         try:
-            return flattened(space, found[key])
+            flat = flattened(space, found[key])
         except ValueError as error:
             raise ValueError(f"{self.origin}: {key}: {error}") from error
+        ours = {escaped(rest): rest for rest in under(first, self.schema.fields)} if first else {}
+        return {ours.get(name, name): rows for name, rows in flat.items()}
 
     def _schema(self, about: Mapping[str, Any]) -> EpisodeSchema:
         note = about.get("sharpwave")
@@ -103,8 +108,8 @@ class Reader:
         if not self.indices:
             raise ValueError(f"{self.origin} has no episodes, so its fields are unknown")
         (first,) = self.storage.get_episodes(self.indices[:1])
-        observations = self._flat("observations", first, self.storage.observation_space)
-        actions = self._flat("actions", first, self.storage.action_space)
+        observations = self._flat("observations", first)
+        actions = self._flat("actions", first)
         infos = {name: np.asarray(rows) for name, rows in leaves(first["infos"] or {})}
         numeric = {name: rows for name, rows in infos.items() if rows.dtype.kind in "biuf"}
         left_out = [f"infos of {name!r}" for name in infos if name not in numeric]
@@ -151,7 +156,7 @@ def _meta_fields(metadata: list[dict[str, Any]]) -> dict[str, EpisodeField]:
 def _metadata(metadata: Mapping[str, Any], name: str, field: EpisodeField) -> Any:
     """The value of a meta field; -1 where there was no seed, NaN where another is missing."""
     flat = dict(leaves(dict(metadata)))
-    for place in (name, attribute(name).replace("/", "."), name.replace("/", "%2F")):
+    for place in (attribute(name), attribute(name).replace("/", "."), name):
         if place in flat:
             return flat[place]
     if name == "seed":
