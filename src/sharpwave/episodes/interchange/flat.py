@@ -31,6 +31,7 @@ NAMES = {
 
 SCALARS = ("reward", "terminated", "truncated")
 FLAGS = ("terminated", "truncated")
+ORDER = ("obs", "action", *SCALARS, "next_obs")
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,8 @@ def _our_sources(columns: Columns, names: Mapping[str, str]) -> dict[str, str]:
         sources[name] = source
     if not sources:
         raise ValueError(f"{columns.origin} has no columns of steps")
-    return sources
+    known = [name for role in ORDER for name in sources if name.partition(".")[0] == role]
+    return {name: sources[name] for name in [*known, *(n for n in sources if n not in known)]}
 
 
 def _our_type(

@@ -111,7 +111,9 @@ def test_next_obs_may_be_kept(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", **d4rl())
     stream = read_episodes(tmp_path / "d.npz", keep_next_obs=True)
     assert not stream.schema.meta_fields
-    assert np.concatenate([episode.steps["next_obs"] for episode in stream]).tolist() == NEXT.tolist()
+    assert (
+        np.concatenate([episode.steps["next_obs"] for episode in stream]).tolist() == NEXT.tolist()
+    )
 
 
 def test_next_obs_that_is_not_the_following_obs_is_refused(tmp_path: Path) -> None:
@@ -317,7 +319,9 @@ def test_texts_as_bytes() -> None:
     texts = ["", "grün", "go left"]
     assert decode_text(encode_text(texts)) == texts
     assert encode_text([]).shape == (0, 1)
-    with pytest.raises(ValueError, match="texts must have at most 3 bytes and no zeros, got 'grün'"):
+    with pytest.raises(
+        ValueError, match="texts must have at most 3 bytes and no zeros, got 'grün'"
+    ):
         encode_text(["grün"], 3)
     with pytest.raises(ValueError, match="no zeros"):
         encode_text(["a\0b"])
