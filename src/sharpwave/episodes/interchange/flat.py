@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.episodes.interchange.stream import FINAL_OBS, Episode, EpisodeStream
-from sharpwave.episodes.spec import EpisodeField, EpisodeSchema
+from sharpwave.episodes.spec import EpisodeSchema
 from sharpwave.types import Array
 
 NAMES = {
@@ -141,11 +141,9 @@ def foreign_stream(
         )
     _check_lengths(columns, lengths)
     successors = {} if keep_next_obs else _successors(types)
-    fields = {name: EpisodeField(*of) for name, of in types.items() if name not in successors}
-    meta_fields = {_final(name): EpisodeField(*types[name]) for name in successors}
-    meta_fields |= {
-        name: EpisodeField(rows.dtype.name, rows.shape[1:]) for name, rows in meta.items()
-    }
+    fields = {name: of for name, of in types.items() if name not in successors}
+    meta_fields = {_final(name): types[name] for name in successors}
+    meta_fields |= {name: (rows.dtype.name, rows.shape[1:]) for name, rows in meta.items()}
 
     def episodes() -> Iterator[Episode]:
         batches = columns.read(list(sources.values()), lengths.tolist())
@@ -219,6 +217,11 @@ def _lengths_by_flags(columns: Columns, flags: Mapping[str, str]) -> npt.NDArray
         )
     ends = np.zeros(columns.n_rows, np.bool_)
     for source in flags.values():
+        if columns.types[source][1] not in ((), (1,)):
+            raise ValueError(
+                f"{columns.origin}: {source!r} must have one value per step, "
+                f"got the shape {columns.types[source][1]}"
+            )
         ends |= columns.whole(source).reshape(columns.n_rows).astype(np.bool_)
     if columns.n_rows:
         ends[-1] = True

@@ -86,8 +86,8 @@ class Reader:
             if name not in meta
         }
         return Episode(
-            {name: _typed(given[name], field) for name, field in schema.fields.items()},
-            {name: _typed(meta[name], field) for name, field in schema.meta_fields.items()},
+            {name: _typed(name, given[name], field) for name, field in schema.fields.items()},
+            {name: _typed(name, meta[name], field) for name, field in schema.meta_fields.items()},
         )
 
     def _flat(self, key: str, found: dict[str, Any], first: str = "") -> dict[str, Array]:
@@ -166,8 +166,12 @@ def _metadata(metadata: Mapping[str, Any], name: str, field: EpisodeField) -> An
     raise ValueError(f"an episode has no metadata {name!r}")
 
 
-def _typed(values: Any, field: EpisodeField) -> Array:
-    return np.asarray(values).astype(field.dtype, copy=False)
+def _typed(name: str, values: Any, field: EpisodeField) -> Array:
+    array: Array = np.asarray(values)
+    typed: Array = array.astype(field.dtype, copy=False)
+    if not np.can_cast(array.dtype, typed.dtype, "same_kind") and (typed != array).any():
+        raise ValueError(f"{name!r} must be {field.dtype} in all episodes, got {array.dtype}")
+    return typed
 
 
 def _field(rows: Any) -> EpisodeField:

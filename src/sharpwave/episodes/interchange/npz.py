@@ -138,6 +138,8 @@ def _columns(path: Path, types: dict[str, tuple[np.dtype[Any], tuple[int, ...], 
                 f"{path}: array {name!r} must have {n_rows} rows like {next(iter(counts))!r}, "
                 f"got shape {types[name][1]}"
             )
+        if types[name][0].kind not in "biuf":
+            raise ValueError(f"{path}: array {name!r} must hold numbers, got {types[name][0]}")
     whole = {name for name, (_, _, fortran) in types.items() if fortran}
 
     def read(names: Sequence[str], lengths: Sequence[int]) -> Iterator[dict[str, Array]]:
@@ -173,8 +175,6 @@ def _rows_of(array: Array, lengths: Sequence[int]) -> list[Array]:
 def _type(path: Path, name: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     with _archive(path) as archive, archive.open(f"{name}.npy") as member:
         shape, fortran, dtype = _header(path, name, member)
-    if dtype.kind not in "biufU":
-        raise ValueError(f"{path}: array {name!r} must hold numbers, got {dtype}")
     return dtype, shape, fortran
 
 
