@@ -35,9 +35,8 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> values) {
   return nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner);
 }
 
-void construct(Replay* memory, const std::vector<FieldSpec>& fields, bool stream_rows,
-               std::size_t capacity, std::size_t n_streams, std::uint64_t seed, bool oversample,
-               const std::optional<PrioritySpec>& priorities) {
+ReplayOptions make_options(const std::vector<FieldSpec>& fields, bool stream_rows,
+                           std::size_t capacity, std::size_t n_streams) {
   ReplayOptions options;
   for (const auto& [name, dtype, shape, role, stack, axis, finite, twin] : fields) {
     options.schema.fields.push_back(
@@ -46,6 +45,30 @@ void construct(Replay* memory, const std::vector<FieldSpec>& fields, bool stream
   options.layout = stream_rows ? Layout::stream : Layout::transition;
   options.capacity = capacity;
   options.n_streams = n_streams;
+  return options;
+}
+
+FolderOptions make_folder_options(const nb::dict& given) {
+  FolderOptions options;
+  options.path = nb::cast<std::string>(given["path"]);
+  options.access = nb::cast<bool>(given["read_only"]) ? Access::read : Access::write;
+  options.row_bytes = nb::cast<std::size_t>(given["row_bytes"]);
+  options.chunk_rows = nb::cast<std::size_t>(given["chunk_rows"]);
+  options.max_chunks = nb::cast<std::size_t>(given["max_chunks"]);
+  options.power = nb::cast<bool>(given["power"]);
+  options.continue_episodes = nb::cast<bool>(given["continue_episodes"]);
+  options.verify = nb::cast<bool>(given["verify"]);
+  options.repair = nb::cast<bool>(given["repair"]);
+  options.hot_rows = nb::cast<std::size_t>(given["hot_rows"]);
+  options.resident_bytes = nb::cast<std::size_t>(given["resident_bytes"]);
+  return options;
+}
+
+void construct(Replay* memory, const std::vector<FieldSpec>& fields, bool stream_rows,
+               std::size_t capacity, std::size_t n_streams, std::uint64_t seed, bool oversample,
+               const std::optional<PrioritySpec>& priorities,
+               const std::optional<nb::dict>& folder) {
+  ReplayOptions options = make_options(fields, stream_rows, capacity, n_streams);
   options.seed = seed;
   options.oversample = oversample;
   if (priorities) {
@@ -53,7 +76,20 @@ void construct(Replay* memory, const std::vector<FieldSpec>& fields, bool stream
     options.priorities = {kind == "rank" ? PriorityKind::rank : PriorityKind::proportional, alpha,
                           beta, stratified, batch_norm};
   }
+  if (folder) options.folder = make_folder_options(*folder);
+  const nb::gil_scoped_release release;
   new (memory) Replay(std::move(options));
+}
+
+// (row_bytes, chunk_rows, max_chunks) of the columns in the folder of such a buffer, and how many
+// commit words it has.
+std::tuple<std::size_t, std::size_t, std::size_t, std::size_t> describe_folder(
+    const std::vector<FieldSpec>& fields, bool stream_rows, std::size_t capacity,
+    std::size_t n_streams) {
+  const FolderOptions columns =
+      choose_columns(make_options(fields, stream_rows, capacity, n_streams));
+  return {columns.row_bytes, columns.chunk_rows, columns.max_chunks,
+          ReplayFolder::n_words(std::max<std::size_t>(n_streams, 1))};
 }
 
 // Holds the rows for reading. The GIL is let go first: a writer may need it to finish.
@@ -71,15 +107,16 @@ class SharedRows {
 nb::dict stats(Replay& replay) {
   nb::dict found;
   const ReplayCounters& counters = replay.counters();
-  const std::uint64_t sampled = counters.sampled.load();
-  const std::uint64_t pushed = counters.pushed.load();
+  const std::uint64_t sampled = counters.sampled().load();
+  const std::uint64_t pushed = counters.pushed().load();
   found["pushed"] = pushed;
   found["sampled"] = sampled;
   found["sampled_age"] = sampled == 0 ? 0.0
-                                      : static_cast<double>(counters.sampled_age.load()) /
+                                      : static_cast<double>(counters.sampled_age().load()) /
                                             static_cast<double>(sampled);
-  found["stale_updates"] = counters.stale_updates.load();
+  found["stale_updates"] = counters.stale_updates().load();
   found["bytes"] = replay.bytes();
+  if (replay.is_durable()) found["disk_bytes"] = replay.disk_bytes();
   found["record_bytes"] = replay.store().stride();
   return found;
 }
@@ -105,7 +142,8 @@ nb::tuple choose_hindsight_goals(Replay& replay, const Ids& ids, int strategy, d
 // The bytes of one stored column, slot after slot.
 void copy_column(Replay& replay, std::size_t field, std::size_t first, std::size_t count,
                  std::uint8_t* memory, bool write) {
-  const HeapStore& store = replay.store();
+  if (replay.is_durable()) throw std::invalid_argument("the rows of a folder are in its files");
+  const RowStore& store = replay.store();
   if (field >= replay.schema().fields.size() || !store.is_stored(field)) {
     throw std::invalid_argument("field must be stored");
   }
@@ -260,18 +298,31 @@ void bind_engine(PyObject* handle) {
   nb::module_ module = nb::borrow<nb::module_>(handle);
   nb::class_<Replay>(module, "Engine", "The native replay buffer behind the public classes.")
       .def("__init__", construct, "fields"_a, "stream_rows"_a, "capacity"_a, "n_streams"_a,
-           "seed"_a, "oversample"_a, "priorities"_a.none())
+           "seed"_a, "oversample"_a, "priorities"_a.none(), "folder"_a.none() = nb::none())
+      .def_static("describe_folder", describe_folder, "fields"_a, "stream_rows"_a, "capacity"_a,
+                  "n_streams"_a,
+                  "(row_bytes, chunk_rows, max_chunks, commit words) of such a buffer's folder.")
       .def("__len__", [](Replay& self) { return self.streams().live(); })
       .def(
           "clear",
           [](Replay& self) {
-            self.rows_lock().lock();
-            self.tree_mutex().lock();
+            const std::lock_guard<RwLock> rows(self.rows_lock());
+            const std::lock_guard<std::mutex> tree(self.tree_mutex());
             self.clear();
-            self.tree_mutex().unlock();
-            self.rows_lock().unlock();
           },
           nb::call_guard<nb::gil_scoped_release>(), "Forgets all steps; ids go on.")
+      .def("flush", &Replay::flush, nb::call_guard<nb::gil_scoped_release>(),
+           "Waits until everything pushed is on the disk.")
+      .def(
+          "close",
+          [](Replay& self, bool keep) {
+            const std::lock_guard<RwLock> rows(self.rows_lock());
+            const std::lock_guard<std::mutex> tree(self.tree_mutex());
+            self.close(keep);
+          },
+          "keep"_a, nb::call_guard<nb::gil_scoped_release>(), "Leaves the folder. The buffer is empty then.")
+      .def_prop_ro("damage", &Replay::damage, "What was left out of a repaired folder.")
+      .def_prop_ro("lost_steps", &Replay::lost_steps, "How many steps that cost.")
       .def("stats", stats, "Counters and sizes.")
       .def_prop_rw("beta", &Replay::beta, &Replay::set_beta)
       .def_prop_ro("max_priority", [](Replay& self) { return priorities_of(self).max_priority(); })
@@ -306,7 +357,7 @@ void bind_engine(PyObject* handle) {
           },
           "ids"_a, "Which ids are still in the buffer.")
       .def(
-          "next_call", [](Replay& self) { return self.counters().calls.fetch_add(1) + 1; },
+          "next_call", [](Replay& self) { return self.counters().calls().fetch_add(1) + 1; },
           "Moves the buffer's own generator on, for draws made in Python.")
       .def("choose_goals", choose_hindsight_goals, "ids"_a, "strategy"_a, "ratio"_a,
            "seed"_a.none())
@@ -353,9 +404,9 @@ void bind_engine(PyObject* handle) {
       .def("counters",
            [](Replay& self) {
              const ReplayCounters& c = self.counters();
-             return std::vector<std::uint64_t>{c.pushed.load(), c.sampled.load(),
-                                               c.sampled_age.load(), c.stale_updates.load(),
-                                               c.calls.load()};
+             return std::vector<std::uint64_t>{c.pushed().load(), c.sampled().load(),
+                                               c.sampled_age().load(), c.stale_updates().load(),
+                                               c.calls().load()};
            })
       .def(
           "restore_counters",
@@ -363,11 +414,11 @@ void bind_engine(PyObject* handle) {
             if (saved.size() != 5)
               throw std::invalid_argument("saved counters must be five numbers");
             ReplayCounters& c = self.counters();
-            c.pushed = saved[0];
-            c.sampled = saved[1];
-            c.sampled_age = saved[2];
-            c.stale_updates = saved[3];
-            c.calls = saved[4];
+            c.pushed() = saved[0];
+            c.sampled() = saved[1];
+            c.sampled_age() = saved[2];
+            c.stale_updates() = saved[3];
+            c.calls() = saved[4];
           },
           "counters"_a)
       .def("save_priorities", save_priorities)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 
 #include "bind/arrays.hpp"
 #include "core/replay.hpp"
@@ -38,6 +39,10 @@ class ReplayLocks {
       tree_held_ = true;
     }
   }
+  // The rest of the work takes long. The GIL comes back after the locks are let go.
+  void release_gil() {
+    if (!released_) released_.emplace();
+  }
   // The rest of the work needs the rows alone.
   void unlock_tree() {
     if (tree_held_) replay_->tree_mutex().unlock();
@@ -50,6 +55,7 @@ class ReplayLocks {
     rows_held_ = false;
   }
 
+  std::optional<ReleaseGil> released_;  // first, to be destroyed last
   Replay* replay_;
   Rows rows_;
   bool tree_;
@@ -68,10 +74,19 @@ void with_locks(Replay* replay, Rows rows, bool tree, double work_ns, Body&& bod
       return;
     }
   }
-  const ReleaseGil released;
   ReplayLocks locks(replay, rows, tree);
+  locks.release_gil();
   locks.lock();
   body(locks);
+}
+
+// Takes in what a writer committed to the folder of a buffer since.
+inline void catch_up(Replay* replay) {
+  if (!replay->is_stale()) return;
+  ReplayLocks locks(replay, Rows::exclusive, replay->priorities() != nullptr);
+  locks.release_gil();
+  locks.lock();
+  replay->refresh();
 }
 
 }  // namespace sharpwave::bind

@@ -34,6 +34,14 @@ PyTypeObject* batch_memory_type = nullptr;
 RowBuffer* checked(PyObject* self) {
   auto* buffer = reinterpret_cast<RowBuffer*>(self);
   if (buffer->replay == nullptr) throw std::runtime_error("the buffer was not initialised");
+  if (buffer->replay->is_closed()) throw std::invalid_argument("the buffer is closed");
+  return buffer;
+}
+
+// The same, for reading: with what a writer in another process pushed.
+RowBuffer* checked_reader(PyObject* self) {
+  RowBuffer* buffer = checked(self);
+  catch_up(buffer->replay);
   return buffer;
 }
 
@@ -81,12 +89,16 @@ PyObject* push(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObjec
   return guard([&]() -> PyObject* {
     RowBuffer* buffer = checked(self);
     const RowPlan& plan = *buffer->plan;
+    if (n_args == 1 && keywords == nullptr && buffer->replay->is_durable()) {
+      return PyObject_CallMethod(self, "_push_record", "O", args[0]);
+    }
     PyObject* matched[64];
     match_arguments(plan, false, args, n_args, keywords, matched);
     PushRows rows;
     prepare_one(plan, *buffer->replay, matched, &rows);
     with_locks(buffer->replay, Rows::exclusive, buffer->replay->priorities() != nullptr, 0.0,
-               [&](ReplayLocks&) {
+               [&](ReplayLocks& locks) {
+                 if (!buffer->replay->has_room(1, rows.streams)) locks.release_gil();
                  buffer->replay->push(1, rows.sources, rows.streams, rows.priorities);
                });
     Py_RETURN_NONE;
@@ -101,7 +113,8 @@ PyObject* push_batch(PyObject* self, PyObject* const* args, Py_ssize_t n_args, P
     PushRows rows;
     prepare_many(*buffer->plan, *buffer->replay, matched, &rows);
     with_locks(buffer->replay, Rows::exclusive, buffer->replay->priorities() != nullptr,
-               buffer->replay->read_cost(rows.n), [&](ReplayLocks&) {
+               buffer->replay->read_cost(rows.n), [&](ReplayLocks& locks) {
+                 if (!buffer->replay->has_room(rows.n, rows.streams)) locks.release_gil();
                  buffer->replay->push(rows.n, rows.sources, rows.streams, rows.priorities);
                });
     Py_RETURN_NONE;
@@ -110,7 +123,7 @@ PyObject* push_batch(PyObject* self, PyObject* const* args, Py_ssize_t n_args, P
 
 PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
   return guard([&]() -> PyObject* {
-    RowBuffer* buffer = checked(self);
+    RowBuffer* buffer = checked_reader(self);
     Replay& replay = *buffer->replay;
     const Names& n = names();
     PyObject* const expected[] = {n.batch_size, n.seed, n.view, n.selector, n.out, n.indices};
@@ -136,7 +149,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
       if (view_spec) read_view(view_spec.get(), replay, &shape, &fields);
       if (selector_spec) selector = read_selector(selector_spec.get());
       if (selector.kind == Selector::Kind::priority && !prioritised) {
-        throw std::invalid_argument("this selector needs a PrioritizedReplayBuffer");
+        throw std::invalid_argument("this selector needs a buffer with priorities");
       }
     }
     const bool by_priority = selector.kind == Selector::Kind::priority;
@@ -179,7 +192,7 @@ const std::uint64_t* as_ids(const IndexArg& indices) {
 
 PyObject* gather(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
   return guard([&]() -> PyObject* {
-    RowBuffer* buffer = checked(self);
+    RowBuffer* buffer = checked_reader(self);
     Replay& replay = *buffer->replay;
     PyObject* const expected[] = {names().indices, names().view, names().out};
     PyObject* given[3];
@@ -248,7 +261,7 @@ PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_
 // _drawable(view): the ids of all steps that the view may draw, oldest first within a stream.
 PyObject* drawable(PyObject* self, PyObject* view) {
   return guard([&]() -> PyObject* {
-    RowBuffer* buffer = checked(self);
+    RowBuffer* buffer = checked_reader(self);
     BatchShape shape;
     Ref fields;
     const Ref spec = spec_of(view, "view", kViewSpec);
@@ -297,7 +310,14 @@ PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
 
 Py_ssize_t length(PyObject* self) {
   auto* buffer = reinterpret_cast<RowBuffer*>(self);
-  return buffer->replay == nullptr ? 0 : static_cast<Py_ssize_t>(buffer->replay->streams().live());
+  if (buffer->replay == nullptr) return 0;
+  if (!buffer->replay->is_durable()) {
+    return static_cast<Py_ssize_t>(buffer->replay->streams().live());
+  }
+  const Ref steps(guard([&]() -> PyObject* {
+    return PyLong_FromUnsignedLongLong(checked_reader(self)->replay->streams().live());
+  }));
+  return steps ? PyLong_AsSsize_t(steps.get()) : -1;
 }
 
 PyObject* new_buffer(PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); }
@@ -339,11 +359,7 @@ void free_memory(PyObject* self) {
 }
 
 PyObject* get_engine(PyObject* self, void*) {
-  auto* buffer = reinterpret_cast<RowBuffer*>(self);
-  if (buffer->engine == nullptr) {
-    PyErr_SetString(PyExc_RuntimeError, "the buffer was not initialised");
-  }
-  return Py_XNewRef(buffer->engine);
+  return guard([&]() -> PyObject* { return Py_NewRef(checked_reader(self)->engine); });
 }
 
 template <typename Function>

@@ -42,7 +42,7 @@ void write_stack(const FrameShape& shape, const std::byte* const* frames, std::b
 
 }  // namespace
 
-void gather(const HeapStore& store, const GatherColumn* columns, std::size_t n_columns,
+void gather(const RowStore& store, const GatherColumn* columns, std::size_t n_columns,
             std::size_t n_rows) {
   if (n_rows == 0) return;
   for (std::size_t begin = 0; begin < n_columns;) {
@@ -53,7 +53,7 @@ void gather(const HeapStore& store, const GatherColumn* columns, std::size_t n_c
   }
 }
 
-void gather_stack(const HeapStore& store, const GatherColumn& column, const FrameShape& shape,
+void gather_stack(const RowStore& store, const GatherColumn& column, const FrameShape& shape,
                   std::size_t slots_per_stream, std::size_t n_rows) {
   const std::size_t bytes = shape.frame_bytes() * shape.stack;
   std::vector<const std::byte*> frames(shape.stack);

@@ -6,17 +6,17 @@
 #include <cstdint>
 
 #include "core/isa/rows_kernels.hpp"
-#include "core/store_heap.hpp"
+#include "core/row_store.hpp"
 
 namespace sharpwave {
 
 // Columns of the same slots must stand together.
-void gather(const HeapStore& store, const GatherColumn* columns, std::size_t n_columns,
+void gather(const RowStore& store, const GatherColumn* columns, std::size_t n_columns,
             std::size_t n_rows);
 
 // One stacked output array: row i holds the frames of slots[i] - stack + 1 ... slots[i], oldest
 // first, in the ring of slots_per_stream slots that slots[i] belongs to.
-void gather_stack(const HeapStore& store, const GatherColumn& column, const FrameShape& frames,
+void gather_stack(const RowStore& store, const GatherColumn& column, const FrameShape& frames,
                   std::size_t slots_per_stream, std::size_t n_rows);
 
 // Copies `frame` of a [outer, stack, inner] array to a contiguous frame.

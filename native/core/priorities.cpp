@@ -73,6 +73,7 @@ void Priorities::push(std::size_t first_slot, std::size_t n, const float* priori
     } else {
       tree_.set_range(first_slot, n, max_leaf_);
     }
+    if (mirror_ != nullptr) std::fill_n(mirror_ + first_slot, n, max_leaf_);
     return;
   }
   std::array<float, kChunk> same;
@@ -88,6 +89,10 @@ void Priorities::push(std::size_t first_slot, std::size_t n, const float* priori
       remember(first_slot + begin + i, given[i]);
     }
     tree_.set_range(first_slot + begin, count, leaves.data());
+    if (mirror_ != nullptr) {
+      const float* mirrored = kind_ == PriorityKind::rank ? given : leaves.data();
+      std::copy_n(mirrored, count, mirror_ + first_slot + begin);
+    }
   }
   if (priorities_or_null != nullptr && n > 0) {
     set_max_priority(std::max(max_priority_, static_cast<double>(*std::max_element(
@@ -106,6 +111,9 @@ void Priorities::update(const std::uint64_t* slots, const float* priorities, std
       if (kind_ == PriorityKind::rank) {
         remember(slots[i], priorities[i]);
       }
+      if (mirror_ != nullptr) {
+        mirror_[slots[i]] = kind_ == PriorityKind::rank ? priorities[i] : leaves[i - begin];
+      }
     }
     tree_.set_many(slots + begin, leaves.data(), count);
   }
@@ -114,11 +122,15 @@ void Priorities::update(const std::uint64_t* slots, const float* priorities, std
   }
 }
 
-void Priorities::remove(std::size_t slot) {
-  if (kind_ == PriorityKind::rank) {
-    remember(slot, 0.0f);
+void Priorities::remove(std::size_t first_slot, std::size_t n) {
+  for (std::size_t i = 0; kind_ == PriorityKind::rank && i < n; ++i) {
+    remember(first_slot + i, 0.0f);
   }
-  tree_.set(slot, 0.0f);
+  if (n == 1) {
+    tree_.set(first_slot, 0.0f);
+  } else {
+    tree_.set_range(first_slot, n, 0.0f);
+  }
 }
 
 void Priorities::clear() {

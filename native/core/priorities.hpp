@@ -53,8 +53,8 @@ class Priorities {
   void push(std::size_t first_slot, std::size_t n, const float* priorities_or_null);
   // Of equal slots the last wins.
   void update(const std::uint64_t* slots, const float* priorities, std::size_t n);
-  // The row can no longer be drawn.
-  void remove(std::size_t slot);
+  // The rows can no longer be drawn.
+  void remove(std::size_t first_slot, std::size_t n = 1);
   // Removes all rows; the highest priority is 1 again.
   void clear();
 
@@ -84,6 +84,9 @@ class Priorities {
   // then go on as if nothing had happened.
   float leaf(std::size_t slot) const { return tree_.get(slot); }
   void set_leaves(std::size_t first_slot, std::size_t n, const float* leaves);
+  // Has whatever is set copied to mirror[slot] from now on: leaves, or the priorities of ranks.
+  // Removals are not copied.
+  void mirror_to(float* mirror) { mirror_ = mirror; }
   const Order& order() const { return order_; }
   void set_order(Order order) { order_ = std::move(order); }
 
@@ -104,6 +107,7 @@ class Priorities {
   std::vector<float> priorities_;
   std::size_t live_ = 0;
   Order order_;
+  float* mirror_ = nullptr;
 };
 
 }  // namespace sharpwave

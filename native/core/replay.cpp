@@ -7,6 +7,8 @@
 namespace sharpwave {
 namespace {
 
+constexpr double kDiskCost = 1e6;  // of a row that may have to come from the disk, nanoseconds
+
 ReplayOptions validated(ReplayOptions options) {
   options.schema.validate();
   if (options.capacity == 0) throw std::invalid_argument("capacity must be at least 1, got 0");
@@ -57,64 +59,151 @@ std::size_t slots_per_stream(const ReplayOptions& options) {
 
 }  // namespace
 
+FolderOptions choose_columns(const ReplayOptions& given) {
+  const ReplayOptions options = validated(given);
+  FolderOptions columns;
+  const std::size_t kept = slots_per_stream(options);
+  // A push takes room for the slots that it may need, at once.
+  const auto least = 2 * static_cast<std::size_t>(options.schema.max_stack());
+  columns.row_bytes = choose_row_bytes(RecordLayout(options.schema, options.layout).bytes);
+  columns.chunk_rows = choose_chunk_rows(columns.row_bytes, kept);
+  if (columns.chunk_rows < least) {
+    columns.chunk_rows *= (least + columns.chunk_rows - 1) / columns.chunk_rows;
+  }
+  // The kept rows may begin and end inside of a chunk, and a batch goes before its oldest are gone.
+  columns.max_chunks = (kept + columns.chunk_rows - 1) / columns.chunk_rows + 2;
+  return columns;
+}
+
+namespace {
+
+std::unique_ptr<ReplayFolder> make_folder(const ReplayOptions& options) {
+  if (!options.folder) return nullptr;
+  const FolderOptions& given = *options.folder;
+  const std::size_t kept = slots_per_stream(options);
+  if (given.row_bytes < RecordLayout(options.schema, options.layout).bytes ||
+      given.chunk_rows < 2 * static_cast<std::size_t>(options.schema.max_stack()) ||
+      given.max_chunks < (kept + given.chunk_rows - 1) / given.chunk_rows + 2) {
+    throw std::invalid_argument("the columns of the folder must hold rows of the schema");
+  }
+  ReplayFolder::Shape shape;
+  shape.n_streams = std::max<std::size_t>(options.n_streams, 1);
+  shape.marks = options.n_streams > 0;
+  shape.priorities = options.priorities.has_value();
+  shape.pending = options.layout == Layout::stream;
+  return std::make_unique<ReplayFolder>(given, shape);
+}
+
+RowStore make_store(const ReplayOptions& options, const ReplayFolder* folder) {
+  const std::size_t streams = std::max<std::size_t>(options.n_streams, 1);
+  if (folder == nullptr) {
+    return RowStore(options.schema, options.layout, slots_per_stream(options) * streams);
+  }
+  return RowStore(RecordLayout(options.schema, options.layout), folder->options().slots() * streams,
+                  folder->options().row_bytes, folder->base());
+}
+
+}  // namespace
+
+void ReplayCounters::move_home() {
+  for (std::size_t i = 0; i < kCount; ++i) own_[i].store(words_[i].load());
+  words_ = own_.data();
+}
+
 Replay::Replay(ReplayOptions options)
     : options_(validated(std::move(options))),
-      store_(options_.schema, options_.layout,
-             slots_per_stream(options_) * std::max<std::size_t>(options_.n_streams, 1)),
-      streams_(std::max<std::size_t>(options_.n_streams, 1), slots_per_stream(options_),
+      folder_(make_folder(options_)),
+      store_(make_store(options_, folder_.get())),
+      streams_(std::max<std::size_t>(options_.n_streams, 1),
+               folder_ ? options_.folder->slots() : slots_per_stream(options_),
                options_.layout == Layout::stream
                    ? static_cast<std::size_t>(options_.schema.max_stack()) - 1
                    : 0,
-               options_.n_streams > 0),
+               options_.n_streams > 0, slots_per_stream(options_)),
       writer_(options_.schema, options_.layout, &store_, &streams_) {
   if (options_.priorities) {
     priorities_.emplace(store_.slots(), options_.priorities->kind, options_.priorities->alpha);
-    set_beta(options_.priorities->beta);
+    beta_ = options_.priorities->beta;
   }
+  if (folder_) open_folder();
 }
 
 void Replay::push(std::size_t n, const Source* sources, const std::uint32_t* streams,
                   const float* priorities) {
-  // Pushes are alone under the exclusive lock: no atomic addition is needed.
-  counters_.pushed.store(counters_.pushed.load(std::memory_order_relaxed) + n,
-                         std::memory_order_relaxed);
-  if (!streams_.tracked()) {
-    const std::size_t first = writer_.push_block(sources, n);
-    if (!priorities_) return;
-    const std::size_t capacity = store_.slots();
-    std::size_t row = n > capacity ? n - capacity : 0;
-    while (row < n) {  // a range of slots at a time: the ring wraps at most once
-      const std::size_t slot = (first + row) % capacity;
-      const std::size_t count = std::min(n - row, capacity - slot);
-      priorities_->push(slot, count, priorities == nullptr ? nullptr : priorities + row);
-      row += count;
-    }
-    return;
+  if (folder_) {
+    push_durably(n, sources, streams, priorities);
+  } else if (streams_.tracked()) {
+    push_rows(0, n, sources, streams, priorities);
+  } else {
+    push_unordered(n, sources, priorities);
   }
+}
+
+void Replay::push_unordered(std::size_t n, const Source* sources, const float* priorities) {
+  count_pushed(n);
+  const std::uint64_t floor = streams_.head(0).floor;
+  const std::size_t first = writer_.push_block(sources, n);
+  if (!priorities_) return;
+  const std::size_t slots = store_.slots();
+  std::size_t row = n > slots ? n - slots : 0;
+  while (row < n) {  // a range of slots at a time: the ring wraps at most once
+    const std::size_t slot = (first + row) % slots;
+    const std::size_t count = std::min(n - row, slots - slot);
+    priorities_->push(slot, count, priorities == nullptr ? nullptr : priorities + row);
+    row += count;
+  }
+  // Where there are more slots than steps, those that left are not overwritten by those that came.
+  if (streams_.kept() < slots) remove_priorities(floor, streams_.head(0).floor);
+}
+
+void Replay::remove_priorities(std::uint64_t begin, std::uint64_t end) {
+  const std::size_t slots = store_.slots();
+  while (begin < end) {
+    const std::size_t slot = static_cast<std::size_t>(begin % slots);
+    const std::uint64_t count = std::min<std::uint64_t>(end - begin, slots - slot);
+    priorities_->remove(slot, static_cast<std::size_t>(count));
+    begin += count;
+  }
+}
+
+void Replay::push_rows(std::size_t begin, std::size_t end, const Source* sources,
+                       const std::uint32_t* streams, const float* priorities) {
+  count_pushed(end - begin);
   const auto evict = [&](std::size_t slot) {
     if (priorities_) priorities_->remove(slot);
   };
   const auto count = static_cast<std::uint32_t>(streams_.count());
-  std::uint32_t stream = 0;
-  for (std::size_t row = 0; row < n; ++row) {
+  auto stream = static_cast<std::uint32_t>(begin % count);
+  for (std::size_t row = begin; row < end; ++row) {
     const std::uint32_t target = streams != nullptr ? streams[row] : stream;
+    const std::uint64_t old_top = streams_.head(target).top;
     const Anchor anchor = writer_.push(target, sources, row, evict);
     if (priorities_) {
       priorities_->push(streams_.slot(anchor), 1,
                         priorities == nullptr ? nullptr : priorities + row);
     }
+    if (folder_) commit_step(target, old_top);
     if (++stream == count) stream = 0;
   }
 }
 
+void Replay::count_pushed(std::size_t n) {
+  // Pushes are alone under the exclusive lock: no atomic addition is needed.
+  std::atomic<std::uint64_t>& pushed = counters_.pushed();
+  pushed.store(pushed.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
 void Replay::clear() {
+  if (folder_) folder_->require_writer();
   streams_.clear();
   if (priorities_) priorities_->clear();
+  if (folder_) commit_clear();
 }
 
 void Replay::read(const View& view, const std::vector<Anchor>& anchors, Slots* slots,
                   const BatchOut& out) {
   resolve(view, options_.schema, options_.layout, streams_, anchors, slots);
+  if (folder_) announce(view, *slots);
   emit(view, options_.schema, options_.layout, store_, streams_, anchors, *slots, out);
 }
 
@@ -147,6 +236,7 @@ std::vector<std::uint64_t> Replay::ids(const View& view) const {
 
 std::size_t Replay::update_priorities(const std::uint64_t* ids, const float* priorities,
                                       std::size_t n) {
+  if (folder_) folder_->require_writer();
   static thread_local std::vector<std::uint64_t> slots;
   static thread_local std::vector<float> kept;
   slots.clear();
@@ -164,14 +254,15 @@ std::size_t Replay::update_priorities(const std::uint64_t* ids, const float* pri
   }
   priorities_->update(slots.data(), kept.data(), slots.size());
   const std::size_t stale = n - slots.size();
-  counters_.stale_updates.fetch_add(stale, std::memory_order_relaxed);
+  counters_.stale_updates().fetch_add(stale, std::memory_order_relaxed);
+  if (folder_) commit_priorities();
   return stale;
 }
 
 bool Replay::is_full() const {
   for (std::size_t stream = 0; stream < streams_.count(); ++stream) {
     const Streams::Head& head = streams_.head(stream);
-    if (head.top - head.floor < streams_.slots_per_stream() - streams_.lead()) return false;
+    if (head.top - head.floor < streams_.kept() - streams_.lead()) return false;
   }
   return true;
 }
@@ -182,7 +273,9 @@ std::size_t Replay::bytes() const {
 
 double Replay::read_cost(std::size_t rows) const {
   // About one cache line per 10 ns from memory.
-  return static_cast<double>(rows) * (20.0 + static_cast<double>(store_.stride()) / 6.0);
+  const double cost =
+      static_cast<double>(rows) * (20.0 + static_cast<double>(store_.stride()) / 6.0);
+  return folder_ && pages_missed_.load(std::memory_order_relaxed) ? cost + kDiskCost : cost;
 }
 
 }  // namespace sharpwave

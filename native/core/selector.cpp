@@ -21,7 +21,7 @@ constexpr std::uint32_t kMaxAttempts = 64;
 
 Philox Replay::generator(std::optional<std::uint64_t> seed) {
   if (seed) return {*seed ^ kSeedDomain, 0};
-  return {options_.seed, counters_.calls.fetch_add(1, std::memory_order_relaxed) + 1};
+  return {options_.seed, counters_.calls().fetch_add(1, std::memory_order_relaxed) + 1};
 }
 
 void Replay::draw(const Selector& selector, const View& view, const Philox& generator,
@@ -39,8 +39,8 @@ void Replay::draw(const Selector& selector, const View& view, const Philox& gene
     const Streams::Head& head = streams_.head(anchor.stream);
     age += head.top - anchor.seq - (head.pending ? 2 : 1);
   }
-  counters_.sampled.fetch_add(batch, std::memory_order_relaxed);
-  counters_.sampled_age.fetch_add(age, std::memory_order_relaxed);
+  counters_.sampled().fetch_add(batch, std::memory_order_relaxed);
+  counters_.sampled_age().fetch_add(age, std::memory_order_relaxed);
 }
 
 std::uint64_t Replay::floor_of_recent(std::uint32_t stream, std::uint64_t window) const {

@@ -5,9 +5,10 @@
 namespace sharpwave {
 
 Streams::Streams(std::size_t n_streams, std::size_t slots_per_stream, std::size_t lead,
-                 bool tracked)
+                 bool tracked, std::size_t kept)
     : heads_(n_streams),
       slots_(slots_per_stream),
+      kept_(kept),
       lead_(lead),
       tracked_(tracked),
       live_bits_(tracked ? n_streams * slots_per_stream : 0),
@@ -69,6 +70,25 @@ void Streams::add_step(Anchor anchor, bool first, bool last, bool jump) {
   if (lead_ > 0) jump_bits_.assign(at, jump);
   ++heads_[anchor.stream].live;
   add_live(1);
+}
+
+std::uint8_t Streams::marks(std::size_t slot) const {
+  if (!live_bits_.get(slot)) return 0;
+  unsigned marks = kLive;
+  if (first_bits_.get(slot)) marks |= kFirst;
+  if (last_bits_.get(slot)) marks |= kLast;
+  if (lead_ > 0 && jump_bits_.get(slot)) marks |= kJump;
+  return static_cast<std::uint8_t>(marks);
+}
+
+void Streams::set_marks(Anchor anchor, std::uint8_t marks) {
+  if ((marks & kLive) == 0) return;
+  const bool last = (marks & kLast) != 0;
+  if (!live_bits_.get(slot(anchor))) {
+    add_step(anchor, (marks & kFirst) != 0, last, (marks & kJump) != 0);
+  } else if (last) {
+    set_last(anchor);
+  }
 }
 
 void Streams::clear() {

@@ -50,11 +50,16 @@ class Streams {
   };
 
   // `lead` slots before a step belong to it (the older frames of a stack) and must outlive it.
-  // Without tracking there is one stream whose slots are all steps in no particular order.
-  Streams(std::size_t n_streams, std::size_t slots_per_stream, std::size_t lead, bool tracked);
+  // Without tracking there is one stream whose slots are all steps in no particular order. A ring
+  // may have more slots than the `kept` ones that hold data at any time.
+  Streams(std::size_t n_streams, std::size_t slots_per_stream, std::size_t lead, bool tracked,
+          std::size_t kept);
+  Streams(std::size_t n_streams, std::size_t slots_per_stream, std::size_t lead, bool tracked)
+      : Streams(n_streams, slots_per_stream, lead, tracked, slots_per_stream) {}
 
   std::size_t count() const { return heads_.size(); }
   std::size_t slots_per_stream() const { return slots_; }
+  std::size_t kept() const { return kept_; }
   std::size_t lead() const { return lead_; }
   bool tracked() const { return tracked_; }
   Head& head(std::size_t stream) { return heads_[stream]; }
@@ -120,8 +125,13 @@ class Streams {
     Head& head = heads_[stream];
     head.top += count;
     head.top_position = wrapped(head.top_position + static_cast<std::size_t>(count));
-    if (head.top + lead_ <= slots_) return;
-    const std::uint64_t floor = head.top + lead_ - slots_;
+    if (head.top + lead_ <= kept_) return;
+    drop_before(stream, head.top + lead_ - kept_, evict);
+  }
+  // Lets the steps before `floor` go; calls `evict(slot)` for each.
+  template <typename Evict>
+  void drop_before(std::uint32_t stream, std::uint64_t floor, Evict&& evict) {
+    Head& head = heads_[stream];
     if (!tracked_) {
       const std::uint64_t gone = floor > head.floor ? floor - head.floor : 0;
       move_floor(head, gone);
@@ -140,6 +150,15 @@ class Streams {
     }
   }
 
+  // Lets all steps go and goes on at `seq`.
+  template <typename Evict>
+  void jump_to(std::uint32_t stream, std::uint64_t seq, Evict&& evict) {
+    Head& head = heads_[stream];
+    drop_before(stream, head.top, evict);
+    head.floor = head.top = seq;
+    head.floor_position = head.top_position = static_cast<std::size_t>(seq % slots_);
+  }
+
   // Marks a step. The slot's marks of an earlier round are replaced.
   void add_step(Anchor anchor, bool first, bool last, bool jump);
   void add_untracked(std::uint64_t count) {
@@ -147,6 +166,11 @@ class Streams {
     add_live(count);
   }
   void set_last(Anchor anchor) { last_bits_.set(slot(anchor)); }
+  // What is known about a slot, as one byte: kLive and others, 0 when it holds no step.
+  enum Mark : std::uint8_t { kLive = 1, kFirst = 2, kLast = 4, kJump = 8 };
+  std::uint8_t marks(std::size_t slot) const;
+  // Sets the marks of a slot of a stream's data; a step that was not there before is counted.
+  void set_marks(Anchor anchor, std::uint8_t marks);
   void clear();
 
   // For saving and restoring: live, first, last and, where there are stacks, jump.
@@ -169,6 +193,7 @@ class Streams {
 
   std::vector<Head> heads_;
   std::size_t slots_;
+  std::size_t kept_;
   std::size_t lead_;
   bool tracked_;
   std::atomic<std::uint64_t> live_{0};

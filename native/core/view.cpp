@@ -70,7 +70,7 @@ const std::vector<double>& powers_of(const View& view, const Streams& streams) {
 }
 
 template <typename T>
-void sum_rewards(const std::vector<double>& powers, const HeapStore& store, const Column& column,
+void sum_rewards(const std::vector<double>& powers, const RowStore& store, const Column& column,
                  const Streams& streams, const std::vector<Anchor>& anchors, const Slots& slots,
                  std::byte* out) {
   constexpr std::size_t kDistance = 8;  // anchors between the prefetch of their rewards and the sum
@@ -100,7 +100,7 @@ void sum_rewards(const std::vector<double>& powers, const HeapStore& store, cons
   }
 }
 
-void emit_discounts(const View& view, const Schema& schema, const HeapStore& store,
+void emit_discounts(const View& view, const Schema& schema, const RowStore& store,
                     const Streams& streams, const Slots& slots, float* discounts) {
   const bool n_step = view.kind == View::Kind::n_step;
   const auto& ends = n_step ? slots.last : slots.current;
@@ -211,7 +211,7 @@ void resolve(const View& view, const Schema& schema, Layout layout, const Stream
   resolve_windows(view, stack, has_next, streams, anchors, slots);
 }
 
-void emit(const View& view, const Schema& schema, Layout layout, const HeapStore& store,
+void emit(const View& view, const Schema& schema, Layout layout, const RowStore& store,
           const Streams& streams, const std::vector<Anchor>& anchors, const Slots& slots,
           const BatchOut& out) {
   const std::size_t rows = slots.current.size();

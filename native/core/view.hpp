@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/gather.hpp"
-#include "core/store_heap.hpp"
+#include "core/row_store.hpp"
 #include "core/streams.hpp"
 
 namespace sharpwave {
@@ -56,7 +56,7 @@ void resolve(const View& view, const Schema& schema, Layout layout, const Stream
              const std::vector<Anchor>& anchors, Slots* slots);
 
 // Copies the rows into the arrays.
-void emit(const View& view, const Schema& schema, Layout layout, const HeapStore& store,
+void emit(const View& view, const Schema& schema, Layout layout, const RowStore& store,
           const Streams& streams, const std::vector<Anchor>& anchors, const Slots& slots,
           const BatchOut& out);
 

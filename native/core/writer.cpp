@@ -13,7 +13,7 @@ namespace {
 
 }  // namespace
 
-Writer::Writer(const Schema& schema, Layout layout, HeapStore* store, Streams* streams)
+Writer::Writer(const Schema& schema, Layout layout, RowStore* store, Streams* streams)
     : layout_(layout),
       store_(store),
       streams_(streams),

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/row_store.hpp"
 #include "core/schema.hpp"
-#include "core/store_heap.hpp"
 #include "core/streams.hpp"
 
 namespace sharpwave {
@@ -21,7 +21,7 @@ struct Source {
 
 class Writer {
  public:
-  Writer(const Schema& schema, Layout layout, HeapStore* store, Streams* streams);
+  Writer(const Schema& schema, Layout layout, RowStore* store, Streams* streams);
 
   // Writes one step of a stream and returns where. `evict(slot)` is called for every step that
   // leaves.
@@ -107,7 +107,7 @@ class Writer {
   };
 
   Layout layout_;
-  HeapStore* store_;
+  RowStore* store_;
   Streams* streams_;
   std::uint64_t stack_;
   int terminated_;

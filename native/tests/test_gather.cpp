@@ -14,7 +14,7 @@ Field bytes_field(std::size_t bytes) {
   return {"x", DType::uint8, {static_cast<std::int64_t>(bytes)}, Role::extra, 1, 0, false, -1};
 }
 
-void fill(HeapStore* store, SplitMix& random) {
+void fill(RowStore* store, SplitMix& random) {
   for (std::size_t i = 0; i < store->slots() * store->stride(); ++i) {
     store->record(0)[i] = static_cast<std::byte>(random.next());
   }
@@ -32,7 +32,7 @@ std::vector<std::uint64_t> random_slots(std::size_t n, std::size_t slots, SplitM
 void copies_rows(std::size_t first, std::size_t second, std::size_t rows) {
   Schema schema;
   schema.fields = {bytes_field(first), bytes_field(second)};
-  HeapStore store(schema, Layout::transition, 97);
+  RowStore store(schema, Layout::transition, 97);
   SplitMix random(first * 1000 + second);
   fill(&store, random);
   const auto slots_a = random_slots(rows, 97, random);
@@ -67,7 +67,7 @@ void joins_frames(std::size_t outer, std::size_t stack, std::size_t inner) {
   constexpr std::size_t kSlots = 7;  // of each of three streams
   Schema schema;
   schema.fields = {bytes_field(5), bytes_field(shape.frame_bytes())};
-  HeapStore store(schema, Layout::transition, 3 * kSlots);
+  RowStore store(schema, Layout::transition, 3 * kSlots);
   SplitMix random(outer * 100 + stack * 10 + inner);
   fill(&store, random);
   const auto slots = random_slots(40, 3 * kSlots, random);

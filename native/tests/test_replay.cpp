@@ -163,7 +163,7 @@ void updates_of_overwritten_steps_are_dropped_and_counted() {
   for (int i = 4; i < 7; ++i) push(&replay, static_cast<float>(i));
   const std::vector<float> zeros(old.size(), 0.0F);
   CHECK(replay.update_priorities(old.data(), zeros.data(), old.size()) == 3);
-  CHECK(replay.counters().stale_updates == 3);
+  CHECK(replay.counters().stale_updates() == 3);
   const auto now = replay.ids(View{});
   for (std::size_t i = 0; i < now.size(); ++i) {
     const auto slot = replay.streams().slot(replay.streams().anchor(now[i]));
@@ -179,7 +179,7 @@ void a_failed_update_changes_nothing() {
   const float priorities[] = {50.0F, 60.0F, 70.0F};
   CHECK_THROWS(std::out_of_range, replay.update_priorities(ids, priorities, 3));
   CHECK(replay.priorities()->leaf(0) == 1.0F && replay.priorities()->leaf(1) == 1.0F);
-  CHECK(replay.priorities()->max_priority() == 1.0 && replay.counters().stale_updates == 0);
+  CHECK(replay.priorities()->max_priority() == 1.0 && replay.counters().stale_updates() == 0);
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ void writers_beside_readers(std::size_t n_streams, bool priorities) {
     threads.emplace_back(read, &replay, i);
   }
   for (std::thread& thread : threads) thread.join();
-  CHECK(replay.counters().pushed >= kThreads * kPushes);
+  CHECK(replay.counters().pushed() >= kThreads * kPushes);
   CHECK(replay.streams().live() <= 256);
   CHECK(replay.ids(View{}).size() == replay.streams().live());
 }

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "core/schema.hpp"
-#include "core/store_heap.hpp"
+#include "core/row_store.hpp"
 #include "tests/check.hpp"
 
 namespace {
@@ -115,7 +115,7 @@ void records_are_aligned_and_without_holes() {
   schema.fields[0].dtype = DType::uint8;
   schema.fields[1].dtype = DType::float64;
   schema.fields[2].dtype = DType::int16;
-  const HeapStore store(schema, Layout::transition, 7);
+  const RowStore store(schema, Layout::transition, 7);
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(store.column(i).offset % item_size(schema.fields[i].dtype) == 0);
     CHECK(store.column(i).bytes == schema.fields[i].bytes());
@@ -125,13 +125,13 @@ void records_are_aligned_and_without_holes() {
 
 void stream_rows_store_an_observation_once() {
   const Schema schema = step();
-  const HeapStore transitions(schema, Layout::transition, 1);
-  const HeapStore streams(schema, Layout::stream, 1);
+  const RowStore transitions(schema, Layout::transition, 1);
+  const RowStore streams(schema, Layout::stream, 1);
   CHECK(transitions.stride() == 52 && streams.stride() == 28);
   CHECK(!streams.is_stored(2) && transitions.is_stored(2));
   CHECK(streams.column(2).offset == streams.column(0).offset);
-  CHECK_THROWS(std::bad_alloc, HeapStore(schema, Layout::stream, ~std::size_t{0} / 2));
-  CHECK_THROWS(std::bad_alloc, HeapStore(schema, Layout::stream, std::size_t{1} << 50));
+  CHECK_THROWS(std::bad_alloc, RowStore(schema, Layout::stream, ~std::size_t{0} / 2));
+  CHECK_THROWS(std::bad_alloc, RowStore(schema, Layout::stream, std::size_t{1} << 50));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ struct Rows {
 
   Schema schema;
   std::size_t slots;
-  HeapStore store;
+  RowStore store;
   Streams streams;
   Writer writer;
   std::size_t evicted = 0;
@@ -104,7 +104,7 @@ void blocks_wrap_around_and_skip_what_they_would_overwrite() {
   Schema schema = step_schema();
   SplitMix random(5);
   for (const std::size_t capacity : {1, 2, 31, 32, 33, 100}) {
-    HeapStore store(schema, Layout::transition, capacity);
+    RowStore store(schema, Layout::transition, capacity);
     Streams streams(1, capacity, 0, false);
     Writer writer(schema, Layout::transition, &store, &streams);
     std::vector<float> model(capacity, 0.0F);
@@ -134,7 +134,7 @@ void stacks_share_their_frames() {
   schema.fields = {{"obs", DType::uint8, {3, 2}, Role::obs, 3, 0, false, -1},
                    {"next_obs", DType::uint8, {3, 2}, Role::next_obs, 3, 0, false, 0}};
   constexpr std::size_t kSteps = 8;
-  HeapStore store(schema, Layout::stream, kSteps + 3);
+  RowStore store(schema, Layout::stream, kSteps + 3);
   Streams streams(1, kSteps + 3, 2, true);
   Writer writer(schema, Layout::stream, &store, &streams);
   CHECK(store.stride() == 2);

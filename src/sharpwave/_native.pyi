@@ -63,10 +63,36 @@ class Engine:
         seed: int,
         oversample: bool,
         priorities: tuple[str, float, float, bool, bool] | None,
+        folder: dict | None = None,
     ) -> None: ...
+    @staticmethod
+    def describe_folder(
+        fields: Sequence[tuple[str, str, Sequence[int], str, int, int, bool, int]],
+        stream_rows: bool,
+        capacity: int,
+        n_streams: int,
+    ) -> tuple[int, int, int, int]:
+        """
+        (row_bytes, chunk_rows, max_chunks, commit words) of such a buffer's folder.
+        """
+
     def __len__(self) -> int: ...
     def clear(self) -> None:
         """Forgets all steps; ids go on."""
+
+    def flush(self) -> None:
+        """Waits until everything pushed is on the disk."""
+
+    def close(self, keep: bool) -> None:
+        """Leaves the folder. The buffer is empty then."""
+
+    @property
+    def damage(self) -> list[str]:
+        """What was left out of a repaired folder."""
+
+    @property
+    def lost_steps(self) -> int:
+        """How many steps that cost."""
 
     def stats(self) -> dict:
         """Counters and sizes."""
@@ -182,6 +208,7 @@ class EpisodeEngine:
         circular: bool,
         power: bool,
         write: bool,
+        repair: bool,
     ) -> None: ...
     @property
     def is_writer(self) -> bool: ...
@@ -201,6 +228,11 @@ class EpisodeEngine:
     def clear(self) -> None: ...
     def close(self) -> None: ...
     def refresh(self) -> None: ...
+    @property
+    def n_lanes(self) -> int: ...
+    @property
+    def repaired(self) -> tuple: ...
+    def verify(self) -> tuple: ...
     def table(self, aborted: bool) -> tuple: ...
     def gather_meta(
         self,
@@ -210,6 +242,26 @@ class EpisodeEngine:
         column: int,
         out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
+
+class Anchors:
+    """
+    The items of a dataset: counts[e] of episode e, or of those the chosen.
+    """
+
+    def __init__(self, counts: object, chosen: object | None = None) -> None: ...
+    def __len__(self) -> int: ...
+    def find(self, items: Any) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """The episode of every item, and its place among those of the episode."""
+
+    def span(
+        self, begin: int, end: int, key: int | None = None
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """
+        The same of items begin to end of a permutation with this key, or as they are.
+        """
+
+def drawn_below(limits: Any, rows: Any, key: int) -> NDArray[numpy.int64]:
+    """Uniform numbers in [0, limits[i]), functions of key and rows[i]."""
 
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""
@@ -246,11 +298,15 @@ class EpisodeRows:
     def _is_closed(self) -> bool: ...
     def store(self, **fields: Any) -> Any: ...
     def store_episode(self, **fields: Any) -> None: ...
+    def store_batch(self, active: Any = None, /, **fields: Any) -> None: ...
+    def store_meta_batch(self, **fields: Any) -> None: ...
     def gather(self, rows: Any, fields: Any = None, out: Any = None) -> dict[str, Array]: ...
     def gather_ranges(
         self, starts: Any, lengths: Any, width: int, fields: Any = None, out: Any = None
     ) -> dict[str, Array]: ...
     def _begin(self, **meta: Any) -> None: ...
+    def _begin_batch(self, batch_size: int, /, **meta: Any) -> None: ...
+    def _update(self, entries: list[tuple[bool, str, Array, Array, Array]], /) -> None: ...
     def _finish(self, **meta: Any) -> None: ...
     def _attach(
         self, engine: EpisodeEngine | None, fields: dict[str, Any], meta: dict[str, Any], /

@@ -1,61 +1,75 @@
 #include "core/disk/caretaker.hpp"
 
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "core/disk/process.hpp"
 
 namespace sharpwave {
 
+struct Caretaker::Shared {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::condition_variable idle;
+  std::deque<std::function<void()>> queue;
+  bool busy = false;
+  bool stop = false;
+  std::thread thread;
+
+  void run() {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (true) {
+      wake.wait(lock, [this] { return stop || !queue.empty(); });
+      if (queue.empty()) return;
+      const std::function<void()> work = std::move(queue.front());
+      queue.pop_front();
+      busy = true;
+      lock.unlock();
+      work();
+      lock.lock();
+      busy = false;
+      if (queue.empty()) idle.notify_all();
+    }
+  }
+};
+
+Caretaker::Caretaker() : shared_(new Shared), generation_(process_generation()) {}
+
 Caretaker::~Caretaker() {
-  if (!thread_.joinable()) return;
-  if (generation_ != process_generation()) {  // the thread stayed in the parent
-    thread_.detach();
-    return;
-  }
+  // A forked child has a copy of what the thread waits on, but not the thread: destroying it would
+  // wait for ever.
+  if (generation_ != process_generation()) return;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stop_ = true;
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->stop = true;
   }
-  wake_.notify_one();
-  thread_.join();
+  shared_->wake.notify_one();
+  if (shared_->thread.joinable()) shared_->thread.join();
+  delete shared_;
 }
 
 void Caretaker::post(std::function<void()> work) {
-  if (thread_.joinable() && generation_ != process_generation()) {
+  if (generation_ != process_generation()) {
     work();
     return;
   }
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    queue_.push_back(std::move(work));
-    if (!thread_.joinable()) {
-      generation_ = process_generation();
-      thread_ = std::thread([this] { run(); });
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->queue.push_back(std::move(work));
+    if (!shared_->thread.joinable()) {
+      shared_->thread = std::thread([shared = shared_] { shared->run(); });
     }
   }
-  wake_.notify_one();
+  shared_->wake.notify_one();
 }
 
 void Caretaker::drain() {
-  if (!thread_.joinable() || generation_ != process_generation()) return;
-  std::unique_lock<std::mutex> lock(mutex_);
-  idle_.wait(lock, [this] { return queue_.empty() && !busy_; });
-}
-
-void Caretaker::run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (true) {
-    wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    const std::function<void()> work = std::move(queue_.front());
-    queue_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    work();
-    lock.lock();
-    busy_ = false;
-    if (queue_.empty()) idle_.notify_all();
-  }
+  if (generation_ != process_generation()) return;
+  std::unique_lock<std::mutex> lock(shared_->mutex);
+  shared_->idle.wait(lock, [this] { return shared_->queue.empty() && !shared_->busy; });
 }
 
 }  // namespace sharpwave

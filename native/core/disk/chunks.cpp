@@ -18,6 +18,8 @@ namespace {
 constexpr char kMagic[8] = {'s', 'w', 'c', 'h', 'u', 'n', 'k', '\n'};
 constexpr std::size_t kTrailerPage = 4096;  // the trailer has a page to itself
 
+constexpr const char* kHint = "; repair=True goes on without what was in it";
+
 struct Trailer {
   char magic[8];
   std::uint64_t chunk;
@@ -114,6 +116,7 @@ Chunks::~Chunks() = default;
 
 void Chunks::map(const File& file, std::uint64_t chunk) {
   map_file(file, access_, address(chunk), layout_.chunk_bytes());
+  if (layout_.random) ::madvise(address(chunk), layout_.chunk_bytes(), MADV_RANDOM);
   while (!mapped_.empty() && *mapped_.begin() + layout_.max_chunks <= chunk) {
     mapped_.erase(mapped_.begin());  // its place is taken
   }
@@ -134,13 +137,13 @@ void Chunks::open(std::uint64_t begin, std::uint64_t end, std::vector<ChunkCheck
       file = File(layout_.path(chunk), access_);
     } catch (const IoError& error) {
       if (error.code != ENOENT) throw;
-      report(chunk, ChunkCheck::Verdict::missing, "the chunk is missing");
+      report(chunk, ChunkCheck::Verdict::missing, "the chunk is missing" + std::string(kHint));
       continue;
     }
     if (file.size() < file_bytes(layout_)) {
       report(chunk, ChunkCheck::Verdict::truncated,
              "the chunk is truncated: " + std::to_string(file.size()) + " of " +
-                 std::to_string(file_bytes(layout_)) + " bytes");
+                 std::to_string(file_bytes(layout_)) + " bytes" + kHint);
       continue;
     }
     map(file, chunk);
@@ -183,6 +186,7 @@ void Chunks::reserve_more(std::uint64_t end) {
       const std::lock_guard<std::mutex> lock(prepare_mutex_);
       file = prepared_ == chunk + 1 ? File(layout_.path(chunk), Access::write) : make_file(chunk);
       map(file, chunk);
+      prepared_ = std::max(prepared_, chunk + 1);  // not to be made again by a late `prepare`
       files_are_new_ = true;
     }
     const std::size_t begin = (reserved_ - first) * layout_.row_bytes;
@@ -246,8 +250,7 @@ void Chunks::sync(std::uint64_t begin, std::uint64_t end) {
        ++chunk) {
     File(layout_.path(chunk), Access::write).sync();
   }
-  if (files_are_new_) sync_folder(layout_.folder);
-  files_are_new_ = false;
+  if (files_are_new_.exchange(false)) sync_folder(layout_.folder);
 }
 
 void Chunks::trim(std::uint64_t end) {
@@ -264,6 +267,12 @@ void Chunks::trim(std::uint64_t end) {
       static_cast<std::size_t>(end - chunk * layout_.chunk_rows) * layout_.row_bytes;
   File(layout_.path(chunk), Access::write).punch(used, layout_.chunk_bytes() - used);
   reserved_ = end;
+}
+
+void Chunks::replace(std::uint64_t chunk) {
+  File file = make_file(chunk);
+  file.allocate(0, layout_.chunk_bytes());
+  map(file, chunk);
 }
 
 ChunkCheck Chunks::verify(std::uint64_t chunk, std::uint64_t end) const {
@@ -288,26 +297,26 @@ ChunkCheck Chunks::verify(std::uint64_t chunk, std::uint64_t end) const {
   return {same ? Verdict::good : Verdict::corrupt, chunk, trailer.rows};
 }
 
-std::vector<std::uint64_t> Chunks::on_disk() const {
+std::vector<std::uint64_t> ChunkLayout::on_disk() const {
   std::vector<std::uint64_t> found;
-  DIR* folder = ::opendir(layout_.folder.c_str());
-  if (folder == nullptr) throw IoError("cannot list", layout_.folder, errno);
-  const std::string prefix = layout_.name + ".";
-  while (const dirent* entry = ::readdir(folder)) {
-    const std::string name = entry->d_name;
-    if (name.compare(0, prefix.size(), prefix) != 0) continue;
-    const std::string digits = name.substr(prefix.size());
+  DIR* entries = ::opendir(folder.c_str());
+  if (entries == nullptr) throw IoError("cannot list", folder, errno);
+  const std::string prefix = name + ".";
+  while (const dirent* entry = ::readdir(entries)) {
+    const std::string file = entry->d_name;
+    if (file.compare(0, prefix.size(), prefix) != 0) continue;
+    const std::string digits = file.substr(prefix.size());
     if (digits.size() < 12 || digits.find_first_not_of("0123456789") != std::string::npos) continue;
     found.push_back(std::stoull(digits));
   }
-  ::closedir(folder);
+  ::closedir(entries);
   std::sort(found.begin(), found.end());
   return found;
 }
 
 std::uint64_t Chunks::disk_bytes() const {
   std::uint64_t total = 0;
-  for (const std::uint64_t chunk : on_disk()) {
+  for (const std::uint64_t chunk : layout_.on_disk()) {
     struct stat status{};
     if (::stat(layout_.path(chunk).c_str(), &status) != 0) continue;
     total += static_cast<std::uint64_t>(status.st_blocks) * 512;

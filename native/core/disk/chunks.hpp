@@ -9,6 +9,7 @@
 // is needed again its older inhabitant must have been dropped.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -26,10 +27,13 @@ struct ChunkLayout {
   std::size_t row_bytes = 0;
   std::size_t chunk_rows = 0;  // row_bytes * chunk_rows is a multiple of the page size
   std::size_t max_chunks = 0;
+  bool random = false;  // rows are read in no order: reading ahead would be in vain
 
   std::size_t chunk_bytes() const { return row_bytes * chunk_rows; }
   std::size_t ring_rows() const { return chunk_rows * max_chunks; }
   std::string path(std::uint64_t chunk) const;  // folder/name.000000000012
+  // The numbers of the chunk files in the folder, ascending.
+  std::vector<std::uint64_t> on_disk() const;
 };
 
 // The distance of rows of this size: large ones are rounded up a little, so that not too many of
@@ -86,11 +90,12 @@ class Chunks {
   // Gives the disk space after row `end` back; `reserve` takes it again.
   void trim(std::uint64_t end);
 
+  // Puts rows of zeros in the place of a chunk that is missing or truncated.
+  void replace(std::uint64_t chunk);
   // Reads a chunk from its file and compares it with its trailer. `end` is the first row not
   // committed.
   ChunkCheck verify(std::uint64_t chunk, std::uint64_t end) const;
-  // The numbers of the chunk files in the folder, ascending.
-  std::vector<std::uint64_t> on_disk() const;
+  std::vector<std::uint64_t> on_disk() const { return layout_.on_disk(); }
   // Bytes that the files take on the disk.
   std::uint64_t disk_bytes() const;
 
@@ -116,7 +121,7 @@ class Chunks {
   std::byte* base_;
   std::set<std::uint64_t> mapped_;
   std::uint64_t reserved_ = 0;  // rows below have disk space and memory
-  bool files_are_new_ = false;  // since the last sync: the folder must be synced too
+  std::atomic<bool> files_are_new_{false};  // since the last sync: the folder must be synced too
 
   std::mutex prepare_mutex_;
   std::uint64_t prepared_ = 0;  // the chunk made ahead, + 1

@@ -1,0 +1,306 @@
+#include "core/disk/replay_folder.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "core/disk/process.hpp"
+
+namespace sharpwave {
+namespace {
+
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+}
+
+std::size_t range_bytes(const FolderOptions& options, std::size_t n_streams) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(options.row_bytes, options.chunk_rows, &bytes) ||
+      __builtin_mul_overflow(bytes, options.max_chunks, &bytes) ||
+      __builtin_mul_overflow(bytes, n_streams, &bytes)) {
+    throw std::bad_alloc();
+  }
+  return bytes;
+}
+
+ChunkLayout column_layout(const FolderOptions& options, std::size_t stream) {
+  return {options.path + "/columns", "rows-" + std::to_string(stream),
+          options.row_bytes,         options.chunk_rows,
+          options.max_chunks,        true};
+}
+
+}  // namespace
+
+ReplayFolder::ReplayFolder(FolderOptions options, Shape shape)
+    : options_(std::move(options)),
+      shape_(shape),
+      generation_(process_generation()),
+      state_(options_.path + "/state", n_words(shape.n_streams), options_.access),
+      range_(range_bytes(options_, shape.n_streams)),
+      residency_(range_.data(), range_.bytes(), options_.resident_bytes) {
+  const std::size_t slots = options_.slots() * shape_.n_streams;
+  if (shape_.marks) open_mirror("marks", slots, &marks_);
+  if (shape_.priorities) open_mirror("priorities", slots * sizeof(float), &priorities_);
+  const std::size_t stream_bytes = options_.slots() * options_.row_bytes;
+  for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
+    columns_.push_back(std::make_unique<Column>(column_layout(options_, stream), options_.access,
+                                                range_.data() + stream * stream_bytes));
+  }
+}
+
+ReplayFolder::~ReplayFolder() {
+  try {
+    close(true);
+  } catch (const std::exception&) {  // the rows are with the system; there is nobody to tell
+  }
+}
+
+void ReplayFolder::open_mirror(const char* name, std::size_t bytes, Mirror* mirror) {
+  const std::string path = options_.path + "/" + name;
+  bool is_new = true;
+  for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
+    is_new = is_new && top(stream) == 0;
+  }
+  bytes = whole_pages(bytes);
+  try {
+    mirror->file = File(path, options_.access);
+  } catch (const IoError& error) {
+    if (error.code != ENOENT || !is_new || is_reader()) throw;
+    mirror->file = File::create(path);
+  }
+  if (mirror->file.size() < bytes) {
+    if (!is_new || is_reader()) throw IoError("the file is truncated", path);
+    mirror->file.allocate(0, bytes);
+  }
+  mirror->range = AddressRange(bytes);
+  map_file(mirror->file, options_.access, mirror->range.data(), bytes);
+}
+
+bool ReplayFolder::is_mine() const { return generation_ == process_generation(); }
+
+void ReplayFolder::require_writer() const {
+  if (closed_) throw std::invalid_argument("the buffer is closed");
+  if (is_reader()) throw IoError("the buffer was opened read-only", options_.path, EROFS);
+  if (!is_mine()) {
+    throw IoError("a forked process must not write; open it there, after its writer closed",
+                  options_.path, EPERM);
+  }
+}
+
+double ReplayFolder::number(Word word) const { return std::bit_cast<double>(state_.get(word)); }
+
+void ReplayFolder::set_number(Word word, double value) {
+  state_.set(word, std::bit_cast<std::uint64_t>(value));
+}
+
+std::vector<ChunkCheck> ReplayFolder::map_rows(std::uint32_t stream, std::uint64_t begin,
+                                               std::uint64_t end, bool verify) {
+  Column& column = *columns_[stream];
+  std::vector<ChunkCheck> damage;
+  drop(&column, begin);
+  column.chunks.open(begin, end, &damage);
+  const std::uint64_t rows = options_.chunk_rows;
+  for (std::uint64_t chunk = begin / rows; verify && chunk * rows < end; ++chunk) {
+    const ChunkCheck check = column.chunks.verify(chunk, end);
+    if (check.verdict == ChunkCheck::Verdict::corrupt) damage.push_back(check);
+  }
+  if (is_reader()) return damage;
+  // What a process that died made ahead, or did not come to remove.
+  for (const std::uint64_t chunk : column.chunks.on_disk()) {
+    if ((chunk + 1) * rows <= begin || chunk * rows >= end) {
+      remove_file(column.chunks.layout().path(chunk));
+    }
+  }
+  column.chunks_with_room = column.chunks_asked_for = (end + rows - 1) / rows;
+  column.saved = begin;
+  return damage;
+}
+
+std::string ReplayFolder::describe(std::uint32_t stream, const ChunkCheck& check) const {
+  using Verdict = ChunkCheck::Verdict;
+  const char* what = check.verdict == Verdict::missing     ? " is missing"
+                     : check.verdict == Verdict::truncated ? " is truncated"
+                                                           : " is corrupt";
+  return columns_[stream]->chunks.layout().path(check.chunk) + what;
+}
+
+std::vector<std::string> ReplayFolder::drop(Column* column, std::uint64_t oldest) {
+  std::vector<std::string> files;
+  const std::uint64_t rows = options_.chunk_rows;
+  const std::uint64_t begin = std::max(column->dropped, oldest / rows * rows);
+  const std::size_t chunk_bytes = rows * options_.row_bytes;
+  const std::uint64_t places =
+      std::min<std::uint64_t>((begin - column->dropped) / rows, options_.max_chunks);
+  for (std::uint64_t i = 1; i <= places; ++i) {
+    residency_.forget(column->chunks.row(begin - i * rows), chunk_bytes);
+  }
+  column->chunks.drop_before(begin, &files);
+  column->dropped = begin;
+  return files;
+}
+
+void ReplayFolder::reserve_more(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest) {
+  Column& column = *columns_[stream];
+  const std::uint64_t rows = options_.chunk_rows;
+  const std::uint64_t place_of = column.dropped / rows + options_.max_chunks;
+  std::vector<std::string> files;
+  {
+    // A chunk that is just being sealed is dropped another time, unless its place is needed now.
+    std::unique_lock<std::mutex> lock(mapping_mutex_, std::defer_lock);
+    if (place_of <= (end - 1) / rows) {
+      lock.lock();
+    } else {
+      (void)lock.try_lock();
+    }
+    if (lock.owns_lock()) files = drop(&column, oldest);
+  }
+  if (!files.empty()) {
+    caretaker_.post([this, files = std::move(files)] {
+      const std::lock_guard<std::mutex> lock(save_mutex_);
+      for (const std::string& file : files) {
+        try {
+          remove_file(file);
+        } catch (const IoError&) {  // found again, and removed, when the folder is opened
+        }
+      }
+    });
+  }
+  std::uint64_t begin = column.chunks.reserved();
+  try {
+    column.chunks.reserve(end);
+  } catch (const IoError&) {
+    caretaker_.drain();  // files that are about to go may make room
+    column.chunks.reserve(end);
+  }
+  while (begin < column.chunks.reserved()) {
+    const std::uint64_t stop = std::min((begin / rows + 1) * rows, column.chunks.reserved());
+    residency_.add(column.chunks.row(begin), (stop - begin) * options_.row_bytes);
+    begin = stop;
+  }
+  look_after(&column, column.chunks.reserved());
+  keep_budget();
+}
+
+void ReplayFolder::look_after(Column* column, std::uint64_t end) {
+  const std::uint64_t rows = options_.chunk_rows;
+  const std::uint64_t with_room = (end + rows - 1) / rows;
+  // Small buffers never come to need a next chunk: it is made when half of this one is used.
+  const std::uint64_t wanted = with_room + (2 * (end - (with_room - 1) * rows) > rows ? 1 : 0);
+  if (wanted > with_room && wanted > column->chunks_asked_for) {
+    column->chunks_asked_for = wanted;
+    caretaker_.post([column, end] { column->chunks.prepare(end); });
+  }
+  if (with_room == column->chunks_with_room) return;
+  column->chunks_with_room = with_room;
+  if (with_room == 1 || options_.power) return;
+  caretaker_.post([this] {
+    const std::lock_guard<std::mutex> lock(save_mutex_);
+    try {
+      save();
+    } catch (const std::exception&) {
+      background_error_ = std::current_exception();
+    }
+  });
+}
+
+void ReplayFolder::seal(Column* column, std::uint64_t end) {
+  const std::uint64_t rows = options_.chunk_rows;
+  for (std::uint64_t chunk = (std::max<std::uint64_t>(column->saved, 1) - 1) / rows;
+       chunk * rows < end; ++chunk) {
+    const std::lock_guard<std::mutex> lock(mapping_mutex_);
+    if ((chunk + 1) * rows <= column->dropped) continue;
+    column->chunks.seal(chunk * rows, std::min(end, (chunk + 1) * rows));
+  }
+}
+
+void ReplayFolder::flush() {
+  const std::lock_guard<std::mutex> lock(save_mutex_);
+  if (is_reader()) return;
+  require_writer();
+  const std::exception_ptr earlier = std::exchange(background_error_, nullptr);
+  save();
+  if (earlier != nullptr) std::rethrow_exception(earlier);
+}
+
+void ReplayFolder::save() {
+  const std::vector<std::uint64_t> words = state_.words();
+  for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
+    Column& column = *columns_[stream];
+    const std::uint64_t end = words[kTops + stream];
+    if (column.saved >= end) continue;
+    seal(&column, shape_.pending ? end - 1 : end);
+    std::uint64_t begin = 0;
+    {
+      // Files of rows that are dropped from now on stay until this is done.
+      const std::lock_guard<std::mutex> mapping(mapping_mutex_);
+      begin = std::max(column.saved, column.dropped);
+    }
+    if (begin < end) column.chunks.sync(begin, end);
+    column.saved = end;
+  }
+  for (Mirror* mirror : {&marks_, &priorities_}) {
+    if (mirror->range.bytes() > 0) mirror->file.sync();
+  }
+  state_.save(words);
+}
+
+void ReplayFolder::close(bool keep) {
+  if (closed_) return;
+  caretaker_.drain();
+  const std::lock_guard<std::mutex> lock(save_mutex_);
+  closed_ = true;
+  std::exception_ptr error = keep ? background_error_ : nullptr;
+  if (keep && is_mine() && !is_reader()) {
+    try {
+      save();
+      for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
+        columns_[stream]->chunks.trim(top(stream));
+      }
+      state_.seal();
+    } catch (const std::exception&) {
+      error = std::current_exception();
+    }
+  }
+  columns_.clear();
+  range_ = AddressRange();
+  marks_ = Mirror();
+  priorities_ = Mirror();
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
+std::uint64_t ReplayFolder::disk_bytes() const {
+  std::uint64_t bytes = marks_.range.bytes() + priorities_.range.bytes();
+  for (const auto& column : columns_) bytes += column->chunks.disk_bytes();
+  return bytes;
+}
+
+bool ReplayFolder::is_hot(std::size_t offset, std::size_t bytes) const {
+  const std::size_t slots = options_.slots();
+  const std::size_t begin = offset / options_.row_bytes;
+  const std::size_t end = (offset + bytes - 1) / options_.row_bytes + 1;
+  for (std::size_t stream = begin / slots; stream * slots < end; ++stream) {
+    const std::uint64_t newest = top(static_cast<std::uint32_t>(stream));
+    const std::uint64_t hot = std::min<std::uint64_t>(options_.hot_rows, newest);
+    const std::size_t first = std::max(begin, stream * slots) - stream * slots;
+    const std::size_t last = std::min(end, (stream + 1) * slots) - stream * slots;
+    const auto hot_first = static_cast<std::size_t>((newest - hot) % slots);
+    // Slots go round: is the one range's start in the other?
+    if ((first + slots - hot_first) % slots < hot) return true;
+    if (hot > 0 && (hot_first + slots - first) % slots < last - first) return true;
+  }
+  return false;
+}
+
+void ReplayFolder::keep_budget() {
+  if (!residency_.over_budget() || release_asked_.exchange(true)) return;
+  caretaker_.post([this] {
+    release_asked_ = false;
+    residency_.release(
+        [this](std::size_t offset, std::size_t bytes) { return is_hot(offset, bytes); });
+  });
+}
+
+}  // namespace sharpwave

@@ -1,0 +1,168 @@
+// The folder of a replay buffer: its rows in chunk files, one column per stream, and a mirror of
+// what the buffer knows about them.
+//
+// A push writes its row, then the marks and the priority of its slot, and last the stream's `top`
+// into the commit words. So whatever is found below `top` is whole: a buffer that is opened reads
+// its tops, and the marks and priorities of the slots below them. Everything here is for one
+// writer, whose caller holds the rows exclusively, or for readers, who never write.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/disk/caretaker.hpp"
+#include "core/disk/chunks.hpp"
+#include "core/disk/commit_state.hpp"
+#include "core/disk/residency.hpp"
+
+namespace sharpwave {
+
+struct FolderOptions {
+  std::string path;
+  Access access = Access::write;
+  // The columns, as the header of the folder says.
+  std::size_t row_bytes = 0;
+  std::size_t chunk_rows = 0;
+  std::size_t max_chunks = 0;
+  bool power = false;              // a push is on the disk when it returns
+  bool continue_episodes = false;  // the next pushes go on with the episodes that were open
+  bool verify = false;             // compare all rows with their checksums
+  bool repair = false;             // leave damaged rows out instead of refusing to open
+  std::size_t hot_rows = 0;        // of a stream: the newest ones, whose pages are never released
+  std::size_t resident_bytes = 0;  // pages kept in the process; 0 for all
+
+  std::size_t slots() const { return chunk_rows * max_chunks; }
+};
+
+class ReplayFolder {
+ public:
+  // The commit words: these, then the top of every stream, then the row before which it was
+  // cleared.
+  enum Word : std::size_t {
+    kPushed,
+    kSampled,
+    kSampledAge,
+    kStaleUpdates,
+    kCalls,
+    kMaxPriority,  // as the bits of a double, like beta
+    kBeta,
+    kUpdates,  // how often priorities of committed rows were changed
+    kTops
+  };
+  static std::size_t n_words(std::size_t n_streams) { return kTops + 2 * n_streams; }
+
+  struct Shape {
+    std::size_t n_streams = 1;
+    bool marks = false;       // slots have marks
+    bool priorities = false;  // slots have priorities
+    bool pending = false;     // the newest row of a stream may still change
+  };
+
+  // Opens the folder; for a writer, whose lock the caller holds, what is missing in a new one is
+  // made. No rows are mapped yet.
+  ReplayFolder(FolderOptions options, Shape shape);
+  ~ReplayFolder();
+  ReplayFolder(const ReplayFolder&) = delete;
+  ReplayFolder& operator=(const ReplayFolder&) = delete;
+
+  const FolderOptions& options() const { return options_; }
+  std::byte* base() const { return range_.data(); }
+  Residency& residency() { return residency_; }
+  bool is_reader() const { return options_.access == Access::read; }
+  bool is_closed() const { return closed_; }
+  // Whether this is the process that opened the folder, and not a fork of it.
+  bool is_mine() const;
+  // Throws unless rows may be written: not to a closed folder, a read-only one, or by a fork.
+  void require_writer() const;
+
+  std::atomic<std::uint64_t>* words() { return &state_.word(0); }
+  std::uint64_t top(std::uint32_t stream) const { return state_.get(kTops + stream); }
+  // Rows before this one are gone for another reason than age.
+  std::uint64_t cleared(std::uint32_t stream) const {
+    return state_.get(kTops + shape_.n_streams + stream);
+  }
+  double number(Word word) const;
+  void set_number(Word word, double value);
+  std::uint8_t* marks() const { return reinterpret_cast<std::uint8_t*>(marks_.range.data()); }
+  float* priorities() const { return reinterpret_cast<float*>(priorities_.range.data()); }
+
+  // Maps the rows [begin, end) of a stream and lets older ones go. Returns chunks that are not
+  // there, or not whole, or, with `verify`, not what they were; a missing one is not mapped.
+  std::vector<ChunkCheck> map_rows(std::uint32_t stream, std::uint64_t begin, std::uint64_t end,
+                                   bool verify = false);
+  // The file of a chunk, with what is wrong with it.
+  std::string describe(std::uint32_t stream, const ChunkCheck& check) const;
+  // The words are those of the last flush: the power was lost since.
+  bool rolled_back() const { return state_.rolled_back(); }
+
+  // Writer. Makes room for rows below `end`; those before `oldest` may go. Throws IoError, with
+  // nothing changed, when the disk is full. Room for `chunk_rows` rows can be had at once.
+  void reserve(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest) {
+    if (end > columns_[stream]->chunks.reserved()) reserve_more(stream, end, oldest);
+  }
+  // Whether `reserve` would have nothing to do.
+  bool has_room(std::uint32_t stream, std::uint64_t end) const {
+    return end <= columns_[stream]->chunks.reserved();
+  }
+  void commit(std::uint32_t stream, std::uint64_t top) { state_.set(kTops + stream, top); }
+  void set_cleared(std::uint32_t stream, std::uint64_t row) {
+    state_.set(kTops + shape_.n_streams + stream, row);
+  }
+  // Waits until everything committed is on the disk. Throws what went wrong in the background, too.
+  void flush();
+  // Flushes, gives back disk space that holds no rows, and takes the rows out of memory, which the
+  // caller holds exclusively. Without `keep` the folder is about to be deleted.
+  void close(bool keep);
+
+  // Bytes on the disk.
+  std::uint64_t disk_bytes() const;
+  // Has pages released, soon, when there are too many.
+  void keep_budget();
+
+ private:
+  struct Mirror {
+    File file;
+    AddressRange range;
+  };
+  struct Column {
+    Column(ChunkLayout layout, Access access, std::byte* range)
+        : chunks(std::move(layout), access, range) {}
+    Chunks chunks;
+    std::uint64_t chunks_with_room = 0;
+    std::uint64_t chunks_asked_for = 0;  // of the caretaker
+    std::uint64_t dropped = 0;           // rows before it are not mapped
+    std::uint64_t saved = 0;             // rows before it are on the disk
+  };
+
+  void open_mirror(const char* name, std::size_t bytes, Mirror* mirror);
+  void reserve_more(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest);
+  std::vector<std::string> drop(Column* column, std::uint64_t oldest);
+  void seal(Column* column, std::uint64_t end);
+  void look_after(Column* column, std::uint64_t end);
+  void save();
+  bool is_hot(std::size_t offset, std::size_t bytes) const;
+
+  FolderOptions options_;
+  Shape shape_;
+  unsigned long generation_;
+  std::atomic<bool> closed_{false};
+  CommitState state_;
+  Mirror marks_;
+  Mirror priorities_;
+  AddressRange range_;
+  std::vector<std::unique_ptr<Column>> columns_;
+  Residency residency_;
+  std::mutex save_mutex_;                // over saving, and over removing files
+  std::mutex mapping_mutex_;             // over `dropped`, and rows being read to seal them
+  std::exception_ptr background_error_;  // under save_mutex_
+  std::atomic<bool> release_asked_{false};
+  Caretaker caretaker_;  // last: its work needs the rest
+};
+
+}  // namespace sharpwave
