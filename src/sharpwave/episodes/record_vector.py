@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,10 +81,15 @@ class RecordVectorEpisodes(VectorWrapper):
     def reset(
         self,
         *,
-        seed: int | Sequence[int | None] | None = None,
+        seed: Any = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environments; episodes that were under way end as truncated."""
+        """Reset the environments; episodes that were under way end as truncated.
+
+        Args:
+            seed: None, one number, or one for each environment, as the environment takes it.
+            options: `reset_mask` says which environments are reset.
+        """
         some = (options or {}).get("reset_mask")
         rows = range(self.num_envs) if some is None else np.flatnonzero(some).tolist()
         for number in rows:
@@ -152,7 +156,8 @@ def _row(values: Nested, number: int) -> Nested:
     return as_fields(map_leaves(lambda leaf: leaf[number], values))
 
 
-def _seed(seed: int | Sequence[int | None] | None, number: int) -> int | None:
+def _seed(seed: Any, number: int) -> int | None:
     if seed is None:
         return None
-    return seed + number if isinstance(seed, int) else seed[number]
+    mine = seed + number if isinstance(seed, int) else seed[number]
+    return None if mine is None else int(mine)

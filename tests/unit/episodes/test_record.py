@@ -222,7 +222,7 @@ def test_infos_that_are_missing_are_named(tmp_path: Path) -> None:
 
 def test_spaces_without_numbers_are_refused(tmp_path: Path) -> None:
     env = CountingEnv()
-    env.observation_space = spaces.Dict({"text": spaces.Text(5)})  # type: ignore[assignment]
+    env.observation_space = spaces.Dict({"text": spaces.Text(5)})
     with pytest.raises(TypeError, match=r"observation_space\['text'\] must be of numbers"):
         RecordEpisodes(env, tmp_path / "x")
     assert not (tmp_path / "x").exists()
