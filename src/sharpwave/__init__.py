@@ -79,6 +79,12 @@ if TYPE_CHECKING:
     from sharpwave.episodes import (
         EpisodeBuffer as EpisodeBuffer,
     )
+    from sharpwave.episodes.record import (
+        RecordEpisodes as RecordEpisodes,
+    )
+    from sharpwave.episodes.record_vector import (
+        RecordVectorEpisodes as RecordVectorEpisodes,
+    )
     from sharpwave.train.callbacks import (
         Callback as Callback,
     )
@@ -136,6 +142,8 @@ _LAZY = {
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
     "EpisodeBuffer": "sharpwave.episodes",
+    "RecordEpisodes": "sharpwave.episodes.record",
+    "RecordVectorEpisodes": "sharpwave.episodes.record_vector",
     "Callback": "sharpwave.train.callbacks",
     "CheckpointCallback": "sharpwave.train.callbacks",
     "EarlyStoppingCallback": "sharpwave.train.callbacks",
@@ -186,6 +194,8 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "ProgressCallback",
     "Recent",
+    "RecordEpisodes",
+    "RecordVectorEpisodes",
     "ReplayBuffer",
     "RunningStats",
     "Schema",

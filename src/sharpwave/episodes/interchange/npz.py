@@ -56,11 +56,10 @@ def read(path: str | os.PathLike[str], *, keep_next_obs: bool = False) -> Episod
     if SCHEMA in types:
         schema = described(str(path), _small(path, SCHEMA).item())
         lengths = _small(path, LENGTHS).astype(np.int64)
-        meta = {name: _small(path, META + name) for name in schema.meta_fields}
-        columns = _columns(path, {name: types[name] for name in schema.fields if name in types})
-        return described_stream(
-            columns, schema, {name: name for name in schema.fields}, lengths, meta
-        )
+        steps = _columns(path, {name: types[name] for name in schema.fields if name in types})
+        kept = [META + name for name in schema.meta_fields]
+        meta = _columns(path, {name: types[name] for name in kept if name in types})
+        return described_stream(steps, meta, schema, str, lambda name: META + name, lengths)
     return foreign_stream(_columns(path, types), keep_next_obs=keep_next_obs)
 
 

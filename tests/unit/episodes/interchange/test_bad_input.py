@@ -225,7 +225,7 @@ def drop_lerobot(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "drop", "reason"),
     [
-        ("npz", drop_npz, "has no array 'meta/task'"),
+        ("npz", drop_npz, "has no column 'action'"),
         ("hdf5", drop_hdf5, "has no column 'actions'"),
         ("parquet", drop_parquet, "has no column 'action'"),
         ("lerobot", drop_lerobot, "has no column 'action'"),

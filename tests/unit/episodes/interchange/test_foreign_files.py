@@ -303,7 +303,12 @@ def test_the_statistics_for_lerobot_are_those_of_all_frames(tmp_path: Path) -> N
     obs = generator.normal(3, 2, (40, 2))
     image = generator.integers(0, 256, (40, 8, 9, 3)).astype(np.uint8)
     ends = np.isin(np.arange(40), [4, 29, 39])
-    arrays: dict[str, Any] = {"obs.a": obs, "obs.image": image, "actions": np.zeros(40), "dones": ends}
+    arrays: dict[str, Any] = {
+        "obs.a": obs,
+        "obs.image": image,
+        "actions": np.zeros(40),
+        "dones": ends,
+    }
     np.savez(tmp_path / "d.npz", **arrays)
     EpisodeBuffer.from_npz(tmp_path / "d.npz", tmp_path / "e").to_lerobot(tmp_path / "l")
     stats = json.loads((tmp_path / "l" / "meta" / "stats.json").read_text())
