@@ -102,7 +102,8 @@ def write(
                 length = int(stream.lengths[number])
                 counters = {"_episode": np.full(length, number), "_step": np.arange(length)}
                 steps.write(_columns({**counters, **episode.steps}))
-                meta = {name: value[np.newaxis] for name, value in episode.meta.items()}
+                # A view of the steps would keep them in memory as long as it waits.
+                meta = {name: np.array([value]) for name, value in episode.meta.items()}
                 episodes.write(_columns({"_length": np.array([length]), **meta}))
 
 

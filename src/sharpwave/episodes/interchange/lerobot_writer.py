@@ -136,7 +136,8 @@ class Writer:
         return {
             **{name: pa.array([value], pa.int64()) for name, value in numbers},
             "tasks": pa.array([tasks], pa.list_(pa.string())),
-            **{META + name: to_arrow(value[np.newaxis]) for name, value in episode.meta.items()},
+            # A view of the steps would keep them in memory as long as it waits.
+            **{META + name: to_arrow(np.array([value])) for name, value in episode.meta.items()},
         }
 
     def _write_tasks(self, path: Path) -> None:
