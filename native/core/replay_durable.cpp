@@ -93,9 +93,13 @@ bool Replay::follow(std::uint32_t stream, bool new_priorities) {
   const auto evict = [&](std::size_t slot) {
     if (priorities_) priorities_->remove(slot);
   };
-  // Rows that have to go are not to be drawn any more, whatever happens next.
-  if (!streams_.tracked() && priorities_) remove_priorities(head.floor, std::min(begin, head.top));
-  streams_.drop_before(stream, std::min(floor, head.top), evict);
+  const auto drop_before = [&](std::uint64_t row) {
+    row = std::min(row, head.top);
+    if (priorities_ && !streams_.tracked()) remove_priorities(head.floor, row);
+    streams_.drop_before(stream, row, evict);
+  };
+  // Rows that lose their mapping are not to be drawn any more, whatever happens next.
+  drop_before(floor);
   const std::vector<ChunkCheck> damage =
       folder_->map_rows(stream, begin, top, options_.folder->verify && head.top == 0);
   if (!damage.empty()) {
@@ -107,16 +111,12 @@ bool Replay::follow(std::uint32_t stream, bool new_priorities) {
     }
     if (folder_->is_reader() && now > kept && gone <= now - kept) return false;
     floor = leave_out(stream, damage, floor);
+    drop_before(floor);
   }
-  const std::uint64_t old_floor = head.floor;
   if (head.top < floor) streams_.jump_to(stream, floor, evict);
   const std::uint64_t old_top = head.top;
   if (!streams_.tracked()) streams_.add_untracked(top - old_top);
   streams_.advance(stream, top - old_top, evict);
-  streams_.drop_before(stream, floor, evict);
-  if (priorities_ && !streams_.tracked()) {
-    remove_priorities(old_floor, std::min(head.floor, old_floor + streams_.slots_per_stream()));
-  }
   if (streams_.tracked()) read_marks(stream, old_top > 2 ? old_top - 2 : 0);
   if (priorities_) read_priorities(stream, new_priorities ? head.floor : old_top);
   // Marks and priorities that a writer wrote over while we read them are of rows that are gone.
