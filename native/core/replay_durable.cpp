@@ -40,6 +40,7 @@ void Replay::open_folder() {
   // A crash can leave the push in flight counted. Where every row is a step, the rows tell.
   if (writer && options_.layout == Layout::transition) counters_.pushed() = rows;
   if (priorities_ && writer) priorities_->mirror_to(folder_->priorities());
+  folder_->set_open();
 }
 
 std::uint64_t Replay::folder_version() const {
@@ -111,6 +112,7 @@ bool Replay::follow(std::uint32_t stream, bool new_priorities) {
     }
     if (folder_->is_reader() && now > kept && gone <= now - kept) return false;
     floor = leave_out(stream, damage, floor);
+    if (!folder_->is_reader() && folder_->top(stream) != top) return false;
     drop_before(floor);
   }
   if (head.top < floor) streams_.jump_to(stream, floor, evict);
@@ -137,10 +139,15 @@ std::uint64_t Replay::leave_out(std::uint32_t stream, const std::vector<ChunkChe
     left_out_[stream] =
         std::max(left_out_[stream], (check.chunk + 1) * options_.folder->chunk_rows);
   }
+  const std::uint64_t top = folder_->top(stream);
   const std::uint64_t rest =
-      std::max(floor, std::min(left_out_[stream] + streams_.lead(), folder_->top(stream)));
+      std::max(floor, std::min(left_out_[stream] + streams_.lead(), top));
   lost_steps_ += rest - floor;
-  if (!folder_->is_reader()) folder_->set_cleared(stream, rest);
+  if (!folder_->is_reader()) {
+    // Rows to come go to a chunk of their own if the newest one is damaged.
+    if (left_out_[stream] > top) folder_->commit(stream, left_out_[stream]);
+    folder_->set_cleared(stream, std::max(rest, left_out_[stream]));
+  }
   return rest;
 }
 

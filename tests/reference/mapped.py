@@ -57,8 +57,8 @@ def fill(kind: str, path: Path, n: int = 300, **options: Any) -> tuple[MmapRepla
 
 def change_priorities(*buffers: Any, seed: int = 0) -> None:
     for buffer in buffers:
-        drawn = buffer.sample(20, seed=seed)["indices"]
-        buffer.update_priorities(drawn, np.linspace(0.0, 7.0, 20))
+        drawn = buffer.sample(min(len(buffer), 20), seed=seed)["indices"]
+        buffer.update_priorities(drawn, np.linspace(0.0, 7.0, len(drawn)))
         buffer.set_beta(0.8)
 
 

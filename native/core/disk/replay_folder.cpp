@@ -269,7 +269,7 @@ void ReplayFolder::close(bool keep) {
   const std::lock_guard<std::mutex> lock(save_mutex_);
   closed_ = true;
   std::exception_ptr error = keep ? background_error_ : nullptr;
-  if (keep && is_mine() && !is_reader()) {
+  if (keep && open_ && is_mine() && !is_reader()) {
     try {
       save();
       for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {

@@ -96,6 +96,8 @@ class ReplayFolder {
   // there, or not whole, or, with `verify`, not what they were; a missing one is not mapped.
   std::vector<ChunkCheck> map_rows(std::uint32_t stream, std::uint64_t begin, std::uint64_t end,
                                    bool verify = false);
+  // All rows are mapped: from now on there is something to save.
+  void set_open() { open_ = true; }
   // The file of a chunk, with what is wrong with it.
   std::string describe(std::uint32_t stream, const ChunkCheck& check) const;
   // The words are those of the last flush: the power was lost since.
@@ -154,6 +156,7 @@ class ReplayFolder {
   FolderOptions options_;
   Shape shape_;
   unsigned long generation_;
+  bool open_ = false;
   std::atomic<bool> closed_{false};
   CommitState state_;
   Mirror marks_;
