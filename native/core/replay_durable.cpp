@@ -119,8 +119,10 @@ bool Replay::follow(std::uint32_t stream, bool new_priorities) {
   const std::uint64_t old_top = head.top;
   if (!streams_.tracked()) streams_.add_untracked(top - old_top);
   streams_.advance(stream, top - old_top, evict);
-  if (streams_.tracked()) read_marks(stream, old_top > 2 ? old_top - 2 : 0);
-  if (priorities_) read_priorities(stream, new_priorities ? head.floor : old_top);
+  // The observation that was pending may be a step now, and have ended the episode before it.
+  const std::uint64_t changed = old_top > 2 ? old_top - 2 : 0;
+  if (streams_.tracked()) read_marks(stream, changed);
+  if (priorities_) read_priorities(stream, new_priorities ? head.floor : changed);
   // Marks and priorities that a writer wrote over while we read them are of rows that are gone.
   return !folder_->is_reader() ||
          folder_->top(stream) + options_.folder->chunk_rows < begin + streams_.slots_per_stream();
