@@ -208,6 +208,7 @@ class EpisodeEngine:
         circular: bool,
         power: bool,
         write: bool,
+        repair: bool,
     ) -> None: ...
     @property
     def is_writer(self) -> bool: ...
@@ -227,6 +228,11 @@ class EpisodeEngine:
     def clear(self) -> None: ...
     def close(self) -> None: ...
     def refresh(self) -> None: ...
+    @property
+    def n_lanes(self) -> int: ...
+    @property
+    def repaired(self) -> tuple: ...
+    def verify(self) -> tuple: ...
     def table(self, aborted: bool) -> tuple: ...
     def gather_meta(
         self,
@@ -236,6 +242,26 @@ class EpisodeEngine:
         column: int,
         out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
+
+class Anchors:
+    """
+    The items of a dataset: counts[e] of episode e, or of those the chosen.
+    """
+
+    def __init__(self, counts: object, chosen: object | None = None) -> None: ...
+    def __len__(self) -> int: ...
+    def find(self, items: Any) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """The episode of every item, and its place among those of the episode."""
+
+    def span(
+        self, begin: int, end: int, key: int | None = None
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """
+        The same of items begin to end of a permutation with this key, or as they are.
+        """
+
+def drawn_below(limits: Any, rows: Any, key: int) -> NDArray[numpy.int64]:
+    """Uniform numbers in [0, limits[i]), functions of key and rows[i]."""
 
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""
