@@ -154,20 +154,6 @@ class Fills(sw.Callback):
                 pass
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, where the machine lets us have one."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(path)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no file system can be mounted here")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
-
-
 def test_a_full_disk_is_named_and_the_old_checkpoint_stays(small_disk: Path) -> None:
     algo = runs.make("resumable")
     recorder = RunRecorder(small_disk / "run", checkpoint_freq=1, report=False)

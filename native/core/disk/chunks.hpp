@@ -95,6 +95,8 @@ class Chunks {
   // Reads a chunk from its file and compares it with its trailer. `end` is the first row not
   // committed.
   ChunkCheck verify(std::uint64_t chunk, std::uint64_t end) const;
+  // How many rows of a chunk its trailer covers, without a look at them; 0 without one.
+  std::uint64_t sealed_rows(std::uint64_t chunk) const;
   std::vector<std::uint64_t> on_disk() const { return layout_.on_disk(); }
   // Bytes that the files take on the disk.
   std::uint64_t disk_bytes() const;
@@ -120,7 +122,7 @@ class Chunks {
   AddressRange own_;
   std::byte* base_;
   std::set<std::uint64_t> mapped_;
-  std::uint64_t reserved_ = 0;  // rows below have disk space and memory
+  std::uint64_t reserved_ = 0;              // rows below have disk space and memory
   std::atomic<bool> files_are_new_{false};  // since the last sync: the folder must be synced too
 
   std::mutex prepare_mutex_;
