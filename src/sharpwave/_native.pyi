@@ -248,14 +248,18 @@ class Anchors:
     The items of a dataset: counts[e] of episode e, or of those the chosen.
     """
 
-    def __init__(self, counts: object, chosen: object | None = None) -> None: ...
+    def __init__(self, counts: Any, starts: Any, stride: int = 1, chosen: Any = None) -> None: ...
     def __len__(self) -> int: ...
-    def find(self, items: Any) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
-        """The episode of every item, and its place among those of the episode."""
+    def find(
+        self, items: Any
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """
+        The episode of every item, the step of the episode, and the row of that step.
+        """
 
     def span(
         self, begin: int, end: int, key: int | None = None
-    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
         """
         The same of items begin to end of a permutation with this key, or as they are.
         """
