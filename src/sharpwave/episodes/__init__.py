@@ -3,7 +3,7 @@
 from sharpwave.episodes.buffer import EpisodeBuffer
 from sharpwave.episodes.loaders import EpisodeDataset, EpisodeLoader
 from sharpwave.episodes.spec import EpisodeField, EpisodeSchema
-from sharpwave.episodes.table import ABORTED, COMPLETE, EpisodeTable
+from sharpwave.episodes.table import ABORTED, COMPLETE, EpisodeTable, LostEpisodes
 from sharpwave.episodes.union import EpisodeUnion
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "EpisodeSchema",
     "EpisodeTable",
     "EpisodeUnion",
+    "LostEpisodes",
 ]
