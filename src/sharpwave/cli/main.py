@@ -17,6 +17,8 @@ COMMANDS = {
     "report": "Write the report of a run, or compare several",
     "enjoy": "Watch a trained policy play, or film it",
     "list": "List algorithms, presets or environments",
+    "convert": "Write episodes from one format to another",
+    "merge": "Write the episodes of several files or folders to one",
     "inspect": "Show what a folder of episodes or a replay buffer on disk holds",
     "repair": "Give up what is damaged in such a folder, and say what was lost",
     "bench": "Measure the training speed on this machine",

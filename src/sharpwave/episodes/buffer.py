@@ -14,6 +14,7 @@ import numpy as np
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder, is_store
 from sharpwave.episodes.bulk import all_data, patches
+from sharpwave.episodes.interchange.methods import Interchange
 from sharpwave.episodes.layout import describe, differences, open_engine
 from sharpwave.episodes.loaders import LoadsEpisodes
 from sharpwave.episodes.spec import EpisodeSchema, native_group
@@ -31,7 +32,7 @@ SMALL_META_BYTES = 256
 Self = TypeVar("Self", bound="EpisodeBuffer")
 
 
-class EpisodeBuffer(LoadsEpisodes, _native.EpisodeRows):
+class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
     """Episodes on disk: steps are committed one by one, episodes are read back as batches.
 
     A step is safe against the death of the process when `store` returns. An episode that is cut by
@@ -255,7 +256,7 @@ class EpisodeBuffer(LoadsEpisodes, _native.EpisodeRows):
             yield final
             self._finish(**final)
         except BaseException:
-            if self._engine.has_open:
+            if not self._is_closed and self._engine.has_open:
                 self._engine.abort()
             raise
 
