@@ -155,7 +155,13 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         opened = StoreFolder.open(folder, KIND)
         buffer = cls.__new__(cls)
         chosen = durability or opened.header["options"]["durability"]
-        buffer._start(opened, read_only=read_only, write=repair and not read_only, durability=chosen, repair=repair)
+        buffer._start(
+            opened,
+            read_only=read_only,
+            write=repair and not read_only,
+            durability=chosen,
+            repair=repair,
+        )
         if verify and not repair:
             buffer.verify()
         return buffer

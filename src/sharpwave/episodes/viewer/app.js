@@ -27,7 +27,7 @@ function tile(label, value, detail, color) {
 
 function tiles({ summary }) {
   const { counts, returns, lengths } = summary;
-  const others = ["open", "aborted", "lost"].filter((name) => counts[name]).map((name) => `${number(counts[name], 15)} ${name}`);
+  const others = ["open", "aborted"].filter((name) => counts[name]).map((name) => `${number(counts[name], 15)} ${name}`);
   const made = [];
   if (returns) made.push(tile("Mean return", short(returns.mean), `${short(returns.low)} to ${short(returns.high)}`, 1));
   if (summary.kind === "episodes" || counts.episodes) {

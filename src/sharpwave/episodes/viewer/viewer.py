@@ -60,7 +60,7 @@ class Viewer:
         try:
             self._survey = Survey(self._source, budget=None if full else BUDGET)
             self._survey.update(progress)
-            self._condition = look(self._survey, verify=verify, progress=progress)
+            self._condition = look(self._survey, verify=verify)
         except BaseException:
             self._source.close()
             raise
