@@ -14,7 +14,7 @@ from sharpwave.episodes.viewer.source import About, Column, Episodes, Rows
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.types import Array
 
-LARGEST_META = 256
+LARGEST_META = 1024
 """Bytes of a field of episodes up to which it is read for all of them."""
 
 

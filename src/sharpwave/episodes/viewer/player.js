@@ -107,6 +107,8 @@ function stage(picture) {
     build("figcaption", {}, build("span", { class: "title" }, picture.field), every ? build("span", { class: "hint" }, every) : null));
   const draw = (made) => {
     if (!made) return;
+    // Wide images get the whole width, and the curves go below.
+    figure.closest(".view")?.classList.toggle("flat", made.naturalWidth > 2.2 * made.naturalHeight && player.stages.length === 1);
     if (canvas.width !== made.naturalWidth || canvas.height !== made.naturalHeight) {
       canvas.width = made.naturalWidth;
       canvas.height = made.naturalHeight;

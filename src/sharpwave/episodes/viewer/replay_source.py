@@ -32,7 +32,7 @@ _STREAM = 1 << 40
 """Rows of different environments are this far apart."""
 
 _ONE_FILE = "bytes by field: a row lies in one piece on disk"
-_OLDEST = "the beginning of the oldest episode of each environment, which counts as aborted"
+_OLDEST = "steps that made room: the oldest episode of an environment then counts as aborted"
 _NO_EPISODES = (
     "episodes and returns: the rows are kept in the order they were pushed, and do not say which "
     "environment they came from (n_envs was not given)"
@@ -97,12 +97,13 @@ class ReplaySource:
 
     def _of_streams(self, steps: Rows) -> Episodes:
         streams, places = steps % self._n_streams, steps // self._n_streams
+        whole = self._buffer.stats()["pushed"] == len(steps)
         parts = []
         for stream, runs in enumerate(self._runs):
             numbers, starts, lengths = runs.update(places[streams == stream])
             flags = np.full(len(starts), COMPLETE, np.uint8)
             if len(starts):
-                flags[0] = COMPLETE if starts[0] == 0 else ABORTED
+                flags[0] = COMPLETE if whole else ABORTED
                 last = int(starts[-1] + lengths[-1] - 1)
                 if not self._ends(last * self._n_streams + stream):
                     flags[-1] = OPEN
@@ -111,7 +112,8 @@ class ReplaySource:
         joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
         order = np.argsort(joined[0], kind="stable")
         ids, starts, lengths, flags = (column[order] for column in joined)
-        return Episodes(ids=ids, starts=starts, lengths=lengths, flags=flags)
+        meta = {"env": ids % self._n_streams}
+        return Episodes(ids=ids, starts=starts, lengths=lengths, flags=flags, meta=meta)
 
     def _ends(self, step: int) -> bool:
         """Whether a step is the last of its episode."""
