@@ -43,9 +43,11 @@ class Viewer:
         summary: What was found.
 
     Example:
-        >>> with Viewer(folder) as viewer:
-        ...     print(viewer.summary.counts["steps"])
-        6
+        >>> with sw.EpisodeBuffer("data", 10, 10, {"reward": "float"}) as buffer:
+        ...     buffer.store_episode(reward=[1.0, 2.0, 3.0])
+        >>> with Viewer("data") as viewer:
+        ...     viewer.summary.returns["mean"]
+        6.0
     """
 
     def __init__(
