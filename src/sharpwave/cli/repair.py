@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sharpwave.cli.folders import existing
 from sharpwave.cli.parser import Parser
+from sharpwave.cli.progress import progress_bar
 from sharpwave.cli.terminal import input_errors, say
 
 DAMAGED = 1
@@ -19,8 +20,9 @@ def run(arguments: list[str]) -> int:
 
     from sharpwave.buffers.folder import StoreFolder
 
-    with input_errors():
+    with input_errors(), progress_bar() as progress:
         kind = StoreFolder.open(path).kind
+        progress("checksums", 0, 0)
         repaired = {"episodes": _repair_episodes, "replay": _repair_replay}[kind]
         damage, lost = repaired(path, dry_run=parsed.dry_run)
     if not damage:

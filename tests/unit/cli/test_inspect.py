@@ -65,6 +65,17 @@ def test_the_summary_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert summary["verified"] is False
 
 
+def test_bars_are_drawn_for_a_terminal_only(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["inspect", str(folder), "--verify"]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(["inspect", str(folder), "--verify"]) == 0
+    assert "%" in capsys.readouterr().err
+
+
 def test_a_page_is_written(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,7 +34,7 @@ class Viewer:
         full: Read all of every field. Otherwise at most 1 GiB of each is read, evenly spread, and
             all of the rewards.
         verify: Compare the checksums of all files.
-        progress: Told what is being read, the bytes done, and the bytes in all.
+        progress: Told what is being read, the bytes done, and the bytes in all (0: unknown).
 
     Raises:
         SharpwaveIOError: The folder holds no store, or one that cannot be read.
@@ -62,6 +62,8 @@ class Viewer:
         try:
             self._survey = Survey(self._source, budget=None if full else BUDGET)
             self._survey.update(progress)
+            if verify and progress is not None:
+                progress("checksums", 0, 0)
             self._condition = look(self._survey, verify=verify)
         except BaseException:
             self._source.close()
