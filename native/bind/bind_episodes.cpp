@@ -69,11 +69,11 @@ nb::tuple verify(const EpisodeStore& store) {
   return as_tuple(damage);
 }
 
-nb::tuple table(const EpisodeStore& store, bool aborted) {
+nb::tuple table(const EpisodeStore& store, bool aborted, bool open) {
   EpisodeTable found;
   {
     const nb::gil_scoped_release released;
-    found = store.table(aborted);
+    found = store.table(aborted, open);
   }
   return nb::make_tuple(to_numpy(std::move(found.ids)), to_numpy(std::move(found.starts)),
                         to_numpy(std::move(found.lengths)), to_numpy(std::move(found.flags)));
@@ -116,7 +116,7 @@ void bind_episodes(PyObject* handle) {
       .def_prop_ro("n_lanes", &EpisodeStore::n_lanes)
       .def_prop_ro("repaired", [](const EpisodeStore& s) { return as_tuple(s.repaired()); })
       .def("verify", &verify)
-      .def("table", &table, "aborted"_a)
+      .def("table", &table, "aborted"_a, "open"_a = false)
       .def("gather_meta", &gather_meta, "ids"_a, "column"_a, "out"_a);
 }
 

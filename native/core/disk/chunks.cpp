@@ -128,6 +128,7 @@ void Chunks::open(std::uint64_t begin, std::uint64_t end, std::vector<ChunkCheck
                           const std::string& what) {
     if (damage == nullptr) throw IoError(what, layout_.path(chunk));
     damage->push_back({verdict, chunk, 0});
+    if (access_ == Access::read) map_zeros(address(chunk), layout_.chunk_bytes());
   };
   for (std::uint64_t chunk = begin / layout_.chunk_rows; chunk * layout_.chunk_rows < end;
        ++chunk) {

@@ -68,36 +68,49 @@ void EpisodeStore::refresh() {
         is_known(kStepsTop)) {
       return;
     }
+    const auto has_moved = [&] {  // the writer removed what was old meanwhile
+      return state_->get(kStepsFront) != words[kStepsFront] ||
+             state_->get(kEpisodesFront) != words[kEpisodesFront];
+    };
     const std::lock_guard<RwLock> mapping(mapping_lock_);
+    std::vector<ChunkCheck> absent;
+    std::vector<ChunkCheck>* const damage = lenient_ ? &absent : nullptr;
     try {
-      for (const auto& column : steps_) column->open(words[kStepsFront], words[kStepsTop]);
+      for (const auto& column : steps_) column->open(words[kStepsFront], words[kStepsTop], damage);
       for (const auto& column : episodes_) {
-        column->open(words[kEpisodesFront], words[kEpisodesTop]);
+        column->open(words[kEpisodesFront], words[kEpisodesTop], damage);
       }
     } catch (const IoError&) {
-      if (state_->get(kStepsFront) == words[kStepsFront] &&
-          state_->get(kEpisodesFront) == words[kEpisodesFront]) {
-        throw;
-      }
-      continue;  // the writer removed what was old meanwhile
+      if (!has_moved()) throw;
+      continue;
     }
+    if (!absent.empty() && has_moved()) continue;
     for (std::size_t word = 0; word < kVisible; ++word) visible_[word] = words[word];
     return;
   }
 }
 
-EpisodeTable EpisodeStore::table(bool aborted) const {
+bool EpisodeStore::is_lost(std::uint64_t episode) const {
+  return lenient_ && std::binary_search(repaired_.ids.begin(), repaired_.ids.end(),
+                                        static_cast<std::int64_t>(episode));
+}
+
+EpisodeTable EpisodeStore::table(bool aborted, bool open) const {
   EpisodeTable found;
   const SharedLock lock(mapping_lock_);
   const std::uint64_t steps = steps_top();
   for (std::uint64_t id = visible(kEpisodesFront); id < visible(kEpisodesTop); ++id) {
     const EpisodeRow row = read_row(id);
     const EpisodeFlag flag = row.flag();
-    const bool wanted = flag == EpisodeFlag::complete || (aborted && flag == EpisodeFlag::aborted);
-    if (!wanted || row.start + row.length() > steps) continue;  // finished since the last refresh
+    const bool is_open = flag == EpisodeFlag::open;
+    const bool wanted = flag == EpisodeFlag::complete ||
+                        (aborted && flag == EpisodeFlag::aborted) ||
+                        (open && is_open && row.start < steps);
+    if (!wanted || is_lost(id)) continue;
+    if (row.start + row.length() > steps) continue;  // finished since the last refresh
     found.ids.push_back(static_cast<std::int64_t>(id));
     found.starts.push_back(static_cast<std::int64_t>(row.start));
-    found.lengths.push_back(static_cast<std::int64_t>(row.length()));
+    found.lengths.push_back(static_cast<std::int64_t>(is_open ? steps - row.start : row.length()));
     found.flags.push_back(static_cast<std::uint8_t>(flag));
   }
   return found;
@@ -110,7 +123,8 @@ std::uint64_t EpisodeStore::count_complete() const {
   std::uint64_t found = 0;
   for (std::uint64_t id = visible(kEpisodesFront); id < visible(kEpisodesTop); ++id) {
     const EpisodeRow row = read_row(id);
-    found += row.flag() == EpisodeFlag::complete && row.start + row.length() <= steps;
+    found +=
+        row.flag() == EpisodeFlag::complete && row.start + row.length() <= steps && !is_lost(id);
   }
   return found;
 }

@@ -76,8 +76,9 @@ class EpisodeStore {
   static constexpr std::size_t kIndexRowBytes = sizeof(EpisodeRow);
 
   // Opens a store. A writer, who must hold the folder's lock, marks an episode that a dead one left
-  // open as aborted. `repair`: a writer drops the episodes that damaged chunks are part of;
-  // otherwise a chunk that is not there in full is an IoError, which names it.
+  // open as aborted. `repair`: a writer drops the episodes that damaged chunks are part of, a
+  // reader leaves them out; otherwise a chunk that is not there in full is an IoError, which names
+  // it.
   EpisodeStore(EpisodeOptions options, Access access, bool repair = false);
   ~EpisodeStore();
   EpisodeStore(const EpisodeStore&) = delete;
@@ -137,8 +138,9 @@ class EpisodeStore {
   std::uint64_t steps_front() const { return visible_[kStepsFront].load(); }
   std::uint64_t steps_top() const { return visible_[kStepsTop].load(std::memory_order_acquire); }
   std::uint64_t count_complete() const;
-  // Finished episodes, oldest first.
-  EpisodeTable table(bool aborted) const;
+  // Finished episodes, oldest first; with `open` also the one that is being written, as far as it
+  // is.
+  EpisodeTable table(bool aborted, bool open = false) const;
   // Copies rows of fields. Row -1 gives zeros; throws std::out_of_range for one that is not there.
   void gather(const std::int64_t* rows, std::size_t n, const std::size_t* columns,
               std::size_t n_columns, std::byte* const* out) const;
@@ -169,6 +171,7 @@ class EpisodeStore {
   void commit(Word word, std::uint64_t value);
   EpisodeRow* index_row(std::uint64_t episode) const;
   EpisodeRow read_row(std::uint64_t episode) const;
+  bool is_lost(std::uint64_t episode) const;
   void open_columns();
   void recover(bool repairing);
   void recover_lanes(bool repairing);
@@ -210,6 +213,7 @@ class EpisodeStore {
 
   std::unique_ptr<EpisodeLanes> lanes_;
   EpisodeDamage repaired_;
+  bool lenient_ = false;  // of a reader: goes on without what is damaged
   bool open_ = false;
   std::uint64_t open_start_ = 0;
   std::uint64_t complete_ = 0;  // of the writer: complete episodes

@@ -142,7 +142,8 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
             verify: Compare all data with its checksums. Without it only the sizes of files are
                 looked at.
             repair: Go on without the episodes that damaged files are part of; `lost` tells which.
-                This makes the handle the writer of the folder.
+                This makes the handle the writer of the folder, unless `read_only` is True: then the
+                files stay as they are, and the episodes are only left out.
             durability: As for the constructor; by default what the folder was made with.
 
         Raises:
@@ -151,12 +152,16 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         """
         if durability is not None:
             _check_durability(durability)
-        if repair and read_only:
-            raise ValueError("repair and read_only must not both be True")
         opened = StoreFolder.open(folder, KIND)
         buffer = cls.__new__(cls)
         chosen = durability or opened.header["options"]["durability"]
-        buffer._start(opened, read_only=read_only, write=repair, durability=chosen, repair=repair)
+        buffer._start(
+            opened,
+            read_only=read_only,
+            write=repair and not read_only,
+            durability=chosen,
+            repair=repair,
+        )
         if verify and not repair:
             buffer.verify()
         return buffer
@@ -179,7 +184,9 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         if write:
             self._open_for_writing(repair=repair)
         else:
-            self._attach(open_engine(folder, durability, write=False), *self._groups)
+            engine = open_engine(folder, durability, write=False, repair=repair)
+            self._attach(engine, *self._groups)
+            self.lost = LostEpisodes.of(engine.repaired)
 
     def _open_for_writing(self, *, repair: bool = False) -> None:
         if self.read_only:
