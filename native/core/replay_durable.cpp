@@ -90,6 +90,12 @@ bool Replay::follow(std::uint32_t stream, bool new_priorities) {
   const std::uint64_t begin = std::max({cleared, left_out_[stream], top > kept ? top - kept : 0});
   std::uint64_t floor = std::max(cleared, top + lead > kept ? top + lead - kept : 0);
   if (left_out_[stream] > 0) floor = std::max(floor, std::min(left_out_[stream] + lead, top));
+  const auto evict = [&](std::size_t slot) {
+    if (priorities_) priorities_->remove(slot);
+  };
+  // Rows that have to go are not to be drawn any more, whatever happens next.
+  if (!streams_.tracked() && priorities_) remove_priorities(head.floor, std::min(begin, head.top));
+  streams_.drop_before(stream, std::min(floor, head.top), evict);
   const std::vector<ChunkCheck> damage =
       folder_->map_rows(stream, begin, top, options_.folder->verify && head.top == 0);
   if (!damage.empty()) {
@@ -102,9 +108,6 @@ bool Replay::follow(std::uint32_t stream, bool new_priorities) {
     if (folder_->is_reader() && now > kept && gone <= now - kept) return false;
     floor = leave_out(stream, damage, floor);
   }
-  const auto evict = [&](std::size_t slot) {
-    if (priorities_) priorities_->remove(slot);
-  };
   const std::uint64_t old_floor = head.floor;
   if (head.top < floor) streams_.jump_to(stream, floor, evict);
   const std::uint64_t old_top = head.top;
@@ -317,7 +320,7 @@ void Replay::announce(const View& view, const Slots& slots) {
   if (missed) folder_->keep_budget();
 }
 
-void Replay::close() {
+void Replay::close(bool keep) {
   if (is_closed()) return;
   if (priorities_) {
     priorities_->mirror_to(nullptr);
@@ -325,7 +328,7 @@ void Replay::close() {
   }
   streams_.clear();
   counters_.move_home();
-  folder_->close();
+  folder_->close(keep);
 }
 
 }  // namespace sharpwave

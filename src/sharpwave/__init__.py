@@ -14,6 +14,7 @@ from sharpwave.buffers import (
     Field,
     Hindsight,
     Mixture,
+    MmapReplayBuffer,
     NStep,
     OfflineDatasetBuffer,
     Prioritized,
@@ -28,7 +29,7 @@ from sharpwave.buffers import (
     Where,
     WithoutReplacement,
 )
-from sharpwave.errors import SharpwaveIOError
+from sharpwave.errors import FolderLockedError, SharpwaveIOError
 from sharpwave.primitives import (
     PackedSequences,
     PackingPlan,
@@ -168,12 +169,14 @@ __all__ = [
     "EpisodeBuffer",
     "EvalCallback",
     "Field",
+    "FolderLockedError",
     "Hindsight",
     "JSONLLogger",
     "Linear",
     "LoggerCallback",
     "MLflowLogger",
     "Mixture",
+    "MmapReplayBuffer",
     "NStep",
     "OfflineDatasetBuffer",
     "PPOConfig",

@@ -83,7 +83,7 @@ class Engine:
     def flush(self) -> None:
         """Waits until everything pushed is on the disk."""
 
-    def close(self) -> None:
+    def close(self, keep: bool) -> None:
         """Leaves the folder. The buffer is empty then."""
 
     @property

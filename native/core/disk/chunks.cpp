@@ -289,6 +289,11 @@ ChunkCheck Chunks::verify(std::uint64_t chunk, std::uint64_t end) const {
   return {same ? Verdict::good : Verdict::corrupt, chunk, trailer.rows};
 }
 
+std::uint64_t Chunks::sealed_rows(std::uint64_t chunk) const {
+  const Trailer trailer = read_trailer(File(layout_.path(chunk), Access::read), layout_);
+  return is_valid(trailer) && trailer.chunk == chunk ? trailer.rows : 0;
+}
+
 std::vector<std::uint64_t> Chunks::on_disk() const {
   std::vector<std::uint64_t> found;
   DIR* folder = ::opendir(layout_.folder.c_str());

@@ -91,6 +91,8 @@ class Chunks {
   // Reads a chunk from its file and compares it with its trailer. `end` is the first row not
   // committed.
   ChunkCheck verify(std::uint64_t chunk, std::uint64_t end) const;
+  // How many rows of a chunk its trailer covers, without a look at them; 0 without one.
+  std::uint64_t sealed_rows(std::uint64_t chunk) const;
   // The numbers of the chunk files in the folder, ascending.
   std::vector<std::uint64_t> on_disk() const;
   // Bytes that the files take on the disk.

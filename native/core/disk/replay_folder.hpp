@@ -117,8 +117,8 @@ class ReplayFolder {
   // Waits until everything committed is on the disk. Throws what went wrong in the background, too.
   void flush();
   // Flushes, gives back disk space that holds no rows, and takes the rows out of memory, which the
-  // caller holds exclusively.
-  void close();
+  // caller holds exclusively. Without `keep` the folder is about to be deleted.
+  void close(bool keep);
 
   // Bytes on the disk.
   std::uint64_t disk_bytes() const;
@@ -137,7 +137,8 @@ class ReplayFolder {
     std::uint64_t chunks_with_room = 0;
     std::uint64_t chunks_asked_for = 0;  // of the caretaker
     std::uint64_t dropped = 0;           // rows before it are not mapped
-    std::uint64_t saved = 0;             // rows before it are on the disk
+    std::uint64_t sealed = 0;            // rows before it have a checksum
+    std::uint64_t synced = 0;            // rows before it are on the disk
   };
 
   void open_mirror(const char* name, std::size_t bytes, Mirror* mirror);
