@@ -38,11 +38,11 @@ std::vector<ColumnSpec> as_specs(const Columns& columns) {
 
 void construct(EpisodeStore* memory, const std::string& folder, const Columns& steps,
                const Columns& episodes, std::size_t index_chunk_rows, std::uint64_t max_episodes,
-               std::uint64_t max_timesteps, bool circular, bool power, bool write) {
+               std::uint64_t max_timesteps, bool circular, bool power, bool write, bool repair) {
   const nb::gil_scoped_release released;
   new (memory) EpisodeStore({folder, as_specs(steps), as_specs(episodes), index_chunk_rows,
                              max_episodes, max_timesteps, circular, power},
-                            write ? Access::write : Access::read);
+                            write ? Access::write : Access::read, repair);
 }
 
 // Runs a writer's method with the GIL let go: it may wait for the disk.
@@ -53,6 +53,20 @@ auto writing(void (EpisodeStore::*method)(Arguments...)) {
     const std::lock_guard<std::mutex> lock(store.writer_mutex());
     (store.*method)(arguments...);
   };
+}
+
+// (what is wrong with which chunk, ids of the episodes lost with them, their steps)
+nb::tuple as_tuple(const EpisodeDamage& damage) {
+  return nb::make_tuple(damage.chunks, to_numpy(damage.ids), damage.steps);
+}
+
+nb::tuple verify(const EpisodeStore& store) {
+  EpisodeDamage damage;
+  {
+    const nb::gil_scoped_release released;
+    damage = store.verify();
+  }
+  return as_tuple(damage);
 }
 
 nb::tuple table(const EpisodeStore& store, bool aborted) {
@@ -84,7 +98,7 @@ void bind_episodes(PyObject* handle) {
              "Rows per chunk file for rows of this size of which there will be at most max_rows.");
   nb::class_<EpisodeStore>(module, "EpisodeEngine", "Episodes in a folder.")
       .def("__init__", &construct, "folder"_a, "steps"_a, "episodes"_a, "index_chunk_rows"_a,
-           "max_episodes"_a, "max_timesteps"_a, "circular"_a, "power"_a, "write"_a)
+           "max_episodes"_a, "max_timesteps"_a, "circular"_a, "power"_a, "write"_a, "repair"_a)
       .def_prop_ro("is_writer", &EpisodeStore::is_writer)
       .def_prop_ro("has_open", &EpisodeStore::has_open)
       .def_prop_ro("open_length", &EpisodeStore::open_length)
@@ -99,6 +113,9 @@ void bind_episodes(PyObject* handle) {
       .def("clear", writing(&EpisodeStore::clear))
       .def("close", writing(&EpisodeStore::close))
       .def("refresh", &EpisodeStore::refresh, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("n_lanes", &EpisodeStore::n_lanes)
+      .def_prop_ro("repaired", [](const EpisodeStore& s) { return as_tuple(s.repaired()); })
+      .def("verify", &verify)
       .def("table", &table, "aborted"_a)
       .def("gather_meta", &gather_meta, "ids"_a, "column"_a, "out"_a);
 }

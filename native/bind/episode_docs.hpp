@@ -33,6 +33,31 @@ Raises:
     TypeError, ValueError, SharpwaveIOError: As for store.
 )";
 
+inline constexpr const char* kStoreBatchDoc = R"(store_batch($self, active=None, /, **fields)
+--
+
+Store one step of each episode of the open batch: fields as [B, ...].
+
+Args:
+    active: Which of the episodes the step belongs to [B] bool (also by name); all by default. So episodes
+        that have come to their end wait for the others, and each keeps its own length.
+    **fields: As for store, with a leading axis.
+
+Without an open batch a new one of B episodes begins, which `advance_episode` ends.
+
+Raises:
+    TypeError, ValueError, SharpwaveIOError: As for store. Nothing of the step is stored then.
+)";
+
+inline constexpr const char* kStoreMetaBatchDoc = R"(store_meta_batch($self, /, **fields)
+--
+
+Set fields of the episodes of the open batch, each as [B, ...].
+
+Raises:
+    TypeError, ValueError: As for store.
+)";
+
 inline constexpr const char* kGatherStepsDoc = R"(gather($self, /, rows, fields=None, out=None)
 --
 

@@ -18,6 +18,8 @@ namespace {
 constexpr char kMagic[8] = {'s', 'w', 'c', 'h', 'u', 'n', 'k', '\n'};
 constexpr std::size_t kTrailerPage = 4096;  // the trailer has a page to itself
 
+constexpr const char* kHint = "; repair=True goes on without what was in it";
+
 struct Trailer {
   char magic[8];
   std::uint64_t chunk;
@@ -135,13 +137,13 @@ void Chunks::open(std::uint64_t begin, std::uint64_t end, std::vector<ChunkCheck
       file = File(layout_.path(chunk), access_);
     } catch (const IoError& error) {
       if (error.code != ENOENT) throw;
-      report(chunk, ChunkCheck::Verdict::missing, "the chunk is missing");
+      report(chunk, ChunkCheck::Verdict::missing, "the chunk is missing" + std::string(kHint));
       continue;
     }
     if (file.size() < file_bytes(layout_)) {
       report(chunk, ChunkCheck::Verdict::truncated,
              "the chunk is truncated: " + std::to_string(file.size()) + " of " +
-                 std::to_string(file_bytes(layout_)) + " bytes");
+                 std::to_string(file_bytes(layout_)) + " bytes" + kHint);
       continue;
     }
     map(file, chunk);
@@ -267,6 +269,12 @@ void Chunks::trim(std::uint64_t end) {
   reserved_ = end;
 }
 
+void Chunks::replace(std::uint64_t chunk) {
+  File file = make_file(chunk);
+  file.allocate(0, layout_.chunk_bytes());
+  map(file, chunk);
+}
+
 ChunkCheck Chunks::verify(std::uint64_t chunk, std::uint64_t end) const {
   using Verdict = ChunkCheck::Verdict;
   File file;
@@ -294,26 +302,26 @@ std::uint64_t Chunks::sealed_rows(std::uint64_t chunk) const {
   return is_valid(trailer) && trailer.chunk == chunk ? trailer.rows : 0;
 }
 
-std::vector<std::uint64_t> Chunks::on_disk() const {
+std::vector<std::uint64_t> ChunkLayout::on_disk() const {
   std::vector<std::uint64_t> found;
-  DIR* folder = ::opendir(layout_.folder.c_str());
-  if (folder == nullptr) throw IoError("cannot list", layout_.folder, errno);
-  const std::string prefix = layout_.name + ".";
-  while (const dirent* entry = ::readdir(folder)) {
-    const std::string name = entry->d_name;
-    if (name.compare(0, prefix.size(), prefix) != 0) continue;
-    const std::string digits = name.substr(prefix.size());
+  DIR* entries = ::opendir(folder.c_str());
+  if (entries == nullptr) throw IoError("cannot list", folder, errno);
+  const std::string prefix = name + ".";
+  while (const dirent* entry = ::readdir(entries)) {
+    const std::string file = entry->d_name;
+    if (file.compare(0, prefix.size(), prefix) != 0) continue;
+    const std::string digits = file.substr(prefix.size());
     if (digits.size() < 12 || digits.find_first_not_of("0123456789") != std::string::npos) continue;
     found.push_back(std::stoull(digits));
   }
-  ::closedir(folder);
+  ::closedir(entries);
   std::sort(found.begin(), found.end());
   return found;
 }
 
 std::uint64_t Chunks::disk_bytes() const {
   std::uint64_t total = 0;
-  for (const std::uint64_t chunk : on_disk()) {
+  for (const std::uint64_t chunk : layout_.on_disk()) {
     struct stat status{};
     if (::stat(layout_.path(chunk).c_str(), &status) != 0) continue;
     total += static_cast<std::uint64_t>(status.st_blocks) * 512;

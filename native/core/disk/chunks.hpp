@@ -32,6 +32,8 @@ struct ChunkLayout {
   std::size_t chunk_bytes() const { return row_bytes * chunk_rows; }
   std::size_t ring_rows() const { return chunk_rows * max_chunks; }
   std::string path(std::uint64_t chunk) const;  // folder/name.000000000012
+  // The numbers of the chunk files in the folder, ascending.
+  std::vector<std::uint64_t> on_disk() const;
 };
 
 // The distance of rows of this size: large ones are rounded up a little, so that not too many of
@@ -88,13 +90,14 @@ class Chunks {
   // Gives the disk space after row `end` back; `reserve` takes it again.
   void trim(std::uint64_t end);
 
+  // Puts rows of zeros in the place of a chunk that is missing or truncated.
+  void replace(std::uint64_t chunk);
   // Reads a chunk from its file and compares it with its trailer. `end` is the first row not
   // committed.
   ChunkCheck verify(std::uint64_t chunk, std::uint64_t end) const;
   // How many rows of a chunk its trailer covers, without a look at them; 0 without one.
   std::uint64_t sealed_rows(std::uint64_t chunk) const;
-  // The numbers of the chunk files in the folder, ascending.
-  std::vector<std::uint64_t> on_disk() const;
+  std::vector<std::uint64_t> on_disk() const { return layout_.on_disk(); }
   // Bytes that the files take on the disk.
   std::uint64_t disk_bytes() const;
 

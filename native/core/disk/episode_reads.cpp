@@ -1,6 +1,7 @@
 // Reading an EpisodeStore: what is there, and copies of it.
 #include <algorithm>
 #include <cstring>
+#include <shared_mutex>
 
 #include "core/disk/episode_store.hpp"
 #include "core/isa/kernels.hpp"
@@ -8,16 +9,7 @@
 namespace sharpwave {
 namespace {
 
-class SharedLock {
- public:
-  explicit SharedLock(RwLock& lock) : lock_(lock) { lock_.lock_shared(); }
-  ~SharedLock() { lock_.unlock_shared(); }
-  SharedLock(const SharedLock&) = delete;
-  SharedLock& operator=(const SharedLock&) = delete;
-
- private:
-  RwLock& lock_;
-};
+using SharedLock = std::shared_lock<RwLock>;
 
 [[noreturn]] void throw_gone(const char* what, std::int64_t number, std::uint64_t front,
                              std::uint64_t top) {
@@ -54,7 +46,7 @@ void EpisodeStore::refresh() {
   while (true) {
     // The writer moves the front of the episodes first, and the top of the steps before that of an
     // episode: in this order what is read fits together.
-    std::uint64_t words[kWords];
+    std::uint64_t words[kVisible];
     for (const Word word : {kStepsFront, kEpisodesFront, kEpisodesTop, kStepsTop}) {
       words[word] = state_->get(word);
     }
@@ -76,7 +68,7 @@ void EpisodeStore::refresh() {
       }
       continue;  // the writer removed what was old meanwhile
     }
-    for (std::size_t word = 0; word < kWords; ++word) visible_[word] = words[word];
+    for (std::size_t word = 0; word < kVisible; ++word) visible_[word] = words[word];
     return;
   }
 }

@@ -10,14 +10,6 @@ namespace {
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
-std::uint64_t episode_word(std::uint64_t length, EpisodeFlag flag) {
-  return length << 8 | static_cast<std::uint64_t>(flag);
-}
-
-void set_word(EpisodeRow* row, std::uint64_t word) {
-  __atomic_store_n(&row->word, word, __ATOMIC_RELEASE);
-}
-
 // The next row at which a chunk is half full, and the next one should be made, or full.
 std::uint64_t next_due(std::uint64_t top, std::size_t chunk_rows) {
   const std::uint64_t within = top % chunk_rows;
@@ -26,7 +18,7 @@ std::uint64_t next_due(std::uint64_t top, std::size_t chunk_rows) {
 
 }  // namespace
 
-EpisodeStore::EpisodeStore(EpisodeOptions options, Access access)
+EpisodeStore::EpisodeStore(EpisodeOptions options, Access access, bool repairing)
     : options_(std::move(options)),
       access_(access),
       process_(process_generation()),
@@ -44,9 +36,14 @@ EpisodeStore::EpisodeStore(EpisodeOptions options, Access access)
     refresh();
     return;
   }
-  for (std::size_t word = 0; word < kWords; ++word) visible_[word] = state_->get(word);
-  open_columns();
-  recover();
+  for (std::size_t word = 0; word < kVisible; ++word) visible_[word] = state_->get(word);
+  written_ = state_->saved_words();
+  if (repairing) {
+    repair();
+  } else {
+    open_columns();
+  }
+  recover(repairing);
 }
 
 EpisodeStore::~EpisodeStore() {
@@ -60,6 +57,11 @@ EpisodeStore::~EpisodeStore() {
 void EpisodeStore::open_columns() {
   for (const auto& column : steps_) column->open(visible(kStepsFront), visible(kStepsTop));
   for (const auto& column : episodes_) column->open(visible(kEpisodesFront), visible(kEpisodesTop));
+}
+
+void EpisodeStore::set_word(EpisodeRow* row, std::uint64_t length, EpisodeFlag flag) {
+  const std::uint64_t word = length << 8 | static_cast<std::uint64_t>(flag);
+  __atomic_store_n(&row->word, word, __ATOMIC_RELEASE);
 }
 
 void EpisodeStore::commit(Word word, std::uint64_t value) {
@@ -77,22 +79,27 @@ EpisodeRow EpisodeStore::read_row(std::uint64_t episode) const {
   return {row->start, word};
 }
 
-void EpisodeStore::recover() {
-  written_ = state_->saved_words();
+void EpisodeStore::recover(bool repairing) {
+  recover_lanes(repairing);
+  recover_update();
+  complete_ = 0;
   const std::uint64_t steps = steps_top();
-  for (std::uint64_t id = visible(kEpisodesFront); id < visible(kEpisodesTop); ++id) {
+  const std::uint64_t top = visible(kEpisodesTop);
+  for (std::uint64_t id = visible(kEpisodesFront); id < top; ++id) {
     EpisodeRow* row = index_row(id);
-    const std::uint64_t length = row->length();
     EpisodeFlag flag = row->flag();
+    if (flag == EpisodeFlag::open && id + 1 < top) {  // of a repair that was cut off
+      flag = EpisodeFlag::gone;
+      set_word(row, 0, flag);
+    }
     // Left open, or with steps that went with the loss of power.
-    if (flag == EpisodeFlag::open || row->start + length > steps) {
+    if (flag == EpisodeFlag::open || row->start + row->length() > steps) {
       row->start = std::min(row->start, steps);
       flag = EpisodeFlag::aborted;
-      set_word(row, episode_word(steps - row->start, flag));
+      set_word(row, steps - row->start, flag);
     }
     complete_ += flag == EpisodeFlag::complete;
   }
-  const std::uint64_t top = visible(kEpisodesTop);
   if (top > visible(kEpisodesFront) && index_row(top - 1)->length() == 0) {
     commit(kEpisodesTop, top - 1);
   }
@@ -100,6 +107,10 @@ void EpisodeStore::recover() {
   set_fronts(visible(kEpisodesFront));
   evict();
   take_care();
+}
+
+void EpisodeStore::check_no_open() const {
+  if (has_open()) throw std::runtime_error("an episode is open already; advance_episode() ends it");
 }
 
 void EpisodeStore::check_writer() const {
@@ -153,13 +164,13 @@ void EpisodeStore::make_room(std::uint64_t steps, std::uint64_t episodes) {
 
 void EpisodeStore::begin(const Source* meta) {
   check_writer();
-  if (open_) throw std::runtime_error("an episode is open already");
+  check_no_open();
   check_room(1);
   const std::uint64_t id = visible(kEpisodesTop);
   make_room(steps_top(), id + 1);
   for (std::size_t i = 0; i + 1 < episodes_.size(); ++i) episodes_[i]->write(id, 1, meta[i]);
   index_row(id)->start = steps_top();
-  set_word(index_row(id), episode_word(0, EpisodeFlag::open));
+  set_word(index_row(id), 0, EpisodeFlag::open);
   open_ = true;
   open_start_ = steps_top();
   commit(kEpisodesTop, id + 1);
@@ -188,7 +199,9 @@ void EpisodeStore::store_episode(std::size_t n, const Source* steps, const Sourc
   check_writer();
   check_length(n);
   if (n == 0) throw std::invalid_argument("an episode must have at least one step, got none");
-  if (!open_) make_room(steps_top() + n, visible(kEpisodesTop) + 1);  // nothing can fail then
+  check_no_open();
+  check_room(1);
+  make_room(steps_top() + n, visible(kEpisodesTop) + 1);  // nothing can fail after it
   begin(meta);
   append(n, steps);
   end(EpisodeFlag::complete);
@@ -202,17 +215,22 @@ void EpisodeStore::set_meta(std::size_t column, const std::byte* value) {
 
 void EpisodeStore::end(EpisodeFlag flag) {
   check_writer();
-  if (!open_) throw std::runtime_error("no episode is open");
-  const std::uint64_t id = visible(kEpisodesTop) - 1;
-  const std::uint64_t length = open_length();
-  open_ = false;
-  if (length == 0) {
-    commit(kEpisodesTop, id);
-    return;
+  if (!has_open()) throw std::runtime_error("no episode is open");
+  if (lanes_) {
+    end_lanes(flag);
+  } else {
+    const std::uint64_t id = visible(kEpisodesTop) - 1;
+    const std::uint64_t length = open_length();
+    open_ = false;
+    if (length == 0) {
+      commit(kEpisodesTop, id);
+      return;
+    }
+    set_word(index_row(id), length, flag);
+    complete_ += flag == EpisodeFlag::complete;
   }
-  set_word(index_row(id), episode_word(length, flag));
-  complete_ += flag == EpisodeFlag::complete;
   evict();
+  if (steps_top() >= due_) take_care();
   if (options_.power) flush();
 }
 
@@ -240,7 +258,7 @@ void EpisodeStore::set_fronts(std::uint64_t front) {
 
 void EpisodeStore::clear() {
   check_writer();
-  if (open_) throw std::runtime_error("an episode is open");
+  check_no_open();
   set_fronts(visible(kEpisodesTop));
   complete_ = 0;
   flush();
@@ -264,7 +282,7 @@ void EpisodeStore::take_care() {
 
 EpisodeStore::Snapshot EpisodeStore::snapshot() const {
   Snapshot words = state_->words();
-  words[kFinished] = words[kEpisodesTop] - (open_ ? 1 : 0);
+  words[kFinished] = lanes_ ? words[kLanesFirst] : words[kEpisodesTop] - (open_ ? 1 : 0);
   return words;
 }
 
@@ -278,6 +296,10 @@ void EpisodeStore::write_through(const Snapshot& now) {
   for (const auto& column : episodes_) {
     column->chunks().seal(begin, now[kFinished]);
     column->chunks().sync(begin, now[kEpisodesTop]);
+  }
+  if (now[kLanes] > 0) {
+    const bool same = written_[kLanes] > 0 && written_[kLanesFirst] == now[kLanesFirst];
+    lanes_->write_through(same ? written_[kLaneSteps] : 0, now[kLaneSteps]);
   }
   state_->save(now);
   written_ = now;
@@ -314,7 +336,7 @@ void EpisodeStore::flush() {
 
 void EpisodeStore::close() {
   check_writer();
-  if (open_) end(EpisodeFlag::aborted);
+  if (has_open()) end(EpisodeFlag::aborted);
   flush();
   for (const auto& column : steps_) column->chunks().trim(steps_top());
   for (const auto& column : episodes_) column->chunks().trim(visible(kEpisodesTop));

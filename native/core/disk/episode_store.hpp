@@ -20,10 +20,12 @@
 #include "core/disk/caretaker.hpp"
 #include "core/disk/commit_state.hpp"
 #include "core/disk/disk_column.hpp"
+#include "core/disk/episode_lanes.hpp"
 
 namespace sharpwave {
 
-enum class EpisodeFlag : std::uint8_t { open = 0, complete = 1, aborted = 2, lost = 3 };
+// gone: not an episode any more, because its steps are lost or there never were any.
+enum class EpisodeFlag : std::uint8_t { open = 0, complete = 1, aborted = 2, gone = 3 };
 
 struct EpisodeOptions {
   std::string folder;
@@ -44,6 +46,22 @@ struct EpisodeRow {
   EpisodeFlag flag() const { return static_cast<EpisodeFlag>(word & 0xff); }
 };
 
+// Rows to be written over: of a field of steps by row, of a field of episodes by id.
+struct EpisodePatch {
+  bool meta;
+  std::size_t column;
+  std::uint64_t first;
+  std::size_t n;
+  Source source;
+};
+
+// Chunks that are not what was written, and what was lost with them.
+struct EpisodeDamage {
+  std::vector<std::string> chunks;  // path: what is wrong
+  std::vector<std::int64_t> ids;    // episodes
+  std::uint64_t steps = 0;          // of these, where their number is known
+};
+
 struct EpisodeTable {
   std::vector<std::int64_t> ids;
   std::vector<std::int64_t> starts;
@@ -58,8 +76,9 @@ class EpisodeStore {
   static constexpr std::size_t kIndexRowBytes = sizeof(EpisodeRow);
 
   // Opens a store. A writer, who must hold the folder's lock, marks an episode that a dead one left
-  // open as aborted.
-  EpisodeStore(EpisodeOptions options, Access access);
+  // open as aborted. `repair`: a writer drops the episodes that damaged chunks are part of;
+  // otherwise a chunk that is not there in full is an IoError, which names it.
+  EpisodeStore(EpisodeOptions options, Access access, bool repair = false);
   ~EpisodeStore();
   EpisodeStore(const EpisodeStore&) = delete;
   EpisodeStore& operator=(const EpisodeStore&) = delete;
@@ -74,18 +93,29 @@ class EpisodeStore {
   void check_writer() const;
   // Throws std::invalid_argument when there is no room for this many episodes.
   void check_room(std::uint64_t episodes) const;
-  bool has_open() const { return open_; }
+  bool has_open() const { return open_ || lanes_ != nullptr; }
   std::uint64_t open_length() const { return open_ ? steps_top() - open_start_ : 0; }
   // Starts an episode with these values of the fields of episodes.
   void begin(const Source* meta);
   // Adds n steps to the open episode.
   void append(std::size_t n, const Source* steps);
-  // Whether `append` of n steps needs no call to the system.
-  bool is_ready(std::size_t n) const { return steps_top() + n <= ready_ && !options_.power; }
+  // Whether `append` of n steps to the open episode needs no call to the system.
+  bool is_ready(std::size_t n) const {
+    return open_ && steps_top() + n <= ready_ && !options_.power;
+  }
   // Writes a field of the open episode anew.
   void set_meta(std::size_t column, const std::byte* value);
-  // Ends the open episode.
+  // Ends the open episode or batch.
   void end(EpisodeFlag flag);
+  // Starts n episodes side by side with n values of each field of episodes.
+  void begin_lanes(std::size_t n, const Source* meta);
+  std::size_t n_lanes() const { return lanes_ ? lanes_->size() : 0; }
+  // Adds a step to those of them whose flag is not 0.
+  void append_lanes(const Source* steps, const std::uint8_t* active);
+  // Writes a field of all of them anew.
+  void set_lanes_meta(std::size_t column, Source values);
+  // Writes rows over that are part of finished episodes: all of them, whenever the process dies.
+  void update(const std::vector<EpisodePatch>& patches);
   // Forgets everything.
   void clear();
   // Waits until all that was committed is on the disk.
@@ -96,6 +126,11 @@ class EpisodeStore {
   void close();
 
   // Reading, in any thread.
+
+  // Compares all chunks with their checksums.
+  EpisodeDamage verify() const;
+  // What `repair` found.
+  const EpisodeDamage& repaired() const { return repaired_; }
 
   // Shows what another process has committed since.
   void refresh();
@@ -116,16 +151,39 @@ class EpisodeStore {
                    std::byte* out) const;
 
  private:
-  enum Word : std::size_t { kStepsFront, kStepsTop, kEpisodesFront, kEpisodesTop, kWords };
-  static constexpr std::size_t kFinished = kWords;  // of copies: episodes below will not change
-  using Snapshot = std::vector<std::uint64_t>;      // the words of a state
+  enum Word : std::size_t {
+    kStepsFront,
+    kStepsTop,
+    kEpisodesFront,
+    kEpisodesTop,
+    kVisible,              // the words above are what readers see
+    kFinished = kVisible,  // of copies: episodes below will not change
+    kLanes,                // episodes side by side, 0 when there are none
+    kLanesFirst,           // the id of the first of them
+    kLaneSteps,            // rows of their steps
+    kLanesClosing,         // 1 when they have come to their end
+  };
+  using Snapshot = std::vector<std::uint64_t>;  // the words of a state
 
   std::uint64_t visible(Word word) const { return visible_[word].load(std::memory_order_acquire); }
   void commit(Word word, std::uint64_t value);
   EpisodeRow* index_row(std::uint64_t episode) const;
   EpisodeRow read_row(std::uint64_t episode) const;
   void open_columns();
-  void recover();
+  void recover(bool repairing);
+  void recover_lanes(bool repairing);
+  void recover_update();
+  void repair();
+  using Damaged = std::vector<std::vector<ChunkCheck>>;  // by column: steps, then episodes
+  Damaged find_damage() const;
+  EpisodeDamage describe(const Damaged& damaged) const;
+  template <typename Function>
+  void each_column(Function&& function) const;  // function(column, front, top, number)
+  void apply(const std::vector<EpisodePatch>& patches);
+  std::unique_ptr<EpisodeLanes> make_lanes(std::size_t n, std::uint64_t rows) const;
+  void end_lanes(EpisodeFlag flag);
+  void check_no_open() const;
+  static void set_word(EpisodeRow* row, std::uint64_t length, EpisodeFlag flag);
   void check_length(std::uint64_t length) const;
   void make_room(std::uint64_t steps, std::uint64_t episodes);
   void evict();
@@ -143,12 +201,14 @@ class EpisodeStore {
   std::unique_ptr<CommitState> state_;
   std::vector<std::unique_ptr<DiskColumn>> steps_;
   std::vector<std::unique_ptr<DiskColumn>> episodes_;  // the last is the index
-  std::atomic<std::uint64_t> visible_[kWords] = {};
+  std::atomic<std::uint64_t> visible_[kVisible] = {};
 
   std::mutex writer_mutex_;
   std::mutex structure_mutex_;   // over which chunks there are; never waited for by readers
   mutable RwLock mapping_lock_;  // exclusive where a mapping goes away or moves
 
+  std::unique_ptr<EpisodeLanes> lanes_;
+  EpisodeDamage repaired_;
   bool open_ = false;
   std::uint64_t open_start_ = 0;
   std::uint64_t complete_ = 0;  // of the writer: complete episodes

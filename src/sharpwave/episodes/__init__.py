@@ -2,7 +2,7 @@
 
 from sharpwave.episodes.buffer import EpisodeBuffer
 from sharpwave.episodes.spec import EpisodeField, EpisodeSchema
-from sharpwave.episodes.table import ABORTED, COMPLETE, EpisodeTable
+from sharpwave.episodes.table import ABORTED, COMPLETE, EpisodeTable, LostEpisodes
 
 __all__ = [
     "ABORTED",
@@ -11,4 +11,5 @@ __all__ = [
     "EpisodeField",
     "EpisodeSchema",
     "EpisodeTable",
+    "LostEpisodes",
 ]

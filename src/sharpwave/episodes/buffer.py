@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -13,9 +13,11 @@ import numpy as np
 
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder, is_store
+from sharpwave.episodes.bulk import all_data, patches
 from sharpwave.episodes.layout import describe, differences, open_engine
 from sharpwave.episodes.spec import EpisodeSchema, native_group
-from sharpwave.episodes.table import EpisodeTable, MetaColumns
+from sharpwave.episodes.table import EpisodeTable, LostEpisodes, MetaColumns
+from sharpwave.errors import SharpwaveIOError
 from sharpwave.types import Array
 
 __all__ = ["EpisodeBuffer"]
@@ -76,6 +78,7 @@ class EpisodeBuffer(_native.EpisodeRows):
     """
 
     schema: EpisodeSchema
+    lost: LostEpisodes
 
     def __init__(
         self,
@@ -122,6 +125,8 @@ class EpisodeBuffer(_native.EpisodeRows):
         folder: str | os.PathLike[str],
         read_only: bool = False,
         *,
+        verify: bool = False,
+        repair: bool = False,
         durability: str | None = None,
     ) -> Self:
         """The episodes in a folder.
@@ -132,40 +137,65 @@ class EpisodeBuffer(_native.EpisodeRows):
         Args:
             folder: Where they are.
             read_only: Never write.
+            verify: Compare all data with its checksums. Without it only the sizes of files are
+                looked at.
+            repair: Go on without the episodes that damaged files are part of; `lost` tells which.
+                This makes the handle the writer of the folder.
             durability: As for the constructor; by default what the folder was made with.
 
         Raises:
-            SharpwaveIOError: There are none, or they are damaged.
+            SharpwaveIOError: There are none, or they are damaged; the message names the file.
+            FolderLockedError: Somebody writes to the folder that is to be repaired.
         """
         if durability is not None:
             _check_durability(durability)
+        if repair and read_only:
+            raise ValueError("repair and read_only must not both be True")
         opened = StoreFolder.open(folder, KIND)
         buffer = cls.__new__(cls)
         chosen = durability or opened.header["options"]["durability"]
-        buffer._start(opened, read_only=read_only, write=False, durability=chosen)
+        buffer._start(opened, read_only=read_only, write=repair, durability=chosen, repair=repair)
+        if verify and not repair:
+            buffer.verify()
         return buffer
 
-    def _start(self, folder: StoreFolder, *, read_only: bool, write: bool, durability: str) -> None:
+    def _start(
+        self,
+        folder: StoreFolder,
+        *,
+        read_only: bool,
+        write: bool,
+        durability: str,
+        repair: bool = False,
+    ) -> None:
         self._folder = folder
         self.schema = EpisodeSchema.from_json(folder.header["schema"])
         self.read_only = read_only
         self.durability = durability
+        self.lost = LostEpisodes()
         self._groups = (native_group(self.schema.nest), native_group(self.schema.meta_nest))
         if write:
-            self._open_for_writing()
+            self._open_for_writing(repair=repair)
         else:
             self._attach(open_engine(folder, durability, write=False), *self._groups)
 
-    def _open_for_writing(self) -> None:
+    def _open_for_writing(self, *, repair: bool = False) -> None:
         if self.read_only:
             raise RuntimeError(f"{self.folder} was opened read-only")
         self._folder.lock()
         try:
-            engine = open_engine(self._folder, self.durability, write=True)
+            engine = open_engine(self._folder, self.durability, write=True, repair=repair)
         except BaseException:
             self._folder.unlock()
             raise
         self._attach(engine, *self._groups)
+        self.lost = LostEpisodes.of(engine.repaired)
+
+    def _writer(self) -> _native.EpisodeEngine:
+        """The store, open for writing."""
+        if not self._engine.is_writer:
+            self._open_for_writing()
+        return self._engine
 
     @property
     def folder(self) -> Path:
@@ -228,10 +258,89 @@ class EpisodeBuffer(_native.EpisodeRows):
                 self._engine.abort()
             raise
 
-    def advance_episode(self) -> None:
-        """End the open episode. Does nothing when no step was stored."""
-        if self._engine.has_open:
+    @contextlib.contextmanager
+    def batched_episode(self, batch_size: int, **meta: Any) -> Iterator[None]:
+        """Episodes side by side: steps stored with `store_batch` inside the block belong to them.
+
+        Their steps are safe against the death of the process one by one, like those of a single
+        episode. Each episode has the steps it was active in, so that lengths may differ.
+
+        Args:
+            batch_size: How many.
+            **meta: Fields of the episodes, each [batch_size, ...].
+
+        An exception inside the block leaves the steps as aborted episodes.
+
+        Raises:
+            ValueError: The buffer has not room for so many.
+            RuntimeError: An episode is open already.
+        """
+        self._begin_batch(batch_size, **meta)
+        try:
+            yield
             self._engine.complete()
+        except BaseException:
+            if self._engine.has_open:
+                self._engine.abort()
+            raise
+
+    def advance_episode(self, batch_size: int | None = None) -> None:
+        """End the open episode, or the open batch of episodes.
+
+        Does nothing when no step was stored.
+
+        Args:
+            batch_size: The episodes of the batch; only checked.
+
+        Raises:
+            ValueError: The open batch has another size.
+        """
+        engine = self._engine
+        if not engine.has_open:
+            return
+        if batch_size is not None and batch_size != max(engine.n_lanes, 1):
+            raise ValueError(
+                f"batch_size must be {max(engine.n_lanes, 1)} like the open one, got {batch_size}"
+            )
+        engine.complete()
+
+    def update(self, indices: Any = None, **data: Any) -> None:
+        """Write over fields of stored episodes, all of them or, should the process die, none.
+
+        Args:
+            indices: Positions in `episodes()`: one, several, a slice, or None for all.
+            **data: Fields of steps as [E, T, ...] for the first T steps of each episode (steps
+                that an episode does not have are left out), without the first axis for a single
+                position, or a number for all steps. Fields of episodes as [E, ...] or a number.
+
+        Raises:
+            TypeError, ValueError: As for store.
+            IndexError: For a position that does not exist.
+        """
+        self._writer()
+        self._update(patches(self, indices, data))
+
+    def get_all_data(
+        self,
+        fields: Sequence[str] | None = None,
+        meta_fields: Sequence[str] | None = None,
+        device: Any = None,
+        *,
+        as_numpy: bool = False,
+    ) -> dict[str, Any]:
+        """All complete episodes at once, padded with zeros to the longest.
+
+        Args:
+            fields: Names of fields of steps; with neither argument given, all.
+            meta_fields: Names of fields of episodes, "episode_lens" among them.
+            device: Where the tensors go.
+            as_numpy: Arrays instead of torch tensors.
+
+        Returns:
+            Fields of steps as [E, longest, ...] and fields of episodes as [E, ...], by name; empty
+            when there are no episodes.
+        """
+        return all_data(self, fields, meta_fields, device, as_numpy=as_numpy)
 
     def episodes(self, aborted: bool = False) -> EpisodeTable:
         """The finished episodes, oldest first.
@@ -271,9 +380,19 @@ class EpisodeBuffer(_native.EpisodeRows):
         Raises:
             RuntimeError: An episode is open.
         """
-        if not self._engine.is_writer:
-            self._open_for_writing()
-        self._engine.clear()
+        self._writer().clear()
+
+    def verify(self) -> None:
+        """Compare all data with its checksums.
+
+        Raises:
+            SharpwaveIOError: Something is damaged; the message names the files.
+        """
+        damage = LostEpisodes.of(self._engine.verify())
+        if damage:
+            raise SharpwaveIOError(
+                f"{self.folder} is damaged: {damage}; from_folder(..., repair=True) goes on without"
+            )
 
     def close(self) -> None:
         """Flush and let the folder go; an open episode is aborted. Nothing can be done after it."""

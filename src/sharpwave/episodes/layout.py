@@ -45,7 +45,9 @@ def describe(
     }
 
 
-def open_engine(folder: StoreFolder, durability: str, *, write: bool) -> _native.EpisodeEngine:
+def open_engine(
+    folder: StoreFolder, durability: str, *, write: bool, repair: bool = False
+) -> _native.EpisodeEngine:
     """The store in a folder, which must be locked when it is to be written to."""
     options = folder.header["options"]
 
@@ -66,6 +68,7 @@ def open_engine(folder: StoreFolder, durability: str, *, write: bool) -> _native
         options["circular"],
         durability == "power",
         write,
+        repair,
     )
 
 

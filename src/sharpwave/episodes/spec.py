@@ -183,11 +183,10 @@ def _as_nest(given: Mapping[str, Any], argument: str) -> Nest:
         name.encode()  # lone surrogates are no text: a ValueError
         place = nest
         for part in parts[:-1]:
-            place = place.setdefault(part, {})
-            if isinstance(place, EpisodeField):
-                raise ValueError(f"{argument} must not have both {part!r} and {name!r}")
+            inner = place.setdefault(part, {})
+            place = {parts[-1]: inner} if isinstance(inner, EpisodeField) else inner
         if parts[-1] in place:
-            raise ValueError(f"{argument} has {name!r} twice")
+            raise ValueError(f"{argument} has {name!r} twice, or as a part of another field")
         role = ROLES.get(parts[0], "extra") if argument == "fields" else "extra"
         place[parts[-1]] = _as_node(spec, name, role)
     return nest

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sharpwave.types import Array
 
-__all__ = ["ABORTED", "COMPLETE", "EpisodeTable"]
+__all__ = ["ABORTED", "COMPLETE", "EpisodeTable", "LostEpisodes"]
 
 COMPLETE = 1
 """The flag of an episode that came to its end."""
@@ -45,6 +45,36 @@ class EpisodeTable:
     def n_steps(self) -> int:
         """The steps of all of them."""
         return int(self.lengths.sum())
+
+
+@dataclass(frozen=True)
+class LostEpisodes:
+    """What damaged files cost. False when nothing is lost.
+
+    Attributes:
+        chunks: What is wrong with which file.
+        ids: Numbers of the episodes that are lost.
+        n_steps: Their steps, as far as their number is known.
+    """
+
+    chunks: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
+    n_steps: int = 0
+
+    @classmethod
+    def of(cls, damage: tuple[Any, ...]) -> LostEpisodes:
+        """What the native store found."""
+        chunks, ids, n_steps = damage
+        return cls(tuple(chunks), tuple(ids.tolist()), n_steps)
+
+    def __bool__(self) -> bool:
+        return bool(self.chunks or self.ids)
+
+    def __str__(self) -> str:
+        if not self:
+            return "nothing is lost"
+        chunks = "; ".join(self.chunks)
+        return f"{chunks} (episodes {list(self.ids)} with {self.n_steps} steps)"
 
 
 class MetaColumns(Mapping[str, Array]):

@@ -9,19 +9,7 @@ import numpy as np
 import pytest
 
 from sharpwave import EpisodeBuffer
-
-FIELDS = {"state": ("float", (3,)), "action": ("int", 2), "reward": "float"}
-
-
-def make(folder: Path, **options: object) -> EpisodeBuffer:
-    arguments: dict[str, object] = {"max_episodes": 8, "max_timesteps": 50, "fields": FIELDS}
-    return EpisodeBuffer(folder / "episodes", **{**arguments, **options})  # type: ignore[arg-type]
-
-
-def store(buffer: EpisodeBuffer, length: int, number: int = 0) -> None:
-    for t in range(length):
-        buffer.store(state=[number, t, 0], action=[t, number], reward=t)
-
+from tests.unit.episodes.episodes import make, store
 
 def test_episodes_come_back_as_they_were_stored(tmp_path: Path) -> None:
     buffer = make(tmp_path, meta_fields={"task": "int", "score": ("float", (2,), 0.5)})

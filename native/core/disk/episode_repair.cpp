@@ -1,0 +1,128 @@
+// Finding damaged chunks of an EpisodeStore, and going on without the episodes in them.
+#include <algorithm>
+#include <shared_mutex>
+
+#include "core/disk/episode_store.hpp"
+
+namespace sharpwave {
+namespace {
+
+const char* describe_verdict(ChunkCheck::Verdict verdict) {
+  switch (verdict) {
+    case ChunkCheck::Verdict::missing:
+      return "the chunk is missing";
+    case ChunkCheck::Verdict::truncated:
+      return "the chunk is truncated";
+    default:
+      return "the chunk is corrupt: its checksum does not fit";
+  }
+}
+
+bool is_damage(ChunkCheck::Verdict verdict) {
+  return verdict != ChunkCheck::Verdict::good && verdict != ChunkCheck::Verdict::unsealed;
+}
+
+// Whether rows [first, first + n) touch one of the chunks.
+bool touches(const std::vector<ChunkCheck>& chunks, std::size_t chunk_rows, std::uint64_t first,
+             std::uint64_t n) {
+  return std::any_of(chunks.begin(), chunks.end(), [&](const ChunkCheck& check) {
+    const std::uint64_t begin = check.chunk * chunk_rows;
+    return first < begin + chunk_rows && begin < first + n;
+  });
+}
+
+}  // namespace
+
+template <typename Function>
+void EpisodeStore::each_column(Function&& function) const {
+  std::size_t number = 0;
+  for (const auto& column : steps_) {
+    function(*column, visible(kStepsFront), visible(kStepsTop), number++);
+  }
+  for (const auto& column : episodes_) {
+    function(*column, visible(kEpisodesFront), visible(kEpisodesTop), number++);
+  }
+}
+
+EpisodeStore::Damaged EpisodeStore::find_damage() const {
+  Damaged damaged(steps_.size() + episodes_.size());
+  each_column(
+      [&](const DiskColumn& column, std::uint64_t front, std::uint64_t top, std::size_t number) {
+        const std::size_t rows = column.chunk_rows();
+        for (std::uint64_t chunk = front / rows; front < top && chunk * rows < top; ++chunk) {
+          const ChunkCheck check = column.chunks().verify(chunk, top);
+          if (is_damage(check.verdict)) damaged[number].push_back(check);
+        }
+      });
+  return damaged;
+}
+
+EpisodeDamage EpisodeStore::describe(const Damaged& damaged) const {
+  EpisodeDamage found;
+  const std::shared_lock<RwLock> lock(mapping_lock_);
+  each_column([&](const DiskColumn& column, std::uint64_t, std::uint64_t, std::size_t number) {
+    for (const ChunkCheck& check : damaged[number]) {
+      found.chunks.push_back(column.chunks().layout().path(check.chunk) + ": " +
+                             describe_verdict(check.verdict));
+    }
+  });
+  for (std::uint64_t id = visible(kEpisodesFront); id < visible(kEpisodesTop); ++id) {
+    bool lost = touches(damaged.back(), episodes_.back()->chunk_rows(), id, 1);
+    const bool known = !lost;
+    const EpisodeRow row = known ? read_row(id) : EpisodeRow{0, 0};
+    if (known && row.flag() == EpisodeFlag::gone) continue;
+    const std::uint64_t length =
+        row.flag() == EpisodeFlag::open ? steps_top() - row.start : row.length();
+    each_column([&](const DiskColumn& column, std::uint64_t, std::uint64_t, std::size_t number) {
+      const bool of_steps = number < steps_.size();
+      lost |= touches(damaged[number], column.chunk_rows(), of_steps ? row.start : id,
+                      of_steps ? length : 1);
+    });
+    if (!lost) continue;
+    found.ids.push_back(static_cast<std::int64_t>(id));
+    found.steps += known ? length : 0;
+  }
+  return found;
+}
+
+EpisodeDamage EpisodeStore::verify() const { return describe(find_damage()); }
+
+void EpisodeStore::repair() {
+  each_column([](DiskColumn& column, std::uint64_t front, std::uint64_t top, std::size_t) {
+    std::vector<ChunkCheck> absent;
+    column.open(front, top, &absent);
+  });
+  const Damaged damaged = find_damage();
+  repaired_ = describe(damaged);
+  // The index first: where a writer dies in the middle, the next one finds the rest.
+  for (std::size_t number = damaged.size(); number-- > 0;) {
+    const bool of_steps = number < steps_.size();
+    DiskColumn& column = of_steps ? *steps_[number] : *episodes_[number - steps_.size()];
+    const std::uint64_t top = visible(of_steps ? kStepsTop : kEpisodesTop);
+    const std::uint64_t rows = column.chunk_rows();
+    for (const ChunkCheck& check : damaged[number]) {
+      if (check.verdict != ChunkCheck::Verdict::corrupt) column.chunks().replace(check.chunk);
+    }
+    if (number + 1 == damaged.size()) {
+      std::uint64_t next = steps_top();  // a lost episode begins where the one after it does
+      for (std::uint64_t id = top; id-- > visible(kEpisodesFront);) {
+        EpisodeRow* row = index_row(id);
+        if (touches(damaged.back(), rows, id, 1)) {
+          row->start = next;
+          set_word(row, 0, EpisodeFlag::gone);
+        }
+        next = row->start;
+      }
+      for (const std::int64_t id : repaired_.ids) {
+        set_word(index_row(static_cast<std::uint64_t>(id)), 0, EpisodeFlag::gone);
+      }
+    }
+    for (const ChunkCheck& check : damaged[number]) {
+      const std::uint64_t first = check.chunk * rows;
+      column.chunks().seal(first, std::min<std::uint64_t>(first + rows, top), true);
+      column.chunks().sync(first, first + 1);
+    }
+  }
+}
+
+}  // namespace sharpwave
