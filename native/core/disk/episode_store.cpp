@@ -100,7 +100,9 @@ void EpisodeStore::recover(bool repairing) {
     }
     complete_ += flag == EpisodeFlag::complete;
   }
-  if (top > visible(kEpisodesFront) && index_row(top - 1)->length() == 0) {
+  // Of one that was just begun nobody has heard; the number of one that is gone is not given again.
+  if (top > visible(kEpisodesFront) && index_row(top - 1)->length() == 0 &&
+      index_row(top - 1)->flag() != EpisodeFlag::gone) {
     commit(kEpisodesTop, top - 1);
   }
   written_[kFinished] = std::min(written_[kFinished], visible(kEpisodesTop));

@@ -280,7 +280,7 @@ class EpisodeBuffer(_native.EpisodeRows):
             yield
             self._engine.complete()
         except BaseException:
-            if self._engine.has_open:
+            if not self._is_closed and self._engine.has_open:
                 self._engine.abort()
             raise
 
