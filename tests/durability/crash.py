@@ -12,7 +12,6 @@ import contextlib
 import copy
 import itertools
 import mmap
-import os
 import random
 import signal
 import time
@@ -36,6 +35,10 @@ class Recoverable(Protocol):
         """How something that was found in a folder differs from it; empty when it does not."""
         ...
 
+    def settle(self, found: Any) -> None:
+        """Take over what it left open, from what was found and does not differ."""
+        ...
+
     def recovered(self: Model) -> Model:
         """A copy, as it is once a new writer has taken over, or the old one has closed it."""
         ...
@@ -43,10 +46,6 @@ class Recoverable(Protocol):
 
 class Operation(Protocol[Model]):
     """Something that a writer does."""
-
-    def prepare(self) -> None:
-        """Get ready, so that `perform` is short."""
-        ...
 
     def perform(self, writer: Any) -> None:
         """Do it. A refusal is a ValueError, and nothing has changed then."""
@@ -118,8 +117,6 @@ def write(subject: Subject[Any], folder: Path, seed: str, limit: int, progress_f
             operations = itertools.islice(subject.operations(seed), limit)
             while ahead := list(itertools.islice(operations, 50)):
                 for operation in ahead:
-                    operation.prepare()
-                for operation in ahead:
                     with contextlib.suppress(ValueError):
                         operation.perform(writer)
                     progress.completed += 1
@@ -176,7 +173,7 @@ class Crashes(Generic[Model]):
         ):
             time.sleep(0)
         time.sleep(rng.random() ** 2 * 0.002)
-        os.kill(process.pid or 0, signal.SIGKILL)
+        process.kill()
         process.join()
         self.kills += process.exitcode == -signal.SIGKILL
         error = notes.with_suffix(".error")
@@ -190,20 +187,21 @@ class Crashes(Generic[Model]):
     def _advance(self, seed: str, completed: int, limit: int, *, begun: bool) -> None:
         """All models that may be left by a writer that completed this many operations."""
         possible: list[Model] = []
+        done = list(itertools.islice(self.subject.operations(seed), min(completed + 1, limit)))
+        in_flight = done[completed:]
         for before in self.models:
             now = before.recovered()
             if not begun:
                 possible += [before, now]
                 continue
-            operations = self.subject.operations(seed)
-            for operation in itertools.islice(operations, completed):
+            for operation in done[:completed]:
                 apply(operation, now)
             possible.append(copy.deepcopy(now))
-            if completed < limit:
+            for operation in in_flight:
                 with contextlib.suppress(ValueError):
-                    for _ in next(operations).commits(now):
+                    for _ in operation.commits(now):
                         possible.append(copy.deepcopy(now))
-            else:  # it may have closed the folder
+            if not in_flight:  # it may have closed the folder
                 possible.append(now.recovered())
         self.models = possible
 
@@ -217,7 +215,6 @@ class Crashes(Generic[Model]):
         with self.subject.open(self.folder) as writer:
             self._keep(self.subject.look_at(writer))
             for operation in itertools.islice(self.subject.operations(seed), 20):
-                operation.prepare()
                 with contextlib.suppress(ValueError):
                     operation.perform(writer)
                 for model in self.models:
@@ -230,4 +227,6 @@ class Crashes(Generic[Model]):
         differences = [model.difference(found) for model in self.models]
         kept = [m for m, text in zip(self.models, differences, strict=True) if not text]
         assert kept, f"seed {self.seed}, round {self.rounds}: {differences[-1]}"
+        for model in kept:
+            model.settle(found)
         self.models = [m for i, m in enumerate(kept) if m not in kept[:i]]

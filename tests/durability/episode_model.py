@@ -131,6 +131,9 @@ class EpisodeModel:
             return ""
         return f"found {[_short(e) for e in found]}, expected {[_short(e) for e in expected]}"
 
+    def settle(self, found: list[Seen]) -> None:
+        """A writer finishes what is left open."""
+
 
 def look(buffer: EpisodeBuffer) -> list[Seen]:
     """What a reader sees. Steps whose fields do not belong together are a failure at once."""

@@ -39,15 +39,8 @@ class Writer:
         self.block.pop_all()  # its episode went with the buffer
 
 
-class Simple:
-    """There is nothing to prepare."""
-
-    def prepare(self) -> None:
-        pass
-
-
 @dataclass(frozen=True)
-class Begin(Simple):
+class Begin:
     task: int
 
     def perform(self, writer: Writer) -> None:
@@ -63,10 +56,10 @@ class Store:
     """Begins an episode if none is open."""
 
     number: int
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(init=False)
 
-    def prepare(self) -> None:
-        self.fields.update(steps(self.number))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", steps(self.number))
 
     def perform(self, writer: Writer) -> None:
         writer.buffer.store(**self.fields)
@@ -80,7 +73,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class End(Simple):
+class End:
     """Ends an episode that was begun with a block."""
 
     score: float
@@ -97,7 +90,7 @@ class End(Simple):
 
 
 @dataclass(frozen=True)
-class Advance(Simple):
+class Advance:
     """Ends an episode that was begun without one, or a batch."""
 
     def perform(self, writer: Writer) -> None:
@@ -115,7 +108,7 @@ class OopsError(Exception):
 
 
 @dataclass(frozen=True)
-class Abort(Simple):
+class Abort:
     def perform(self, writer: Writer) -> None:
         def fail() -> None:
             raise OopsError
@@ -131,10 +124,10 @@ class Abort(Simple):
 class StoreEpisode:
     task: int
     numbers: list[int]
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(init=False)
 
-    def prepare(self) -> None:
-        self.fields.update(steps(self.numbers))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", steps(self.numbers))
 
     def perform(self, writer: Writer) -> None:
         writer.buffer.store_episode(**self.fields, task=self.task, score=0.5)
@@ -149,7 +142,7 @@ class StoreEpisode:
 
 
 @dataclass(frozen=True)
-class BeginBatch(Simple):
+class BeginBatch:
     tasks: list[int]
 
     def perform(self, writer: Writer) -> None:
@@ -165,10 +158,10 @@ class BeginBatch(Simple):
 class StoreBatch:
     numbers: list[int]
     active: list[bool]
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(init=False)
 
-    def prepare(self) -> None:
-        self.fields.update(steps(self.numbers))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", steps(self.numbers))
 
     def perform(self, writer: Writer) -> None:
         writer.buffer.store_batch(np.array(self.active), **self.fields)
@@ -184,7 +177,7 @@ class StoreBatch:
 
 
 @dataclass(frozen=True)
-class StoreMeta(Simple):
+class StoreMeta:
     scores: list[float]
 
     def perform(self, writer: Writer) -> None:
@@ -197,7 +190,7 @@ class StoreMeta(Simple):
 
 
 @dataclass(frozen=True)
-class EndBatch(Simple):
+class EndBatch:
     def perform(self, writer: Writer) -> None:
         writer.block.close()
 
@@ -206,7 +199,7 @@ class EndBatch(Simple):
 
 
 @dataclass(frozen=True)
-class Update(Simple):
+class Update:
     """Of some episodes, or of all."""
 
     positions: list[int] | None
@@ -227,7 +220,7 @@ class Update(Simple):
 
 
 @dataclass(frozen=True)
-class Flush(Simple):
+class Flush:
     def perform(self, writer: Writer) -> None:
         writer.buffer.flush()
 
@@ -236,7 +229,7 @@ class Flush(Simple):
 
 
 @dataclass(frozen=True)
-class Clear(Simple):
+class Clear:
     def perform(self, writer: Writer) -> None:
         writer.buffer.clear()
 
