@@ -1,25 +1,12 @@
-"""Places for the folders of the tests."""
+"""File systems for the tests."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture
-def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: nothing waits for a disk."""
-    shared = Path("/dev/shm")
-    if not os.access(shared, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=shared, prefix="sharpwave-") as folder:
-        yield Path(folder)
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_writer_killed_again_and_again_leaves_exactly_what_it_committed(
-    kind: Kind, quick_path: Path
+    kind: Kind, memory_path: Path
 ) -> None:
-    crashes = Crashes(Replay(kind), quick_path, int.from_bytes(os.urandom(4), "little"))
+    crashes = Crashes(Replay(kind), memory_path, int.from_bytes(os.urandom(4), "little"))
     for _ in range(3):
         crashes.round()
     crashes.round(OPENING)

@@ -122,7 +122,7 @@ class Chunks {
   AddressRange own_;
   std::byte* base_;
   std::set<std::uint64_t> mapped_;
-  std::uint64_t reserved_ = 0;  // rows below have disk space and memory
+  std::uint64_t reserved_ = 0;              // rows below have disk space and memory
   std::atomic<bool> files_are_new_{false};  // since the last sync: the folder must be synced too
 
   std::mutex prepare_mutex_;

@@ -87,23 +87,16 @@ void EpisodeStore::recover(bool repairing) {
   const std::uint64_t top = visible(kEpisodesTop);
   for (std::uint64_t id = visible(kEpisodesFront); id < top; ++id) {
     EpisodeRow* row = index_row(id);
-    EpisodeFlag flag = row->flag();
-    if (flag == EpisodeFlag::open && id + 1 < top) {  // of a repair that was cut off
-      flag = EpisodeFlag::gone;
-      set_word(row, 0, flag);
-    }
-    // Left open, or with steps that went with the loss of power.
-    if (flag == EpisodeFlag::open || row->start + row->length() > steps) {
+    if (row->flag() == EpisodeFlag::open && id + 1 < top) {  // of a repair that was cut off
+      set_word(row, 0, EpisodeFlag::gone);
+    } else if (row->flag() == EpisodeFlag::open && row->start >= steps) {  // nothing was stored
+      commit(kEpisodesTop, id);
+    } else if (row->flag() == EpisodeFlag::open || row->start + row->length() > steps) {
+      // Left open, or with steps that went with the loss of power.
       row->start = std::min(row->start, steps);
-      flag = EpisodeFlag::aborted;
-      set_word(row, steps - row->start, flag);
+      set_word(row, steps - row->start, EpisodeFlag::aborted);
     }
-    complete_ += flag == EpisodeFlag::complete;
-  }
-  // Of one that was just begun nobody has heard; the number of one that is gone is not given again.
-  if (top > visible(kEpisodesFront) && index_row(top - 1)->length() == 0 &&
-      index_row(top - 1)->flag() != EpisodeFlag::gone) {
-    commit(kEpisodesTop, top - 1);
+    complete_ += row->flag() == EpisodeFlag::complete;
   }
   written_[kFinished] = std::min(written_[kFinished], visible(kEpisodesTop));
   set_fronts(visible(kEpisodesFront));

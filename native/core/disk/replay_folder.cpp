@@ -164,8 +164,7 @@ void ReplayFolder::reserve_more(std::uint32_t stream, std::uint64_t end, std::ui
     if (lock.owns_lock()) files = drop(&column, oldest);
   }
   if (!files.empty()) {
-    caretaker_.post([this, files = std::move(files)] {
-      const std::lock_guard<std::mutex> lock(save_mutex_);
+    caretaker_.post([files = std::move(files)] {
       for (const std::string& file : files) {
         try {
           remove_file(file);
@@ -201,9 +200,10 @@ void ReplayFolder::look_after(Column* column, std::uint64_t end) {
   }
   if (with_room == column->chunks_with_room) return;
   column->chunks_with_room = with_room;
-  if (with_room == 1 || options_.power) return;
-  caretaker_.post([this] {
+  if (with_room == 1 || options_.power || save_asked_.exchange(true)) return;
+  saver_.post([this] {
     const std::lock_guard<std::mutex> lock(save_mutex_);
+    save_asked_ = false;
     try {
       save();
     } catch (const std::exception&) {
@@ -223,8 +223,10 @@ void ReplayFolder::seal(Column* column, std::uint64_t end) {
 }
 
 void ReplayFolder::flush() {
-  const std::lock_guard<std::mutex> lock(save_mutex_);
   if (is_reader()) return;
+  require_writer();
+  if (!options_.power) caretaker_.drain();
+  const std::lock_guard<std::mutex> lock(save_mutex_);
   require_writer();
   const std::exception_ptr earlier = std::exchange(background_error_, nullptr);
   save();
@@ -238,14 +240,7 @@ void ReplayFolder::save() {
     const std::uint64_t end = words[kTops + stream];
     if (column.synced >= end) continue;
     seal(&column, shape_.pending ? end - 1 : end);
-    std::uint64_t begin = 0;
-    {
-      // Files of rows that are dropped from now on stay until this is done.
-      const std::lock_guard<std::mutex> mapping(mapping_mutex_);
-      begin = std::max(column.synced, column.dropped);
-    }
-    if (begin < end) column.chunks.sync(begin, end);
-    column.synced = end;
+    sync(&column, end);
   }
   for (Mirror* mirror : {&marks_, &priorities_}) {
     if (mirror->range.bytes() > 0) mirror->file.sync();
@@ -253,13 +248,28 @@ void ReplayFolder::save() {
   state_.save(words);
 }
 
+void ReplayFolder::sync(Column* column, std::uint64_t end) {
+  const std::uint64_t rows = options_.chunk_rows;
+  while (column->synced < end) {
+    const std::uint64_t stop = std::min(end, (column->synced / rows + 1) * rows);
+    try {
+      column->chunks.sync(column->synced, stop);
+    } catch (const IoError& error) {
+      const std::lock_guard<std::mutex> mapping(mapping_mutex_);
+      if (error.code != ENOENT || stop > column->dropped) throw;
+    }
+    column->synced = stop;
+  }
+}
+
 void ReplayFolder::close(bool keep) {
   if (closed_) return;
+  saver_.drain();
   caretaker_.drain();
   const std::lock_guard<std::mutex> lock(save_mutex_);
   closed_ = true;
   std::exception_ptr error = keep ? background_error_ : nullptr;
-  if (keep && is_mine() && !is_reader()) {
+  if (keep && open_ && is_mine() && !is_reader()) {
     try {
       save();
       for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {

@@ -14,7 +14,9 @@ import numpy as np
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder, is_store
 from sharpwave.episodes.bulk import all_data, patches
+from sharpwave.episodes.interchange.methods import Interchange
 from sharpwave.episodes.layout import describe, differences, open_engine
+from sharpwave.episodes.loaders import LoadsEpisodes
 from sharpwave.episodes.spec import EpisodeSchema, native_group
 from sharpwave.episodes.table import EpisodeTable, LostEpisodes, MetaColumns
 from sharpwave.errors import SharpwaveIOError
@@ -30,7 +32,7 @@ SMALL_META_BYTES = 256
 Self = TypeVar("Self", bound="EpisodeBuffer")
 
 
-class EpisodeBuffer(_native.EpisodeRows):
+class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
     """Episodes on disk: steps are committed one by one, episodes are read back as batches.
 
     A step is safe against the death of the process when `store` returns. An episode that is cut by

@@ -114,6 +114,7 @@ def test_circular_buffers_recover_with_the_same_episodes(tmp_path: Path) -> None
             for t in range(40):
                 buffer.store(state=number, reward=t)
         if number % 6 == 5:
+            buffer.flush()  # no file goes away while the folder is copied
             again = EpisodeBuffer.from_folder(crashed(buffer, tmp_path / f"left {number}"))
             again.flush()
             with again.one_episode():

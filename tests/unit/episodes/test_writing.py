@@ -11,6 +11,7 @@ import pytest
 from sharpwave import EpisodeBuffer
 from tests.unit.episodes.episodes import make, store
 
+
 def test_episodes_come_back_as_they_were_stored(tmp_path: Path) -> None:
     buffer = make(tmp_path, meta_fields={"task": "int", "score": ("float", (2,), 0.5)})
     for number, length in enumerate([3, 1, 7]):

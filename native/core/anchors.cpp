@@ -1,0 +1,110 @@
+#include "core/anchors.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "core/rng.hpp"
+
+namespace sharpwave {
+
+Anchors::Anchors(std::vector<std::int64_t> counts) : ends_(std::move(counts)) {
+  for (std::int64_t& count : ends_) {
+    if (count < 0) throw std::invalid_argument("counts must not be negative");
+    if (count > std::numeric_limits<std::int64_t>::max() - size_) {
+      throw std::invalid_argument("counts must add up to less than 2**63");
+    }
+    count = size_ += count;
+  }
+  // About two buckets an episode: most of them then lie within one.
+  const auto episodes = static_cast<std::int64_t>(ends_.size());
+  while ((size_ >> shift_) > 2 * episodes) ++shift_;
+  first_.reserve(static_cast<std::size_t>(size_ >> shift_) + 2);
+  std::int64_t episode = 0;
+  for (std::int64_t bucket = 0; bucket <= (size_ >> shift_); ++bucket) {
+    while (episode + 1 < episodes && ends_[static_cast<std::size_t>(episode)] <= bucket << shift_) {
+      ++episode;
+    }
+    first_.push_back(episode);
+  }
+  first_.push_back(std::max<std::int64_t>(episodes - 1, 0));
+}
+
+void Anchors::choose(std::vector<std::int64_t> chosen) {
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    if (chosen[i] < (i == 0 ? 0 : chosen[i - 1] + 1) || chosen[i] >= size_) {
+      throw std::invalid_argument("chosen must be ascending numbers below " +
+                                  std::to_string(size_) + ", got " + std::to_string(chosen[i]));
+    }
+  }
+  size_ = static_cast<std::int64_t>(chosen.size());
+  chosen_ = std::move(chosen);
+  all_ = false;
+}
+
+Anchors::Place Anchors::find(std::int64_t number) const {
+  if (!all_) number = chosen_[static_cast<std::size_t>(number)];
+  const auto bucket = static_cast<std::size_t>(number >> shift_);
+  auto episode = static_cast<std::size_t>(first_[bucket]);
+  if (number >= ends_[episode]) {
+    const auto last = static_cast<std::size_t>(first_[bucket + 1]);
+    const auto from = ends_.begin() + static_cast<std::ptrdiff_t>(episode) + 1;
+    const auto to = ends_.begin() + static_cast<std::ptrdiff_t>(last);
+    episode = static_cast<std::size_t>(std::upper_bound(from, to, number) - ends_.begin());
+  }
+  const std::int64_t begin = episode == 0 ? 0 : ends_[episode - 1];
+  return {static_cast<std::int64_t>(episode), number - begin};
+}
+
+void Anchors::find(const std::int64_t* numbers, std::size_t n, std::int64_t* episodes,
+                   std::int64_t* offsets) const {
+  for (std::size_t i = 0; i < n; ++i) {
+    if (numbers[i] < 0 || numbers[i] >= size_) {
+      throw std::out_of_range("items must be in [0, " + std::to_string(size_) + "), got " +
+                              std::to_string(numbers[i]));
+    }
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    const Place place = find(numbers[i]);
+    episodes[i] = place.episode;
+    offsets[i] = place.offset;
+  }
+}
+
+void Anchors::span(std::int64_t begin, std::int64_t end, const std::uint64_t* key,
+                   std::int64_t* episodes, std::int64_t* offsets) const {
+  if (begin < 0 || begin > end || end > size_) {
+    throw std::out_of_range("begin and end must be in [0, " + std::to_string(size_) + "], got " +
+                            std::to_string(begin) + " and " + std::to_string(end));
+  }
+  const auto put = [&](std::int64_t i, std::int64_t number) {
+    const Place place = find(number);
+    episodes[i - begin] = place.episode;
+    offsets[i - begin] = place.offset;
+  };
+  if (key == nullptr) {
+    for (std::int64_t i = begin; i < end; ++i) put(i, i);
+    return;
+  }
+  const Permutation permutation(static_cast<std::uint64_t>(size_), Philox(*key, 0));
+  for (std::int64_t i = begin; i < end; ++i) {
+    put(i, static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(i))));
+  }
+}
+
+void draw_below(const std::int64_t* limits, const std::int64_t* rows, std::size_t n,
+                std::uint64_t key, std::int64_t* out) {
+  constexpr std::uint32_t kPurpose = 0x77696e64U;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (limits[i] < 1) throw std::invalid_argument("limits must be positive");
+  }
+  const Philox generator(key, 0);
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = static_cast<std::int64_t>(generator.below(
+        static_cast<std::uint64_t>(limits[i]), static_cast<std::uint64_t>(rows[i]), 0, kPurpose));
+  }
+}
+
+}  // namespace sharpwave
