@@ -4,6 +4,7 @@
 // One thread writes; others read rows that were committed, under the store's lock over mappings.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -65,8 +66,8 @@ class DiskColumn {
   std::size_t row_bytes_;
   std::size_t chunk_rows_;
   std::size_t ring_rows_ = 0;
-  std::uint64_t front_ = 0;  // chunks before this row's are gone
-  std::uint64_t top_ = 0;    // of a reader: rows below are mapped
+  std::atomic<std::uint64_t> front_{0};  // chunks before this row's are gone
+  std::uint64_t top_ = 0;                // of a reader: rows below are mapped
   std::unique_ptr<Chunks> chunks_;
 };
 

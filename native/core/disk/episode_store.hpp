@@ -193,7 +193,8 @@ class EpisodeStore {
   Snapshot snapshot() const;
   void write_through(const Snapshot& snapshot);
   void drop_old(const Snapshot& snapshot);
-  void tidy(const Snapshot& snapshot) noexcept;
+  void post_tidy();
+  void tidy() noexcept;
 
   EpisodeOptions options_;
   Access access_;
@@ -215,8 +216,10 @@ class EpisodeStore {
   std::uint64_t ready_ = 0;     // steps below can be written at once
   std::uint64_t cared_ = 0;     // rows that take_care has seen
   std::uint64_t due_ = 0;       // the row at which it has something to do again
-  Snapshot written_;            // what is on the disk; of the thread that flushes
-  Caretaker caretaker_;         // the last member: its thread uses all others
+  std::mutex tidy_mutex_;
+  Snapshot to_tidy_;     // what the caretaker has been asked to bring to the disk
+  Snapshot written_;     // what is on the disk; of the thread that flushes
+  Caretaker caretaker_;  // the last member: its thread uses all others
 };
 
 }  // namespace sharpwave
