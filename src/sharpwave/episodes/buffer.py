@@ -289,7 +289,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
             yield
             self._engine.complete()
         except BaseException:
-            if self._engine.has_open:
+            if not self._is_closed and self._engine.has_open:
                 self._engine.abort()
             raise
 
