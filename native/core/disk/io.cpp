@@ -179,6 +179,16 @@ void map_file(const File& file, Access access, std::byte* address, std::size_t b
   }
 }
 
+void map_memory(std::byte* address, std::size_t bytes) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+#ifdef MAP_NORESERVE
+  flags |= MAP_NORESERVE;
+#endif
+  if (::mmap(address, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED) {
+    throw std::bad_alloc();
+  }
+}
+
 void unmap(std::byte* address, std::size_t bytes) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
 #ifdef MAP_NORESERVE
