@@ -88,6 +88,12 @@ if TYPE_CHECKING:
     from sharpwave.episodes import (
         EpisodeUnion as EpisodeUnion,
     )
+    from sharpwave.episodes.record import (
+        RecordEpisodes as RecordEpisodes,
+    )
+    from sharpwave.episodes.record_vector import (
+        RecordVectorEpisodes as RecordVectorEpisodes,
+    )
     from sharpwave.train.callbacks import (
         Callback as Callback,
     )
@@ -148,6 +154,8 @@ _LAZY = {
     "EpisodeDataset": "sharpwave.episodes",
     "EpisodeLoader": "sharpwave.episodes",
     "EpisodeUnion": "sharpwave.episodes",
+    "RecordEpisodes": "sharpwave.episodes.record",
+    "RecordVectorEpisodes": "sharpwave.episodes.record_vector",
     "Callback": "sharpwave.train.callbacks",
     "CheckpointCallback": "sharpwave.train.callbacks",
     "EarlyStoppingCallback": "sharpwave.train.callbacks",
@@ -201,6 +209,8 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "ProgressCallback",
     "Recent",
+    "RecordEpisodes",
+    "RecordVectorEpisodes",
     "ReplayBuffer",
     "RunningStats",
     "Schema",

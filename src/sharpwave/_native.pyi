@@ -200,13 +200,14 @@ class EpisodeEngine:
     def __init__(
         self,
         folder: str,
-        steps: Sequence[tuple[str, int, int]],
-        episodes: Sequence[tuple[str, int, int]],
+        steps: Sequence[tuple[str, int, int, int]],
+        episodes: Sequence[tuple[str, int, int, int]],
         index_chunk_rows: int,
         max_episodes: int,
         max_timesteps: int,
         circular: bool,
         power: bool,
+        decoded_bytes: int,
         write: bool,
         repair: bool,
     ) -> None: ...
@@ -232,8 +233,24 @@ class EpisodeEngine:
     def n_lanes(self) -> int: ...
     @property
     def repaired(self) -> tuple: ...
+    def install(
+        self,
+        blocks: Sequence[
+            tuple[
+                int,
+                int,
+                int,
+                Annotated[
+                    NDArray[numpy.uint8],
+                    dict(shape=(None,), order="C", device="cpu", writable=False),
+                ],
+            ]
+        ],
+    ) -> None: ...
+    def compressible(self, column: int) -> list[int]: ...
+    def adopt_coded(self, column: int, chunk: int) -> None: ...
     def verify(self) -> tuple: ...
-    def table(self, aborted: bool) -> tuple: ...
+    def table(self, aborted: bool, open: bool = False) -> tuple: ...
     def gather_meta(
         self,
         ids: Annotated[
