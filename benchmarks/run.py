@@ -17,7 +17,7 @@ from typing import Any
 import harness
 import tables
 
-AREAS = ("replay", "prioritized", "views", "primitives", "threads", "memory")
+AREAS = ("replay", "prioritized", "views", "primitives", "episodes", "threads", "memory")
 LONG_AREAS = ("train",)
 """Run only where asked for."""
 BUSY = 0.3
@@ -29,6 +29,7 @@ PACKAGES = {
     "SB3": "stable-baselines3",
     "cpprb": "cpprb",
     "tianshou": "tianshou",
+    "memmap-rb": "memmap-replay-buffer",
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness import FLOOR, OURS
 
-PEERS = ("rlox", "SB3", "cpprb", "tianshou", "numpy", "torch")
+PEERS = ("rlox", "SB3", "cpprb", "tianshou", "memmap-rb", "numpy", "torch")
 
 Results = list[dict[str, Any]]
 

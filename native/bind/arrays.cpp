@@ -223,6 +223,7 @@ PyObject* ArrayOut<T>::finish(bool torch) {
 template class ArrayArg<float>;
 template class ArrayArg<double>;
 template class ArrayOut<float>;
+template class ArrayOut<std::int64_t>;
 template class ArrayOut<double>;
 
 void check_same_shape(PyArrayObject* array, const char* name, PyArrayObject* like,

@@ -315,12 +315,13 @@ void bind_engine(PyObject* handle) {
            "Waits until everything pushed is on the disk.")
       .def(
           "close",
-          [](Replay& self) {
+          [](Replay& self, bool keep) {
             const std::lock_guard<RwLock> rows(self.rows_lock());
             const std::lock_guard<std::mutex> tree(self.tree_mutex());
-            self.close();
+            self.close(keep);
           },
-          nb::call_guard<nb::gil_scoped_release>(), "Leaves the folder. The buffer is empty then.")
+          "keep"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Leaves the folder. The buffer is empty then.")
       .def_prop_ro("damage", &Replay::damage, "What was left out of a repaired folder.")
       .def_prop_ro("lost_steps", &Replay::lost_steps, "How many steps that cost.")
       .def("stats", stats, "Counters and sizes.")

@@ -6,6 +6,7 @@
 namespace sharpwave::bind {
 
 void bind_disk(PyObject* module);
+void bind_loaders(PyObject* module);
 void bind_llm(PyObject* module);
 void bind_packing(PyObject* module);
 void bind_returns(PyObject* module);

@@ -26,6 +26,7 @@ NB_MODULE(_native, module) {
   sharpwave::bind::bind_row_buffer(module.ptr());
   sharpwave::bind::bind_episodes(module.ptr());
   sharpwave::bind::bind_episode_rows(module.ptr());
+  sharpwave::bind::bind_loaders(module.ptr());
   sharpwave::bind::bind_llm(module.ptr());
   sharpwave::bind::bind_packing(module.ptr());
   sharpwave::bind::bind_returns(module.ptr());

@@ -149,7 +149,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
       if (view_spec) read_view(view_spec.get(), replay, &shape, &fields);
       if (selector_spec) selector = read_selector(selector_spec.get());
       if (selector.kind == Selector::Kind::priority && !prioritised) {
-        throw std::invalid_argument("this selector needs a PrioritizedReplayBuffer");
+        throw std::invalid_argument("this selector needs a buffer with priorities");
       }
     }
     const bool by_priority = selector.kind == Selector::Kind::priority;

@@ -59,7 +59,8 @@ std::size_t slots_per_stream(const ReplayOptions& options) {
 
 }  // namespace
 
-FolderOptions choose_columns(const ReplayOptions& options) {
+FolderOptions choose_columns(const ReplayOptions& given) {
+  const ReplayOptions options = validated(given);
   FolderOptions columns;
   const std::size_t kept = slots_per_stream(options);
   // A push takes room for the slots that it may need, at once.

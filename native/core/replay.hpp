@@ -136,7 +136,8 @@ class Replay {
   // Waits until everything pushed is on the disk.
   void flush() { folder_->flush(); }
   // With rows locked exclusively and the tree locked: leaves the folder. The buffer is empty then.
-  void close();
+  // Without `keep` the folder is about to be deleted.
+  void close(bool keep);
   std::uint64_t disk_bytes() const { return folder_->disk_bytes(); }
 
   // Whether a push to every stream drops its oldest slot.

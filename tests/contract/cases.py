@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sharpwave import Field, PrioritizedReplayBuffer, ReplayBuffer
+from sharpwave import Field, MmapReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from tests.reference.replay import ReplayOracle
 from tests.reference.steps import Steps
 
@@ -45,11 +48,15 @@ class Case:
         name: Of the test.
         make: From capacity and seed to the buffer.
         squeeze: A batch's actions of one dimension come without that axis.
+        prioritized: It draws by priority.
+        durable: Its rows are in a folder, so that a pickled copy is a read-only one of the same.
     """
 
     name: str
-    make: Callable[..., ReplayBuffer]
+    make: Callable[..., Any]
     squeeze: bool = False
+    prioritized: bool = False
+    durable: bool = False
 
     def steps(self) -> Steps:
         buffer = self.make(capacity=30, seed=0)
@@ -64,10 +71,25 @@ def uniform(name: str, squeeze: bool = False, **fixed: Any) -> Case:
     return Case(name, lambda **given: ReplayBuffer(**fixed, **given), squeeze)
 
 
-def prioritized(name: str, squeeze: bool = False, **fixed: Any) -> Case:
+def prioritized(name: str, **fixed: Any) -> Case:
     return Case(
-        f"prioritized {name}", lambda **given: PrioritizedReplayBuffer(**fixed, **given), squeeze
+        f"prioritized {name}",
+        lambda **given: PrioritizedReplayBuffer(**fixed, **given),
+        prioritized=True,
     )
+
+
+def mapped(name: str, squeeze: bool = False, **fixed: Any) -> Case:
+    def make(capacity: int, **given: Any) -> MmapReplayBuffer:
+        folder = Path(_folders.name) / str(next(_numbers))
+        return MmapReplayBuffer(max(capacity // 3, 1), capacity, cold_path=folder, **fixed, **given)
+
+    return Case(f"mapped {name}", make, squeeze, "prioritized" in fixed, durable=True)
+
+
+# In memory where there is such a folder: a disk that is waited for makes the tests slow.
+_folders = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+_numbers = itertools.count()
 
 
 NESTED: dict[str, Any] = {"obs": DICT_OBS, "action": ("int64", (2,)), **FLAGS}
@@ -103,6 +125,19 @@ CASES = [
     prioritized("rank in streams", fields=FLAT, n_envs=3, kind="rank", stratified=False),
     prioritized("frames", fields=FRAMES, n_envs=2),
     prioritized("extras", fields={**EXTRAS, "next_obs": FLAT["obs"]}),
+    mapped("dims", obs_dim=3, act_dim=2),
+    mapped("dims of one", squeeze=True, obs_dim=1, act_dim=1),
+    mapped("integers", fields=every_dtype(("bool", *INTEGERS))),
+    mapped("dict obs in streams", fields=NESTED, n_envs=3),
+    mapped("tuple obs", fields=TUPLES),
+    mapped("one stream", fields=FLAT, n_envs=1),
+    mapped("extras in streams", fields=EXTRAS, n_envs=3),
+    mapped("frames", fields=LAST_AXIS, n_envs=3),
+    mapped("prioritized dims", obs_dim=3, act_dim=2, prioritized=True),
+    mapped(
+        "prioritized streams", fields=FLAT, n_envs=3, prioritized={"stratified": False, "alpha": 1}
+    ),
+    mapped("prioritized frames", fields=FRAMES, n_envs=2, prioritized={"weight_norm": "batch"}),
 ]
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

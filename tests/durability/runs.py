@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import time
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 import sharpwave as sw
 from sharpwave.train.recorder import RunRecorder
 from sharpwave.train.run_folder import RunFolder
+from tests.durability import processes
 from tests.envs import resumable
 
 STEPS_PER_UPDATE = 32
@@ -65,17 +65,12 @@ def go_on(folder: Path, env: str, signals: bool) -> None:
         algo.train(total, callbacks=[Slowly(), often])
 
 
-_server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(
-    ["sharpwave.nn", "sharpwave.train.report", "matplotlib.pyplot", __name__]
-)
+processes.preload("sharpwave.nn", "sharpwave.train.report", "matplotlib.pyplot", __name__)
 
 
 def start(folder: Path, env: str = "resumable", *, signals: bool = False) -> ForkServerProcess:
     """`go_on` in a process that has everything imported."""
-    process = _server.Process(target=go_on, args=(folder, env, signals))
-    process.start()
-    return process
+    return processes.start(go_on, folder, env, signals)
 
 
 def wait_for_rows(folder: Path, n: int, process: ForkServerProcess) -> None:

@@ -1,6 +1,7 @@
 """Replay buffers, and the parts they are made of."""
 
 from sharpwave.buffers.batch import Batch
+from sharpwave.buffers.mmap import MmapReplayBuffer
 from sharpwave.buffers.offline import OfflineDatasetBuffer
 from sharpwave.buffers.prioritized import PrioritizedReplayBuffer
 from sharpwave.buffers.replay import ReplayBuffer
@@ -21,6 +22,7 @@ __all__ = [
     "Field",
     "Hindsight",
     "Mixture",
+    "MmapReplayBuffer",
     "NStep",
     "OfflineDatasetBuffer",
     "Prioritized",

@@ -139,6 +139,41 @@ class OfflineDatasetBuffer:
                 timesteps=timesteps[part],
             )
 
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: Any,
+        normalize: bool = False,
+        *,
+        obs: str | None = None,
+        action: str | None = None,
+        aborted: bool = False,
+        seed: int = 0,
+    ) -> OfflineDatasetBuffer:
+        """The steps of episodes on disk.
+
+        `next_obs` is the observation of the following step, and after the last step of an episode
+        the meta field `final_obs`. Where there is none, a last step that terminated keeps its own
+        observation in its place, which nothing bootstraps from; any other last step is left out,
+        and the one before it is the truncated end. An episode that ends without a flag is
+        truncated.
+
+        Args:
+            episodes: An `EpisodeBuffer`, or its folder.
+            normalize: As for the constructor.
+            obs: The field of the observations, where there are several: "obs.state".
+            action: The field of the actions likewise.
+            aborted: Take episodes, too, that were cut before their end.
+            seed: Of the draws that are not given one.
+
+        Raises:
+            ValueError: There are no steps, or no field or several fields of a role.
+        """
+        from sharpwave.episodes.transitions import transitions_of
+
+        arrays = transitions_of(episodes, obs=obs, action=action, aborted=aborted)
+        return cls(**arrays, normalize=normalize, seed=seed)
+
     def _normalized(self, observations: Array) -> Array:
         if not self.normalize:
             return observations

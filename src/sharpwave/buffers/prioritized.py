@@ -25,7 +25,66 @@ def check_exponent(name: str, value: object) -> float:
     return number
 
 
-class PrioritizedReplayBuffer(ReplayBuffer):
+def priority_options(
+    alpha: float = 0.6,
+    beta: float = 0.4,
+    *,
+    kind: Literal["proportional", "rank"] = "proportional",
+    stratified: bool = True,
+    weight_norm: Literal["buffer", "batch"] = "buffer",
+) -> tuple[str, float, float, bool, bool]:
+    """The checked options of priorities, as an engine takes them."""
+    if kind not in ("proportional", "rank"):
+        raise ValueError(f'kind must be "proportional" or "rank", got {kind!r}')
+    if weight_norm not in ("buffer", "batch"):
+        raise ValueError(f'weight_norm must be "buffer" or "batch", got {weight_norm!r}')
+    return (
+        kind,
+        check_exponent("alpha", alpha),
+        check_exponent("beta", beta),
+        bool(stratified),
+        weight_norm == "batch",
+    )
+
+
+class PriorityControls(ReplayBuffer):
+    """What a buffer with priorities can be asked and told."""
+
+    __slots__ = ()
+
+    @property
+    def alpha(self) -> float:
+        """How much priorities count."""
+        return float(self._checked_priorities()[1])
+
+    @property
+    def beta(self) -> float:
+        """How much weights correct."""
+        self._checked_priorities()
+        return float(self._engine.beta)
+
+    def set_beta(self, beta: float) -> None:
+        """Set how much weights correct; annealed towards 1 in training."""
+        self._checked_priorities()
+        self._engine.beta = check_exponent("beta", beta)
+
+    @property
+    def max_priority(self) -> float:
+        """The highest priority so far, which new steps get."""
+        return float(self._engine.max_priority)
+
+    def _checked_priorities(self) -> tuple[str, float, float, bool, bool]:
+        options: tuple[str, float, float, bool, bool] | None = self._options["priorities"]
+        if options is None:
+            raise ValueError("the buffer has no priorities")
+        return options
+
+    def stats(self) -> dict[str, Any]:
+        """The numbers of `ReplayBuffer.stats`, with max_priority and beta."""
+        return {**super().stats(), "max_priority": self.max_priority, "beta": self.beta}
+
+
+class PrioritizedReplayBuffer(PriorityControls):
     """A `ReplayBuffer` that draws steps by priority and tells how to weigh them.
 
         P(i) = p_i^α / Σ p_j^α  (proportional)   or   P(i) ∝ (1 / rank_i)^α  (rank)
@@ -81,10 +140,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         stratified: bool = True,
         weight_norm: Literal["buffer", "batch"] = "buffer",
     ) -> None:
-        if kind not in ("proportional", "rank"):
-            raise ValueError(f'kind must be "proportional" or "rank", got {kind!r}')
-        if weight_norm not in ("buffer", "batch"):
-            raise ValueError(f'weight_norm must be "buffer" or "batch", got {weight_norm!r}')
         self._make(
             capacity,
             obs_dim,
@@ -92,34 +147,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             fields=fields,
             n_envs=n_envs,
             seed=seed,
-            priorities=(
-                kind,
-                check_exponent("alpha", alpha),
-                check_exponent("beta", beta),
-                bool(stratified),
-                weight_norm == "batch",
+            priorities=priority_options(
+                alpha, beta, kind=kind, stratified=stratified, weight_norm=weight_norm
             ),
         )
-
-    @property
-    def alpha(self) -> float:
-        """How much priorities count."""
-        return float(self._options["priorities"][1])
-
-    @property
-    def beta(self) -> float:
-        """How much weights correct."""
-        return float(self._engine.beta)
-
-    def set_beta(self, beta: float) -> None:
-        """Set how much weights correct; annealed towards 1 in training."""
-        self._engine.beta = check_exponent("beta", beta)
-
-    @property
-    def max_priority(self) -> float:
-        """The highest priority so far, which new steps get."""
-        return float(self._engine.max_priority)
-
-    def stats(self) -> dict[str, Any]:
-        """The numbers of `ReplayBuffer.stats`, with max_priority and beta."""
-        return {**super().stats(), "max_priority": self.max_priority, "beta": self.beta}

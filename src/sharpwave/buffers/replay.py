@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -45,6 +45,31 @@ def check_count(name: str, value: object, low: int, high: int = 2**63 - 1) -> in
     if value > high:
         raise ValueError(f"{name} must be at most {high}, got {value}")
     return int(value)
+
+
+EngineMaker: TypeAlias = "Callable[[Schema, dict[str, Any]], _native.Engine]"
+"""From a schema and the options of a buffer to what holds its rows."""
+
+
+def engine_arguments(schema: Schema, options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments of the engine of a buffer with these options."""
+    return (
+        native_fields(schema),
+        options["stream_rows"],
+        options["capacity"],
+        options["n_envs"] or 0,
+        options["seed"],
+        options["oversample"],
+        options["priorities"],
+    )
+
+
+def engine_in_memory(schema: Schema, options: Mapping[str, Any]) -> _native.Engine:
+    """An engine that holds its rows in memory."""
+    try:
+        return _native.Engine(*engine_arguments(schema, options))
+    except MemoryError:
+        raise MemoryError(f"there is no memory for capacity {options['capacity']}") from None
 
 
 class ReplayBuffer(_native.RowBuffer):
@@ -111,6 +136,7 @@ class ReplayBuffer(_native.RowBuffer):
         stream_rows: bool | None = None,
         oversample: bool = False,
         priorities: tuple[str, float, float, bool, bool] | None = None,
+        make_engine: EngineMaker = engine_in_memory,
     ) -> None:
         """Builds the engine; everything that tells buffers apart is an argument here."""
         capacity = check_count("capacity", capacity, 1)
@@ -130,19 +156,7 @@ class ReplayBuffer(_native.RowBuffer):
             schema = shortcut_schema(obs_dim, act_dim)
         if stream_rows:
             schema = schema.with_next_obs()
-        fields_spec = native_fields(schema)
-        try:
-            engine = _native.Engine(
-                fields_spec, stream_rows, capacity, n_envs or 0, seed, oversample, priorities
-            )
-        except MemoryError:
-            raise MemoryError(f"there is no memory for capacity {capacity}") from None
-        plan = row_plan(
-            schema, squeeze=shortcut, priorities=priorities is not None, streams=n_envs is not None
-        )
-        super().__init__(engine, plan)
-        self._schema = schema
-        self._options: dict[str, Any] = {
+        options: dict[str, Any] = {
             "capacity": capacity,
             "shortcut": shortcut,
             "n_envs": n_envs,
@@ -151,6 +165,12 @@ class ReplayBuffer(_native.RowBuffer):
             "seed": seed,
             "priorities": priorities,
         }
+        plan = row_plan(
+            schema, squeeze=shortcut, priorities=priorities is not None, streams=n_envs is not None
+        )
+        super().__init__(make_engine(schema, options), plan)
+        self._schema = schema
+        self._options = options
 
     @classmethod
     def for_env(
@@ -181,7 +201,14 @@ class ReplayBuffer(_native.RowBuffer):
         if extra:
             schema = Schema({**schema.fields, **extra})
         count = n_envs if n_envs is not None else int(getattr(env, "num_envs", 1))
-        return cls(capacity, fields=schema, n_envs=count, **options)
+        return cls._for_schema(schema, capacity, count, options)
+
+    @classmethod
+    def _for_schema(
+        cls: type[Self], schema: Schema, capacity: int, n_envs: int, options: dict[str, Any]
+    ) -> Self:
+        """What `for_env` returns."""
+        return cls(capacity, fields=schema, n_envs=n_envs, **options)
 
     @property
     def capacity(self) -> int:

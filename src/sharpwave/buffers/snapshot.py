@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from sharpwave.buffers.replay import EngineMaker, engine_in_memory
 from sharpwave.buffers.schema import Schema
 from sharpwave.types import Array
 
@@ -103,20 +104,27 @@ def _describe(buffer: ReplayBuffer) -> tuple[dict[str, Any], dict[str, Array]]:
 
 def _empty(cls: type[BufferT], state: dict[str, Any]) -> BufferT:
     """A buffer of the saved kind without content."""
+    buffer = cls.__new__(cls)
+    make_again(buffer, state)
+    return buffer
+
+
+def make_again(
+    buffer: ReplayBuffer, state: dict[str, Any], make_engine: EngineMaker = engine_in_memory
+) -> None:
+    """Make a buffer of the saved schema and options."""
     options = dict(state["options"])
     shortcut = options.pop("shortcut")
     schema = Schema.from_json(state["schema"])
     if options["priorities"] is not None:
         options["priorities"] = tuple(options["priorities"])
-    buffer = cls.__new__(cls)
     dims: tuple[int | None, int | None] = (None, None)
     fields: Schema | None = schema
     if shortcut:
         by_name = {leaf.name: leaf.field for leaf in schema.leaves}
         dims = (by_name["obs"].shape[0], by_name["action"].shape[0])
         fields = None
-    buffer._make(options.pop("capacity"), *dims, fields=fields, **options)
-    return buffer
+    buffer._make(options.pop("capacity"), *dims, fields=fields, make_engine=make_engine, **options)
 
 
 def _pieces(buffer: ReplayBuffer, heads: list[Any]) -> Iterator[tuple[int, int, int, Array]]:

@@ -17,6 +17,10 @@ COMMANDS = {
     "report": "Write the report of a run, or compare several",
     "enjoy": "Watch a trained policy play, or film it",
     "list": "List algorithms, presets or environments",
+    "convert": "Write episodes from one format to another",
+    "merge": "Write the episodes of several files or folders to one",
+    "inspect": "Show what a folder of episodes or a replay buffer on disk holds",
+    "repair": "Give up what is damaged in such a folder, and say what was lost",
     "bench": "Measure the training speed on this machine",
 }
 
@@ -34,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; those of this process when not given.
 
     Returns:
-        0 when all went well, 2 when something in the arguments is wrong, 130 after Ctrl-C.
+        0 when all went well, 1 when a folder is damaged, 2 when something in the arguments is
+        wrong, 130 after Ctrl-C.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

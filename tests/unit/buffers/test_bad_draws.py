@@ -124,7 +124,7 @@ class TestSample:
     def test_a_priority_selector_needs_priorities(self) -> None:
         refused(
             ValueError,
-            "needs a PrioritizedReplayBuffer",
+            "needs a buffer with priorities",
             lambda: make().sample(1, selector=Prioritized()),
         )
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from sharpwave.pages.curves import Series, smoothed, thinned, x_range, y_range
+from sharpwave.pages.markup import Html, join, tag
+from sharpwave.pages.text import number, ticks
 from sharpwave.train.report import write_comparison, write_learning_curve, write_report
-from sharpwave.train.report.curves import Series, smoothed, thinned, x_range, y_range
-from sharpwave.train.report.markup import Html, join, tag
-from sharpwave.train.report.text import number, ticks
 from sharpwave.types import Array
 from tests.unit.train.runs import rows, write_lines, write_run
 

@@ -3,59 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-
 from sharpwave.train.report import write_comparison, write_report
+from tests.browser import Visit
 from tests.unit.train.runs import rows, write_lines, write_run
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium or chrome")
-
-
-@dataclass
-class Visit:
-    """An open page and everything that it did."""
-
-    page: Any
-    problems: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def open(self, path: Path) -> Any:
-        self.page.on("console", lambda message: self.problems.append(message.text))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("dialog", self._dismiss)
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(path.as_uri())
-        return self.page
-
-    def _dismiss(self, dialog: Any) -> None:
-        self.problems.append("dialog")
-        dialog.dismiss()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as tool:
-        opened = tool.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def visit(browser: Any) -> Iterator[Visit]:
-    page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme="light")
-    yield Visit(page)
-    page.close()
 
 
 def assert_curves_are_visible(page: Any) -> None:

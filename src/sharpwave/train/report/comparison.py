@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from sharpwave.files import replace_file
-from sharpwave.train.report.chart import Charts
-from sharpwave.train.report.curves import Floats, Range, Series, finite
-from sharpwave.train.report.markup import Html, join, tag
-from sharpwave.train.report.page import masthead, page, section, table, tile
-from sharpwave.train.report.text import duration, number, score
+from sharpwave.pages.chart import Charts
+from sharpwave.pages.curves import Floats, Range, Series, finite
+from sharpwave.pages.markup import Html, join, tag
+from sharpwave.pages.page import masthead, page, section, table, tile
+from sharpwave.pages.text import duration, number, score
 from sharpwave.train.run_folder import RunFolder
 from sharpwave.train.statistics import (
     Summary,

@@ -10,8 +10,8 @@ import numpy as np
 
 from sharpwave.extras import require
 from sharpwave.files import replace_file
-from sharpwave.train.report.curves import finite, thinned
-from sharpwave.train.report.text import compact
+from sharpwave.pages.curves import finite, thinned
+from sharpwave.pages.text import compact
 from sharpwave.train.run_folder import RunFolder
 
 TRAINING, EVALUATION, INK, GRID = "#2f6fdf", "#d9560b", "#5d646d", "#ecedea"

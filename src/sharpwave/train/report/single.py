@@ -11,12 +11,12 @@ from urllib.parse import quote
 import numpy as np
 
 from sharpwave.files import replace_file
+from sharpwave.pages.chart import Charts
+from sharpwave.pages.curves import Floats, Series, finite, lost_at, metric, thinned
+from sharpwave.pages.markup import Html, join, tag
+from sharpwave.pages.page import masthead, page, section, tile
+from sharpwave.pages.text import date, duration, number, score
 from sharpwave.train.report import tables
-from sharpwave.train.report.chart import Charts
-from sharpwave.train.report.curves import Floats, Series, finite, lost_at, metric, thinned
-from sharpwave.train.report.markup import Html, join, tag
-from sharpwave.train.report.page import masthead, page, section, tile
-from sharpwave.train.report.text import date, duration, number, score
 from sharpwave.train.run_folder import Evaluation, RunFolder
 
 LARGE, SMALL = 1000, 500

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from sharpwave.train.report.markup import Html, tag
-from sharpwave.train.report.page import definitions, section, table
-from sharpwave.train.report.text import duration, number, score
+from sharpwave.pages.markup import Html, tag
+from sharpwave.pages.page import definitions, section, table
+from sharpwave.pages.text import duration, number, score
 from sharpwave.train.run_folder import Evaluation
 
 MOST_EVALUATIONS = 200

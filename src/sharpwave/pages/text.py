@@ -92,6 +92,21 @@ def duration(seconds: Any) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def size(n_bytes: Any) -> str:
+    """An amount of memory to read; a dash for what is none.
+
+    Example:
+        >>> size(512), size(1536), size(3 << 30)
+        ('512 B', '1.5 KiB', '3 GiB')
+    """
+    if not isinstance(n_bytes, int | float):
+        return "\N{EN DASH}"
+    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if n_bytes >= unit:
+            return f"{number(n_bytes / unit, 3)} {name}"
+    return f"{n_bytes} B"
+
+
 def ticks(low: float, high: float, target: int) -> tuple[list[float], float]:
     """Round numbers within [low, high], about `target` of them, and the distance between them.
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.train.report.text import ticks
+from sharpwave.pages.text import ticks
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Kind: TypeAlias = Literal["line", "faint", "points"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.train.report.curves import Floats, Range, Series, x_range, y_range
-from sharpwave.train.report.markup import Html, join, tag
-from sharpwave.train.report.text import compact, number, ticks
+from sharpwave.pages.curves import Floats, Range, Series, x_range, y_range
+from sharpwave.pages.markup import Html, join, tag
+from sharpwave.pages.text import compact, number, ticks
 
 
 class Charts:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sharpwave.train.report.markup import Html, join, tag
+from sharpwave.pages.markup import Html, join, tag
 
+_HERE = Path(__file__).parent
 _WAVE = "M2 16h6l2-4 3 8 3-16 4 24 3-16 2 8 2-4h3"
 _MARK = Html(f'<svg class="mark" viewBox="0 0 32 32" aria-hidden="true"><path d="{_WAVE}"/></svg>')
 _ICON = (
@@ -18,23 +20,41 @@ _ICON = (
 )
 
 
-def page(title: str, header: Html, sections: list[Html], data: Any) -> str:
+def page(
+    title: str,
+    header: Html,
+    sections: list[Html],
+    data: Any,
+    *,
+    scripts: Sequence[Path] = (_HERE / "charts.js",),
+    styles: Sequence[Path] = (),
+    live: bool = False,
+    footer: str = "Written by sharpwave. This file is complete in itself.",
+) -> str:
     """A whole HTML document that needs nothing but itself.
 
-    Its content policy lets only its own script run and nothing be fetched.
+    Its content policy lets only its own script run and nothing be fetched; a live page may ask the
+    server that it came from.
 
     Args:
         title: Of the window.
         header: What stands on top.
         sections: What follows.
         data: Numbers for the script, in values that JSON can hold.
+        scripts: Files of the script, after what every page needs.
+        styles: Files of more style.
+        live: The page asks its server for news.
+        footer: The last line.
     """
-    style, script = (_file(name) for name in ("style.css", "script.js"))
+    style = _joined(_HERE / "style.css", *styles)
+    script = _joined(_HERE / "base.js", *scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
         "img-src data:; media-src data:"
     )
+    if live:
+        policy = policy.replace("img-src", "connect-src 'self'; img-src 'self'")
     icon = "data:image/svg+xml;base64," + base64.b64encode(_ICON.encode()).decode()
     head = tag(
         "head",
@@ -49,7 +69,7 @@ def page(title: str, header: Html, sections: list[Html], data: Any) -> str:
     numbers = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     body = tag(
         "body",
-        tag("main", header, *sections, _footer()),
+        tag("main", header, *sections, tag("footer", footer)),
         tag("div", id="tip", role="status", hidden=True),
         tag("script", Html(numbers), type="application/json", id="data"),
         tag("script", Html(script)),
@@ -105,9 +125,5 @@ def definitions(pairs: list[tuple[Any, Any]], *, class_: str = "pairs") -> Html:
     return tag("dl", *items, class_=class_)
 
 
-def _footer() -> Html:
-    return tag("footer", "Written by sharpwave. This file is complete in itself.")
-
-
-def _file(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8").strip()
+def _joined(*paths: Path) -> str:
+    return "\n\n".join(path.read_text(encoding="utf-8").strip() for path in paths)

@@ -1,0 +1,69 @@
+"""Where Minari keeps the fields of our episodes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sharpwave.episodes.interchange.roles import by_role
+from sharpwave.episodes.spec import EpisodeSchema
+from sharpwave.errors import SharpwaveIOError
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where Minari keeps the fields of a schema."""
+
+    obs: str
+    action: str
+    reward: str | None
+    terminated: str | None
+    truncated: str | None
+    infos: dict[str, str]
+
+    @classmethod
+    def of(cls, schema: EpisodeSchema) -> Places:
+        """The places by the roles of the fields.
+
+        Raises:
+            ValueError: There are no observations or no actions.
+        """
+        roles = by_role(schema)
+        for role in ("obs", "action"):
+            if role not in roles:
+                raise ValueError(
+                    f"Minari needs observations and actions: there is no field {role!r} "
+                    f"among {list(schema.fields)}"
+                )
+        others = {
+            name: escaped(name.removeprefix("info."))
+            for name in schema.fields
+            if name.partition(".")[0] not in roles.values()
+        }
+        if len(set(others.values())) < len(others):
+            raise ValueError(f"fields must differ without the `info.` before them, got {[*others]}")
+        flags = {role: roles.get(role) for role in ("reward", "terminated", "truncated")}
+        return cls(roles["obs"], roles["action"], **flags, infos=others)
+
+
+def attribute(name: str) -> str:
+    """What Minari calls the metadata of a meta field."""
+    reserved = name in ("id", "total_steps", "seed", "options")
+    return f"meta/{escaped(name)}" if reserved else escaped(name)
+
+
+def escaped(name: str) -> str:
+    """A name without slashes, at which Minari divides names."""
+    return name.replace("/", "%2F")
+
+
+@contextlib.contextmanager
+def reading(origin: object) -> Iterator[None]:
+    """What Minari raises inside this block, at files that are not as they should be, is named."""
+    try:
+        yield
+    except (OSError, KeyError, AssertionError) as error:
+        if isinstance(error, SharpwaveIOError):
+            raise
+        raise SharpwaveIOError(f"{origin} is damaged: {error!r}") from error

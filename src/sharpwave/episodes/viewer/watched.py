@@ -1,0 +1,46 @@
+"""A folder that is looked at by several threads while a writer may append to it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from sharpwave.episodes.viewer.condition import Condition, look
+from sharpwave.episodes.viewer.detail import detail, frame
+from sharpwave.episodes.viewer.state import state
+from sharpwave.episodes.viewer.summary import Summary, summarise
+from sharpwave.episodes.viewer.survey import Survey
+
+
+class Watched:
+    """The newest state of a folder, one question at a time.
+
+    Args:
+        survey: What was read so far.
+        condition: What is known of the files; damage that was found stays said.
+    """
+
+    def __init__(self, survey: Survey, condition: Condition) -> None:
+        self._lock = threading.Lock()
+        self._survey = survey
+        self._condition = condition
+
+    def state(self, since: int = -1) -> dict[str, Any]:
+        """What the page shows, with the episodes from id `since` on."""
+        with self._lock:
+            return state(self._survey, self._refreshed(), since)
+
+    def detail(self, episode: int) -> dict[str, Any]:
+        """Everything of one episode but for its images; see `detail`."""
+        with self._lock:
+            return detail(self._survey, episode)
+
+    def frame(self, episode: int, field: str, step: int) -> bytes:
+        """An image as PNG; see `frame`."""
+        with self._lock:
+            return frame(self._survey, episode, field, step)
+
+    def _refreshed(self) -> Summary:
+        self._survey.update()
+        self._condition = look(self._survey, before=self._condition)
+        return summarise(self._survey, self._condition)
