@@ -1,6 +1,9 @@
 """Settings of all tests."""
 
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -17,3 +20,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--refresh-golden", action="store_true", help="write tests/learning/golden anew"
     )
+
+
+@pytest.fixture
+def memory_path() -> Iterator[Path]:
+    """A folder in memory, where the system has such: waiting for a disk makes tests slow."""
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)

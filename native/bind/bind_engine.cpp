@@ -320,7 +320,8 @@ void bind_engine(PyObject* handle) {
             const std::lock_guard<std::mutex> tree(self.tree_mutex());
             self.close(keep);
           },
-          "keep"_a, nb::call_guard<nb::gil_scoped_release>(), "Leaves the folder. The buffer is empty then.")
+          "keep"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Leaves the folder. The buffer is empty then.")
       .def_prop_ro("damage", &Replay::damage, "What was left out of a repaired folder.")
       .def_prop_ro("lost_steps", &Replay::lost_steps, "How many steps that cost.")
       .def("stats", stats, "Counters and sizes.")

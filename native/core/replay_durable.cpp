@@ -40,6 +40,7 @@ void Replay::open_folder() {
   // A crash can leave the push in flight counted. Where every row is a step, the rows tell.
   if (writer && options_.layout == Layout::transition) counters_.pushed() = rows;
   if (priorities_ && writer) priorities_->mirror_to(folder_->priorities());
+  folder_->set_open();
 }
 
 std::uint64_t Replay::folder_version() const {
@@ -90,6 +91,16 @@ bool Replay::follow(std::uint32_t stream, bool new_priorities) {
   const std::uint64_t begin = std::max({cleared, left_out_[stream], top > kept ? top - kept : 0});
   std::uint64_t floor = std::max(cleared, top + lead > kept ? top + lead - kept : 0);
   if (left_out_[stream] > 0) floor = std::max(floor, std::min(left_out_[stream] + lead, top));
+  const auto evict = [&](std::size_t slot) {
+    if (priorities_) priorities_->remove(slot);
+  };
+  const auto drop_before = [&](std::uint64_t row) {
+    row = std::min(row, head.top);
+    if (priorities_ && !streams_.tracked()) remove_priorities(head.floor, row);
+    streams_.drop_before(stream, row, evict);
+  };
+  // Rows that lose their mapping are not to be drawn any more, whatever happens next.
+  drop_before(floor);
   const std::vector<ChunkCheck> damage =
       folder_->map_rows(stream, begin, top, options_.folder->verify && head.top == 0);
   if (!damage.empty()) {
@@ -101,21 +112,17 @@ bool Replay::follow(std::uint32_t stream, bool new_priorities) {
     }
     if (folder_->is_reader() && now > kept && gone <= now - kept) return false;
     floor = leave_out(stream, damage, floor);
+    if (!folder_->is_reader() && folder_->top(stream) != top) return false;
+    drop_before(floor);
   }
-  const auto evict = [&](std::size_t slot) {
-    if (priorities_) priorities_->remove(slot);
-  };
-  const std::uint64_t old_floor = head.floor;
   if (head.top < floor) streams_.jump_to(stream, floor, evict);
   const std::uint64_t old_top = head.top;
   if (!streams_.tracked()) streams_.add_untracked(top - old_top);
   streams_.advance(stream, top - old_top, evict);
-  streams_.drop_before(stream, floor, evict);
-  if (priorities_ && !streams_.tracked()) {
-    remove_priorities(old_floor, std::min(head.floor, old_floor + streams_.slots_per_stream()));
-  }
-  if (streams_.tracked()) read_marks(stream, old_top > 2 ? old_top - 2 : 0);
-  if (priorities_) read_priorities(stream, new_priorities ? head.floor : old_top);
+  // The observation that was pending may be a step now, and have ended the episode before it.
+  const std::uint64_t changed = old_top > 2 ? old_top - 2 : 0;
+  if (streams_.tracked()) read_marks(stream, changed);
+  if (priorities_) read_priorities(stream, new_priorities ? head.floor : changed);
   // Marks and priorities that a writer wrote over while we read them are of rows that are gone.
   return !folder_->is_reader() ||
          folder_->top(stream) + options_.folder->chunk_rows < begin + streams_.slots_per_stream();
@@ -134,10 +141,15 @@ std::uint64_t Replay::leave_out(std::uint32_t stream, const std::vector<ChunkChe
     left_out_[stream] =
         std::max(left_out_[stream], (check.chunk + 1) * options_.folder->chunk_rows);
   }
+  const std::uint64_t top = folder_->top(stream);
   const std::uint64_t rest =
-      std::max(floor, std::min(left_out_[stream] + streams_.lead(), folder_->top(stream)));
+      std::max(floor, std::min(left_out_[stream] + streams_.lead(), top));
   lost_steps_ += rest - floor;
-  if (!folder_->is_reader()) folder_->set_cleared(stream, rest);
+  if (!folder_->is_reader()) {
+    // Rows to come go to a chunk of their own if the newest one is damaged.
+    if (left_out_[stream] > top) folder_->commit(stream, left_out_[stream]);
+    folder_->set_cleared(stream, std::max(rest, left_out_[stream]));
+  }
   return rest;
 }
 

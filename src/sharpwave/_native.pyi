@@ -200,13 +200,14 @@ class EpisodeEngine:
     def __init__(
         self,
         folder: str,
-        steps: Sequence[tuple[str, int, int]],
-        episodes: Sequence[tuple[str, int, int]],
+        steps: Sequence[tuple[str, int, int, int]],
+        episodes: Sequence[tuple[str, int, int, int]],
         index_chunk_rows: int,
         max_episodes: int,
         max_timesteps: int,
         circular: bool,
         power: bool,
+        decoded_bytes: int,
         write: bool,
         repair: bool,
     ) -> None: ...
@@ -232,6 +233,22 @@ class EpisodeEngine:
     def n_lanes(self) -> int: ...
     @property
     def repaired(self) -> tuple: ...
+    def install(
+        self,
+        blocks: Sequence[
+            tuple[
+                int,
+                int,
+                int,
+                Annotated[
+                    NDArray[numpy.uint8],
+                    dict(shape=(None,), order="C", device="cpu", writable=False),
+                ],
+            ]
+        ],
+    ) -> None: ...
+    def compressible(self, column: int) -> list[int]: ...
+    def adopt_coded(self, column: int, chunk: int) -> None: ...
     def verify(self) -> tuple: ...
     def table(self, aborted: bool, open: bool = False) -> tuple: ...
     def gather_meta(
@@ -248,14 +265,18 @@ class Anchors:
     The items of a dataset: counts[e] of episode e, or of those the chosen.
     """
 
-    def __init__(self, counts: object, chosen: object | None = None) -> None: ...
+    def __init__(self, counts: Any, starts: Any, stride: int = 1, chosen: Any = None) -> None: ...
     def __len__(self) -> int: ...
-    def find(self, items: Any) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
-        """The episode of every item, and its place among those of the episode."""
+    def find(
+        self, items: Any
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """
+        The episode of every item, the step of the episode, and the row of that step.
+        """
 
     def span(
         self, begin: int, end: int, key: int | None = None
-    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
         """
         The same of items begin to end of a permutation with this key, or as they are.
         """

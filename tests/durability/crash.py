@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import mmap
-import os
 import random
 import signal
 import time
@@ -29,7 +29,15 @@ Model = TypeVar("Model", bound="Recoverable")
 
 
 class Recoverable(Protocol):
-    """A model of what a folder holds."""
+    """A model of what a folder holds, which can be compared with others."""
+
+    def difference(self, found: Any) -> str:
+        """How something that was found in a folder differs from it; empty when it does not."""
+        ...
+
+    def settle(self, found: Any) -> None:
+        """Take over what it left open, from what was found and does not differ."""
+        ...
 
     def recovered(self: Model) -> Model:
         """A copy, as it is once a new writer has taken over, or the old one has closed it."""
@@ -63,12 +71,12 @@ class Subject(Protocol[Model]):
         """What a writer does, without end."""
         ...
 
-    def matches(self, folder: Path, model: Model) -> str:
-        """How a reader finds a folder that a writer has left different from a model."""
+    def look(self, folder: Path) -> Any:
+        """What a reader finds in a folder, for `Recoverable.difference`."""
         ...
 
-    def matches_writer(self, writer: Any, model: Model) -> str:
-        """How a new writer finds it different from a model that has recovered."""
+    def look_at(self, writer: Any) -> Any:
+        """What a new writer finds."""
         ...
 
 
@@ -106,15 +114,24 @@ def write(subject: Subject[Any], folder: Path, seed: str, limit: int, progress_f
         progress.stage = OPENING
         with subject.open(folder) as writer:
             progress.stage = WRITING
-            for number, operation in zip(range(limit), subject.operations(seed), strict=False):
-                with contextlib.suppress(ValueError):
-                    operation.perform(writer)
-                progress.completed = number + 1
+            operations = itertools.islice(subject.operations(seed), limit)
+            while ahead := list(itertools.islice(operations, 50)):
+                for operation in ahead:
+                    with contextlib.suppress(ValueError):
+                        operation.perform(writer)
+                    progress.completed += 1
             progress.stage = CLOSING
         progress.stage = CLOSED
     except BaseException:
         progress_file.with_suffix(".error").write_text(traceback.format_exc())
         raise
+
+
+def apply(operation: Operation[Model], model: Model) -> None:
+    """Do to a model what an operation does."""
+    with contextlib.suppress(ValueError):
+        for _ in operation.commits(model):
+            pass
 
 
 class Crashes(Generic[Model]):
@@ -156,7 +173,7 @@ class Crashes(Generic[Model]):
         ):
             time.sleep(0)
         time.sleep(rng.random() ** 2 * 0.002)
-        os.kill(process.pid or 0, signal.SIGKILL)
+        process.kill()
         process.join()
         self.kills += process.exitcode == -signal.SIGKILL
         error = notes.with_suffix(".error")
@@ -170,45 +187,46 @@ class Crashes(Generic[Model]):
     def _advance(self, seed: str, completed: int, limit: int, *, begun: bool) -> None:
         """All models that may be left by a writer that completed this many operations."""
         possible: list[Model] = []
+        done = list(itertools.islice(self.subject.operations(seed), min(completed + 1, limit)))
+        in_flight = done[completed:]
         for before in self.models:
             now = before.recovered()
             if not begun:
                 possible += [before, now]
                 continue
-            operations = self.subject.operations(seed)
-            for _, operation in zip(range(completed), operations, strict=False):
+            for operation in done[:completed]:
+                apply(operation, now)
+            possible.append(copy.deepcopy(now))
+            for operation in in_flight:
                 with contextlib.suppress(ValueError):
                     for _ in operation.commits(now):
-                        pass
-            possible.append(copy.deepcopy(now))
-            if completed < limit:
-                with contextlib.suppress(ValueError):
-                    for _ in next(operations).commits(now):
                         possible.append(copy.deepcopy(now))
-            else:  # it may have closed the folder
+            if not in_flight:  # it may have closed the folder
                 possible.append(now.recovered())
         self.models = possible
 
     def _look(self) -> None:
-        self._keep({id(m): self.subject.matches(self.folder, m) for m in self.models})
+        self._keep(self.subject.look(self.folder))
 
     def _take_over(self) -> None:
         """A writer comes that is not killed."""
         self.models = [model.recovered() for model in self.models]
         seed = f"{self.seed}-{self.rounds}-here"
         with self.subject.open(self.folder) as writer:
-            self._keep({id(m): self.subject.matches_writer(writer, m) for m in self.models})
-            for _, operation in zip(range(20), self.subject.operations(seed), strict=False):
+            self._keep(self.subject.look_at(writer))
+            for operation in itertools.islice(self.subject.operations(seed), 20):
                 with contextlib.suppress(ValueError):
                     operation.perform(writer)
                 for model in self.models:
-                    with contextlib.suppress(ValueError):
-                        for _ in operation.commits(model):
-                            pass
+                    apply(operation, model)
         self.models = [model.recovered() for model in self.models]
         self._look()
 
-    def _keep(self, differences: dict[int, str]) -> None:
-        kept = [model for model in self.models if not differences[id(model)]]
-        assert kept, f"seed {self.seed}, round {self.rounds}: {differences[id(self.models[-1])]}"
-        self.models = kept
+    def _keep(self, found: Any) -> None:
+        """Of the models those that look like what was found."""
+        differences = [model.difference(found) for model in self.models]
+        kept = [m for m, text in zip(self.models, differences, strict=True) if not text]
+        assert kept, f"seed {self.seed}, round {self.rounds}: {differences[-1]}"
+        for model in kept:
+            model.settle(found)
+        self.models = [m for i, m in enumerate(kept) if m not in kept[:i]]

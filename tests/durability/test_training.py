@@ -7,9 +7,7 @@ import os
 import random
 import resource
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -152,20 +150,6 @@ class Fills(sw.Callback):
                         pass
             except OSError:
                 pass
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, where the machine lets us have one."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(path)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no file system can be mounted here")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 def test_a_full_disk_is_named_and_the_old_checkpoint_stays(small_disk: Path) -> None:

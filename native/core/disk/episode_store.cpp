@@ -243,7 +243,7 @@ void EpisodeStore::evict() {
                        [&](const auto& column) { return column->has_old(row); });
   };
   if (has_old(steps_, steps_front()) || has_old(episodes_, front)) {
-    caretaker_.post([this, now = snapshot()] { tidy(now); });
+    post_tidy();
   }
 }
 
@@ -273,7 +273,7 @@ void EpisodeStore::take_care() {
     }
     due_ = std::min(due_, next_due(top, chunk_rows));
   }
-  if (full && cared_ > 0) caretaker_.post([this, now = snapshot()] { tidy(now); });
+  if (full && cared_ > 0) post_tidy();
   cared_ = top;
 }
 
@@ -302,9 +302,22 @@ void EpisodeStore::write_through(const Snapshot& now) {
   written_ = now;
 }
 
+// A disk that is slower than the writer gets the newest state only.
+void EpisodeStore::post_tidy() {
+  const std::lock_guard<std::mutex> lock(tidy_mutex_);
+  const bool waits = !to_tidy_.empty();
+  to_tidy_ = snapshot();
+  if (!waits) caretaker_.post([this] { tidy(); });
+}
+
 // Of the caretaker. An error is left for the next flush to meet.
-void EpisodeStore::tidy(const Snapshot& now) noexcept {
+void EpisodeStore::tidy() noexcept {
   try {
+    Snapshot now;
+    {
+      const std::lock_guard<std::mutex> lock(tidy_mutex_);
+      now.swap(to_tidy_);
+    }
     write_through(now);
     drop_old(now);
   } catch (const std::exception&) {

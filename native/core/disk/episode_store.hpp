@@ -35,7 +35,8 @@ struct EpisodeOptions {
   std::uint64_t max_episodes = 0;
   std::uint64_t max_timesteps = 0;
   bool circular = false;
-  bool power = false;  // every commit waits for the disk
+  bool power = false;                                  // every commit waits for the disk
+  std::size_t decoded_bytes = std::size_t{256} << 20;  // memory for decompressed rows
 };
 
 struct EpisodeRow {
@@ -67,6 +68,14 @@ struct EpisodeTable {
   std::vector<std::int64_t> starts;
   std::vector<std::int64_t> lengths;
   std::vector<std::uint8_t> flags;
+};
+
+// Rows that are compressed and must be put into memory before they can be read.
+struct CodedBlock {
+  static constexpr std::uint64_t kPresent = ~std::uint64_t{0};  // as `block`: the chunk must stay
+  std::size_t column;
+  std::uint64_t chunk;
+  std::uint64_t block;
 };
 
 class EpisodeStore {
@@ -142,12 +151,22 @@ class EpisodeStore {
   // is.
   EpisodeTable table(bool aborted, bool open = false) const;
   // Copies rows of fields. Row -1 gives zeros; throws std::out_of_range for one that is not there.
-  void gather(const std::int64_t* rows, std::size_t n, const std::size_t* columns,
-              std::size_t n_columns, std::byte* const* out) const;
-  // Copies [starts[i], starts[i] + lengths[i]) to a row of `width` steps, zeros behind.
-  void gather_ranges(const std::int64_t* starts, const std::int64_t* lengths, std::size_t n,
-                     std::size_t width, const std::size_t* columns, std::size_t n_columns,
-                     std::byte* const* out) const;
+  // Returns the blocks that are not in memory, if there are any: nothing was copied then.
+  std::vector<CodedBlock> gather(const std::int64_t* rows, std::size_t n,
+                                 const std::size_t* columns, std::size_t n_columns,
+                                 std::byte* const* out) const;
+  // Copies [starts[i], starts[i] + lengths[i]) to a row of `width` steps, zeros behind; likewise.
+  std::vector<CodedBlock> gather_ranges(const std::int64_t* starts, const std::int64_t* lengths,
+                                        std::size_t n, std::size_t width,
+                                        const std::size_t* columns, std::size_t n_columns,
+                                        std::byte* const* out) const;
+  // Takes decompressed rows, block after block. Rows that were wanted long ago make room.
+  void install(const std::vector<CodedBlock>& blocks, const std::vector<const std::byte*>& rows,
+               const std::vector<std::size_t>& bytes);
+  // Of a writer: chunks of a field that are full, on the disk, and not compressed.
+  std::vector<std::uint64_t> compressible(std::size_t column);
+  // Of a writer: the compressed file of a chunk is there and takes the place of the other.
+  void adopt_coded(std::size_t column, std::uint64_t chunk);
   // Copies a field of episodes by their ids.
   void gather_meta(const std::int64_t* ids, std::size_t n, std::size_t column,
                    std::byte* out) const;
@@ -196,7 +215,8 @@ class EpisodeStore {
   Snapshot snapshot() const;
   void write_through(const Snapshot& snapshot);
   void drop_old(const Snapshot& snapshot);
-  void tidy(const Snapshot& snapshot) noexcept;
+  void post_tidy();
+  void tidy() noexcept;
 
   EpisodeOptions options_;
   Access access_;
@@ -219,8 +239,10 @@ class EpisodeStore {
   std::uint64_t ready_ = 0;     // steps below can be written at once
   std::uint64_t cared_ = 0;     // rows that take_care has seen
   std::uint64_t due_ = 0;       // the row at which it has something to do again
-  Snapshot written_;            // what is on the disk; of the thread that flushes
-  Caretaker caretaker_;         // the last member: its thread uses all others
+  std::mutex tidy_mutex_;
+  Snapshot to_tidy_;     // what the caretaker has been asked to bring to the disk
+  Snapshot written_;     // what is on the disk; of the thread that flushes
+  Caretaker caretaker_;  // the last member: its thread uses all others
 };
 
 }  // namespace sharpwave

@@ -196,6 +196,10 @@ void map_zeros(std::byte* address, std::size_t bytes) {
   if (map_nothing(address, bytes, PROT_READ) == MAP_FAILED) throw std::bad_alloc();
 }
 
+void map_memory(std::byte* address, std::size_t bytes) {
+  if (map_nothing(address, bytes, PROT_READ | PROT_WRITE) == MAP_FAILED) throw std::bad_alloc();
+}
+
 void unmap(std::byte* address, std::size_t bytes) {
   // The addresses must not go to someone else.
   map_nothing(address, bytes, PROT_NONE);

@@ -115,7 +115,13 @@ std::vector<ChunkCheck> ReplayFolder::map_rows(std::uint32_t stream, std::uint64
     }
   }
   column.chunks_with_room = column.chunks_asked_for = (end + rows - 1) / rows;
-  column.saved = begin;
+  column.synced = begin;
+  // Full chunks that were sealed need not be read again.
+  column.sealed = end / rows * rows;
+  while (column.sealed > begin && damage.empty() &&
+         column.chunks.sealed_rows(column.sealed / rows - 1) != rows) {
+    column.sealed -= rows;
+  }
   return damage;
 }
 
@@ -158,8 +164,7 @@ void ReplayFolder::reserve_more(std::uint32_t stream, std::uint64_t end, std::ui
     if (lock.owns_lock()) files = drop(&column, oldest);
   }
   if (!files.empty()) {
-    caretaker_.post([this, files = std::move(files)] {
-      const std::lock_guard<std::mutex> lock(save_mutex_);
+    caretaker_.post([files = std::move(files)] {
       for (const std::string& file : files) {
         try {
           remove_file(file);
@@ -195,9 +200,10 @@ void ReplayFolder::look_after(Column* column, std::uint64_t end) {
   }
   if (with_room == column->chunks_with_room) return;
   column->chunks_with_room = with_room;
-  if (with_room == 1 || options_.power) return;
-  caretaker_.post([this] {
+  if (with_room == 1 || options_.power || save_asked_.exchange(true)) return;
+  saver_.post([this] {
     const std::lock_guard<std::mutex> lock(save_mutex_);
+    save_asked_ = false;
     try {
       save();
     } catch (const std::exception&) {
@@ -208,17 +214,19 @@ void ReplayFolder::look_after(Column* column, std::uint64_t end) {
 
 void ReplayFolder::seal(Column* column, std::uint64_t end) {
   const std::uint64_t rows = options_.chunk_rows;
-  for (std::uint64_t chunk = (std::max<std::uint64_t>(column->saved, 1) - 1) / rows;
-       chunk * rows < end; ++chunk) {
+  for (std::uint64_t chunk = column->sealed / rows; chunk * rows < end; ++chunk) {
     const std::lock_guard<std::mutex> lock(mapping_mutex_);
     if ((chunk + 1) * rows <= column->dropped) continue;
     column->chunks.seal(chunk * rows, std::min(end, (chunk + 1) * rows));
   }
+  column->sealed = std::max(column->sealed, end);
 }
 
 void ReplayFolder::flush() {
-  const std::lock_guard<std::mutex> lock(save_mutex_);
   if (is_reader()) return;
+  require_writer();
+  if (!options_.power) caretaker_.drain();
+  const std::lock_guard<std::mutex> lock(save_mutex_);
   require_writer();
   const std::exception_ptr earlier = std::exchange(background_error_, nullptr);
   save();
@@ -230,16 +238,9 @@ void ReplayFolder::save() {
   for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
     Column& column = *columns_[stream];
     const std::uint64_t end = words[kTops + stream];
-    if (column.saved >= end) continue;
+    if (column.synced >= end) continue;
     seal(&column, shape_.pending ? end - 1 : end);
-    std::uint64_t begin = 0;
-    {
-      // Files of rows that are dropped from now on stay until this is done.
-      const std::lock_guard<std::mutex> mapping(mapping_mutex_);
-      begin = std::max(column.saved, column.dropped);
-    }
-    if (begin < end) column.chunks.sync(begin, end);
-    column.saved = end;
+    sync(&column, end);
   }
   for (Mirror* mirror : {&marks_, &priorities_}) {
     if (mirror->range.bytes() > 0) mirror->file.sync();
@@ -247,13 +248,28 @@ void ReplayFolder::save() {
   state_.save(words);
 }
 
+void ReplayFolder::sync(Column* column, std::uint64_t end) {
+  const std::uint64_t rows = options_.chunk_rows;
+  while (column->synced < end) {
+    const std::uint64_t stop = std::min(end, (column->synced / rows + 1) * rows);
+    try {
+      column->chunks.sync(column->synced, stop);
+    } catch (const IoError& error) {
+      const std::lock_guard<std::mutex> mapping(mapping_mutex_);
+      if (error.code != ENOENT || stop > column->dropped) throw;
+    }
+    column->synced = stop;
+  }
+}
+
 void ReplayFolder::close(bool keep) {
   if (closed_) return;
+  saver_.drain();
   caretaker_.drain();
   const std::lock_guard<std::mutex> lock(save_mutex_);
   closed_ = true;
   std::exception_ptr error = keep ? background_error_ : nullptr;
-  if (keep && is_mine() && !is_reader()) {
+  if (keep && open_ && is_mine() && !is_reader()) {
     try {
       save();
       for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {

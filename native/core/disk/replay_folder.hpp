@@ -96,6 +96,8 @@ class ReplayFolder {
   // there, or not whole, or, with `verify`, not what they were; a missing one is not mapped.
   std::vector<ChunkCheck> map_rows(std::uint32_t stream, std::uint64_t begin, std::uint64_t end,
                                    bool verify = false);
+  // All rows are mapped: from now on there is something to save.
+  void set_open() { open_ = true; }
   // The file of a chunk, with what is wrong with it.
   std::string describe(std::uint32_t stream, const ChunkCheck& check) const;
   // The words are those of the last flush: the power was lost since.
@@ -114,7 +116,8 @@ class ReplayFolder {
   void set_cleared(std::uint32_t stream, std::uint64_t row) {
     state_.set(kTops + shape_.n_streams + stream, row);
   }
-  // Waits until everything committed is on the disk. Throws what went wrong in the background, too.
+  // Waits until everything committed is on the disk and no file is about to come or go. Throws what
+  // went wrong in the background, too.
   void flush();
   // Flushes, gives back disk space that holds no rows, and takes the rows out of memory, which the
   // caller holds exclusively. Without `keep` the folder is about to be deleted.
@@ -137,7 +140,8 @@ class ReplayFolder {
     std::uint64_t chunks_with_room = 0;
     std::uint64_t chunks_asked_for = 0;  // of the caretaker
     std::uint64_t dropped = 0;           // rows before it are not mapped
-    std::uint64_t saved = 0;             // rows before it are on the disk
+    std::uint64_t sealed = 0;            // rows before it have a checksum
+    std::uint64_t synced = 0;            // rows before it are on the disk
   };
 
   void open_mirror(const char* name, std::size_t bytes, Mirror* mirror);
@@ -146,11 +150,13 @@ class ReplayFolder {
   void seal(Column* column, std::uint64_t end);
   void look_after(Column* column, std::uint64_t end);
   void save();
+  void sync(Column* column, std::uint64_t end);
   bool is_hot(std::size_t offset, std::size_t bytes) const;
 
   FolderOptions options_;
   Shape shape_;
   unsigned long generation_;
+  bool open_ = false;
   std::atomic<bool> closed_{false};
   CommitState state_;
   Mirror marks_;
@@ -158,11 +164,14 @@ class ReplayFolder {
   AddressRange range_;
   std::vector<std::unique_ptr<Column>> columns_;
   Residency residency_;
-  std::mutex save_mutex_;                // over saving, and over removing files
-  std::mutex mapping_mutex_;             // over `dropped`, and rows being read to seal them
+  std::mutex save_mutex_;
   std::exception_ptr background_error_;  // under save_mutex_
+  std::mutex mapping_mutex_;             // over `dropped`, and rows being read to seal them
   std::atomic<bool> release_asked_{false};
-  Caretaker caretaker_;  // last: its work needs the rest
+  std::atomic<bool> save_asked_{false};
+  // Last, as their work needs the rest. Saving waits for the disk; other work must not wait for it.
+  Caretaker caretaker_;
+  Caretaker saver_;
 };
 
 }  // namespace sharpwave

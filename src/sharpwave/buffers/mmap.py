@@ -393,6 +393,9 @@ def _leave(engine: _native.Engine, folder: StoreFolder) -> None:
     """The end of a buffer that nobody closed."""
     try:
         engine.close(keep=True)
+    except SharpwaveIOError:
+        if folder.path.exists():  # nobody removed it meanwhile
+            raise
     finally:
         folder.unlock()
 

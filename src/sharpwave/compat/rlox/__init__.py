@@ -15,7 +15,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sharpwave import primitives
-from sharpwave.buffers import OfflineDatasetBuffer, PrioritizedReplayBuffer
+from sharpwave.buffers import MmapReplayBuffer, OfflineDatasetBuffer, PrioritizedReplayBuffer
+from sharpwave.compat.rlox.record import ExperienceRecord
 from sharpwave.compat.rlox.replay import ReplayBuffer
 from sharpwave.primitives import (
     compute_batch_group_advantages,
@@ -89,8 +90,10 @@ __all__ = [
     "DiscretePolicy",
     "EarlyStoppingCallback",
     "EvalCallback",
+    "ExperienceRecord",
     "GymVecEnv",
     "LoggerCallback",
+    "MmapReplayBuffer",
     "OfflineDatasetBuffer",
     "PPOConfig",
     "PrioritizedReplayBuffer",
