@@ -147,6 +147,7 @@ class Crashes(Generic[Model]):
         self.subject = subject
         self.folder = folder / "buffer"
         self.notes = folder
+        folder.mkdir(parents=True, exist_ok=True)
         self.seed = seed
         self.rng = random.Random(seed)
         self.kills = 0
