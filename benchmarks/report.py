@@ -16,6 +16,7 @@ TITLES = {
     "views": "Sequences and n-step returns",
     "primitives": "Primitives",
     "threads": "Threads",
+    "episodes": "Episodes on disk",
     "memory": "Memory",
     "train": "Training",
 }

@@ -200,14 +200,16 @@ class EpisodeEngine:
     def __init__(
         self,
         folder: str,
-        steps: Sequence[tuple[str, int, int]],
-        episodes: Sequence[tuple[str, int, int]],
+        steps: Sequence[tuple[str, int, int, int]],
+        episodes: Sequence[tuple[str, int, int, int]],
         index_chunk_rows: int,
         max_episodes: int,
         max_timesteps: int,
         circular: bool,
         power: bool,
+        decoded_bytes: int,
         write: bool,
+        repair: bool,
     ) -> None: ...
     @property
     def is_writer(self) -> bool: ...
@@ -227,7 +229,28 @@ class EpisodeEngine:
     def clear(self) -> None: ...
     def close(self) -> None: ...
     def refresh(self) -> None: ...
-    def table(self, aborted: bool) -> tuple: ...
+    @property
+    def n_lanes(self) -> int: ...
+    @property
+    def repaired(self) -> tuple: ...
+    def install(
+        self,
+        blocks: Sequence[
+            tuple[
+                int,
+                int,
+                int,
+                Annotated[
+                    NDArray[numpy.uint8],
+                    dict(shape=(None,), order="C", device="cpu", writable=False),
+                ],
+            ]
+        ],
+    ) -> None: ...
+    def compressible(self, column: int) -> list[int]: ...
+    def adopt_coded(self, column: int, chunk: int) -> None: ...
+    def verify(self) -> tuple: ...
+    def table(self, aborted: bool, open: bool = False) -> tuple: ...
     def gather_meta(
         self,
         ids: Annotated[
@@ -236,6 +259,30 @@ class EpisodeEngine:
         column: int,
         out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
     ) -> None: ...
+
+class Anchors:
+    """
+    The items of a dataset: counts[e] of episode e, or of those the chosen.
+    """
+
+    def __init__(self, counts: Any, starts: Any, stride: int = 1, chosen: Any = None) -> None: ...
+    def __len__(self) -> int: ...
+    def find(
+        self, items: Any
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """
+        The episode of every item, the step of the episode, and the row of that step.
+        """
+
+    def span(
+        self, begin: int, end: int, key: int | None = None
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """
+        The same of items begin to end of a permutation with this key, or as they are.
+        """
+
+def drawn_below(limits: Any, rows: Any, key: int) -> NDArray[numpy.int64]:
+    """Uniform numbers in [0, limits[i]), functions of key and rows[i]."""
 
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""

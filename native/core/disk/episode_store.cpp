@@ -33,7 +33,9 @@ EpisodeStore::EpisodeStore(EpisodeOptions options, Access access, bool repairing
   const ColumnSpec index{"_episodes", kIndexRowBytes, options_.index_chunk_rows};
   episodes_.push_back(std::make_unique<DiskColumn>(columns, index, access));
   if (access == Access::read) {
+    lenient_ = repairing;
     refresh();
+    if (lenient_) repaired_ = verify();
     return;
   }
   for (std::size_t word = 0; word < kVisible; ++word) visible_[word] = state_->get(word);

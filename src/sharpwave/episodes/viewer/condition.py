@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sharpwave.buffers.folder import writer_of
-from sharpwave.episodes.viewer.source import LOST, Column, Progress
+from sharpwave.episodes.viewer.source import Column
 from sharpwave.episodes.viewer.survey import Survey
 
 
@@ -44,30 +44,19 @@ class Condition:
         }
 
 
-def look(
-    survey: Survey,
-    *,
-    before: Condition | None = None,
-    verify: bool = False,
-    progress: Progress | None = None,
-) -> Condition:
+def look(survey: Survey, *, before: Condition | None = None, verify: bool = False) -> Condition:
     """Look at the files of a folder.
 
     Args:
         survey: What was read; fields that could not be read are damage.
         before: What was known: its damage stays said.
         verify: Compare the checksums of all files.
-        progress: Told how far that is.
     """
     about = survey.source.about
     total, files = sizes(about.path)
     damage = list(before.damage) if before is not None else []
-    if verify:
-        damage += survey.source.verify(progress)
+    damage += survey.source.damage(verify=verify)
     damage += [f"{name}: {why}" for name, why in survey.unreadable.items()]
-    lost = int((survey.episodes.flags == LOST).sum())
-    if lost:
-        damage.append(f"{lost:,} episodes are lost")
     return Condition(
         writer=writer_of(about.path) or None,
         bytes=total,

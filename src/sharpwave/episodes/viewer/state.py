@@ -9,6 +9,7 @@ import numpy as np
 from sharpwave.episodes.viewer.source import OPEN, STATES
 from sharpwave.episodes.viewer.summary import Summary
 from sharpwave.episodes.viewer.survey import Survey
+from sharpwave.episodes.viewer.texts import as_texts
 from sharpwave.files import to_json
 
 MOST_LISTED = 20_000
@@ -41,11 +42,12 @@ def state(survey: Survey, summary: Summary, since: int = -1) -> dict[str, Any]:
         "length": episodes.lengths[listed][fresh],
         "state": [STATES[flag] for flag in episodes.flags[listed][fresh].tolist()],
     }
-    if survey.reward is not None and summary.returns is not None:
+    if survey.has_returns:
         columns["return"] = survey.returns[listed][fresh]
     for name, values in episodes.meta.items():
-        if values.ndim == 1:
-            columns[f"meta.{name}" if name in OWN_COLUMNS else name] = values[listed][fresh]
+        shown = values[listed][fresh] if values.ndim == 1 else as_texts(values[listed][fresh])
+        if shown is not None:
+            columns[f"meta.{name}" if name in OWN_COLUMNS else name] = shown
     return {
         "version": survey.version,
         "summary": summary.to_json(),

@@ -36,7 +36,6 @@ def test_episodes_lengths_and_returns_are_counted(viewer: Viewer) -> None:
         "open": 0,
         "complete": 4,
         "aborted": 0,
-        "lost": 0,
         "steps": 14,
     }
     assert summary.lengths is not None
