@@ -128,6 +128,7 @@ void bind_episodes(PyObject* handle) {
       .def("abort", [write = writing(&EpisodeStore::end)](
                         EpisodeStore& store) { write(store, EpisodeFlag::aborted); })
       .def("flush", writing(&EpisodeStore::flush))
+      .def("settle", writing(&EpisodeStore::settle))
       .def("clear", writing(&EpisodeStore::clear))
       .def("close", writing(&EpisodeStore::close))
       .def("refresh", &EpisodeStore::refresh, nb::call_guard<nb::gil_scoped_release>())

@@ -89,18 +89,16 @@ void EpisodeStore::recover(bool repairing) {
   const std::uint64_t top = visible(kEpisodesTop);
   for (std::uint64_t id = visible(kEpisodesFront); id < top; ++id) {
     EpisodeRow* row = index_row(id);
-    if (row->flag() == EpisodeFlag::open && id + 1 < top) {  // of a repair that was cut off
+    const bool is_open = row->flag() == EpisodeFlag::open;
+    if (is_open && (row->start >= steps || id + 1 < top)) {  // without steps; a repair cut off
       set_word(row, 0, EpisodeFlag::gone);
-    } else if (row->flag() == EpisodeFlag::open && row->start >= steps) {  // nothing was stored
-      commit(kEpisodesTop, id);
-    } else if (row->flag() == EpisodeFlag::open || row->start + row->length() > steps) {
+    } else if (is_open || row->start + row->length() > steps) {
       // Left open, or with steps that went with the loss of power.
       row->start = std::min(row->start, steps);
       set_word(row, steps - row->start, EpisodeFlag::aborted);
     }
     complete_ += row->flag() == EpisodeFlag::complete;
   }
-  written_[kFinished] = std::min(written_[kFinished], visible(kEpisodesTop));
   set_fronts(visible(kEpisodesFront));
   evict();
   take_care();
@@ -219,12 +217,9 @@ void EpisodeStore::end(EpisodeFlag flag) {
     const std::uint64_t id = visible(kEpisodesTop) - 1;
     const std::uint64_t length = open_length();
     open_ = false;
-    if (length == 0) {
-      commit(kEpisodesTop, id);
-      return;
-    }
-    set_word(index_row(id), length, flag);
-    complete_ += flag == EpisodeFlag::complete;
+    // Without steps it is no episode; but tops never go back, for readers have seen them.
+    set_word(index_row(id), length, length > 0 ? flag : EpisodeFlag::gone);
+    complete_ += length > 0 && flag == EpisodeFlag::complete;
   }
   evict();
   if (steps_top() >= due_) take_care();

@@ -130,6 +130,8 @@ class EpisodeStore {
   void clear();
   // Waits until all that was committed is on the disk.
   void flush();
+  // Waits until nothing is going on in the background.
+  void settle() { caretaker_.drain(); }
   // Starts, fills and ends an episode at once.
   void store_episode(std::size_t n, const Source* steps, const Source* meta);
   // Ends the open episode as aborted and flushes. Only reading goes on.
