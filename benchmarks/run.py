@@ -17,7 +17,16 @@ from typing import Any
 import harness
 import tables
 
-AREAS = ("replay", "prioritized", "views", "primitives", "episodes", "threads", "memory")
+AREAS = (
+    "replay",
+    "prioritized",
+    "views",
+    "primitives",
+    "disk",
+    "episodes",
+    "threads",
+    "memory",
+)
 LONG_AREAS = ("train",)
 """Run only where asked for."""
 BUSY = 0.3

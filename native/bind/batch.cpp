@@ -1,5 +1,7 @@
 #include "bind/batch.hpp"
 
+#include "bind/recycled_memory.hpp"
+
 namespace sharpwave::bind {
 namespace {
 
@@ -16,7 +18,8 @@ Ref Batch::checked_array(PyObject* given, const std::string& name, const Dims& d
   return checked_output(given, name, dims.ndim, dims.values, type);
 }
 
-Ref Batch::new_array(const Dims& dims, PyArray_Descr* descr) {
+Ref Batch::new_array(const Dims& dims, PyArray_Descr* descr, std::size_t bytes) {
+  if (bytes >= kSmallestRecycled) return new_output_array(dims.ndim, dims.values, descr->type_num);
   Py_INCREF(descr);  // the call takes it
   return Ref::take(PyArray_NewFromDescr(&PyArray_Type, descr, dims.ndim,
                                         const_cast<npy_intp*>(dims.values), nullptr, nullptr, 0,
@@ -89,7 +92,7 @@ Batch::Batch(const RowPlan& plan, const BatchShape& shape)
   }
   for (int special = 0; special < kSpecials; ++special) {
     if (wants(special))
-      specials_[special] = new_array(dims_of(special), special_kind(special).descr);
+      specials_[special] = new_array(dims_of(special), special_kind(special).descr, 0);
   }
   set_pointers();
 }
@@ -130,7 +133,9 @@ Batch::Batch(const RowPlan& plan, const BatchShape& shape, PyObject* given)
 void Batch::allocate(const RowPlan& plan, const Node& node) {
   if (node.field >= 0) {
     const auto field = static_cast<std::size_t>(node.field);
-    arrays_[field] = new_array(dims_of(plan.leaves[field]), plan.leaves[field].descr);
+    const Leaf& leaf = plan.leaves[field];
+    arrays_[field] =
+        new_array(dims_of(leaf), leaf.descr, shape_.batch * shape_.view.rows() * leaf.bytes);
   }
   for (const Node& child : node.children) allocate(plan, child);
 }

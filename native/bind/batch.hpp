@@ -60,7 +60,8 @@ class Batch {
   };
   Dims dims_of(const Leaf& leaf) const;
   Dims dims_of(int special) const;
-  static Ref new_array(const Dims& dims, PyArray_Descr* descr);
+  // `bytes` is how large the array is; 0 where that is not much.
+  static Ref new_array(const Dims& dims, PyArray_Descr* descr, std::size_t bytes);
   static Ref checked_array(PyObject* given, const std::string& name, const Dims& dims, int type);
   void allocate(const RowPlan& plan, const Node& node);
   void adopt(const RowPlan& plan, const Node& node, PyObject* given, const std::string& path);

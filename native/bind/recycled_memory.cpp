@@ -8,7 +8,6 @@
 namespace sharpwave::bind {
 namespace {
 
-constexpr std::size_t kSmallest = std::size_t{256} << 10;
 constexpr std::size_t kMostKept = std::size_t{64} << 20;
 constexpr std::size_t kAlignment = 64;
 
@@ -78,7 +77,7 @@ Ref new_output_array(int ndim, const npy_intp* shape, int type) {
   const npy_intp size = PyArray_OverflowMultiplyList(dims, ndim);
   const auto bytes = static_cast<std::size_t>(size) * item_bytes;
   // NumPy makes the small ones, and the error for what cannot be.
-  if (size < 0 || bytes < kSmallest || bytes > kMostKept) {
+  if (size < 0 || bytes < kSmallestRecycled || bytes > kMostKept) {
     return Ref::take(PyArray_SimpleNew(ndim, dims, type));
   }
   const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;

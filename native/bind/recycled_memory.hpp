@@ -8,7 +8,10 @@
 
 namespace sharpwave::bind {
 
-// A new uninitialised array. From 256 kB on its memory comes from blocks of arrays that are gone.
+constexpr std::size_t kSmallestRecycled = std::size_t{256} << 10;
+
+// A new uninitialised array. From kSmallestRecycled bytes on its memory comes from blocks of arrays
+// that are gone.
 Ref new_output_array(int ndim, const npy_intp* shape, int type);
 
 }  // namespace sharpwave::bind

@@ -103,8 +103,17 @@ def test_a_disk_without_room_for_a_new_folder_is_named(small_disk: Path) -> None
     (small_disk / "filler").write_bytes(bytes(500_000))
     with pytest.raises(SharpwaveIOError, match="No space left"):
         MmapReplayBuffer(
-            10, 100_000, fields={"obs": "float32", "reward": "float32", "action": "int8",
-            "terminated": "bool", "truncated": "bool"}, n_envs=2, cold_path=small_disk / "a"
+            10,
+            100_000,
+            fields={
+                "obs": "float32",
+                "reward": "float32",
+                "action": "int8",
+                "terminated": "bool",
+                "truncated": "bool",
+            },
+            n_envs=2,
+            cold_path=small_disk / "a",
         )
     (small_disk / "filler").unlink()
     MmapReplayBuffer(10, 100, 3, 1, small_disk / "a")
