@@ -186,6 +186,7 @@ def permuted(
 ) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
     """Entries begin to end of a seeded permutation of n numbers."""
 
+MAX_EPISODE_FIELDS: int = 256
 EPISODE_STATE_WORDS: int = 16
 EPISODE_INDEX_ROW_BYTES: int = 16
 
