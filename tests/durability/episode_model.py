@@ -93,9 +93,6 @@ class EpisodeModel:
         for episode in list(self.open):
             episode.flag = flag if episode.numbers else GONE
             self.open.remove(episode)
-            if episode.flag == GONE and not self.batch:  # its number is free again
-                self.episodes.pop()
-                self.next_id -= 1
             yield
         while self.circular and len(self.complete()) > self.max_episodes:
             self.episodes.pop(0)
