@@ -1,8 +1,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/schema.hpp"
 #include "core/row_store.hpp"
+#include "core/schema.hpp"
 #include "tests/check.hpp"
 
 namespace {

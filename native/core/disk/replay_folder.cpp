@@ -1,5 +1,7 @@
 #include "core/disk/replay_folder.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -24,6 +26,17 @@ std::size_t range_bytes(const FolderOptions& options, std::size_t n_streams) {
     throw std::bad_alloc();
   }
   return bytes;
+}
+
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+
+// Brings pages that are about to be written into the process, so that a push does not have to.
+void populate([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
+#ifdef __linux__
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers do not know
+  const std::size_t offset = reinterpret_cast<std::uintptr_t>(data) % page_bytes();
+  ::madvise(data - offset, bytes + offset, kPopulateWrite);
+#endif
 }
 
 ChunkLayout column_layout(const FolderOptions& options, std::size_t stream) {
@@ -151,12 +164,11 @@ std::vector<std::string> ReplayFolder::drop(Column* column, std::uint64_t oldest
 void ReplayFolder::reserve_more(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest) {
   Column& column = *columns_[stream];
   const std::uint64_t rows = options_.chunk_rows;
-  const std::uint64_t place_of = column.dropped / rows + options_.max_chunks;
   std::vector<std::string> files;
   {
     // A chunk that is just being sealed is dropped another time, unless its place is needed now.
     std::unique_lock<std::mutex> lock(mapping_mutex_, std::defer_lock);
-    if (place_of <= (end - 1) / rows) {
+    if (end > column.dropped + options_.slots()) {
       lock.lock();
     } else {
       (void)lock.try_lock();
@@ -180,13 +192,28 @@ void ReplayFolder::reserve_more(std::uint32_t stream, std::uint64_t end, std::ui
     caretaker_.drain();  // files that are about to go may make room
     column.chunks.reserve(end);
   }
+  reserve_ahead(&column, end);
   while (begin < column.chunks.reserved()) {
     const std::uint64_t stop = std::min((begin / rows + 1) * rows, column.chunks.reserved());
-    residency_.add(column.chunks.row(begin), (stop - begin) * options_.row_bytes);
+    std::byte* data = column.chunks.row(begin);
+    const std::size_t bytes = (stop - begin) * options_.row_bytes;
+    residency_.add(data, bytes);
+    caretaker_.post([data, bytes] { populate(data, bytes); });
     begin = stop;
   }
   look_after(&column, column.chunks.reserved());
   keep_budget();
+}
+
+void ReplayFolder::reserve_ahead(Column* column, std::uint64_t end) {
+  const std::uint64_t rows = options_.chunk_rows;
+  const std::uint64_t ahead = std::min<std::uint64_t>(rows / 4, kPieceBytes / options_.row_bytes);
+  try {
+    column->chunks.reserve(std::min(end + ahead, column->dropped + options_.slots()));
+  } catch (const IoError&) {  // there is enough for now
+  }
+  const std::uint64_t reserved = column->chunks.reserved();
+  column->ready = std::max(end, reserved - std::min(reserved, ahead / 2));
 }
 
 void ReplayFolder::look_after(Column* column, std::uint64_t end) {
@@ -214,12 +241,21 @@ void ReplayFolder::look_after(Column* column, std::uint64_t end) {
 
 void ReplayFolder::seal(Column* column, std::uint64_t end) {
   const std::uint64_t rows = options_.chunk_rows;
-  for (std::uint64_t chunk = column->sealed / rows; chunk * rows < end; ++chunk) {
-    const std::lock_guard<std::mutex> lock(mapping_mutex_);
-    if ((chunk + 1) * rows <= column->dropped) continue;
-    column->chunks.seal(chunk * rows, std::min(end, (chunk + 1) * rows));
+  // Not too much at once: it brings the rows into memory, and keeps pushes from dropping chunks.
+  const std::uint64_t most = std::max<std::uint64_t>(kPieceBytes / options_.row_bytes, 1);
+  while (column->sealed < end) {
+    const std::uint64_t begin = column->sealed;
+    const std::uint64_t stop = std::min({end, (begin / rows + 1) * rows, begin + most});
+    {
+      const std::lock_guard<std::mutex> lock(mapping_mutex_);
+      if (begin >= column->dropped) {
+        column->chunks.seal(begin, stop);
+        residency_.add(column->chunks.row(begin), (stop - begin) * options_.row_bytes);
+      }
+    }
+    keep_budget();
+    column->sealed = stop;
   }
-  column->sealed = std::max(column->sealed, end);
 }
 
 void ReplayFolder::flush() {
@@ -311,12 +347,19 @@ bool ReplayFolder::is_hot(std::size_t offset, std::size_t bytes) const {
 }
 
 void ReplayFolder::keep_budget() {
-  if (!residency_.over_budget() || release_asked_.exchange(true)) return;
-  caretaker_.post([this] {
-    release_asked_ = false;
+  const auto release = [this] {
     residency_.release(
         [this](std::size_t offset, std::size_t bytes) { return is_hot(offset, bytes); });
-  });
+  };
+  const Residency::Pressure pressure = residency_.pressure();
+  if (pressure == Residency::Pressure::high) {
+    release();
+  } else if (pressure == Residency::Pressure::some && !release_asked_.exchange(true)) {
+    caretaker_.post([this, release] {
+      release_asked_ = false;
+      release();
+    });
+  }
 }
 
 }  // namespace sharpwave

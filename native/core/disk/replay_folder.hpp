@@ -106,11 +106,11 @@ class ReplayFolder {
   // Writer. Makes room for rows below `end`; those before `oldest` may go. Throws IoError, with
   // nothing changed, when the disk is full. Room for `chunk_rows` rows can be had at once.
   void reserve(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest) {
-    if (end > columns_[stream]->chunks.reserved()) reserve_more(stream, end, oldest);
+    if (end > columns_[stream]->ready) reserve_more(stream, end, oldest);
   }
   // Whether `reserve` would have nothing to do.
   bool has_room(std::uint32_t stream, std::uint64_t end) const {
-    return end <= columns_[stream]->chunks.reserved();
+    return end <= columns_[stream]->ready;
   }
   void commit(std::uint32_t stream, std::uint64_t top) { state_.set(kTops + stream, top); }
   void set_cleared(std::uint32_t stream, std::uint64_t row) {
@@ -137,6 +137,7 @@ class ReplayFolder {
     Column(ChunkLayout layout, Access access, std::byte* range)
         : chunks(std::move(layout), access, range) {}
     Chunks chunks;
+    std::uint64_t ready = 0;  // rows before it can be written without more ado
     std::uint64_t chunks_with_room = 0;
     std::uint64_t chunks_asked_for = 0;  // of the caretaker
     std::uint64_t dropped = 0;           // rows before it are not mapped
@@ -148,6 +149,7 @@ class ReplayFolder {
   void reserve_more(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest);
   std::vector<std::string> drop(Column* column, std::uint64_t oldest);
   void seal(Column* column, std::uint64_t end);
+  void reserve_ahead(Column* column, std::uint64_t end);
   void look_after(Column* column, std::uint64_t end);
   void save();
   void sync(Column* column, std::uint64_t end);

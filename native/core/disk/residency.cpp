@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 
 #include "core/disk/io.hpp"
 
@@ -22,7 +23,8 @@ Residency::Residency(std::byte* base, std::size_t bytes, std::size_t budget)
       page_shift_(static_cast<unsigned>(std::countr_zero(page_bytes()))),
       group_pages_(std::max<std::size_t>(kFaultAround >> page_shift_, 1)),
       group_bytes_(group_pages_ << page_shift_),
-      words_(((bytes >> page_shift_) + 63) / 64) {}
+      words_(((bytes >> page_shift_) + 63) / 64),
+      limit_(budget == 0 ? SIZE_MAX : budget - budget / 8) {}
 
 std::size_t Residency::groups_in(std::uint64_t word) const {
   const std::uint64_t group = ~std::uint64_t{0} >> (64 - group_pages_);
@@ -70,7 +72,8 @@ void Residency::forget(const std::byte* data, std::size_t bytes) {
 void Residency::release(const std::function<bool(std::size_t, std::size_t)>& keep) {
   const std::size_t block_bytes = (std::size_t{64} << page_shift_) * kReleaseWords;
   const std::size_t blocks = (bytes_ + block_bytes - 1) / block_bytes;
-  const std::size_t goal = budget_ - budget_ / 8;
+  const std::size_t goal = budget_ - budget_ / 4;
+  const std::lock_guard<std::mutex> lock(release_mutex_);
   for (std::size_t turn = 0; turn < blocks && known_bytes() > goal; ++turn) {
     const std::size_t block = hand_;
     hand_ = (hand_ + 1) % blocks;
@@ -86,6 +89,8 @@ void Residency::release(const std::function<bool(std::size_t, std::size_t)>& kee
     known_groups_.fetch_sub(groups, std::memory_order_relaxed);
     ::madvise(base_ + begin, count, MADV_DONTNEED);
   }
+  // What has to stay may be more than the budget: it is not looked through again for every page.
+  limit_ = std::max(known_bytes(), goal) + budget_ / 8;
 }
 
 }  // namespace sharpwave

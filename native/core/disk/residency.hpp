@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <vector>
 
 namespace sharpwave {
@@ -41,12 +42,18 @@ class Residency {
   // Says that nothing is mapped there any more.
   void forget(const std::byte* data, std::size_t bytes);
 
-  bool over_budget() const { return budget_ > 0 && known_bytes() > budget_; }
+  // some: it is time to release pages. high: no more may come before that.
+  enum class Pressure : std::uint8_t { none, some, high };
+  Pressure pressure() const {
+    const std::size_t known = known_bytes();
+    if (known <= limit_.load(std::memory_order_relaxed)) return Pressure::none;
+    return known <= budget_ ? Pressure::some : Pressure::high;
+  }
   std::size_t known_bytes() const {
     return known_groups_.load(std::memory_order_relaxed) * group_bytes_;
   }
-  // Takes pages out of the process, going round the range, until the budget is kept with some room.
-  // Parts for which keep(offset, bytes) is true stay. One thread at a time.
+  // Takes pages out of the process, going round the range, until there is room in the budget. Parts
+  // for which keep(offset, bytes) is true stay.
   void release(const std::function<bool(std::size_t, std::size_t)>& keep);
 
  private:
@@ -75,6 +82,8 @@ class Residency {
   std::size_t group_bytes_;
   std::vector<std::atomic<std::uint64_t>> words_;  // one bit per page
   std::atomic<std::size_t> known_groups_{0};
+  std::atomic<std::size_t> limit_;  // of known bytes, where the next release is due
+  std::mutex release_mutex_;
   std::size_t hand_ = 0;  // where the next release goes on
 };
 
