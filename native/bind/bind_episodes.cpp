@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "bind/bindings.hpp"
+#include "bind/episode_arguments.hpp"
 #include "core/disk/episode_store.hpp"
 
 namespace nb = nanobind;
@@ -109,6 +110,7 @@ void gather_meta(const EpisodeStore& store, const Ids& ids, std::size_t column, 
 
 void bind_episodes(PyObject* handle) {
   nb::module_ module = nb::borrow<nb::module_>(handle);
+  module.attr("MAX_EPISODE_FIELDS") = kMaxFields;
   module.attr("EPISODE_STATE_WORDS") = EpisodeStore::kStateWords;
   module.attr("EPISODE_INDEX_ROW_BYTES") = EpisodeStore::kIndexRowBytes;
   module.def("choose_chunk_rows", &choose_chunk_rows, "row_bytes"_a, "max_rows"_a,

@@ -39,21 +39,22 @@ Numbers fresh(std::size_t n) {
   return Numbers(nullptr, "out", 1, &shape);
 }
 
-// The arrays that `find` and `span` fill.
-class PlaceArrays {
+// A tuple of three arrays to fill.
+class Triple {
  public:
-  explicit PlaceArrays(std::size_t n) : episodes_(fresh(n)), steps_(fresh(n)), rows_(fresh(n)) {}
+  explicit Triple(std::size_t n) : first_(fresh(n)), second_(fresh(n)), third_(fresh(n)) {}
 
-  Anchors::Places places() const { return {episodes_.data(), steps_.data(), rows_.data()}; }
+  Anchors::Places places() const { return {first_.data(), second_.data(), third_.data()}; }
+  Windows windows() const { return {first_.data(), second_.data(), third_.data()}; }
   PyObject* finish() {
-    const Ref episodes = Ref::take(episodes_.finish());
-    const Ref steps = Ref::take(steps_.finish());
-    const Ref rows = Ref::take(rows_.finish());
-    return PyTuple_Pack(3, episodes.get(), steps.get(), rows.get());
+    const Ref first = Ref::take(first_.finish());
+    const Ref second = Ref::take(second_.finish());
+    const Ref third = Ref::take(third_.finish());
+    return PyTuple_Pack(3, first.get(), second.get(), third.get());
   }
 
  private:
-  Numbers episodes_, steps_, rows_;
+  Numbers first_, second_, third_;
 };
 
 void construct(Anchors* memory, nb::handle counts, nb::handle starts, std::int64_t stride,
@@ -69,7 +70,7 @@ void construct(Anchors* memory, nb::handle counts, nb::handle starts, std::int64
 nb::object find(const Anchors& self, nb::handle items) {
   return returned([&] {
     const IndexArg numbers(items.ptr(), "items");
-    PlaceArrays found(numbers.size());
+    Triple found(numbers.size());
     self.find(numbers.data(), numbers.size(), found.places());
     return found.finish();
   });
@@ -79,22 +80,24 @@ nb::object span(const Anchors& self, std::int64_t begin, std::int64_t end,
                 std::optional<std::uint64_t> key) {
   return returned([&] {
     const bool inside = begin >= 0 && begin <= end && end <= self.size();
-    PlaceArrays found(inside ? static_cast<std::size_t>(end - begin) : 0);
+    Triple found(inside ? static_cast<std::size_t>(end - begin) : 0);
     self.span(begin, end, key ? &*key : nullptr, found.places());
     return found.finish();
   });
 }
 
-nb::object drawn_below(nb::handle limits, nb::handle rows, std::uint64_t key) {
+nb::object drawn_windows(nb::handle episodes, nb::handle first_rows, nb::handle lengths,
+                         std::int64_t width, std::uint64_t key) {
   return returned([&] {
-    const IndexArg below(limits.ptr(), "limits");
-    const IndexArg of(rows.ptr(), "rows");
-    if (below.size() != of.size()) {
-      throw std::invalid_argument("rows must have the shape of limits");
+    const IndexArg of(episodes.ptr(), "episodes");
+    const IndexArg rows(first_rows.ptr(), "first_rows");
+    const IndexArg steps(lengths.ptr(), "lengths");
+    if (rows.size() != of.size() || steps.size() != of.size()) {
+      throw std::invalid_argument("first_rows and lengths must have the shape of episodes");
     }
-    Numbers out = fresh(below.size());
-    draw_below(below.data(), of.data(), below.size(), key, out.data());
-    return out.finish();
+    Triple found(of.size());
+    draw_windows(of.data(), rows.data(), steps.data(), of.size(), width, key, found.windows());
+    return found.finish();
   });
 }
 
@@ -116,9 +119,12 @@ void bind_loaders(PyObject* module) {
            nb::sig("def span(self, begin: int, end: int, key: int | None = None) -> "
                    "tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]"),
            "The same of items begin to end of a permutation with this key, or as they are.");
-  m.def("drawn_below", drawn_below, "limits"_a, "rows"_a, "key"_a,
-        nb::sig("def drawn_below(limits: Any, rows: Any, key: int) -> NDArray[numpy.int64]"),
-        "Uniform numbers in [0, limits[i]), functions of key and rows[i].");
+  m.def("drawn_windows", drawn_windows, "episodes"_a, "first_rows"_a, "lengths"_a, "width"_a,
+        "key"_a,
+        nb::sig("def drawn_windows(episodes: Any, first_rows: Any, lengths: Any, width: int, "
+                "key: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], "
+                "NDArray[numpy.int64]]"),
+        "The first step of a random window of each episode, its row, and the window's steps.");
 }
 
 }  // namespace sharpwave::bind

@@ -36,9 +36,10 @@ class Gathered {
 
   const std::vector<std::size_t>& columns() const { return columns_; }
   std::byte* const* pointers() const { return pointers_.data(); }
+  // Pages that are not in memory make it longer than a copy would take.
   double cost(std::size_t n_rows) const {
     const double per_row =
-        10.0 * static_cast<double>(columns_.size()) + 0.1 * static_cast<double>(row_bytes_);
+        30.0 * static_cast<double>(columns_.size()) + 0.3 * static_cast<double>(row_bytes_);
     return per_row * static_cast<double>(n_rows);
   }
   PyObject* finish(const FieldGroup& group, PyObject* out) const {
@@ -92,10 +93,12 @@ class Gathered {
 // blocks that are not there.
 template <typename Copy>
 void copy_rows(PyObject* self, double cost, Copy&& copy) {
+  constexpr double kLong = 1e9;
+  const EpisodeStore* store = reinterpret_cast<EpisodeRows*>(self)->store;
   while (true) {
     std::vector<CodedBlock> absent;
     {
-      const MaybeReleaseGil released(cost);
+      const MaybeReleaseGil released(store->is_moving() ? kLong : cost);
       absent = copy();
     }
     if (absent.empty()) return;

@@ -96,16 +96,23 @@ void Anchors::span(std::int64_t begin, std::int64_t end, const std::uint64_t* ke
   for (std::size_t i = 0; i < n; ++i) out.put(i, find(out.rows[i]));
 }
 
-void draw_below(const std::int64_t* limits, const std::int64_t* rows, std::size_t n,
-                std::uint64_t key, std::int64_t* out) {
+void draw_windows(const std::int64_t* episodes, const std::int64_t* first_rows,
+                  const std::int64_t* lengths, std::size_t n, std::int64_t width, std::uint64_t key,
+                  const Windows& out) {
   constexpr std::uint32_t kPurpose = 0x77696e64U;
+  if (width < 1) throw std::invalid_argument("width must be positive");
   for (std::size_t i = 0; i < n; ++i) {
-    if (limits[i] < 1) throw std::invalid_argument("limits must be positive");
+    if (lengths[i] < 1) throw std::invalid_argument("lengths must be positive");
   }
   const Philox generator(key, 0);
   for (std::size_t i = 0; i < n; ++i) {
-    out[i] = static_cast<std::int64_t>(generator.below(
-        static_cast<std::uint64_t>(limits[i]), static_cast<std::uint64_t>(rows[i]), 0, kPurpose));
+    const std::int64_t length = std::min(lengths[i], width);
+    const auto places = static_cast<std::uint64_t>(lengths[i] - length + 1);
+    const auto episode = static_cast<std::uint64_t>(episodes[i]);
+    const auto step = static_cast<std::int64_t>(generator.below(places, episode, 0, kPurpose));
+    out.steps[i] = step;
+    out.rows[i] = first_rows[i] + step;
+    out.lengths[i] = length;
   }
 }
 

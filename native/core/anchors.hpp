@@ -65,9 +65,17 @@ class Anchors {
   int shift_ = 0;  // numbers of a bucket: 2**shift_
 };
 
-// out[i] is uniform in [0, limits[i]): a function of the key and rows[i] alone. Throws
-// std::invalid_argument for a limit below 1.
-void draw_below(const std::int64_t* limits, const std::int64_t* rows, std::size_t n,
-                std::uint64_t key, std::int64_t* out);
+// One window of up to `width` steps at a random place of each of n episodes: a function of the key
+// and the episode alone, and every place where it fits is equally likely. `first_rows` are the rows
+// of their first steps and `lengths` all their steps; out of it come the step at which the window
+// begins, its row, and its length. Throws std::invalid_argument for an episode without steps.
+struct Windows {
+  std::int64_t* steps;
+  std::int64_t* rows;
+  std::int64_t* lengths;
+};
+void draw_windows(const std::int64_t* episodes, const std::int64_t* first_rows,
+                  const std::int64_t* lengths, std::size_t n, std::int64_t width, std::uint64_t key,
+                  const Windows& out);
 
 }  // namespace sharpwave

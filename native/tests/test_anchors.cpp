@@ -128,24 +128,34 @@ void bad_numbers_throw() {
                Anchors({std::numeric_limits<std::int64_t>::max(), 1}, {0, 0}, 1));
 }
 
-void draws_stay_below_their_limits_and_reach_them() {
+void random_windows_lie_anywhere_in_their_episodes() {
   constexpr std::size_t n = 4000;
-  Numbers limits(n), rows(n), out(n), again(n);
-  std::iota(rows.begin(), rows.end(), 0);
-  for (std::size_t i = 0; i < n; ++i) limits[i] = static_cast<std::int64_t>(1 + i % 5);
-  sharpwave::draw_below(limits.data(), rows.data(), n, 9, out.data());
-  std::vector<std::set<std::int64_t>> seen(6);
+  constexpr std::int64_t width = 4;
+  Numbers episodes(n), first(n), all(n), steps(n), rows(n), lengths(n);
+  std::iota(episodes.begin(), episodes.end(), 0);
   for (std::size_t i = 0; i < n; ++i) {
-    CHECK(out[i] >= 0 && out[i] < limits[i]);
-    seen[static_cast<std::size_t>(limits[i])].insert(out[i]);
+    first[i] = static_cast<std::int64_t>(100 * i);
+    all[i] = static_cast<std::int64_t>(1 + i % 7);
   }
-  for (std::size_t limit = 1; limit < seen.size(); ++limit) CHECK(seen[limit].size() == limit);
-  // A draw depends on its row, not on its neighbours.
-  sharpwave::draw_below(limits.data() + 100, rows.data() + 100, 50, 9, again.data());
-  CHECK(std::equal(again.begin(), again.begin() + 50, out.begin() + 100));
-  limits[3] = 0;
-  CHECK_THROWS(std::invalid_argument,
-               (sharpwave::draw_below(limits.data(), rows.data(), n, 9, out.data()), 0));
+  const auto draw = [&](std::size_t from, std::size_t count, const sharpwave::Windows& out) {
+    sharpwave::draw_windows(episodes.data() + from, first.data() + from, all.data() + from, count,
+                            width, 9, out);
+  };
+  draw(0, n, {steps.data(), rows.data(), lengths.data()});
+  std::vector<std::set<std::int64_t>> seen(8);
+  for (std::size_t i = 0; i < n; ++i) {
+    CHECK(lengths[i] == std::min(all[i], width));
+    CHECK(steps[i] >= 0 && steps[i] + lengths[i] <= all[i]);
+    CHECK(rows[i] == first[i] + steps[i]);
+    seen[static_cast<std::size_t>(all[i])].insert(steps[i]);
+  }
+  for (std::size_t of = 1; of < seen.size(); ++of) CHECK(seen[of].size() == (of <= 4 ? 1 : of - 3));
+  // A draw depends on its episode, not on its neighbours.
+  Numbers again(n), rest(n), others(n);
+  draw(100, 50, {again.data(), rest.data(), others.data()});
+  CHECK(std::equal(again.begin(), again.begin() + 50, steps.begin() + 100));
+  all[3] = 0;
+  CHECK_THROWS(std::invalid_argument, (draw(0, n, {steps.data(), rows.data(), lengths.data()}), 0));
 }
 
 }  // namespace
@@ -155,5 +165,5 @@ int main() {
   chosen_numbers_are_counted_anew();
   spans_cover_every_anchor_once_in_the_order_of_their_key();
   bad_numbers_throw();
-  draws_stay_below_their_limits_and_reach_them();
+  random_windows_lie_anywhere_in_their_episodes();
 }

@@ -186,6 +186,7 @@ def permuted(
 ) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
     """Entries begin to end of a seeded permutation of n numbers."""
 
+MAX_EPISODE_FIELDS: int = 256
 EPISODE_STATE_WORDS: int = 16
 EPISODE_INDEX_ROW_BYTES: int = 16
 
@@ -282,8 +283,12 @@ class Anchors:
         The same of items begin to end of a permutation with this key, or as they are.
         """
 
-def drawn_below(limits: Any, rows: Any, key: int) -> NDArray[numpy.int64]:
-    """Uniform numbers in [0, limits[i]), functions of key and rows[i]."""
+def drawn_windows(
+    episodes: Any, first_rows: Any, lengths: Any, width: int, key: int
+) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
+    """
+    The first step of a random window of each episode, its row, and the window's steps.
+    """
 
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""

@@ -34,17 +34,19 @@ void find_slots(const std::int64_t* rows, std::size_t n, std::uint64_t front, st
   }
 }
 
-// Short ranges are asked for while others are copied; long ones are streamed by the hardware.
-constexpr std::size_t kRangesAhead = 16;
-constexpr std::size_t kPrefetchBytes = 512;
+// Ranges are asked for while those before them are copied: several short ones ahead, or the next
+// long one, which the hardware goes on to stream.
+constexpr std::size_t kMostRangesAhead = 16;
+constexpr std::size_t kBytesAhead = 4096;
 
 // Must be inlined: GCC drops calls of functions that only prefetch.
-[[gnu::always_inline]] inline void prefetch_range(const DiskColumn& column, std::uint64_t first,
-                                                  std::size_t n) {
-  const std::byte* begin = column.row(first);
-  const std::size_t bytes = std::min(n * column.row_bytes(), kPrefetchBytes);
+[[gnu::always_inline]] inline void prefetch_range(const DiskColumn& column, std::int64_t first,
+                                                  std::int64_t n) {
+  if (n == 0) return;
+  const std::byte* begin = column.row(static_cast<std::uint64_t>(first));
+  const std::size_t bytes = std::min(static_cast<std::size_t>(n) * column.row_bytes(), kBytesAhead);
   for (std::size_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(begin + offset);
-  if (bytes > 0) __builtin_prefetch(begin + bytes - 1);
+  __builtin_prefetch(begin + bytes - 1);
 }
 
 // Which blocks rows lie in that are not in memory, and which compressed chunks that are, each once.
@@ -215,12 +217,13 @@ std::vector<CodedBlock> EpisodeStore::gather_ranges(const std::int64_t* starts,
   for (std::size_t c = 0; c < n_columns; ++c) {
     const DiskColumn& column = *steps_[columns[c]];
     const std::size_t bytes = column.row_bytes();
+    const std::size_t ahead = std::clamp<std::size_t>(
+        kBytesAhead / std::max<std::size_t>(width * bytes, 1), 1, kMostRangesAhead);
+    for (std::size_t i = 0; i < n && i < ahead; ++i) {
+      prefetch_range(column, starts[i], lengths[i]);
+    }
     for (std::size_t i = 0; i < n; ++i) {
-      if (i + kRangesAhead < n) {
-        const std::size_t ahead = i + kRangesAhead;
-        prefetch_range(column, static_cast<std::uint64_t>(starts[ahead]),
-                       static_cast<std::size_t>(lengths[ahead]));
-      }
+      if (i + ahead < n) prefetch_range(column, starts[i + ahead], lengths[i + ahead]);
       std::byte* target = out[c] + i * width * bytes;
       const auto length = static_cast<std::size_t>(lengths[i]);
       if (length > 0) column.read(static_cast<std::uint64_t>(starts[i]), length, target);

@@ -149,6 +149,12 @@ class EpisodeStore {
   std::uint64_t steps_front() const { return visible_[kStepsFront].load(); }
   std::uint64_t steps_top() const { return visible_[kStepsTop].load(std::memory_order_acquire); }
   std::uint64_t count_complete() const;
+  // Whether rows are moving right now, so that readers would have to wait.
+  bool is_moving() const {
+    if (!mapping_lock_.try_lock_shared()) return true;
+    mapping_lock_.unlock_shared();
+    return false;
+  }
   // Finished episodes, oldest first; with `open` also the one that is being written, as far as it
   // is.
   EpisodeTable table(bool aborted, bool open = false) const;

@@ -17,7 +17,7 @@ FIELDS: dict[str, Any] = {"image": ("uint8", (16, 16)), "reward": "float"}
 LENGTH = 100
 
 
-def image_of(step: int) -> Array:
+def image_of(step: int | np.integer[Any]) -> Array:
     return (np.arange(256).reshape(16, 16) + step).astype(np.uint8)
 
 

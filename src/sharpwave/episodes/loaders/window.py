@@ -55,10 +55,10 @@ class RandomWindow(_Window):
     def cut(self, snapshot: Snapshot, places: Places, key: int) -> Cut:
         """Rows from a random step on."""
         episodes, _, first = places
-        all_steps = snapshot.lengths.take(episodes)
-        lengths = np.minimum(all_steps, self.length)
-        steps = _native.drawn_below(all_steps - lengths + 1, episodes, key)
-        return Cut(episodes, steps, first + steps, lengths, self.length)
+        steps, rows, lengths = _native.drawn_windows(
+            episodes, first, snapshot.lengths.take(episodes), self.length, key
+        )
+        return Cut(episodes, steps, rows, lengths, self.length)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from sharpwave.buffers.folder import writer_of
 from sharpwave.episodes.viewer.source import Column
 from sharpwave.episodes.viewer.survey import Survey
+
+_CHUNK = re.compile(r"(.+)\.\d{12,}(\.coded)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +82,7 @@ def sizes(folder: Path) -> tuple[int, dict[str, int]]:
             except FileNotFoundError:  # the writer let it go in between
                 continue
             total += taken
-            if Path(parent).name == "columns":
-                column = name.rpartition(".")[0]
-                by_column[column] = by_column.get(column, 0) + taken
+            chunk = _CHUNK.fullmatch(name)
+            if chunk is not None and Path(parent) == folder / "columns":
+                by_column[chunk[1]] = by_column.get(chunk[1], 0) + taken
     return total, by_column

@@ -105,7 +105,8 @@ class Viewer:
             How many episodes are in it.
         """
         carried = sample(self._survey, episodes, limit, progress)
-        replace_file(Path(path), viewer_page(state(self._survey, self.summary), carried))
+        shown = state(self._survey, self.summary, keep=carried.episodes.keys())
+        replace_file(Path(path), viewer_page(shown, carried))
         return len(carried.episodes)
 
     def server(self, port: int = 0) -> ViewerServer:
