@@ -131,7 +131,8 @@ EpisodeTable EpisodeStore::table(bool aborted, bool open) const {
                         (aborted && flag == EpisodeFlag::aborted) ||
                         (open && is_open && row.start < steps);
     if (!wanted || is_lost(id)) continue;
-    if (row.start + row.length() > steps) continue;  // finished since the last refresh
+    if (row.start > steps || row.length() > steps - row.start)
+      continue;  // finished since the last refresh
     found.ids.push_back(static_cast<std::int64_t>(id));
     found.starts.push_back(static_cast<std::int64_t>(row.start));
     found.lengths.push_back(static_cast<std::int64_t>(is_open ? steps - row.start : row.length()));
@@ -147,8 +148,8 @@ std::uint64_t EpisodeStore::count_complete() const {
   std::uint64_t found = 0;
   for (std::uint64_t id = visible(kEpisodesFront); id < visible(kEpisodesTop); ++id) {
     const EpisodeRow row = read_row(id);
-    found +=
-        row.flag() == EpisodeFlag::complete && row.start + row.length() <= steps && !is_lost(id);
+    found += row.flag() == EpisodeFlag::complete && row.start <= steps &&
+             row.length() <= steps - row.start && !is_lost(id);
   }
   return found;
 }

@@ -32,6 +32,7 @@ EpisodeStore::EpisodeStore(EpisodeOptions options, Access access, bool repairing
   }
   const ColumnSpec index{"_episodes", kIndexRowBytes, options_.index_chunk_rows};
   episodes_.push_back(std::make_unique<DiskColumn>(columns, index, access));
+  check_words(repairing && access == Access::write);
   if (access == Access::read) {
     lenient_ = repairing;
     refresh();
@@ -90,9 +91,9 @@ void EpisodeStore::recover(bool repairing) {
   for (std::uint64_t id = visible(kEpisodesFront); id < top; ++id) {
     EpisodeRow* row = index_row(id);
     const bool is_open = row->flag() == EpisodeFlag::open;
-    if (is_open && (row->start >= steps || id + 1 < top)) {  // without steps; a repair cut off
-      set_word(row, 0, EpisodeFlag::gone);
-    } else if (is_open || row->start + row->length() > steps) {
+    if (row->start < steps_front() || (is_open && (row->start >= steps || id + 1 < top))) {
+      set_word(row, 0, EpisodeFlag::gone);  // damaged; without steps; a repair that was cut off
+    } else if (is_open || row->start > steps || row->length() > steps - row->start) {
       // Left open, or with steps that went with the loss of power.
       row->start = std::min(row->start, steps);
       set_word(row, steps - row->start, EpisodeFlag::aborted);
@@ -245,7 +246,8 @@ void EpisodeStore::evict() {
 // The word of the episodes comes first: `recover` finds the other by it.
 void EpisodeStore::set_fronts(std::uint64_t front) {
   commit(kEpisodesFront, front);
-  commit(kStepsFront, front < visible(kEpisodesTop) ? index_row(front)->start : steps_top());
+  const std::uint64_t start = front < visible(kEpisodesTop) ? index_row(front)->start : steps_top();
+  commit(kStepsFront, std::max(start, steps_front()));
 }
 
 void EpisodeStore::clear() {

@@ -199,6 +199,8 @@ class EpisodeStore {
   EpisodeRow* index_row(std::uint64_t episode) const;
   EpisodeRow read_row(std::uint64_t episode) const;
   bool is_lost(std::uint64_t episode) const;
+  // Throws IoError when the words speak of rows that cannot be there; `repairing` takes them back.
+  void check_words(bool repairing);
   void open_columns();
   void recover(bool repairing);
   void recover_lanes(bool repairing);
