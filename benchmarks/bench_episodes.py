@@ -17,6 +17,7 @@ PEER = "memmap-rb"
 EPISODES = 1000
 STEPS = 1000
 STORED = 100
+WARM_UP = 60
 FIELDS = {
     "obs": ("float", OBS_DIM),
     "action": ("float", ACT_DIM),
@@ -144,13 +145,16 @@ def first_batch(folders: Folders) -> Row:
 
 
 def for_ever(loader: Any) -> Operation:
-    """The next batch of a loader, epoch after epoch."""
+    """The next batch of a loader, epoch after epoch, once the pages it reads are mapped."""
 
     def batches() -> Iterator[Any]:
         while True:
             yield from loader
 
-    return partial(next, batches())
+    endless = batches()
+    for _ in range(WARM_UP):
+        next(endless)
+    return partial(next, endless)
 
 
 def loading(

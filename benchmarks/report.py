@@ -15,6 +15,8 @@ TITLES = {
     "prioritized": "Prioritised replay",
     "views": "Sequences and n-step returns",
     "primitives": "Primitives",
+    "disk": "Replay on disk",
+    "episodes": "Episodes on disk",
     "threads": "Threads",
     "memory": "Memory",
     "train": "Training",

@@ -39,15 +39,28 @@ Numbers fresh(std::size_t n) {
   return Numbers(nullptr, "out", 1, &shape);
 }
 
-PyObject* pair(Numbers& episodes, Numbers& offsets) {
-  const Ref first = Ref::take(episodes.finish());
-  const Ref second = Ref::take(offsets.finish());
-  return PyTuple_Pack(2, first.get(), second.get());
-}
+// A tuple of three arrays to fill.
+class Triple {
+ public:
+  explicit Triple(std::size_t n) : first_(fresh(n)), second_(fresh(n)), third_(fresh(n)) {}
 
-void construct(Anchors* memory, nb::handle counts, nb::handle chosen) {
+  Anchors::Places places() const { return {first_.data(), second_.data(), third_.data()}; }
+  Windows windows() const { return {first_.data(), second_.data(), third_.data()}; }
+  PyObject* finish() {
+    const Ref first = Ref::take(first_.finish());
+    const Ref second = Ref::take(second_.finish());
+    const Ref third = Ref::take(third_.finish());
+    return PyTuple_Pack(3, first.get(), second.get(), third.get());
+  }
+
+ private:
+  Numbers first_, second_, third_;
+};
+
+void construct(Anchors* memory, nb::handle counts, nb::handle starts, std::int64_t stride,
+               nb::handle chosen) {
   const nb::object made = returned([&] {
-    Anchors anchors(numbers_of(counts, "counts"));
+    Anchors anchors(numbers_of(counts, "counts"), numbers_of(starts, "starts"), stride);
     if (!chosen.is_none()) anchors.choose(numbers_of(chosen, "chosen"));
     new (memory) Anchors(std::move(anchors));
     Py_RETURN_NONE;
@@ -57,34 +70,34 @@ void construct(Anchors* memory, nb::handle counts, nb::handle chosen) {
 nb::object find(const Anchors& self, nb::handle items) {
   return returned([&] {
     const IndexArg numbers(items.ptr(), "items");
-    Numbers episodes = fresh(numbers.size());
-    Numbers offsets = fresh(numbers.size());
-    self.find(numbers.data(), numbers.size(), episodes.data(), offsets.data());
-    return pair(episodes, offsets);
+    Triple found(numbers.size());
+    self.find(numbers.data(), numbers.size(), found.places());
+    return found.finish();
   });
 }
 
 nb::object span(const Anchors& self, std::int64_t begin, std::int64_t end,
                 std::optional<std::uint64_t> key) {
   return returned([&] {
-    const std::int64_t n = end > begin ? end - begin : 0;
-    Numbers episodes = fresh(static_cast<std::size_t>(n <= self.size() ? n : 0));
-    Numbers offsets = fresh(static_cast<std::size_t>(n <= self.size() ? n : 0));
-    self.span(begin, end, key ? &*key : nullptr, episodes.data(), offsets.data());
-    return pair(episodes, offsets);
+    const bool inside = begin >= 0 && begin <= end && end <= self.size();
+    Triple found(inside ? static_cast<std::size_t>(end - begin) : 0);
+    self.span(begin, end, key ? &*key : nullptr, found.places());
+    return found.finish();
   });
 }
 
-nb::object drawn_below(nb::handle limits, nb::handle rows, std::uint64_t key) {
+nb::object drawn_windows(nb::handle episodes, nb::handle first_rows, nb::handle lengths,
+                         std::int64_t width, std::uint64_t key) {
   return returned([&] {
-    const IndexArg below(limits.ptr(), "limits");
-    const IndexArg of(rows.ptr(), "rows");
-    if (below.size() != of.size()) {
-      throw std::invalid_argument("rows must have the shape of limits");
+    const IndexArg of(episodes.ptr(), "episodes");
+    const IndexArg rows(first_rows.ptr(), "first_rows");
+    const IndexArg steps(lengths.ptr(), "lengths");
+    if (rows.size() != of.size() || steps.size() != of.size()) {
+      throw std::invalid_argument("first_rows and lengths must have the shape of episodes");
     }
-    Numbers out = fresh(below.size());
-    draw_below(below.data(), of.data(), below.size(), key, out.data());
-    return out.finish();
+    Triple found(of.size());
+    draw_windows(of.data(), rows.data(), steps.data(), of.size(), width, key, found.windows());
+    return found.finish();
   });
 }
 
@@ -94,19 +107,24 @@ void bind_loaders(PyObject* module) {
   nb::module_ m = nb::borrow<nb::module_>(module);
   nb::class_<Anchors>(m, "Anchors",
                       "The items of a dataset: counts[e] of episode e, or of those the chosen.")
-      .def("__init__", construct, "counts"_a, "chosen"_a = nb::none())
+      .def("__init__", construct, "counts"_a, "starts"_a, "stride"_a = 1, "chosen"_a = nb::none(),
+           nb::sig("def __init__(self, counts: Any, starts: Any, stride: int = 1, "
+                   "chosen: Any = None) -> None"))
       .def("__len__", [](const Anchors& self) { return self.size(); })
       .def("find", find, "items"_a,
            nb::sig("def find(self, items: Any) -> tuple[NDArray[numpy.int64], "
-                   "NDArray[numpy.int64]]"),
-           "The episode of every item, and its place among those of the episode.")
+                   "NDArray[numpy.int64], NDArray[numpy.int64]]"),
+           "The episode of every item, the step of the episode, and the row of that step.")
       .def("span", span, "begin"_a, "end"_a, "key"_a = nb::none(),
            nb::sig("def span(self, begin: int, end: int, key: int | None = None) -> "
-                   "tuple[NDArray[numpy.int64], NDArray[numpy.int64]]"),
+                   "tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]"),
            "The same of items begin to end of a permutation with this key, or as they are.");
-  m.def("drawn_below", drawn_below, "limits"_a, "rows"_a, "key"_a,
-        nb::sig("def drawn_below(limits: Any, rows: Any, key: int) -> NDArray[numpy.int64]"),
-        "Uniform numbers in [0, limits[i]), functions of key and rows[i].");
+  m.def("drawn_windows", drawn_windows, "episodes"_a, "first_rows"_a, "lengths"_a, "width"_a,
+        "key"_a,
+        nb::sig("def drawn_windows(episodes: Any, first_rows: Any, lengths: Any, width: int, "
+                "key: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], "
+                "NDArray[numpy.int64]]"),
+        "The first step of a random window of each episode, its row, and the window's steps.");
 }
 
 }  // namespace sharpwave::bind

@@ -9,7 +9,7 @@
 
 namespace sharpwave::bind {
 
-inline constexpr std::size_t kMaxFields = 64;
+inline constexpr std::size_t kMaxFields = 256;
 
 // The values of one call by field; null where none was given.
 struct FieldValues {

@@ -36,9 +36,10 @@ class Gathered {
 
   const std::vector<std::size_t>& columns() const { return columns_; }
   std::byte* const* pointers() const { return pointers_.data(); }
+  // Pages that are not in memory make it longer than a copy would take.
   double cost(std::size_t n_rows) const {
     const double per_row =
-        10.0 * static_cast<double>(columns_.size()) + 0.1 * static_cast<double>(row_bytes_);
+        30.0 * static_cast<double>(columns_.size()) + 0.3 * static_cast<double>(row_bytes_);
     return per_row * static_cast<double>(n_rows);
   }
   PyObject* finish(const FieldGroup& group, PyObject* out) const {
@@ -88,6 +89,30 @@ class Gathered {
   std::size_t row_bytes_ = 0;
 };
 
+// Copies rows; has the ones that are compressed brought into memory first. `copy` returns the
+// blocks that are not there.
+template <typename Copy>
+void copy_rows(PyObject* self, double cost, Copy&& copy) {
+  constexpr double kLong = 1e9;
+  const EpisodeStore* store = reinterpret_cast<EpisodeRows*>(self)->store;
+  while (true) {
+    std::vector<CodedBlock> absent;
+    {
+      const MaybeReleaseGil released(store->is_moving() ? kLong : cost);
+      absent = copy();
+    }
+    if (absent.empty()) return;
+    const Ref blocks = Ref::take(PyList_New(0));
+    for (const CodedBlock& block : absent) {
+      const Ref place = Ref::take(Py_BuildValue("nKL", static_cast<Py_ssize_t>(block.column),
+                                                static_cast<unsigned long long>(block.chunk),
+                                                static_cast<long long>(block.block)));
+      if (PyList_Append(blocks.get(), place.get()) != 0) throw PythonError();
+    }
+    Ref::take(PyObject_CallMethod(self, "_decompress", "O", blocks.get()));
+  }
+}
+
 struct GatherNames {
   PyObject* rows = PyUnicode_InternFromString("rows");
   PyObject* starts = PyUnicode_InternFromString("starts");
@@ -116,11 +141,10 @@ PyObject* gather_steps(PyObject* self, PyObject* const* args, Py_ssize_t n_args,
     const Gathered target(*rows->fields, given[1], given[2], wanted.ndim(), wanted.shape());
     const Ref engine = Ref::borrow(rows->engine);
     const EpisodeStore* store = rows->store;
-    {
-      const MaybeReleaseGil released(target.cost(wanted.size()));
-      store->gather(wanted.data(), wanted.size(), target.columns().data(), target.columns().size(),
-                    target.pointers());
-    }
+    copy_rows(self, target.cost(wanted.size()), [&] {
+      return store->gather(wanted.data(), wanted.size(), target.columns().data(),
+                           target.columns().size(), target.pointers());
+    });
     return target.finish(*rows->fields, given[2]);
   });
 }
@@ -147,11 +171,11 @@ PyObject* gather_ranges(PyObject* self, PyObject* const* args, Py_ssize_t n_args
     const Gathered target(*rows->fields, given[3], given[4], 2, lead);
     const Ref engine = Ref::borrow(rows->engine);
     const EpisodeStore* store = rows->store;
-    {
-      const MaybeReleaseGil released(target.cost(starts.size() * width));
-      store->gather_ranges(starts.data(), lengths.data(), starts.size(), width,
-                           target.columns().data(), target.columns().size(), target.pointers());
-    }
+    copy_rows(self, target.cost(starts.size() * width), [&] {
+      return store->gather_ranges(starts.data(), lengths.data(), starts.size(), width,
+                                  target.columns().data(), target.columns().size(),
+                                  target.pointers());
+    });
     return target.finish(*rows->fields, given[4]);
   });
 }

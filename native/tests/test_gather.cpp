@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/gather.hpp"
+#include "core/isa/kernels.hpp"
 #include "tests/check.hpp"
 #include "tests/splitmix.hpp"
 
@@ -60,6 +61,32 @@ void copies_rows_of_every_size() {
   for (std::size_t bytes = 1; bytes <= 200; ++bytes) copies_rows(bytes, 201 - bytes, 70);
   for (const std::size_t bytes : {1000, 1023, 1024, 1025, 5000}) copies_rows(bytes, 3, 9);
   for (const std::size_t rows : {0, 1, 63, 64, 65, 128, 129}) copies_rows(17, 4, rows);
+}
+
+// A column that lies by itself, as those on disk do.
+void copies_a_lone_column(std::size_t bytes, std::size_t rows) {
+  SplitMix random(bytes);
+  constexpr std::size_t kSlots = 97;
+  std::vector<std::byte> base(kSlots * bytes);
+  for (std::byte& byte : base) byte = static_cast<std::byte>(random.next());
+  const auto slots = random_slots(rows, kSlots, random);
+  std::vector<std::byte> out(rows * bytes + 1, std::byte{0xA5});
+  const GatherColumn column{{0, bytes}, slots.data(), out.data()};
+  kernels().rows.gather(base.data(), bytes, &column, 1, rows);
+  CHECK(out.back() == std::byte{0xA5});
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      const std::byte expected =
+          slots[row] == kNoSlot ? std::byte{0} : base[slots[row] * bytes + i];
+      CHECK(out[row * bytes + i] == expected);
+    }
+  }
+}
+
+void copies_lone_columns_of_every_size() {
+  for (std::size_t bytes = 1; bytes <= 200; ++bytes) copies_a_lone_column(bytes, 70);
+  for (const std::size_t bytes : {1000, 1023, 1024, 1025, 5000}) copies_a_lone_column(bytes, 9);
+  for (const std::size_t rows : {0, 1, 15, 16, 17}) copies_a_lone_column(12, rows);
 }
 
 void joins_frames(std::size_t outer, std::size_t stack, std::size_t inner) {
@@ -123,6 +150,7 @@ void frames_are_copied_and_compared() {
 
 int main() {
   copies_rows_of_every_size();
+  copies_lone_columns_of_every_size();
   joins_stacks_of_every_form();
   frames_are_copied_and_compared();
 }

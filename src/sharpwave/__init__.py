@@ -79,6 +79,21 @@ if TYPE_CHECKING:
     from sharpwave.episodes import (
         EpisodeBuffer as EpisodeBuffer,
     )
+    from sharpwave.episodes import (
+        EpisodeDataset as EpisodeDataset,
+    )
+    from sharpwave.episodes import (
+        EpisodeLoader as EpisodeLoader,
+    )
+    from sharpwave.episodes import (
+        EpisodeUnion as EpisodeUnion,
+    )
+    from sharpwave.episodes.record import (
+        RecordEpisodes as RecordEpisodes,
+    )
+    from sharpwave.episodes.record_vector import (
+        RecordVectorEpisodes as RecordVectorEpisodes,
+    )
     from sharpwave.train.callbacks import (
         Callback as Callback,
     )
@@ -136,6 +151,11 @@ _LAZY = {
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
     "EpisodeBuffer": "sharpwave.episodes",
+    "EpisodeDataset": "sharpwave.episodes",
+    "EpisodeLoader": "sharpwave.episodes",
+    "EpisodeUnion": "sharpwave.episodes",
+    "RecordEpisodes": "sharpwave.episodes.record",
+    "RecordVectorEpisodes": "sharpwave.episodes.record_vector",
     "Callback": "sharpwave.train.callbacks",
     "CheckpointCallback": "sharpwave.train.callbacks",
     "EarlyStoppingCallback": "sharpwave.train.callbacks",
@@ -167,6 +187,9 @@ __all__ = [
     "ConsoleLogger",
     "EarlyStoppingCallback",
     "EpisodeBuffer",
+    "EpisodeDataset",
+    "EpisodeLoader",
+    "EpisodeUnion",
     "EvalCallback",
     "Field",
     "FolderLockedError",
@@ -186,6 +209,8 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "ProgressCallback",
     "Recent",
+    "RecordEpisodes",
+    "RecordVectorEpisodes",
     "ReplayBuffer",
     "RunningStats",
     "Schema",

@@ -186,6 +186,7 @@ def permuted(
 ) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
     """Entries begin to end of a seeded permutation of n numbers."""
 
+MAX_EPISODE_FIELDS: int = 256
 EPISODE_STATE_WORDS: int = 16
 EPISODE_INDEX_ROW_BYTES: int = 16
 
@@ -200,13 +201,14 @@ class EpisodeEngine:
     def __init__(
         self,
         folder: str,
-        steps: Sequence[tuple[str, int, int]],
-        episodes: Sequence[tuple[str, int, int]],
+        steps: Sequence[tuple[str, int, int, int]],
+        episodes: Sequence[tuple[str, int, int, int]],
         index_chunk_rows: int,
         max_episodes: int,
         max_timesteps: int,
         circular: bool,
         power: bool,
+        decoded_bytes: int,
         write: bool,
         repair: bool,
     ) -> None: ...
@@ -225,6 +227,7 @@ class EpisodeEngine:
     def complete(self) -> None: ...
     def abort(self) -> None: ...
     def flush(self) -> None: ...
+    def settle(self) -> None: ...
     def clear(self) -> None: ...
     def close(self) -> None: ...
     def refresh(self) -> None: ...
@@ -232,8 +235,24 @@ class EpisodeEngine:
     def n_lanes(self) -> int: ...
     @property
     def repaired(self) -> tuple: ...
+    def install(
+        self,
+        blocks: Sequence[
+            tuple[
+                int,
+                int,
+                int,
+                Annotated[
+                    NDArray[numpy.uint8],
+                    dict(shape=(None,), order="C", device="cpu", writable=False),
+                ],
+            ]
+        ],
+    ) -> None: ...
+    def compressible(self, column: int) -> list[int]: ...
+    def adopt_coded(self, column: int, chunk: int) -> None: ...
     def verify(self) -> tuple: ...
-    def table(self, aborted: bool) -> tuple: ...
+    def table(self, aborted: bool, open: bool = False) -> tuple: ...
     def gather_meta(
         self,
         ids: Annotated[
@@ -248,20 +267,28 @@ class Anchors:
     The items of a dataset: counts[e] of episode e, or of those the chosen.
     """
 
-    def __init__(self, counts: object, chosen: object | None = None) -> None: ...
+    def __init__(self, counts: Any, starts: Any, stride: int = 1, chosen: Any = None) -> None: ...
     def __len__(self) -> int: ...
-    def find(self, items: Any) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
-        """The episode of every item, and its place among those of the episode."""
+    def find(
+        self, items: Any
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """
+        The episode of every item, the step of the episode, and the row of that step.
+        """
 
     def span(
         self, begin: int, end: int, key: int | None = None
-    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
         """
         The same of items begin to end of a permutation with this key, or as they are.
         """
 
-def drawn_below(limits: Any, rows: Any, key: int) -> NDArray[numpy.int64]:
-    """Uniform numbers in [0, limits[i]), functions of key and rows[i]."""
+def drawn_windows(
+    episodes: Any, first_rows: Any, lengths: Any, width: int, key: int
+) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.int64]]:
+    """
+    The first step of a random window of each episode, its row, and the window's steps.
+    """
 
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""

@@ -82,9 +82,7 @@ def prioritized(name: str, **fixed: Any) -> Case:
 def mapped(name: str, squeeze: bool = False, **fixed: Any) -> Case:
     def make(capacity: int, **given: Any) -> MmapReplayBuffer:
         folder = Path(_folders.name) / str(next(_numbers))
-        return MmapReplayBuffer(
-            max(capacity // 3, 1), capacity, cold_path=folder, **fixed, **given
-        )
+        return MmapReplayBuffer(max(capacity // 3, 1), capacity, cold_path=folder, **fixed, **given)
 
     return Case(f"mapped {name}", make, squeeze, "prioritized" in fixed, durable=True)
 

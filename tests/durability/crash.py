@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import mmap
 import os
 import random
@@ -25,11 +26,21 @@ from tests.durability.processes import start
 NOT_OPEN, OPENING, WRITING, CLOSING, CLOSED = range(5)
 """How far a writer has come."""
 
+ENDLESS = 1_000_000_000
+
 Model = TypeVar("Model", bound="Recoverable")
 
 
 class Recoverable(Protocol):
-    """A model of what a folder holds."""
+    """A model of what a folder holds, which can be compared with others."""
+
+    def difference(self, found: Any) -> str:
+        """How something that was found in a folder differs from it; empty when it does not."""
+        ...
+
+    def settle(self, found: Any) -> None:
+        """Take over what it left open, from what was found and does not differ."""
+        ...
 
     def recovered(self: Model) -> Model:
         """A copy, as it is once a new writer has taken over, or the old one has closed it."""
@@ -63,12 +74,12 @@ class Subject(Protocol[Model]):
         """What a writer does, without end."""
         ...
 
-    def matches(self, folder: Path, model: Model) -> str:
-        """How a reader finds a folder that a writer has left different from a model."""
+    def look(self, folder: Path) -> Any:
+        """What a reader finds in a folder, for `Recoverable.difference`."""
         ...
 
-    def matches_writer(self, writer: Any, model: Model) -> str:
-        """How a new writer finds it different from a model that has recovered."""
+    def look_at(self, writer: Any) -> Any:
+        """What a new writer finds."""
         ...
 
 
@@ -106,15 +117,72 @@ def write(subject: Subject[Any], folder: Path, seed: str, limit: int, progress_f
         progress.stage = OPENING
         with subject.open(folder) as writer:
             progress.stage = WRITING
-            for number, operation in zip(range(limit), subject.operations(seed), strict=False):
-                with contextlib.suppress(ValueError):
-                    operation.perform(writer)
-                progress.completed = number + 1
+            operations = itertools.islice(subject.operations(seed), limit)
+            while ahead := list(itertools.islice(operations, 50)):
+                for operation in ahead:
+                    with contextlib.suppress(ValueError):
+                        operation.perform(writer)
+                    progress.completed += 1
             progress.stage = CLOSING
         progress.stage = CLOSED
     except BaseException:
         progress_file.with_suffix(".error").write_text(traceback.format_exc())
         raise
+
+
+def apply(operation: Operation[Model], model: Model) -> None:
+    """Do to a model what an operation does."""
+    with contextlib.suppress(ValueError):
+        for _ in operation.commits(model):
+            pass
+
+
+class Life:
+    """A writer in a process of its own.
+
+    Args:
+        subject: What it writes to.
+        folder: Where.
+        seed: Of what it does.
+        limit: How many operations it performs.
+        notes: Where it notes how far it has come.
+    """
+
+    def __init__(
+        self, subject: Subject[Any], folder: Path, seed: str, limit: int, notes: Path
+    ) -> None:
+        self.seed = seed
+        self.limit = limit
+        self.notes = notes / f"progress-{seed}"
+        self.progress = Progress(self.notes)
+        self.process = start(write, subject, folder, seed, limit, self.notes)
+
+    def wait(self, stage: int, completed: int = 0) -> None:
+        """Wait until it is in a stage, and has completed so many operations if it writes."""
+        while self.process.is_alive() and (
+            self.progress.stage < stage
+            or (stage == WRITING and self.progress.completed < completed)
+        ):
+            time.sleep(0)
+        error = self.notes.with_suffix(".error")
+        assert not error.exists(), f"seed {self.seed}: {error.read_text()}"
+
+    def kill(self) -> bool:
+        """Whether it had not ended already."""
+        self.process.kill()
+        self.process.join()
+        self.wait(CLOSED)
+        return self.process.exitcode == -signal.SIGKILL
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop it for a while."""
+        pid = self.process.pid or 0
+        os.kill(pid, signal.SIGSTOP)
+        while ") T" not in Path(f"/proc/{pid}/stat").read_text():
+            time.sleep(0)
+        yield
+        os.kill(pid, signal.SIGCONT)
 
 
 class Crashes(Generic[Model]):
@@ -130,6 +198,7 @@ class Crashes(Generic[Model]):
         self.subject = subject
         self.folder = folder / "buffer"
         self.notes = folder
+        folder.mkdir(parents=True, exist_ok=True)
         self.seed = seed
         self.rng = random.Random(seed)
         self.kills = 0
@@ -144,71 +213,76 @@ class Crashes(Generic[Model]):
             stage: When to kill it.
             most: Operations that it completes at most before.
         """
-        rng = self.rng
-        target = int(most ** rng.random()) - 1
-        limit = target if stage == CLOSING else 1_000_000
-        seed = f"{self.seed}-{self.rounds}"
-        notes = self.notes / f"progress-{self.rounds}"
-        progress = Progress(notes)
-        process = start(write, self.subject, self.folder, seed, limit, notes)
-        while process.is_alive() and (
-            progress.stage < stage or (stage == WRITING and progress.completed < target)
-        ):
-            time.sleep(0)
-        time.sleep(rng.random() ** 2 * 0.002)
-        os.kill(process.pid or 0, signal.SIGKILL)
-        process.join()
-        self.kills += process.exitcode == -signal.SIGKILL
-        error = notes.with_suffix(".error")
-        assert not error.exists(), f"seed {self.seed}: {error.read_text()}"
-        self.rounds += 1
-        self._advance(seed, progress.completed, limit, begun=progress.stage > OPENING)
-        self._look()
-        if rng.random() < 0.5:
+        target = int(most ** self.rng.random()) - 1
+        life = self.start(target if stage == CLOSING else ENDLESS)
+        life.wait(stage, target)
+        time.sleep(self.rng.random() ** 2 * 0.002)
+        self.kill(life)
+        if self.rng.random() < 0.5:
             self._take_over()
 
-    def _advance(self, seed: str, completed: int, limit: int, *, begun: bool) -> None:
-        """All models that may be left by a writer that completed this many operations."""
+    def start(self, limit: int = ENDLESS) -> Life:
+        """A new writer, which performs so many operations."""
+        return Life(self.subject, self.folder, f"{self.seed}-{self.rounds}", limit, self.notes)
+
+    def kill(self, life: Life) -> None:
+        """Kill a writer, and look at what is there."""
+        self.kills += life.kill()
+        self.rounds += 1
+        self.models = self.possible(life)
+        self.keep(self.subject.look(self.folder))
+
+    @contextlib.contextmanager
+    def stopped(self, life: Life) -> Iterator[None]:
+        """A writer is stopped for a while, which readers do not mind."""
+        with life.stopped():
+            before, self.models = self.models, self.possible(life)
+            self.keep(self.subject.look(self.folder))
+            self.models = before
+            yield
+
+    def possible(self, life: Life) -> list[Model]:
+        """All models that a writer may leave at this moment."""
         possible: list[Model] = []
+        completed = life.progress.completed
+        operations = self.subject.operations(life.seed)
+        done = list(itertools.islice(operations, min(completed + 1, life.limit)))
+        in_flight = done[completed:]
         for before in self.models:
             now = before.recovered()
-            if not begun:
+            if life.progress.stage <= OPENING:
                 possible += [before, now]
                 continue
-            operations = self.subject.operations(seed)
-            for _, operation in zip(range(completed), operations, strict=False):
+            for operation in done[:completed]:
+                apply(operation, now)
+            possible.append(copy.deepcopy(now))
+            for operation in in_flight:
                 with contextlib.suppress(ValueError):
                     for _ in operation.commits(now):
-                        pass
-            possible.append(copy.deepcopy(now))
-            if completed < limit:
-                with contextlib.suppress(ValueError):
-                    for _ in next(operations).commits(now):
                         possible.append(copy.deepcopy(now))
-            else:  # it may have closed the folder
+            if not in_flight:  # it may have closed the folder
                 possible.append(now.recovered())
-        self.models = possible
-
-    def _look(self) -> None:
-        self._keep({id(m): self.subject.matches(self.folder, m) for m in self.models})
+        return possible
 
     def _take_over(self) -> None:
         """A writer comes that is not killed."""
         self.models = [model.recovered() for model in self.models]
         seed = f"{self.seed}-{self.rounds}-here"
         with self.subject.open(self.folder) as writer:
-            self._keep({id(m): self.subject.matches_writer(writer, m) for m in self.models})
-            for _, operation in zip(range(20), self.subject.operations(seed), strict=False):
+            self.keep(self.subject.look_at(writer))
+            for operation in itertools.islice(self.subject.operations(seed), 20):
                 with contextlib.suppress(ValueError):
                     operation.perform(writer)
                 for model in self.models:
-                    with contextlib.suppress(ValueError):
-                        for _ in operation.commits(model):
-                            pass
+                    apply(operation, model)
         self.models = [model.recovered() for model in self.models]
-        self._look()
+        self.keep(self.subject.look(self.folder))
 
-    def _keep(self, differences: dict[int, str]) -> None:
-        kept = [model for model in self.models if not differences[id(model)]]
-        assert kept, f"seed {self.seed}, round {self.rounds}: {differences[id(self.models[-1])]}"
-        self.models = kept
+    def keep(self, found: Any) -> None:
+        """Of the models those that look like what was found."""
+        differences = [model.difference(found) for model in self.models]
+        kept = [m for m, text in zip(self.models, differences, strict=True) if not text]
+        assert kept, f"seed {self.seed}, round {self.rounds}: {differences[-1]}"
+        for model in kept:
+            model.settle(found)
+        self.models = [m for i, m in enumerate(kept) if m not in kept[:i]]

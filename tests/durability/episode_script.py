@@ -1,16 +1,12 @@
-"""What writers of episodes do until they are killed, and a model of what they leave.
-
-A step is known by its number; all of its fields follow from it, but for the label, which `update`
-changes later.
-"""
+"""What writers of episodes do until they are killed."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,103 +15,19 @@ import numpy as np
 from sharpwave import EpisodeBuffer
 from sharpwave.buffers.folder import is_store
 from sharpwave.episodes import ABORTED, COMPLETE
-
-OPEN = 0
-MAX_TIMESTEPS = 60
-FIELDS = {
-    "number": "int64",
-    "frame": ("uint8", 2048),  # so large that a file holds few of them
-    "pair": ("float", 2),
-    "label": "int",
-}
-META = {"task": "int", "score": ("float", (), -1.0)}
-
-
-def steps(numbers: Any) -> dict[str, Any]:
-    """The fields of steps by their numbers [T]."""
-    number = np.asarray(numbers, np.int64)
-    return {
-        "number": number,
-        "frame": np.broadcast_to((number * 7 % 251)[..., None], (*number.shape, 2048)),
-        "pair": np.stack([number % 1000, -(number % 1000)], axis=-1).astype(np.float32),
-        "label": np.zeros(number.shape, np.int32),
-    }
-
-
-@dataclass
-class Episode:
-    """One of the model."""
-
-    id: int
-    task: int
-    score: float = -1.0
-    numbers: list[int] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-    flag: int = OPEN
-
-    def append(self, numbers: list[int]) -> None:
-        self.numbers += numbers
-        self.labels += [0] * len(numbers)
-
-    @property
-    def seen(self) -> tuple[Any, ...]:
-        """What a reader sees of it."""
-        return (self.id, self.flag, self.task, self.score, self.numbers, self.labels)
-
-
-@dataclass
-class EpisodeModel:
-    """What a folder of episodes holds."""
-
-    max_episodes: int
-    circular: bool
-    episodes: list[Episode] = field(default_factory=list)
-    next_id: int = 0
-    open: Episode | None = None
-
-    @property
-    def n_complete(self) -> int:
-        return sum(episode.flag == COMPLETE for episode in self.episodes)
-
-    def check_room(self, n: int = 1) -> None:
-        if (0 if self.circular else self.n_complete) + n > self.max_episodes:
-            raise ValueError("full")
-
-    def begin(self, task: int = 0) -> Episode:
-        self.check_room()
-        self.open = Episode(self.next_id, task)
-        self.episodes.append(self.open)
-        self.next_id += 1
-        return self.open
-
-    def end(self, flag: int) -> None:
-        """Without making room."""
-        assert self.open is not None
-        self.open.flag = flag
-        if not self.open.numbers:
-            self.episodes.pop()
-            self.next_id -= 1
-        self.open = None
-
-    def evict(self) -> None:
-        while self.circular and self.n_complete > self.max_episodes:
-            self.episodes.pop(0)
-
-    def recovered(self) -> EpisodeModel:
-        model = copy.deepcopy(self)
-        if model.open is not None:
-            model.end(ABORTED)
-        model.evict()
-        return model
-
-    @property
-    def seen(self) -> list[tuple[Any, ...]]:
-        """What a reader sees."""
-        return [episode.seen for episode in self.episodes if episode.flag != OPEN]
+from tests.durability.episode_model import (
+    FIELDS,
+    MAX_TIMESTEPS,
+    META,
+    EpisodeModel,
+    Seen,
+    look,
+    steps,
+)
 
 
 class Writer:
-    """A buffer and the episode that is open."""
+    """A buffer, and the block of the episode that is open."""
 
     def __init__(self, buffer: EpisodeBuffer) -> None:
         self.buffer = buffer
@@ -132,57 +44,66 @@ class Begin:
     task: int
 
     def perform(self, writer: Writer) -> None:
-        block = contextlib.ExitStack()
-        writer.final = block.enter_context(writer.buffer.one_episode(task=self.task))
-        writer.block = block
+        writer.final = writer.block.enter_context(writer.buffer.one_episode(task=self.task))
 
     def commits(self, model: EpisodeModel) -> Iterator[None]:
-        model.begin(self.task)
+        model.begin([self.task])
         yield
 
 
 @dataclass(frozen=True)
 class Store:
-    """Starts an episode if none is open."""
+    """Begins an episode if none is open."""
 
     number: int
+    fields: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", steps(self.number))
 
     def perform(self, writer: Writer) -> None:
-        writer.buffer.store(**steps(self.number))
+        writer.buffer.store(**self.fields)
 
     def commits(self, model: EpisodeModel) -> Iterator[None]:
-        if model.open is None:
-            model.begin()
+        if not model.open:
+            model.begin([0])
             yield
-        assert model.open is not None
-        if len(model.open.numbers) == MAX_TIMESTEPS:
-            raise ValueError("too long")
-        model.open.append([self.number])
+        model.open[0].append(self.number)
         yield
 
 
 @dataclass(frozen=True)
 class End:
+    """Ends an episode that was begun with a block."""
+
     score: float
 
     def perform(self, writer: Writer) -> None:
         writer.final["score"] = self.score
         writer.block.close()
+
+    def commits(self, model: EpisodeModel) -> Iterator[None]:
+        for episode in model.open:
+            episode.score = self.score
+            yield
+        yield from model.end(COMPLETE)
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Ends an episode that was begun without one, or a batch."""
+
+    def perform(self, writer: Writer) -> None:
         writer.buffer.advance_episode()
 
     def commits(self, model: EpisodeModel) -> Iterator[None]:
-        if model.open is None:
-            return
-        if model.open.task:
-            model.open.score = self.score
+        model.ending = COMPLETE
+        if model.batch:
             yield
-        model.end(COMPLETE)
-        yield
-        model.evict()
-        yield
+        yield from model.end(COMPLETE)
 
 
-class Oops(Exception):
+class OopsError(Exception):
     """Thrown into the block of an episode."""
 
 
@@ -190,39 +111,111 @@ class Oops(Exception):
 class Abort:
     def perform(self, writer: Writer) -> None:
         def fail() -> None:
-            raise Oops
+            raise OopsError
 
-        block, writer.block = writer.block.pop_all(), contextlib.ExitStack()
-        with contextlib.suppress(Oops), block:
+        with contextlib.suppress(OopsError), writer.block.pop_all():
             fail()
-        writer.buffer.advance_episode()  # it was begun without a block
 
     def commits(self, model: EpisodeModel) -> Iterator[None]:
-        if model.open is None:
-            return
-        model.end(ABORTED if model.open.task else COMPLETE)
-        yield
-        model.evict()
-        yield
+        yield from model.end(ABORTED)
 
 
 @dataclass(frozen=True)
 class StoreEpisode:
     task: int
     numbers: list[int]
+    fields: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", steps(self.numbers))
 
     def perform(self, writer: Writer) -> None:
-        writer.buffer.store_episode(**steps(self.numbers), task=self.task, score=0.5)
+        writer.buffer.store_episode(**self.fields, task=self.task, score=0.5)
 
     def commits(self, model: EpisodeModel) -> Iterator[None]:
-        episode = model.begin(self.task)
+        (episode,) = model.begin([self.task])
         episode.score = 0.5
         yield
-        episode.append(self.numbers)
+        episode.append(*self.numbers)
         yield
-        model.end(COMPLETE)
+        yield from model.end(COMPLETE)
+
+
+@dataclass(frozen=True)
+class BeginBatch:
+    tasks: list[int]
+
+    def perform(self, writer: Writer) -> None:
+        block = writer.buffer.batched_episode(len(self.tasks), task=self.tasks)
+        writer.block.enter_context(block)
+
+    def commits(self, model: EpisodeModel) -> Iterator[None]:
+        model.begin(self.tasks, batch=True)
         yield
-        model.evict()
+
+
+@dataclass(frozen=True)
+class StoreBatch:
+    numbers: list[int]
+    active: list[bool]
+    fields: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", steps(self.numbers))
+
+    def perform(self, writer: Writer) -> None:
+        writer.buffer.store_batch(np.array(self.active), **self.fields)
+
+    def commits(self, model: EpisodeModel) -> Iterator[None]:
+        if not model.open:
+            model.begin([0] * len(self.numbers), batch=True)
+            yield
+        for episode, number, active in zip(model.open, self.numbers, self.active, strict=True):
+            if active:
+                episode.append(number)
+        yield
+
+
+@dataclass(frozen=True)
+class StoreMeta:
+    scores: list[float]
+
+    def perform(self, writer: Writer) -> None:
+        writer.buffer.store_meta_batch(score=self.scores)
+
+    def commits(self, model: EpisodeModel) -> Iterator[None]:
+        for episode, score in zip(model.open, self.scores, strict=True):
+            episode.score = score
+            yield
+
+
+@dataclass(frozen=True)
+class EndBatch:
+    def perform(self, writer: Writer) -> None:
+        writer.block.close()
+
+    def commits(self, model: EpisodeModel) -> Iterator[None]:
+        return Advance().commits(model)
+
+
+@dataclass(frozen=True)
+class Update:
+    """Of some episodes, or of all."""
+
+    positions: list[int] | None
+    value: int
+
+    def perform(self, writer: Writer) -> None:
+        n = len(writer.buffer)
+        positions = None if self.positions is None else [i for i in self.positions if i < n]
+        writer.buffer.update(positions, label=self.value, score=float(self.value))
+
+    def commits(self, model: EpisodeModel) -> Iterator[None]:
+        complete = model.complete()
+        wanted = range(len(complete)) if self.positions is None else self.positions
+        model.update = [complete[i].id for i in wanted if i < len(complete)], self.value
+        yield
+        model.apply_update()
         yield
 
 
@@ -245,33 +238,50 @@ class Clear:
         yield
 
 
-Operation = Begin | Store | End | Abort | StoreEpisode | Flush | Clear
+Operation = (
+    Begin | Store | End | Advance | Abort | StoreEpisode
+    | BeginBatch | StoreBatch | StoreMeta | EndBatch | Update | Flush | Clear
+)  # fmt: skip
+KINDS = {"block": 25, "bare": 10, "whole": 25, "batch": 20, "update": 5, "flush": 2, "clear": 1}
 
 
 def operations(seed: str) -> Iterator[Operation]:
-    """What a writer does: blocks of steps, whole episodes, and now and then something else."""
+    """What a writer does: episodes in every way there is, and now and then something else."""
     rng = random.Random(seed)
-    numbers = iter(range(rng.randrange(10**12), 10**13))
-
-    def length() -> int:
-        return rng.choice([0, 1, 2, 5, 10, 20, 40, MAX_TIMESTEPS + 2])
-
+    numbers = count(rng.randrange(10**12))
     while True:
-        task = rng.randrange(1, 1000)
-        kind = rng.choices(
-            ["block", "bare", "aborted", "whole", "flush", "clear"], [30, 10, 10, 30, 3, 1]
-        )[0]
-        if kind in ("block", "aborted"):
-            yield Begin(task)
-        if kind in ("block", "bare", "aborted"):
-            for _ in range(length()):
+        kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
+        length = rng.choice([0, 1, 2, 5, 10, 20, 40, MAX_TIMESTEPS + 2])
+        if kind == "block":
+            yield Begin(rng.randrange(1000))
+            for _ in range(length):
                 yield Store(next(numbers))
-            yield Abort() if kind == "aborted" else End(rng.randrange(100) / 4)
+            yield End(rng.randrange(100) / 4) if rng.random() < 0.8 else Abort()
+        elif kind == "bare":
+            for _ in range(length):
+                yield Store(next(numbers))
+            yield Advance()
         elif kind == "whole":
-            count = max(length() % MAX_TIMESTEPS, 1)
-            yield StoreEpisode(task, [next(numbers) for _ in range(count)])
+            chosen = [next(numbers) for _ in range(max(1, min(length, MAX_TIMESTEPS)))]
+            yield StoreEpisode(rng.randrange(1000), chosen)
+        elif kind == "batch":
+            yield from batch(rng, numbers, length)
+        elif kind == "update":
+            chosen = sorted(rng.sample(range(6), rng.randrange(1, 4)))
+            yield Update(rng.choice([None, chosen]), rng.randrange(1, 1000))
         else:
             yield Flush() if kind == "flush" else Clear()
+
+
+def batch(rng: random.Random, numbers: Iterator[int], length: int) -> Iterator[Operation]:
+    """Episodes side by side."""
+    n = rng.randrange(1, 4)
+    yield BeginBatch([rng.randrange(1000) for _ in range(n)])
+    for _ in range(length):
+        yield StoreBatch([next(numbers) for _ in range(n)], rng.choices([True, False], [4, 1], k=n))
+    if rng.random() < 0.5:
+        yield StoreMeta([rng.randrange(100) / 4 for _ in range(n)])
+    yield EndBatch() if rng.random() < 0.8 else Abort()
 
 
 @dataclass(frozen=True)
@@ -281,6 +291,8 @@ class Episodes:
     circular: bool
     max_episodes: int = 6
     durability: str = "process"
+    codec: str | None = None
+    """Of the frames."""
 
     def new_model(self) -> EpisodeModel:
         return EpisodeModel(self.max_episodes, self.circular)
@@ -295,6 +307,7 @@ class Episodes:
             META,
             circular=self.circular,
             durability=self.durability,
+            codecs={"frame": self.codec} if self.codec else None,
         )
         with contextlib.closing(Writer(buffer)) as writer:
             yield writer
@@ -302,43 +315,11 @@ class Episodes:
     def operations(self, seed: str) -> Iterator[Operation]:
         return operations(seed)
 
-    def matches(self, folder: Path, model: EpisodeModel) -> str:
+    def look(self, folder: Path) -> list[Seen]:
         if not is_store(folder):  # killed while it was made
-            return "" if not model.next_id else "there is no store"
+            return []
         with EpisodeBuffer.from_folder(folder, read_only=True) as buffer:
-            return compare(buffer, model)
+            return look(buffer)
 
-    def matches_writer(self, writer: Writer, model: EpisodeModel) -> str:
-        return compare(writer.buffer, model)
-
-
-def compare(buffer: EpisodeBuffer, model: EpisodeModel) -> str:
-    """How what a buffer holds differs from a model."""
-    found = list(look(buffer))
-    if found == model.seen:
-        return ""
-    return f"found {[_short(e) for e in found]}, expected {[_short(e) for e in model.seen]}"
-
-
-def look(buffer: EpisodeBuffer) -> Iterator[tuple[Any, ...]]:
-    """What a reader sees. Steps whose fields do not belong together are a failure at once."""
-    table = buffer.episodes(aborted=True)
-    for i in range(len(table)):
-        rows = buffer.gather(np.arange(table.starts[i], table.starts[i] + table.lengths[i]))
-        for name, expected in steps(rows["number"]).items():
-            if name != "label":
-                np.testing.assert_array_equal(rows[name], expected, err_msg=name)
-        yield (
-            int(table.ids[i]),
-            int(table.flags[i]),
-            int(table.meta["task"][i]),
-            float(table.meta["score"][i]),
-            rows["number"].tolist(),
-            rows["label"].tolist(),
-        )
-
-
-def _short(episode: tuple[Any, ...]) -> str:
-    number, flag, task, score, numbers, labels = episode
-    head = numbers[0] if numbers else ""
-    return f"<{number} {'OCA'[flag]} task {task} {score}: {len(numbers)} from {head} {set(labels)}>"
+    def look_at(self, writer: Writer) -> list[Seen]:
+        return look(writer.buffer)

@@ -17,96 +17,6 @@ import pytest
 from sharpwave import FolderLockedError, MmapReplayBuffer, SharpwaveIOError
 from tests.durability.saves import run
 
-# Step i of the life of a buffer is a function of i alone, so that what is found after a kill can be
-# compared with a buffer in memory that was given the same steps.
-KILLS = """
-import os, random, signal, sys, time
-import numpy as np
-from sharpwave import MmapReplayBuffer, ReplayBuffer
-
-path, kind, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
-chance = random.Random(kind)
-CAPACITY, N = 120, 2
-FIELDS = {"obs": ("float32", (500,)), "action": "int64", "reward": "float32",
-          "terminated": "bool", "truncated": "bool"}
-NEXT = {"next_obs": ("float32", (500,))}
-STREAMS = kind.startswith("streams")
-OPTIONS = {"fields": FIELDS, "n_envs": N} if STREAMS else {"fields": {**FIELDS, **NEXT}}
-
-def step(i):
-    env, t = i % N, i // N
-    number = 1000 * env + t if STREAMS else i
-    ended = t % 17 == 16
-    values = {"obs": np.full(500, number), "action": i, "reward": float(i), "terminated": ended,
-              "truncated": False, "next_obs": np.full(500, number + (0.5 if ended else 1))}
-    return {**values, "stream": env} if STREAMS else values
-
-def push(buffer, i):
-    priority = {"priority": float(i % 5 + 1)} if "prioritized" in kind else {}
-    buffer.push(**step(i), **priority)
-
-def write_on(first):
-    if os.path.exists(path):
-        buffer = MmapReplayBuffer.open(path, continue_episodes=True)
-    else:
-        prioritized = {"alpha": 1} if "prioritized" in kind else False
-        buffer = MmapReplayBuffer(20, CAPACITY, cold_path=path, prioritized=prioritized, **OPTIONS)
-    i = first
-    while True:
-        push(buffer, i)
-        buffer.sample(1)
-        i += 1
-
-twin = ReplayBuffer(CAPACITY, **OPTIONS)
-pushed, moments = 0, []
-for kill in range(kills):
-    child = os.fork()
-    if child == 0:
-        write_on(pushed)
-    while not os.path.exists(path + "/header.json"):
-        time.sleep(0.001)
-    time.sleep(chance.uniform(0.005, 0.05))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-
-    buffer = MmapReplayBuffer.open(path, continue_episodes=True, verify=True)
-    rewards = buffer.gather(buffer.indices())["rewards"]
-    total = int(rewards.max()) + 1 if len(rewards) else 0
-    assert total >= pushed, (total, pushed)
-    moments.append(total - pushed)
-    for i in range(pushed, total):
-        values = step(i)
-        twin.push(**values)
-    pushed = total
-    assert buffer.indices().tolist() == twin.indices().tolist()
-    got, expected = buffer.gather(buffer.indices()), twin.gather(twin.indices())
-    for key, values in expected.items():
-        assert values.tobytes() == got[key].tobytes(), key
-    draws = buffer._engine.counters()[4]
-    assert pushed - 1 - kill <= draws <= pushed, (pushed, draws, kill)
-    if "prioritized" in kind and pushed:
-        leaves = buffer._engine.save_priorities()["leaves"]
-        slots = buffer._engine.slots_per_stream
-        envs = buffer.indices() % N if STREAMS else 0
-        seqs = buffer.indices() // N if STREAMS else buffer.indices()
-        at = (envs * slots + seqs % slots).astype(np.int64)
-        assert (leaves[at] == got["rewards"] % 5 + 1).all()
-        assert np.count_nonzero(leaves) == len(buffer)
-    buffer.close(delete=False)
-    del buffer
-assert sum(moments) > 3 * CAPACITY and len(set(moments)) > kills // 4, moments
-"""
-
-
-@pytest.mark.parametrize("kind", ["rows", "rows prioritized", "streams", "streams prioritized"])
-@pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.slow)])
-def test_a_kill_at_any_moment_leaves_exactly_what_was_pushed(
-    kind: str, kills: int, memory_path: Path
-) -> None:
-    result = run(KILLS, str(memory_path / "a"), kind, str(kills))
-    assert result.returncode == 0, result.stderr
-
-
 WRITES_ON = """
 import sys
 from sharpwave import MmapReplayBuffer
@@ -193,8 +103,17 @@ def test_a_disk_without_room_for_a_new_folder_is_named(small_disk: Path) -> None
     (small_disk / "filler").write_bytes(bytes(500_000))
     with pytest.raises(SharpwaveIOError, match="No space left"):
         MmapReplayBuffer(
-            10, 100_000, fields={"obs": "float32", "reward": "float32", "action": "int8",
-            "terminated": "bool", "truncated": "bool"}, n_envs=2, cold_path=small_disk / "a"
+            10,
+            100_000,
+            fields={
+                "obs": "float32",
+                "reward": "float32",
+                "action": "int8",
+                "terminated": "bool",
+                "truncated": "bool",
+            },
+            n_envs=2,
+            cold_path=small_disk / "a",
         )
     (small_disk / "filler").unlink()
     MmapReplayBuffer(10, 100, 3, 1, small_disk / "a")

@@ -7,9 +7,7 @@ import os
 import random
 import resource
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 

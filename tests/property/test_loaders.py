@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharpwave import _native
+from sharpwave import EpisodeBuffer, _native
 from sharpwave.episodes.union import EpisodeUnion
 from tests.reference.episodes import (
     ListedEpisodes,
+    ListedField,
     Values,
     assert_equal,
     batches,
@@ -114,22 +116,74 @@ def _number(items: list[Values], where: list[int], place: str) -> int:
 
 
 @given(
+    moves=st.lists(st.one_of(st.integers(1, 12), st.just(0)), max_size=40),
+    room=st.integers(1, 4),
+    batch_size=st.integers(1, 9),
+    n_steps=st.one_of(st.none(), st.integers(1, 5)),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_loaders_beside_a_writer_that_overwrites_yield_what_those_of_a_list_do(
+    moves: list[int],
+    room: int,
+    batch_size: int,
+    n_steps: int | None,
+    shuffle: bool,
+    drop_last: bool,
+) -> None:
+    options: Any = {"n_steps": n_steps} if n_steps else {"timestep_level": True}
+    options |= {"shuffle": shuffle, "drop_last": drop_last, "return_indices": True}
+    fields = {"place": ListedField("int32", (2,))}
+    plain = ListedEpisodes(fields, room=room)
+
+    def store(length: int) -> None:
+        place = [(plain.ids, t) for t in range(length)]
+        plain.store_episode(place=place)
+        disk.store_episode(place=np.array(place, np.int32))
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EpisodeBuffer(folder, room, 20, {"place": ("int", 2)}, circular=True) as disk,
+    ):
+        store(5)
+        loaders = (plain.dataloader(batch_size, **options), disk.dataloader(batch_size, **options))
+        running = [iter(loader) for loader in loaders]
+        for length in moves:  # 0 stands for a batch
+            if length > 0:
+                store(length)
+                continue
+            want, got = (next(batches, None) for batches in running)
+            if want is None or got is None:
+                assert want is got
+                loaders = (
+                    plain.dataloader(batch_size, **options),
+                    disk.dataloader(batch_size, **options),
+                )
+                running = [iter(loader) for loader in loaders]
+            else:
+                assert_equal(got, flat(want))
+
+
+@given(
     counts=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 500)), max_size=40),
     kept=st.floats(0, 1),
     seed=st.integers(0, 2**32),
 )
 @settings(deadline=None)
 def test_anchors_are_where_a_list_has_them(counts: list[int], kept: float, seed: int) -> None:
-    want = [(e, i) for e, count in enumerate(counts) for i in range(count)]
+    starts = [1000 * e for e in range(len(counts))]
+    want = [(e, i, 1000 * e + i) for e, count in enumerate(counts) for i in range(count)]
     chosen = np.flatnonzero(np.random.default_rng(seed).random(len(want)) < kept)
+
+    def listed(places: Any) -> list[tuple[int, ...]]:
+        return [tuple(place) for place in np.column_stack(places).tolist()]
+
     for anchors, places in (
-        (_native.Anchors(counts), want),
-        (_native.Anchors(counts, chosen), [want[i] for i in chosen]),
+        (_native.Anchors(counts, starts), want),
+        (_native.Anchors(counts, starts, chosen=chosen), [want[i] for i in chosen]),
     ):
         assert len(anchors) == len(places)
-        episodes, offsets = anchors.span(0, len(anchors))
-        assert list(zip(episodes.tolist(), offsets.tolist(), strict=True)) == places
-        episodes, offsets = anchors.find(np.arange(len(anchors))[::-1])
-        assert list(zip(episodes.tolist(), offsets.tolist(), strict=True)) == places[::-1]
-        episodes, offsets = anchors.span(0, len(anchors), seed)
-        assert sorted(zip(episodes.tolist(), offsets.tolist(), strict=True)) == places
+        assert listed(anchors.span(0, len(anchors))) == places
+        assert listed(anchors.find(np.arange(len(anchors))[::-1])) == places[::-1]
+        assert sorted(listed(anchors.span(0, len(anchors), seed))) == places

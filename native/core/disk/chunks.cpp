@@ -16,6 +16,7 @@ namespace sharpwave {
 namespace {
 
 constexpr char kMagic[8] = {'s', 'w', 'c', 'h', 'u', 'n', 'k', '\n'};
+const std::string kCodedSuffix = ".coded";
 constexpr std::size_t kTrailerPage = 4096;  // the trailer has a page to itself
 
 constexpr const char* kHint = "; repair=True goes on without what was in it";
@@ -77,6 +78,10 @@ std::size_t extent_bytes(const ChunkLayout& layout) {
 
 }  // namespace
 
+std::string ChunkLayout::coded_path(std::uint64_t chunk) const {
+  return path(chunk) + kCodedSuffix;
+}
+
 std::string ChunkLayout::path(std::uint64_t chunk) const {
   std::string digits = std::to_string(chunk);
   digits.insert(0, digits.size() < 12 ? 12 - digits.size() : 0, '0');
@@ -117,10 +122,21 @@ Chunks::~Chunks() = default;
 void Chunks::map(const File& file, std::uint64_t chunk) {
   map_file(file, access_, address(chunk), layout_.chunk_bytes());
   if (layout_.random) ::madvise(address(chunk), layout_.chunk_bytes(), MADV_RANDOM);
+  add_mapped(chunk);
+}
+
+void Chunks::add_mapped(std::uint64_t chunk) {
   while (!mapped_.empty() && *mapped_.begin() + layout_.max_chunks <= chunk) {
+    coded_.erase(*mapped_.begin());
     mapped_.erase(mapped_.begin());  // its place is taken
   }
   mapped_.insert(chunk);
+}
+
+void Chunks::hold_in_memory(std::uint64_t chunk) {
+  map_memory(address(chunk), layout_.chunk_bytes());
+  add_mapped(chunk);
+  coded_.insert(chunk);
 }
 
 void Chunks::open(std::uint64_t begin, std::uint64_t end, std::vector<ChunkCheck>* damage) {
@@ -128,6 +144,7 @@ void Chunks::open(std::uint64_t begin, std::uint64_t end, std::vector<ChunkCheck
                           const std::string& what) {
     if (damage == nullptr) throw IoError(what, layout_.path(chunk));
     damage->push_back({verdict, chunk, 0});
+    if (access_ == Access::read) map_zeros(address(chunk), layout_.chunk_bytes());
   };
   for (std::uint64_t chunk = begin / layout_.chunk_rows; chunk * layout_.chunk_rows < end;
        ++chunk) {
@@ -137,6 +154,10 @@ void Chunks::open(std::uint64_t begin, std::uint64_t end, std::vector<ChunkCheck
       file = File(layout_.path(chunk), access_);
     } catch (const IoError& error) {
       if (error.code != ENOENT) throw;
+      if (::access(layout_.coded_path(chunk).c_str(), F_OK) == 0) {
+        hold_in_memory(chunk);
+        continue;
+      }
       report(chunk, ChunkCheck::Verdict::missing, "the chunk is missing" + std::string(kHint));
       continue;
     }
@@ -218,11 +239,13 @@ void Chunks::drop_before(std::uint64_t row, std::vector<std::string>* files) {
     const std::uint64_t chunk = *mapped_.begin();
     unmap(address(chunk), layout_.chunk_bytes());
     mapped_.erase(mapped_.begin());
+    const bool coded = coded_.erase(chunk) > 0;
     if (access_ == Access::read) continue;
+    const std::string file = coded ? layout_.coded_path(chunk) : layout_.path(chunk);
     if (files != nullptr) {
-      files->push_back(layout_.path(chunk));
+      files->push_back(file);
     } else {
-      remove_file(layout_.path(chunk));
+      remove_file(file);
     }
   }
 }
@@ -231,6 +254,7 @@ void Chunks::seal(std::uint64_t begin, std::uint64_t end, bool changed) {
   if (changed) sealed_ = Sealed{};
   for (std::uint64_t chunk = begin / layout_.chunk_rows; chunk * layout_.chunk_rows < end;
        ++chunk) {
+    if (is_coded(chunk)) continue;  // has checksums of its own
     const std::uint64_t first = chunk * layout_.chunk_rows;
     const std::uint64_t rows = std::min<std::uint64_t>(end - first, layout_.chunk_rows);
     Sealed next{chunk, 0, 0};
@@ -248,7 +272,7 @@ void Chunks::seal(std::uint64_t begin, std::uint64_t end, bool changed) {
 void Chunks::sync(std::uint64_t begin, std::uint64_t end) {
   for (std::uint64_t chunk = begin / layout_.chunk_rows; chunk * layout_.chunk_rows < end;
        ++chunk) {
-    File(layout_.path(chunk), Access::write).sync();
+    if (!is_coded(chunk)) File(layout_.path(chunk), Access::write).sync();
   }
   if (files_are_new_.exchange(false)) sync_folder(layout_.folder);
 }
@@ -277,6 +301,7 @@ void Chunks::replace(std::uint64_t chunk) {
 
 ChunkCheck Chunks::verify(std::uint64_t chunk, std::uint64_t end) const {
   using Verdict = ChunkCheck::Verdict;
+  if (is_coded(chunk)) return {Verdict::good, chunk, layout_.chunk_rows};
   File file;
   try {
     file = File(layout_.path(chunk), Access::read);
@@ -302,7 +327,7 @@ std::uint64_t Chunks::sealed_rows(std::uint64_t chunk) const {
   return is_valid(trailer) && trailer.chunk == chunk ? trailer.rows : 0;
 }
 
-std::vector<std::uint64_t> ChunkLayout::on_disk() const {
+std::vector<std::uint64_t> ChunkLayout::on_disk(bool coded) const {
   std::vector<std::uint64_t> found;
   DIR* entries = ::opendir(folder.c_str());
   if (entries == nullptr) throw IoError("cannot list", folder, errno);
@@ -310,7 +335,10 @@ std::vector<std::uint64_t> ChunkLayout::on_disk() const {
   while (const dirent* entry = ::readdir(entries)) {
     const std::string file = entry->d_name;
     if (file.compare(0, prefix.size(), prefix) != 0) continue;
-    const std::string digits = file.substr(prefix.size());
+    std::string digits = file.substr(prefix.size());
+    const std::size_t suffix = digits.size() - std::min(digits.size(), kCodedSuffix.size());
+    if ((digits.compare(suffix, std::string::npos, kCodedSuffix) == 0) != coded) continue;
+    if (coded) digits.resize(suffix);
     if (digits.size() < 12 || digits.find_first_not_of("0123456789") != std::string::npos) continue;
     found.push_back(std::stoull(digits));
   }
@@ -321,10 +349,13 @@ std::vector<std::uint64_t> ChunkLayout::on_disk() const {
 
 std::uint64_t Chunks::disk_bytes() const {
   std::uint64_t total = 0;
-  for (const std::uint64_t chunk : layout_.on_disk()) {
-    struct stat status{};
-    if (::stat(layout_.path(chunk).c_str(), &status) != 0) continue;
-    total += static_cast<std::uint64_t>(status.st_blocks) * 512;
+  for (const bool coded : {false, true}) {
+    for (const std::uint64_t chunk : layout_.on_disk(coded)) {
+      const std::string path = coded ? layout_.coded_path(chunk) : layout_.path(chunk);
+      struct stat status{};
+      if (::stat(path.c_str(), &status) != 0) continue;
+      total += static_cast<std::uint64_t>(status.st_blocks) * 512;
+    }
   }
   return total;
 }

@@ -31,9 +31,10 @@ struct ChunkLayout {
 
   std::size_t chunk_bytes() const { return row_bytes * chunk_rows; }
   std::size_t ring_rows() const { return chunk_rows * max_chunks; }
-  std::string path(std::uint64_t chunk) const;  // folder/name.000000000012
-  // The numbers of the chunk files in the folder, ascending.
-  std::vector<std::uint64_t> on_disk() const;
+  std::string path(std::uint64_t chunk) const;        // folder/name.000000000012
+  std::string coded_path(std::uint64_t chunk) const;  // the same, compressed
+  // The numbers of the chunk files in the folder, or of the compressed ones, ascending.
+  std::vector<std::uint64_t> on_disk(bool coded = false) const;
 };
 
 // The distance of rows of this size: large ones are rounded up a little, so that not too many of
@@ -79,6 +80,10 @@ class Chunks {
   // Does in another thread what `reserve` will need next: makes the file after the one that row
   // `end` - 1 is in. Errors are left for `reserve` to meet.
   void prepare(std::uint64_t end) noexcept;
+  // A compressed chunk lies in another file, and its rows in memory that someone else fills.
+  bool is_coded(std::uint64_t chunk) const { return coded_.count(chunk) > 0; }
+  // Lets empty memory take the place of a chunk's rows.
+  void hold_in_memory(std::uint64_t chunk);
   // Removes the chunks that hold only rows before `row`. With a list the files are left for the
   // caller to remove, which may take long.
   void drop_before(std::uint64_t row, std::vector<std::string>* files = nullptr);
@@ -114,6 +119,7 @@ class Chunks {
   // A file for the chunk, as large as it will be, with space for the trailer only.
   File make_file(std::uint64_t chunk) const;
   void map(const File& file, std::uint64_t chunk);
+  void add_mapped(std::uint64_t chunk);
   void advise(std::uint64_t begin, std::uint64_t end, int advice) const;
 
   ChunkLayout layout_;
@@ -122,6 +128,7 @@ class Chunks {
   AddressRange own_;
   std::byte* base_;
   std::set<std::uint64_t> mapped_;
+  std::set<std::uint64_t> coded_;           // those of them that are compressed
   std::uint64_t reserved_ = 0;              // rows below have disk space and memory
   std::atomic<bool> files_are_new_{false};  // since the last sync: the folder must be synced too
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 namespace sharpwave {
 namespace {
@@ -15,6 +16,7 @@ DiskColumn::DiskColumn(const std::string& folder, const ColumnSpec& spec, Access
       access_(access),
       row_bytes_(spec.row_bytes),
       chunk_rows_(spec.chunk_rows),
+      block_rows_(spec.block_rows),
       ring_rows_(layout_.ring_rows()),
       chunks_(std::make_unique<Chunks>(layout_, access)) {}
 
@@ -32,6 +34,9 @@ void DiskColumn::open(std::uint64_t front, std::uint64_t top, std::vector<ChunkC
       remove_file(layout_.path(chunk));
     }
   }
+  for (const std::uint64_t chunk : layout_.on_disk(true)) {
+    if (!chunks_->is_coded(chunk)) remove_file(layout_.coded_path(chunk));
+  }
 }
 
 void DiskColumn::grow(std::uint64_t end) {
@@ -45,12 +50,64 @@ void DiskColumn::grow(std::uint64_t end) {
   layout_ = std::move(larger);
   ring_rows_ = layout_.ring_rows();
   chunks_ = std::move(chunks);
+  present_.clear();
+  decoded_.clear();
+  decoded_bytes_ = 0;
 }
 
 void DiskColumn::drop_before(std::uint64_t front, std::vector<std::string>* files) {
   if (!has_old(front)) return;
   chunks_->drop_before(front, files);
   front_ = front;
+}
+
+bool DiskColumn::is_present(std::uint64_t r) const {
+  const std::uint64_t chunk = r / chunk_rows_;
+  if (!chunks_->is_coded(chunk)) return true;
+  const auto found = present_.find(chunk);
+  return found != present_.end() && found->second[block_of(r)];
+}
+
+void DiskColumn::install(std::uint64_t chunk, std::uint64_t block, const std::byte* rows,
+                         std::size_t bytes) {
+  if (!chunks_->is_coded(chunk)) return;  // it went away meanwhile
+  const std::uint64_t first = block * block_rows_;
+  const std::uint64_t expected = std::min<std::uint64_t>(block_rows_, chunk_rows_ - first);
+  if (first >= chunk_rows_ || bytes != expected * row_bytes_) {
+    throw std::invalid_argument("a block must have the rows of its place");
+  }
+  std::vector<bool>& present = present_[chunk];
+  if (present.empty()) {
+    present.resize((chunk_rows_ + block_rows_ - 1) / block_rows_);
+    decoded_.push_back(chunk);
+  }
+  if (present[block]) return;
+  std::memcpy(row(chunk * chunk_rows_ + first), rows, bytes);
+  present[block] = true;
+  decoded_bytes_ += bytes;
+}
+
+std::string DiskColumn::adopt_coded(std::uint64_t chunk) {
+  chunks_->hold_in_memory(chunk);
+  return layout_.path(chunk);
+}
+
+bool DiskColumn::forget_oldest(const std::vector<std::uint64_t>& kept) {
+  const auto oldest = std::find_if(decoded_.begin(), decoded_.end(), [&](std::uint64_t chunk) {
+    return std::find(kept.begin(), kept.end(), chunk) == kept.end();
+  });
+  if (oldest == decoded_.end()) return false;
+  const std::uint64_t chunk = *oldest;
+  const std::vector<bool>& present = present_[chunk];
+  for (std::size_t block = 0; block < present.size(); ++block) {
+    if (!present[block]) continue;
+    const std::size_t first = block * block_rows_;
+    decoded_bytes_ -= std::min(block_rows_, chunk_rows_ - first) * row_bytes_;
+  }
+  if (chunks_->is_coded(chunk)) chunks_->hold_in_memory(chunk);
+  present_.erase(chunk);
+  decoded_.erase(oldest);
+  return true;
 }
 
 void DiskColumn::write(std::uint64_t first, std::size_t n, Source source) {

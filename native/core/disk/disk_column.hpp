@@ -4,8 +4,12 @@
 // One thread writes; others read rows that were committed, under the store's lock over mappings.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +23,7 @@ struct ColumnSpec {
   std::string name;  // of its files
   std::size_t row_bytes = 0;
   std::size_t chunk_rows = 0;
+  std::size_t block_rows = 0;  // of compressed chunks: rows that are decompressed together
 };
 
 class DiskColumn {
@@ -53,6 +58,23 @@ class DiskColumn {
   // Copies rows [first, first + n) to `target`.
   void read(std::uint64_t first, std::size_t n, std::byte* target) const;
 
+  // Full chunks may be compressed, and their rows come back into memory block by block.
+
+  // Whether there are compressed chunks.
+  bool is_coded() const { return block_rows_ > 0; }
+  bool is_present(std::uint64_t r) const;
+  std::uint64_t block_of(std::uint64_t r) const { return r % chunk_rows_ / block_rows_; }
+  std::size_t block_rows() const { return block_rows_; }
+  // Takes the rows of a block; throws when they are not as many as they should be.
+  void install(std::uint64_t chunk, std::uint64_t block, const std::byte* rows, std::size_t bytes);
+  // Goes over from a chunk's own file, which is left for the caller to remove, to the compressed
+  // one.
+  std::string adopt_coded(std::uint64_t chunk);
+  // Gives the memory of the compressed chunk back that has had it longest and is not in `kept`;
+  // false when there is none.
+  bool forget_oldest(const std::vector<std::uint64_t>& kept);
+  std::size_t decoded_bytes() const { return decoded_bytes_; }
+
   Chunks& chunks() { return *chunks_; }
   const Chunks& chunks() const { return *chunks_; }
 
@@ -64,10 +86,14 @@ class DiskColumn {
   Access access_;
   std::size_t row_bytes_;
   std::size_t chunk_rows_;
+  std::size_t block_rows_;
   std::size_t ring_rows_ = 0;
-  std::uint64_t front_ = 0;  // chunks before this row's are gone
-  std::uint64_t top_ = 0;    // of a reader: rows below are mapped
+  std::atomic<std::uint64_t> front_{0};  // chunks before this row's are gone
+  std::uint64_t top_ = 0;                // of a reader: rows below are mapped
   std::unique_ptr<Chunks> chunks_;
+  std::map<std::uint64_t, std::vector<bool>> present_;  // blocks in memory, by compressed chunk
+  std::deque<std::uint64_t> decoded_;                   // the same chunks, the oldest first
+  std::size_t decoded_bytes_ = 0;
 };
 
 }  // namespace sharpwave

@@ -32,8 +32,11 @@ EpisodeStore::EpisodeStore(EpisodeOptions options, Access access, bool repairing
   }
   const ColumnSpec index{"_episodes", kIndexRowBytes, options_.index_chunk_rows};
   episodes_.push_back(std::make_unique<DiskColumn>(columns, index, access));
+  check_words(repairing && access == Access::write);
   if (access == Access::read) {
+    lenient_ = repairing;
     refresh();
+    if (lenient_) repaired_ = verify();
     return;
   }
   for (std::size_t word = 0; word < kVisible; ++word) visible_[word] = state_->get(word);
@@ -87,18 +90,16 @@ void EpisodeStore::recover(bool repairing) {
   const std::uint64_t top = visible(kEpisodesTop);
   for (std::uint64_t id = visible(kEpisodesFront); id < top; ++id) {
     EpisodeRow* row = index_row(id);
-    if (row->flag() == EpisodeFlag::open && id + 1 < top) {  // of a repair that was cut off
-      set_word(row, 0, EpisodeFlag::gone);
-    } else if (row->flag() == EpisodeFlag::open && row->start >= steps) {  // nothing was stored
-      commit(kEpisodesTop, id);
-    } else if (row->flag() == EpisodeFlag::open || row->start + row->length() > steps) {
+    const bool is_open = row->flag() == EpisodeFlag::open;
+    if (row->start < steps_front() || (is_open && (row->start >= steps || id + 1 < top))) {
+      set_word(row, 0, EpisodeFlag::gone);  // damaged; without steps; a repair that was cut off
+    } else if (is_open || row->start > steps || row->length() > steps - row->start) {
       // Left open, or with steps that went with the loss of power.
       row->start = std::min(row->start, steps);
       set_word(row, steps - row->start, EpisodeFlag::aborted);
     }
     complete_ += row->flag() == EpisodeFlag::complete;
   }
-  written_[kFinished] = std::min(written_[kFinished], visible(kEpisodesTop));
   set_fronts(visible(kEpisodesFront));
   evict();
   take_care();
@@ -217,12 +218,9 @@ void EpisodeStore::end(EpisodeFlag flag) {
     const std::uint64_t id = visible(kEpisodesTop) - 1;
     const std::uint64_t length = open_length();
     open_ = false;
-    if (length == 0) {
-      commit(kEpisodesTop, id);
-      return;
-    }
-    set_word(index_row(id), length, flag);
-    complete_ += flag == EpisodeFlag::complete;
+    // Without steps it is no episode; but tops never go back, for readers have seen them.
+    set_word(index_row(id), length, length > 0 ? flag : EpisodeFlag::gone);
+    complete_ += length > 0 && flag == EpisodeFlag::complete;
   }
   evict();
   if (steps_top() >= due_) take_care();
@@ -241,14 +239,15 @@ void EpisodeStore::evict() {
                        [&](const auto& column) { return column->has_old(row); });
   };
   if (has_old(steps_, steps_front()) || has_old(episodes_, front)) {
-    caretaker_.post([this, now = snapshot()] { tidy(now); });
+    post_tidy();
   }
 }
 
 // The word of the episodes comes first: `recover` finds the other by it.
 void EpisodeStore::set_fronts(std::uint64_t front) {
   commit(kEpisodesFront, front);
-  commit(kStepsFront, front < visible(kEpisodesTop) ? index_row(front)->start : steps_top());
+  const std::uint64_t start = front < visible(kEpisodesTop) ? index_row(front)->start : steps_top();
+  commit(kStepsFront, std::max(start, steps_front()));
 }
 
 void EpisodeStore::clear() {
@@ -271,7 +270,7 @@ void EpisodeStore::take_care() {
     }
     due_ = std::min(due_, next_due(top, chunk_rows));
   }
-  if (full && cared_ > 0) caretaker_.post([this, now = snapshot()] { tidy(now); });
+  if (full && cared_ > 0) post_tidy();
   cared_ = top;
 }
 
@@ -300,9 +299,22 @@ void EpisodeStore::write_through(const Snapshot& now) {
   written_ = now;
 }
 
+// A disk that is slower than the writer gets the newest state only.
+void EpisodeStore::post_tidy() {
+  const std::lock_guard<std::mutex> lock(tidy_mutex_);
+  const bool waits = !to_tidy_.empty();
+  to_tidy_ = snapshot();
+  if (!waits) caretaker_.post([this] { tidy(); });
+}
+
 // Of the caretaker. An error is left for the next flush to meet.
-void EpisodeStore::tidy(const Snapshot& now) noexcept {
+void EpisodeStore::tidy() noexcept {
   try {
+    Snapshot now;
+    {
+      const std::lock_guard<std::mutex> lock(tidy_mutex_);
+      now.swap(to_tidy_);
+    }
     write_through(now);
     drop_old(now);
   } catch (const std::exception&) {

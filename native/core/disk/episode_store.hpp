@@ -35,7 +35,8 @@ struct EpisodeOptions {
   std::uint64_t max_episodes = 0;
   std::uint64_t max_timesteps = 0;
   bool circular = false;
-  bool power = false;  // every commit waits for the disk
+  bool power = false;                                  // every commit waits for the disk
+  std::size_t decoded_bytes = std::size_t{256} << 20;  // memory for decompressed rows
 };
 
 struct EpisodeRow {
@@ -69,6 +70,14 @@ struct EpisodeTable {
   std::vector<std::uint8_t> flags;
 };
 
+// Rows that are compressed and must be put into memory before they can be read.
+struct CodedBlock {
+  static constexpr std::uint64_t kPresent = ~std::uint64_t{0};  // as `block`: the chunk must stay
+  std::size_t column;
+  std::uint64_t chunk;
+  std::uint64_t block;
+};
+
 class EpisodeStore {
  public:
   static constexpr std::size_t kStateWords = 16;  // some are kept for what may come
@@ -76,8 +85,9 @@ class EpisodeStore {
   static constexpr std::size_t kIndexRowBytes = sizeof(EpisodeRow);
 
   // Opens a store. A writer, who must hold the folder's lock, marks an episode that a dead one left
-  // open as aborted. `repair`: a writer drops the episodes that damaged chunks are part of;
-  // otherwise a chunk that is not there in full is an IoError, which names it.
+  // open as aborted. `repair`: a writer drops the episodes that damaged chunks are part of, a
+  // reader leaves them out; otherwise a chunk that is not there in full is an IoError, which names
+  // it.
   EpisodeStore(EpisodeOptions options, Access access, bool repair = false);
   ~EpisodeStore();
   EpisodeStore(const EpisodeStore&) = delete;
@@ -120,6 +130,8 @@ class EpisodeStore {
   void clear();
   // Waits until all that was committed is on the disk.
   void flush();
+  // Waits until nothing is going on in the background.
+  void settle() { caretaker_.drain(); }
   // Starts, fills and ends an episode at once.
   void store_episode(std::size_t n, const Source* steps, const Source* meta);
   // Ends the open episode as aborted and flushes. Only reading goes on.
@@ -137,15 +149,32 @@ class EpisodeStore {
   std::uint64_t steps_front() const { return visible_[kStepsFront].load(); }
   std::uint64_t steps_top() const { return visible_[kStepsTop].load(std::memory_order_acquire); }
   std::uint64_t count_complete() const;
-  // Finished episodes, oldest first.
-  EpisodeTable table(bool aborted) const;
+  // Whether rows are moving right now, so that readers would have to wait.
+  bool is_moving() const {
+    if (!mapping_lock_.try_lock_shared()) return true;
+    mapping_lock_.unlock_shared();
+    return false;
+  }
+  // Finished episodes, oldest first; with `open` also the one that is being written, as far as it
+  // is.
+  EpisodeTable table(bool aborted, bool open = false) const;
   // Copies rows of fields. Row -1 gives zeros; throws std::out_of_range for one that is not there.
-  void gather(const std::int64_t* rows, std::size_t n, const std::size_t* columns,
-              std::size_t n_columns, std::byte* const* out) const;
-  // Copies [starts[i], starts[i] + lengths[i]) to a row of `width` steps, zeros behind.
-  void gather_ranges(const std::int64_t* starts, const std::int64_t* lengths, std::size_t n,
-                     std::size_t width, const std::size_t* columns, std::size_t n_columns,
-                     std::byte* const* out) const;
+  // Returns the blocks that are not in memory, if there are any: nothing was copied then.
+  std::vector<CodedBlock> gather(const std::int64_t* rows, std::size_t n,
+                                 const std::size_t* columns, std::size_t n_columns,
+                                 std::byte* const* out) const;
+  // Copies [starts[i], starts[i] + lengths[i]) to a row of `width` steps, zeros behind; likewise.
+  std::vector<CodedBlock> gather_ranges(const std::int64_t* starts, const std::int64_t* lengths,
+                                        std::size_t n, std::size_t width,
+                                        const std::size_t* columns, std::size_t n_columns,
+                                        std::byte* const* out) const;
+  // Takes decompressed rows, block after block. Rows that were wanted long ago make room.
+  void install(const std::vector<CodedBlock>& blocks, const std::vector<const std::byte*>& rows,
+               const std::vector<std::size_t>& bytes);
+  // Of a writer: chunks of a field that are full, on the disk, and not compressed.
+  std::vector<std::uint64_t> compressible(std::size_t column);
+  // Of a writer: the compressed file of a chunk is there and takes the place of the other.
+  void adopt_coded(std::size_t column, std::uint64_t chunk);
   // Copies a field of episodes by their ids.
   void gather_meta(const std::int64_t* ids, std::size_t n, std::size_t column,
                    std::byte* out) const;
@@ -169,6 +198,9 @@ class EpisodeStore {
   void commit(Word word, std::uint64_t value);
   EpisodeRow* index_row(std::uint64_t episode) const;
   EpisodeRow read_row(std::uint64_t episode) const;
+  bool is_lost(std::uint64_t episode) const;
+  // Throws IoError when the words speak of rows that cannot be there; `repairing` takes them back.
+  void check_words(bool repairing);
   void open_columns();
   void recover(bool repairing);
   void recover_lanes(bool repairing);
@@ -193,7 +225,8 @@ class EpisodeStore {
   Snapshot snapshot() const;
   void write_through(const Snapshot& snapshot);
   void drop_old(const Snapshot& snapshot);
-  void tidy(const Snapshot& snapshot) noexcept;
+  void post_tidy();
+  void tidy() noexcept;
 
   EpisodeOptions options_;
   Access access_;
@@ -209,14 +242,17 @@ class EpisodeStore {
 
   std::unique_ptr<EpisodeLanes> lanes_;
   EpisodeDamage repaired_;
+  bool lenient_ = false;  // of a reader: goes on without what is damaged
   bool open_ = false;
   std::uint64_t open_start_ = 0;
   std::uint64_t complete_ = 0;  // of the writer: complete episodes
   std::uint64_t ready_ = 0;     // steps below can be written at once
   std::uint64_t cared_ = 0;     // rows that take_care has seen
   std::uint64_t due_ = 0;       // the row at which it has something to do again
-  Snapshot written_;            // what is on the disk; of the thread that flushes
-  Caretaker caretaker_;         // the last member: its thread uses all others
+  std::mutex tidy_mutex_;
+  Snapshot to_tidy_;     // what the caretaker has been asked to bring to the disk
+  Snapshot written_;     // what is on the disk; of the thread that flushes
+  Caretaker caretaker_;  // the last member: its thread uses all others
 };
 
 }  // namespace sharpwave

@@ -59,6 +59,13 @@ void EpisodeStore::update(const std::vector<EpisodePatch>& patches) {
     if (patch.first < front || patch.first > top || patch.n > top - patch.first) {
       throw std::out_of_range("row " + std::to_string(patch.first) + " is not there");
     }
+    const DiskColumn& column = *(patch.meta ? episodes_ : steps_).at(patch.column);
+    for (std::uint64_t row = patch.first; column.is_coded() && row < patch.first + patch.n; ++row) {
+      if (!column.chunks().is_coded(row / column.chunk_rows())) continue;
+      throw std::invalid_argument(
+          "rows of a field with a codec are compressed when a chunk of them is full, and cannot be "
+          "updated then");
+    }
   }
   caretaker_.drain();
   const std::string path = journal_path(options_);

@@ -179,13 +179,30 @@ void map_file(const File& file, Access access, std::byte* address, std::size_t b
   }
 }
 
-void unmap(std::byte* address, std::size_t bytes) {
+namespace {
+
+// Puts an empty mapping in the place of what is there.
+void* map_nothing(std::byte* address, std::size_t bytes, int protection) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
 #ifdef MAP_NORESERVE
   flags |= MAP_NORESERVE;
 #endif
-  // In place of the mapping comes an empty one: the addresses must not go to someone else.
-  ::mmap(address, bytes, PROT_NONE, flags, -1, 0);
+  return ::mmap(address, bytes, protection, flags, -1, 0);
+}
+
+}  // namespace
+
+void map_zeros(std::byte* address, std::size_t bytes) {
+  if (map_nothing(address, bytes, PROT_READ) == MAP_FAILED) throw std::bad_alloc();
+}
+
+void map_memory(std::byte* address, std::size_t bytes) {
+  if (map_nothing(address, bytes, PROT_READ | PROT_WRITE) == MAP_FAILED) throw std::bad_alloc();
+}
+
+void unmap(std::byte* address, std::size_t bytes) {
+  // The addresses must not go to someone else.
+  map_nothing(address, bytes, PROT_NONE);
 }
 
 }  // namespace sharpwave

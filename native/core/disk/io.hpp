@@ -76,6 +76,10 @@ class AddressRange {
 
 // Maps the first `bytes` of a file at `address`, in place of what was there.
 void map_file(const File& file, Access access, std::byte* address, std::size_t bytes);
+// Lets a reader find zeros there.
+void map_zeros(std::byte* address, std::size_t bytes);
+// Puts empty memory at `address`, in place of what was there.
+void map_memory(std::byte* address, std::size_t bytes);
 // Takes the mapping away; the addresses stay reserved.
 void unmap(std::byte* address, std::size_t bytes);
 

@@ -27,8 +27,39 @@ inline std::size_t run_length(const std::uint64_t* slots, std::size_t row, std::
   return run;
 }
 
+// Records that are nothing but one field: how to copy it is chosen once for all rows.
+void gather_column(const std::byte* base, const GatherColumn& column, std::size_t n_rows) {
+  const std::uint64_t* slots = column.slots;
+  const std::size_t bytes = column.column.bytes;
+  const bool in_one_line = kLine % bytes == 0;
+  const auto prefetch = [&](std::size_t row) __attribute__((always_inline)) {
+    if (row >= n_rows || slots[row] == kNoSlot) return;
+    const std::byte* record = base + slots[row] * bytes;
+    if (in_one_line) {
+      __builtin_prefetch(record, 0, 3);
+    } else {
+      prefetch_record<0>(record, bytes);
+    }
+  };
+  for (std::size_t row = 0; row < kReadAhead; ++row) prefetch(row);
+  with_copy(bytes, [&](auto&& copy) {
+    for (std::size_t row = 0; row < n_rows; ++row) {
+      prefetch(row + kReadAhead);
+      std::byte* target = column.out + row * bytes;
+      if (slots[row] == kNoSlot) [[unlikely]] {
+        __builtin_memset(target, 0, bytes);
+      } else {
+        copy(target, base + slots[row] * bytes);
+      }
+    }
+  });
+}
+
 void gather_rows(const std::byte* base, std::size_t stride, const GatherColumn* columns,
                  std::size_t n_columns, std::size_t n_rows) {
+  if (n_columns == 1 && columns[0].column.bytes == stride && stride > 0) {
+    return gather_column(base, columns[0], n_rows);
+  }
   const std::uint64_t* slots = columns[0].slots;
   for (std::size_t row = 0; row < n_rows && row < kReadAhead; ++row) {
     if (slots[row] != kNoSlot) prefetch_record<0>(base + slots[row] * stride, stride);

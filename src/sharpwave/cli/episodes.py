@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from sharpwave.cli.parser import Parser, one_of
-from sharpwave.cli.terminal import complain, say
+from sharpwave.cli.parser import Parser, count, one_of
+from sharpwave.cli.terminal import UserError, complain, say
 from sharpwave.episodes.interchange import FORMATS, EpisodeStream, write_episodes
 
 WRITABLE = [name for name, each in FORMATS.items() if each.can_write]
@@ -22,10 +22,10 @@ def add_target_options(parser: Parser) -> None:
         metavar="FORMAT",
         help="format of DST: " + ", ".join(WRITABLE) + " (default: by its suffix, else episodes)",
     )
+    parser.add_argument("--overwrite", action="store_true", help="replace a DST of the same format")
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace DST if it is of the format"
+        "--fps", type=count(1), metavar="N", help="steps per second, for lerobot (default: 30)"
     )
-    parser.add_argument("--fps", type=int, metavar="N", help="steps per second (lerobot)")
 
 
 def write_with_progress(stream: EpisodeStream, parsed: Any) -> None:
@@ -33,6 +33,8 @@ def write_with_progress(stream: EpisodeStream, parsed: Any) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
+    if parsed.fps is not None and parsed.to != "lerobot":
+        raise UserError("--fps goes with --to lerobot")
     options = {} if parsed.fps is None else {"fps": parsed.fps}
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -10,7 +10,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A function to tell how far the work is: what is done, how much of it, of how much.
+    """A function to tell how far the work is: what, how much is done, of how much (0: unknown).
 
     The bar is on standard error, goes away at the end, and is not drawn where nobody sees it.
     """
@@ -25,5 +25,5 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=total
+            task, description=what, completed=done, total=total or None
         )

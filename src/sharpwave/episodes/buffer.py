@@ -14,6 +14,7 @@ import numpy as np
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder, is_store
 from sharpwave.episodes.bulk import all_data, patches
+from sharpwave.episodes.compression import as_codecs, compression_of
 from sharpwave.episodes.interchange.methods import Interchange
 from sharpwave.episodes.layout import describe, differences, open_engine
 from sharpwave.episodes.loaders import LoadsEpisodes
@@ -57,6 +58,9 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         durability: "process": what was stored outlives the death of the process, and what was
             flushed the loss of power. "power": every step waits for the disk and outlives the loss
             of power, too.
+        codecs: How to compress fields of steps, by name, or all of them: "zstd", "lz4",
+            "delta+zstd" or "delta+lz4". Rows are compressed when a chunk of them is full, and
+            cannot be updated then. Counts for a new folder only.
 
     Raises:
         ValueError: The folder has episodes of another schema or other limits.
@@ -94,6 +98,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         read_only: bool = False,
         *,
         durability: str = "process",
+        codecs: Mapping[str, str] | str | None = None,
     ) -> None:
         if read_only and overwrite:
             raise ValueError("read_only and overwrite must not both be True")
@@ -105,6 +110,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
             max_timesteps=_positive("max_timesteps", max_timesteps),
             circular=bool(circular),
             durability=durability,
+            codecs=as_codecs(codecs, schema.fields),
         )
         if read_only or (is_store(folder) and not overwrite):
             opened = StoreFolder.open(folder, KIND)
@@ -142,7 +148,8 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
             verify: Compare all data with its checksums. Without it only the sizes of files are
                 looked at.
             repair: Go on without the episodes that damaged files are part of; `lost` tells which.
-                This makes the handle the writer of the folder.
+                This makes the handle the writer of the folder, unless `read_only` is True: then the
+                files stay as they are, and the episodes are only left out.
             durability: As for the constructor; by default what the folder was made with.
 
         Raises:
@@ -151,12 +158,16 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         """
         if durability is not None:
             _check_durability(durability)
-        if repair and read_only:
-            raise ValueError("repair and read_only must not both be True")
         opened = StoreFolder.open(folder, KIND)
         buffer = cls.__new__(cls)
         chosen = durability or opened.header["options"]["durability"]
-        buffer._start(opened, read_only=read_only, write=repair, durability=chosen, repair=repair)
+        buffer._start(
+            opened,
+            read_only=read_only,
+            write=repair and not read_only,
+            durability=chosen,
+            repair=repair,
+        )
         if verify and not repair:
             buffer.verify()
         return buffer
@@ -176,16 +187,22 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         self.durability = durability
         self.lost = LostEpisodes()
         self._groups = (native_group(self.schema.nest), native_group(self.schema.meta_nest))
+        sizes = {name: np.dtype(f.dtype).itemsize for name, f in self.schema.fields.items()}
+        self._compression = compression_of(folder, sizes)
         if write:
             self._open_for_writing(repair=repair)
         else:
-            self._attach(open_engine(folder, durability, write=False), *self._groups)
+            engine = open_engine(folder, durability, write=False, repair=repair)
+            self._attach(engine, *self._groups)
+            self.lost = LostEpisodes.of(engine.repaired)
 
     def _open_for_writing(self, *, repair: bool = False) -> None:
         if self.read_only:
             raise RuntimeError(f"{self.folder} was opened read-only")
         self._folder.lock()
         try:
+            if repair and self._compression is not None:
+                self._compression.set_aside_damaged()
             engine = open_engine(self._folder, self.durability, write=True, repair=repair)
         except BaseException:
             self._folder.unlock()
@@ -255,6 +272,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         try:
             yield final
             self._finish(**final)
+            self._compress()
         except BaseException:
             if not self._is_closed and self._engine.has_open:
                 self._engine.abort()
@@ -281,8 +299,9 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         try:
             yield
             self._engine.complete()
+            self._compress()
         except BaseException:
-            if self._engine.has_open:
+            if not self._is_closed and self._engine.has_open:
                 self._engine.abort()
             raise
 
@@ -305,6 +324,20 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
                 f"batch_size must be {max(engine.n_lanes, 1)} like the open one, got {batch_size}"
             )
         engine.complete()
+        self._compress()
+
+    def store_episode(self, **fields: Any) -> None:  # noqa: D102 - documented in the native type
+        super().store_episode(**fields)
+        self._compress()
+
+    def _compress(self) -> None:
+        if self._compression is not None:
+            self._compression.compress(self)
+
+    def _decompress(self, places: list[tuple[int, int, int]]) -> None:
+        """Called by `gather` and `gather_ranges` for rows that are not in memory."""
+        assert self._compression is not None
+        self._compression.decompress(self._engine, places)
 
     def update(self, indices: Any = None, **data: Any) -> None:
         """Write over fields of stored episodes, all of them or, should the process die, none.
@@ -375,6 +408,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         """Wait until all that was stored outlives the loss of power. Does nothing for a reader."""
         if self._engine.is_writer:
             self._engine.flush()
+            self._compress()
 
     def clear(self) -> None:
         """Forget all episodes.
@@ -391,9 +425,11 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
             SharpwaveIOError: Something is damaged; the message names the files.
         """
         damage = LostEpisodes.of(self._engine.verify())
-        if damage:
+        coded = [] if self._compression is None else list(self._compression.damaged())
+        if damage or coded:
+            what = "; ".join([str(damage)] * bool(damage) + [text for _, text in coded])
             raise SharpwaveIOError(
-                f"{self.folder} is damaged: {damage}; from_folder(..., repair=True) goes on without"
+                f"{self.folder} is damaged: {what}; from_folder(..., repair=True) goes on without"
             )
 
     def close(self) -> None:
@@ -402,6 +438,8 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
             return
         try:
             if self._engine.is_writer and self._folder.is_locked:
+                if self._compression is not None:
+                    self.flush()
                 self._engine.close()
         finally:
             self._attach(None, *self._groups)

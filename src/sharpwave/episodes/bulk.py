@@ -15,6 +15,7 @@ from sharpwave.types import Array
 
 if TYPE_CHECKING:
     from sharpwave.episodes.buffer import EpisodeBuffer
+    from sharpwave.episodes.loaders.reader import EpisodeReader
     from sharpwave.episodes.spec import EpisodeField
 
 Patch = tuple[bool, str, Array, Array, Array]
@@ -111,7 +112,7 @@ def as_numpy_array(value: Any) -> Array:
 
 
 def all_data(
-    buffer: EpisodeBuffer,
+    buffer: EpisodeReader,
     fields: Sequence[str] | None,
     meta_fields: Sequence[str] | None,
     device: Any,

@@ -70,6 +70,11 @@ def _library(name: str) -> Any:
     return require({"zstd": "zstandard", "lz4": "lz4.frame"}[name], extra="codecs")
 
 
+def rows_of_block(row_bytes: int) -> int:
+    """Rows that are compressed together."""
+    return max(_BLOCK_BYTES // row_bytes, 1)
+
+
 def _compress(library: str, data: bytes) -> bytes:
     module = _library(library)
     compressed: bytes = (
@@ -104,7 +109,7 @@ def encode_chunk(
         item_bytes: Bytes of a number in it.
         codec: How.
     """
-    block_rows = max(_BLOCK_BYTES // row_bytes, 1)
+    block_rows = rows_of_block(row_bytes)
     n_rows = len(rows) // row_bytes
     item_bytes = item_bytes if row_bytes % item_bytes == 0 else 1  # rows are padded at times
     table, blocks = [], []

@@ -8,10 +8,14 @@ from typing import Any
 
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder, file_name
+from sharpwave.episodes.codecs import rows_of_block
 from sharpwave.episodes.spec import EpisodeSchema
 
 INDEX = "_episodes"
 """The column that says where the steps of episodes lie; no field can have its name."""
+
+_CODED_BYTES = 64 << 20  # makes chunks of 4 MiB
+_DECODED_BYTES = 256 << 20  # memory for rows that were decompressed
 
 
 def describe(
@@ -21,13 +25,22 @@ def describe(
     max_timesteps: int,
     circular: bool,
     durability: str,
+    codecs: Mapping[str, str],
 ) -> dict[str, Any]:
     """The entries of the header of a new folder."""
     max_steps = min(max_episodes * max_timesteps, 2**62)
 
     def column(group: str, name: str, row_bytes: int, max_rows: int) -> dict[str, Any]:
-        chunk_rows = _native.choose_chunk_rows(row_bytes, max_rows)
-        return {"group": group, "name": name, "row_bytes": row_bytes, "chunk_rows": chunk_rows}
+        codec = codecs.get(name) if group == "steps" else None
+        if codec is not None:  # a chunk is compressed when it is full: it should not take long
+            max_rows = min(max_rows, _CODED_BYTES // row_bytes + 1)
+        return {
+            "group": group,
+            "name": name,
+            "row_bytes": row_bytes,
+            "chunk_rows": _native.choose_chunk_rows(row_bytes, max_rows),
+            "codec": codec,
+        }
 
     return {
         "schema": schema.to_json(),
@@ -51,9 +64,14 @@ def open_engine(
     """The store in a folder, which must be locked when it is to be written to."""
     options = folder.header["options"]
 
-    def columns(group: str) -> list[tuple[str, int, int]]:
+    def columns(group: str) -> list[tuple[str, int, int, int]]:
         return [
-            (file_name(c["name"]), c["row_bytes"], c["chunk_rows"])
+            (
+                file_name(c["name"]),
+                c["row_bytes"],
+                c["chunk_rows"],
+                rows_of_block(c["row_bytes"]) if c["codec"] else 0,
+            )
             for c in folder.header["columns"]
             if c["group"] == group
         ]
@@ -67,6 +85,7 @@ def open_engine(
         options["max_timesteps"],
         options["circular"],
         durability == "power",
+        _DECODED_BYTES,
         write,
         repair,
     )

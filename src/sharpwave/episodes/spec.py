@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave import _native
 from sharpwave.buffers.schema import Field
 
 __all__ = ["EpisodeField", "EpisodeSchema"]
@@ -130,6 +131,11 @@ class EpisodeSchema:
         self.meta_fields = dict(_flat(self.meta_nest))
         if not self.fields:
             raise ValueError("fields must not be empty")
+        most = max(len(self.fields), len(self.meta_fields))
+        if most > _native.MAX_EPISODE_FIELDS:
+            raise ValueError(
+                f"fields and meta_fields must be at most {_native.MAX_EPISODE_FIELDS}, got {most}"
+            )
         shared = sorted(set(self.nest) & set(self.meta_nest))
         if shared:
             raise ValueError(

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.episodes.loaders import EpisodeDataset, LoadsEpisodes
+from sharpwave.episodes.bulk import all_data
+from sharpwave.episodes.loaders import LoadsEpisodes
 from sharpwave.episodes.loaders.reader import EpisodeReader, FieldLike
 from sharpwave.episodes.table import EpisodeTable, MetaColumns
 from sharpwave.types import Array
@@ -185,30 +186,11 @@ class EpisodeUnion(LoadsEpisodes):
         fields: Sequence[str] | None = None,
         meta_fields: Sequence[str] | None = None,
         device: Any = None,
+        *,
+        as_numpy: bool = False,
     ) -> dict[str, Any]:
-        """All episodes as one batch.
-
-        Args:
-            fields: Which to read; all if no meta fields are named either.
-            meta_fields: Which to read; all if no fields are named either.
-            device: Where to put the tensors.
-
-        Returns:
-            Tensors [E, T, ...] of fields padded to the longest episode, [E, ...] of meta fields,
-            and `episode_lens` [E]; nothing when there is no episode.
-        """
-        if len(self) == 0:
-            return {}
-        everything = fields is None and meta_fields is None
-        dataset = EpisodeDataset(
-            self,
-            fields=None if everything else fields or (),
-            meta_fields=None if everything else meta_fields or (),
-            fieldname_map={"_lens": "episode_lens"},
-        )
-        (batch,) = self.dataloader(len(dataset), dataset=dataset, device=device)
-        whole: dict[str, Any] = batch
-        return whole
+        """All episodes at once, as `EpisodeBuffer.get_all_data` gives them."""
+        return all_data(self, fields, meta_fields, device, as_numpy=as_numpy)
 
     def close(self) -> None:
         """Close the buffers that were opened here."""

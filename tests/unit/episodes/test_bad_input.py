@@ -132,6 +132,7 @@ def test_an_open_episode_is_not_joined_by_another(buffer: EpisodeBuffer) -> None
         ({"fields": {"a": "int", "a.b": "int"}}, ValueError, "a part of another"),
         ({"fields": {"a.b": "int", "a": "int"}}, ValueError, "twice"),
         ({"fields": {1: "int"}}, TypeError, "strings"),
+        ({"fields": {f"f{n}": "bool" for n in range(257)}}, ValueError, "at most 256"),
         ({"meta_fields": {"reward": "int"}}, ValueError, "different names"),
         ({"durability": "eternal"}, ValueError, "durability must be one of"),
         ({"read_only": True, "overwrite": True}, ValueError, "both"),

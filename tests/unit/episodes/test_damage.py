@@ -72,6 +72,26 @@ def test_a_damaged_chunk_is_named_and_can_be_gone_on_without(
         assert not buffer.lost
 
 
+@pytest.mark.parametrize("damage", [truncate, Path.unlink, lambda p: flip(p, 7)])
+@pytest.mark.parametrize("column", ["big", "reward", "task", "_episodes"])
+def test_a_reader_leaves_damaged_episodes_out_and_writes_nothing(
+    tmp_path: Path, damage: Callable[[Path], None], column: str
+) -> None:
+    folder = filled(tmp_path)
+    damage(folder / "columns" / f"{column}.00000000000{2 if column == 'big' else 0}")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with EpisodeBuffer.from_folder(folder, read_only=True, repair=True) as buffer:
+        lost = [3, 4] if column == "big" else list(range(10))
+        assert list(buffer.lost.ids) == lost
+        table = buffer.episodes()
+        assert table.ids.tolist() == [n for n in range(10) if n not in lost]
+        assert len(buffer) == 10 - len(lost)
+        steps = buffer.gather_ranges(table.starts, table.lengths, 10)
+        assert steps["big"][:, :, 0].tolist() == [[float(n)] * 10 for n in table.ids]
+        assert buffer.gather(np.arange(100))["big"].shape == (100, 1024)  # zeros where it is gone
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def store_big(buffer: EpisodeBuffer, length: int) -> None:
     for t in range(length):
         buffer.store(big=100, reward=t)
@@ -111,8 +131,9 @@ def test_a_sound_folder_has_nothing_to_repair(tmp_path: Path) -> None:
     with EpisodeBuffer.from_folder(folder, repair=True) as buffer:
         assert not buffer.lost
         assert buffer.num_episodes == 10
-    with pytest.raises(ValueError, match="repair"):
-        EpisodeBuffer.from_folder(folder, repair=True, read_only=True)
+    with EpisodeBuffer.from_folder(folder, read_only=True, repair=True) as buffer:
+        assert not buffer.lost
+        assert buffer.num_episodes == 10
 
 
 @pytest.mark.parametrize("name", ["state", "header.json"])

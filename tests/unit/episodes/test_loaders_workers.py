@@ -13,6 +13,9 @@ from torch.utils.data import DataLoader, RandomSampler, Subset, WeightedRandomSa
 from tests.reference.episodes import assert_equal, flat
 from tests.unit.episodes.listed import listed
 
+# Newer versions of Python warn of threads, which torch has.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 LENGTHS = (4, 1, 7, 2, 5)
 
 LEVELS: list[dict[str, Any]] = [

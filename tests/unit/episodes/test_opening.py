@@ -115,6 +115,27 @@ def test_read_only_wants_an_existing_folder_and_makes_none(tmp_path: Path) -> No
     assert not (tmp_path / "episodes").exists()
 
 
+class Trap:
+    """Says so when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (self.path,)
+
+
+def test_opening_runs_nothing_that_a_folder_holds(tmp_path: Path) -> None:
+    sprung = tmp_path / "sprung"
+    folder = tmp_path / "crafted"
+    folder.mkdir()
+    for name in ("metadata.pkl", "header.json", "state"):
+        (folder / name).write_bytes(pickle.dumps(Trap(str(sprung))))
+    with pytest.raises(SharpwaveIOError):
+        EpisodeBuffer.from_folder(folder)
+    assert not sprung.exists()
+
+
 def test_paths_may_have_spaces_and_any_letters(tmp_path: Path) -> None:
     folder = tmp_path / "replay daten" / "Größe %41"
     folder.mkdir(parents=True)

@@ -57,7 +57,7 @@ def test_a_crash_before_the_first_step_leaves_nothing(tmp_path: Path) -> None:
     again = EpisodeBuffer.from_folder(left)
     with again.one_episode():
         store(again, 1)
-    assert again.episodes(aborted=True).ids.tolist() == [0]
+    assert rewards(again, aborted=True) == [[0]]
 
 
 def test_a_crash_inside_a_batch_keeps_the_steps_of_every_episode(tmp_path: Path) -> None:

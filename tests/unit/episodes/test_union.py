@@ -66,10 +66,10 @@ def test_rows_and_ranges_are_read_from_the_buffers_they_lie_in() -> None:
 def test_all_data_is_one_batch() -> None:
     union = EpisodeUnion(parts((4,), (3, 5)))
     data = union.get_all_data()
-    assert data["obs"]["image"].shape == (3, 5, 2, 2)
+    assert data["obs.image"].shape == (3, 5, 2, 2)
     assert data["episode_lens"].tolist() == [4, 3, 5]
-    assert set(union.get_all_data(fields=("reward",))) == {"reward", "episode_lens"}
-    assert set(union.get_all_data(meta_fields=("task",))) == {"task", "episode_lens"}
+    assert set(union.get_all_data(fields=("reward",))) == {"reward"}
+    assert set(union.get_all_data(meta_fields=("task",))) == {"task"}
     assert EpisodeUnion(parts((), ())).get_all_data() == {}
 
 

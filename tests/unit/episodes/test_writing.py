@@ -109,6 +109,48 @@ def test_circular_buffers_drop_the_oldest_episode(tmp_path: Path) -> None:
         buffer.gather([0])
 
 
+def test_batches_have_their_fields_in_the_order_of_the_schema(tmp_path: Path) -> None:
+    names = ["zeta", "alpha", "mid", "beta"]
+    buffer = make(
+        tmp_path, fields=dict.fromkeys(names, "int"), meta_fields={"y": "int", "x": "int"}
+    )
+    memory = buffer.store(beta=1, zeta=2)
+    assert list(memory._fields) == names
+    buffer.advance_episode()
+    assert list(buffer.gather([0])) == names
+    assert list(buffer.episodes().meta) == ["y", "x"]
+
+
+def test_space_is_taken_for_steps_and_not_for_what_may_come(tmp_path: Path) -> None:
+    fields = {"frame": ("uint8", (84, 84), 7)}
+    with make(tmp_path, max_episodes=1000, max_timesteps=1000, fields=fields) as buffer:
+        buffer.store()
+        buffer.advance_episode()
+    blocks = sum(path.stat().st_blocks for path in buffer.folder.rglob("*"))
+    assert blocks * 512 < 200_000
+
+
+def test_many_fields_are_stored(tmp_path: Path) -> None:
+    buffer = make(tmp_path, fields={f"f{n}": ("int", 2) for n in range(100)})
+    buffer.store(**{f"f{n}": n for n in range(100)})
+    buffer.advance_episode()
+    steps = buffer.gather([0])
+    assert all((steps[f"f{n}"] == n).all() for n in range(100))
+
+
+def test_tensors_are_taken_as_they_are(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    buffer = make(tmp_path)
+    state = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    memory = buffer.store(state=state, action=torch.tensor([4, 5]), reward=torch.tensor(6.0))
+    assert memory.state is state
+    buffer.advance_episode()
+    out = {"state": torch.zeros(1, 3)}
+    buffer.gather([0], ["state"], out)
+    assert out["state"].tolist() == [[1, 2, 3]]
+    assert buffer.gather([0])["action"].tolist() == [[4, 5]]
+
+
 def test_a_full_buffer_refuses_and_changes_nothing(tmp_path: Path) -> None:
     buffer = make(tmp_path, max_episodes=1)
     with buffer.one_episode():

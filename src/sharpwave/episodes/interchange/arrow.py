@@ -102,7 +102,8 @@ def write(
                 length = int(stream.lengths[number])
                 counters = {"_episode": np.full(length, number), "_step": np.arange(length)}
                 steps.write(_columns({**counters, **episode.steps}))
-                meta = {name: value[np.newaxis] for name, value in episode.meta.items()}
+                # A view of the steps would keep them in memory as long as it waits.
+                meta = {name: np.array([value]) for name, value in episode.meta.items()}
                 episodes.write(_columns({"_length": np.array([length]), **meta}))
 
 
@@ -135,13 +136,16 @@ def _ours(path: Path, kind: str, steps: Tables, note: str) -> EpisodeStream:
         raise SharpwaveIOError(f"{path} has no episodes.{kind}")
     table = Tables(str(episodes), [episodes], kind)
     lengths = table.column("_length").astype(np.int64)
-    meta = {
-        name: table.column(name).reshape(-1, *field.shape)
-        for name, field in schema.meta_fields.items()
-    }
     shapes = {name: field.shape for name, field in schema.fields.items()}
-    columns = steps.columns(list(shapes), shapes)
-    return described_stream(columns, schema, {name: name for name in shapes}, lengths, meta)
+    meta_shapes = {name: field.shape for name, field in schema.meta_fields.items()}
+    return described_stream(
+        steps.columns(list(shapes), shapes),
+        table.columns(list(meta_shapes), meta_shapes),
+        schema,
+        str,
+        str,
+        lengths,
+    )
 
 
 def _foreign(tables: Tables, keep_next_obs: bool) -> EpisodeStream:

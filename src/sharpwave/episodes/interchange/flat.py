@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpwave.episodes.interchange.stream import FINAL_OBS, Episode, EpisodeStream
-from sharpwave.episodes.spec import EpisodeField, EpisodeSchema
+from sharpwave.episodes.spec import EpisodeSchema
 from sharpwave.types import Array
 
 NAMES = {
@@ -31,6 +32,7 @@ NAMES = {
 
 SCALARS = ("reward", "terminated", "truncated")
 FLAGS = ("terminated", "truncated")
+ORDER = ("obs", "action", *SCALARS, "next_obs")
 
 
 @dataclass(frozen=True)
@@ -62,48 +64,47 @@ def our_name(name: str) -> str:
 
 
 def described_stream(
-    columns: Columns,
+    steps: Columns,
+    meta: Columns,
     schema: EpisodeSchema,
-    sources: Mapping[str, str],
+    names: Callable[[str], str],
+    meta_names: Callable[[str], str],
     lengths: npt.NDArray[np.int64],
-    meta: Mapping[str, Array],
     repair: Callable[[int, dict[str, Array]], None] | None = None,
 ) -> EpisodeStream:
     """The episodes in columns that we wrote.
 
     Args:
-        columns: The steps.
+        steps: One row per step.
+        meta: One row per episode.
         schema: Their fields.
-        sources: The column of each field.
+        names: Gives the column of a field.
+        meta_names: Gives the column of a meta field.
         lengths: Of the episodes.
-        meta: By meta field, [E, ...].
         repair: Given the number of an episode and its steps, puts right what the format changed.
 
     Raises:
         ValueError: Columns and description contradict each other.
     """
-    check_columns(columns, sources)
-    _check_lengths(columns, lengths)
-    for name in schema.meta_fields:
-        if name not in meta:
-            raise ValueError(f"{columns.origin} has no meta field {name!r}")
-        if len(meta[name]) != len(lengths):
-            raise ValueError(
-                f"{columns.origin}: meta field {name!r} must have {len(lengths)} rows like there "
-                f"are episodes, got {len(meta[name])}"
-            )
+    step_columns = {name: names(name) for name in schema.fields}
+    meta_columns = {name: meta_names(name) for name in schema.meta_fields}
+    _check_columns(steps, step_columns)
+    _check_columns(meta, meta_columns)
+    _check_lengths(steps, lengths)
+    if meta_columns and meta.n_rows != len(lengths):
+        raise ValueError(f"{meta.origin} must have {len(lengths)} episodes, got {meta.n_rows}")
 
     def episodes() -> Iterator[Episode]:
-        batches = columns.read(list(sources.values()), lengths.tolist())
-        for number, rows in enumerate(batches):
-            steps = {name: rows[source] for name, source in sources.items()}
+        batches = steps.read(list(step_columns.values()), lengths.tolist())
+        ones = [1] * len(lengths)
+        values = meta.read(list(meta_columns.values()), ones) if meta_columns else repeat({})
+        for number, (rows, row) in enumerate(zip(batches, values, strict=False)):
+            given = {name: rows[column] for name, column in step_columns.items()}
             if repair is not None:
-                repair(number, steps)
-            yield Episode(
-                steps, {name: np.asarray(meta[name][number]) for name in schema.meta_fields}
-            )
+                repair(number, given)
+            yield Episode(given, {name: row[column][0] for name, column in meta_columns.items()})
 
-    return EpisodeStream(columns.origin, schema, lengths, episodes)
+    return EpisodeStream(steps.origin, schema, lengths, episodes)
 
 
 def foreign_stream(
@@ -140,11 +141,9 @@ def foreign_stream(
         )
     _check_lengths(columns, lengths)
     successors = {} if keep_next_obs else _successors(types)
-    fields = {name: EpisodeField(*of) for name, of in types.items() if name not in successors}
-    meta_fields = {_final(name): EpisodeField(*types[name]) for name in successors}
-    meta_fields |= {
-        name: EpisodeField(rows.dtype.name, rows.shape[1:]) for name, rows in meta.items()
-    }
+    fields = {name: of for name, of in types.items() if name not in successors}
+    meta_fields = {_final(name): types[name] for name in successors}
+    meta_fields |= {name: (rows.dtype.name, rows.shape[1:]) for name, rows in meta.items()}
 
     def episodes() -> Iterator[Episode]:
         batches = columns.read(list(sources.values()), lengths.tolist())
@@ -179,7 +178,8 @@ def _our_sources(columns: Columns, names: Mapping[str, str]) -> dict[str, str]:
         sources[name] = source
     if not sources:
         raise ValueError(f"{columns.origin} has no columns of steps")
-    return sources
+    known = [name for role in ORDER for name in sources if name.partition(".")[0] == role]
+    return {name: sources[name] for name in [*known, *(n for n in sources if n not in known)]}
 
 
 def _our_type(
@@ -217,15 +217,19 @@ def _lengths_by_flags(columns: Columns, flags: Mapping[str, str]) -> npt.NDArray
         )
     ends = np.zeros(columns.n_rows, np.bool_)
     for source in flags.values():
+        if columns.types[source][1] not in ((), (1,)):
+            raise ValueError(
+                f"{columns.origin}: {source!r} must have one value per step, "
+                f"got the shape {columns.types[source][1]}"
+            )
         ends |= columns.whole(source).reshape(columns.n_rows).astype(np.bool_)
     if columns.n_rows:
         ends[-1] = True
     return np.diff(np.flatnonzero(ends), prepend=-1).astype(np.int64)
 
 
-def check_columns(columns: Columns, sources: Mapping[str, str]) -> None:
-    """Raise when the column of a field is missing."""
-    missing = [source for source in sources.values() if source not in columns.types]
+def _check_columns(columns: Columns, expected: Mapping[str, str]) -> None:
+    missing = [column for column in expected.values() if column not in columns.types]
     if missing:
         raise ValueError(f"{columns.origin} has no column {', '.join(map(repr, missing))}")
 

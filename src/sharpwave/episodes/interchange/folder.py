@@ -14,8 +14,10 @@ from sharpwave.episodes.interchange.nests import nest
 from sharpwave.episodes.interchange.stream import Episode, EpisodeStream
 from sharpwave.episodes.interchange.target import new_target
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.types import Array
 
 KIND = "episodes"
+LARGE_META_BYTES = 256
 
 
 def detect(path: Path) -> bool:
@@ -51,14 +53,34 @@ def stream_of(buffer: Any, *, aborted: bool = False) -> EpisodeStream:
     """
     table = buffer.episodes(aborted=aborted)
 
+    large = [
+        name
+        for name, field in buffer.schema.meta_fields.items()
+        if field.row_bytes > LARGE_META_BYTES and hasattr(buffer, "_engine")
+    ]
+
     def episodes() -> Iterator[Episode]:
         for number, start in enumerate(table.starts.tolist()):
             rows = np.arange(start, start + int(table.lengths[number]))
-            meta = {name: np.asarray(column[number]) for name, column in table.meta.items()}
+            meta = {
+                name: _meta_value(buffer, name, int(table.ids[number]))
+                if name in large
+                else np.asarray(table.meta[name][number])
+                for name in buffer.schema.meta_fields
+            }
             yield Episode(buffer.gather(rows), meta)
 
     origin = str(getattr(buffer, "folder", type(buffer).__name__))
     return EpisodeStream(origin, buffer.schema, table.lengths, episodes)
+
+
+def _meta_value(buffer: Any, name: str, episode: int) -> Array:
+    """One value of a meta field, without the others that the table would read along."""
+    field = buffer.schema.meta_fields[name]
+    value: Array = np.empty((1, *field.shape), field.dtype)
+    column = list(buffer.schema.meta_fields).index(name)
+    buffer._engine.gather_meta(np.array([episode]), column, value.reshape(-1).view(np.uint8))
+    return np.asarray(value[0])
 
 
 def write(

@@ -28,6 +28,7 @@ from sharpwave.extras import require
 from sharpwave.types import Array
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")
+META = "episodes/meta/"
 D4RL = {
     "obs": "observations",
     "action": "actions",
@@ -67,21 +68,17 @@ def read(path: str | os.PathLike[str], *, keep_next_obs: bool = False) -> Episod
         schema = described(str(path), note.attrs["schema"])
         lengths = note["lengths"][:].astype(np.int64)
         marked = note["marked"][:]
-        kept = {
-            name: datasets.get(f"episodes/meta/{name.replace('/', '%2F')}")
-            for name in schema.meta_fields
-        }
-        meta = {name: dataset[:] for name, dataset in kept.items() if dataset is not None}
-        columns = _columns(
-            path, {n: d for n, d in datasets.items() if not n.startswith("episodes/")}
-        )
+        kept = {n: dataset for n, dataset in datasets.items() if n.startswith(META)}
+        meta = _columns(path, kept)
+        steps = _columns(path, {n: d for n, d in datasets.items() if not n.startswith("episodes/")})
     truncated = by_role(schema).get("truncated")
 
-    def unmark(number: int, steps: dict[str, Array]) -> None:
+    def unmark(number: int, given: dict[str, Array]) -> None:
         if truncated is not None and marked[number]:
-            steps[truncated][-1] = 0
+            given[truncated][-1] = 0
 
-    return described_stream(columns, schema, renamed(schema, D4RL, "infos/"), lengths, meta, unmark)
+    names = renamed(schema, D4RL, "infos/").__getitem__
+    return described_stream(steps, meta, schema, names, _meta_name, lengths, unmark)
 
 
 def write(
@@ -130,9 +127,7 @@ class _Writer:
         note["lengths"] = stream.lengths
         self.marked = note.create_dataset("marked", (len(stream),), np.bool_)
         self.meta = {
-            name: self._dataset(
-                f"episodes/meta/{name.replace('/', '%2F')}", len(stream), *_type(field)
-            )
+            name: self._dataset(_meta_name(name), len(stream), *_type(field))
             for name, field in stream.schema.meta_fields.items()
         }
 
@@ -156,6 +151,10 @@ class _Writer:
     def _has_end(self, episode: Episode) -> bool:
         flags = [self.roles[role] for role in self.flags if role in self.roles]
         return any(bool(episode.steps[name][-1]) for name in flags)
+
+
+def _meta_name(name: str) -> str:
+    return META + name.replace("/", "%2F")
 
 
 def _type(field: Any) -> tuple[str, tuple[int, ...]]:

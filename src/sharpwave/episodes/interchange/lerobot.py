@@ -109,14 +109,15 @@ def _ours(frames: Tables, episodes: Tables, note: Path) -> EpisodeStream:
         if feature.is_image
     }
     shapes = {feature.name: feature.shape for feature in features.values()}
-    columns = frames.columns(list(shapes), shapes, decoders)
-    meta = {
-        name: episodes.column(META + name).reshape(-1, *field.shape)
-        for name, field in schema.meta_fields.items()
-    }
-    lengths = episodes.column("length").astype(np.int64)
-    sources = {name: feature.name for name, feature in features.items()}
-    return described_stream(columns, schema, sources, lengths, meta)
+    meta_shapes = {META + name: field.shape for name, field in schema.meta_fields.items()}
+    return described_stream(
+        frames.columns(list(shapes), shapes, decoders),
+        episodes.columns(list(meta_shapes), meta_shapes),
+        schema,
+        lambda name: features[name].name,
+        lambda name: META + name,
+        episodes.column("length").astype(np.int64),
+    )
 
 
 def _foreign(path: Path, info: dict[str, Any], frames: Tables, episodes: Tables) -> EpisodeStream:

@@ -25,8 +25,8 @@ COUNTERS = {
 }
 """The columns that every dataset has."""
 
-KEPT = ("timestamp", "task_index")
-"""Those of them that may say more than the position of a row."""
+KEPT = {"timestamp": "f", "task_index": "iu"}
+"""Those of them that may say more than the position of a row, with the kinds of their dtypes."""
 
 NEXT = {"reward": "next.reward", "terminated": "next.terminated", "truncated": "next.truncated"}
 OURS = {"next.done": "terminated", "next.success": "success"} | {
@@ -119,7 +119,7 @@ def _their_name(name: str, role: str | None, rest: str, image: bool) -> str:
 
 
 def _is_kept(name: str, dtype: str, shape: tuple[int, ...]) -> bool:
-    return name in KEPT and (dtype, shape) == (COUNTERS[name], ())
+    return name in KEPT and shape == () and np.dtype(dtype).kind in KEPT[name]
 
 
 def our_names(features: Sequence[str]) -> dict[str, str]:

@@ -65,6 +65,7 @@ class Writer:
             frames = _FrameFiles(self.folder / "data", self.columns, stack)
             episodes = stack.enter_context(self._episode_table())
             start = 0
+            frames.place()  # there is a file without episodes, too
             for number, episode in enumerate(self.stream):
                 length = int(self.stream.lengths[number])
                 chunk, file = frames.place()
@@ -135,7 +136,8 @@ class Writer:
         return {
             **{name: pa.array([value], pa.int64()) for name, value in numbers},
             "tasks": pa.array([tasks], pa.list_(pa.string())),
-            **{META + name: to_arrow(value[np.newaxis]) for name, value in episode.meta.items()},
+            # A view of the steps would keep them in memory as long as it waits.
+            **{META + name: to_arrow(np.array([value])) for name, value in episode.meta.items()},
         }
 
     def _write_tasks(self, path: Path) -> None:
@@ -232,7 +234,10 @@ class _FrameFiles:
 def _text(value: Array | None, default: str) -> str:
     if value is None or value.dtype != np.uint8 or value.ndim != 1:
         return default
-    return decode_text(value[np.newaxis])[0]
+    try:
+        return decode_text(value[np.newaxis])[0]
+    except UnicodeDecodeError:  # numbers, and no text
+        return default
 
 
 def _pandas_column(name: str, pandas_type: str, numpy_type: str) -> dict[str, Any]:

@@ -95,7 +95,8 @@ def write(
     storages = require("minari.dataset.minari_storage", extra="minari")
     from sharpwave.episodes.interchange.minari_writer import Writer
 
-    writer = Writer(stream, *_spaces(stream.schema, env, observation_space, action_space))
+    spaces = _spaces(stream.schema, env, observation_space, action_space)
+    writer = Writer(stream, *spaces, data_format)
     is_id = isinstance(dataset, str) and _ID.fullmatch(dataset) and not Path(dataset).exists()
     # Minari itself does not find relative paths again.
     folder = (_local(str(dataset)) if is_id else Path(dataset)).absolute()

@@ -37,7 +37,7 @@ class Places:
                     f"among {list(schema.fields)}"
                 )
         others = {
-            name: name.removeprefix("info.")
+            name: escaped(name.removeprefix("info."))
             for name in schema.fields
             if name.partition(".")[0] not in roles.values()
         }
@@ -49,8 +49,13 @@ class Places:
 
 def attribute(name: str) -> str:
     """What Minari calls the metadata of a meta field."""
-    escaped = name.replace("/", "%2F")
-    return f"meta/{escaped}" if name in ("id", "total_steps", "seed", "options") else escaped
+    reserved = name in ("id", "total_steps", "seed", "options")
+    return f"meta/{escaped(name)}" if reserved else escaped(name)
+
+
+def escaped(name: str) -> str:
+    """A name without slashes, at which Minari divides names."""
+    return name.replace("/", "%2F")
 
 
 @contextlib.contextmanager

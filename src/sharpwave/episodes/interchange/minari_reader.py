@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from sharpwave.episodes.interchange.description import described
-from sharpwave.episodes.interchange.minari_places import Places, attribute, reading
+from sharpwave.episodes.interchange.minari_places import Places, attribute, escaped, reading
 from sharpwave.episodes.interchange.minari_spaces import flattened
-from sharpwave.episodes.interchange.nests import joined
+from sharpwave.episodes.interchange.nests import joined, under
 from sharpwave.episodes.interchange.stream import (
     FINAL_OBS,
     Episode,
@@ -64,8 +64,8 @@ class Reader:
 
     def _episode(self, found: dict[str, Any], metadata: Mapping[str, Any]) -> Episode:
         places, schema = self.places, self.schema
-        observations = self._flat("observations", found, self.storage.observation_space)
-        actions = self._flat("actions", found, self.storage.action_space)
+        observations = self._flat("observations", found, places.obs)
+        actions = self._flat("actions", found, places.action)
         infos = dict(leaves(found["infos"] or {}))
         given = {joined(places.obs, rest): rows[:-1] for rest, rows in observations.items()}
         given |= {joined(places.action, rest): rows for rest, rows in actions.items()}
@@ -86,15 +86,20 @@ class Reader:
             if name not in meta
         }
         return Episode(
-            {name: _typed(given[name], field) for name, field in schema.fields.items()},
-            {name: _typed(meta[name], field) for name, field in schema.meta_fields.items()},
+            {name: _typed(name, given[name], field) for name, field in schema.fields.items()},
+            {name: _typed(name, meta[name], field) for name, field in schema.meta_fields.items()},
         )
 
-    def _flat(self, key: str, found: dict[str, Any], space: Any) -> dict[str, Array]:
+    def _flat(self, key: str, found: dict[str, Any], first: str = "") -> dict[str, Array]:
+        """Observations or actions, by the rest of our names."""
+        storage = self.storage
+        space = storage.observation_space if key == "observations" else storage.action_space
         try:
-            return flattened(space, found[key])
+            flat = flattened(space, found[key])
         except ValueError as error:
             raise ValueError(f"{self.origin}: {key}: {error}") from error
+        ours = {escaped(rest): rest for rest in under(first, self.schema.fields)} if first else {}
+        return {ours.get(name, name): rows for name, rows in flat.items()}
 
     def _schema(self, about: Mapping[str, Any]) -> EpisodeSchema:
         note = about.get("sharpwave")
@@ -103,8 +108,8 @@ class Reader:
         if not self.indices:
             raise ValueError(f"{self.origin} has no episodes, so its fields are unknown")
         (first,) = self.storage.get_episodes(self.indices[:1])
-        observations = self._flat("observations", first, self.storage.observation_space)
-        actions = self._flat("actions", first, self.storage.action_space)
+        observations = self._flat("observations", first)
+        actions = self._flat("actions", first)
         infos = {name: np.asarray(rows) for name, rows in leaves(first["infos"] or {})}
         numeric = {name: rows for name, rows in infos.items() if rows.dtype.kind in "biuf"}
         left_out = [f"infos of {name!r}" for name in infos if name not in numeric]
@@ -151,7 +156,7 @@ def _meta_fields(metadata: list[dict[str, Any]]) -> dict[str, EpisodeField]:
 def _metadata(metadata: Mapping[str, Any], name: str, field: EpisodeField) -> Any:
     """The value of a meta field; -1 where there was no seed, NaN where another is missing."""
     flat = dict(leaves(dict(metadata)))
-    for place in (name, attribute(name).replace("/", "."), name.replace("/", "%2F")):
+    for place in (attribute(name), attribute(name).replace("/", "."), name):
         if place in flat:
             return flat[place]
     if name == "seed":
@@ -161,8 +166,12 @@ def _metadata(metadata: Mapping[str, Any], name: str, field: EpisodeField) -> An
     raise ValueError(f"an episode has no metadata {name!r}")
 
 
-def _typed(values: Any, field: EpisodeField) -> Array:
-    return np.asarray(values).astype(field.dtype, copy=False)
+def _typed(name: str, values: Any, field: EpisodeField) -> Array:
+    array: Array = np.asarray(values)
+    typed: Array = array.astype(field.dtype, copy=False)
+    if not np.can_cast(array.dtype, typed.dtype, "same_kind") and (typed != array).any():
+        raise ValueError(f"{name!r} must be {field.dtype} in all episodes, got {array.dtype}")
+    return typed
 
 
 def _field(rows: Any) -> EpisodeField:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sharpwave.episodes.interchange.minari_places import escaped
 from sharpwave.episodes.interchange.nests import nest
 from sharpwave.episodes.spec import EpisodeField
 from sharpwave.episodes.text import encode_text
@@ -17,7 +18,7 @@ from sharpwave.types import Array
 
 def space_of(fields: Mapping[str, EpisodeField]) -> spaces.Space[Any]:
     """The space of everything that some fields can hold: boxes, in dicts where names are dotted."""
-    return _space(nest({name: _box(field) for name, field in fields.items()}))
+    return _space(nest({escaped(name): _box(field) for name, field in fields.items()}))
 
 
 def _space(nested: Any) -> spaces.Space[Any]:
@@ -55,12 +56,26 @@ def flattened(space: spaces.Space[Any], values: Any) -> dict[str, Array]:
 
 
 def in_space(space: spaces.Space[Any], nested: Any) -> Any:
-    """Nested dicts with tuples in place of those that a space has as tuples."""
-    if isinstance(space, spaces.Tuple):
-        return tuple(in_space(inner, nested[str(i)]) for i, inner in enumerate(space.spaces))
-    if isinstance(space, spaces.Dict):
-        return {name: in_space(inner, nested[name]) for name, inner in space.spaces.items()}
-    return nested
+    """Nested dicts with tuples in place of those that a space has as tuples.
+
+    Raises:
+        ValueError: They do not have the names of the space.
+    """
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return nested
+    inner = space.spaces if isinstance(space, spaces.Dict) else _numbered(space.spaces)
+    if not isinstance(nested, dict) or nested.keys() != inner.keys():
+        raise ValueError(f"fields must be those of the space {space}, got {_names(nested)}")
+    parts = {name: in_space(child, nested[name]) for name, child in inner.items()}
+    return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
+
+
+def _names(nested: Any) -> str:
+    return str(list(nested)) if isinstance(nested, dict) else "one without parts"
+
+
+def _numbered(children: tuple[spaces.Space[Any], ...]) -> dict[str, spaces.Space[Any]]:
+    return {str(number): child for number, child in enumerate(children)}
 
 
 def _paired(space: spaces.Space[Any], values: Any) -> Any:

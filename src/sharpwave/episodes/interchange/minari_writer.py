@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.episodes.interchange.minari_places import Places, attribute
+from sharpwave.episodes.interchange.minari_places import Places, attribute, escaped
 from sharpwave.episodes.interchange.minari_spaces import in_space
 from sharpwave.episodes.interchange.nests import joined, nest, under
 from sharpwave.episodes.interchange.stream import (
@@ -28,7 +28,10 @@ ATTRIBUTE_BYTES = 60_000
 class Writer:
     """Makes Minari's episodes of ours."""
 
-    def __init__(self, stream: EpisodeStream, observation_space: Any, action_space: Any) -> None:
+    def __init__(
+        self, stream: EpisodeStream, observation_space: Any, action_space: Any, data_format: str
+    ) -> None:
+        self.data_format = data_format
         self.stream = stream
         self.places = Places.of(stream.schema)
         self.observation_space = observation_space
@@ -69,24 +72,25 @@ class Writer:
     def _episode(self, episode: Episode, length: int) -> dict[str, Any]:
         places, steps, meta = self.places, episode.steps, dict(episode.meta)
         observations = {
-            rest: self._with_final(joined(places.obs, rest), values, meta)
+            escaped(rest): self._with_final(joined(places.obs, rest), values, meta)
             for rest, values in under(places.obs, steps).items()
         }
+        actions = {escaped(rest): rows for rest, rows in under(places.action, steps).items()}
         terminated = _or(steps, places.terminated, np.zeros(length, np.bool_))
         cut = np.zeros(length, np.bool_)
         cut[-1] = not terminated[-1]
         infos = {}
         for name, place in places.infos.items():
             first = meta.get(joined("reset_info", place), np.zeros_like(steps[name][0]))
-            infos[place] = np.concatenate([first[np.newaxis], steps[name]])
+            infos[place] = self._info(np.concatenate([first[np.newaxis], steps[name]]))
         seed = int(meta["seed"]) if _is_seed(meta.get("seed")) else None
-        options = {name: value for name, value in under("options", meta).items() if name}
+        options = {name: np.asarray(of) for name, of in under("options", meta).items() if name}
         self.attributes.append(self._attributes(meta, seed is not None))
         return {
             "seed": seed,
             "options": nest(options) if options else None,
             "observations": in_space(self.observation_space, nest(observations)),
-            "actions": in_space(self.action_space, nest(under(places.action, steps))),
+            "actions": in_space(self.action_space, nest(actions)),
             "rewards": _or(steps, places.reward, np.zeros(length)),
             "terminations": terminated,
             "truncations": _or(steps, places.truncated, cut),
@@ -97,9 +101,13 @@ class Writer:
         last = meta[self.final[name]] if name in self.final else values[-1]
         return np.concatenate([values, last[np.newaxis]])
 
+    def _info(self, rows: Array) -> Any:
+        # Minari's tables take arrays of scalars as lists alone.
+        return list(rows) if rows.ndim == 1 and self.data_format != "hdf5" else rows
+
     def _attributes(self, meta: Mapping[str, Array], seeded: bool) -> dict[str, Any]:
         return {
-            attribute(name): meta[name]
+            attribute(name): np.asarray(meta[name])
             for name in self.as_attribute
             if not (name == "seed" and seeded) and not name.startswith("options.")
         }

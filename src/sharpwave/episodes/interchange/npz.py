@@ -56,11 +56,10 @@ def read(path: str | os.PathLike[str], *, keep_next_obs: bool = False) -> Episod
     if SCHEMA in types:
         schema = described(str(path), _small(path, SCHEMA).item())
         lengths = _small(path, LENGTHS).astype(np.int64)
-        meta = {name: _small(path, META + name) for name in schema.meta_fields}
-        columns = _columns(path, {name: types[name] for name in schema.fields if name in types})
-        return described_stream(
-            columns, schema, {name: name for name in schema.fields}, lengths, meta
-        )
+        steps = _columns(path, {name: types[name] for name in schema.fields if name in types})
+        kept = [META + name for name in schema.meta_fields]
+        meta = _columns(path, {name: types[name] for name in kept if name in types})
+        return described_stream(steps, meta, schema, str, lambda name: META + name, lengths)
     return foreign_stream(_columns(path, types), keep_next_obs=keep_next_obs)
 
 
@@ -138,6 +137,8 @@ def _columns(path: Path, types: dict[str, tuple[np.dtype[Any], tuple[int, ...], 
                 f"{path}: array {name!r} must have {n_rows} rows like {next(iter(counts))!r}, "
                 f"got shape {types[name][1]}"
             )
+        if types[name][0].kind not in "biuf":
+            raise ValueError(f"{path}: array {name!r} must hold numbers, got {types[name][0]}")
     whole = {name for name, (_, _, fortran) in types.items() if fortran}
 
     def read(names: Sequence[str], lengths: Sequence[int]) -> Iterator[dict[str, Array]]:
@@ -173,8 +174,6 @@ def _rows_of(array: Array, lengths: Sequence[int]) -> list[Array]:
 def _type(path: Path, name: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     with _archive(path) as archive, archive.open(f"{name}.npy") as member:
         shape, fortran, dtype = _header(path, name, member)
-    if dtype.kind not in "biufU":
-        raise ValueError(f"{path}: array {name!r} must hold numbers, got {dtype}")
     return dtype, shape, fortran
 
 

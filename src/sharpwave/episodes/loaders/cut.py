@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -12,7 +12,11 @@ from sharpwave.episodes.loaders.reader import SchemaLike
 from sharpwave.episodes.loaders.snapshot import Snapshot
 from sharpwave.types import Array
 
-__all__ = ["PLACE_VALUES", "Cut", "Level"]
+__all__ = ["PLACE_VALUES", "Cut", "Level", "Places"]
+
+Places: TypeAlias = tuple[Array, Array, Array]
+"""Of some items, [B] int64 each: the place of the episode in the snapshot, the step of the episode,
+and the row of that step."""
 
 
 class Cut(NamedTuple):
@@ -20,14 +24,14 @@ class Cut(NamedTuple):
 
     Attributes:
         episodes: [B] Places in the snapshot.
-        offsets: [B] The step of its episode at which an item begins.
+        steps: [B] The step of its episode at which an item begins.
         rows: [B] The row of that step.
         lengths: [B] How many steps an item has.
         width: The same after padding.
     """
 
     episodes: Array
-    offsets: Array
+    steps: Array
     rows: Array
     lengths: Array
     width: int
@@ -47,32 +51,34 @@ class Level(Protocol):
     def outputs(self, schema: SchemaLike) -> list[Output]:
         """All that a batch can hold, in order."""
 
+    @property
+    def stride(self) -> int:
+        """The steps from one item of an episode to the next."""
+
     def counts(self, lengths: Array) -> Array:
         """[E] How many items episodes of these lengths [E] have."""
 
-    def cut(self, snapshot: Snapshot, episodes: Array, anchors: Array, key: int) -> Cut:
+    def cut(self, snapshot: Snapshot, places: Places, key: int) -> Cut:
         """Where items are.
 
         Args:
             snapshot: The episodes.
-            episodes: [B] The episode of each item, a place in the snapshot.
-            anchors: [B] Its place among the items of the episode.
+            places: Of the items; a multiple of the stride for a step.
             key: Of random choices.
         """
 
 
 def _mask(_: Snapshot, cut: Cut) -> Array:
-    steps = np.arange(cut.width)
-    mask: Array = steps < cut.lengths[:, None]
+    mask: Array = np.arange(cut.width) < cut.lengths[:, None]
     return mask
 
 
 def _indices(snapshot: Snapshot, cut: Cut) -> Array:
-    return np.column_stack((snapshot.index.take(cut.episodes), cut.offsets))
+    return np.column_stack((snapshot.index.take(cut.episodes), cut.steps))
 
 
 def _reaches_end(snapshot: Snapshot, cut: Cut) -> Array:
-    reaches: Array = cut.offsets + cut.lengths >= snapshot.lengths.take(cut.episodes)
+    reaches: Array = cut.steps + cut.lengths >= snapshot.lengths.take(cut.episodes)
     return reaches
 
 
@@ -83,7 +89,7 @@ PLACE_VALUES: Mapping[str, Callable[[Snapshot, Cut], Array]] = {
     "_reaches_episode_end": _reaches_end,
     "_index": lambda snapshot, cut: snapshot.index.take(cut.episodes),
     "_indices": _indices,
-    "_start": lambda _, cut: cut.offsets,
+    "_start": lambda _, cut: cut.steps,
 }
 """What a batch can say of its items beside their fields: [B] each, `_mask` [B, width] and
 `_indices` [B, 2]."""

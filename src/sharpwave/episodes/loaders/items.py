@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sharpwave import _native
-from sharpwave.episodes.loaders.cut import PLACE_VALUES, Cut, Level
+from sharpwave.episodes.loaders.cut import PLACE_VALUES, Cut, Level, Places
 from sharpwave.episodes.loaders.filters import Filters, check_names, matching
 from sharpwave.episodes.loaders.outputs import Recipe
 from sharpwave.episodes.loaders.reader import EpisodeReader
@@ -17,6 +17,9 @@ from sharpwave.episodes.loaders.snapshot import Snapshot
 from sharpwave.types import Array
 
 __all__ = ["Items"]
+
+PIECE = 1 << 20
+"""Steps that are looked at together when they are filtered."""
 
 
 class Items:
@@ -50,7 +53,9 @@ class Items:
 
     def _place(self, chosen: Array | None) -> None:
         self._filtered = chosen is not None
-        self.anchors = _native.Anchors(self.level.counts(self.snapshot.lengths), chosen)
+        snapshot, level = self.snapshot, self.level
+        counts = level.counts(snapshot.lengths)
+        self.anchors = _native.Anchors(counts, snapshot.starts, level.stride, chosen)
 
     def _matching(self, filters: Filters) -> Array:
         """The numbers of the items whose steps meet the conditions."""
@@ -62,9 +67,13 @@ class Items:
                     f"filter_fields needs fields that are single numbers, "
                     f"{name!r} has shape {fields[name].shape}"
                 )
-        every = _native.Anchors(self.level.counts(self.snapshot.lengths))
-        episodes, steps = every.span(0, len(every))
-        columns = self._reader.gather(self.snapshot.starts.take(episodes) + steps, list(filters))
+        every = _native.Anchors(self.level.counts(self.snapshot.lengths), self.snapshot.starts)
+        columns = {name: np.empty(len(every), fields[name].dtype) for name in filters}
+        for begin in range(0, len(every), PIECE):
+            piece = slice(begin, min(begin + PIECE, len(every)))
+            _, _, rows = every.span(piece.start, piece.stop)
+            for name, values in self._reader.gather(rows, list(filters)).items():
+                columns[name][piece] = values
         found: Array = np.flatnonzero(
             matching("filter_fields", filters, fields, columns, len(every))
         )
@@ -74,6 +83,7 @@ class Items:
     def reader(self) -> EpisodeReader:
         """The buffer, opened anew in a process that was forked since."""
         if self._process != os.getpid():
+            self._inherited = self._reader  # kept: its end belongs to the process that made it
             self._reader = pickle.loads(pickle.dumps(self._reader))
             self._process = os.getpid()
         return self._reader
@@ -87,61 +97,51 @@ class Items:
         recipe, reader = self.recipe, self.reader
         values: list[Array] = []
         if recipe.row:
-            found = reader.gather(cut.rows, recipe.row)
-            values += [found[name] for name in recipe.row]
+            values += reader.gather(cut.rows, recipe.row).values()
         if recipe.next:
-            found = reader.gather(cut.rows + cut.lengths, recipe.next)
-            values += [found[name] for name in recipe.next]
+            values += reader.gather(cut.rows + cut.lengths, recipe.next).values()
         if recipe.span:
-            found = reader.gather_ranges(cut.rows, cut.lengths, cut.width, recipe.span)
-            values += [found[name] for name in recipe.span]
+            ranges = reader.gather_ranges(cut.rows, cut.lengths, cut.width, recipe.span)
+            values += ranges.values()
         snapshot = self.snapshot
         values += [snapshot.meta[name].take(cut.episodes, axis=0) for name in recipe.meta]
         values += [PLACE_VALUES[name](snapshot, cut) for name in recipe.place]
         return values
 
-    def cut(self, episodes: Array, anchors: Array, key: int) -> Cut:
+    def cut(self, places: Places, key: int) -> Cut:
         """Where items are.
 
         Args:
-            episodes: [B] Their episodes, places in the snapshot.
-            anchors: [B] Their places among the items of the episode.
+            places: As `anchors` finds them.
             key: Of random choices.
         """
-        return self.level.cut(self.snapshot, episodes, anchors, key)
+        return self.level.cut(self.snapshot, places, key)
 
-    def read_alive(self, places: tuple[Array, Array], key: int) -> tuple[Cut, list[Array]]:
+    def read_alive(self, places: Places, key: int) -> tuple[Cut, list[Array]]:
         """Those of the items whose episodes are still there, and their values.
 
         Args:
-            places: Episodes and anchors of the items, as for `cut`.
+            places: As `anchors` finds them.
             key: Of random choices.
         """
-        episodes, anchors = places
         while True:
-            cut = self.cut(episodes, anchors, key)
+            cut = self.cut(places, key)
             try:
                 return cut, self.read(cut)
             except IndexError:
-                alive = self.still_there(episodes)
-                episodes, anchors = episodes[alive], anchors[alive]
+                places = self.still_there(places)
 
-    def still_there(self, episodes: Array) -> Array:
-        """Which of some episodes, one of which is not, are still in the buffer.
-
-        Args:
-            episodes: [B] Places in the snapshot.
-
-        Returns:
-            [B] bool, one of them False.
+    def still_there(self, places: Places) -> Places:
+        """Those of some places, one of which is not, whose episodes are still in the buffer.
 
         Raises:
             IndexError: All are there, so that this is not why they could not be read.
         """
+        episodes, steps, rows = places
         alive = self.snapshot.alive(self.reader, episodes)
         if alive.all():
             raise IndexError("steps of episodes that are in the buffer cannot be read")
-        return alive
+        return episodes[alive], steps[alive], rows[alive]
 
     def __len__(self) -> int:
         return len(self.anchors)
@@ -152,8 +152,8 @@ class Items:
         state["chosen"] = None
         if self._filtered:
             counts = self.level.counts(self.snapshot.lengths)
-            episodes, anchors = self.anchors.span(0, len(self))
-            state["chosen"] = (counts.cumsum() - counts).take(episodes) + anchors
+            episodes, steps, _ = self.anchors.span(0, len(self))
+            state["chosen"] = (counts.cumsum() - counts).take(episodes) + steps
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sharpwave.buffers.replay import check_count
+from sharpwave.episodes.loaders.cut import Places
 from sharpwave.episodes.loaders.dataset import EpisodeDataset, mixed_key
 from sharpwave.episodes.loaders.form import Batch
 from sharpwave.lazy import torch
@@ -68,22 +69,27 @@ class EpisodeLoader:
         order = key if self.shuffle else None
         span, cut, read, finish = items.anchors.span, items.cut, items.read, self._finish
         size, end, at = self.batch_size, len(items), 0
-        kept: tuple[Array, Array] | None = None  # what could be read of a batch that could not
+        kept: Places | None = None  # of a batch that could not be read
         while at < end or kept is not None:
             upto = min(end, at + size - (0 if kept is None else len(kept[0])))
-            places = span(at, upto, order)
+            places: Places = span(at, upto, order)
             if kept is not None:
-                places = (np.append(kept[0], places[0]), np.append(kept[1], places[1]))
+                places = _joined(kept, places)
             at, kept = upto, None
-            if len(places[0]) < size and (self.drop_last or len(places[0]) == 0):
+            n = len(places[0])
+            if n < size and (self.drop_last or n == 0):
                 return
             try:
-                values = read(cut(*places, key))
+                values = read(cut(places, key))
             except IndexError:
-                alive = items.still_there(places[0])
-                kept = (places[0][alive], places[1][alive])
+                kept = items.still_there(places)
                 continue
             yield finish(values)
+
+
+def _joined(first: Places, second: Places) -> Places:
+    episodes, steps, rows = (np.append(a, b) for a, b in zip(first, second, strict=True))
+    return episodes, steps, rows
 
 
 class Finish:

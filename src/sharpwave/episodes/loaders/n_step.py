@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sharpwave.episodes.loaders.cut import Cut
+from sharpwave.episodes.loaders.cut import Cut, Places
 from sharpwave.episodes.loaders.outputs import Output, chosen_fields
 from sharpwave.episodes.loaders.reader import SchemaLike
 from sharpwave.episodes.loaders.snapshot import Snapshot
@@ -35,6 +35,7 @@ class NStepLevel:
 
     of_steps = True
     ragged = False
+    stride = 1
 
     def outputs(self, schema: SchemaLike) -> list[Output]:
         """All that a batch can hold."""
@@ -56,8 +57,8 @@ class NStepLevel:
         counts: Array = np.maximum(lengths - 1, 0)
         return counts
 
-    def cut(self, snapshot: Snapshot, episodes: Array, anchors: Array, _: int) -> Cut:
+    def cut(self, snapshot: Snapshot, places: Places, _: int) -> Cut:
         """Rows from t to t + k."""
-        left = snapshot.lengths.take(episodes) - anchors
-        lengths = np.minimum(left - 1, self.n)
-        return Cut(episodes, anchors, snapshot.starts.take(episodes) + anchors, lengths, self.n)
+        episodes, steps, _rows = places
+        left = snapshot.lengths.take(episodes) - steps
+        return Cut(*places, np.minimum(left - 1, self.n), self.n)

@@ -67,7 +67,7 @@ class EpisodeReader(Protocol):
     def gather(
         self, rows: Array, fields: Sequence[str] | None = None, out: dict[str, Array] | None = None
     ) -> dict[str, Array]:
-        """Values [*rows.shape, ...] of the rows; IndexError for rows that are gone."""
+        """Values [*rows.shape, ...] in the order of `fields`; IndexError for rows that are gone."""
 
     def gather_ranges(
         self,

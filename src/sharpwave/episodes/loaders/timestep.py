@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sharpwave.episodes.loaders.cut import Cut
+from sharpwave.episodes.loaders.cut import Cut, Places
 from sharpwave.episodes.loaders.outputs import Output, chosen_fields
 from sharpwave.episodes.loaders.reader import SchemaLike
 from sharpwave.episodes.loaders.snapshot import Snapshot
@@ -29,6 +29,7 @@ class Timestep:
 
     of_steps = True
     ragged = False
+    stride = 1
 
     def outputs(self, schema: SchemaLike) -> list[Output]:
         """All that a batch can hold."""
@@ -43,6 +44,6 @@ class Timestep:
         """An item for every step."""
         return lengths
 
-    def cut(self, snapshot: Snapshot, episodes: Array, anchors: Array, _: int) -> Cut:
+    def cut(self, _: Snapshot, places: Places, __: int) -> Cut:
         """One row each."""
-        return Cut(episodes, anchors, snapshot.starts.take(episodes) + anchors, NO_LENGTHS, 1)
+        return Cut(*places, NO_LENGTHS, 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sharpwave.episodes.loaders.cut import Cut
+from sharpwave.episodes.loaders.cut import Cut, Places
 from sharpwave.episodes.loaders.outputs import Output, chosen_fields
 from sharpwave.episodes.loaders.reader import SchemaLike
 from sharpwave.episodes.loaders.snapshot import Snapshot
@@ -29,6 +29,7 @@ class Trajectory:
 
     of_steps = False
     ragged = True
+    stride = 1
 
     def outputs(self, schema: SchemaLike) -> list[Output]:
         """All that a batch can hold."""
@@ -43,15 +44,15 @@ class Trajectory:
         """One item an episode."""
         return np.ones_like(lengths)
 
-    def cut(self, snapshot: Snapshot, episodes: Array, anchors: Array, _: int) -> Cut:
+    def cut(self, snapshot: Snapshot, places: Places, _: int) -> Cut:
         """All rows of the episodes.
 
         Raises:
             ValueError: An episode is longer than `pad_to`.
         """
-        lengths = snapshot.lengths.take(episodes)
+        lengths = snapshot.lengths.take(places[0])
         longest = int(lengths.max(initial=0))
         if self.pad_to is not None and longest > self.pad_to:
             raise ValueError(f"pad_to must be at least {longest}, the steps of an episode")
         width = longest if self.pad_to is None else self.pad_to
-        return Cut(episodes, anchors, snapshot.starts.take(episodes), lengths, width)
+        return Cut(*places, lengths, width)

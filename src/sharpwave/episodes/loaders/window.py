@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sharpwave import _native
-from sharpwave.episodes.loaders.cut import Cut
+from sharpwave.episodes.loaders.cut import Cut, Places
 from sharpwave.episodes.loaders.outputs import Output, chosen_fields
 from sharpwave.episodes.loaders.reader import SchemaLike
 from sharpwave.episodes.loaders.snapshot import Snapshot
@@ -46,18 +46,19 @@ class _Window:
 class RandomWindow(_Window):
     """One window of every episode; every place where it fits is equally likely."""
 
+    stride = 1
+
     def counts(self, lengths: Array) -> Array:
         """One item an episode."""
         return np.minimum(lengths, 1)
 
-    def cut(self, snapshot: Snapshot, episodes: Array, _: Array, key: int) -> Cut:
+    def cut(self, snapshot: Snapshot, places: Places, key: int) -> Cut:
         """Rows from a random step on."""
-        steps = snapshot.lengths.take(episodes)
-        lengths = np.minimum(steps, self.length)
-        offsets = _native.drawn_below(steps - lengths + 1, episodes, key)
-        return Cut(
-            episodes, offsets, snapshot.starts.take(episodes) + offsets, lengths, self.length
+        episodes, _, first = places
+        steps, rows, lengths = _native.drawn_windows(
+            episodes, first, snapshot.lengths.take(episodes), self.length, key
         )
+        return Cut(episodes, steps, rows, lengths, self.length)
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,8 @@ class EveryWindow(_Window):
         counts: Array = np.minimum(reaching, beginning)
         return counts
 
-    def cut(self, snapshot: Snapshot, episodes: Array, anchors: Array, _: int) -> Cut:
+    def cut(self, snapshot: Snapshot, places: Places, _: int) -> Cut:
         """Rows from a multiple of the stride on."""
-        offsets = anchors * self.stride
-        lengths = np.minimum(snapshot.lengths.take(episodes) - offsets, self.length)
-        return Cut(
-            episodes, offsets, snapshot.starts.take(episodes) + offsets, lengths, self.length
-        )
+        episodes, steps, _rows = places
+        left = snapshot.lengths.take(episodes) - steps
+        return Cut(*places, np.minimum(left, self.length), self.length)

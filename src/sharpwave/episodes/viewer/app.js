@@ -27,7 +27,7 @@ function tile(label, value, detail, color) {
 
 function tiles({ summary }) {
   const { counts, returns, lengths } = summary;
-  const others = ["open", "aborted", "lost"].filter((name) => counts[name]).map((name) => `${number(counts[name], 15)} ${name}`);
+  const others = ["open", "aborted"].filter((name) => counts[name]).map((name) => `${number(counts[name], 15)} ${name}`);
   const made = [];
   if (returns) made.push(tile("Mean return", short(returns.mean), `${short(returns.low)} to ${short(returns.high)}`, 1));
   if (summary.kind === "episodes" || counts.episodes) {
@@ -115,12 +115,14 @@ function render(news) {
   fields(news);
   folder(news);
   const total = table.columns.episode.length;
+  const unit = table.unit(), all = Math.max(news.summary.counts.episodes, total);
+  sectionOf("player").querySelector("h2").firstChild.textContent = `Inside ${unit === "episode" ? "an episode" : "the rows"}`;
+  sectionOf("episodes").querySelector("h2").firstChild.textContent = unit === "episode" ? "Episodes" : "Stretches of rows";
   if (!data.live) {
     const n = source.carried.length;
-    note("player", n < total ? `${number(n, 15)} of ${plural(total, "episode")} are in this file; all with: sharpwave inspect FOLDER --serve` : null);
+    note("player", n < all ? `${number(n, 15)} of ${plural(all, unit, unit === "episode" ? "episodes" : "stretches")} are in this file; all with: sharpwave inspect FOLDER --serve` : null);
   }
-  const hidden = news.summary.counts.episodes - total;
-  note("episodes", hidden > 0 ? `the newest ${number(total, 15)}` : null);
+  note("episodes", all > total ? `the newest ${number(total, 15)} of ${number(all, 15)}` : null);
   sectionOf("episodes").hidden = sectionOf("player").hidden = total === 0;
 }
 

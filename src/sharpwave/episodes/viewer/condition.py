@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sharpwave.buffers.folder import writer_of
-from sharpwave.episodes.viewer.source import LOST, Column, Progress
+from sharpwave.episodes.viewer.source import Column
 from sharpwave.episodes.viewer.survey import Survey
+
+_CHUNK = re.compile(r"(.+)\.\d{12,}(\.coded)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,30 +47,19 @@ class Condition:
         }
 
 
-def look(
-    survey: Survey,
-    *,
-    before: Condition | None = None,
-    verify: bool = False,
-    progress: Progress | None = None,
-) -> Condition:
+def look(survey: Survey, *, before: Condition | None = None, verify: bool = False) -> Condition:
     """Look at the files of a folder.
 
     Args:
         survey: What was read; fields that could not be read are damage.
         before: What was known: its damage stays said.
         verify: Compare the checksums of all files.
-        progress: Told how far that is.
     """
     about = survey.source.about
     total, files = sizes(about.path)
     damage = list(before.damage) if before is not None else []
-    if verify:
-        damage += survey.source.verify(progress)
+    damage += survey.source.damage(verify=verify)
     damage += [f"{name}: {why}" for name, why in survey.unreadable.items()]
-    lost = int((survey.episodes.flags == LOST).sum())
-    if lost:
-        damage.append(f"{lost:,} episodes are lost")
     return Condition(
         writer=writer_of(about.path) or None,
         bytes=total,
@@ -90,7 +82,7 @@ def sizes(folder: Path) -> tuple[int, dict[str, int]]:
             except FileNotFoundError:  # the writer let it go in between
                 continue
             total += taken
-            if Path(parent).name == "columns":
-                column = name.rpartition(".")[0]
-                by_column[column] = by_column.get(column, 0) + taken
+            chunk = _CHUNK.fullmatch(name)
+            if chunk is not None and Path(parent) == folder / "columns":
+                by_column[chunk[1]] = by_column.get(chunk[1], 0) + taken
     return total, by_column

@@ -11,6 +11,7 @@ from sharpwave.episodes.viewer.pictures import draw, heat_map, to_png
 from sharpwave.episodes.viewer.ranges import Tally
 from sharpwave.episodes.viewer.source import STATES, Column, Rows
 from sharpwave.episodes.viewer.survey import Survey
+from sharpwave.episodes.viewer.texts import as_texts
 from sharpwave.files import to_json
 from sharpwave.pages.curves import thinned
 from sharpwave.types import Array
@@ -74,8 +75,8 @@ def detail(survey: Survey, episode: int) -> dict[str, Any]:
         "id": episode,
         "state": STATES[int(episodes.flags[at])],
         "length": length,
-        "return": to_json(float(survey.returns[at])) if survey.reward else None,
-        "meta": {name: to_json(values[at]) for name, values in episodes.meta.items()},
+        "return": to_json(float(survey.returns[at])) if survey.has_returns else None,
+        "meta": {name: _meta(values, at) for name, values in episodes.meta.items()},
         **parts,
     }
 
@@ -105,6 +106,11 @@ def pixels(survey: Survey, field: str, value: Array, longest: int) -> Any:
     if tally.low < 0.0 or tally.high > 1.0:
         low, high = tally.low, tally.high
     return draw(value, survey.layouts[field], low, high, longest)
+
+
+def _meta(values: Array, at: int) -> Any:
+    texts = as_texts(values[at : at + 1])
+    return to_json(values[at]) if texts is None else texts[0]
 
 
 def _spread(length: int, most: int) -> Rows:

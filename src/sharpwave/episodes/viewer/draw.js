@@ -183,6 +183,8 @@ function thinned(ys, most) {
   return [...kept].sort((a, b) => a - b);
 }
 
+const MOST_DOTS = 4000;
+
 // One value for every episode in the order they were recorded, and their moving mean.
 function timeline({ title, hint, ids, values, pick }) {
   const known = values.map((value, i) => i).filter((i) => Number.isFinite(values[i]));
@@ -192,8 +194,10 @@ function timeline({ title, hint, ids, values, pick }) {
   const { figure, area, svg } = chart({ title, hint, x, y, size: "medium", whole: "x", className: `timeline ${ys.length < 300 ? "few" : ""}`,
     label: `${title}: ${plural(ys.length, "episode")}. Arrow keys walk along them, Enter opens one.` });
   const place = (a, b) => `${(1000 * share(a, x)).toFixed(1)} ${(1000 * (1 - share(b, y))).toFixed(1)}`;
-  const kept = thinned(ys, 2000);
-  svg.append(shape("path", { class: "curve points c1", d: kept.map((i) => `M${place(xs[i], ys[i])}h0`).join("") }));
+  // Of many episodes every so many are dots: extremes alone would hide where most of them are.
+  const every = Math.ceil(ys.length / MOST_DOTS);
+  const dots = ys.map((value, i) => (i % every ? "" : `M${place(xs[i], value)}h0`));
+  svg.append(shape("path", { class: "curve points c1", d: dots.join("") }));
   const decay = 1 - 2 / (ys.length / 20 + 1);
   let total = 0, weight = 0;
   const means = ys.map((one) => (total = decay * total + one) / (weight = decay * weight + 1));

@@ -9,10 +9,12 @@ import numpy as np
 
 from sharpwave.buffers.folder import file_name, read_header
 from sharpwave.episodes.buffer import EpisodeBuffer
-from sharpwave.episodes.viewer.source import OPEN, About, Column, Episodes, Progress, Rows
+from sharpwave.episodes.table import LostEpisodes
+from sharpwave.episodes.viewer.source import About, Column, Episodes, Rows
+from sharpwave.errors import SharpwaveIOError
 from sharpwave.types import Array
 
-LARGEST_META = 256
+LARGEST_META = 1024
 """Bytes of a field of episodes up to which it is read for all of them."""
 
 
@@ -25,7 +27,7 @@ class EpisodeSource:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         header = read_header(path)
-        self._buffer = EpisodeBuffer.from_folder(path, read_only=True)
+        self._buffer, self._damage = _opened(path)
         schema = self._buffer.schema
         codecs = {one["name"]: str(one.get("codec") or "none") for one in header["columns"]}
         self.columns = tuple(
@@ -59,50 +61,46 @@ class EpisodeSource:
 
     def episodes(self) -> Episodes:
         """All episodes: complete, aborted, and the one that is being written."""
-        table = self._buffer.episodes(aborted=True)
-        found = Episodes(
-            ids=table.ids,
-            starts=table.starts,
-            lengths=table.lengths,
-            flags=table.flags,
-            meta={name: table.meta[name] for name in self._small},
-        )
-        return self._with_open(found)
+        ids, starts, lengths, flags = self._buffer._engine.table(aborted=True, open=True)
+        meta = {name: self._meta(ids, name) for name in self._small}
+        return Episodes(ids=ids, starts=starts, lengths=lengths, flags=flags, meta=meta)
 
-    def _with_open(self, done: Episodes) -> Episodes:
-        """Steps after the last episode that ended belong to the one that did not."""
-        engine = self._buffer._engine
-        start = int((done.starts + done.lengths).max(initial=engine.steps_front))
-        if engine.steps_top <= start:
-            return done
-        ids = np.append(done.ids, done.ids[-1] + 1 if len(done) else 0)
-        return Episodes(
-            ids=ids,
-            starts=np.append(done.starts, start),
-            lengths=np.append(done.lengths, engine.steps_top - start),
-            flags=np.append(done.flags, np.uint8(OPEN)),
-            meta={
-                name: np.concatenate([values, self._meta_of(int(ids[-1]), name)])
-                for name, values in done.meta.items()
-            },
-        )
-
-    def _meta_of(self, episode: int, name: str) -> Array:
-        """The value [1, ...] of a field of one episode, as far as it is known."""
+    def _meta(self, ids: Rows, name: str) -> Array:
+        """The values [E, ...] of a field of episodes, as far as they are known."""
         fields = self._buffer.schema.meta_fields
-        values = np.zeros((1, *fields[name].shape), fields[name].dtype)
+        values = np.zeros((len(ids), *fields[name].shape), fields[name].dtype)
         raw = values.reshape(-1).view(np.uint8)
-        self._buffer._engine.gather_meta(np.array([episode]), list(fields).index(name), raw)
+        self._buffer._engine.gather_meta(ids, list(fields).index(name), raw)
         return values
 
     def read(self, rows: Rows, field: str) -> Array:
         """Values of one field at `rows`."""
         return self._buffer.gather(rows, [field])[field]
 
-    def verify(self, progress: Progress | None) -> list[str]:
+    def damage(self, *, verify: bool) -> list[str]:
         """What is damaged, in words."""
-        return []
+        if not verify or self._damage:
+            return self._damage
+        return _words(LostEpisodes.of(self._buffer._engine.verify()))
 
     def close(self) -> None:
         """Let the folder go."""
         self._buffer.close()
+
+
+def _opened(path: str | os.PathLike[str]) -> tuple[EpisodeBuffer, list[str]]:
+    """The episodes, and what had to be left out of them."""
+    try:
+        return EpisodeBuffer.from_folder(path, read_only=True), []
+    except SharpwaveIOError:
+        buffer = EpisodeBuffer.from_folder(path, read_only=True, repair=True)
+        return buffer, _words(buffer.lost)
+
+
+def _words(lost: LostEpisodes) -> list[str]:
+    words = list(lost.chunks)
+    if lost.ids:
+        some = ", ".join(map(str, lost.ids[:20])) + (", …" if len(lost.ids) > 20 else "")
+        count = f"{len(lost.ids):,} episode" + "s" * (len(lost.ids) > 1)
+        words.append(f"{count} with {lost.n_steps:,} steps cannot be read: {some}")
+    return words

@@ -53,7 +53,7 @@ def _sections() -> list[Html]:
     notes = tag("div", id="notes", class_="callout soft", hidden=True)
     tiles = tag("dl", id="tiles", class_="tiles")
     spreads = section("Returns and lengths", tag("div", id="spreads", class_="spreads"))
-    player = section("Inside an episode", tag("div", id="player", class_="player"))
+    player = section("Inside", tag("div", id="player", class_="player"))
     episodes = section("Episodes", tag("div", id="episodes"))
     fields = section("Fields", tag("div", id="fields", class_="scroll whole", tabindex=0))
     folder = section("Folder", tag("dl", id="folder", class_="pairs"))

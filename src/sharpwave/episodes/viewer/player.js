@@ -64,7 +64,7 @@ function heading(episode) {
     build("button", { type: "button", title: "Previous episode ( [ )", "aria-label": "Previous episode", disabled: at <= 0, click: () => go(-1) }, "‹"),
     build("h3", {}, `${what} ${number(episode.id, 15)}`),
     build("button", { type: "button", title: "Next episode ( ] )", "aria-label": "Next episode", disabled: at < 0 || at === order.length - 1, click: () => go(1) }, "›"),
-    ["open", "aborted", "lost"].includes(episode.state) ? build("span", { class: `badge ${episode.state}` }, episode.state) : null,
+    ["open", "aborted"].includes(episode.state) ? build("span", { class: `badge ${episode.state}` }, episode.state) : null,
     reason && reason !== "evenly spread" ? build("span", { class: "badge" }, reason) : null,
     build("dl", { class: "about" }, ...facts.map(([name, value]) =>
       build("div", {}, build("dt", {}, name), build("dd", {}, value)))));
@@ -107,6 +107,8 @@ function stage(picture) {
     build("figcaption", {}, build("span", { class: "title" }, picture.field), every ? build("span", { class: "hint" }, every) : null));
   const draw = (made) => {
     if (!made) return;
+    // Wide images get the whole width, and the curves go below.
+    figure.closest(".view")?.classList.toggle("flat", made.naturalWidth > 2.2 * made.naturalHeight && player.stages.length === 1);
     if (canvas.width !== made.naturalWidth || canvas.height !== made.naturalHeight) {
       canvas.width = made.naturalWidth;
       canvas.height = made.naturalHeight;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,6 @@ from sharpwave.episodes.viewer.source import (
     About,
     Column,
     Episodes,
-    Progress,
     Rows,
 )
 from sharpwave.types import Array
@@ -32,7 +32,7 @@ _STREAM = 1 << 40
 """Rows of different environments are this far apart."""
 
 _ONE_FILE = "bytes by field: a row lies in one piece on disk"
-_OLDEST = "the beginning of the oldest episode of each environment, which counts as aborted"
+_OLDEST = "steps that made room: the oldest episode of an environment then counts as aborted"
 _NO_EPISODES = (
     "episodes and returns: the rows are kept in the order they were pushed, and do not say which "
     "environment they came from (n_envs was not given)"
@@ -51,7 +51,8 @@ class ReplaySource:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         header = read_header(path)
-        self._buffer = MmapReplayBuffer.open(path, read_only=True)
+        self._path = Path(path)
+        self._buffer, self._damage = _opened(path)
         self._n_streams = self._buffer.n_envs or 1
         self._tracked = self._buffer.n_envs is not None
         self._runs = [Runs() for _ in range(self._n_streams)]
@@ -76,36 +77,43 @@ class ReplaySource:
             path=Path(path),
             library=str(header["library"]),
             version=int(header["version"]),
-            options=dict(header["options"]),
+            options={
+                "total_capacity": self._buffer.total_capacity,
+                "hot_capacity": self._buffer.hot_capacity,
+                "n_envs": self._buffer.n_envs,
+                "prioritized": self._buffer._options["priorities"] is not None,
+                "durability": header["durability"],
+            },
             notes=(_ONE_FILE, _OLDEST if self._tracked else _NO_EPISODES),
         )
 
     def refresh(self) -> None:
-        """See what a writer has committed since."""
-        self._buffer.refresh()
+        """Nothing to do: a reader sees what a writer has committed whenever it asks."""
 
     def episodes(self) -> Episodes:
         """Steps that follow each other."""
-        ids = self._buffer.indices().astype(np.int64)
-        return self._of_streams(ids) if self._tracked else _stretches(ids)
+        steps = self._buffer.indices().astype(np.int64)
+        return self._of_streams(steps) if self._tracked else _stretches(steps)
 
-    def _of_streams(self, ids: Rows) -> Episodes:
-        streams, places = ids % self._n_streams, ids // self._n_streams
+    def _of_streams(self, steps: Rows) -> Episodes:
+        streams, places = steps % self._n_streams, steps // self._n_streams
+        whole = self._buffer.stats()["pushed"] == len(steps)
         parts = []
         for stream, runs in enumerate(self._runs):
             numbers, starts, lengths = runs.update(places[streams == stream])
             flags = np.full(len(starts), COMPLETE, np.uint8)
             if len(starts):
-                flags[0] = COMPLETE if starts[0] == 0 else ABORTED
+                flags[0] = COMPLETE if whole else ABORTED
                 last = int(starts[-1] + lengths[-1] - 1)
                 if not self._ends(last * self._n_streams + stream):
                     flags[-1] = OPEN
-            parts.append((numbers * self._n_streams + stream, starts + stream * _STREAM))
-            parts[-1] += (lengths, flags)
+            ids = numbers * self._n_streams + stream
+            parts.append((ids, starts + stream * _STREAM, lengths, flags))
         joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
         order = np.argsort(joined[0], kind="stable")
-        numbers, starts, lengths, flags = (column[order] for column in joined)
-        return Episodes(ids=numbers, starts=starts, lengths=lengths, flags=flags)
+        ids, starts, lengths, flags = (column[order] for column in joined)
+        meta = {"env": ids % self._n_streams}
+        return Episodes(ids=ids, starts=starts, lengths=lengths, flags=flags, meta=meta)
 
     def _ends(self, step: int) -> bool:
         """Whether a step is the last of its episode."""
@@ -126,21 +134,38 @@ class ReplaySource:
             value = value[key]
         return np.asarray(value)
 
-    def verify(self, progress: Progress | None) -> list[str]:
+    def damage(self, *, verify: bool) -> list[str]:
         """What is damaged, in words."""
-        return []
+        if not verify or self._damage:
+            return self._damage
+        again, damage = _opened(self._path, verify=True)
+        again.close()
+        return damage
 
     def close(self) -> None:
         """Let the folder go."""
         self._buffer.close()
 
 
-def _stretches(ids: Rows) -> Episodes:
+def _opened(
+    path: str | os.PathLike[str], *, verify: bool = False
+) -> tuple[MmapReplayBuffer, list[str]]:
+    """The buffer, and what had to be left out of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is lost is told by the list
+        buffer = MmapReplayBuffer.open(path, read_only=True, verify=verify, repair=True)
+    damage = list(buffer._engine.damage)
+    if damage:
+        damage.append(f"{buffer._engine.lost_steps:,} steps cannot be read")
+    return buffer, damage
+
+
+def _stretches(steps: Rows) -> Episodes:
     """Consecutive rows, cut at round numbers so that a stretch stays what it is."""
-    if not len(ids):
+    if not len(steps):
         none = np.empty(0, np.int64)
         return Episodes(ids=none, starts=none, lengths=none, flags=none.astype(np.uint8))
-    first, end = int(ids[0]), int(ids[-1]) + 1
+    first, end = int(steps[0]), int(steps[-1]) + 1
     numbers = np.arange(first // STRETCH_ROWS, (end - 1) // STRETCH_ROWS + 1)
     starts = np.maximum(numbers * STRETCH_ROWS, first)
     ends = np.minimum((numbers + 1) * STRETCH_ROWS, end)

@@ -56,7 +56,7 @@ def _candidates(survey: Survey, pool: Rows) -> Iterator[tuple[int, str]]:
     if not len(pool):
         return
     returns = survey.returns[pool]
-    if survey.reward is not None and np.isfinite(returns).any():
+    if survey.has_returns and np.isfinite(returns).any():
         ranked = pool[np.argsort(np.where(np.isfinite(returns), returns, -np.inf), kind="stable")]
         ranked = ranked[np.count_nonzero(~np.isfinite(returns)) :]
         yield int(ranked[-1]), "best return"

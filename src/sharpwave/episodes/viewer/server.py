@@ -35,11 +35,14 @@ class ViewerServer(ThreadingHTTPServer):
 
     Raises:
         OSError: The port is taken.
+        ValueError: There is no such port.
     """
 
     daemon_threads = True
 
     def __init__(self, watched: Watched, port: int = 0) -> None:
+        if not 0 <= port < 2**16:
+            raise ValueError(f"port must be from 0 to 65535, got {port}")
         self.watched = watched
         super().__init__((ADDRESS, port), _Handler)
         self.is_closed = False

@@ -18,11 +18,10 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is, and how much there is."""
 
-OPEN, COMPLETE, ABORTED, LOST, STRETCH = range(5)
-"""How an episode stands; lost ones have damaged steps,
-and a stretch is consecutive rows of a store that knows no episodes."""
+OPEN, COMPLETE, ABORTED, STRETCH = range(4)
+"""How an episode stands; a stretch is consecutive rows of a store that knows no episodes."""
 
-STATES = ("open", "complete", "aborted", "lost", "rows")
+STATES = ("open", "complete", "aborted", "rows")
 """The same in words."""
 
 
@@ -67,7 +66,7 @@ class Episodes:
         ids: [E] that never repeat.
         starts: [E] the first row of each.
         lengths: [E] steps.
-        flags: [E] OPEN, COMPLETE, ABORTED, LOST or STRETCH.
+        flags: [E] OPEN, COMPLETE, ABORTED or STRETCH.
         meta: One value for each episode, by name.
     """
 
@@ -126,8 +125,8 @@ class Source(Protocol):
             IndexError: A row is no longer there.
         """
 
-    def verify(self, progress: Progress | None) -> list[str]:
-        """Compare the checksums of all files; what is damaged, in words."""
+    def damage(self, *, verify: bool) -> list[str]:
+        """What is damaged, in words; with `verify` by comparing the checksums of all files."""
 
     def close(self) -> None:
         """Let the folder go."""

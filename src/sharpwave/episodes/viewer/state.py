@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from sharpwave.episodes.viewer.source import OPEN, STATES
 from sharpwave.episodes.viewer.summary import Summary
 from sharpwave.episodes.viewer.survey import Survey
+from sharpwave.episodes.viewer.texts import as_texts
 from sharpwave.files import to_json
 
 MOST_LISTED = 20_000
@@ -18,34 +20,39 @@ OWN_COLUMNS = ("episode", "return", "length", "state")
 """Columns of the table that are no meta fields."""
 
 
-def state(survey: Survey, summary: Summary, since: int = -1) -> dict[str, Any]:
+def state(
+    survey: Survey, summary: Summary, since: int = -1, keep: Collection[int] = ()
+) -> dict[str, Any]:
     """The summary and the rows of the table.
 
     Args:
         survey: What was read.
         summary: Its numbers.
         since: Rows of episodes with smaller ids are left out: the page knows them.
+        keep: Ids of episodes that are listed however old they are.
 
     Returns:
         version, summary; episodes: columns by name, of the episodes from `since` on; first: the
         smallest id that is listed; settled: ids below will not change any more.
     """
     episodes = survey.episodes
-    listed = slice(max(len(episodes) - MOST_LISTED, 0), None)
+    listed = np.isin(episodes.ids, list(keep))
+    listed[-MOST_LISTED:] = True
     ids = episodes.ids[listed]
     open_ids = ids[episodes.flags[listed] == OPEN]
     end = int(ids[-1]) + 1 if len(ids) else 0
-    fresh = ids >= since
+    sent = listed & (episodes.ids >= since)
     columns: dict[str, Any] = {
-        "episode": ids[fresh],
-        "length": episodes.lengths[listed][fresh],
-        "state": [STATES[flag] for flag in episodes.flags[listed][fresh].tolist()],
+        "episode": episodes.ids[sent],
+        "length": episodes.lengths[sent],
+        "state": [STATES[flag] for flag in episodes.flags[sent].tolist()],
     }
-    if survey.reward is not None and summary.returns is not None:
-        columns["return"] = survey.returns[listed][fresh]
+    if survey.has_returns:
+        columns["return"] = survey.returns[sent]
     for name, values in episodes.meta.items():
-        if values.ndim == 1:
-            columns[f"meta.{name}" if name in OWN_COLUMNS else name] = values[listed][fresh]
+        shown = values[sent] if values.ndim == 1 else as_texts(values[sent])
+        if shown is not None:
+            columns[f"meta.{name}" if name in OWN_COLUMNS else name] = shown
     return {
         "version": survey.version,
         "summary": summary.to_json(),

@@ -121,6 +121,6 @@ def summarise(survey: Survey, condition: Condition) -> Summary:
         condition=condition,
         counts={"episodes": len(episodes) - stretches, **counts, "steps": steps},
         fields=tuple(fields),
-        returns=None if survey.reward is None or stretches else spread(survey.returns[whole]),
+        returns=spread(survey.returns[whole]) if survey.has_returns else None,
         lengths=None if stretches else spread(episodes.lengths[whole], whole=True),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from sharpwave.episodes.viewer.pictures import Layout, layout_of
 from sharpwave.episodes.viewer.ranges import Tally
-from sharpwave.episodes.viewer.source import Column, Episodes, Progress, Rows, Source
+from sharpwave.episodes.viewer.source import STRETCH, Column, Episodes, Progress, Rows, Source
 from sharpwave.types import Array
 
 BLOCK_BYTES = 8 << 20
@@ -48,9 +48,10 @@ class Survey:
         found = [c for c in self.source.columns if c.role == "reward" and not c.per_episode]
         return found[0] if len(found) == 1 and found[0].size == 1 else None
 
-    def column(self, name: str) -> Column | None:
-        """A field by name."""
-        return next((column for column in self.source.columns if column.name == name), None)
+    @property
+    def has_returns(self) -> bool:
+        """Whether there are episodes, and a field that says what they are worth."""
+        return self.reward is not None and not (self.episodes.flags == STRETCH).any()
 
     def update(self, progress: Progress | None = None) -> None:
         """Read what was committed since the last time."""

@@ -48,6 +48,9 @@ table.test = function test(line) {
   return (row) => tests.every((one) => one(row));
 };
 
+// What the rows of the table are.
+table.unit = () => (table.columns.state?.[0] === "rows" ? "stretch" : "episode");
+
 table.build = function buildTable() {
   table.filter = build("input", {
     type: "search", placeholder: "return>10 length<=200 state=complete", "aria-label": "Filter",
@@ -129,7 +132,7 @@ table.update = function update() {
     if (left === null || right === null) return (left === null) - (right === null);
     return sign * (left > right ? 1 : left < right ? -1 : 0) || ids[a] - ids[b];
   });
-  const total = plural(ids.length, "episode");
+  const total = table.unit() === "episode" ? plural(ids.length, "episode") : plural(ids.length, "stretch", "stretches");
   table.found.textContent = table.filter.value.trim() ? `${number(table.rows.length, 15)} of ${total}` : total;
   const focused = document.activeElement?.closest("tr")?.dataset.id;
   table.body.replaceChildren(...table.rows.slice(0, table.shown).map(row));

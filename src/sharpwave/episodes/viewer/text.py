@@ -42,7 +42,7 @@ def _counts(summary: Summary) -> Text:
     words = []
     if counts["episodes"]:
         words.append(f"{counts['complete']:,} complete")
-        words += [f"{counts[n]:,} {n}" for n in ("open", "aborted", "lost") if counts[n]]
+        words += [f"{counts[n]:,} {n}" for n in ("open", "aborted") if counts[n]]
         words[0] += " episodes" if len(words) == 1 else ""
     words.append(f"{counts['steps']:,} steps")
     words.append(f"{size(summary.condition.bytes)} on disk")

@@ -34,7 +34,7 @@ class Viewer:
         full: Read all of every field. Otherwise at most 1 GiB of each is read, evenly spread, and
             all of the rewards.
         verify: Compare the checksums of all files.
-        progress: Told what is being read, the bytes done, and the bytes in all.
+        progress: Told what is being read, the bytes done, and the bytes in all (0: unknown).
 
     Raises:
         SharpwaveIOError: The folder holds no store, or one that cannot be read.
@@ -43,9 +43,11 @@ class Viewer:
         summary: What was found.
 
     Example:
-        >>> with Viewer(folder) as viewer:
-        ...     print(viewer.summary.counts["steps"])
-        6
+        >>> with sw.EpisodeBuffer("data", 10, 10, {"reward": "float"}) as buffer:
+        ...     buffer.store_episode(reward=[1.0, 2.0, 3.0])
+        >>> with Viewer("data") as viewer:
+        ...     viewer.summary.returns["mean"]
+        6.0
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class Viewer:
         try:
             self._survey = Survey(self._source, budget=None if full else BUDGET)
             self._survey.update(progress)
-            self._condition = look(self._survey, verify=verify, progress=progress)
+            if verify and progress is not None:
+                progress("checksums", 0, 0)
+            self._condition = look(self._survey, verify=verify)
         except BaseException:
             self._source.close()
             raise
@@ -101,7 +105,8 @@ class Viewer:
             How many episodes are in it.
         """
         carried = sample(self._survey, episodes, limit, progress)
-        replace_file(Path(path), viewer_page(state(self._survey, self.summary), carried))
+        shown = state(self._survey, self.summary, keep=carried.episodes.keys())
+        replace_file(Path(path), viewer_page(shown, carried))
         return len(carried.episodes)
 
     def server(self, port: int = 0) -> ViewerServer:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from sharpwave.episodes import EpisodeBuffer
+from sharpwave.episodes.text import encode_text
 from sharpwave.episodes.viewer import Viewer
 from sharpwave.episodes.viewer.detail import MOST_POINTS, detail, frame
 from sharpwave.episodes.viewer.sample import choose, sample
@@ -64,6 +66,31 @@ def test_all_of_a_small_folder_is_in_the_page(tmp_path: Path) -> None:
     table = data["state"]["episodes"]
     assert table["return"] == [3, 10, 6, 16]
     assert table["success"] == [True, False, True, False]
+
+
+def test_of_many_episodes_the_newest_and_the_carried_ones_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sharpwave.episodes.viewer.state.MOST_LISTED", 3)
+    with Viewer(write_folder(tmp_path / "data", (1,) * 10)) as viewer:
+        viewer.write_page(tmp_path / "page.html", episodes=2)  # the best and the worst
+    table = data_of(tmp_path / "page.html")["state"]["episodes"]
+    assert table["episode"] == [0, 7, 8, 9]
+    assert table["return"] == [1, 8, 9, 10]
+
+
+def test_texts_in_bytes_are_read(tmp_path: Path) -> None:
+    meta = {"instruction": ("uint8", (12,)), "counts": ("uint8", (3,))}
+    with EpisodeBuffer(tmp_path / "data", 4, 9, {"reward": "float"}, meta) as buffer:
+        for text in ("go left", "über Ziel"):
+            given = encode_text([text], 12)[0]
+            buffer.store_episode(reward=[1.0], instruction=given, counts=[1, 2, 3])
+    with Viewer(tmp_path / "data") as viewer:
+        viewer.write_page(tmp_path / "page.html")
+    data = data_of(tmp_path / "page.html")
+    assert data["state"]["episodes"]["instruction"] == ["go left", "über Ziel"]
+    assert "counts" not in data["state"]["episodes"]
+    assert data["episodes"]["1"]["meta"] == {"instruction": "über Ziel", "counts": [1, 2, 3]}
 
 
 def test_the_limit_thins_images_out(tmp_path: Path) -> None:

@@ -36,7 +36,6 @@ def test_episodes_lengths_and_returns_are_counted(viewer: Viewer) -> None:
         "open": 0,
         "complete": 4,
         "aborted": 0,
-        "lost": 0,
         "steps": 14,
     }
     assert summary.lengths is not None
@@ -88,6 +87,28 @@ def test_bytes_on_disk_are_those_of_the_files(viewer: Viewer) -> None:
     images = sum(size for path, size in taken.items() if path.name.startswith("obs.image."))
     assert field(viewer, "obs.image").bytes == images > 0
     assert viewer.summary.condition.bytes == sum(taken.values())
+
+
+def test_packed_fields_are_read_and_counted_like_others(tmp_path: Path) -> None:
+    pytest.importorskip("zstandard")
+    fields: dict[str, Any] = {"image": ("uint8", (32, 32)), "reward": "float"}
+    with EpisodeBuffer(
+        tmp_path / "data", 200, 50, fields, codecs={"image": "delta+zstd"}
+    ) as buffer:
+        for number in range(60):
+            buffer.store_episode(image=np.full((50, 32, 32), number), reward=np.ones(50))
+    files = list((tmp_path / "data" / "columns").glob("image.*"))
+    assert any(path.suffix == ".coded" for path in files)
+    with Viewer(tmp_path / "data", verify=True) as viewer:
+        image = field(viewer, "image")
+        assert image.column.codec == "delta+zstd"
+        assert image.bytes == sum(path.stat().st_blocks * 512 for path in files)
+        assert image.values["mean"] == 29.5
+        assert viewer.summary.condition.damage == ()
+    next(path for path in files if path.suffix == ".coded").unlink()
+    with Viewer(tmp_path / "data") as viewer:
+        assert "missing" in viewer.summary.condition.damage[0]
+        assert 0 < viewer.summary.counts["complete"] < 60
 
 
 def test_values_that_are_not_finite_are_counted_and_left_out(tmp_path: Path) -> None:
