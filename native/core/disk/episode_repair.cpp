@@ -88,10 +88,6 @@ EpisodeDamage EpisodeStore::describe(const Damaged& damaged) const {
 EpisodeDamage EpisodeStore::verify() const { return describe(find_damage()); }
 
 void EpisodeStore::repair() {
-  each_column([](DiskColumn& column, std::uint64_t front, std::uint64_t top, std::size_t) {
-    std::vector<ChunkCheck> absent;
-    column.open(front, top, &absent);
-  });
   const Damaged damaged = find_damage();
   repaired_ = describe(damaged);
   // The index first: where a writer dies in the middle, the next one finds the rest.
