@@ -142,8 +142,7 @@ std::uint64_t Replay::leave_out(std::uint32_t stream, const std::vector<ChunkChe
         std::max(left_out_[stream], (check.chunk + 1) * options_.folder->chunk_rows);
   }
   const std::uint64_t top = folder_->top(stream);
-  const std::uint64_t rest =
-      std::max(floor, std::min(left_out_[stream] + streams_.lead(), top));
+  const std::uint64_t rest = std::max(floor, std::min(left_out_[stream] + streams_.lead(), top));
   lost_steps_ += rest - floor;
   if (!folder_->is_reader()) {
     // Rows to come go to a chunk of their own if the newest one is damaged.

@@ -88,12 +88,30 @@ void foreign_files_are_refused(const TestFolder& folder) {
   CHECK_THROWS(IoError, CommitState(folder / "none", 1, Access::read));
 }
 
+void readers_of_a_closed_state_follow_the_next_writer(const TestFolder& folder) {
+  const std::string path = folder / "closed";
+  CommitState::create(path, 1);
+  {
+    CommitState state(path, 1, Access::write);
+    state.set(0, 5);
+    state.save(state.words());
+    state.seal();
+  }
+  flip_byte(path, kBoot);
+  const CommitState reader(path, 1, Access::read);
+  CHECK(reader.get(0) == 5 && !reader.rolled_back());
+  CommitState writer(path, 1, Access::write);
+  writer.set(0, 6);
+  CHECK(reader.get(0) == 6);
+}
+
 }  // namespace
 
 int main() {
   const TestFolder folder;
   words_outlive_their_writer(folder);
   a_new_start_takes_the_last_copy(folder);
+  readers_of_a_closed_state_follow_the_next_writer(folder);
   a_flipped_bit_in_sealed_words_is_noticed(folder);
   foreign_files_are_refused(folder);
   return 0;

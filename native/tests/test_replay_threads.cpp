@@ -7,6 +7,7 @@
 
 #include "core/replay.hpp"
 #include "tests/check.hpp"
+#include "tests/replay_folders.hpp"
 #include "tests/steps.hpp"
 
 namespace {
@@ -96,14 +97,19 @@ void read(Replay* replay, std::uint32_t thread) {
   }
 }
 
-void writers_beside_readers(std::size_t n_streams, bool priorities) {
-  ReplayOptions options;
-  options.schema = step_schema();
-  options.layout = n_streams == 0 ? Layout::transition : Layout::stream;
-  options.capacity = 256;
-  options.n_streams = n_streams;
-  if (priorities) options.priorities = PriorityOptions{};
+void writers_beside_readers(std::size_t n_streams, bool priorities, bool durable) {
+  const TestFolder folder;
+  ReplayOptions options = folder_options(folder / "a", n_streams, priorities, 256);
+  options.folder->resident_bytes = 1;
+  if (!durable) options.folder.reset();
   Replay replay(options);
+  std::atomic<bool> stop{false};
+  std::thread saver;
+  if (durable) {
+    saver = std::thread([&] {
+      while (!stop) replay.flush();
+    });
+  }
   const float number = 0.0F;
   for (std::uint32_t i = 0; i < 2 * kBatch; ++i) {
     const Step step = make_step(number, number + 1.0F, number, true);
@@ -116,6 +122,8 @@ void writers_beside_readers(std::size_t n_streams, bool priorities) {
     threads.emplace_back(read, &replay, i);
   }
   for (std::thread& thread : threads) thread.join();
+  stop = true;
+  if (durable) saver.join();
   CHECK(replay.counters().pushed() >= kThreads * kPushes);
   CHECK(replay.streams().live() <= 256);
   CHECK(replay.ids(View{}).size() == replay.streams().live());
@@ -154,8 +162,10 @@ void writers_are_not_starved() {
 
 int main() {
   for (const bool priorities : {false, true}) {
-    writers_beside_readers(0, priorities);
-    writers_beside_readers(kThreads, priorities);
+    for (const bool durable : {false, true}) {
+      writers_beside_readers(0, priorities, durable);
+      writers_beside_readers(kThreads, priorities, durable);
+    }
   }
   writers_are_not_starved();
 }

@@ -62,8 +62,10 @@ void compare(const Streams& streams, const Model& model, SplitMix& random) {
   CHECK(streams.live() == live);
 }
 
-void follow_a_model(std::size_t n_streams, std::size_t slots, std::uint64_t mean_length) {
-  Streams streams(n_streams, slots, 0, true);
+void follow_a_model(std::size_t n_streams, std::size_t kept, std::size_t spare,
+                    std::uint64_t mean_length) {
+  const std::size_t slots = kept;
+  Streams streams(n_streams, kept + spare, 0, true, kept);
   Model model{std::vector<std::vector<Step>>(n_streams)};
   std::vector<bool> open(n_streams);
   SplitMix random(slots * 100 + mean_length);
@@ -113,6 +115,43 @@ void restored_marks_count_the_same() {
   CHECK(copy.head(1).floor_position == original.head(1).floor_position);
 }
 
+void marks_can_be_read_and_set_as_bytes() {
+  Streams original(2, 40, 2, true, 30);
+  Streams copy(2, 40, 2, true, 30);
+  for (std::uint32_t i = 0; i < 149; ++i) {
+    const std::uint32_t stream = i % 2;
+    const Anchor anchor{original.head(stream).top, stream};
+    original.advance(stream, 1, [](std::size_t) {});
+    copy.advance(stream, 1, [](std::size_t) {});
+    if (i % 7 == 0) continue;  // an observation that is no step
+    original.add_step(anchor, i % 5 == 0, i % 5 == 4, i % 11 == 0);
+    copy.set_marks(anchor, original.marks(original.slot(anchor)));
+    copy.set_marks(anchor, original.marks(original.slot(anchor)));  // counts once
+  }
+  CHECK(copy.live() == original.live());
+  for (std::size_t slot = 0; slot < 80; ++slot) CHECK(copy.marks(slot) == original.marks(slot));
+  const Anchor newest{original.head(0).top - 1, 0};
+  CHECK(!original.is_last(newest));
+  copy.set_marks(newest, Streams::kLive | Streams::kLast);
+  CHECK(copy.is_last(newest) && copy.live() == original.live());
+}
+
+void a_stream_can_jump() {
+  Streams streams(1, 40, 0, true, 30);
+  for (std::uint64_t seq = 0; seq < 50; ++seq) {
+    streams.advance(0, 1, [](std::size_t) {});
+    streams.add_step({seq, 0}, false, false, false);
+  }
+  std::size_t evicted = 0;
+  streams.drop_before(0, 25, [&](std::size_t) { ++evicted; });
+  CHECK(evicted == 5 && streams.live() == 25);
+  streams.jump_to(0, 1007, [&](std::size_t) { ++evicted; });
+  CHECK(evicted == 30 && streams.live() == 0);
+  streams.advance(0, 1, [](std::size_t) {});
+  streams.add_step({1007, 0}, true, true, false);
+  CHECK(streams.is_live({1007, 0}) && streams.slot({1007, 0}) == 1007 % 40);
+}
+
 void marks_outside_of_the_content_are_dropped() {
   Streams streams(1, 10, 0, true);
   for (std::size_t slot = 0; slot < 10; ++slot) streams.bitmaps()[0]->set(slot);
@@ -153,11 +192,15 @@ int main() {
   for (const std::size_t n_streams : {1, 3}) {
     for (const std::size_t slots : {1, 2, 5, 63, 64, 65, 130}) {
       for (const std::uint64_t mean_length : {1, 4, 40, 100000}) {
-        follow_a_model(n_streams, slots, mean_length);
+        for (const std::size_t spare : {0, 1, 70}) {
+          follow_a_model(n_streams, slots, spare, mean_length);
+        }
       }
     }
   }
   restored_marks_count_the_same();
+  marks_can_be_read_and_set_as_bytes();
+  a_stream_can_jump();
   marks_outside_of_the_content_are_dropped();
   untracked_rows_only_count();
   a_pending_observation_is_no_step();

@@ -291,6 +291,8 @@ class Episodes:
     circular: bool
     max_episodes: int = 6
     durability: str = "process"
+    codec: str | None = None
+    """Of the frames."""
 
     def new_model(self) -> EpisodeModel:
         return EpisodeModel(self.max_episodes, self.circular)
@@ -305,6 +307,7 @@ class Episodes:
             META,
             circular=self.circular,
             durability=self.durability,
+            codecs={"frame": self.codec} if self.codec else None,
         )
         with contextlib.closing(Writer(buffer)) as writer:
             yield writer

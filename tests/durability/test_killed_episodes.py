@@ -20,9 +20,13 @@ preload(__name__)
         (Episodes(circular=False), 1),
         (Episodes(circular=True), 1),
         (Episodes(circular=True, durability="power"), 1),
+        (Episodes(circular=True, max_episodes=12, codec="delta+zstd"), 1),
         pytest.param(Episodes(circular=False), 10, marks=pytest.mark.slow),
         pytest.param(Episodes(circular=True), 10, marks=pytest.mark.slow),
         pytest.param(Episodes(circular=False, durability="power"), 4, marks=pytest.mark.slow),
+        pytest.param(
+            Episodes(circular=True, max_episodes=12, codec="lz4"), 4, marks=pytest.mark.slow
+        ),
     ],
     ids=str,
 )

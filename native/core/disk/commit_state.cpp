@@ -110,10 +110,15 @@ void CommitState::restore(Access access) {
   saved_words_ = newest ? newest->words : std::vector<std::uint64_t>(n_words_);
   if (newest) copies_ = newest->number;
   const auto boot = boot_id();
-  const std::uint64_t seal = header_->seal.load(std::memory_order_acquire);
   const bool same_boot = std::memcmp(header_->boot, boot.data(), boot.size()) == 0;
-  const bool intact = seal == 0 || seal == checksum_of_words();
-  if (!(same_boot && intact)) {
+  const std::uint64_t seal = header_->seal.load(std::memory_order_acquire);
+  const bool sealed = seal != 0 && seal == checksum_of_words();
+  // Looked at again: a writer that takes over breaks the seal before it changes a word.
+  const bool unsealed = header_->seal.load(std::memory_order_acquire) == 0;
+  // Words of another start count when they are those of the copy: a reader then sees, by them, what
+  // a writer does later.
+  const bool usable = same_boot ? sealed || unsealed : sealed && newest && newest->words == words();
+  if (!usable) {
     if (!newest) throw IoError("the commit state is damaged", file_.path());
     rolled_back_ = newest->words != words();
     if (access == Access::read) words_ = private_words_.data();

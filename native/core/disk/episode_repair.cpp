@@ -7,6 +7,8 @@
 namespace sharpwave {
 namespace {
 
+constexpr const char* kHint = "; repair=True goes on without them";
+
 const char* describe_verdict(ChunkCheck::Verdict verdict) {
   switch (verdict) {
     case ChunkCheck::Verdict::missing:
@@ -85,11 +87,44 @@ EpisodeDamage EpisodeStore::describe(const Damaged& damaged) const {
   return found;
 }
 
+void EpisodeStore::check_words(bool repairing) {
+  const std::vector<std::uint64_t>& saved = state_->saved_words();
+  const auto check = [&](const auto& columns, Word front_word, Word top_word) {
+    const std::uint64_t front = state_->get(front_word);  // in this order: a writer may be at work
+    const std::uint64_t top = state_->get(top_word);
+    std::uint64_t held = 0;
+    std::uint64_t chunk_rows = 0;
+    for (const auto& column : columns) {
+      chunk_rows = std::max<std::uint64_t>(chunk_rows, column->chunk_rows());
+      for (const bool coded : {false, true}) {
+        const std::vector<std::uint64_t> files = column->chunks().layout().on_disk(coded);
+        if (!files.empty()) held = std::max(held, (files.back() + 1) * column->chunk_rows());
+      }
+    }
+    // No word goes back behind its copy, which has a checksum. One file may be missing of every
+    // column: that is told by its name.
+    const bool fits = saved[front_word] <= front && front <= top && saved[top_word] <= top;
+    if (fits && top <= held + chunk_rows) return;
+    const std::string path = options_.folder + "/state";
+    const std::string what = "the commit state speaks of rows " + std::to_string(front) + " to " +
+                             std::to_string(top) + ", and the files hold " + std::to_string(held);
+    if (!repairing) throw IoError(what + kHint, path);
+    repaired_.chunks.push_back(path + ": " + what);
+    const std::uint64_t end = std::clamp(top, std::min(saved[top_word], held), held);
+    state_->set(top_word, end);
+    state_->set(front_word, std::clamp(front, std::min(saved[front_word], end), end));
+  };
+  check(steps_, kStepsFront, kStepsTop);
+  check(episodes_, kEpisodesFront, kEpisodesTop);
+}
+
 EpisodeDamage EpisodeStore::verify() const { return describe(find_damage()); }
 
 void EpisodeStore::repair() {
   const Damaged damaged = find_damage();
-  repaired_ = describe(damaged);
+  EpisodeDamage found = describe(damaged);
+  found.chunks.insert(found.chunks.begin(), repaired_.chunks.begin(), repaired_.chunks.end());
+  repaired_ = std::move(found);
   // The index first: where a writer dies in the middle, the next one finds the rest.
   for (std::size_t number = damaged.size(); number-- > 0;) {
     const bool of_steps = number < steps_.size();

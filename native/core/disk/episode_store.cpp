@@ -32,7 +32,7 @@ EpisodeStore::EpisodeStore(EpisodeOptions options, Access access, bool repairing
   }
   const ColumnSpec index{"_episodes", kIndexRowBytes, options_.index_chunk_rows};
   episodes_.push_back(std::make_unique<DiskColumn>(columns, index, access));
-  check_words();
+  check_words(repairing && access == Access::write);
   if (access == Access::read) {
     lenient_ = repairing;
     refresh();
@@ -41,7 +41,8 @@ EpisodeStore::EpisodeStore(EpisodeOptions options, Access access, bool repairing
   }
   for (std::size_t word = 0; word < kVisible; ++word) visible_[word] = state_->get(word);
   written_ = state_->saved_words();
-  visible_[kStepsFront] = written_[kStepsFront];  // until `recover` finds it by the episodes
+  // Until `recover` finds it by the episodes.
+  visible_[kStepsFront] = std::min(written_[kStepsFront], visible(kStepsTop));
   open_columns(repairing);
   if (repairing) repair();
   recover(repairing);
@@ -55,32 +56,6 @@ EpisodeStore::~EpisodeStore() {
   }
 }
 
-void EpisodeStore::check_words() const {
-  constexpr std::uint64_t kMissing = 1000;  // chunks of which no file is left, at most
-  const auto limit = [](const auto& columns) {
-    std::uint64_t rows = 0;
-    for (const auto& column : columns) {
-      for (const bool coded : {false, true}) {
-        const std::vector<std::uint64_t> files = column->chunks().layout().on_disk(coded);
-        const std::uint64_t chunks = (files.empty() ? 0 : files.back() + 1) + kMissing;
-        rows = std::max(rows, chunks * column->chunk_rows());
-      }
-    }
-    return rows;
-  };
-  // No word ever goes back behind its copy, which has a checksum.
-  const std::vector<std::uint64_t>& saved = state_->saved_words();
-  const auto fits = [&](Word front, Word top, const auto& columns) {
-    const std::uint64_t first = state_->get(front);  // before the top, which moves on
-    const std::uint64_t end = state_->get(top);
-    return saved[front] <= first && saved[top] <= end && first <= end && end <= limit(columns);
-  };
-  if (!fits(kStepsFront, kStepsTop, steps_) || !fits(kEpisodesFront, kEpisodesTop, episodes_)) {
-    throw IoError("the commit state is damaged: it tells of rows that are not there",
-                  options_.folder + "/state");
-  }
-}
-
 // From the fronts of the copy on: files go only after it says so.
 void EpisodeStore::open_columns(bool repairing) {
   std::vector<ChunkCheck> absent;
@@ -89,7 +64,8 @@ void EpisodeStore::open_columns(bool repairing) {
     column->open(steps_front(), visible(kStepsTop), damage);
   }
   for (const auto& column : episodes_) {
-    column->open(written_[kEpisodesFront], visible(kEpisodesTop), damage);
+    column->open(std::min(written_[kEpisodesFront], visible(kEpisodesTop)), visible(kEpisodesTop),
+                 damage);
   }
 }
 
@@ -122,10 +98,8 @@ void EpisodeStore::recover(bool repairing) {
   for (std::uint64_t id = visible(kEpisodesFront); id < top; ++id) {
     EpisodeRow* row = index_row(id);
     const bool is_open = row->flag() == EpisodeFlag::open;
-    if (is_open && (row->start >= steps || id + 1 < top)) {  // without steps; a repair cut off
-      set_word(row, 0, EpisodeFlag::gone);
-    } else if (row->start < steps_front()) {  // of a state that was damaged
-      set_word(row, 0, EpisodeFlag::gone);
+    if (row->start < steps_front() || (is_open && (row->start >= steps || id + 1 < top))) {
+      set_word(row, 0, EpisodeFlag::gone);  // damaged; without steps; a repair that was cut off
     } else if (is_open || !row->lies_in(0, steps)) {
       // Left open, or with steps that went with the loss of power.
       row->start = std::min(row->start, steps);

@@ -203,8 +203,9 @@ class EpisodeStore {
   EpisodeRow* index_row(std::uint64_t episode) const;
   EpisodeRow read_row(std::uint64_t episode) const;
   bool is_lost(std::uint64_t episode) const;
-  // Throws IoError for words that cannot be true: those of a dead writer have no checksum.
-  void check_words() const;
+  // Throws IoError for words that cannot be true (those of a dead writer have no checksum);
+  // `repairing` takes them back.
+  void check_words(bool repairing);
   void open_columns(bool repairing);
   void recover(bool repairing);
   void recover_lanes(bool repairing);

@@ -1,4 +1,4 @@
-"""Replay in a folder refuses bad arguments and damaged folders, and touches nothing that is not its own."""
+"""Replay in a folder refuses bad arguments and damage, and touches nothing that is not its own."""
 
 from __future__ import annotations
 
