@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <new>
 #include <stdexcept>
 #include <utility>
 
+#include "core/disk/checksum.hpp"
 #include "core/disk/process.hpp"
 
 namespace sharpwave {
@@ -28,6 +30,7 @@ std::size_t range_bytes(const FolderOptions& options, std::size_t n_streams) {
   return bytes;
 }
 
+constexpr const char* kHint = "; repair=True goes on without it";
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
 // Brings pages that are about to be written into the process, so that a push does not have to.
@@ -54,9 +57,13 @@ ReplayFolder::ReplayFolder(FolderOptions options, Shape shape)
       state_(options_.path + "/state", n_words(shape.n_streams), options_.access),
       range_(range_bytes(options_, shape.n_streams)),
       residency_(range_.data(), range_.bytes(), options_.resident_bytes) {
+  check_words();
   const std::size_t slots = options_.slots() * shape_.n_streams;
   if (shape_.marks) open_mirror("marks", slots, &marks_);
-  if (shape_.priorities) open_mirror("priorities", slots * sizeof(float), &priorities_);
+  if (shape_.priorities) {
+    priorities_are_lost_ = !open_mirror("priorities", slots * sizeof(float), &priorities_);
+    if (options_.verify) check_priorities();
+  }
   const std::size_t stream_bytes = options_.slots() * options_.row_bytes;
   for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
     columns_.push_back(std::make_unique<Column>(column_layout(options_, stream), options_.access,
@@ -71,25 +78,61 @@ ReplayFolder::~ReplayFolder() {
   }
 }
 
-void ReplayFolder::open_mirror(const char* name, std::size_t bytes, Mirror* mirror) {
-  const std::string path = options_.path + "/" + name;
+void ReplayFolder::check_words() const {
+  bool sound = true;
+  for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
+    sound = sound && cleared(stream) <= top(stream) && top(stream) < (std::uint64_t{1} << 62);
+  }
+  for (const double value : {number(kMaxPriority), number(kBeta)}) {
+    sound = sound && (!shape_.priorities || (std::isfinite(value) && value >= 0.0));
+  }
+  if (!sound) throw IoError("the commit state is damaged", options_.path + "/state");
+}
+
+bool ReplayFolder::open_mirror(const char* name, std::size_t bytes, Mirror* mirror) {
+  mirror->path = options_.path + "/" + name;
   bool is_new = true;
   for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
     is_new = is_new && top(stream) == 0;
   }
+  const bool may_make = !is_reader() && (is_new || options_.repair);
   bytes = whole_pages(bytes);
+  const char* problem = nullptr;
   try {
-    mirror->file = File(path, options_.access);
+    mirror->file = File(mirror->path, options_.access);
+    if (mirror->file.size() < bytes) problem = " is truncated";
   } catch (const IoError& error) {
-    if (error.code != ENOENT || !is_new || is_reader()) throw;
-    mirror->file = File::create(path);
+    if (error.code != ENOENT) throw;
+    problem = " is missing";
   }
-  if (mirror->file.size() < bytes) {
-    if (!is_new || is_reader()) throw IoError("the file is truncated", path);
+  if (problem != nullptr) {
+    if (!may_make) throw IoError("the file" + std::string(problem) + kHint, mirror->path);
+    if (!is_new) remade_.push_back(mirror->path + problem);
+    remove_file(mirror->path);
+    mirror->file = File::create(mirror->path);
     mirror->file.allocate(0, bytes);
   }
   mirror->range = AddressRange(bytes);
   map_file(mirror->file, options_.access, mirror->range.data(), bytes);
+  return problem == nullptr || is_new;
+}
+
+std::uint64_t ReplayFolder::checksum_of_priorities() const {
+  return crc32c(0, priorities_.range.data(), priorities_.range.bytes()) | std::uint64_t{1} << 32;
+}
+
+void ReplayFolder::check_priorities() {
+  const std::uint64_t expected = state_.get(kPrioritiesCheck);
+  if (expected == 0 || expected == checksum_of_priorities() || priorities_are_lost_) return;
+  if (state_.get(kPrioritiesCheck) == 0) return;  // a writer came meanwhile
+  if (!options_.repair) throw IoError("the file is corrupt" + std::string(kHint), priorities_.path);
+  remade_.push_back(priorities_.path + " is corrupt");
+  priorities_are_lost_ = true;
+}
+
+void ReplayFolder::set_open() {
+  open_ = true;
+  if (!is_reader()) state_.set(kPrioritiesCheck, 0);
 }
 
 bool ReplayFolder::is_mine() const { return generation_ == process_generation(); }
@@ -307,6 +350,7 @@ void ReplayFolder::close(bool keep) {
   std::exception_ptr error = keep ? background_error_ : nullptr;
   if (keep && open_ && is_mine() && !is_reader()) {
     try {
+      if (shape_.priorities) state_.set(kPrioritiesCheck, checksum_of_priorities());
       save();
       for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
         columns_[stream]->chunks.trim(top(stream));

@@ -52,7 +52,8 @@ class ReplayFolder {
     kCalls,
     kMaxPriority,  // as the bits of a double, like beta
     kBeta,
-    kUpdates,  // how often priorities of committed rows were changed
+    kUpdates,          // how often priorities of committed rows were changed
+    kPrioritiesCheck,  // the checksum of the priorities, of a folder that was closed
     kTops
   };
   static std::size_t n_words(std::size_t n_streams) { return kTops + 2 * n_streams; }
@@ -97,7 +98,11 @@ class ReplayFolder {
   std::vector<ChunkCheck> map_rows(std::uint32_t stream, std::uint64_t begin, std::uint64_t end,
                                    bool verify = false);
   // All rows are mapped: from now on there is something to save.
-  void set_open() { open_ = true; }
+  void set_open();
+  // Files that were damaged and have been made anew, in words.
+  const std::vector<std::string>& remade() const { return remade_; }
+  // All priorities are 0: those that were there cannot be told any more.
+  bool priorities_are_lost() const { return priorities_are_lost_; }
   // The file of a chunk, with what is wrong with it.
   std::string describe(std::uint32_t stream, const ChunkCheck& check) const;
   // The words are those of the last flush: the power was lost since.
@@ -130,6 +135,7 @@ class ReplayFolder {
 
  private:
   struct Mirror {
+    std::string path;
     File file;
     AddressRange range;
   };
@@ -145,7 +151,11 @@ class ReplayFolder {
     std::uint64_t synced = 0;            // rows before it are on the disk
   };
 
-  void open_mirror(const char* name, std::size_t bytes, Mirror* mirror);
+  // Returns false if the file was not there in full, and has been made anew.
+  bool open_mirror(const char* name, std::size_t bytes, Mirror* mirror);
+  void check_words() const;
+  std::uint64_t checksum_of_priorities() const;
+  void check_priorities();
   void reserve_more(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest);
   std::vector<std::string> drop(Column* column, std::uint64_t oldest);
   void seal(Column* column, std::uint64_t end);
@@ -163,6 +173,8 @@ class ReplayFolder {
   CommitState state_;
   Mirror marks_;
   Mirror priorities_;
+  std::vector<std::string> remade_;
+  bool priorities_are_lost_ = false;
   AddressRange range_;
   std::vector<std::unique_ptr<Column>> columns_;
   Residency residency_;
