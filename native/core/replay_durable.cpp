@@ -31,6 +31,7 @@ void Replay::open_folder() {
   counters_.move_to(folder_->words());
   if (!writer) counters_.move_home();
   left_out_.resize(streams_.count());
+  if (folder_->lost_marks()) forget_unmarked();
   take_in();
   std::uint64_t rows = 0;
   for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
@@ -40,7 +41,28 @@ void Replay::open_folder() {
   // A crash can leave the push in flight counted. Where every row is a step, the rows tell.
   if (writer && options_.layout == Layout::transition) counters_.pushed() = rows;
   if (priorities_ && writer) priorities_->mirror_to(folder_->priorities());
+  if (folder_->lost_priorities()) renew_priorities();
   folder_->set_open();
+}
+
+// Without marks nobody knows which slots hold steps.
+void Replay::forget_unmarked() {
+  damage_.push_back(folder_->path_of("marks") + " is damaged");
+  for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
+    const std::uint64_t top = folder_->top(stream);
+    const std::uint64_t kept = streams_.kept() - streams_.lead();
+    const std::uint64_t begin = std::max(folder_->cleared(stream), top > kept ? top - kept : 0);
+    lost_steps_ += top - begin;
+    folder_->set_cleared(stream, top);
+  }
+}
+
+// Every step gets the highest priority, as if it were new.
+void Replay::renew_priorities() {
+  damage_.push_back(folder_->path_of("priorities") + " is damaged, and all are the same now");
+  for (const std::uint64_t id : ids(View{})) {
+    priorities_->push(streams_.slot(streams_.anchor(id)), 1, nullptr);
+  }
 }
 
 std::uint64_t Replay::folder_version() const {
@@ -142,8 +164,7 @@ std::uint64_t Replay::leave_out(std::uint32_t stream, const std::vector<ChunkChe
         std::max(left_out_[stream], (check.chunk + 1) * options_.folder->chunk_rows);
   }
   const std::uint64_t top = folder_->top(stream);
-  const std::uint64_t rest =
-      std::max(floor, std::min(left_out_[stream] + streams_.lead(), top));
+  const std::uint64_t rest = std::max(floor, std::min(left_out_[stream] + streams_.lead(), top));
   lost_steps_ += rest - floor;
   if (!folder_->is_reader()) {
     // Rows to come go to a chunk of their own if the newest one is damaged.

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/disk/checksum.hpp"
 #include "core/disk/process.hpp"
 
 namespace sharpwave {
@@ -55,8 +56,10 @@ ReplayFolder::ReplayFolder(FolderOptions options, Shape shape)
       range_(range_bytes(options_, shape.n_streams)),
       residency_(range_.data(), range_.bytes(), options_.resident_bytes) {
   const std::size_t slots = options_.slots() * shape_.n_streams;
-  if (shape_.marks) open_mirror("marks", slots, &marks_);
-  if (shape_.priorities) open_mirror("priorities", slots * sizeof(float), &priorities_);
+  if (shape_.marks) open_mirror("marks", slots, kMarksChecksum, &marks_);
+  if (shape_.priorities) {
+    open_mirror("priorities", slots * sizeof(float), kPrioritiesChecksum, &priorities_);
+  }
   const std::size_t stream_bytes = options_.slots() * options_.row_bytes;
   for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
     columns_.push_back(std::make_unique<Column>(column_layout(options_, stream), options_.access,
@@ -71,25 +74,38 @@ ReplayFolder::~ReplayFolder() {
   }
 }
 
-void ReplayFolder::open_mirror(const char* name, std::size_t bytes, Mirror* mirror) {
-  const std::string path = options_.path + "/" + name;
-  bool is_new = true;
+std::uint64_t ReplayFolder::Mirror::checksum() const {
+  return crc32c(0, range.data(), bytes) | std::uint64_t{1} << 32;
+}
+
+void ReplayFolder::open_mirror(const char* name, std::size_t bytes, Word checksum, Mirror* mirror) {
+  bool is_new = !is_reader();
   for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
     is_new = is_new && top(stream) == 0;
   }
-  bytes = whole_pages(bytes);
+  mirror->bytes = bytes;
   try {
-    mirror->file = File(path, options_.access);
-  } catch (const IoError& error) {
-    if (error.code != ENOENT || !is_new || is_reader()) throw;
-    mirror->file = File::create(path);
+    map_mirror(name, checksum, mirror);
+  } catch (const IoError&) {
+    if (!is_new && (is_reader() || !options_.repair)) throw;
+    remove_file(path_of(name));
+    mirror->file = File::create(path_of(name));
+    mirror->file.allocate(0, whole_pages(bytes));
+    mirror->lost = !is_new;
+    if (!is_reader()) state_.set(checksum, 0);
+    map_mirror(name, checksum, mirror);
   }
-  if (mirror->file.size() < bytes) {
-    if (!is_new || is_reader()) throw IoError("the file is truncated", path);
-    mirror->file.allocate(0, bytes);
-  }
-  mirror->range = AddressRange(bytes);
-  map_file(mirror->file, options_.access, mirror->range.data(), bytes);
+  if (!is_reader()) state_.set(checksum, 0);
+}
+
+void ReplayFolder::map_mirror(const char* name, Word checksum, Mirror* mirror) {
+  const std::string path = path_of(name);
+  mirror->file = File(path, options_.access);
+  if (mirror->file.size() < mirror->bytes) throw IoError("the file is truncated", path);
+  mirror->range = AddressRange(whole_pages(mirror->bytes));
+  map_file(mirror->file, options_.access, mirror->range.data(), mirror->range.bytes());
+  const std::uint64_t expected = state_.get(checksum);
+  if (expected != 0 && expected != mirror->checksum()) throw IoError("the file is corrupt", path);
 }
 
 bool ReplayFolder::is_mine() const { return generation_ == process_generation(); }
@@ -129,8 +145,10 @@ std::vector<ChunkCheck> ReplayFolder::map_rows(std::uint32_t stream, std::uint64
   }
   column.chunks_with_room = column.chunks_asked_for = (end + rows - 1) / rows;
   column.synced = begin;
-  // Full chunks that were sealed need not be read again.
-  column.sealed = end / rows * rows;
+  // Full chunks that were sealed need not be read again, but a row that is pending will change.
+  const std::uint64_t stable = end - (shape_.pending && end > 0 ? 1 : 0);
+  if (stable < end) column.chunks.unseal(stable);
+  column.sealed = stable / rows * rows;
   while (column.sealed > begin && damage.empty() &&
          column.chunks.sealed_rows(column.sealed / rows - 1) != rows) {
     column.sealed -= rows;
@@ -232,7 +250,7 @@ void ReplayFolder::look_after(Column* column, std::uint64_t end) {
     const std::lock_guard<std::mutex> lock(save_mutex_);
     save_asked_ = false;
     try {
-      save();
+      save(false);
     } catch (const std::exception&) {
       background_error_ = std::current_exception();
     }
@@ -265,17 +283,19 @@ void ReplayFolder::flush() {
   const std::lock_guard<std::mutex> lock(save_mutex_);
   require_writer();
   const std::exception_ptr earlier = std::exchange(background_error_, nullptr);
-  save();
+  save(false);
   if (earlier != nullptr) std::rethrow_exception(earlier);
 }
 
-void ReplayFolder::save() {
+void ReplayFolder::save(bool final) {
   const std::vector<std::uint64_t> words = state_.words();
   for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
     Column& column = *columns_[stream];
     const std::uint64_t end = words[kTops + stream];
-    if (column.synced >= end) continue;
-    seal(&column, shape_.pending ? end - 1 : end);
+    const std::uint64_t stable = end - (shape_.pending && !final && end > 0 ? 1 : 0);
+    if (column.synced >= end && column.sealed >= stable) continue;
+    seal(&column, stable);
+    column.synced = std::min(column.synced, end - 1);  // at least the trailer is new
     sync(&column, end);
   }
   for (Mirror* mirror : {&marks_, &priorities_}) {
@@ -307,7 +327,9 @@ void ReplayFolder::close(bool keep) {
   std::exception_ptr error = keep ? background_error_ : nullptr;
   if (keep && open_ && is_mine() && !is_reader()) {
     try {
-      save();
+      if (marks_.bytes > 0) state_.set(kMarksChecksum, marks_.checksum());
+      if (priorities_.bytes > 0) state_.set(kPrioritiesChecksum, priorities_.checksum());
+      save(true);
       for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
         columns_[stream]->chunks.trim(top(stream));
       }

@@ -52,7 +52,9 @@ class ReplayFolder {
     kCalls,
     kMaxPriority,  // as the bits of a double, like beta
     kBeta,
-    kUpdates,  // how often priorities of committed rows were changed
+    kUpdates,        // how often priorities of committed rows were changed
+    kMarksChecksum,  // of a folder that nobody writes to; otherwise 0
+    kPrioritiesChecksum,
     kTops
   };
   static std::size_t n_words(std::size_t n_streams) { return kTops + 2 * n_streams; }
@@ -100,6 +102,10 @@ class ReplayFolder {
   void set_open() { open_ = true; }
   // The file of a chunk, with what is wrong with it.
   std::string describe(std::uint32_t stream, const ChunkCheck& check) const;
+  // Marks or priorities were damaged, and are empty now that they are repaired.
+  bool lost_marks() const { return marks_.lost; }
+  bool lost_priorities() const { return priorities_.lost; }
+  std::string path_of(const char* name) const { return options_.path + "/" + name; }
   // The words are those of the last flush: the power was lost since.
   bool rolled_back() const { return state_.rolled_back(); }
 
@@ -129,9 +135,14 @@ class ReplayFolder {
   void keep_budget();
 
  private:
+  // A file with one item per slot.
   struct Mirror {
     File file;
     AddressRange range;
+    std::size_t bytes = 0;  // in use
+    bool lost = false;
+
+    std::uint64_t checksum() const;
   };
   struct Column {
     Column(ChunkLayout layout, Access access, std::byte* range)
@@ -145,13 +156,15 @@ class ReplayFolder {
     std::uint64_t synced = 0;            // rows before it are on the disk
   };
 
-  void open_mirror(const char* name, std::size_t bytes, Mirror* mirror);
+  void open_mirror(const char* name, std::size_t bytes, Word checksum, Mirror* mirror);
+  void map_mirror(const char* name, Word checksum, Mirror* mirror);
   void reserve_more(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest);
   std::vector<std::string> drop(Column* column, std::uint64_t oldest);
   void seal(Column* column, std::uint64_t end);
   void reserve_ahead(Column* column, std::uint64_t end);
   void look_after(Column* column, std::uint64_t end);
-  void save();
+  // `final`: no row will change any more.
+  void save(bool final);
   void sync(Column* column, std::uint64_t end);
   bool is_hot(std::size_t offset, std::size_t bytes) const;
 
