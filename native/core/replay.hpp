@@ -164,8 +164,6 @@ class Replay {
 
   // Of a buffer in a folder, in replay_durable.cpp.
   void open_folder();
-  void forget_unmarked();
-  void renew_priorities();
   void push_durably(std::size_t n, const Source* sources, const std::uint32_t* streams,
                     const float* priorities);
   bool folder_has_room(std::size_t rows, const std::uint32_t* streams) const;
@@ -180,6 +178,7 @@ class Replay {
   std::uint64_t leave_out(std::uint32_t stream, const std::vector<ChunkCheck>& damage,
                           std::uint64_t floor);
   void read_marks(std::uint32_t stream, std::uint64_t begin);
+  void mend_marks(Anchor anchor);
   void read_priorities(std::uint32_t stream, std::uint64_t begin);
   void cut_episode(std::uint32_t stream);
   void announce(const View& view, const Slots& slots);
@@ -196,6 +195,7 @@ class Replay {
   std::mutex tree_mutex_;
   std::vector<std::string> damage_;
   std::uint64_t lost_steps_ = 0;
+  std::uint64_t lost_marks_ = 0;
   std::vector<std::uint64_t> left_out_;  // by stream: rows before it are damaged
   std::uint64_t updates_seen_ = 0;       // of priorities, by a writer
   std::atomic<std::uint64_t> version_seen_{0};

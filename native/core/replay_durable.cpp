@@ -1,6 +1,7 @@
 // What a replay buffer does more when its rows live in a folder.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 
@@ -15,6 +16,13 @@ std::size_t slots_of_step(const ReplayOptions& options) {
   if (options.layout == Layout::transition) return 1;
   return 2 * static_cast<std::size_t>(options.schema.max_stack());
 }
+
+// Marks in the mirror have their complement above them, so that damage shows.
+std::uint8_t encode_marks(std::uint8_t marks) {
+  return static_cast<std::uint8_t>(marks | (~marks & 0xf) << 4);
+}
+
+bool is_encoded(std::uint8_t byte) { return ((byte ^ byte >> 4) & 0xf) == 0xf; }
 
 }  // namespace
 
@@ -31,7 +39,7 @@ void Replay::open_folder() {
   counters_.move_to(folder_->words());
   if (!writer) counters_.move_home();
   left_out_.resize(streams_.count());
-  if (folder_->lost_marks()) forget_unmarked();
+  damage_ = folder_->remade();
   take_in();
   std::uint64_t rows = 0;
   for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
@@ -41,28 +49,7 @@ void Replay::open_folder() {
   // A crash can leave the push in flight counted. Where every row is a step, the rows tell.
   if (writer && options_.layout == Layout::transition) counters_.pushed() = rows;
   if (priorities_ && writer) priorities_->mirror_to(folder_->priorities());
-  if (folder_->lost_priorities()) renew_priorities();
   folder_->set_open();
-}
-
-// Without marks nobody knows which slots hold steps.
-void Replay::forget_unmarked() {
-  damage_.push_back(folder_->path_of("marks") + " is damaged");
-  for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
-    const std::uint64_t top = folder_->top(stream);
-    const std::uint64_t kept = streams_.kept() - streams_.lead();
-    const std::uint64_t begin = std::max(folder_->cleared(stream), top > kept ? top - kept : 0);
-    lost_steps_ += top - begin;
-    folder_->set_cleared(stream, top);
-  }
-}
-
-// Every step gets the highest priority, as if it were new.
-void Replay::renew_priorities() {
-  damage_.push_back(folder_->path_of("priorities") + " is damaged, and all are the same now");
-  for (const std::uint64_t id : ids(View{})) {
-    priorities_->push(streams_.slot(streams_.anchor(id)), 1, nullptr);
-  }
 }
 
 std::uint64_t Replay::folder_version() const {
@@ -182,7 +169,12 @@ void Replay::read_marks(std::uint32_t stream, std::uint64_t begin) {
   // short may have marked it.
   const std::uint64_t end = head.top - (stream_rows && head.top > 0 ? 1 : 0);
   for (std::uint64_t seq = std::max(begin, head.floor); seq < end; ++seq) {
-    streams_.set_marks({seq, stream}, marks[streams_.slot({seq, stream})]);
+    const std::uint8_t byte = marks[streams_.slot({seq, stream})];
+    if (is_encoded(byte)) {
+      streams_.set_marks({seq, stream}, byte & 0xf);
+    } else {
+      mend_marks({seq, stream});
+    }
   }
   head.pending = stream_rows && head.top > folder_->cleared(stream);
   const std::uint64_t back = stream_rows ? 2 : 1;
@@ -191,23 +183,64 @@ void Replay::read_marks(std::uint32_t stream, std::uint64_t begin) {
       head.top >= head.floor + back && streams_.is_live(newest) && !streams_.is_last(newest);
 }
 
+// Goes on without a step: the episode ends before it, and what follows is another.
+void Replay::mend_marks(Anchor anchor) {
+  const std::string path = options_.folder->path + "/marks";
+  if (!options_.folder->repair) {
+    throw IoError("a mark is damaged; repair=True leaves its step out", path);
+  }
+  if (lost_marks_++ == 0 && folder_->remade().empty()) damage_.push_back(path + " is corrupt");
+  ++lost_steps_;
+  const Anchor before{anchor.seq - 1, anchor.stream};
+  if (streams_.is_live(before)) streams_.set_last(before);
+  if (folder_->is_reader()) return;
+  std::uint8_t* marks = folder_->marks();
+  marks[streams_.slot(anchor)] = encode_marks(0);
+  if (streams_.is_live(before)) {
+    marks[streams_.slot(before)] = encode_marks(streams_.marks(streams_.slot(before)));
+  }
+  const Anchor after{anchor.seq + 1, anchor.stream};
+  if (after.seq < streams_.head(anchor.stream).top) {
+    std::uint8_t& byte = marks[streams_.slot(after)];
+    if (is_encoded(byte) && (byte & Streams::kLive) != 0) {
+      byte = encode_marks((byte & 0xf) | Streams::kFirst);
+    }
+  }
+}
+
 void Replay::read_priorities(std::uint32_t stream, std::uint64_t begin) {
   const Streams::Head& head = streams_.head(stream);
   const double limit = priorities_->kind() == PriorityKind::rank
                            ? static_cast<double>(std::numeric_limits<float>::max())
                            : static_cast<double>(Priorities::kMaxLeaf);
+  // What a step gets whose priority is lost: that of a new one.
+  const double max_priority = folder_->number(ReplayFolder::kMaxPriority);
+  const auto highest = static_cast<float>(std::min(
+      priorities_->kind() == PriorityKind::rank ? max_priority
+                                                : std::pow(max_priority, priorities_->alpha()),
+      limit));
   std::vector<float> values;
   for (std::uint64_t seq = std::max(begin, head.floor); seq < head.top;) {
     const std::size_t first = streams_.slot({seq, stream});
     const std::size_t ring_end = (stream + std::size_t{1}) * streams_.slots_per_stream();
     const std::uint64_t count = std::min<std::uint64_t>(head.top - seq, ring_end - first);
     values.assign(static_cast<std::size_t>(count), 0.0F);
+    bool mended = false;
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!streams_.is_live({seq + i, stream})) continue;
       values[i] = folder_->priorities()[first + i];
-      if (!(values[i] >= 0.0F && values[i] <= limit)) {
-        throw IoError("a priority is damaged", options_.folder->path + "/priorities");
+      const bool sound = values[i] >= 0.0F && values[i] <= limit;
+      if (sound && !folder_->priorities_are_lost()) continue;
+      const std::string path = options_.folder->path + "/priorities";
+      if (!options_.folder->repair) {
+        throw IoError("a priority is damaged; repair=True goes on without it", path);
       }
+      if (!mended && !folder_->priorities_are_lost()) damage_.push_back(path + " is corrupt");
+      values[i] = highest;
+      mended = true;
+    }
+    if (mended && !folder_->is_reader()) {
+      std::copy(values.begin(), values.end(), folder_->priorities() + first);
     }
     if (priorities_->kind() == PriorityKind::rank) {
       priorities_->push(first, values.size(), values.data());
@@ -224,7 +257,7 @@ void Replay::cut_episode(std::uint32_t stream) {
   if (!head.open) return;
   const Anchor newest{head.top - (options_.layout == Layout::stream ? 2 : 1), stream};
   streams_.set_last(newest);
-  folder_->marks()[streams_.slot(newest)] = streams_.marks(streams_.slot(newest));
+  folder_->marks()[streams_.slot(newest)] = encode_marks(streams_.marks(streams_.slot(newest)));
   head.open = false;
 }
 
@@ -292,7 +325,7 @@ void Replay::commit_step(std::uint32_t stream, std::uint64_t old_top) {
   std::uint8_t* marks = folder_->marks();
   for (; seq < head.top; ++seq) {
     const std::size_t slot = streams_.slot(stream, seq);
-    marks[slot] = streams_.marks(slot);
+    marks[slot] = encode_marks(streams_.marks(slot));
   }
   if (priorities_) folder_->set_number(ReplayFolder::kMaxPriority, priorities_->max_priority());
   folder_->commit(stream, head.top);

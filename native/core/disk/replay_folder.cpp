@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -29,6 +30,7 @@ std::size_t range_bytes(const FolderOptions& options, std::size_t n_streams) {
   return bytes;
 }
 
+constexpr const char* kHint = "; repair=True goes on without it";
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
 // Brings pages that are about to be written into the process, so that a push does not have to.
@@ -55,10 +57,12 @@ ReplayFolder::ReplayFolder(FolderOptions options, Shape shape)
       state_(options_.path + "/state", n_words(shape.n_streams), options_.access),
       range_(range_bytes(options_, shape.n_streams)),
       residency_(range_.data(), range_.bytes(), options_.resident_bytes) {
+  check_words();
   const std::size_t slots = options_.slots() * shape_.n_streams;
-  if (shape_.marks) open_mirror("marks", slots, kMarksChecksum, &marks_);
+  if (shape_.marks) open_mirror("marks", slots, &marks_);
   if (shape_.priorities) {
-    open_mirror("priorities", slots * sizeof(float), kPrioritiesChecksum, &priorities_);
+    priorities_are_lost_ = !open_mirror("priorities", slots * sizeof(float), &priorities_);
+    if (options_.verify) check_priorities();
   }
   const std::size_t stream_bytes = options_.slots() * options_.row_bytes;
   for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
@@ -74,38 +78,61 @@ ReplayFolder::~ReplayFolder() {
   }
 }
 
-std::uint64_t ReplayFolder::Mirror::checksum() const {
-  return crc32c(0, range.data(), bytes) | std::uint64_t{1} << 32;
+void ReplayFolder::check_words() const {
+  bool sound = true;
+  for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
+    sound = sound && cleared(stream) <= top(stream) && top(stream) < (std::uint64_t{1} << 62);
+  }
+  for (const double value : {number(kMaxPriority), number(kBeta)}) {
+    sound = sound && (!shape_.priorities || (std::isfinite(value) && value >= 0.0));
+  }
+  if (!sound) throw IoError("the commit state is damaged", options_.path + "/state");
 }
 
-void ReplayFolder::open_mirror(const char* name, std::size_t bytes, Word checksum, Mirror* mirror) {
-  bool is_new = !is_reader();
+bool ReplayFolder::open_mirror(const char* name, std::size_t bytes, Mirror* mirror) {
+  mirror->path = options_.path + "/" + name;
+  bool is_new = true;
   for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
     is_new = is_new && top(stream) == 0;
   }
-  mirror->bytes = bytes;
+  const bool may_make = !is_reader() && (is_new || options_.repair);
+  bytes = whole_pages(bytes);
+  const char* problem = nullptr;
   try {
-    map_mirror(name, checksum, mirror);
-  } catch (const IoError&) {
-    if (!is_new && (is_reader() || !options_.repair)) throw;
-    remove_file(path_of(name));
-    mirror->file = File::create(path_of(name));
-    mirror->file.allocate(0, whole_pages(bytes));
-    mirror->lost = !is_new;
-    if (!is_reader()) state_.set(checksum, 0);
-    map_mirror(name, checksum, mirror);
+    mirror->file = File(mirror->path, options_.access);
+    if (mirror->file.size() < bytes) problem = " is truncated";
+  } catch (const IoError& error) {
+    if (error.code != ENOENT) throw;
+    problem = " is missing";
   }
-  if (!is_reader()) state_.set(checksum, 0);
+  if (problem != nullptr) {
+    if (!may_make) throw IoError("the file" + std::string(problem) + kHint, mirror->path);
+    if (!is_new) remade_.push_back(mirror->path + problem);
+    remove_file(mirror->path);
+    mirror->file = File::create(mirror->path);
+    mirror->file.allocate(0, bytes);
+  }
+  mirror->range = AddressRange(bytes);
+  map_file(mirror->file, options_.access, mirror->range.data(), bytes);
+  return problem == nullptr || is_new;
 }
 
-void ReplayFolder::map_mirror(const char* name, Word checksum, Mirror* mirror) {
-  const std::string path = path_of(name);
-  mirror->file = File(path, options_.access);
-  if (mirror->file.size() < mirror->bytes) throw IoError("the file is truncated", path);
-  mirror->range = AddressRange(whole_pages(mirror->bytes));
-  map_file(mirror->file, options_.access, mirror->range.data(), mirror->range.bytes());
-  const std::uint64_t expected = state_.get(checksum);
-  if (expected != 0 && expected != mirror->checksum()) throw IoError("the file is corrupt", path);
+std::uint64_t ReplayFolder::checksum_of_priorities() const {
+  return crc32c(0, priorities_.range.data(), priorities_.range.bytes()) | std::uint64_t{1} << 32;
+}
+
+void ReplayFolder::check_priorities() {
+  const std::uint64_t expected = state_.get(kPrioritiesCheck);
+  if (expected == 0 || expected == checksum_of_priorities() || priorities_are_lost_) return;
+  if (state_.get(kPrioritiesCheck) == 0) return;  // a writer came meanwhile
+  if (!options_.repair) throw IoError("the file is corrupt" + std::string(kHint), priorities_.path);
+  remade_.push_back(priorities_.path + " is corrupt");
+  priorities_are_lost_ = true;
+}
+
+void ReplayFolder::set_open() {
+  open_ = true;
+  if (!is_reader()) state_.set(kPrioritiesCheck, 0);
 }
 
 bool ReplayFolder::is_mine() const { return generation_ == process_generation(); }
@@ -327,8 +354,7 @@ void ReplayFolder::close(bool keep) {
   std::exception_ptr error = keep ? background_error_ : nullptr;
   if (keep && open_ && is_mine() && !is_reader()) {
     try {
-      if (marks_.bytes > 0) state_.set(kMarksChecksum, marks_.checksum());
-      if (priorities_.bytes > 0) state_.set(kPrioritiesChecksum, priorities_.checksum());
+      if (shape_.priorities) state_.set(kPrioritiesCheck, checksum_of_priorities());
       save(true);
       for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
         columns_[stream]->chunks.trim(top(stream));
