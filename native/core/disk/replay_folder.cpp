@@ -172,8 +172,10 @@ std::vector<ChunkCheck> ReplayFolder::map_rows(std::uint32_t stream, std::uint64
   }
   column.chunks_with_room = column.chunks_asked_for = (end + rows - 1) / rows;
   column.synced = begin;
-  // Full chunks that were sealed need not be read again.
-  column.sealed = end / rows * rows;
+  // Full chunks that were sealed need not be read again, but a row that is pending will change.
+  const std::uint64_t stable = end - (shape_.pending && end > 0 ? 1 : 0);
+  if (stable < end) column.chunks.unseal(stable);
+  column.sealed = stable / rows * rows;
   while (column.sealed > begin && damage.empty() &&
          column.chunks.sealed_rows(column.sealed / rows - 1) != rows) {
     column.sealed -= rows;
@@ -275,7 +277,7 @@ void ReplayFolder::look_after(Column* column, std::uint64_t end) {
     const std::lock_guard<std::mutex> lock(save_mutex_);
     save_asked_ = false;
     try {
-      save();
+      save(false);
     } catch (const std::exception&) {
       background_error_ = std::current_exception();
     }
@@ -308,17 +310,19 @@ void ReplayFolder::flush() {
   const std::lock_guard<std::mutex> lock(save_mutex_);
   require_writer();
   const std::exception_ptr earlier = std::exchange(background_error_, nullptr);
-  save();
+  save(false);
   if (earlier != nullptr) std::rethrow_exception(earlier);
 }
 
-void ReplayFolder::save() {
+void ReplayFolder::save(bool final) {
   const std::vector<std::uint64_t> words = state_.words();
   for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
     Column& column = *columns_[stream];
     const std::uint64_t end = words[kTops + stream];
-    if (column.synced >= end) continue;
-    seal(&column, shape_.pending ? end - 1 : end);
+    const std::uint64_t stable = end - (shape_.pending && !final && end > 0 ? 1 : 0);
+    if (column.synced >= end && column.sealed >= stable) continue;
+    seal(&column, stable);
+    column.synced = std::min(column.synced, end - 1);  // at least the trailer is new
     sync(&column, end);
   }
   for (Mirror* mirror : {&marks_, &priorities_}) {
@@ -351,7 +355,7 @@ void ReplayFolder::close(bool keep) {
   if (keep && open_ && is_mine() && !is_reader()) {
     try {
       if (shape_.priorities) state_.set(kPrioritiesCheck, checksum_of_priorities());
-      save();
+      save(true);
       for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
         columns_[stream]->chunks.trim(top(stream));
       }

@@ -161,7 +161,8 @@ class ReplayFolder {
   void seal(Column* column, std::uint64_t end);
   void reserve_ahead(Column* column, std::uint64_t end);
   void look_after(Column* column, std::uint64_t end);
-  void save();
+  // `final`: no row will change any more.
+  void save(bool final);
   void sync(Column* column, std::uint64_t end);
   bool is_hot(std::size_t offset, std::size_t bytes) const;
 
