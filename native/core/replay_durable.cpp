@@ -121,7 +121,7 @@ bool Replay::follow(std::uint32_t stream, bool new_priorities) {
     }
     if (folder_->is_reader() && now > kept && gone <= now - kept) return false;
     floor = leave_out(stream, damage, floor);
-    if (!folder_->is_reader() && folder_->top(stream) != top) return false;
+    if (!folder_->is_reader()) return false;  // once more, without the files that are not there
     drop_before(floor);
   }
   if (head.top < floor) streams_.jump_to(stream, floor, evict);
