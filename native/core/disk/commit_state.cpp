@@ -120,7 +120,7 @@ void CommitState::restore(Access access) {
   const bool usable = same_boot ? sealed || unsealed : sealed && newest && newest->words == words();
   if (!usable) {
     if (!newest) throw IoError("the commit state is damaged", file_.path());
-    rolled_back_ = newest->words != words();
+    rolled_back_ = !same_boot || newest->words != words();
     if (access == Access::read) words_ = private_words_.data();
     for (std::size_t i = 0; i < n_words_; ++i) set(i, newest->words[i]);
   }
