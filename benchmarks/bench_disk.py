@@ -75,9 +75,7 @@ class Mapped:
     def cpprb(self) -> Any:
         """The one of cpprb."""
         image = self.rows.obs.dtype == np.uint8
-        buffer = peers.cpprb(
-            len(self.rows), image=image, mmap_prefix=str(self.folder / "cpprb")
-        )
+        buffer = peers.cpprb(len(self.rows), image=image, mmap_prefix=str(self.folder / "cpprb"))
         return peers.fill_cpprb(buffer, peers.chunks(self.rows, 500 if image else 20_000))
 
     @cached_property
@@ -122,9 +120,7 @@ def flat_rows(folder: Path) -> Iterator[Row]:
     yield Row(
         "push one and sample 256, 1M on disk",
         {
-            OURS: lambda: both(
-                partial(mapped.ours.push, *step), partial(mapped.ours.sample, 256)
-            ),
+            OURS: lambda: both(partial(mapped.ours.push, *step), partial(mapped.ours.sample, 256)),
             "rlox": lambda: both(
                 partial(mapped.rlox.push, *step), peers.seeded(mapped.rlox.sample, 256)
             ),

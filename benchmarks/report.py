@@ -15,8 +15,9 @@ TITLES = {
     "prioritized": "Prioritised replay",
     "views": "Sequences and n-step returns",
     "primitives": "Primitives",
-    "threads": "Threads",
+    "disk": "Replay on disk",
     "episodes": "Episodes on disk",
+    "threads": "Threads",
     "memory": "Memory",
     "train": "Training",
 }

@@ -73,7 +73,9 @@ def assert_same_state(got: ReplayBuffer, expected: ReplayBuffer, batch_size: int
     assert_same_content(got, expected)
     for _ in range(3):
         if len(expected) >= batch_size:
-            assert_same(got.sample(batch_size, indices=True), expected.sample(batch_size, indices=True))
+            assert_same(
+                got.sample(batch_size, indices=True), expected.sample(batch_size, indices=True)
+            )
     life = [
         {key: value for key, value in buffer.stats().items() if "bytes" not in key}
         for buffer in (got, expected)

@@ -269,6 +269,16 @@ void Chunks::seal(std::uint64_t begin, std::uint64_t end, bool changed) {
   }
 }
 
+void Chunks::unseal(std::uint64_t row) {
+  const std::uint64_t chunk = row / layout_.chunk_rows;
+  if (mapped_.count(chunk) == 0 || sealed_rows(chunk) <= row % layout_.chunk_rows) return;
+  File file(layout_.path(chunk), Access::write);
+  const Trailer none{};
+  file.write(layout_.chunk_bytes(), &none, sizeof(none));
+  file.sync();  // the row must not come to the disk before
+  sealed_ = Sealed{};
+}
+
 void Chunks::sync(std::uint64_t begin, std::uint64_t end) {
   for (std::uint64_t chunk = begin / layout_.chunk_rows; chunk * layout_.chunk_rows < end;
        ++chunk) {

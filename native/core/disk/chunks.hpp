@@ -90,6 +90,8 @@ class Chunks {
   // Writes the trailers of chunks with rows in [begin, end): the checksum of their rows below
   // `end`. `changed`: rows that a trailer covered have been changed.
   void seal(std::uint64_t begin, std::uint64_t end, bool changed = false);
+  // Takes the trailer off a chunk whose checksum covers a row that is about to be changed.
+  void unseal(std::uint64_t row);
   // Waits until rows [begin, end) and their trailers are on the disk.
   void sync(std::uint64_t begin, std::uint64_t end);
   // Gives the disk space after row `end` back; `reserve` takes it again.

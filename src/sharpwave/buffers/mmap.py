@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 import weakref
@@ -26,12 +27,12 @@ Durability = Literal["process", "power"]
 
 
 class MmapReplayBuffer(PriorityControls):
-    """The newest `total_capacity` steps in a folder, of which the newest `hot_capacity` stay in memory.
+    """The newest `total_capacity` steps in a folder, the newest `hot_capacity` of them in memory.
 
-    It does what `ReplayBuffer` does, and with `prioritized` what `PrioritizedReplayBuffer` does: the
-    same pushes, draws, views and selectors over all steps, hot and cold. Rows are written to memory
-    that the system maps to files, so a push does not wait for the disk, and a process that is killed
-    loses nothing that it had pushed.
+    It does what `ReplayBuffer` does, and with `prioritized` what `PrioritizedReplayBuffer` does:
+    the same pushes, draws, views and selectors over all steps, hot and cold. Rows are written to
+    memory that the system maps to files, so a push does not wait for the disk, and a process that
+    is killed loses nothing that it had pushed.
 
     The folder has one writer at a time. Any number of other processes may `open` it read-only; they
     see what the writer pushed, up to its last step, whenever they ask for something.
@@ -246,7 +247,7 @@ class MmapReplayBuffer(PriorityControls):
         column = folder.header["columns"][0]
         engine = _native.Engine(
             *engine_arguments(schema, options),
-            folder={
+            {
                 "path": os.fspath(folder.path),
                 "read_only": read_only,
                 "row_bytes": column["row_bytes"],
@@ -350,7 +351,7 @@ class MmapReplayBuffer(PriorityControls):
         return cls.open(path, continue_episodes=True)
 
     def stats(self) -> dict[str, Any]:
-        """The numbers of `ReplayBuffer.stats`, with disk_bytes; with priorities, those about them."""
+        """The numbers of `ReplayBuffer.stats`, disk_bytes, and those about priorities if any."""
         if self._options["priorities"] is None:
             return super(PriorityControls, self).stats()
         return super().stats()
@@ -445,8 +446,6 @@ def _check_resident_bytes(resident_bytes: int | None) -> int:
     if resident_bytes is not None:
         return check_count("resident_bytes", resident_bytes, 1)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
+    with contextlib.suppress(OSError, ValueError):  # there may be no such limit
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    except (OSError, ValueError):  # there is no such limit
-        pass
     return memory // 4

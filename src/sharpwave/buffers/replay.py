@@ -51,7 +51,9 @@ EngineMaker: TypeAlias = "Callable[[Schema, dict[str, Any]], _native.Engine]"
 """From a schema and the options of a buffer to what holds its rows."""
 
 
-def engine_arguments(schema: Schema, options: Mapping[str, Any]) -> tuple[Any, ...]:
+def engine_arguments(
+    schema: Schema, options: Mapping[str, Any]
+) -> tuple[list[Any], bool, int, int, int, bool, tuple[str, float, float, bool, bool] | None]:
     """The arguments of the engine of a buffer with these options."""
     return (
         native_fields(schema),

@@ -73,8 +73,10 @@ def test_a_reader_sees_episodes_as_the_writer_does(memory_path: Path) -> None:
     for _ in range(60):
         push(steps.take(6), writer)
         assert_same(reader.indices(view), writer.indices(view))
-        assert_same(reader.gather(reader.indices(), view=Sequence(4, pad=True)),
-                    writer.gather(writer.indices(), view=Sequence(4, pad=True)))
+        assert_same(
+            reader.gather(reader.indices(), view=Sequence(4, pad=True)),
+            writer.gather(writer.indices(), view=Sequence(4, pad=True)),
+        )
 
 
 def test_a_reader_writes_nothing(memory_path: Path) -> None:
@@ -269,7 +271,7 @@ def test_threads_push_and_draw_at_once(memory_path: Path) -> None:
                     continue
                 batch = buffer.sample(32)
                 assert (batch["obs"] == batch["rewards"][:, None]).all()
-        except BaseException as error:  # noqa: BLE001 - told by the main thread
+        except BaseException as error:
             failures.append(error)
 
     threads = [threading.Thread(target=draw) for _ in range(2)]
