@@ -162,7 +162,9 @@ void EpisodeStore::end_lanes(EpisodeFlag flag) {
 
 void EpisodeStore::recover_lanes(bool repairing) {
   const std::uint64_t n = state_->get(kLanes);
-  if (n > 0 && state_->get(kLanesFirst) + n <= visible(kEpisodesTop)) {
+  const std::uint64_t first = state_->get(kLanesFirst);
+  const std::uint64_t top = visible(kEpisodesTop);
+  if (n > 0 && first >= visible(kEpisodesFront) && first <= top && n <= top - first) {
     try {
       lanes_ = make_lanes(n, state_->get(kLaneSteps));
     } catch (const IoError& error) {

@@ -122,6 +122,7 @@ bool EpisodeStore::is_lost(std::uint64_t episode) const {
 EpisodeTable EpisodeStore::table(bool aborted, bool open) const {
   EpisodeTable found;
   const SharedLock lock(mapping_lock_);
+  const std::uint64_t front = steps_front();
   const std::uint64_t steps = steps_top();
   for (std::uint64_t id = visible(kEpisodesFront); id < visible(kEpisodesTop); ++id) {
     const EpisodeRow row = read_row(id);
@@ -131,8 +132,7 @@ EpisodeTable EpisodeStore::table(bool aborted, bool open) const {
                         (aborted && flag == EpisodeFlag::aborted) ||
                         (open && is_open && row.start < steps);
     if (!wanted || is_lost(id)) continue;
-    if (row.start > steps || row.length() > steps - row.start)
-      continue;  // finished since the last refresh
+    if (!row.lies_in(front, steps)) continue;  // finished since the last refresh
     found.ids.push_back(static_cast<std::int64_t>(id));
     found.starts.push_back(static_cast<std::int64_t>(row.start));
     found.lengths.push_back(static_cast<std::int64_t>(is_open ? steps - row.start : row.length()));
@@ -144,12 +144,12 @@ EpisodeTable EpisodeStore::table(bool aborted, bool open) const {
 std::uint64_t EpisodeStore::count_complete() const {
   if (is_writer()) return complete_;
   const SharedLock lock(mapping_lock_);
+  const std::uint64_t front = steps_front();
   const std::uint64_t steps = steps_top();
   std::uint64_t found = 0;
   for (std::uint64_t id = visible(kEpisodesFront); id < visible(kEpisodesTop); ++id) {
     const EpisodeRow row = read_row(id);
-    found += row.flag() == EpisodeFlag::complete && row.start <= steps &&
-             row.length() <= steps - row.start && !is_lost(id);
+    found += row.flag() == EpisodeFlag::complete && row.lies_in(front, steps) && !is_lost(id);
   }
   return found;
 }

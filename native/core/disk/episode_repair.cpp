@@ -88,6 +88,7 @@ EpisodeDamage EpisodeStore::describe(const Damaged& damaged) const {
 }
 
 void EpisodeStore::check_words(bool repairing) {
+  const std::vector<std::uint64_t>& saved = state_->saved_words();
   const auto check = [&](const auto& columns, Word front_word, Word top_word) {
     const std::uint64_t front = state_->get(front_word);  // in this order: a writer may be at work
     const std::uint64_t top = state_->get(top_word);
@@ -100,15 +101,18 @@ void EpisodeStore::check_words(bool repairing) {
         if (!files.empty()) held = std::max(held, (files.back() + 1) * column->chunk_rows());
       }
     }
-    // One file may be missing of every column: that is told by its name.
-    if (front <= top && top <= held + chunk_rows) return;
+    // No word goes back behind its copy, which has a checksum. One file may be missing of every
+    // column: that is told by its name.
+    const bool fits = saved[front_word] <= front && front <= top && saved[top_word] <= top;
+    if (fits && top <= held + chunk_rows) return;
     const std::string path = options_.folder + "/state";
-    const std::string what = "the commit state speaks of rows up to " + std::to_string(top) +
-                             ", and the files hold " + std::to_string(held);
+    const std::string what = "the commit state speaks of rows " + std::to_string(front) + " to " +
+                             std::to_string(top) + ", and the files hold " + std::to_string(held);
     if (!repairing) throw IoError(what + kHint, path);
     repaired_.chunks.push_back(path + ": " + what);
-    state_->set(top_word, std::min(top, held));
-    state_->set(front_word, std::min({front, top, held}));
+    const std::uint64_t end = std::clamp(top, std::min(saved[top_word], held), held);
+    state_->set(top_word, end);
+    state_->set(front_word, std::clamp(front, std::min(saved[front_word], end), end));
   };
   check(steps_, kStepsFront, kStepsTop);
   check(episodes_, kEpisodesFront, kEpisodesTop);
@@ -117,10 +121,6 @@ void EpisodeStore::check_words(bool repairing) {
 EpisodeDamage EpisodeStore::verify() const { return describe(find_damage()); }
 
 void EpisodeStore::repair() {
-  each_column([](DiskColumn& column, std::uint64_t front, std::uint64_t top, std::size_t) {
-    std::vector<ChunkCheck> absent;
-    column.open(front, top, &absent);
-  });
   const Damaged damaged = find_damage();
   EpisodeDamage found = describe(damaged);
   found.chunks.insert(found.chunks.begin(), repaired_.chunks.begin(), repaired_.chunks.end());

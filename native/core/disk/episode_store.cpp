@@ -41,11 +41,10 @@ EpisodeStore::EpisodeStore(EpisodeOptions options, Access access, bool repairing
   }
   for (std::size_t word = 0; word < kVisible; ++word) visible_[word] = state_->get(word);
   written_ = state_->saved_words();
-  if (repairing) {
-    repair();
-  } else {
-    open_columns();
-  }
+  // Until `recover` finds it by the episodes.
+  visible_[kStepsFront] = std::min(written_[kStepsFront], visible(kStepsTop));
+  open_columns(repairing);
+  if (repairing) repair();
   recover(repairing);
 }
 
@@ -57,9 +56,17 @@ EpisodeStore::~EpisodeStore() {
   }
 }
 
-void EpisodeStore::open_columns() {
-  for (const auto& column : steps_) column->open(visible(kStepsFront), visible(kStepsTop));
-  for (const auto& column : episodes_) column->open(visible(kEpisodesFront), visible(kEpisodesTop));
+// From the fronts of the copy on: files go only after it says so.
+void EpisodeStore::open_columns(bool repairing) {
+  std::vector<ChunkCheck> absent;
+  std::vector<ChunkCheck>* const damage = repairing ? &absent : nullptr;
+  for (const auto& column : steps_) {
+    column->open(steps_front(), visible(kStepsTop), damage);
+  }
+  for (const auto& column : episodes_) {
+    column->open(std::min(written_[kEpisodesFront], visible(kEpisodesTop)), visible(kEpisodesTop),
+                 damage);
+  }
 }
 
 void EpisodeStore::set_word(EpisodeRow* row, std::uint64_t length, EpisodeFlag flag) {
@@ -93,7 +100,7 @@ void EpisodeStore::recover(bool repairing) {
     const bool is_open = row->flag() == EpisodeFlag::open;
     if (row->start < steps_front() || (is_open && (row->start >= steps || id + 1 < top))) {
       set_word(row, 0, EpisodeFlag::gone);  // damaged; without steps; a repair that was cut off
-    } else if (is_open || row->start > steps || row->length() > steps - row->start) {
+    } else if (is_open || !row->lies_in(0, steps)) {
       // Left open, or with steps that went with the loss of power.
       row->start = std::min(row->start, steps);
       const std::uint64_t length = steps - row->start;
@@ -248,7 +255,7 @@ void EpisodeStore::evict() {
 void EpisodeStore::set_fronts(std::uint64_t front) {
   commit(kEpisodesFront, front);
   const std::uint64_t start = front < visible(kEpisodesTop) ? index_row(front)->start : steps_top();
-  commit(kStepsFront, std::max(start, steps_front()));
+  commit(kStepsFront, std::clamp(start, steps_front(), steps_top()));
 }
 
 void EpisodeStore::clear() {

@@ -45,6 +45,10 @@ struct EpisodeRow {
 
   std::uint64_t length() const { return word >> 8; }
   EpisodeFlag flag() const { return static_cast<EpisodeFlag>(word & 0xff); }
+  // Whether all steps are among rows [front, top).
+  bool lies_in(std::uint64_t front, std::uint64_t top) const {
+    return start >= front && start <= top && length() <= top - start;
+  }
 };
 
 // Rows to be written over: of a field of steps by row, of a field of episodes by id.
@@ -199,9 +203,10 @@ class EpisodeStore {
   EpisodeRow* index_row(std::uint64_t episode) const;
   EpisodeRow read_row(std::uint64_t episode) const;
   bool is_lost(std::uint64_t episode) const;
-  // Throws IoError when the words speak of rows that cannot be there; `repairing` takes them back.
+  // Throws IoError for words that cannot be true (those of a dead writer have no checksum);
+  // `repairing` takes them back.
   void check_words(bool repairing);
-  void open_columns();
+  void open_columns(bool repairing);
   void recover(bool repairing);
   void recover_lanes(bool repairing);
   void recover_update();

@@ -27,7 +27,7 @@ Durability = Literal["process", "power"]
 
 
 class MmapReplayBuffer(PriorityControls):
-    """The newest `total_capacity` steps in a folder, the newest `hot_capacity` of them in memory.
+    """The newest `total_capacity` steps in a folder; the newest `hot_capacity` stay in memory.
 
     It does what `ReplayBuffer` does, and with `prioritized` what `PrioritizedReplayBuffer` does:
     the same pushes, draws, views and selectors over all steps, hot and cold. Rows are written to
@@ -351,7 +351,7 @@ class MmapReplayBuffer(PriorityControls):
         return cls.open(path, continue_episodes=True)
 
     def stats(self) -> dict[str, Any]:
-        """The numbers of `ReplayBuffer.stats`, disk_bytes, and those about priorities if any."""
+        """The numbers of `ReplayBuffer.stats`, with disk_bytes and those about priorities."""
         if self._options["priorities"] is None:
             return super(PriorityControls, self).stats()
         return super().stats()
