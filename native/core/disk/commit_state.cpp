@@ -127,6 +127,8 @@ void CommitState::restore(Access access) {
   if (access == Access::read) return;
   std::memcpy(header_->boot, boot.data(), boot.size());
   header_->seal.store(0, std::memory_order_release);
+  // On the disk, too: a seal says that no file was changed since.
+  if (seal != 0) file_.sync();
 }
 
 std::uint64_t CommitState::checksum_of_words() const {
