@@ -35,11 +35,19 @@ def losses(
     model = subject.new_model()
     flushed, files = copy.deepcopy(model), None
     flush = {Episodes: episode_script.Flush, Replay: replay_script.Flush}[type(subject)]()
-    with subject.open(folder) as writer:
+    with contextlib.ExitStack() as closing:
+        writer = closing.enter_context(subject.open(folder))
         for operation in islice(subject.operations(str(rng.random())), n_operations):
-            if rng.random() < 0.1:
+            chance = rng.random()
+            if chance < 0.1:
                 flush.perform(writer)
                 flushed, files = copy.deepcopy(model), read_files(folder)
+            elif chance < 0.12 and not getattr(model, "open", False):
+                closing.close()
+                model = model.recovered()
+                flushed, files = copy.deepcopy(model), read_files(folder)
+                writer = closing.enter_context(subject.open(folder))
+                files["state"] = read_files(folder)["state"]  # whose seal is broken first
             with contextlib.suppress(ValueError):
                 operation.perform(writer)
             apply(operation, model)
