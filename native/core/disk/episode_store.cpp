@@ -103,7 +103,8 @@ void EpisodeStore::recover(bool repairing) {
     } else if (is_open || !row->lies_in(0, steps)) {
       // Left open, or with steps that went with the loss of power.
       row->start = std::min(row->start, steps);
-      set_word(row, steps - row->start, EpisodeFlag::aborted);
+      const std::uint64_t length = steps - row->start;
+      set_word(row, length, length > 0 ? EpisodeFlag::aborted : EpisodeFlag::gone);
     }
     complete_ += row->flag() == EpisodeFlag::complete;
   }
