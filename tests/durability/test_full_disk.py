@@ -147,6 +147,21 @@ def test_an_update_that_has_no_room_changes_nothing(disk: Path) -> None:
     buffer.verify()
 
 
+def test_episodes_that_have_no_room_to_be_compressed_are_compressed_later(disk: Path) -> None:
+    buffer = EpisodeBuffer(disk / "episodes", 10, 60, FIELDS, META, codecs={"frame": "zstd"})
+    for number in range(50):  # a file of frames is full
+        buffer.store(**steps(number))
+    with full(disk):
+        buffer.advance_episode()
+        assert numbers(buffer) == [list(range(50))]
+    assert not list(disk.rglob("*.coded"))
+    buffer.store_episode(**steps(range(60)))
+    buffer.flush()
+    assert list(disk.rglob("frame.*.coded"))
+    assert numbers(buffer) == [list(range(50)), list(range(60))]
+    buffer.close()
+
+
 def test_a_ring_goes_round_on_a_disk_that_has_just_enough_room(mount: Callable[..., Path]) -> None:
     disk = mount("disk", "-t", "tmpfs", "-o", "size=1m", "tmpfs")
     buffer = EpisodeBuffer(disk / "episodes", 2, 60, FIELDS, META, circular=True)
