@@ -156,14 +156,22 @@ void EpisodeStore::make_room(std::uint64_t steps, std::uint64_t episodes) {
       if (column->must_grow(episodes)) column->grow(episodes);
     }
   }
-  const std::lock_guard<std::mutex> structure(structure_mutex_);
-  for (const auto& column : episodes_) column->reserve(episodes);
-  std::uint64_t ready = kNever;
-  for (const auto& column : steps_) {
-    column->reserve(steps);
-    ready = std::min(ready, column->chunks().reserved());
+  const auto reserve = [&] {
+    const std::lock_guard<std::mutex> structure(structure_mutex_);
+    for (const auto& column : episodes_) column->reserve(episodes);
+    std::uint64_t ready = kNever;
+    for (const auto& column : steps_) {
+      column->reserve(steps);
+      ready = std::min(ready, column->chunks().reserved());
+    }
+    ready_ = ready;
+  };
+  try {
+    reserve();
+  } catch (const IoError&) {
+    caretaker_.drain();  // files that are about to go may make room
+    reserve();
   }
-  ready_ = ready;
 }
 
 void EpisodeStore::begin(const Source* meta) {
