@@ -29,6 +29,7 @@ NOT_OPEN, OPENING, WRITING, CLOSING, CLOSED = range(5)
 ENDLESS = 1_000_000_000
 
 Model = TypeVar("Model", bound="Recoverable")
+Changed = TypeVar("Changed", bound="Recoverable", contravariant=True)
 
 
 class Recoverable(Protocol):
@@ -47,14 +48,14 @@ class Recoverable(Protocol):
         ...
 
 
-class Operation(Protocol[Model]):
+class Operation(Protocol[Changed]):
     """Something that a writer does."""
 
     def perform(self, writer: Any) -> None:
         """Do it. A refusal is a ValueError, and nothing has changed then."""
         ...
 
-    def commits(self, model: Model) -> Iterator[None]:
+    def commits(self, model: Changed) -> Iterator[None]:
         """Do the same to a model: a pause after every change that may outlive a kill."""
         ...
 

@@ -96,7 +96,7 @@ class ReplayModel:
         for name in ("floor", "pending", "open"):
             setattr(other.oracle, name, list(getattr(self.oracle, name)))
         other.oracle.slots = [
-            [None] * floor + [copy.copy(step) for step in slots[floor:]]
+            [*([None] * floor), *(copy.copy(step) for step in slots[floor:])]
             for floor, slots in zip(self.oracle.floor, self.oracle.slots, strict=True)
         ]
         return other
@@ -171,9 +171,9 @@ class ReplayModel:
     def settle(self, found: Found) -> None:
         for number, new in self.updating.items():
             step = self.oracle.step(number)
-            step.priority = min(
-                (step.priority, new), key=lambda p, n=number: abs(p - found.priorities[n])
-            )
+            seen = found.priorities[number]
+            if abs(new - seen) < abs(step.priority - seen):
+                step.priority = new
         self.exact = self.exact and not self.updating
         self.updating = {}
         if found.drawn is not None and len(found.drawn):

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_damage_is_named_and_costs_only_what_it_touches(
             assert look(buffer)[:-1] == kept, damage
 
 
-def opened(folder: Path, **options: bool) -> EpisodeBuffer | SharpwaveIOError:
+def opened(folder: Path, **options: Any) -> EpisodeBuffer | SharpwaveIOError:
     """The buffer in a folder, or why there is none."""
     try:
         return EpisodeBuffer.from_folder(folder, **options)

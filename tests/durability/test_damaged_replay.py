@@ -8,6 +8,7 @@ import random
 import shutil
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def filled(kind: Kind, folder: Path) -> Found:
         return look(buffer, kind, drawing=False)
 
 
-def opened(folder: Path, **options: bool) -> MmapReplayBuffer | SharpwaveIOError:
+def opened(folder: Path, **options: Any) -> MmapReplayBuffer | SharpwaveIOError:
     """The buffer in a folder, or why there is none."""
     try:
         return MmapReplayBuffer.open(folder, **options)

@@ -19,16 +19,13 @@ from sharpwave.episodes.interchange.methods import Interchange
 from sharpwave.episodes.layout import describe, differences, open_engine
 from sharpwave.episodes.loaders import LoadsEpisodes
 from sharpwave.episodes.spec import EpisodeSchema, native_group
-from sharpwave.episodes.table import EpisodeTable, LostEpisodes, MetaColumns
+from sharpwave.episodes.table import EpisodeTable, LostEpisodes, read_table
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.types import Array
 
 __all__ = ["EpisodeBuffer"]
 
 KIND = "episodes"
 DURABILITIES = ("process", "power")
-SMALL_META_BYTES = 256
-"""Fields of episodes up to this size are read with the table, larger ones when asked for."""
 
 Self = TypeVar("Self", bound="EpisodeBuffer")
 
@@ -384,21 +381,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
             aborted: Give aborted ones, too.
         """
         self.refresh()
-        engine = self._engine
-        ids, starts, lengths, flags = engine.table(aborted)
-        columns = {name: number for number, name in enumerate(self.schema.meta_fields)}
-
-        def read(name: str) -> Array:
-            field = self.schema.meta_fields[name]
-            values = np.empty((len(ids), *field.shape), field.dtype)
-            engine.gather_meta(ids, columns[name], values.reshape(-1).view(np.uint8))
-            return values
-
-        meta = MetaColumns(iter(columns), read)
-        for name, field in self.schema.meta_fields.items():
-            if field.row_bytes <= SMALL_META_BYTES:
-                meta[name]
-        return EpisodeTable(ids, starts, lengths, flags, meta)
+        return read_table(self._engine, self.schema.meta_fields, aborted=aborted)
 
     def refresh(self) -> None:
         """See what another process has stored since. Only handles for reading need it."""

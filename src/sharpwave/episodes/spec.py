@@ -99,6 +99,8 @@ def _checked_default(field: EpisodeField) -> float | bool:
     if not exact or (math.isinf(float(cast)) and not math.isinf(float(given))):
         raise ValueError(f"the default must fit {field.dtype}, got {field.default!r}")
     value: float | bool = cast.item()
+    if (field.finite or field.role == "reward") and not math.isfinite(value):
+        raise ValueError(f"the default must be finite, got {value}")
     return value
 
 

@@ -9,9 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sharpwave import _native
+from sharpwave.episodes.spec import EpisodeField
 from sharpwave.types import Array
 
 __all__ = ["ABORTED", "COMPLETE", "EpisodeTable", "LostEpisodes"]
+
+SMALL_META_BYTES = 256
+"""Fields of episodes up to this size are read with the table, larger ones when asked for."""
 
 COMPLETE = 1
 """The flag of an episode that came to its end."""
@@ -103,3 +108,27 @@ class MetaColumns(Mapping[str, Array]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
+
+
+def read_table(
+    engine: _native.EpisodeEngine, meta_fields: Mapping[str, EpisodeField], *, aborted: bool
+) -> EpisodeTable:
+    """The finished episodes of a store, oldest first."""
+    columns = {name: number for number, name in enumerate(meta_fields)}
+    small = [name for name, field in meta_fields.items() if field.row_bytes <= SMALL_META_BYTES]
+    while True:
+        ids, starts, lengths, flags = engine.table(aborted)
+
+        def read(name: str, ids: Array = ids) -> Array:
+            field = meta_fields[name]
+            values = np.empty((len(ids), *field.shape), field.dtype)
+            engine.gather_meta(ids, columns[name], values.reshape(-1).view(np.uint8))
+            return values
+
+        meta = MetaColumns(iter(columns), read)
+        try:
+            for name in small:
+                meta[name]
+        except IndexError:  # the oldest made room for a new one meanwhile
+            continue
+        return EpisodeTable(ids, starts, lengths, flags, meta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +128,7 @@ def test_an_open_episode_is_not_joined_by_another(buffer: EpisodeBuffer) -> None
         ({"fields": {"a": ("uint8", 2, 300)}}, ValueError, "field 'a': the default must fit"),
         ({"fields": {"a": ("int", 2, 0.5)}}, ValueError, "field 'a': the default must fit"),
         ({"fields": {"a": ("float", (), [1, 2])}}, TypeError, "default must be a number"),
+        ({"fields": {"reward": ("float", (), math.nan)}}, ValueError, "default must be finite"),
         ({"fields": {"_a": "float"}}, ValueError, "underscore"),
         ({"fields": {"a": {}}}, ValueError, "empty dict"),
         ({"fields": {"a": "int", "a.b": "int"}}, ValueError, "a part of another"),

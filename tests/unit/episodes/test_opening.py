@@ -232,6 +232,30 @@ def test_schemas_are_read_back_as_they_were_given(tmp_path: Path) -> None:
     assert schema.meta_fields["m"].default == -3
 
 
+def test_tables_are_read_while_episodes_come_and_go(tmp_path: Path) -> None:
+    meta = {f"m{n}": ("int", 10) for n in range(5)}
+    buffer = make(tmp_path, max_episodes=3, circular=True, meta_fields=meta)
+    stop = threading.Event()
+
+    def work() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            with buffer.one_episode(**dict.fromkeys(meta, number)):
+                buffer.store(reward=number)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(300):
+            table = buffer.episodes()
+            for values in table.meta.values():
+                assert (values == table.ids[:, None] + 1).all()
+    finally:
+        stop.set()
+        thread.join()
+
+
 def test_threads_store_whole_steps(tmp_path: Path) -> None:
     buffer = make(tmp_path, max_timesteps=10_000, fields={"a": ("int", 50), "b": ("int", 50)})
 
