@@ -35,9 +35,12 @@ def lose_power(flushed: Files, now: Files, rng: random.Random, folder: Path) -> 
         old, new = flushed.get(name), now.get(name)
         if (old is None or new is None) and rng.random() < 0.5:
             continue  # the folder's entry was, or was not, written
-        content = new if old is None else old if new is None else mixed(old, new, rng)
-        if old is None:
-            content = mixed(bytes(len(content)), content, rng)
+        if old is not None and new is not None:
+            content = mixed(old, new, rng)
+        elif new is not None:
+            content = mixed(bytes(len(new)), new, rng)
+        else:
+            content = old or b""
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sharpwave import EpisodeBuffer, SharpwaveIOError
+from tests.durability.crash import ENDLESS
 from tests.durability.episode_model import FIELDS, META, look, steps
 
 
@@ -80,7 +81,7 @@ def test_a_full_disk_inside_a_block_aborts_its_episode(disk: Path) -> None:
     buffer.store_episode(**steps(range(5)))
     n = 0
     with full(disk), refused(), buffer.one_episode():
-        while True:
+        while n < ENDLESS:
             buffer.store(**steps(n))
             n += 1
     assert numbers(buffer) == [[0, 1, 2, 3, 4]]
