@@ -53,7 +53,7 @@ EngineMaker: TypeAlias = "Callable[[Schema, dict[str, Any]], _native.Engine]"
 
 def engine_arguments(
     schema: Schema, options: Mapping[str, Any]
-) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
+) -> tuple[list[Any], bool, int, int, int, bool, tuple[str, float, float, bool, bool] | None]:
     """The arguments of the engine of a buffer with these options."""
     return (
         native_fields(schema),

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +67,14 @@ def test_bad_arguments_are_named_and_leave_no_folder(
 
 def test_a_refused_push_changes_nothing(memory_path: Path) -> None:
     buffer = small(memory_path / "a", 5)
-    refused: tuple[Callable[[], None], ...] = (
+    pushes: list[Any] = [
         lambda: buffer.push([1] * 2, 1, 1.0, False, False, [1] * 3),
         lambda: buffer.push([1] * 3, 1, np.nan, False, False, [1] * 3),
         lambda: buffer.push(*ROW, priority=1.0),
         lambda: buffer.push(*ROW[:5]),
         lambda: buffer.push_batch(*[np.zeros(3)] * 2, *[np.zeros(2)] * 4),
-    )
-    for bad in refused:
+    ]
+    for bad in pushes:
         with pytest.raises((TypeError, ValueError)):
             bad()
     buffer.close(delete=False)

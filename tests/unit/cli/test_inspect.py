@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -154,7 +155,13 @@ def test_bad_input_is_explained(
 def test_serving_answers_until_it_is_interrupted(folder: Path) -> None:
     command = [sys.executable, "-m", "sharpwave", "inspect", str(folder), "--serve"]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+        # Background jobs ignore interrupts, and what they start does, too.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert process.stdout is not None
