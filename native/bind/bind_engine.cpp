@@ -116,7 +116,10 @@ nb::dict stats(Replay& replay) {
                                             static_cast<double>(sampled);
   found["stale_updates"] = counters.stale_updates().load();
   found["bytes"] = replay.bytes();
-  if (replay.is_durable()) found["disk_bytes"] = replay.disk_bytes();
+  if (replay.is_durable()) {
+    found["disk_bytes"] = replay.disk_bytes();
+    found["resident_bytes"] = replay.resident_bytes();
+  }
   found["record_bytes"] = replay.store().stride();
   return found;
 }

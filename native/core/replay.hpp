@@ -139,6 +139,8 @@ class Replay {
   // Without `keep` the folder is about to be deleted.
   void close(bool keep);
   std::uint64_t disk_bytes() const { return folder_->disk_bytes(); }
+  // Of the rows, at most in the process's memory.
+  std::size_t resident_bytes() const { return folder_->residency().known_bytes(); }
 
   // Whether a push to every stream drops its oldest slot.
   bool is_full() const;
@@ -183,6 +185,9 @@ class Replay {
   void mend_marks(Anchor anchor);
   void read_priorities(std::uint32_t stream, std::uint64_t begin);
   void cut_episode(std::uint32_t stream);
+  // Calls visit(data, bytes) for the records that a batch reads.
+  template <typename Visit>
+  void visit_records(const View& view, const Slots& slots, Visit&& visit);
   void announce(const View& view, const Slots& slots);
 
   ReplayOptions options_;

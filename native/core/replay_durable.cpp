@@ -355,23 +355,22 @@ void Replay::set_beta(double beta) {
   }
 }
 
-void Replay::announce(const View& view, const Slots& slots) {
-  Residency& residency = folder_->residency();
+template <typename Visit>
+void Replay::visit_records(const View& view, const Slots& slots, Visit&& visit) {
   const std::size_t stride = store_.stride();
   const std::uint64_t ring = streams_.slots_per_stream();
   const auto lead = static_cast<std::uint64_t>(streams_.lead());
   const bool n_step = view.kind == View::Kind::n_step;
-  bool missed = false;
   for (const auto* list : {&slots.current, &slots.next, &slots.last}) {
     if (list == &slots.last && !n_step) continue;
     for (const std::uint64_t slot : *list) {
       if (slot == kNoSlot) continue;
       // The older frames of a stack may be at the other end of the ring.
       const std::uint64_t back = lead == 0 ? 0 : std::min(lead, slot % ring);
-      missed |= residency.announce(store_.record(slot - back), (back + 1) * stride);
+      visit(store_.record(slot - back), (back + 1) * stride);
       if (back == lead) continue;
       const std::uint64_t end = slot - slot % ring + ring;
-      missed |= residency.announce(store_.record(end - (lead - back)), (lead - back) * stride);
+      visit(store_.record(end - (lead - back)), (lead - back) * stride);
     }
   }
   const int reward = options_.schema.find(Role::reward);
@@ -380,11 +379,22 @@ void Replay::announce(const View& view, const Slots& slots) {
     const std::uint64_t base = slots.current[i] / ring * ring;
     for (std::uint32_t step = 1; step + 1 < slots.taken[i]; ++step) {
       const std::uint64_t slot = base + (slots.current[i] - base + step) % ring;
-      missed |= residency.announce(store_.record(slot) + column.offset, column.bytes);
+      visit(store_.record(slot) + column.offset, column.bytes);
     }
   }
-  pages_missed_.store(missed, std::memory_order_relaxed);
-  if (missed) folder_->keep_budget();
+}
+
+void Replay::announce(const View& view, const Slots& slots) {
+  Residency& residency = folder_->residency();
+  std::size_t missing = 0;
+  visit_records(view, slots, [&](const std::byte* data, std::size_t bytes) {
+    missing += residency.missing(data, bytes);
+  });
+  pages_missed_.store(missing > 0, std::memory_order_relaxed);
+  if (missing == 0) return;
+  folder_->make_room(missing);
+  visit_records(view, slots,
+                [&](const std::byte* data, std::size_t bytes) { residency.announce(data, bytes); });
 }
 
 void Replay::close(bool keep) {

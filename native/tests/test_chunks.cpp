@@ -57,6 +57,22 @@ void rows_go_round_and_old_chunks_go() {
   CHECK(files.size() == 2 && std::filesystem::exists(files[0]));
 }
 
+void a_row_that_will_change_is_not_covered() {
+  const TestFolder folder;
+  const ChunkLayout layout = layout_in(folder);
+  const std::uint64_t n = layout.chunk_rows;
+  Chunks writer(layout, Access::write);
+  write_rows(writer, 0, 2 * n);
+  writer.seal(0, 2 * n);
+  CHECK(writer.sealed_rows(0) == n && writer.sealed_rows(1) == n);
+  writer.unseal(2 * n - 1);
+  CHECK(writer.sealed_rows(0) == n && writer.sealed_rows(1) == 0);
+  CHECK(writer.verify(1, 2 * n).verdict == Verdict::unsealed);
+  writer.seal(n, 2 * n - 1);
+  writer.unseal(2 * n - 1);
+  CHECK(writer.sealed_rows(1) == n - 1);
+}
+
 void a_reopened_column_goes_on() {
   const TestFolder folder;
   const ChunkLayout layout = layout_in(folder);
@@ -138,6 +154,7 @@ void sizes_are_sensible() {
 
 int main() {
   rows_go_round_and_old_chunks_go();
+  a_row_that_will_change_is_not_covered();
   a_reopened_column_goes_on();
   a_file_made_ahead_by_the_dead_is_replaced();
   damage_is_found();

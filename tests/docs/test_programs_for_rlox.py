@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,40 @@ offline = data.sample(batch_size=256, seed=42)
 trajectories = data.sample_trajectories(batch_size=8, seq_len=20, seed=42)
 stats = data.stats()
 n_episodes = data.n_episodes()
+"""
+
+MAPPED = """
+import rlox
+
+buf = rlox.MmapReplayBuffer(
+    hot_capacity=50, total_capacity=200,
+    obs_dim=4, act_dim=1,
+    cold_path=cold_path,
+)
+empty = buf.is_empty()
+for i in range(n):
+    buf.push(obs[i], actions[i], rewards[i], bool(terminated[i]), bool(truncated[i]), next_obs[i])
+mapped = buf.sample(batch_size=128, seed=42)
+again = buf.sample(128, 42)
+floats = [flags.astype(np.float32) for flags in (terminated, truncated)]
+buf.push_batch(obs.ravel(), next_obs.ravel(), actions.ravel(), rewards, *floats)
+stored = len(buf)
+buf.close()  # Cleans up cold file
+"""
+
+RECORDS = """
+from rlox import ExperienceRecord, MmapReplayBuffer
+
+buf = MmapReplayBuffer(50, 200, 4, 1, cold_path)
+for i in range(n):
+    buf.push(
+        ExperienceRecord(
+            obs=obs[i], next_obs=next_obs[i], action=actions[i], reward=rewards[i],
+            terminated=bool(terminated[i]), truncated=bool(truncated[i]),
+        )
+    )
+mapped = buf.sample(128, 42)
+buf.close()
 """
 
 PRIMITIVES = """
@@ -114,10 +149,11 @@ def given() -> dict[str, Any]:
     }
 
 
-def run(program: str, module: str = "sharpwave.compat.rlox") -> dict[str, Any]:
+def run(program: str, module: str = "sharpwave.compat.rlox", **more: Any) -> dict[str, Any]:
     line = "import rlox" if module == "rlox" else f"import {module} as rlox"
-    namespace = given()
-    exec(compile(program.replace("import rlox", line), "program", "exec"), namespace)
+    program = program.replace("from rlox", f"from {module}").replace("import rlox", line)
+    namespace = {**given(), **more}
+    exec(compile(program, "program", "exec"), namespace)
     return namespace
 
 
@@ -144,6 +180,19 @@ def buffers() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def primitives() -> dict[str, Any]:
     return run(PRIMITIVES)
+
+
+def test_a_mapped_buffer_does_what_is_documented(memory_path: Path) -> None:
+    cold_path = str(memory_path / "replay_cold.bin")
+    found = run(MAPPED, cold_path=cold_path)
+    assert found["empty"] is True
+    assert described(found["mapped"]) == step_of(128)
+    assert all((found["mapped"][key] == found["again"][key]).all() for key in found["again"])
+    assert found["stored"] == 200
+    assert not Path(cold_path).exists()
+    records = run(RECORDS, cold_path=cold_path)
+    for key, array in records["mapped"].items():
+        assert (array == found["mapped"][key]).all(), key
 
 
 def test_batches_have_the_documented_keys_shapes_and_dtypes(buffers: dict[str, Any]) -> None:

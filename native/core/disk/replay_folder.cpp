@@ -229,6 +229,7 @@ void ReplayFolder::reserve_more(std::uint32_t stream, std::uint64_t end, std::ui
     column.chunks.reserve(end);
   }
   reserve_ahead(&column, end);
+  make_room((column.chunks.reserved() - begin) * options_.row_bytes);
   while (begin < column.chunks.reserved()) {
     const std::uint64_t stop = std::min((begin / rows + 1) * rows, column.chunks.reserved());
     std::byte* data = column.chunks.row(begin);
@@ -238,7 +239,6 @@ void ReplayFolder::reserve_more(std::uint32_t stream, std::uint64_t end, std::ui
     begin = stop;
   }
   look_after(&column, column.chunks.reserved());
-  keep_budget();
 }
 
 void ReplayFolder::reserve_ahead(Column* column, std::uint64_t end) {
@@ -285,11 +285,13 @@ void ReplayFolder::seal(Column* column, std::uint64_t end) {
     {
       const std::lock_guard<std::mutex> lock(mapping_mutex_);
       if (begin >= column->dropped) {
+        const std::byte* data = column->chunks.row(begin);
+        const std::size_t bytes = (stop - begin) * options_.row_bytes;
+        make_room(residency_.missing(data, bytes));
+        residency_.add(data, bytes);
         column->chunks.seal(begin, stop);
-        residency_.add(column->chunks.row(begin), (stop - begin) * options_.row_bytes);
       }
     }
-    keep_budget();
     column->sealed = stop;
   }
 }
@@ -373,8 +375,10 @@ bool ReplayFolder::is_hot(std::size_t offset, std::size_t bytes) const {
   const std::size_t begin = offset / options_.row_bytes;
   const std::size_t end = (offset + bytes - 1) / options_.row_bytes + 1;
   for (std::size_t stream = begin / slots; stream * slots < end; ++stream) {
-    const std::uint64_t newest = top(static_cast<std::uint32_t>(stream));
-    const std::uint64_t hot = std::min<std::uint64_t>(options_.hot_rows, newest);
+    // Pages that are about to be written are hot, too.
+    const std::uint64_t ahead = 2 * kPieceBytes / options_.row_bytes;
+    const std::uint64_t newest = top(static_cast<std::uint32_t>(stream)) + ahead;
+    const std::uint64_t hot = std::min<std::uint64_t>({options_.hot_rows + ahead, newest, slots});
     const std::size_t first = std::max(begin, stream * slots) - stream * slots;
     const std::size_t last = std::min(end, (stream + 1) * slots) - stream * slots;
     const auto hot_first = static_cast<std::size_t>((newest - hot) % slots);
@@ -385,20 +389,10 @@ bool ReplayFolder::is_hot(std::size_t offset, std::size_t bytes) const {
   return false;
 }
 
-void ReplayFolder::keep_budget() {
-  const auto release = [this] {
-    residency_.release(
-        [this](std::size_t offset, std::size_t bytes) { return is_hot(offset, bytes); });
-  };
-  const Residency::Pressure pressure = residency_.pressure();
-  if (pressure == Residency::Pressure::high) {
-    release();
-  } else if (pressure == Residency::Pressure::some && !release_asked_.exchange(true)) {
-    caretaker_.post([this, release] {
-      release_asked_ = false;
-      release();
-    });
-  }
+void ReplayFolder::make_room(std::size_t bytes) {
+  if (!residency_.is_short_of(bytes)) return;
+  residency_.release(
+      bytes, [this](std::size_t offset, std::size_t count) { return is_hot(offset, count); });
 }
 
 }  // namespace sharpwave

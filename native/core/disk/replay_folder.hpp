@@ -130,8 +130,8 @@ class ReplayFolder {
 
   // Bytes on the disk.
   std::uint64_t disk_bytes() const;
-  // Has pages released, soon, when there are too many.
-  void keep_budget();
+  // Sees to it that so many more bytes can come into memory.
+  void make_room(std::size_t bytes);
 
  private:
   // A file with one item per slot.
@@ -182,7 +182,6 @@ class ReplayFolder {
   std::mutex save_mutex_;
   std::exception_ptr background_error_;  // under save_mutex_
   std::mutex mapping_mutex_;             // over `dropped`, and rows being read to seal them
-  std::atomic<bool> release_asked_{false};
   std::atomic<bool> save_asked_{false};
   // Last, as their work needs the rest. Saving waits for the disk; other work must not wait for it.
   Caretaker caretaker_;

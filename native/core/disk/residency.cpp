@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdint>
 
 #include "core/disk/io.hpp"
 
@@ -23,8 +22,7 @@ Residency::Residency(std::byte* base, std::size_t bytes, std::size_t budget)
       page_shift_(static_cast<unsigned>(std::countr_zero(page_bytes()))),
       group_pages_(std::max<std::size_t>(kFaultAround >> page_shift_, 1)),
       group_bytes_(group_pages_ << page_shift_),
-      words_(((bytes >> page_shift_) + 63) / 64),
-      limit_(budget == 0 ? SIZE_MAX : budget - budget / 8) {}
+      words_(((bytes >> page_shift_) + 63) / 64) {}
 
 std::size_t Residency::groups_in(std::uint64_t word) const {
   const std::uint64_t group = ~std::uint64_t{0} >> (64 - group_pages_);
@@ -46,10 +44,9 @@ void Residency::mark(std::size_t first, std::size_t last) {
   }
 }
 
-bool Residency::ask_for(std::size_t first, std::size_t last) {
+void Residency::ask_for(std::size_t first, std::size_t last) {
   mark(first, last);
   ::madvise(base_ + (first << page_shift_), (last - first + 1) << page_shift_, MADV_WILLNEED);
-  return true;
 }
 
 void Residency::add(const std::byte* data, std::size_t bytes) {
@@ -69,10 +66,12 @@ void Residency::forget(const std::byte* data, std::size_t bytes) {
   }
 }
 
-void Residency::release(const std::function<bool(std::size_t, std::size_t)>& keep) {
+void Residency::release(std::size_t more,
+                        const std::function<bool(std::size_t, std::size_t)>& keep) {
   const std::size_t block_bytes = (std::size_t{64} << page_shift_) * kReleaseWords;
   const std::size_t blocks = (bytes_ + block_bytes - 1) / block_bytes;
-  const std::size_t goal = budget_ - budget_ / 4;
+  const std::size_t room = more + budget_ / 8;  // a little more, so that the next one is not soon
+  const std::size_t goal = budget_ - std::min(budget_, room);
   const std::lock_guard<std::mutex> lock(release_mutex_);
   for (std::size_t turn = 0; turn < blocks && known_bytes() > goal; ++turn) {
     const std::size_t block = hand_;
@@ -85,12 +84,12 @@ void Residency::release(const std::function<bool(std::size_t, std::size_t)>& kee
     for (std::size_t word = block * kReleaseWords; word < end; ++word) {
       groups += groups_in(words_[word].exchange(0, std::memory_order_relaxed));
     }
-    if (groups == 0) continue;
     known_groups_.fetch_sub(groups, std::memory_order_relaxed);
+    // Even if none is known: one may have come back while another thread released it.
     ::madvise(base_ + begin, count, MADV_DONTNEED);
   }
-  // What has to stay may be more than the budget: it is not looked through again for every page.
-  limit_ = std::max(known_bytes(), goal) + budget_ / 8;
+  const std::size_t known = known_bytes();
+  stuck_ = known > goal ? known + budget_ / 16 : 0;
 }
 
 }  // namespace sharpwave

@@ -22,39 +22,36 @@ class Residency {
   // nothing.
   Residency(std::byte* base, std::size_t bytes, std::size_t budget);
 
-  // Says that bytes will be read soon. Has the system start to read those that may not be in
-  // memory, and returns true if there were such.
-  bool announce(const std::byte* data, std::size_t bytes) {
+  // How much memory reading the bytes may take: 0 when they are known to be there.
+  std::size_t missing(const std::byte* data, std::size_t bytes) const {
     const std::size_t first = page_of(data);
     const std::size_t last = page_of(data + bytes - 1);
-    for (std::size_t page = first; page <= last;) {
-      const std::size_t end = next_word(page, last);
-      if ((words_[page / 64].load(std::memory_order_relaxed) & mask(page, end)) !=
-          mask(page, end)) {
-        return ask_for(first, last);
-      }
-      page = end;
-    }
-    return false;
+    if (are_known(first, last)) return 0;
+    return (last / group_pages_ - first / group_pages_ + 1) * group_bytes_;
+  }
+  // Says that bytes will be read soon. Has the system start to read those that may not be in
+  // memory.
+  void announce(const std::byte* data, std::size_t bytes) {
+    const std::size_t first = page_of(data);
+    const std::size_t last = page_of(data + bytes - 1);
+    if (!are_known(first, last)) ask_for(first, last);
   }
   // Says that bytes were written, which brings them into memory.
   void add(const std::byte* data, std::size_t bytes);
   // Says that nothing is mapped there any more.
   void forget(const std::byte* data, std::size_t bytes);
 
-  // some: it is time to release pages. high: no more may come before that.
-  enum class Pressure : std::uint8_t { none, some, high };
-  Pressure pressure() const {
-    const std::size_t known = known_bytes();
-    if (known <= limit_.load(std::memory_order_relaxed)) return Pressure::none;
-    return known <= budget_ ? Pressure::some : Pressure::high;
-  }
   std::size_t known_bytes() const {
     return known_groups_.load(std::memory_order_relaxed) * group_bytes_;
   }
-  // Takes pages out of the process, going round the range, until there is room in the budget. Parts
-  // for which keep(offset, bytes) is true stay.
-  void release(const std::function<bool(std::size_t, std::size_t)>& keep);
+  // Whether pages have to go before so many more bytes may come.
+  bool is_short_of(std::size_t bytes) const {
+    const std::size_t known = known_bytes();
+    return budget_ > 0 && known + bytes > budget_ && known > stuck_.load(std::memory_order_relaxed);
+  }
+  // Takes pages out of the process, going round the range, until there is room for so many more
+  // bytes. Parts for which keep(offset, bytes) is true stay.
+  void release(std::size_t bytes, const std::function<bool(std::size_t, std::size_t)>& keep);
 
  private:
   static std::size_t next_word(std::size_t page, std::size_t last) {
@@ -70,7 +67,16 @@ class Residency {
   }
   // Sets the bits of pages [first, last].
   void mark(std::size_t first, std::size_t last);
-  bool ask_for(std::size_t first, std::size_t last);
+  bool are_known(std::size_t first, std::size_t last) const {
+    for (std::size_t page = first; page <= last;) {
+      const std::size_t end = next_word(page, last);
+      const std::uint64_t bits = mask(page, end);
+      if ((words_[page / 64].load(std::memory_order_relaxed) & bits) != bits) return false;
+      page = end;
+    }
+    return true;
+  }
+  void ask_for(std::size_t first, std::size_t last);
   // How many groups have one of these pages.
   std::size_t groups_in(std::uint64_t word) const;
 
@@ -82,7 +88,8 @@ class Residency {
   std::size_t group_bytes_;
   std::vector<std::atomic<std::uint64_t>> words_;  // one bit per page
   std::atomic<std::size_t> known_groups_{0};
-  std::atomic<std::size_t> limit_;  // of known bytes, where the next release is due
+  // What has to stay may be more than the budget; it is not looked through again for every page.
+  std::atomic<std::size_t> stuck_{0};
   std::mutex release_mutex_;
   std::size_t hand_ = 0;  // where the next release goes on
 };

@@ -59,8 +59,9 @@ class MmapReplayBuffer(PriorityControls):
         durability: "process": what was pushed survives the end of the process, however it comes;
             and after a loss of power, what the last `flush` or a full chunk brought to the disk.
             "power": a push returns when it is on the disk, which takes milliseconds.
-        resident_bytes: How much of the files may be in this process's memory; by default a quarter
-            of the machine's. The hot steps stay even if they are more.
+        resident_bytes: How much of the files may be in this process's memory, but for some MiB that
+            are just being written; by default a quarter of the machine's. The hot steps stay even
+            if they are more.
         overwrite: Replace a store of ours at `cold_path` that no living process writes to.
 
     Raises:
@@ -351,7 +352,7 @@ class MmapReplayBuffer(PriorityControls):
         return cls.open(path, continue_episodes=True)
 
     def stats(self) -> dict[str, Any]:
-        """The numbers of `ReplayBuffer.stats`, with disk_bytes and those about priorities."""
+        """The numbers of `ReplayBuffer.stats`, disk_bytes, resident_bytes, and about priorities."""
         if self._options["priorities"] is None:
             return super(PriorityControls, self).stats()
         return super().stats()
