@@ -76,7 +76,15 @@ class Subject(Protocol[Model]):
         ...
 
     def look(self, folder: Path) -> Any:
-        """What a reader finds in a folder, for `Recoverable.difference`."""
+        """What a new reader finds in a folder, for `Recoverable.difference`."""
+        ...
+
+    def open_reader(self, folder: Path) -> Any:
+        """A reader of a folder, None as long as there is nothing to read."""
+        ...
+
+    def look_again(self, reader: Any, found: Any) -> Any:
+        """What a reader of long ago finds, beside what a new one found."""
         ...
 
     def look_at(self, writer: Any) -> Any:
@@ -206,6 +214,8 @@ class Crashes(Generic[Model]):
         self.rounds = 0
         self.models = [subject.new_model()]
         """What the folder may hold."""
+        self.reader: Any = None
+        """One that has been there for long."""
 
     def round(self, stage: int = WRITING, most: int = 300) -> None:
         """Start a writer and kill it, then look at what is there.
@@ -231,14 +241,14 @@ class Crashes(Generic[Model]):
         self.kills += life.kill()
         self.rounds += 1
         self.models = self.possible(life)
-        self.keep(self.subject.look(self.folder))
+        self._look()
 
     @contextlib.contextmanager
     def stopped(self, life: Life) -> Iterator[None]:
         """A writer is stopped for a while, which readers do not mind."""
         with life.stopped():
             before, self.models = self.models, self.possible(life)
-            self.keep(self.subject.look(self.folder))
+            self._look()
             self.models = before
             yield
 
@@ -265,6 +275,15 @@ class Crashes(Generic[Model]):
                 possible.append(now.recovered())
         return possible
 
+    def _look(self) -> None:
+        """Compare what readers find."""
+        found = self.subject.look(self.folder)
+        self.keep(found)
+        if self.reader is None:
+            self.reader = self.subject.open_reader(self.folder)
+        else:
+            self.keep(self.subject.look_again(self.reader, found))
+
     def _take_over(self) -> None:
         """A writer comes that is not killed."""
         self.models = [model.recovered() for model in self.models]
@@ -277,7 +296,7 @@ class Crashes(Generic[Model]):
                 for model in self.models:
                     apply(operation, model)
         self.models = [model.recovered() for model in self.models]
-        self.keep(self.subject.look(self.folder))
+        self._look()
 
     def keep(self, found: Any) -> None:
         """Of the models those that look like what was found."""

@@ -321,5 +321,11 @@ class Episodes:
         with EpisodeBuffer.from_folder(folder, read_only=True) as buffer:
             return look(buffer)
 
+    def open_reader(self, folder: Path) -> EpisodeBuffer | None:
+        return EpisodeBuffer.from_folder(folder, read_only=True) if is_store(folder) else None
+
+    def look_again(self, reader: EpisodeBuffer, found: list[Seen]) -> list[Seen]:
+        return look(reader)
+
     def look_at(self, writer: Writer) -> list[Seen]:
         return look(writer.buffer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sharpwave import MmapReplayBuffer
@@ -194,6 +194,14 @@ class Replay:
             return self.new_model().expected()
         with MmapReplayBuffer.open(folder, read_only=True) as buffer:
             return look(buffer, self.kind, drawing=False)
+
+    def open_reader(self, folder: Path) -> MmapReplayBuffer | None:
+        return MmapReplayBuffer.open(folder, read_only=True) if is_store(folder) else None
+
+    def look_again(self, reader: MmapReplayBuffer, found: Found) -> Found:
+        again = look(reader, self.kind, drawing=False)
+        # A reader has its own counters and weights.
+        return replace(found, rows=again.rows, marks=again.marks, priorities=again.priorities)
 
     def look_at(self, writer: MmapReplayBuffer) -> Found:
         return look(writer, self.kind, drawing=True)

@@ -127,7 +127,7 @@ void Chunks::map(const File& file, std::uint64_t chunk) {
 
 void Chunks::add_mapped(std::uint64_t chunk) {
   while (!mapped_.empty() && *mapped_.begin() + layout_.max_chunks <= chunk) {
-    coded_.erase(*mapped_.begin());
+    if (is_coded(*mapped_.begin())) coded_.erase(*mapped_.begin());
     mapped_.erase(mapped_.begin());  // its place is taken
   }
   mapped_.insert(chunk);
@@ -239,7 +239,8 @@ void Chunks::drop_before(std::uint64_t row, std::vector<std::string>* files) {
     const std::uint64_t chunk = *mapped_.begin();
     unmap(address(chunk), layout_.chunk_bytes());
     mapped_.erase(mapped_.begin());
-    const bool coded = coded_.erase(chunk) > 0;
+    const bool coded = is_coded(chunk);
+    if (coded) coded_.erase(chunk);  // not touched without need: another thread may be syncing
     if (access_ == Access::read) continue;
     const std::string file = coded ? layout_.coded_path(chunk) : layout_.path(chunk);
     if (files != nullptr) {

@@ -161,8 +161,17 @@ void EpisodeStore::make_room(std::uint64_t steps, std::uint64_t episodes) {
     for (const auto& column : episodes_) column->reserve(episodes);
     std::uint64_t ready = kNever;
     for (const auto& column : steps_) {
+      const std::uint64_t before = column->chunks().reserved();
       column->reserve(steps);
-      ready = std::min(ready, column->chunks().reserved());
+      const std::uint64_t after = column->chunks().reserved();
+      ready = std::min(ready, after);
+      if (after == before) continue;
+      // Rows of the newest chunk lie one after another.
+      const std::uint64_t first =
+          std::max(before, (after - 1) / column->chunk_rows() * column->chunk_rows());
+      caretaker_.post([data = column->row(first), bytes = (after - first) * column->row_bytes()] {
+        populate(data, bytes);
+      });
     }
     ready_ = ready;
   };

@@ -200,6 +200,14 @@ void map_memory(std::byte* address, std::size_t bytes) {
   if (map_nothing(address, bytes, PROT_READ | PROT_WRITE) == MAP_FAILED) throw std::bad_alloc();
 }
 
+void populate([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
+#ifdef __linux__
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers do not know
+  const std::size_t offset = reinterpret_cast<std::uintptr_t>(data) % page_bytes();
+  ::madvise(data - offset, bytes + offset, kPopulateWrite);
+#endif
+}
+
 void unmap(std::byte* address, std::size_t bytes) {
   // The addresses must not go to someone else.
   map_nothing(address, bytes, PROT_NONE);

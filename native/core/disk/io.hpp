@@ -80,6 +80,8 @@ void map_file(const File& file, Access access, std::byte* address, std::size_t b
 void map_zeros(std::byte* address, std::size_t bytes);
 // Puts empty memory at `address`, in place of what was there.
 void map_memory(std::byte* address, std::size_t bytes);
+// Brings pages that are about to be written into the process, so that a write does not have to.
+void populate(std::byte* data, std::size_t bytes);
 // Takes the mapping away; the addresses stay reserved.
 void unmap(std::byte* address, std::size_t bytes);
 

@@ -32,15 +32,6 @@ std::size_t range_bytes(const FolderOptions& options, std::size_t n_streams) {
 
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
-// Brings pages that are about to be written into the process, so that a push does not have to.
-void populate([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
-#ifdef __linux__
-  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers do not know
-  const std::size_t offset = reinterpret_cast<std::uintptr_t>(data) % page_bytes();
-  ::madvise(data - offset, bytes + offset, kPopulateWrite);
-#endif
-}
-
 ChunkLayout column_layout(const FolderOptions& options, std::size_t stream) {
   return {options.path + "/columns", "rows-" + std::to_string(stream),
           options.row_bytes,         options.chunk_rows,
