@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,8 @@ def media(
 
 def test_episodes_are_read_and_writing_is_refused(media: Path) -> None:
     folder = media / "episodes"
-    for options in ({"read_only": True}, {}, {"verify": True}):
+    ways: list[dict[str, Any]] = [{"read_only": True}, {}, {"verify": True}]
+    for options in ways:
         with EpisodeBuffer.from_folder(folder, **options) as buffer:
             assert [e[4][0] for e in look(buffer)] == [0, 20, 40]
             batch = next(iter(buffer.dataloader(3)))
