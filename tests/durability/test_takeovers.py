@@ -43,7 +43,8 @@ def numbers(buffer: Any) -> list[int]:
         return [number for episode in look(buffer) for number in episode[4]]
     content = buffer.gather(buffer.indices())
     assert (content["obs"] == content["rewards"][:, None]).all()
-    return content["rewards"].astype(int).tolist()
+    found: list[int] = content["rewards"].astype(int).tolist()
+    return found
 
 
 def begin(kind: str, folder: Path, notes: Path, number: int) -> None:
@@ -99,7 +100,7 @@ def replace_again_and_again(kind: str, folder: Path, notes: Path) -> None:
     """Make a new buffer in the place of the last one, without end."""
     progress = Progress(notes)
     while True:
-        buffer = MAKERS[kind](folder, overwrite=True)
+        buffer: Any = MAKERS[kind](folder, overwrite=True)
         fill(buffer, progress.completed + 1)
         progress.completed += 1
         if isinstance(buffer, EpisodeBuffer):
