@@ -32,11 +32,24 @@ def replace_file(path: Path, content: str | bytes) -> None:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)  # a full disk does not say what it had no room for
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)  # the new name, too
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it that are missing, so that a loss of power leaves them."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the entries of a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the new name, too
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -57,7 +57,7 @@ def damages(folder: Path, rng: random.Random, flips: int) -> Iterator[Damage]:
         for _ in range(flips):
             yield Damage(name, flip=rng.randrange(size * 8))
             yield Damage(name, flip=rng.randrange(min(size, 256) * 8))
-            if path.parent.name == "columns":
+            if path.parent.name == "columns" and path.suffix != ".coded":
                 start = (size - TRAILER) * 8
                 yield Damage(name, flip=start + rng.randrange(48 * 8))
 

@@ -32,15 +32,10 @@ def lose_power(flushed: Files, now: Files, rng: random.Random, folder: Path) -> 
     """Write a folder as the disk may have it, of what was flushed and what there was later."""
     (folder / "columns").mkdir(parents=True)
     for name in flushed.keys() | now.keys():
-        old, new = flushed.get(name), now.get(name)
-        if (old is None or new is None) and rng.random() < 0.5:
+        if not (name in flushed and name in now) and rng.random() < 0.5:
             continue  # the folder's entry was, or was not, written
-        if old is not None and new is not None:
-            content = mixed(old, new, rng)
-        elif new is not None:
-            content = mixed(bytes(len(new)), new, rng)
-        else:
-            content = old or b""
+        new = now.get(name, flushed.get(name, b""))
+        content = mixed(flushed.get(name, bytes(len(new))), new, rng)
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

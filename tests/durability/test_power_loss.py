@@ -34,7 +34,7 @@ def losses(
     folder, lost = work / "buffer", work / "lost"
     model = subject.new_model()
     flushed, files = copy.deepcopy(model), None
-    flush: Any = {Episodes: episode_script.Flush, Replay: replay_script.Flush}[type(subject)]()
+    flush: Any = episode_script.Flush() if isinstance(subject, Episodes) else replay_script.Flush()
     with contextlib.ExitStack() as closing:
         writer = closing.enter_context(subject.open(folder))
         for operation in islice(subject.operations(str(rng.random())), n_operations):

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,9 +42,8 @@ def media(
 
 def test_episodes_are_read_and_writing_is_refused(media: Path) -> None:
     folder = media / "episodes"
-    ways: list[dict[str, Any]] = [{"read_only": True}, {}, {"verify": True}]
-    for options in ways:
-        with EpisodeBuffer.from_folder(folder, **options) as buffer:
+    for read_only, verify in ((True, False), (False, False), (True, True)):
+        with EpisodeBuffer.from_folder(folder, read_only, verify=verify) as buffer:
             assert [e[4][0] for e in look(buffer)] == [0, 20, 40]
             batch = next(iter(buffer.dataloader(3)))
             assert batch["number"].shape == (3, 20)

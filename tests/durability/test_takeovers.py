@@ -43,7 +43,8 @@ def numbers(buffer: Any) -> list[int]:
         return [number for episode in look(buffer) for number in episode[4]]
     content = buffer.gather(buffer.indices())
     assert (content["obs"] == content["rewards"][:, None]).all()
-    return [int(reward) for reward in content["rewards"]]
+    found: list[int] = content["rewards"].astype(int).tolist()
+    return found
 
 
 def begin(kind: str, folder: Path, notes: Path, number: int) -> None:

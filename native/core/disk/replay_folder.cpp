@@ -94,6 +94,7 @@ void ReplayFolder::open_mirror(const char* name, std::size_t bytes, Mirror* mirr
     remove_file(path_of(name));
     mirror->file = File::create(path_of(name));
     mirror->file.allocate(0, whole_pages(bytes));
+    sync_folder(options_.path);
     mirror->lost = !is_new;
     state_.set(kPrioritiesChecksum, 0);
     map_mirror(name, mirror);

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from sharpwave import _native
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.files import replace_file
+from sharpwave.files import make_folder, replace_file
 
 FORMAT = "sharpwave store"
 VERSION = 1
@@ -80,7 +80,7 @@ class StoreFolder:
         folder = cls(Path(path), {})
         try:
             _check_free(folder.path, overwrite=overwrite)
-            folder.path.mkdir(parents=True, exist_ok=True)
+            make_folder(folder.path)
             folder.lock()
             _check_free(folder.path, overwrite=overwrite)  # nobody can change it any more
             _remove_content(folder.path)

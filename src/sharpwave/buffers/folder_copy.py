@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.files import sync_folder
 
 if TYPE_CHECKING:
     from sharpwave.buffers.mmap import MmapReplayBuffer
@@ -43,9 +44,9 @@ def copy(buffer: MmapReplayBuffer, path: Path) -> None:
         finally:
             engine.unlock_rows()
         for folder in (temporary / "columns", temporary):
-            _sync_folder(folder)
+            sync_folder(folder)
         temporary.rename(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise SharpwaveIOError(error.errno, f"cannot save to {path}: {error}") from error
@@ -84,11 +85,3 @@ def _copy_part(source: Path, target: Path, rows: tuple[int, int] | None) -> None
             writer.write(reader.read(_TRAILER))
         writer.flush()
         os.fsync(writer.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

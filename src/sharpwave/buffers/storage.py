@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from sharpwave.buffers.snapshot import FORMAT, VERSION, BufferT, dump, fill
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.files import sync_folder
 
 if TYPE_CHECKING:
     from sharpwave.buffers.replay import ReplayBuffer
@@ -45,7 +46,7 @@ def save(buffer: ReplayBuffer, path: str | os.PathLike[str]) -> None:
                 shutil.rmtree(folder / generation, ignore_errors=True)
                 raise
             (folder / "commit.tmp").rename(folder / "commit.json")
-            _sync_folder(folder)
+            sync_folder(folder)
             for old in folder.iterdir():
                 if _GENERATION.fullmatch(old.name) and old.name != generation:
                     shutil.rmtree(old, ignore_errors=True)
@@ -87,7 +88,7 @@ def _write_generation(buffer: ReplayBuffer, data: Path) -> dict[str, Any]:
         description = dump(buffer, write)
         for handle in handles.values():
             _sync(handle)
-    _sync_folder(data)
+    sync_folder(data)
     return {**description, "data": data.name, "files": files}
 
 
@@ -187,11 +188,3 @@ def _lock(folder: Path, operation: int) -> Iterator[None]:
 def _sync(handle: IO[bytes]) -> None:
     handle.flush()
     os.fsync(handle.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
