@@ -89,6 +89,16 @@ Ref to_torch(Ref array) {
   return Ref::take(PyObject_CallMethod(torch.get(), "from_numpy", "O", array.get()));
 }
 
+namespace {
+
+// What went wrong is told in other words. But Ctrl-C is not a fault of the argument.
+void forget_error() {
+  if (PyErr_Occurred() != nullptr && !PyErr_ExceptionMatches(PyExc_Exception)) throw PythonError();
+  PyErr_Clear();
+}
+
+}  // namespace
+
 Ref as_array(PyObject* object, const char* name, bool in_place) {
   if (PyArray_Check(object)) return Ref::borrow(object);
   if (is_torch(object)) {
@@ -99,7 +109,7 @@ Ref as_array(PyObject* object, const char* name, bool in_place) {
     const Ref numpy = Ref::take(PyImport_ImportModule("numpy"));
     viewed = PyObject_CallMethod(numpy.get(), "from_dlpack", "O", detached.get());
     if (viewed != nullptr) return Ref(viewed);
-    PyErr_Clear();
+    forget_error();
     const Ref on_cpu = Ref::take(PyObject_GetAttrString(detached.get(), "is_cpu"));
     if (on_cpu.get() != Py_True) {
       throw TypeError(std::string(name) + " must be in CPU memory, got a tensor that is not");
@@ -109,7 +119,7 @@ Ref as_array(PyObject* object, const char* name, bool in_place) {
     const Ref widened = Ref::take(PyObject_CallMethod(detached.get(), "float", nullptr));
     viewed = PyObject_CallMethod(numpy.get(), "from_dlpack", "O", widened.get());
     if (viewed == nullptr) {
-      PyErr_Clear();
+      forget_error();
       throw TypeError(std::string(name) + " must be a dense tensor, got one that is not");
     }
     return Ref(viewed);
@@ -118,7 +128,7 @@ Ref as_array(PyObject* object, const char* name, bool in_place) {
   if (converted == nullptr ||
       PyArray_TYPE(reinterpret_cast<PyArrayObject*>(converted)) == NPY_OBJECT) {
     Py_XDECREF(converted);
-    PyErr_Clear();
+    forget_error();
     throw TypeError(std::string(name) + " must be an array of numbers, got " +
                     Py_TYPE(object)->tp_name);
   }

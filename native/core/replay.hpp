@@ -166,6 +166,8 @@ class Replay {
 
   // Of a buffer in a folder, in replay_durable.cpp.
   void open_folder();
+  void forget_unmarked();
+  void renew_priorities();
   void push_durably(std::size_t n, const Source* sources, const std::uint32_t* streams,
                     const float* priorities);
   bool folder_has_room(std::size_t rows, const std::uint32_t* streams) const;

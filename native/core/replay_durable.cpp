@@ -1,7 +1,6 @@
 // What a replay buffer does more when its rows live in a folder.
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <stdexcept>
 
@@ -39,7 +38,7 @@ void Replay::open_folder() {
   counters_.move_to(folder_->words());
   if (!writer) counters_.move_home();
   left_out_.resize(streams_.count());
-  damage_ = folder_->remade();
+  if (folder_->lost_marks()) forget_unmarked();
   take_in();
   std::uint64_t rows = 0;
   for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
@@ -49,7 +48,28 @@ void Replay::open_folder() {
   // A crash can leave the push in flight counted. Where every row is a step, the rows tell.
   if (writer && options_.layout == Layout::transition) counters_.pushed() = rows;
   if (priorities_ && writer) priorities_->mirror_to(folder_->priorities());
+  if (folder_->lost_priorities()) renew_priorities();
   folder_->set_open();
+}
+
+// Without marks nobody knows which slots hold steps.
+void Replay::forget_unmarked() {
+  damage_.push_back(folder_->path_of("marks") + " is damaged");
+  for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
+    const std::uint64_t top = folder_->top(stream);
+    const std::uint64_t kept = streams_.kept() - streams_.lead();
+    const std::uint64_t begin = std::max(folder_->cleared(stream), top > kept ? top - kept : 0);
+    lost_steps_ += top - begin;
+    folder_->set_cleared(stream, top);
+  }
+}
+
+// Every step gets the highest priority, as if it were new.
+void Replay::renew_priorities() {
+  damage_.push_back(folder_->path_of("priorities") + " is damaged, and all are the same now");
+  for (const std::uint64_t id : ids(View{})) {
+    priorities_->push(streams_.slot(streams_.anchor(id)), 1, nullptr);
+  }
 }
 
 std::uint64_t Replay::folder_version() const {
@@ -121,7 +141,7 @@ bool Replay::follow(std::uint32_t stream, bool new_priorities) {
     }
     if (folder_->is_reader() && now > kept && gone <= now - kept) return false;
     floor = leave_out(stream, damage, floor);
-    if (!folder_->is_reader() && folder_->top(stream) != top) return false;
+    if (!folder_->is_reader()) return false;  // once more, without the files that are not there
     drop_before(floor);
   }
   if (head.top < floor) streams_.jump_to(stream, floor, evict);
@@ -185,11 +205,11 @@ void Replay::read_marks(std::uint32_t stream, std::uint64_t begin) {
 
 // Goes on without a step: the episode ends before it, and what follows is another.
 void Replay::mend_marks(Anchor anchor) {
-  const std::string path = options_.folder->path + "/marks";
+  const std::string path = folder_->path_of("marks");
   if (!options_.folder->repair) {
-    throw IoError("a mark is damaged; repair=True leaves its step out", path);
+    throw IoError("a mark is corrupt; repair=True leaves its step out", path);
   }
-  if (lost_marks_++ == 0 && folder_->remade().empty()) damage_.push_back(path + " is corrupt");
+  if (lost_marks_++ == 0) damage_.push_back(path + " is corrupt");
   ++lost_steps_;
   const Anchor before{anchor.seq - 1, anchor.stream};
   if (streams_.is_live(before)) streams_.set_last(before);
@@ -213,34 +233,18 @@ void Replay::read_priorities(std::uint32_t stream, std::uint64_t begin) {
   const double limit = priorities_->kind() == PriorityKind::rank
                            ? static_cast<double>(std::numeric_limits<float>::max())
                            : static_cast<double>(Priorities::kMaxLeaf);
-  // What a step gets whose priority is lost: that of a new one.
-  const double max_priority = folder_->number(ReplayFolder::kMaxPriority);
-  const auto highest = static_cast<float>(std::min(
-      priorities_->kind() == PriorityKind::rank ? max_priority
-                                                : std::pow(max_priority, priorities_->alpha()),
-      limit));
   std::vector<float> values;
   for (std::uint64_t seq = std::max(begin, head.floor); seq < head.top;) {
     const std::size_t first = streams_.slot({seq, stream});
     const std::size_t ring_end = (stream + std::size_t{1}) * streams_.slots_per_stream();
     const std::uint64_t count = std::min<std::uint64_t>(head.top - seq, ring_end - first);
     values.assign(static_cast<std::size_t>(count), 0.0F);
-    bool mended = false;
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!streams_.is_live({seq + i, stream})) continue;
       values[i] = folder_->priorities()[first + i];
-      const bool sound = values[i] >= 0.0F && values[i] <= limit;
-      if (sound && !folder_->priorities_are_lost()) continue;
-      const std::string path = options_.folder->path + "/priorities";
-      if (!options_.folder->repair) {
-        throw IoError("a priority is damaged; repair=True goes on without it", path);
+      if (!(values[i] >= 0.0F && values[i] <= limit)) {
+        throw IoError("a priority is damaged", options_.folder->path + "/priorities");
       }
-      if (!mended && !folder_->priorities_are_lost()) damage_.push_back(path + " is corrupt");
-      values[i] = highest;
-      mended = true;
-    }
-    if (mended && !folder_->is_reader()) {
-      std::copy(values.begin(), values.end(), folder_->priorities() + first);
     }
     if (priorities_->kind() == PriorityKind::rank) {
       priorities_->push(first, values.size(), values.data());

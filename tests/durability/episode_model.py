@@ -94,9 +94,12 @@ class EpisodeModel:
             episode.flag = flag if episode.numbers else GONE
             self.open.remove(episode)
             yield
+        self.evict()
+        yield
+
+    def evict(self) -> None:
         while self.circular and len(self.complete()) > self.max_episodes:
             self.episodes.pop(0)
-        yield
 
     def apply_update(self) -> None:
         ids, value = self.update or ([], 0)

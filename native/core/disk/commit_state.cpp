@@ -120,13 +120,15 @@ void CommitState::restore(Access access) {
   const bool usable = same_boot ? sealed || unsealed : sealed && newest && newest->words == words();
   if (!usable) {
     if (!newest) throw IoError("the commit state is damaged", file_.path());
-    rolled_back_ = newest->words != words();
+    rolled_back_ = !same_boot || newest->words != words();
     if (access == Access::read) words_ = private_words_.data();
     for (std::size_t i = 0; i < n_words_; ++i) set(i, newest->words[i]);
   }
   if (access == Access::read) return;
   std::memcpy(header_->boot, boot.data(), boot.size());
   header_->seal.store(0, std::memory_order_release);
+  // On the disk, too: a seal says that no file was changed since.
+  if (seal != 0) file_.sync();
 }
 
 std::uint64_t CommitState::checksum_of_words() const {

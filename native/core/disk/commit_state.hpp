@@ -32,8 +32,8 @@ class CommitState {
   }
   std::atomic<std::uint64_t>& word(std::size_t i) { return words_[i]; }
 
-  // True when the words were taken back to the last copy because the system was started anew
-  // without one having been made at the end.
+  // True when the words are those of the last copy because the system was started anew without the
+  // folder having been closed: files may be as of any moment since.
   bool rolled_back() const { return rolled_back_; }
   // Writes a checksummed copy of words and waits for the disk. The data they speak of must be on
   // the disk already.

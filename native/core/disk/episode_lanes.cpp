@@ -140,7 +140,8 @@ void EpisodeStore::end_lanes(EpisodeFlag flag) {
   state_->set(kLanesClosing, flag == EpisodeFlag::complete);
   for (std::size_t lane = 0; lane < lanes_->size(); ++lane) {
     EpisodeRow* row = index_row(state_->get(kLanesFirst) + lane);
-    if (row->flag() != EpisodeFlag::open) continue;  // of a writer that died in the middle
+    // Of a writer that died in the middle. After a loss of power its steps may not be there.
+    if (row->flag() != EpisodeFlag::open && row->start + row->length() <= steps_top()) continue;
     const std::uint64_t first = steps_top();
     for (std::size_t field = 0; field < steps_.size(); ++field) {
       lanes_->copy(lane, field, steps_[field].get(), first);

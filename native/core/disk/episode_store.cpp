@@ -103,7 +103,8 @@ void EpisodeStore::recover(bool repairing) {
     } else if (is_open || !row->lies_in(0, steps)) {
       // Left open, or with steps that went with the loss of power.
       row->start = std::min(row->start, steps);
-      set_word(row, steps - row->start, EpisodeFlag::aborted);
+      const std::uint64_t length = steps - row->start;
+      set_word(row, length, length > 0 ? EpisodeFlag::aborted : EpisodeFlag::gone);
     }
     complete_ += row->flag() == EpisodeFlag::complete;
   }
@@ -155,14 +156,22 @@ void EpisodeStore::make_room(std::uint64_t steps, std::uint64_t episodes) {
       if (column->must_grow(episodes)) column->grow(episodes);
     }
   }
-  const std::lock_guard<std::mutex> structure(structure_mutex_);
-  for (const auto& column : episodes_) column->reserve(episodes);
-  std::uint64_t ready = kNever;
-  for (const auto& column : steps_) {
-    column->reserve(steps);
-    ready = std::min(ready, column->chunks().reserved());
+  const auto reserve = [&] {
+    const std::lock_guard<std::mutex> structure(structure_mutex_);
+    for (const auto& column : episodes_) column->reserve(episodes);
+    std::uint64_t ready = kNever;
+    for (const auto& column : steps_) {
+      column->reserve(steps);
+      ready = std::min(ready, column->chunks().reserved());
+    }
+    ready_ = ready;
+  };
+  try {
+    reserve();
+  } catch (const IoError&) {
+    caretaker_.drain();  // files that are about to go may make room
+    reserve();
   }
-  ready_ = ready;
 }
 
 void EpisodeStore::begin(const Source* meta) {

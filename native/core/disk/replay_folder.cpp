@@ -30,7 +30,6 @@ std::size_t range_bytes(const FolderOptions& options, std::size_t n_streams) {
   return bytes;
 }
 
-constexpr const char* kHint = "; repair=True goes on without it";
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
 // Brings pages that are about to be written into the process, so that a push does not have to.
@@ -60,10 +59,8 @@ ReplayFolder::ReplayFolder(FolderOptions options, Shape shape)
   check_words();
   const std::size_t slots = options_.slots() * shape_.n_streams;
   if (shape_.marks) open_mirror("marks", slots, &marks_);
-  if (shape_.priorities) {
-    priorities_are_lost_ = !open_mirror("priorities", slots * sizeof(float), &priorities_);
-    if (options_.verify) check_priorities();
-  }
+  if (shape_.priorities) open_mirror("priorities", slots * sizeof(float), &priorities_);
+  if (!is_reader()) state_.set(kPrioritiesChecksum, 0);
   const std::size_t stream_bytes = options_.slots() * options_.row_bytes;
   for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
     columns_.push_back(std::make_unique<Column>(column_layout(options_, stream), options_.access,
@@ -78,6 +75,10 @@ ReplayFolder::~ReplayFolder() {
   }
 }
 
+std::uint64_t ReplayFolder::Mirror::checksum() const {
+  return crc32c(0, range.data(), bytes) | std::uint64_t{1} << 32;
+}
+
 void ReplayFolder::check_words() const {
   bool sound = true;
   for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
@@ -86,53 +87,39 @@ void ReplayFolder::check_words() const {
   for (const double value : {number(kMaxPriority), number(kBeta)}) {
     sound = sound && (!shape_.priorities || (std::isfinite(value) && value >= 0.0));
   }
-  if (!sound) throw IoError("the commit state is damaged", options_.path + "/state");
+  if (!sound) throw IoError("the commit state is damaged", path_of("state"));
 }
 
-bool ReplayFolder::open_mirror(const char* name, std::size_t bytes, Mirror* mirror) {
-  mirror->path = options_.path + "/" + name;
-  bool is_new = true;
+void ReplayFolder::open_mirror(const char* name, std::size_t bytes, Mirror* mirror) {
+  bool is_new = !is_reader();
   for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
     is_new = is_new && top(stream) == 0;
   }
-  const bool may_make = !is_reader() && (is_new || options_.repair);
-  bytes = whole_pages(bytes);
-  const char* problem = nullptr;
+  mirror->bytes = bytes;
   try {
-    mirror->file = File(mirror->path, options_.access);
-    if (mirror->file.size() < bytes) problem = " is truncated";
-  } catch (const IoError& error) {
-    if (error.code != ENOENT) throw;
-    problem = " is missing";
+    map_mirror(name, mirror);
+  } catch (const IoError&) {
+    if (!is_new && (is_reader() || !options_.repair)) throw;
+    remove_file(path_of(name));
+    mirror->file = File::create(path_of(name));
+    mirror->file.allocate(0, whole_pages(bytes));
+    mirror->lost = !is_new;
+    state_.set(kPrioritiesChecksum, 0);
+    map_mirror(name, mirror);
   }
-  if (problem != nullptr) {
-    if (!may_make) throw IoError("the file" + std::string(problem) + kHint, mirror->path);
-    if (!is_new) remade_.push_back(mirror->path + problem);
-    remove_file(mirror->path);
-    mirror->file = File::create(mirror->path);
-    mirror->file.allocate(0, bytes);
-  }
-  mirror->range = AddressRange(bytes);
-  map_file(mirror->file, options_.access, mirror->range.data(), bytes);
-  return problem == nullptr || is_new;
 }
 
-std::uint64_t ReplayFolder::checksum_of_priorities() const {
-  return crc32c(0, priorities_.range.data(), priorities_.range.bytes()) | std::uint64_t{1} << 32;
-}
-
-void ReplayFolder::check_priorities() {
-  const std::uint64_t expected = state_.get(kPrioritiesCheck);
-  if (expected == 0 || expected == checksum_of_priorities() || priorities_are_lost_) return;
-  if (state_.get(kPrioritiesCheck) == 0) return;  // a writer came meanwhile
-  if (!options_.repair) throw IoError("the file is corrupt" + std::string(kHint), priorities_.path);
-  remade_.push_back(priorities_.path + " is corrupt");
-  priorities_are_lost_ = true;
-}
-
-void ReplayFolder::set_open() {
-  open_ = true;
-  if (!is_reader()) state_.set(kPrioritiesCheck, 0);
+void ReplayFolder::map_mirror(const char* name, Mirror* mirror) {
+  const std::string path = path_of(name);
+  mirror->file = File(path, options_.access);
+  if (mirror->file.size() < mirror->bytes) throw IoError("the file is truncated", path);
+  mirror->range = AddressRange(whole_pages(mirror->bytes));
+  map_file(mirror->file, options_.access, mirror->range.data(), mirror->range.bytes());
+  if (mirror != &priorities_ || rolled_back()) return;  // it may be newer than the words
+  const std::uint64_t expected = state_.get(kPrioritiesChecksum);
+  if (expected == 0 || expected == mirror->checksum()) return;
+  // Looked at again: a writer that takes over forgets the checksum before it changes a priority.
+  if (state_.get(kPrioritiesChecksum) != 0) throw IoError("the file is corrupt", path);
 }
 
 bool ReplayFolder::is_mine() const { return generation_ == process_generation(); }
@@ -161,7 +148,11 @@ std::vector<ChunkCheck> ReplayFolder::map_rows(std::uint32_t stream, std::uint64
   const std::uint64_t rows = options_.chunk_rows;
   for (std::uint64_t chunk = begin / rows; verify && chunk * rows < end; ++chunk) {
     const ChunkCheck check = column.chunks.verify(chunk, end);
-    if (check.verdict == ChunkCheck::Verdict::corrupt) damage.push_back(check);
+    if (check.verdict != ChunkCheck::Verdict::corrupt) continue;
+    // A row that was pending when the folder was closed has a checksum, and may have been filled
+    // between that and the loss of power.
+    if (rolled_back() && shape_.pending && chunk * rows + check.rows == end) continue;
+    damage.push_back(check);
   }
   if (is_reader()) return damage;
   // What a process that died made ahead, or did not come to remove.
@@ -356,7 +347,7 @@ void ReplayFolder::close(bool keep) {
   std::exception_ptr error = keep ? background_error_ : nullptr;
   if (keep && open_ && is_mine() && !is_reader()) {
     try {
-      if (shape_.priorities) state_.set(kPrioritiesCheck, checksum_of_priorities());
+      if (priorities_.bytes > 0) state_.set(kPrioritiesChecksum, priorities_.checksum());
       save(true);
       for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
         columns_[stream]->chunks.trim(top(stream));

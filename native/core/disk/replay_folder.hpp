@@ -52,8 +52,8 @@ class ReplayFolder {
     kCalls,
     kMaxPriority,  // as the bits of a double, like beta
     kBeta,
-    kUpdates,          // how often priorities of committed rows were changed
-    kPrioritiesCheck,  // the checksum of the priorities, of a folder that was closed
+    kUpdates,             // how often priorities of committed rows were changed
+    kPrioritiesChecksum,  // of a folder that nobody writes to; otherwise 0
     kTops
   };
   static std::size_t n_words(std::size_t n_streams) { return kTops + 2 * n_streams; }
@@ -98,13 +98,13 @@ class ReplayFolder {
   std::vector<ChunkCheck> map_rows(std::uint32_t stream, std::uint64_t begin, std::uint64_t end,
                                    bool verify = false);
   // All rows are mapped: from now on there is something to save.
-  void set_open();
-  // Files that were damaged and have been made anew, in words.
-  const std::vector<std::string>& remade() const { return remade_; }
-  // All priorities are 0: those that were there cannot be told any more.
-  bool priorities_are_lost() const { return priorities_are_lost_; }
+  void set_open() { open_ = true; }
   // The file of a chunk, with what is wrong with it.
   std::string describe(std::uint32_t stream, const ChunkCheck& check) const;
+  // Marks or priorities were damaged, and are empty now that they are repaired.
+  bool lost_marks() const { return marks_.lost; }
+  bool lost_priorities() const { return priorities_.lost; }
+  std::string path_of(const char* name) const { return options_.path + "/" + name; }
   // The words are those of the last flush: the power was lost since.
   bool rolled_back() const { return state_.rolled_back(); }
 
@@ -134,10 +134,14 @@ class ReplayFolder {
   void make_room(std::size_t bytes);
 
  private:
+  // A file with one item per slot.
   struct Mirror {
-    std::string path;
     File file;
     AddressRange range;
+    std::size_t bytes = 0;  // in use
+    bool lost = false;
+
+    std::uint64_t checksum() const;
   };
   struct Column {
     Column(ChunkLayout layout, Access access, std::byte* range)
@@ -151,11 +155,9 @@ class ReplayFolder {
     std::uint64_t synced = 0;            // rows before it are on the disk
   };
 
-  // Returns false if the file was not there in full, and has been made anew.
-  bool open_mirror(const char* name, std::size_t bytes, Mirror* mirror);
   void check_words() const;
-  std::uint64_t checksum_of_priorities() const;
-  void check_priorities();
+  void open_mirror(const char* name, std::size_t bytes, Mirror* mirror);
+  void map_mirror(const char* name, Mirror* mirror);
   void reserve_more(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest);
   std::vector<std::string> drop(Column* column, std::uint64_t oldest);
   void seal(Column* column, std::uint64_t end);
@@ -174,8 +176,6 @@ class ReplayFolder {
   CommitState state_;
   Mirror marks_;
   Mirror priorities_;
-  std::vector<std::string> remade_;
-  bool priorities_are_lost_ = false;
   AddressRange range_;
   std::vector<std::unique_ptr<Column>> columns_;
   Residency residency_;

@@ -264,16 +264,12 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
             ValueError: The buffer is full.
             RuntimeError: An episode is open already.
         """
-        self._begin(**meta)
         final: dict[str, Any] = {}
-        try:
+        with self._aborting():
+            self._begin(**meta)
             yield final
             self._finish(**final)
             self._compress()
-        except BaseException:
-            if not self._is_closed and self._engine.has_open:
-                self._engine.abort()
-            raise
 
     @contextlib.contextmanager
     def batched_episode(self, batch_size: int, **meta: Any) -> Iterator[None]:
@@ -292,13 +288,20 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
             ValueError: The buffer has not room for so many.
             RuntimeError: An episode is open already.
         """
-        self._begin_batch(batch_size, **meta)
-        try:
+        with self._aborting():
+            self._begin_batch(batch_size, **meta)
             yield
             self._engine.complete()
             self._compress()
+
+    @contextlib.contextmanager
+    def _aborting(self) -> Iterator[None]:
+        """Abort what was begun inside, whatever ends it: Ctrl-C may come at any moment."""
+        others = self._engine.has_open
+        try:
+            yield
         except BaseException:
-            if not self._is_closed and self._engine.has_open:
+            if not others and not self._is_closed and self._engine.has_open:
                 self._engine.abort()
             raise
 

@@ -78,7 +78,10 @@ class Compression:
                     item_bytes=field.item_bytes,
                     codec=field.codec,
                 )
-                replace_file(self._path(field, chunk), data)
+                try:
+                    replace_file(self._path(field, chunk), data)
+                except OSError:  # a full disk: the rows are as good as they are, until next time
+                    return
                 engine.adopt_coded(field.column, chunk)
         self._looked_at = top
 
