@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sharpwave import EpisodeBuffer, SharpwaveIOError
+from tests.durability.crash import ENDLESS
 from tests.durability.episode_model import FIELDS, META, look, steps
 
 
@@ -83,6 +84,7 @@ def test_a_full_disk_inside_a_block_aborts_its_episode(disk: Path) -> None:
             buffer.store(**steps(number))
     assert numbers(buffer) == [[0, 1, 2, 3, 4]]
     (aborted,) = numbers(buffer, flag=2)
+    assert 0 < len(aborted) < ENDLESS
     assert aborted == list(range(len(aborted)))
     buffer.store_episode(**steps(range(60)))
     assert numbers(buffer)[1] == list(range(60))

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <new>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "core/disk/checksum.hpp"
@@ -30,6 +31,8 @@ std::size_t range_bytes(const FolderOptions& options, std::size_t n_streams) {
   return bytes;
 }
 
+// A ring that goes round in less need not be written to the disk every time.
+constexpr std::chrono::seconds kBetweenSaves{1};
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
 ChunkLayout column_layout(const FolderOptions& options, std::size_t stream) {
@@ -257,6 +260,7 @@ void ReplayFolder::look_after(Column* column, std::uint64_t end) {
   column->chunks_with_room = with_room;
   if (with_room == 1 || options_.power || save_asked_.exchange(true)) return;
   saver_.post([this] {
+    wait_for_next_save();
     const std::lock_guard<std::mutex> lock(save_mutex_);
     save_asked_ = false;
     try {
@@ -265,6 +269,14 @@ void ReplayFolder::look_after(Column* column, std::uint64_t end) {
       background_error_ = std::current_exception();
     }
   });
+}
+
+void ReplayFolder::wait_for_next_save() {
+  // Not a condition variable: a forked child could not be rid of one that a thread waits on.
+  while (!leaving_ && std::chrono::steady_clock::now() < next_save_) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  next_save_ = std::chrono::steady_clock::now() + kBetweenSaves;
 }
 
 void ReplayFolder::seal(Column* column, std::uint64_t end) {
@@ -332,9 +344,14 @@ void ReplayFolder::sync(Column* column, std::uint64_t end) {
 
 void ReplayFolder::close(bool keep) {
   if (closed_) return;
-  saver_.drain();
-  caretaker_.drain();
-  const std::lock_guard<std::mutex> lock(save_mutex_);
+  // In a forked child locks may be held for ever, by threads that stayed in the parent.
+  std::unique_lock<std::mutex> lock(save_mutex_, std::defer_lock);
+  if (is_mine()) {
+    leaving_ = true;
+    saver_.drain();
+    caretaker_.drain();
+    lock.lock();
+  }
   closed_ = true;
   std::exception_ptr error = keep ? background_error_ : nullptr;
   if (keep && open_ && is_mine() && !is_reader()) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -163,6 +164,8 @@ class ReplayFolder {
   void seal(Column* column, std::uint64_t end);
   void reserve_ahead(Column* column, std::uint64_t end);
   void look_after(Column* column, std::uint64_t end);
+  // In the background there is one save a second.
+  void wait_for_next_save();
   // `final`: no row will change any more.
   void save(bool final);
   void sync(Column* column, std::uint64_t end);
@@ -183,6 +186,8 @@ class ReplayFolder {
   std::exception_ptr background_error_;  // under save_mutex_
   std::mutex mapping_mutex_;             // over `dropped`, and rows being read to seal them
   std::atomic<bool> save_asked_{false};
+  std::atomic<bool> leaving_{false};
+  std::chrono::steady_clock::time_point next_save_{};
   // Last, as their work needs the rest. Saving waits for the disk; other work must not wait for it.
   Caretaker caretaker_;
   Caretaker saver_;

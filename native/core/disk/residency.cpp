@@ -72,7 +72,8 @@ void Residency::release(std::size_t more,
   const std::size_t blocks = (bytes_ + block_bytes - 1) / block_bytes;
   const std::size_t room = more + budget_ / 8;  // a little more, so that the next one is not soon
   const std::size_t goal = budget_ - std::min(budget_, room);
-  const std::lock_guard<std::mutex> lock(release_mutex_);
+  const std::unique_lock<std::mutex> lock(release_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // another thread is at it, or was when this process was forked
   for (std::size_t turn = 0; turn < blocks && known_bytes() > goal; ++turn) {
     const std::size_t block = hand_;
     hand_ = (hand_ + 1) % blocks;
