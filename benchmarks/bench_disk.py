@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import data
 import numpy as np
 import peers
 from data import ACT_DIM, MILLION, OBS_DIM, Transitions
-from harness import OURS, AtMost, Operation, Ratio, Result, Row, collect
+from harness import FLOOR, OURS, AtMost, Operation, Ratio, Result, Row, collect
 
 HOT = 10_000
 IMAGE_ROWS = 5_000
@@ -145,9 +146,11 @@ def image_rows(folder: Path) -> Row:
             "rlox": lambda: peers.seeded(mapped.rlox.sample, 256),
             "cpprb": lambda: partial(mapped.cpprb.sample, 256),
             "numpy": lambda: partial(mapped.numpy.sample, 256),
+            FLOOR: lambda: copy_of_a_batch(mapped.rows),
         },
         [Ratio("numpy", 1.0)],
-        note=f"of {IMAGE_ROWS} rows; rlox holds {RLOX_IMAGE_ROWS} rows of float32",
+        note=f"of {IMAGE_ROWS} rows; rlox holds {RLOX_IMAGE_ROWS} rows of float32; "
+        "floor: a copy of as many bytes in memory",
     )
 
 
@@ -183,6 +186,19 @@ for _ in range(100):
 buffer.close()
 print(most - before)
 """
+
+
+def copy_of_a_batch(rows: Transitions) -> Operation:
+    """Copies the observations of 256 rows that follow each other, other ones every time."""
+    targets = (np.empty_like(rows.obs[:256]), np.empty_like(rows.next_obs[:256]))
+    starts = cycle(range(0, len(rows) - 256, 256))
+
+    def copy() -> None:
+        start = next(starts)
+        for column, target in zip((rows.obs, rows.next_obs), targets, strict=True):
+            np.copyto(target, column[start : start + 256])
+
+    return copy
 
 
 def resident_set(folder: Path) -> Result:

@@ -1,5 +1,7 @@
 #include "bind/recycled_memory.hpp"
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
@@ -10,11 +12,19 @@ namespace {
 
 constexpr std::size_t kMostKept = std::size_t{64} << 20;
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 struct Block {
   void* memory;
   std::size_t bytes;
 };
+
+void* allocate(std::size_t bytes) {
+  if (bytes < kHugePage) return std::aligned_alloc(kAlignment, bytes);
+  void* memory = std::aligned_alloc(kHugePage, (bytes + kHugePage - 1) / kHugePage * kHugePage);
+  if (memory != nullptr) ::madvise(memory, bytes, MADV_HUGEPAGE);
+  return memory;
+}
 
 // Free blocks, oldest first.
 class BlockCache {
@@ -28,7 +38,7 @@ class BlockCache {
       kept_ -= bytes;
       return memory;
     }
-    return std::aligned_alloc(kAlignment, bytes);
+    return allocate(bytes);
   }
 
   void give(Block block) noexcept {

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "core/disk/io.hpp"
+#include "core/disk/process.hpp"
 
 namespace sharpwave {
 namespace {
@@ -22,7 +23,8 @@ Residency::Residency(std::byte* base, std::size_t bytes, std::size_t budget)
       page_shift_(static_cast<unsigned>(std::countr_zero(page_bytes()))),
       group_pages_(std::max<std::size_t>(kFaultAround >> page_shift_, 1)),
       group_bytes_(group_pages_ << page_shift_),
-      words_(((bytes >> page_shift_) + 63) / 64) {}
+      words_(((bytes >> page_shift_) + 63) / 64),
+      generation_(process_generation()) {}
 
 std::size_t Residency::groups_in(std::uint64_t word) const {
   const std::uint64_t group = ~std::uint64_t{0} >> (64 - group_pages_);
@@ -72,8 +74,12 @@ void Residency::release(std::size_t more,
   const std::size_t blocks = (bytes_ + block_bytes - 1) / block_bytes;
   const std::size_t room = more + budget_ / 8;  // a little more, so that the next one is not soon
   const std::size_t goal = budget_ - std::min(budget_, room);
-  const std::unique_lock<std::mutex> lock(release_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // another thread is at it, or was when this process was forked
+  std::unique_lock<std::mutex> lock(release_mutex_, std::defer_lock);
+  if (generation_ == process_generation()) {
+    lock.lock();
+  } else if (!lock.try_lock()) {
+    return;  // a thread of the parent was at it when this process was forked
+  }
   for (std::size_t turn = 0; turn < blocks && known_bytes() > goal; ++turn) {
     const std::size_t block = hand_;
     hand_ = (hand_ + 1) % blocks;

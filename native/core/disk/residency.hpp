@@ -91,6 +91,7 @@ class Residency {
   // What has to stay may be more than the budget; it is not looked through again for every page.
   std::atomic<std::size_t> stuck_{0};
   std::mutex release_mutex_;
+  unsigned long generation_;  // of the process that made it
   std::size_t hand_ = 0;  // where the next release goes on
 };
 

@@ -7,6 +7,8 @@ constexpr std::size_t kWindowLines = 96;   // of a window of neighbouring rows
 // fill the core's queue of outstanding misses.
 constexpr std::size_t kReadAhead = 16;
 constexpr std::size_t kWriteAhead = 8;
+constexpr std::size_t kStreamedValue = 2048;
+constexpr std::size_t kStreamedArray = std::size_t{2} << 20;
 
 // Must be inlined: GCC takes a function that only prefetches for one without effect and drops the
 // call.
@@ -27,6 +29,11 @@ inline std::size_t run_length(const std::uint64_t* slots, std::size_t row, std::
   return run;
 }
 
+// Whether an array of long values is larger than the cores' own caches.
+inline bool is_streamed(std::size_t bytes, std::size_t n_rows) {
+  return bytes >= kStreamedValue && bytes * n_rows >= kStreamedArray;
+}
+
 // Records that are nothing but one field: how to copy it is chosen once for all rows.
 void gather_column(const std::byte* base, const GatherColumn& column, std::size_t n_rows) {
   const std::uint64_t* slots = column.slots;
@@ -42,7 +49,7 @@ void gather_column(const std::byte* base, const GatherColumn& column, std::size_
     }
   };
   for (std::size_t row = 0; row < kReadAhead; ++row) prefetch(row);
-  with_copy(bytes, [&](auto&& copy) {
+  const auto copy_all = [&](auto&& copy) {
     for (std::size_t row = 0; row < n_rows; ++row) {
       prefetch(row + kReadAhead);
       std::byte* target = column.out + row * bytes;
@@ -52,13 +59,20 @@ void gather_column(const std::byte* base, const GatherColumn& column, std::size_
         copy(target, base + slots[row] * bytes);
       }
     }
-  });
+  };
+  if (!is_streamed(bytes, n_rows)) return with_copy(bytes, copy_all);
+  copy_all([bytes](std::byte* t, const std::byte* s) { copy_stream(t, s, bytes); });
+  end_stream();
 }
 
 void gather_rows(const std::byte* base, std::size_t stride, const GatherColumn* columns,
                  std::size_t n_columns, std::size_t n_rows) {
   if (n_columns == 1 && columns[0].column.bytes == stride && stride > 0) {
     return gather_column(base, columns[0], n_rows);
+  }
+  bool streams = false;
+  for (std::size_t c = 0; c < n_columns; ++c) {
+    streams |= is_streamed(columns[c].column.bytes, n_rows);
   }
   const std::uint64_t* slots = columns[0].slots;
   for (std::size_t row = 0; row < n_rows && row < kReadAhead; ++row) {
@@ -81,8 +95,13 @@ void gather_rows(const std::byte* base, std::size_t stride, const GatherColumn* 
         prefetch_record<0>(base + slots[ahead] * stride, stride);
       }
       for (std::size_t c = 0; c < n_columns; ++c) {
-        const Column& column = columns[c].column;
-        copy_bytes(columns[c].out + row * column.bytes, record + column.offset, column.bytes);
+        const auto [offset, bytes] = columns[c].column;
+        std::byte* target = columns[c].out + row * bytes;
+        if (streams && is_streamed(bytes, n_rows)) {
+          copy_stream(target, record + offset, bytes);
+        } else {
+          copy_bytes(target, record + offset, bytes);
+        }
       }
     } else {  // a window: a field can be copied in one go
       // The next window is asked for while this one is copied.
@@ -108,6 +127,7 @@ void gather_rows(const std::byte* base, std::size_t stride, const GatherColumn* 
     }
     row += run;
   }
+  if (streams) end_stream();
 }
 
 void scatter_rows(std::byte* record, std::size_t stride, const ScatterColumn* columns,

@@ -21,6 +21,7 @@ namespace {
 #include "core/isa/stats.inl"
 #include "core/isa/tree.inl"
 #include "core/isa/copy.inl"
+#include "core/isa/stream.inl"
 #include "core/isa/rows.inl"
 #include "core/isa/checksum.inl"
 // clang-format on
