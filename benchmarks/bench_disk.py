@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -112,6 +113,8 @@ def flat_rows(folder: Path) -> Iterator[Row]:
     )
 
     def both(push: Callable[[], object], sample: Callable[[], object]) -> Operation:
+        os.sync()  # the writing back of what they were filled with is not to be timed
+
         def push_and_sample() -> None:
             push()
             sample()

@@ -358,6 +358,10 @@ std::vector<std::uint64_t> ChunkLayout::on_disk(bool coded) const {
   return found;
 }
 
+bool ChunkLayout::has_file(std::uint64_t chunk) const {
+  return ::access(path(chunk).c_str(), F_OK) == 0 || ::access(coded_path(chunk).c_str(), F_OK) == 0;
+}
+
 std::uint64_t Chunks::disk_bytes() const {
   std::uint64_t total = 0;
   for (const bool coded : {false, true}) {

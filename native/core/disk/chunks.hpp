@@ -35,6 +35,8 @@ struct ChunkLayout {
   std::string coded_path(std::uint64_t chunk) const;  // the same, compressed
   // The numbers of the chunk files in the folder, or of the compressed ones, ascending.
   std::vector<std::uint64_t> on_disk(bool coded = false) const;
+  // Whether a chunk is there, coded or not.
+  bool has_file(std::uint64_t chunk) const;
 };
 
 // The distance of rows of this size: large ones are rounded up a little, so that not too many of

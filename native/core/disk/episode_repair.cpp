@@ -92,6 +92,12 @@ void EpisodeStore::check_words(bool repairing) {
   const auto check = [&](const auto& columns, Word front_word, Word top_word) {
     const std::uint64_t front = state_->get(front_word);  // in this order: a writer may be at work
     const std::uint64_t top = state_->get(top_word);
+    // No word goes back behind its copy, which has a checksum. One file may be missing of every
+    // column: that is told by its name.
+    const bool fits = saved[front_word] <= front && front <= top && saved[top_word] <= top;
+    if (fits && (top == 0 || columns.front()->chunks().layout().has_file(
+                                 (top - 1) / columns.front()->chunk_rows())))
+      return;
     std::uint64_t held = 0;
     std::uint64_t chunk_rows = 0;
     for (const auto& column : columns) {
@@ -101,9 +107,6 @@ void EpisodeStore::check_words(bool repairing) {
         if (!files.empty()) held = std::max(held, (files.back() + 1) * column->chunk_rows());
       }
     }
-    // No word goes back behind its copy, which has a checksum. One file may be missing of every
-    // column: that is told by its name.
-    const bool fits = saved[front_word] <= front && front <= top && saved[top_word] <= top;
     if (fits && top <= held + chunk_rows) return;
     const std::string path = options_.folder + "/state";
     const std::string what = "the commit state speaks of rows " + std::to_string(front) + " to " +

@@ -92,7 +92,7 @@ class Residency {
   std::atomic<std::size_t> stuck_{0};
   std::mutex release_mutex_;
   unsigned long generation_;  // of the process that made it
-  std::size_t hand_ = 0;  // where the next release goes on
+  std::size_t hand_ = 0;      // where the next release goes on
 };
 
 }  // namespace sharpwave

@@ -6,6 +6,7 @@ import math
 from collections import namedtuple
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -286,7 +287,7 @@ def native_group(nest: Nest) -> dict[str, Any]:
         "fields": fields,
         "defaults": defaults,
         "default_values": [_default_value(node) for node in nest.values()],
-        "memory": namedtuple("Memory", arguments, rename=True),
+        "memory": _memory(*arguments),
         "plan": {
             "push_names": arguments,
             "batch_names": arguments,
@@ -299,6 +300,11 @@ def native_group(nest: Nest) -> dict[str, Any]:
             "nodes": [],
         },
     }
+
+
+@cache
+def _memory(*names: str) -> type[tuple[Any, ...]]:
+    return namedtuple("Memory", names, rename=True)
 
 
 def _default_value(node: EpisodeField | Nest) -> Any:
