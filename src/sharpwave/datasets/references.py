@@ -48,11 +48,17 @@ def find_reference(env_id: str) -> Reference | None:
     return REFERENCES.get(env_id) or REFERENCES.get(env_id.rpartition("-v")[0])
 
 
-_MEASURED = "measure_reference: 1000 episodes each of random actions and of the scripted expert"
+_MEASURED = "measure_reference: 300 episodes each of random actions and of the expert"
 _D4RL = "D4RL's, of random and of SAC policies"
 
 REFERENCES = {
     "CartPole-v1": Reference(22.0, 500.0, _MEASURED),
+    "Pendulum-v1": Reference(-1223.3, -148.9, _MEASURED),
+    "MountainCar-v0": Reference(-200.0, -106.6, _MEASURED),
+    "MountainCarContinuous-v0": Reference(-33.4, 97.8, _MEASURED),
+    "Acrobot-v1": Reference(-499.2, -83.9, _MEASURED),
+    "LunarLander-v3": Reference(-173.9, 281.8, _MEASURED),
+    "LunarLanderContinuous-v3": Reference(-203.3, 281.8, _MEASURED),
     # Published by D4RL, which takes the same for all versions.
     "Hopper": Reference(-20.272305, 3234.3, _D4RL),
     "HalfCheetah": Reference(-280.178953, 12135.0, _D4RL),
