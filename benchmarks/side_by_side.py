@@ -115,12 +115,13 @@ class Curve:
     points: list[tuple[int, float]] = field(default_factory=list)
     seconds: float = 0.0
 
-    def at(self, step: int) -> None:
-        """Score where it is time to."""
+    def at(self, step: int) -> bool:
+        """Score where it is time to; True, so that the run goes on."""
         if step // self.every > len(self.points):
             began = time.perf_counter()
             self.points.append((step, float(self.score())))
             self.seconds += time.perf_counter() - began
+        return True
 
 
 def learn_ours(task: Task, seed: int, curve: Curve) -> None:
@@ -128,8 +129,7 @@ def learn_ours(task: Task, seed: int, curve: Curve) -> None:
 
     class Watch(sw.Callback):
         def on_step(self, *, step: int, **_: Any) -> bool:
-            curve.at(step)
-            return True
+            return curve.at(step)
 
     options = {"learning_starts": 100, **task.shared, **task.ours}
     algorithm = getattr(sw, task.algorithm)(task.env, seed=seed, hidden=task.network, **options)
