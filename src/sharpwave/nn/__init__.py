@@ -1,7 +1,9 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
+from sharpwave.nn.actors import DeterministicActor, SquashedActor
 from sharpwave.nn.by_hand import ByHand
+from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
 from sharpwave.nn.distributions import (
     Bernoulli,
@@ -14,11 +16,12 @@ from sharpwave.nn.distributions import (
 )
 from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
-from sharpwave.nn.init import orthogonal
-from sharpwave.nn.mlp import MLP, initialise, make_mlp
+from sharpwave.nn.init import fan_in_uniform, orthogonal
+from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.numpy_policy import NumpyPolicy
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
+from sharpwave.nn.stacked import StackedLinear, StackedMLP
 
 __all__ = [
     "MLP",
@@ -29,7 +32,9 @@ __all__ = [
     "ByHand",
     "Categorical",
     "ContinuousPolicy",
+    "Critics",
     "CustomPolicy",
+    "DeterministicActor",
     "DiagonalGaussian",
     "DiscretePolicy",
     "Distribution",
@@ -39,8 +44,14 @@ __all__ = [
     "MultiCategorical",
     "NumpyPolicy",
     "RMSprop",
+    "SquashedActor",
     "SquashedGaussian",
+    "StackedLinear",
+    "StackedMLP",
+    "ValueFunction",
+    "fan_in_uniform",
     "initialise",
+    "initialise_uniform",
     "make_distribution",
     "make_features",
     "make_mlp",

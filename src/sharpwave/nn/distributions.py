@@ -348,6 +348,11 @@ class SquashedGaussian(DiagonalGaussian):
     def log_prob(self, params: GaussianParams, actions: Tensor) -> Tensor:
         return super().log_prob(params, actions) - _log_tanh_slope(actions).sum(-1)
 
+    def log_prob_of_noise(self, raw: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
+        """log_prob of raw = mean + exp(log_std) noise, [B, d] each, from what made it."""
+        normal = -0.5 * noise.square() - log_std - LOG_SQRT_2PI
+        return (normal - _log_tanh_slope(raw)).sum(-1)
+
     def entropy(self, params: GaussianParams) -> Tensor:
         mean, log_std = params
         if self._nodes.device != mean.device:

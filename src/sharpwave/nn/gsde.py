@@ -15,13 +15,16 @@ class StateDependentNoise:
 
     $h$ are the latent features of the policy [L]. The matrix is drawn once and kept for some
     steps, one for each environment, so the noise is smooth in time. Over the draws of the matrix
-    an action is normal with variance $h^2 \sigma^2$, which is what its log-probability uses. The
-    features are not trained through the variance.
+    an action is normal with variance $h^2 \sigma^2$, which is what its log-probability uses.
 
     Raffin, Kober, Stulp: Smooth Exploration for Robotic Reinforcement Learning, 2021.
+
+    Args:
+        learn_features: Train the features through the variance, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, learn_features: bool = False) -> None:
+        self._learn_features = learn_features
         self._matrices: Tensor | None = None
 
     def reset(self, log_std: Tensor, n: int, generator: torch.Generator | None = None) -> None:
@@ -44,7 +47,8 @@ class StateDependentNoise:
             latent: [B, L].
             log_std: [L, d].
         """
-        variance = latent.detach().square() @ (2.0 * log_std).exp()
+        latent = latent if self._learn_features else latent.detach()
+        variance = latent.square() @ (2.0 * log_std).exp()
         return mean, 0.5 * (variance + 1e-6).log()
 
     def noise(

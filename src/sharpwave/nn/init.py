@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["orthogonal"]
+__all__ = ["fan_in_uniform", "orthogonal"]
 
 
 def orthogonal(
@@ -43,3 +43,21 @@ def orthogonal(
     q *= np.where(np.diagonal(r) < 0, -gain, gain)
     weight = q if rows >= columns else q.T
     return np.ascontiguousarray(weight, np.float32).reshape(shape)
+
+
+def fan_in_uniform(
+    generator: np.random.Generator, shape: tuple[int, ...], fan_in: int
+) -> NDArray[np.float32]:
+    """Numbers uniform in ±1 / sqrt(fan_in), as torch's layers begin.
+
+    Args:
+        generator: Source of the numbers.
+        shape: Of the result.
+        fan_in: Number of inputs of the layer.
+
+    Example:
+        >>> bool(abs(fan_in_uniform(np.random.default_rng(0), (5, 4), 4)).max() <= 0.5)
+        True
+    """
+    bound = 1.0 / math.sqrt(max(fan_in, 1))
+    return generator.uniform(-bound, bound, shape).astype(np.float32)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from sharpwave.nn.init import orthogonal
+from sharpwave.nn.init import fan_in_uniform, orthogonal
 
-__all__ = ["ACTIVATIONS", "MLP", "initialise", "make_mlp"]
+__all__ = ["ACTIVATIONS", "MLP", "check_sizes", "initialise", "initialise_uniform", "make_mlp"]
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -63,7 +63,7 @@ def make_mlp(
     out_features: int,
     activation: str,
     generator: np.random.Generator,
-    head_gain: float = 1.0,
+    head_gain: float | None = 1.0,
 ) -> MLP:
     """`Linear, activation, ..., Linear`.
 
@@ -73,7 +73,8 @@ def make_mlp(
         out_features: Size of the output.
         activation: A name in `ACTIVATIONS`, applied after every layer but the last.
         generator: Source of the weights.
-        head_gain: Gain of the last layer; the hidden ones have sqrt(2).
+        head_gain: Gain of the last layer, the hidden ones have sqrt(2), all orthogonal; None is the
+            uniform start of torch's layers instead, as usual in off-policy learning.
 
     Raises:
         ValueError: The activation is unknown or a size is not positive.
@@ -83,17 +84,44 @@ def make_mlp(
         >>> net(torch.zeros(3, 4)).shape
         torch.Size([3, 2])
     """
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
+    check_sizes(in_features, hidden, activation)
     sizes = [in_features, *hidden]
-    if any(size <= 0 for size in sizes):
-        raise ValueError(f"hidden must hold positive sizes, got {tuple(hidden)}")
     layers: list[nn.Module] = []
     for size, next_size in pairwise(sizes):
         layers += [nn.Linear(size, next_size), ACTIVATIONS[activation]()]
     net = MLP(*layers, nn.Linear(sizes[-1], out_features))
-    initialise(net, generator, head_gain=head_gain)
+    if head_gain is None:
+        initialise_uniform(net, generator)
+    else:
+        initialise(net, generator, head_gain=head_gain)
     return net
+
+
+def check_sizes(in_features: int, hidden: Sequence[int], activation: str) -> None:
+    """Check what a network is to be made of.
+
+    Raises:
+        ValueError: The activation is unknown or a size is not positive.
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
+    if any(size <= 0 for size in (in_features, *hidden)):
+        raise ValueError(f"hidden must hold positive sizes, got {tuple(hidden)}")
+
+
+def initialise_uniform(module: nn.Module, generator: np.random.Generator) -> None:
+    """Gives every linear layer inside the start of torch's own, from a NumPy generator.
+
+    Args:
+        module: Changed in place; its device does not matter.
+        generator: Source of the weights.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            with torch.no_grad():
+                for parameter in layer.parameters(recurse=False):
+                    values = fan_in_uniform(generator, tuple(parameter.shape), layer.in_features)
+                    parameter.copy_(torch.from_numpy(values))
 
 
 def initialise(

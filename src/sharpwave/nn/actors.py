@@ -1,0 +1,148 @@
+"""Policies over continuous actions in [-1, 1], for the algorithms that learn from replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from sharpwave.nn.distributions import GaussianParams, SquashedGaussian
+from sharpwave.nn.features import make_features
+from sharpwave.nn.gsde import StateDependentNoise
+from sharpwave.nn.mlp import make_mlp
+
+__all__ = ["DeterministicActor", "SquashedActor"]
+
+LOG_STD_RANGE = (-20.0, 2.0)
+
+
+class SquashedActor(nn.Module):
+    """The tanh of a normal variable whose mean and deviation depend on the observation.
+
+    Args:
+        observation_space: What `make_features` takes.
+        action_dim: Size of an action.
+        hidden: Sizes of the hidden layers.
+        activation: Their activation, by name.
+        gsde: Explore by state-dependent noise, whose deviations are parameters of their own.
+        log_std_init: Their first logarithm.
+        generator: Source of the weights.
+
+    Example:
+        >>> box = spaces.Box(-1.0, 1.0, (3,))
+        >>> actor = SquashedActor(box, 2, generator=np.random.default_rng(0))
+        >>> actions, log_probs = actor.sample(torch.zeros(5, 3))
+        >>> actions.shape, log_probs.shape
+        (torch.Size([5, 2]), torch.Size([5]))
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_dim: int,
+        *,
+        hidden: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        gsde: bool = False,
+        log_std_init: float = -3.0,
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self.distribution = SquashedGaussian(action_dim)
+        self.features = make_features(observation_space, generator)
+        size = self.features.size
+        outputs = action_dim if gsde else 2 * action_dim
+        self.net = make_mlp(size, hidden, outputs, activation, generator, head_gain=None)
+        self.noise = StateDependentNoise(learn_features=True) if gsde else None
+        latent = hidden[-1] if hidden else size
+        self.log_std = (
+            nn.Parameter(torch.full((latent, action_dim), log_std_init)) if gsde else None
+        )
+
+    def forward(self, obs: Any) -> GaussianParams:
+        """Mean and logarithm of the deviation, [B, d] each, of the variable before the tanh."""
+        return self._params(obs)[0]
+
+    def _params(self, obs: Any) -> tuple[GaussianParams, Tensor]:
+        output, latent = self.net.lean_with_latent(self.features(obs))
+        if self.noise is not None and self.log_std is not None:
+            mean = output.clamp(-2.0, 2.0)  # beyond, the tanh leaves no room for noise
+            return self.noise.params(mean, latent, self.log_std), latent
+        mean, log_std = output.chunk(2, -1)
+        return (mean, log_std.clamp(*LOG_STD_RANGE)), latent
+
+    def sample(self, obs: Any, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Actions [B, d] drawn so that gradients flow through them, and log-probabilities [B]."""
+        params = self(obs)
+        mean, log_std = params
+        noise = torch.empty_like(mean).normal_(generator=generator)
+        raw = mean + log_std.exp() * noise
+        return raw.tanh(), self.distribution.log_prob_of_noise(raw, log_std, noise)
+
+    def explore(self, obs: Any, generator: torch.Generator | None = None) -> Tensor:
+        """Actions [B, d] to collect experience with; nothing is recorded for differentiation."""
+        with torch.no_grad():
+            params, latent = self._params(obs)
+            mean, log_std = params
+            if self.noise is not None:
+                return (mean + self.noise.noise(params, latent, generator)).tanh_()
+            noise = torch.empty_like(mean).normal_(generator=generator)
+            return torch.addcmul(mean, log_std.exp(), noise).tanh_()
+
+    def mode(self, obs: Any) -> Tensor:
+        """The most likely actions before squashing, squashed: [B, d]."""
+        with torch.no_grad():
+            mean: Tensor = self(obs)[0]
+            return mean.tanh()
+
+    def reset_noise(self, n: int, generator: torch.Generator | None = None) -> None:
+        """Draws new exploration matrices for `n` environments; without `gsde` does nothing."""
+        if self.noise is not None and self.log_std is not None:
+            self.noise.reset(self.log_std, n, generator)
+
+
+class DeterministicActor(nn.Module):
+    """One action for each observation, the tanh of a network.
+
+    Args:
+        observation_space: What `make_features` takes.
+        action_dim: Size of an action.
+        hidden: Sizes of the hidden layers.
+        activation: Their activation, by name.
+        generator: Source of the weights.
+
+    Example:
+        >>> box = spaces.Box(-1.0, 1.0, (3,))
+        >>> actor = DeterministicActor(box, 2, generator=np.random.default_rng(0))
+        >>> actor(torch.zeros(5, 3)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_dim: int,
+        *,
+        hidden: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self.features = make_features(observation_space, generator)
+        self.net = make_mlp(
+            self.features.size, hidden, action_dim, activation, generator, head_gain=None
+        )
+
+    def forward(self, obs: Any) -> Tensor:
+        """Actions [B, d] in [-1, 1]."""
+        return self.net.lean(self.features(obs)).tanh()
+
+    def mode(self, obs: Any) -> Tensor:
+        """The same, without differentiation."""
+        with torch.no_grad():
+            actions: Tensor = self(obs)
+            return actions

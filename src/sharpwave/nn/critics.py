@@ -1,0 +1,107 @@
+"""What actions and states are worth, for the algorithms that learn from replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from sharpwave.nn.features import make_features
+from sharpwave.nn.mlp import make_mlp
+from sharpwave.nn.stacked import StackedMLP
+
+__all__ = ["Critics", "ValueFunction"]
+
+
+class Critics(nn.Module):
+    """n estimates Q(s, a) of what an action is worth, in one batched network.
+
+    They share the convolutions of image observations and nothing else.
+
+    Args:
+        observation_space: What `make_features` takes.
+        action_dim: Size of an action.
+        n_critics: n.
+        hidden: Sizes of the hidden layers.
+        activation: Their activation, by name.
+        layer_norm: Normalise before every activation.
+        n_outputs: Numbers per estimate: 1 for a mean, more for quantiles.
+        generator: Source of the weights.
+
+    Example:
+        >>> box = spaces.Box(-1.0, 1.0, (3,))
+        >>> critics = Critics(box, 2, generator=np.random.default_rng(0))
+        >>> critics(torch.zeros(5, 3), torch.zeros(5, 2)).shape
+        torch.Size([2, 5])
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_dim: int,
+        *,
+        n_critics: int = 2,
+        hidden: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        layer_norm: bool = False,
+        n_outputs: int = 1,
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self.features = make_features(observation_space, generator)
+        self.net = StackedMLP(
+            n_critics,
+            self.features.size + action_dim,
+            hidden,
+            n_outputs,
+            activation,
+            generator,
+            layer_norm=layer_norm,
+        )
+        self._squeeze = n_outputs == 1
+
+    def forward(self, obs: Any, actions: Tensor) -> Tensor:
+        """Estimates [n, B], or [n, B, n_outputs], of actions [B, d]."""
+        return self.of_features(self.features(obs), actions)
+
+    def of_features(self, features: Tensor, actions: Tensor) -> Tensor:
+        """The same of observations that went through `features` already."""
+        output: Tensor = self.net(torch.cat((features, actions), -1))
+        return output.squeeze(-1) if self._squeeze else output
+
+
+class ValueFunction(nn.Module):
+    """An estimate V(s) of what a state is worth.
+
+    Args:
+        observation_space: What `make_features` takes.
+        hidden: Sizes of the hidden layers.
+        activation: Their activation, by name.
+        generator: Source of the weights.
+
+    Example:
+        >>> value = ValueFunction(spaces.Discrete(4), generator=np.random.default_rng(0))
+        >>> value(torch.tensor([0, 3])).shape
+        torch.Size([2])
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        *,
+        hidden: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self.features = make_features(observation_space, generator)
+        self.net = make_mlp(self.features.size, hidden, 1, activation, generator, head_gain=None)
+
+    def forward(self, obs: Any) -> Tensor:
+        """Values [B] of observations [B, ...]."""
+        output: Tensor = self.net(self.features(obs))
+        return output.squeeze(-1)

@@ -1,0 +1,118 @@
+"""Several networks of the same form, run as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm
+
+from sharpwave.nn.init import fan_in_uniform
+from sharpwave.nn.mlp import ACTIVATIONS, check_sizes
+
+__all__ = ["StackedLinear", "StackedMLP"]
+
+
+class StackedLinear(nn.Module):
+    """n linear layers of the same size in one batched product.
+
+    Args:
+        n: Number of layers.
+        in_features: Size of the input.
+        out_features: Size of the output.
+        generator: Source of the weights, which are uniform as torch's layers begin.
+
+    Attributes:
+        weight: [n, in, out], the transpose of `nn.Linear`'s.
+        bias: [n, 1, out].
+    """
+
+    def __init__(
+        self, n: int, in_features: int, out_features: int, generator: np.random.Generator
+    ) -> None:
+        super().__init__()
+        shape = (n, in_features, out_features)
+        weight = fan_in_uniform(generator, shape, in_features)
+        bias = fan_in_uniform(generator, (n, 1, out_features), in_features)
+        self.weight = nn.Parameter(torch.from_numpy(weight))
+        self.bias = nn.Parameter(torch.from_numpy(bias))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, B, in] to [n, B, out]."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class StackedMLP(nn.Module):
+    """n multi-layer perceptrons of the same form in one batched product per layer.
+
+    Args:
+        n: Number of networks.
+        in_features: Size of the input.
+        hidden: Sizes of the hidden layers.
+        out_features: Size of the output.
+        activation: A name in `ACTIVATIONS`, applied after every layer but the last.
+        generator: Source of the weights.
+        layer_norm: Normalise before every activation.
+
+    Raises:
+        ValueError: The activation is unknown or a size is not positive.
+
+    Example:
+        >>> net = StackedMLP(2, 3, (64, 64), 1, "relu", np.random.default_rng(0))
+        >>> net(torch.zeros(5, 3)).shape
+        torch.Size([2, 5, 1])
+    """
+
+    def __init__(
+        self,
+        n: int,
+        in_features: int,
+        hidden: Sequence[int],
+        out_features: int,
+        activation: str,
+        generator: np.random.Generator,
+        *,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        check_sizes(in_features, hidden, activation)
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}")
+        self.n = n
+        sizes = [in_features, *hidden, out_features]
+        self.layers = nn.ModuleList(
+            StackedLinear(n, size, next_size, generator) for size, next_size in pairwise(sizes)
+        )
+        self.norms = nn.ModuleList(
+            _StackedLayerNorm(n, size) for size in (hidden if layer_norm else ())
+        )
+        self.activation = ACTIVATIONS[activation]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, in] for all networks, or [n, B, in] for each its own, to [n, B, out]."""
+        if x.ndim == 2:
+            x = x.expand(self.n, *x.shape)
+        *body, head = self.layers
+        for i, layer in enumerate(body):
+            x = layer(x)
+            if self.norms:
+                x = self.norms[i](x)
+            x = self.activation(x)
+        output: Tensor = head(x)
+        return output
+
+
+class _StackedLayerNorm(nn.Module):
+    """Layer normalisation with n sets of scales and shifts."""
+
+    def __init__(self, n: int, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(n, 1, size))
+        self.bias = nn.Parameter(torch.zeros(n, 1, size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, B, size] to the same."""
+        return torch.addcmul(self.bias, layer_norm(x, x.shape[-1:]), self.weight)
