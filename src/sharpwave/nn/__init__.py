@@ -21,7 +21,7 @@ from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.numpy_policy import NumpyPolicy
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
-from sharpwave.nn.stacked import StackedLinear, StackedMLP
+from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 
 __all__ = [
     "MLP",
@@ -44,6 +44,7 @@ __all__ = [
     "MultiCategorical",
     "NumpyPolicy",
     "RMSprop",
+    "Scalar",
     "SquashedActor",
     "SquashedGaussian",
     "StackedLinear",

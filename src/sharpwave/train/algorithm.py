@@ -14,6 +14,7 @@ from sharpwave import envs
 from sharpwave.lazy import torch
 from sharpwave.train.callbacks import Callback
 from sharpwave.train.checkpoint import read_checkpoint, write_checkpoint
+from sharpwave.train.devices import find_device
 from sharpwave.train.evaluation import EvaluationResult, Player, evaluate
 from sharpwave.train.interval import positive
 from sharpwave.train.loggers import LoggerCallback
@@ -76,11 +77,11 @@ class Algorithm(Run):
         weights, world, noise = np.random.SeedSequence(self.seed).spawn(3)
         self.weights_generator = np.random.Generator(np.random.Philox(weights))
         self._world_seed = int(world.generate_state(1)[0] >> 1)
-        noise_seed = int(noise.generate_state(1, np.uint64)[0] >> 1)
-        self.device = _device(config.device)
-        self.generator = torch.Generator(self.device).manual_seed(noise_seed)
+        self._noise_seed = int(noise.generate_state(1, np.uint64)[0] >> 1)
+        self.device = find_device(config.device)
+        self.generator = torch.Generator(self.device).manual_seed(self._noise_seed)
         # Play outside of training draws from its own, so that it does not change the run.
-        self._play_generator = torch.Generator(self.device).manual_seed(noise_seed + 1)
+        self._play_generator = torch.Generator(self.device).manual_seed(self._noise_seed + 1)
 
     # What a subclass gives
 
@@ -298,14 +299,3 @@ class Algorithm(Run):
         self.timings.update(state["timings"])
         self._callback_states = state["callbacks"]
         self.load_state_dict(state["learner"])
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(
-            f"device must be one that torch has here, got {name!r}: {error}"
-        ) from error
-    return device

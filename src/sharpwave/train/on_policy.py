@@ -137,7 +137,6 @@ class OnPolicy(OnlineAlgorithm):
         began = time.perf_counter()
         metrics = self.update(OnPolicyBatch.from_rollout(rollout, self.device, state))
         self.timings["update"] += time.perf_counter() - began
-        self.updates += 1
         return {**metrics, "learning_rate": self.optimizer.lr}
 
     def follow_schedules(self, progress_remaining: float) -> None:

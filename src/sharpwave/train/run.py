@@ -29,7 +29,7 @@ Metrics = dict[str, "torch.Tensor"]
 class Run(ABC):
     """What trains for a number of steps: of environments, or of the gradient.
 
-    A subclass gives `iterate` and counts `timesteps` and `updates` there.
+    A subclass gives `iterate` and counts `timesteps` there.
 
     Args:
         config: All options.
@@ -183,7 +183,9 @@ class Run(ABC):
             measured = self.iterate()
             if measured is None:
                 break
-            values = torch.stack([value.detach() for value in measured.values()]).tolist()
+            self.updates += 1
+            tensors = [value.detach() for value in measured.values()]
+            values = torch.stack(tensors).tolist() if tensors else []
             learning = dict(zip(measured, values, strict=True))
             check_convergence(learning, self.timesteps)
             seconds = time.perf_counter() - began
