@@ -18,9 +18,11 @@ from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
+from sharpwave.nn.noisy import NoisyLinear
 from sharpwave.nn.numpy_policy import NumpyPolicy
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
+from sharpwave.nn.q_networks import Branches, QNetwork
 from sharpwave.nn.stacked import StackedLinear, StackedMLP
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "ActorCritic",
     "Adam",
     "Bernoulli",
+    "Branches",
     "ByHand",
     "Categorical",
     "ContinuousPolicy",
@@ -42,7 +45,9 @@ __all__ = [
     "FlatOptimizer",
     "FlatParameters",
     "MultiCategorical",
+    "NoisyLinear",
     "NumpyPolicy",
+    "QNetwork",
     "RMSprop",
     "SquashedActor",
     "SquashedGaussian",
