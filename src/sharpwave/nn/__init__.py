@@ -2,7 +2,7 @@
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
 from sharpwave.nn.actors import DeterministicActor, SquashedActor
-from sharpwave.nn.by_hand import ByHand
+from sharpwave.nn.by_hand import ByHand, QByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
 from sharpwave.nn.distributions import (
@@ -47,6 +47,7 @@ __all__ = [
     "MultiCategorical",
     "NoisyLinear",
     "NumpyPolicy",
+    "QByHand",
     "QNetwork",
     "RMSprop",
     "SquashedActor",

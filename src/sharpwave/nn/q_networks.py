@@ -36,6 +36,7 @@ class Branches:
 
     Attributes:
         sizes: Number of options of each choice.
+        starts: [k] where the options of each choice begin.
         n: Number of values, `sum(sizes)`.
         n_masks: Length of a mask: `n`, for MultiBinary the number of bits.
         action_shape: Shape of one action; () for Discrete.
@@ -69,7 +70,7 @@ class Branches:
             )
         self.n = sum(self.sizes)
         self.n_masks = len(self.sizes) if self._bits else self.n
-        self._starts = torch.tensor([0, *accumulate(self.sizes[:-1])])
+        self.starts = torch.tensor([0, *accumulate(self.sizes[:-1])])
 
     def greedy(self, values: Tensor, masks: Tensor | None = None) -> Tensor:
         """The best action of each row.
@@ -97,11 +98,11 @@ class Branches:
         Returns:
             [B, k, ...] with k choices.
         """
-        if self._starts.device != output.device:
-            self._starts = self._starts.to(output.device)
+        if self.starts.device != output.device:
+            self.starts = self.starts.to(output.device)
         index = actions.reshape(len(actions), -1).long()
         if self.action_shape:
-            index = index + self._starts
+            index = index + self.starts
         for size in output.shape[2:]:
             index = index.unsqueeze(-1).expand(*index.shape, size)
         return output.gather(1, index)
