@@ -20,6 +20,7 @@ from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
 from sharpwave.nn.numpy_policy import NumpyPolicy
+from sharpwave.nn.numpy_q import NumpyQ
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, QNetwork
@@ -47,6 +48,7 @@ __all__ = [
     "MultiCategorical",
     "NoisyLinear",
     "NumpyPolicy",
+    "NumpyQ",
     "QByHand",
     "QNetwork",
     "RMSprop",
