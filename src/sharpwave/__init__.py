@@ -65,10 +65,16 @@ if TYPE_CHECKING:
         PPO as PPO,
     )
     from sharpwave.algorithms import (
+        SAC as SAC,
+    )
+    from sharpwave.algorithms import (
         A2CConfig as A2CConfig,
     )
     from sharpwave.algorithms import (
         PPOConfig as PPOConfig,
+    )
+    from sharpwave.algorithms import (
+        SACConfig as SACConfig,
     )
     from sharpwave.envs import (
         VecNormalize as VecNormalize,
@@ -148,6 +154,8 @@ _LAZY = {
     "A2CConfig": "sharpwave.algorithms",
     "PPO": "sharpwave.algorithms",
     "PPOConfig": "sharpwave.algorithms",
+    "SAC": "sharpwave.algorithms",
+    "SACConfig": "sharpwave.algorithms",
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
     "EpisodeBuffer": "sharpwave.episodes",
@@ -179,6 +187,7 @@ __version__ = "0.1.0"
 __all__ = [
     "A2C",
     "PPO",
+    "SAC",
     "A2CConfig",
     "Batch",
     "CSVLogger",
@@ -213,6 +222,7 @@ __all__ = [
     "RecordVectorEpisodes",
     "ReplayBuffer",
     "RunningStats",
+    "SACConfig",
     "Schema",
     "Sequence",
     "SharpwaveIOError",

@@ -3,5 +3,15 @@
 from sharpwave.algorithms.a2c import A2C, A2CConfig
 from sharpwave.algorithms.ppo import PPO, PPOConfig
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+from sharpwave.algorithms.sac import SAC, SACConfig
 
-__all__ = ["A2C", "PPO", "A2CConfig", "PPOConfig", "algorithm_class", "algorithm_names"]
+__all__ = [
+    "A2C",
+    "PPO",
+    "SAC",
+    "A2CConfig",
+    "PPOConfig",
+    "SACConfig",
+    "algorithm_class",
+    "algorithm_names",
+]

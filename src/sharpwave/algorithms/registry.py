@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _CLASSES = {
     "ppo": "sharpwave.algorithms.ppo:PPO",
     "a2c": "sharpwave.algorithms.a2c:A2C",
+    "sac": "sharpwave.algorithms.sac:SAC",
 }
 
 

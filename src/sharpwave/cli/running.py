@@ -10,7 +10,7 @@ from typing import Any
 
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, complain, input_errors, say
-from sharpwave.collect.on_policy import NonFiniteError
+from sharpwave.collect import NonFiniteError
 from sharpwave.envs import EnvironmentFailed
 from sharpwave.nearest import did_you_mean
 from sharpwave.train import callbacks, loggers

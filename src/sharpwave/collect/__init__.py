@@ -1,7 +1,17 @@
 """Experience from environments: collectors and episode statistics."""
 
 from sharpwave.collect.episodes import EpisodeStats
-from sharpwave.collect.on_policy import Actor, NonFiniteError, OnPolicyCollector
+from sharpwave.collect.finite import NonFiniteError
+from sharpwave.collect.off_policy import OffPolicyCollector, Transitions
+from sharpwave.collect.on_policy import Actor, OnPolicyCollector
 from sharpwave.collect.rollout import Rollout
 
-__all__ = ["Actor", "EpisodeStats", "NonFiniteError", "OnPolicyCollector", "Rollout"]
+__all__ = [
+    "Actor",
+    "EpisodeStats",
+    "NonFiniteError",
+    "OffPolicyCollector",
+    "OnPolicyCollector",
+    "Rollout",
+    "Transitions",
+]

@@ -10,15 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.collect.episodes import EpisodeStats
+from sharpwave.collect.finite import check_finite
 from sharpwave.collect.rollout import Rollout, write_row
 from sharpwave.envs import ActionMap, Step, Stepper, action_masks
-from sharpwave.finite import all_finite
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
-
-
-class NonFiniteError(ValueError):
-    """An environment returned NaN or inf, or learning made such numbers."""
 
 
 class Actor(Protocol):
@@ -73,7 +69,7 @@ class OnPolicyCollector:
         self._has_masks |= self.masks is not None
         self.starts = np.ones(self.env.num_envs, np.bool_)
         self.episodes.restart()
-        self._check_finite("obs", self.obs)
+        check_finite("obs", self.obs, self.timesteps)
 
     def collect(
         self,
@@ -131,10 +127,10 @@ class OnPolicyCollector:
         values: Array,
         step: Step,
     ) -> None:
-        self._check_finite("rewards", step.rewards)
-        self._check_finite("obs", step.next_obs)
+        check_finite("rewards", step.rewards, self.timesteps)
+        check_finite("obs", step.next_obs, self.timesteps)
         if step.obs is not step.next_obs:
-            self._check_finite("obs", step.obs)
+            check_finite("obs", step.obs, self.timesteps)
         write_row(rollout.obs, t, self.obs)
         rollout.actions[t] = actions
         rollout.log_probs[t] = log_probs
@@ -176,21 +172,6 @@ class OnPolicyCollector:
             rollout.next_values[:] = following
         else:
             np.copyto(rollout.next_values, following, where=~rollout.truncated)
-
-    def _check_finite(self, what: str, value: Nested) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                self._check_finite(f"{what}[{key!r}]", inner)
-        elif isinstance(value, tuple):
-            for index, inner in enumerate(value):
-                self._check_finite(f"{what}[{index}]", inner)
-        elif value.dtype.kind == "f" and not all_finite(value):
-            rows = np.isfinite(value.reshape(len(value), -1)).all(axis=1)
-            env = int(np.argmin(rows))
-            raise NonFiniteError(
-                f"{what} must be finite, got {value[env]} from environment {env} "
-                f"at step {self.timesteps}"
-            )
 
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands, but for the environments and the actor."""

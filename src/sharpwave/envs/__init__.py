@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sharpwave.envs.actions import ActionMap as ActionMap
+    from sharpwave.envs.actions import ActionScale as ActionScale
     from sharpwave.envs.autoreset import Step as Step
     from sharpwave.envs.autoreset import Stepper as Stepper
     from sharpwave.envs.autoreset import autoreset_mode as autoreset_mode
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "ActionMap": "sharpwave.envs.actions",
+    "ActionScale": "sharpwave.envs.actions",
     "EnvironmentFailed": "sharpwave.errors",
     "PythonVectorEnv": "sharpwave.envs.python",
     "Step": "sharpwave.envs.autoreset",

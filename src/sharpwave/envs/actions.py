@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from sharpwave.types import Array
 
-__all__ = ["ActionMap"]
+__all__ = ["ActionMap", "ActionScale"]
 
 
 class ActionMap:
@@ -100,3 +100,55 @@ class ActionMap:
         # Clipped in the dtype of the space: rounding may have left the bounds.
         clipped: Array = np.clip(actions.astype(self._dtype, copy=False), self._low, self._high)
         return clipped
+
+
+class ActionScale:
+    """Between the actions of a Box space and the same in [-1, 1], each dimension by its own bounds.
+
+    Args:
+        action_space: A Box of floats with bounds.
+
+    Attributes:
+        middle: [d] middle of each dimension.
+        radius: [d] half of its width; 1 where the width is 0.
+
+    Raises:
+        TypeError: The space is not a Box of floats.
+        ValueError: A dimension has no bounds.
+
+    Example:
+        >>> scale = ActionScale(spaces.Box(np.array([0, -5], "f"), np.array([1, 5], "f")))
+        >>> scale.to_env(np.array([[0.0, 1.0]])).tolist()
+        [[0.5, 5.0]]
+        >>> scale.to_unit(np.array([[0.5, 5.0]], "f")).tolist()
+        [[0.0, 1.0]]
+    """
+
+    def __init__(self, action_space: gym.Space[Any]) -> None:
+        if not isinstance(action_space, spaces.Box) or action_space.dtype.kind != "f":
+            raise TypeError(f"action_space must be a Box of floats, got {action_space}")
+        low, high = action_space.low.reshape(-1), action_space.high.reshape(-1)
+        unbounded = ~(np.isfinite(low) & np.isfinite(high))
+        if unbounded.any():
+            raise ValueError(
+                f"action_space must have bounds, got {action_space}, "
+                f"unbounded in {np.flatnonzero(unbounded).tolist()}"
+            )
+        half_low, half_high = low / np.float64(2), high / np.float64(2)
+        self.middle = (half_low + half_high).astype(np.float32)
+        radius = (half_high - half_low).astype(np.float32)
+        self.radius = np.where(radius > 0, radius, np.float32(1))
+        self.space = action_space
+
+    def to_env(self, unit: Any) -> Array:
+        """What `env.step` takes, [N, *shape], for actions [N, d] in [-1, 1]."""
+        actions = np.asarray(unit, np.float64) * self.radius + self.middle
+        shaped = actions.reshape(len(actions), *self.space.shape).astype(self.space.dtype)
+        clipped: Array = np.clip(shaped, self.space.low, self.space.high)
+        return clipped
+
+    def to_unit(self, actions: Any) -> Array:
+        """Actions [N, *shape] of the space as [N, d] float32 in [-1, 1]."""
+        rows = np.asarray(actions, np.float32).reshape(len(actions), -1)
+        unit: Array = (rows - self.middle) / self.radius
+        return unit

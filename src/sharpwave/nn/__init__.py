@@ -24,7 +24,7 @@ from sharpwave.nn.numpy_q import NumpyQ
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, QNetwork
-from sharpwave.nn.stacked import StackedLinear, StackedMLP
+from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 
 __all__ = [
     "MLP",
@@ -52,6 +52,7 @@ __all__ = [
     "QByHand",
     "QNetwork",
     "RMSprop",
+    "Scalar",
     "SquashedActor",
     "SquashedGaussian",
     "StackedLinear",

@@ -249,7 +249,8 @@ class Algorithm(ABC):
             if measured is None:
                 break
             self.updates += 1
-            values = torch.stack([value.detach() for value in measured.values()]).tolist()
+            tensors = [value.detach() for value in measured.values()]
+            values = torch.stack(tensors).tolist() if tensors else []
             learning = dict(zip(measured, values, strict=True))
             check_convergence(learning, self.timesteps)
             seconds = time.perf_counter() - began

@@ -13,6 +13,7 @@ from sharpwave.lazy import nn, torch
 from sharpwave.train.actor import PolicyActor
 from sharpwave.train.algorithm import Algorithm, Metrics
 from sharpwave.train.batch import OnPolicyBatch
+from sharpwave.train.devices import find_device
 from sharpwave.train.evaluation import Player
 from sharpwave.train.options import AlgorithmConfig
 from sharpwave.train.schedules import Linear, ScheduleLike, value_at
@@ -76,7 +77,7 @@ class OnPolicy(Algorithm):
     def build(self) -> None:
         """Make the policy, its optimiser and the collector."""
         config = self.config
-        self.device = _device(config.device)
+        self.device = find_device(config.device)
         self.policy = self._make_policy().to(self.device)
         self.flat = nn.FlatParameters(self.policy, self.device)
         self.optimizer = self.make_optimizer()
@@ -213,14 +214,3 @@ class OnPolicy(Algorithm):
         self.collector.load_state_dict(state["collector"], in_flight=in_flight)
         if in_flight and state["recurrent_state"] is not None:
             self.actor.state = torch.from_numpy(state["recurrent_state"]).to(self.device)
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(
-            f"device must be one that torch has here, got {name!r}: {error}"
-        ) from error
-    return device

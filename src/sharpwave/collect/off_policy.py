@@ -1,0 +1,172 @@
+"""Steps for a replay buffer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpwave.collect.episodes import EpisodeStats
+from sharpwave.collect.finite import check_finite
+from sharpwave.collect.on_policy import raw_rewards
+from sharpwave.envs import Step, Stepper, action_masks
+from sharpwave.nest import map_leaves
+from sharpwave.types import Array, Nested
+
+Flags = npt.NDArray[np.bool_]
+Choose = Callable[[Nested, "Flags | None"], Array]
+"""From observations [N, ...] and masks [N, n] to actions [N, ...] of the environments."""
+
+OBSERVATION, MASK = "observation", "action_mask"
+"""The two parts of a stored observation where actions are masked."""
+
+
+class Transitions(NamedTuple):
+    """One step of every environment, as a buffer takes it."""
+
+    obs: Nested
+    actions: Array
+    rewards: Array
+    terminated: Flags
+    truncated: Flags
+    next_obs: Nested
+    streams: npt.NDArray[np.intp] | None
+    """Environments that the rows belong to; None for all of them in order."""
+
+
+class OffPolicyCollector:
+    """Steps N environments and hands out what happened, with the true last observation of episodes.
+
+    Rows that are only resets (the next_step autoreset) are left out. Where the environments mask
+    actions, an observation is `{"observation": ..., "action_mask": ...}`, so that the mask travels
+    with the state that it belongs to.
+
+    Args:
+        env: A Gymnasium vector environment of any autoreset mode.
+        seed: Of the first reset.
+
+    Attributes:
+        has_masks: Whether actions are masked, known after `reset`.
+    """
+
+    def __init__(self, env: Any, *, seed: int | None) -> None:
+        self.env = env
+        self.stepper = Stepper(env)
+        self.episodes = EpisodeStats(env.num_envs)
+        self.timesteps = 0
+        self.timings = {"env": 0.0, "act": 0.0}
+        self.obs: Nested = None
+        self.masks: Flags | None = None
+        self.has_masks = False
+        self._seed = seed
+
+    def reset(self) -> None:
+        """Start new episodes everywhere."""
+        self.obs, infos = self.stepper.reset(seed=self._seed)
+        self._seed = None  # the next reset goes on with the environments' own generators
+        self.masks = action_masks(self.env, infos)
+        self.has_masks |= self.masks is not None
+        self.episodes.restart()
+        check_finite("obs", self.obs, self.timesteps)
+
+    def step(self, choose: Choose) -> tuple[Transitions | None, float]:
+        """One step of every environment.
+
+        Args:
+            choose: What chooses the actions.
+
+        Returns:
+            The rows for a buffer (None where all were resets) and the mean reward.
+
+        Raises:
+            NonFiniteError: An environment returned NaN or inf.
+        """
+        if self.obs is None:
+            self.reset()
+        clock = time.perf_counter
+        began = clock()
+        actions = choose(self.obs, self.masks)
+        acted = clock()
+        step = self.stepper.step(actions)
+        self.timings["act"] += acted - began
+        self.timings["env"] += clock() - acted
+        self._check(step)
+        rows = self._rows(actions, step)
+        rewards = raw_rewards(step)
+        self.episodes.update(rewards, self.stepper.ended, step.real)
+        self.timesteps += self.env.num_envs if step.real is None else int(step.real.sum())
+        self.obs = step.obs
+        if self.has_masks:
+            self.masks = action_masks(self.env, step.infos)
+        return rows, float(np.mean(rewards))
+
+    def _check(self, step: Step) -> None:
+        check_finite("rewards", step.rewards, self.timesteps)
+        check_finite("obs", step.next_obs, self.timesteps)
+        if step.obs is not step.next_obs:
+            check_finite("obs", step.obs, self.timesteps)
+
+    def _rows(self, actions: Array, step: Step) -> Transitions | None:
+        obs, next_obs = self.obs, step.next_obs
+        if self.has_masks:
+            obs = self._with_mask(obs, self.masks)
+            next_obs = self._with_mask(next_obs, self._next_masks(step))
+        rows = Transitions(
+            obs, actions, step.rewards, step.terminated, step.truncated, next_obs, None
+        )
+        if step.real is None:
+            return rows
+        real = np.flatnonzero(step.real)
+        if not len(real):
+            return None
+        parts = (map_leaves(lambda leaf: leaf[real], part) for part in rows[:-1])
+        return Transitions._make((*parts, real))
+
+    def _next_masks(self, step: Step) -> Flags | None:
+        """The masks of what the step led to; an episode's last observation allows everything."""
+        masks = action_masks(self.env, step.infos)
+        if masks is not None and step.obs is not step.next_obs:
+            masks = masks | self.stepper.ended[:, None]
+        return masks
+
+    def _with_mask(self, obs: Nested, masks: Flags | None) -> Nested:
+        if masks is None:
+            masks = np.ones((self.env.num_envs, self.n_choices), np.bool_)
+        return {OBSERVATION: obs, MASK: masks}
+
+    @property
+    def n_choices(self) -> int:
+        """The length of a mask."""
+        space = self.env.single_action_space
+        return int(np.sum(space.nvec)) if hasattr(space, "nvec") else int(space.n)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the collection stands, but for the environments."""
+        return {
+            "timesteps": self.timesteps,
+            "timings": dict(self.timings),
+            "episodes": self.episodes.state_dict(),
+            "obs": self.obs,
+            "masks": self.masks,
+            "ended": self.stepper.ended,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
+        """Continue from `state_dict`.
+
+        Args:
+            state: What `state_dict` returned.
+            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+                start.
+        """
+        self.timesteps = int(state["timesteps"])
+        self.timings.update(state["timings"])
+        self.episodes.load_state_dict(state["episodes"])
+        self._seed = None
+        self.obs = state["obs"] if in_flight else None
+        self.masks = state["masks"] if in_flight else None
+        if in_flight:
+            self.stepper.ended = state["ended"]
