@@ -23,7 +23,7 @@ from sharpwave.nn.numpy_policy import NumpyPolicy
 from sharpwave.nn.numpy_q import NumpyQ
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
-from sharpwave.nn.q_networks import Branches, QNetwork
+from sharpwave.nn.q_networks import Branches, CustomQNetwork, QNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "ContinuousPolicy",
     "Critics",
     "CustomPolicy",
+    "CustomQNetwork",
     "DeterministicActor",
     "DiagonalGaussian",
     "DiscretePolicy",
