@@ -269,8 +269,8 @@ class OffPolicy(Algorithm):
 
     def _may_learn(self) -> bool:
         # After a checkpoint without its buffer there is little to learn from at first.
-        enough = min(self.config.learning_starts, self.store.capacity)
-        return self.timesteps >= self.config.learning_starts and len(self.buffer) >= max(enough, 1)
+        wanted = min(max(self.config.learning_starts, self.config.batch_size), self.store.capacity)
+        return self.timesteps >= self.config.learning_starts and len(self.buffer) >= wanted
 
     def _learn(self, collected: int) -> list[torch.Tensor]:
         count = self.config.gradient_steps
