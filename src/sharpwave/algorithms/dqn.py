@@ -12,6 +12,7 @@ from sharpwave.train.algorithm import Metrics
 from sharpwave.train.off_policy import OffPolicy, OffPolicyConfig
 from sharpwave.train.replay import ReplayBatch
 from sharpwave.train.schedules import ScheduleLike
+from sharpwave.types import Array, Nested
 
 METRICS = ("loss", "q_value", "td_error", "grad_norm")
 """What a gradient step measures, in order."""
@@ -102,6 +103,7 @@ class DQN(OffPolicy):
         self.register("q_network", self.policy, self.optimizer)
         self.register("target", self.target)
         self.by_hand = nn.QByHand.of(self.policy, self.target)
+        self.numpy_twins: dict[Any, nn.NumpyQ | None] = {}
         self.epsilon = self.config.exploration_initial_eps
         self.target_copied_at = 0
         if self.config.compile:
@@ -156,6 +158,24 @@ class DQN(OffPolicy):
         random = self.branches.greedy(draws[:, 1:], masks)
         explores = draws[:, 0].reshape(-1, *(1 for _ in self.branches.action_shape)) < self.epsilon
         return torch.where(explores, random, best)
+
+    def _act(
+        self, obs: Nested, masks: Any, policy: Any, explore: bool, generator: torch.Generator
+    ) -> Array:
+        """The same, in NumPy where that is quicker."""
+        if policy not in self.numpy_twins:
+            self.numpy_twins[policy] = nn.NumpyQ.of(policy)
+        twin = self.numpy_twins[policy]
+        if twin is None or len(obs) > twin.max_rows:
+            return super()._act(obs, masks, policy, explore, generator)
+        if not explore:
+            return twin.greedy(obs, masks)
+        draws = torch.rand(len(obs), 1 + self.branches.n, generator=generator).numpy()
+        explores = draws[:, 0] < self.epsilon
+        actions = twin.best(draws[:, 1:], masks)
+        if not explores.all():
+            actions[~explores] = twin.greedy(obs, masks)[~explores]
+        return actions
 
     def greedy(self, output: torch.Tensor, masks: torch.Tensor | None) -> torch.Tensor:
         """The best actions that are allowed, from what a network says."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,13 @@ from torch import nn
 
 from sharpwave.nn.by_hand import QByHand
 from sharpwave.nn.features import Flat
-from sharpwave.nn.numpy_network import NumpyNetwork, few_rows, rows_of_floats
+from sharpwave.nn.numpy_network import Floats, NumpyNetwork, few_rows, rows_of_floats
 from sharpwave.nn.q_networks import QNetwork
 
 __all__ = ["NumpyQ"]
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Ints: TypeAlias = npt.NDArray[np.intp]
 
 
 class NumpyQ:
@@ -55,7 +58,7 @@ class NumpyQ:
         on_cpu = all(parameter.device.type == "cpu" for parameter in network.parameters())
         return cls(network) if on_cpu and type(network.features) is Flat else None
 
-    def greedy(self, obs: Any, masks: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.intp]:
+    def greedy(self, obs: Any, masks: Flags | None = None) -> Ints:
         """The best actions for some observations.
 
         Args:
@@ -68,11 +71,14 @@ class NumpyQ:
         x = rows_of_floats(obs)
         if self._trunk is not None:
             x = self._trunk(x)
-        values = self._net(x)
+        return self.best(self._net(x), masks)
+
+    def best(self, values: Floats, masks: Flags | None = None) -> Ints:
+        """The best actions by values [B, n], which may be overwritten."""
         if masks is not None:
             allowed = self._branches.options(torch.from_numpy(masks)).numpy()
             values[~allowed] = -np.inf
         if not self._branches.action_shape:
-            best: npt.NDArray[np.intp] = values.argmax(1)
+            best: Ints = values.argmax(1)
             return best
         return np.stack([part.argmax(1) for part in np.split(values, self._starts, 1)], 1)
