@@ -18,7 +18,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-slow test-native test-clang test-arm64-compile check format stubs bench bench-train demo wheel clean
+.PHONY: help dev build test test-slow test-native test-clang test-arm64-compile check format stubs bench bench-train bench-learning demo wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,10 @@ bench: $(BENCH_VENV)/wheel ## Run the benchmarks beside their peers, in .venv-be
 bench-train: $(BENCH_VENV)/wheel ## Train beside the peers, for minutes
 	@$(BENCH_VENV)/bin/python benchmarks/run.py --area train --json benchmarks/results_train.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
+
+bench-learning: $(BENCH_VENV)/wheel ## Learn beside Stable-Baselines3, for an hour
+	@$(BENCH_VENV)/bin/python benchmarks/side_by_side.py --jobs 2 --json benchmarks/results_learning.json $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/learning_page.py
 
 demo: build ## Show what the library does and how fast
 	@python examples/demo.py

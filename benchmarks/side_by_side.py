@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import date
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -201,6 +203,17 @@ def run_apart(name: str, contender: str, seed: int) -> dict[str, Any] | None:
     return found
 
 
+def machine() -> str:
+    """What the runs were made on, in words."""
+    import torch
+
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text().splitlines() if cpus.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.machine()
+    return f"{date.today()}: {name}, {os.cpu_count()} cores, torch {torch.__version__}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", nargs=3, metavar=("TASK", "CONTENDER", "SEED"))
@@ -218,7 +231,7 @@ def main() -> None:
         found = list(pool.map(lambda job: run_apart(job[0], job[2], job[1]), jobs))
     if arguments.json:
         runs = [run for run in found if run is not None]
-        arguments.json.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
+        arguments.json.write_text(json.dumps({"machine": machine(), "runs": runs}) + "\n")
 
 
 if __name__ == "__main__":

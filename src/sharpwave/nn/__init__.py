@@ -1,7 +1,7 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
-from sharpwave.nn.actors import DeterministicActor, SquashedActor
+from sharpwave.nn.actors import CategoricalActor, DeterministicActor, SquashedActor
 from sharpwave.nn.by_hand import ByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
@@ -31,6 +31,7 @@ __all__ = [
     "Bernoulli",
     "ByHand",
     "Categorical",
+    "CategoricalActor",
     "ContinuousPolicy",
     "Critics",
     "CustomPolicy",

@@ -78,7 +78,7 @@ class ReplayLearner(Algorithm):
         """The policy, ready to play environments."""
         return _Player(self, deterministic)
 
-    def action_form(self) -> dict[str, torch.Tensor | None]:
+    def action_form(self) -> dict[str, Any]:
         """How a `ReplaySampler` turns actions of the environment into those of the policy."""
         middle = radius = None
         if self.action_scale is not None:
