@@ -15,7 +15,7 @@ class RandomActions:
     """Draws actions of a space uniformly, from a generator whose state can be saved.
 
     Args:
-        space: Box with bounds, Discrete or MultiDiscrete.
+        space: Box with bounds, Discrete, MultiDiscrete or MultiBinary.
         seed: Of the draws.
 
     Example:
@@ -34,6 +34,9 @@ class RandomActions:
             drawn = generator.uniform(space.low, space.high, (n, *space.shape))
             clipped: Array = np.clip(drawn.astype(space.dtype), space.low, space.high)
             return clipped
+        if isinstance(space, spaces.MultiBinary):
+            bits = generator.integers(0, 2, (n, *space.shape), np.int8)
+            return bits if masks is None else bits & masks.reshape(bits.shape)
         sizes = self._sizes(space)
         weights = generator.random((n, int(sizes.sum())))
         if masks is not None:
