@@ -62,19 +62,49 @@ if TYPE_CHECKING:
         A2C as A2C,
     )
     from sharpwave.algorithms import (
+        DDPG as DDPG,
+    )
+    from sharpwave.algorithms import (
         PPO as PPO,
     )
     from sharpwave.algorithms import (
         SAC as SAC,
     )
     from sharpwave.algorithms import (
+        TD3 as TD3,
+    )
+    from sharpwave.algorithms import (
+        TQC as TQC,
+    )
+    from sharpwave.algorithms import (
         A2CConfig as A2CConfig,
+    )
+    from sharpwave.algorithms import (
+        CrossQ as CrossQ,
+    )
+    from sharpwave.algorithms import (
+        CrossQConfig as CrossQConfig,
+    )
+    from sharpwave.algorithms import (
+        DDPGConfig as DDPGConfig,
+    )
+    from sharpwave.algorithms import (
+        DiscreteSAC as DiscreteSAC,
+    )
+    from sharpwave.algorithms import (
+        DiscreteSACConfig as DiscreteSACConfig,
     )
     from sharpwave.algorithms import (
         PPOConfig as PPOConfig,
     )
     from sharpwave.algorithms import (
         SACConfig as SACConfig,
+    )
+    from sharpwave.algorithms import (
+        TD3Config as TD3Config,
+    )
+    from sharpwave.algorithms import (
+        TQCConfig as TQCConfig,
     )
     from sharpwave.envs import (
         VecNormalize as VecNormalize,
@@ -156,6 +186,16 @@ _LAZY = {
     "PPOConfig": "sharpwave.algorithms",
     "SAC": "sharpwave.algorithms",
     "SACConfig": "sharpwave.algorithms",
+    "TD3": "sharpwave.algorithms",
+    "TD3Config": "sharpwave.algorithms",
+    "DDPG": "sharpwave.algorithms",
+    "DDPGConfig": "sharpwave.algorithms",
+    "TQC": "sharpwave.algorithms",
+    "TQCConfig": "sharpwave.algorithms",
+    "CrossQ": "sharpwave.algorithms",
+    "CrossQConfig": "sharpwave.algorithms",
+    "DiscreteSAC": "sharpwave.algorithms",
+    "DiscreteSACConfig": "sharpwave.algorithms",
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
     "EpisodeBuffer": "sharpwave.episodes",
@@ -186,14 +226,22 @@ __version__ = "0.1.0"
 
 __all__ = [
     "A2C",
+    "DDPG",
     "PPO",
     "SAC",
+    "TD3",
+    "TQC",
     "A2CConfig",
     "Batch",
     "CSVLogger",
     "Callback",
     "CheckpointCallback",
     "ConsoleLogger",
+    "CrossQ",
+    "CrossQConfig",
+    "DDPGConfig",
+    "DiscreteSAC",
+    "DiscreteSACConfig",
     "EarlyStoppingCallback",
     "EpisodeBuffer",
     "EpisodeDataset",
@@ -227,6 +275,8 @@ __all__ = [
     "Sequence",
     "SharpwaveIOError",
     "StopOnReturn",
+    "TD3Config",
+    "TQCConfig",
     "TensorBoardLogger",
     "Trainer",
     "Transition",

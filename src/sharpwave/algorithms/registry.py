@@ -14,6 +14,11 @@ _CLASSES = {
     "ppo": "sharpwave.algorithms.ppo:PPO",
     "a2c": "sharpwave.algorithms.a2c:A2C",
     "sac": "sharpwave.algorithms.sac:SAC",
+    "td3": "sharpwave.algorithms.td3:TD3",
+    "ddpg": "sharpwave.algorithms.ddpg:DDPG",
+    "tqc": "sharpwave.algorithms.tqc:TQC",
+    "crossq": "sharpwave.algorithms.crossq:CrossQ",
+    "discrete_sac": "sharpwave.algorithms.discrete_sac:DiscreteSAC",
 }
 
 

@@ -138,7 +138,8 @@ def quantile_huber(quantiles: Tensor, targets: Tensor, threshold: float = 1.0) -
     def near(i: int) -> Tensor:
         """Σ ½(y − θ)² of the targets from the i-th bound to the next."""
         count, total, square = (below[i + 1] - below[i] for below in below_bounds)
-        return 0.5 * (square + count * theta.square()) - theta * total
+        halves: Tensor = 0.5 * (square + count * theta.square()) - theta * total
+        return halves
 
     half, (counts, totals, _) = 0.5 * threshold, below_bounds
     far_below = threshold * (counts[0] * (theta - half) - totals[0])

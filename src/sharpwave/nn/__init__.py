@@ -1,10 +1,16 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
-from sharpwave.nn.actors import DeterministicActor, SquashedActor
+from sharpwave.nn.actors import CategoricalActor, DeterministicActor, SquashedActor
+from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.by_hand import ByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
+from sharpwave.nn.custom_replay import (
+    CustomCritics,
+    CustomDeterministicActor,
+    CustomSquashedActor,
+)
 from sharpwave.nn.distributions import (
     Bernoulli,
     Categorical,
@@ -19,7 +25,7 @@ from sharpwave.nn.flat import FlatParameters
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.numpy_policy import NumpyPolicy
-from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
+from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 
@@ -28,12 +34,17 @@ __all__ = [
     "Acted",
     "ActorCritic",
     "Adam",
+    "BatchRenorm",
     "Bernoulli",
     "ByHand",
     "Categorical",
+    "CategoricalActor",
     "ContinuousPolicy",
     "Critics",
+    "CustomCritics",
+    "CustomDeterministicActor",
     "CustomPolicy",
+    "CustomSquashedActor",
     "DeterministicActor",
     "DiagonalGaussian",
     "DiscretePolicy",
@@ -50,6 +61,7 @@ __all__ = [
     "StackedLinear",
     "StackedMLP",
     "ValueFunction",
+    "descend",
     "fan_in_uniform",
     "initialise",
     "initialise_uniform",

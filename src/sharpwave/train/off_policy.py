@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,7 +22,7 @@ from sharpwave.nest import map_leaves
 from sharpwave.train.algorithm import Algorithm, Metrics
 from sharpwave.train.devices import find_device
 from sharpwave.train.evaluation import Player
-from sharpwave.train.options import AlgorithmConfig
+from sharpwave.train.options import AlgorithmConfig, with_named
 from sharpwave.train.random_actions import RandomActions
 from sharpwave.train.replay import ReplayBatch, ReplaySampler
 from sharpwave.train.replay_store import ReplayStore
@@ -83,6 +85,20 @@ class OffPolicyConfig(AlgorithmConfig):
     compile: bool = False
     """Compile the losses with torch.compile."""
 
+    def __post_init__(self) -> None:
+        hidden: Any = self.hidden
+        if isinstance(hidden, int):
+            object.__setattr__(self, "hidden", (hidden, hidden))
+        super().__post_init__()
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> dict[str, Any]:
+        """Read texts as values; one number is two hidden layers here too."""
+        parsed = super().parse(options)
+        if options.get("hidden", "").strip().isdecimal():
+            parsed["hidden"] *= 2
+        return parsed
+
     def check(self) -> None:
         """Check the values."""
         super().check()
@@ -117,11 +133,21 @@ class OffPolicy(Algorithm):
     config: OffPolicyConfig
     metrics: ClassVar[tuple[str, ...]]
     """What a gradient step measures, in order."""
+    compiled: ClassVar[tuple[str, ...]] = ()
+    """Methods that the option `compile` compiles."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """Networks that the constructor takes in place of its own; `policy` is the first of them."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if hasattr(cls, "Config"):
+            cls.__signature__ = with_named(cls.__signature__, cls.takes)
 
     def __init__(self, env_id: Any, *args: Any, buffer: Any = None, **options: Any) -> None:
-        if isinstance(buffer, str):
-            options["buffer"], buffer = buffer, None
+        if isinstance(buffer, str | os.PathLike):
+            options["buffer"], buffer = os.fspath(buffer), None
         self._given_buffer = buffer
+        self.given = {name: options.pop(name, None) for name in self.takes}
         super().__init__(env_id, *args, **options)
 
     # What a subclass gives
@@ -154,11 +180,25 @@ class OffPolicy(Algorithm):
             generator: Source of what is random in that.
         """
 
+    def explore(self, obs: Any, masks: torch.Tensor | None) -> torch.Tensor:
+        """Actions to collect experience with, one for each of the environments."""
+        return self.act(
+            self.acting_policy, obs, masks, explore=True, generator=self.explore_generator
+        )
+
+    def extra_state(self) -> dict[str, Any]:
+        """What a subclass adds to the checkpoint: tensors, arrays, numbers."""
+        return {}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`, whose tensors have become arrays."""
+
     # Construction
 
     def build(self) -> None:
         """Make networks, buffer and collector."""
         config = self.config
+        self._name_given()
         self.device = find_device(config.device)
         self.networks: dict[str, Any] = {}
         self.optimizers: dict[str, nn.FlatOptimizer] = {}
@@ -172,7 +212,9 @@ class OffPolicy(Algorithm):
         self._set_action_form()
         with torch.random.fork_rng(devices=[]):
             self.build_networks()
-        self._acting = deepcopy(self.policy) if config.overlap else self.policy
+        for name in self.compiled if config.compile else ():
+            setattr(self, name, torch.compile(getattr(self, name)))
+        self.acting_policy = deepcopy(self.policy) if config.overlap else self.policy
         self.collector = OffPolicyCollector(self.env, seed=self.env_seed)
         self.collector.reset()
         self.store = ReplayStore(
@@ -210,6 +252,24 @@ class OffPolicy(Algorithm):
             middle=middle,
             radius=radius,
         )
+
+    def _name_given(self) -> None:
+        if self.takes:
+            # Which of them a checkpoint needs, its state says by their own names.
+            self._custom_policy = False
+            if self.policy is not None:
+                self.given[self.takes[0]] = self.policy
+
+    @property
+    def action_dim(self) -> int:
+        """Number of continuous actions.
+
+        Raises:
+            TypeError: The actions are not continuous.
+        """
+        if self.action_scale is None:
+            raise TypeError(f"{self.name} needs a Box action space, got {self.action_space}")
+        return len(self.action_scale.middle)
 
     def register(self, name: str, network: Any, optimizer: nn.FlatOptimizer | None = None) -> None:
         """Make a network part of the checkpoint, with the optimiser that changes it."""
@@ -283,7 +343,7 @@ class OffPolicy(Algorithm):
 
     def _start_collecting(self) -> Future[list[Round]]:
         """Has a thread do the next rounds, with the policy as it is now."""
-        self._acting.load_state_dict(self.policy.state_dict())
+        self.acting_policy.load_state_dict(self.policy.state_dict())
         return self._pool.submit(lambda: list(self._rounds()))
 
     def _take(self, rounds: Iterable[Round]) -> bool:
@@ -303,17 +363,20 @@ class OffPolicy(Algorithm):
     def _choose(self, obs: Nested, masks: Any) -> Array:
         if self.collector.timesteps < self.config.learning_starts:
             return self.random_actions.draw(self.env.num_envs, masks)
-        return self._to_env(self._act(obs, masks, self._acting, True, self.explore_generator))
+        return self._with_tensors(self.explore, obs, masks)
 
-    def _act(
-        self, obs: Nested, masks: Any, policy: Any, explore: bool, generator: torch.Generator
-    ) -> Array:
+    def play(self, obs: Nested, masks: Any, *, deterministic: bool) -> Array:
+        """Actions of the environment, outside of training."""
+        act = partial(
+            self.act, self.policy, explore=not deterministic, generator=self._play_generator
+        )
+        return self._with_tensors(act, obs, masks)
+
+    def _with_tensors(self, act: Callable[..., torch.Tensor], obs: Nested, masks: Any) -> Array:
         with torch.inference_mode():
             tensors = map_leaves(self._tensor, obs)
             allowed = None if masks is None else self._tensor(masks)
-            actions = self.act(policy, tensors, allowed, explore=explore, generator=generator)
-            numbers: Array = actions.cpu().numpy()
-            return numbers
+            return self._to_env(act(tensors, allowed).cpu().numpy())
 
     def _tensor(self, leaf: Array) -> torch.Tensor:
         return torch.as_tensor(leaf, device=self.device)
@@ -344,12 +407,17 @@ class OffPolicy(Algorithm):
                 "random": self.random_actions.state_dict(),
             },
             "gradient_steps": self.gradient_steps,
+            "given": [name for name, network in self.given.items() if network is not None],
+            "extra": self.extra_state(),
             "collector": self.collector.state_dict(),
             "buffer": self.store.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
+        for name in state["given"]:
+            if self.given[name] is None:
+                raise ValueError(f"{name} must be given: the checkpoint has one of your own")
         for name, network in self.networks.items():
             weights = {key: torch.from_numpy(a) for key, a in state["networks"][name].items()}
             try:
@@ -365,6 +433,7 @@ class OffPolicy(Algorithm):
             self.explore_generator.set_state(torch.from_numpy(generators["explore"]))
         self.random_actions.load_state_dict(generators["random"])
         self.gradient_steps = int(state["gradient_steps"])
+        self.load_extra_state(state["extra"])
         in_flight = self._environments_restored
         self.collector.load_state_dict(state["collector"], in_flight=in_flight)
         self.store.load_state_dict(state["buffer"])
@@ -383,8 +452,4 @@ class _Player:
         algorithm = self._algorithm
         if algorithm.normalizer is not None:
             obs = algorithm.normalizer.normalize_obs(obs)
-        return algorithm._to_env(
-            algorithm._act(
-                obs, masks, algorithm.policy, not self._deterministic, algorithm._play_generator
-            )
-        )
+        return algorithm.play(obs, masks, deterministic=self._deterministic)

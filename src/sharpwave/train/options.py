@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -60,6 +61,13 @@ def constructor_signature(config: type[AlgorithmConfig]) -> inspect.Signature:
         for name, default in {"config": None, "env_kwargs": None, **defaults}.items()
     ]
     return inspect.Signature([*leading, *options])
+
+
+def with_named(signature: inspect.Signature, names: Iterable[str]) -> inspect.Signature:
+    """A signature with more arguments by name, None by default."""
+    kind = inspect.Parameter
+    more = [kind(name, kind.KEYWORD_ONLY, default=None) for name in names]
+    return signature.replace(parameters=[*signature.parameters.values(), *more])
 
 
 def resolve_config(cls: type[AlgorithmConfig], config: Any, overrides: dict[str, Any]) -> Any:
