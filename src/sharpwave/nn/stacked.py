@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
+from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.init import fan_in_uniform
 from sharpwave.nn.mlp import ACTIVATIONS, check_sizes
 
@@ -46,6 +48,10 @@ class StackedLinear(nn.Module):
             return (x * self.weight.mT).sum(-1, keepdim=True).add_(self.bias)
         return torch.bmm(x, self.weight).add_(self.bias)  # baddbmm would copy the bias first
 
+    def first(self, x: Tensor) -> Tensor:
+        """[B, in] to [B, out] by the first layer alone."""
+        return torch.addmm(self.bias[0], x, self.weight[0])
+
 
 class StackedMLP(nn.Module):
     """n multi-layer perceptrons of the same form in one batched product per layer.
@@ -58,6 +64,7 @@ class StackedMLP(nn.Module):
         activation: A name in `ACTIVATIONS`, applied after every layer but the last.
         generator: Source of the weights.
         layer_norm: Normalise before every activation.
+        batch_norm: Renormalise over the batch before every layer.
 
     Raises:
         ValueError: The activation is unknown or a size is not positive.
@@ -78,6 +85,7 @@ class StackedMLP(nn.Module):
         generator: np.random.Generator,
         *,
         layer_norm: bool = False,
+        batch_norm: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(in_features, hidden, activation)
@@ -91,20 +99,36 @@ class StackedMLP(nn.Module):
         self.norms = nn.ModuleList(
             _StackedLayerNorm(n, size) for size in (hidden if layer_norm else ())
         )
+        self.batch_norms = nn.ModuleList(
+            BatchRenorm(size, n) for size in (sizes[:-1] if batch_norm else ())
+        )
         self.activation = ACTIVATIONS[activation]()
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in] for all networks, or [n, B, in] for each its own, to [n, B, out]."""
         if x.ndim == 2:
             x = x.expand(self.n, *x.shape)
-        *body, head = self.layers
-        for i, layer in enumerate(body):
+        last = len(self.layers) - 1
+        for i, layer in enumerate(self.layers):
+            if self.batch_norms:
+                x = self.batch_norms[i](x)
             x = layer(x)
-            if self.norms:
-                x = self.norms[i](x)
-            x = self.activation(x)
-        output: Tensor = head(x)
-        return output
+            if i < last:
+                if self.norms:
+                    x = self.norms[i](x)
+                x = self.activation(x)
+        return x
+
+    def first(self, x: Tensor) -> Tensor:
+        """[B, in] to [B, out] by the first network alone; batch normalisation has no such way."""
+        last = len(self.layers) - 1
+        for i, layer in enumerate(self.layers):
+            x = cast(StackedLinear, layer).first(x)
+            if i < last:
+                if self.norms:
+                    x = cast(_StackedLayerNorm, self.norms[i]).first(x)
+                x = self.activation(x)
+        return x
 
 
 class _StackedLayerNorm(nn.Module):
@@ -118,6 +142,10 @@ class _StackedLayerNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[n, B, size] to the same."""
         return torch.addcmul(self.bias, layer_norm(x, x.shape[-1:]), self.weight)
+
+    def first(self, x: Tensor) -> Tensor:
+        """[B, size] to the same by the first set alone."""
+        return layer_norm(x, x.shape[-1:], self.weight[0, 0], self.bias[0, 0])
 
 
 class Scalar(nn.Module):

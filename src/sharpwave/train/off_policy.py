@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
@@ -100,6 +100,14 @@ class OffPolicyConfig(OnlineConfig):
             object.__setattr__(self, "buffer", str(Path(self.buffer).absolute()))
         super().__post_init__()
 
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> dict[str, Any]:
+        """Read texts as values; one number is two hidden layers here too."""
+        parsed = super().parse(options)
+        if options.get("hidden", "").strip().isdecimal():
+            parsed["hidden"] *= 2
+        return parsed
+
     def check(self) -> None:
         """Check the values."""
         super().check()
@@ -142,13 +150,36 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
 
     Config: ClassVar[type[OffPolicyConfig]]
     config: OffPolicyConfig
-    named_arguments: ClassVar[dict[str, Any]] = {"env_kwargs": None}
+    compiled: ClassVar[tuple[str, ...]] = ()
+    """Methods that the option `compile` compiles."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """Networks that the constructor takes in place of its own; `policy` is the first of them."""
+
+    def __init_subclass__(cls) -> None:
+        cls.named_arguments = {**OnlineAlgorithm.named_arguments, **dict.fromkeys(cls.takes)}
+        super().__init_subclass__()
 
     def __init__(self, env_id: Any, *args: Any, buffer: Any = None, **options: Any) -> None:
         if isinstance(buffer, str | os.PathLike):
             options["buffer"], buffer = os.fspath(buffer), None
         self._given_buffer = buffer
+        self.given = {name: options.pop(name, None) for name in self.takes}
         super().__init__(env_id, *args, **options)
+
+    # What a subclass may give beside `build_networks`, `gradient_step` and `act`
+
+    def explore(self, obs: Any, masks: torch.Tensor | None) -> torch.Tensor:
+        """Actions to collect experience with, one for each of the environments."""
+        return self.act(
+            self.acting_policy, obs, masks, explore=True, generator=self.explore_generator
+        )
+
+    def extra_state(self) -> dict[str, Any]:
+        """What a subclass adds to the checkpoint: tensors, arrays, numbers."""
+        return {}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`, whose tensors have become arrays."""
 
     def graph_key(self) -> Hashable:
         """What the next gradient step depends on beside networks and batch.
@@ -162,6 +193,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
     def build(self) -> None:
         """Make networks and collector; the buffer waits until there is something to store."""
         config = self.config
+        self._name_given()
         env = without_normalizer(self.env)
         if find_normalizer(env) is not None:
             raise ValueError("env must have its VecNormalize outermost: steps are stored raw")
@@ -175,6 +207,8 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self._set_action_form()
         with torch.random.fork_rng(devices=[]):
             self.build_networks()
+        for name in self.compiled if config.compile else ():
+            setattr(self, name, torch.compile(getattr(self, name)))
         self.acting_policy = deepcopy(self.policy) if config.overlap else self.policy
         self.collector = OffPolicyCollector(env, seed=self.env_seed)
         self.store = ReplayStore(env, config, given=self._given_buffer, seed=drawing)
@@ -184,6 +218,24 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self._graphs = GraphedGradients(self.generator) if graphs else None
         self._learns_after = config.learning_starts
         self._rounds_taken = self._steps_taken = 0
+
+    def _name_given(self) -> None:
+        if self.takes:
+            # Which of them a checkpoint needs, its state says by their own names.
+            self._custom_policy = False
+            if self.policy is not None:
+                self.given[self.takes[0]] = self.policy
+
+    @property
+    def action_dim(self) -> int:
+        """Number of continuous actions.
+
+        Raises:
+            TypeError: The actions are not continuous.
+        """
+        if self.action_scale is None:
+            raise TypeError(f"{self.name} needs a Box action space, got {self.action_space}")
+        return len(self.action_scale.middle)
 
     def _make_goal_env(self) -> Any:
         self._goal_env = self.make_env(1)  # kept: its method alone would not keep it open
@@ -404,6 +456,8 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             "random_actions": self.random_actions.state_dict(),
             "acting_policy": dict(self.acting_policy.state_dict()) if self.config.overlap else None,
             "gradient_steps": self.gradient_steps,
+            "given": [name for name, network in self.given.items() if network is not None],
+            "extra": self.extra_state(),
             "learns_after": self._learns_after,
             "rounds_taken": self._rounds_taken,
             "steps_taken": self._steps_taken,
@@ -413,6 +467,9 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
+        for name in state["given"]:
+            if self.given[name] is None:
+                raise ValueError(f"{name} must be given: the checkpoint has one of your own")
         super().load_state_dict(state)
         if state["generator"]["device"] == self.device.type:
             self.explore_generator.set_state(torch.from_numpy(state["explore_generator"]))
@@ -422,6 +479,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             acting = {name: torch.from_numpy(x) for name, x in state["acting_policy"].items()}
             self.acting_policy.load_state_dict(acting)
         self.gradient_steps = int(state["gradient_steps"])
+        self.load_extra_state(state["extra"])
         self._learns_after = int(state["learns_after"])
         self._rounds_taken = int(state["rounds_taken"])
         self._steps_taken = int(state["steps_taken"])
