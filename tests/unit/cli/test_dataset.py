@@ -35,7 +35,7 @@ def test_training_makes_the_sets_of_d4rl(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "small.yaml"
-    config.write_text("hidden: [16, 16]\nlearning_starts: 100\nlog_interval: 100\ntrain_freq: 8\n")
+    config.write_text("hidden: [16, 16]\nlearning_starts: 100\nlog_interval: 100\ntrain_freq: 10\n")
     out = tmp_path / "pendulum"
     command = ["dataset", "Pendulum-v1", "--by", "sac", "--out", str(out), "--steps", "200"]
     command += ["--timesteps", "400", "--eval-freq", "200", "--config", str(config)]
