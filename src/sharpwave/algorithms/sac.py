@@ -172,15 +172,15 @@ class SAC(OffPolicy):
             entropy, q_value = -log_probs.mean(), self._mean_target
             return torch.stack((critic_loss, actor_loss, alpha, alpha_loss, entropy, q_value))
 
-    @torch.no_grad()
     def targets(self, batch: ReplayBatch, alpha: torch.Tensor) -> torch.Tensor:
         """What the critics should say, [B]."""
-        next_actions, next_log_probs = self.policy.sample(batch.next_obs, self.generator)
-        next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
-        soft_values = next_values - alpha * next_log_probs
-        targets: torch.Tensor = batch.rewards + batch.discounts * soft_values
-        self._mean_target = targets.mean()
-        return targets
+        with torch.no_grad():
+            next_actions, next_log_probs = self.policy.sample(batch.next_obs, self.generator)
+            next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
+            soft_values = next_values - alpha * next_log_probs
+            targets: torch.Tensor = batch.rewards + batch.discounts * soft_values
+            self._mean_target = targets.mean()
+            return targets
 
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor
