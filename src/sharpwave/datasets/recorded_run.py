@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sharpwave.algorithms.presets import find_preset
 from sharpwave.algorithms.registry import algorithm_class
@@ -16,10 +16,8 @@ from sharpwave.datasets.playing import Progress
 from sharpwave.envs import make_vec_env
 from sharpwave.episodes.record_vector import RecordVectorEpisodes
 from sharpwave.train.callbacks import Callback, CallbackList, EvalCallback
+from sharpwave.train.online import OnlineAlgorithm
 from sharpwave.train.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from sharpwave.train.algorithm import Algorithm
 
 __all__ = ["RecordedRun", "TrainingStopped"]
 
@@ -67,7 +65,10 @@ class RecordedRun:
         self.run = RunFolder(folder)
         self.episodes = self.run.path / "episodes"
         self.policies = self.run.path / "policies"
-        self.algorithm = algorithm_class(algorithm)
+        found = algorithm_class(algorithm)
+        if not issubclass(found, OnlineAlgorithm):
+            raise ValueError(f"algorithm must learn in an environment, which {algorithm} does not")
+        self.algorithm: type[OnlineAlgorithm] = found
         settings = {**(find_preset(algorithm, env_id) or {}), **(options or {}), "seed": seed}
         if total_timesteps is not None:
             settings["total_timesteps"] = total_timesteps
@@ -135,7 +136,7 @@ class RecordedRun:
                 agent.stop_reason,
             )
 
-    def _agent(self, env: Any, callbacks: list[Callback]) -> Algorithm:
+    def _agent(self, env: Any, callbacks: list[Callback]) -> OnlineAlgorithm:
         latest = self.run.latest_checkpoint
         if not latest.is_file():
             return self.algorithm(env, config=self.config, callbacks=callbacks)
@@ -148,7 +149,7 @@ class RecordedRun:
         if self._has_replay and isinstance(agent.buffer, MmapReplayBuffer):
             agent.buffer.close(delete=self.is_complete)
 
-    def player_of(self, improvement: Improvement) -> Algorithm:
+    def player_of(self, improvement: Improvement) -> OnlineAlgorithm:
         """The agent as it was then, to play with."""
         options = PLAYING_BUFFER if self._has_replay else {}
         path = improvement.path(self.policies)
