@@ -67,7 +67,7 @@ class RecordedRun:
         self.policies = self.run.path / "policies"
         found = algorithm_class(algorithm)
         if not issubclass(found, OnlineAlgorithm):
-            raise ValueError(f"algorithm must learn in an environment, which {algorithm} does not")
+            raise TypeError(f"algorithm must learn in an environment, which {algorithm} does not")
         self.algorithm: type[OnlineAlgorithm] = found
         settings = {**(find_preset(algorithm, env_id) or {}), **(options or {}), "seed": seed}
         if total_timesteps is not None:

@@ -177,7 +177,8 @@ def _describe(folder: Path, run: RecordedRun, kind: str, policies: list[Improvem
     facts: dict[str, Any] = {"kind": kind, "seed": run.config.seed}
     if kind != "random":
         facts["algorithm"] = run.algorithm.name
-        facts["config"] = run.config.to_dict()
+        config = run.config.to_dict()
+        facts["config"] = {name: config[name] for name in config if name != "buffer"}  # a path here
         facts["policies"] = [{"step": one.step, "mean_return": one.mean} for one in policies]
     write_description(folder, run.env_id, facts)
 
