@@ -161,10 +161,8 @@ def require_env(env_id: str) -> None:
 def _headline(trainer: Trainer, target: int) -> str:
     algo = trainer.algo
     start = f" from {algo.timesteps:,}" if algo.timesteps else ""
-    where = f"{algo.config.n_envs} x {algo.env_id}"
-    return (
-        f"{algo.name} on {where}, seed {algo.seed},{start} to {target:,} steps: {trainer.run_dir}"
-    )
+    what = f"{algo.name} on {algo.subject}, seed {algo.seed}"
+    return f"{what},{start} to {target:,} steps: {trainer.run_dir}"
 
 
 def _how_to_resume(run_dir: Path) -> None:

@@ -1,7 +1,7 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
-from sharpwave.nn.actors import DeterministicActor, SquashedActor
+from sharpwave.nn.actors import CategoricalActor, DeterministicActor, SquashedActor
 from sharpwave.nn.by_hand import ByHand, QByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
@@ -35,6 +35,7 @@ __all__ = [
     "Branches",
     "ByHand",
     "Categorical",
+    "CategoricalActor",
     "ContinuousPolicy",
     "Critics",
     "CustomPolicy",

@@ -15,7 +15,7 @@ from sharpwave.nn.features import make_features
 from sharpwave.nn.gsde import StateDependentNoise
 from sharpwave.nn.mlp import make_mlp
 
-__all__ = ["DeterministicActor", "SquashedActor"]
+__all__ = ["CategoricalActor", "DeterministicActor", "SquashedActor"]
 
 LOG_STD_RANGE = (-20.0, 2.0)
 
@@ -146,3 +146,54 @@ class DeterministicActor(nn.Module):
         with torch.no_grad():
             actions: Tensor = self(obs)
             return actions
+
+
+class CategoricalActor(nn.Module):
+    """Logits of discrete actions.
+
+    Args:
+        observation_space: What `make_features` takes.
+        n_actions: Number of actions.
+        hidden: Sizes of the hidden layers.
+        activation: Their activation, by name.
+        generator: Source of the weights.
+
+    Example:
+        >>> box = spaces.Box(-1.0, 1.0, (3,))
+        >>> actor = CategoricalActor(box, 4, generator=np.random.default_rng(0))
+        >>> actor(torch.zeros(5, 3)).shape
+        torch.Size([5, 4])
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        n_actions: int,
+        *,
+        hidden: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self.features = make_features(observation_space, generator)
+        self.net = make_mlp(
+            self.features.size, hidden, n_actions, activation, generator, head_gain=None
+        )
+
+    def forward(self, obs: Any, masks: Tensor | None = None) -> Tensor:
+        """Logits [B, n], -inf where `masks` [B, n] forbid an action."""
+        logits = self.net.lean(self.features(obs))
+        return logits if masks is None else logits.masked_fill(~masks, -torch.inf)
+
+    def mode(self, obs: Any, masks: Tensor | None = None) -> Tensor:
+        """The most likely actions [B]."""
+        with torch.no_grad():
+            return self.forward(obs, masks).argmax(-1)
+
+    def explore(
+        self, obs: Any, generator: torch.Generator | None = None, masks: Tensor | None = None
+    ) -> Tensor:
+        """Actions [B] drawn by their probabilities."""
+        with torch.no_grad():
+            probabilities = self.forward(obs, masks).softmax(-1)
+            return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)

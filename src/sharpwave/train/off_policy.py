@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from gymnasium import spaces
 
 from sharpwave.collect import EpisodeStats, OffPolicyCollector, Transitions
-from sharpwave.envs import ActionMap, ActionScale
-from sharpwave.lazy import nn, torch
-from sharpwave.nest import map_leaves
-from sharpwave.train.algorithm import Algorithm, Metrics
-from sharpwave.train.devices import find_device
-from sharpwave.train.evaluation import Player
-from sharpwave.train.options import AlgorithmConfig
+from sharpwave.lazy import torch
+from sharpwave.train.algorithm import Metrics
+from sharpwave.train.online import OnlineAlgorithm, OnlineConfig
 from sharpwave.train.random_actions import RandomActions
-from sharpwave.train.replay import ReplayBatch, ReplaySampler
+from sharpwave.train.replay import ReplaySampler
+from sharpwave.train.replay_learner import ReplayLearner
 from sharpwave.train.replay_store import ReplayStore
 from sharpwave.train.schedules import ScheduleLike, value_at
 from sharpwave.types import Array, Nested
@@ -32,7 +27,7 @@ Round = tuple["Transitions | None", float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig(AlgorithmConfig):
+class OffPolicyConfig(OnlineConfig):
     """Options of every algorithm that learns from replay."""
 
     n_envs: int = 1
@@ -107,7 +102,7 @@ class OffPolicyConfig(AlgorithmConfig):
             raise ValueError("her_goals needs n_step=1: a new goal changes the rewards on the way")
 
 
-class OffPolicy(Algorithm):
+class OffPolicy(ReplayLearner, OnlineAlgorithm):
     """Collects steps into a buffer and learns from batches of it.
 
     A subclass gives `build_networks`, `gradient_step` and `act`.
@@ -121,8 +116,6 @@ class OffPolicy(Algorithm):
 
     Config: ClassVar[type[OffPolicyConfig]]
     config: OffPolicyConfig
-    metrics: ClassVar[tuple[str, ...]]
-    """What a gradient step measures, in order."""
 
     def __init__(self, env_id: Any, *args: Any, buffer: Any = None, **options: Any) -> None:
         if isinstance(buffer, str):
@@ -130,44 +123,11 @@ class OffPolicy(Algorithm):
         self._given_buffer = buffer
         super().__init__(env_id, *args, **options)
 
-    # What a subclass gives
-
-    @abstractmethod
-    def build_networks(self) -> None:
-        """Make the networks and their optimisers, and register those that learning changes."""
-
-    @abstractmethod
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
-        """Learn from one batch; what it measured, in the order of `metrics`."""
-
-    @abstractmethod
-    def act(
-        self,
-        policy: Any,
-        obs: Any,
-        masks: torch.Tensor | None,
-        *,
-        explore: bool,
-        generator: torch.Generator,
-    ) -> torch.Tensor:
-        """Actions for observations [N, ...]: in [-1, 1], or whole numbers from 0 on.
-
-        Args:
-            policy: The network that acts, or a copy of it.
-            obs: Tensors, nested where the space is.
-            masks: [N, n] actions that are allowed, or None.
-            explore: Whether to look for something new.
-            generator: Source of what is random in that.
-        """
-
     # Construction
 
     def build(self) -> None:
         """Make networks, buffer and collector."""
         config = self.config
-        self.device = find_device(config.device)
-        self.networks: dict[str, Any] = {}
-        self.optimizers: dict[str, nn.FlatOptimizer] = {}
         self.gradient_steps = 0
         seeds = np.random.SeedSequence(self._noise_seed).generate_state(4, np.uint64) >> 1
         learning, exploring, playing, drawing = (int(seed) for seed in seeds)
@@ -191,37 +151,16 @@ class OffPolicy(Algorithm):
         self.sampler = self._make_sampler()
         self._pool = ThreadPoolExecutor(1, "collect")
 
-    def _set_action_form(self) -> None:
-        if isinstance(self.action_space, spaces.Box):
-            self.action_scale: ActionScale | None = ActionScale(self.action_space)
-            self._to_env: Callable[[Any], Array] = self.action_scale.to_env
-        else:
-            self.action_scale = None
-            self._to_env = ActionMap(self.action_space).to_env
-
     def _make_sampler(self) -> ReplaySampler:
         config = self.config
-        middle = radius = None
-        if self.action_scale is not None:
-            middle = torch.from_numpy(self.action_scale.middle).to(self.device)
-            radius = torch.from_numpy(self.action_scale.radius).to(self.device)
-        elif np.any(getattr(self.action_space, "start", 0)):
-            middle = torch.as_tensor(np.asarray(self.action_space.start), device=self.device)
         return ReplaySampler(
             self.store.buffer,
             config.batch_size,
             view=self.store.view(self.env),
             gamma=config.gamma,
             device=self.device,
-            middle=middle,
-            radius=radius,
+            **self.action_form(),
         )
-
-    def register(self, name: str, network: Any, optimizer: nn.FlatOptimizer | None = None) -> None:
-        """Make a network part of the checkpoint, with the optimiser that changes it."""
-        self.networks[name] = network
-        if optimizer is not None:
-            self.optimizers[name] = optimizer
 
     # A run
 
@@ -254,11 +193,7 @@ class OffPolicy(Algorithm):
             else:
                 rounds = self._rounds() if go_on else None
         self._rollout_ended()
-        if not measured:
-            return {}
-        means = torch.stack(measured).mean(0)
-        rate = next(iter(self.optimizers.values())).lr
-        return {**dict(zip(self.metrics, means.unbind(), strict=True)), "learning_rate": rate}
+        return self.means(measured) if measured else {}
 
     def follow_schedules(self, progress_remaining: float) -> None:
         """Set what follows the progress of the run."""
@@ -311,19 +246,6 @@ class OffPolicy(Algorithm):
             return self.random_actions.draw(self.env.num_envs, masks)
         return self._to_env(self._act(obs, masks, self._acting, True, self.explore_generator))
 
-    def _act(
-        self, obs: Nested, masks: Any, policy: Any, explore: bool, generator: torch.Generator
-    ) -> Array:
-        with torch.inference_mode():
-            tensors = map_leaves(self._tensor, obs)
-            allowed = None if masks is None else self._tensor(masks)
-            actions = self.act(policy, tensors, allowed, explore=explore, generator=generator)
-            numbers: Array = actions.cpu().numpy()
-            return numbers
-
-    def _tensor(self, leaf: Array) -> torch.Tensor:
-        return torch.as_tensor(leaf, device=self.device)
-
     def _rollout_ended(self) -> None:
         mean_reward = self.episodes.mean_return
         self._call_hook("on_rollout_end", mean_reward=mean_reward, update=self.updates)
@@ -332,23 +254,12 @@ class OffPolicy(Algorithm):
             {"mean_reward": mean_reward, "mean_length": self.episodes.mean_length},
         )
 
-    # At play and in checkpoints
-
-    def player(self, n_envs: int, deterministic: bool) -> Player:  # noqa: ARG002 - any number
-        """The policy, ready to play environments."""
-        return _Player(self, deterministic)
-
     def state_dict(self) -> dict[str, Any]:
-        """All that learning has changed."""
+        """All that learning has changed, with the collection and the buffer."""
         return {
-            "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},
-            "optimizers": {name: opt.arrays() for name, opt in self.optimizers.items()},
-            "generators": {
-                "device": self.device.type,
-                "learn": self.generator.get_state(),
-                "explore": self.explore_generator.get_state(),
-                "random": self.random_actions.state_dict(),
-            },
+            **super().state_dict(),
+            "explore_generator": self.explore_generator.get_state(),
+            "random_actions": self.random_actions.state_dict(),
             "gradient_steps": self.gradient_steps,
             "collector": self.collector.state_dict(),
             "buffer": self.store.state_dict(),
@@ -356,41 +267,12 @@ class OffPolicy(Algorithm):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
-        for name, network in self.networks.items():
-            weights = {key: torch.from_numpy(a) for key, a in state["networks"][name].items()}
-            try:
-                network.load_state_dict(weights)
-            except RuntimeError as error:
-                raise ValueError(f"the network must be that of the checkpoint: {error}") from error
-        for name, optimizer in self.optimizers.items():
-            arrays = state["optimizers"][name].items()
-            optimizer.load_arrays({key: torch.from_numpy(array) for key, array in arrays})
-        generators = state["generators"]
-        if generators["device"] == self.device.type:  # each kind has numbers of its own
-            self.generator.set_state(torch.from_numpy(generators["learn"]))
-            self.explore_generator.set_state(torch.from_numpy(generators["explore"]))
-        self.random_actions.load_state_dict(generators["random"])
+        super().load_state_dict(state)
+        if state["generator"]["device"] == self.device.type:
+            self.explore_generator.set_state(torch.from_numpy(state["explore_generator"]))
+        self.random_actions.load_state_dict(state["random_actions"])
         self.gradient_steps = int(state["gradient_steps"])
         in_flight = self._environments_restored
         self.collector.load_state_dict(state["collector"], in_flight=in_flight)
         self.store.load_state_dict(state["buffer"])
         self.sampler = self._make_sampler()
-
-
-class _Player:
-    """Plays with the policy of an algorithm."""
-
-    def __init__(self, algorithm: OffPolicy, deterministic: bool) -> None:
-        self._algorithm = algorithm
-        self._deterministic = deterministic
-
-    def play(self, obs: Nested, starts: Any, masks: Any = None) -> Array:  # noqa: ARG002
-        """Actions for the environments, from observations as they gave them."""
-        algorithm = self._algorithm
-        if algorithm.normalizer is not None:
-            obs = algorithm.normalizer.normalize_obs(obs)
-        return algorithm._to_env(
-            algorithm._act(
-                obs, masks, algorithm.policy, not self._deterministic, algorithm._play_generator
-            )
-        )

@@ -55,6 +55,8 @@ class ReplaySampler:
         device: Where the tensors go.
         middle: [d] of continuous actions; what is subtracted from whole numbers.
         radius: [d] of continuous actions, None for whole numbers.
+        obs_moments: Mean and deviation that observations are normalised by, where the buffer holds
+            them as they were.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ReplaySampler:
         device: torch.device,
         middle: torch.Tensor | None,
         radius: torch.Tensor | None,
+        obs_moments: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
         self.buffer = buffer
         self.batch_size = batch_size
@@ -75,19 +78,25 @@ class ReplaySampler:
         self.device = device
         self.middle = middle
         self.radius = radius
+        self.obs_moments = obs_moments
         # A native view fills the same memory every time, which saves allocating it.
         self._out: Any = None
         if getattr(view, "_spec", None) is not None and hasattr(buffer, "batch"):
             self._out = buffer.batch(batch_size, view=view, torch=True)
 
-    def sample(self) -> ReplayBatch:
-        """One batch. Its tensors may be overwritten by the next one."""
+    def sample(self, seed: int | None = None) -> ReplayBatch:
+        """One batch. Its tensors may be overwritten by the next one.
+
+        Args:
+            seed: Of the draw; the buffer's own generator when not given.
+        """
+        given = () if seed is None else (seed,)
         if self._out is not None:
-            drawn = self.buffer.sample(self.batch_size, view=self.view, out=self._out)
+            drawn = self.buffer.sample(self.batch_size, *given, view=self.view, out=self._out)
         elif self.view is not None:
-            drawn = self.buffer.sample(self.batch_size, view=self.view)
+            drawn = self.buffer.sample(self.batch_size, *given, view=self.view)
         else:
-            drawn = self.buffer.sample(self.batch_size)
+            drawn = self.buffer.sample(self.batch_size, *given)
         return self._as_batch(drawn)
 
     def _as_batch(self, drawn: Any) -> ReplayBatch:
@@ -110,6 +119,9 @@ class ReplaySampler:
         tensors = map_leaves(self._tensor, obs)
         if isinstance(tensors, dict) and tensors.keys() == {OBSERVATION, MASK}:
             return tensors[OBSERVATION], tensors[MASK]
+        if self.obs_moments is not None:
+            mean, std = self.obs_moments
+            tensors = (tensors - mean) / std
         return tensors, None
 
     def _discounts(self, drawn: Any) -> torch.Tensor:

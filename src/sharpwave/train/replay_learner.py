@@ -1,0 +1,129 @@
+"""What learns from batches of steps, whoever lived through them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from sharpwave.envs import ActionMap, ActionScale
+from sharpwave.lazy import nn, torch
+from sharpwave.nest import map_leaves
+from sharpwave.train.algorithm import Algorithm, Metrics
+from sharpwave.train.evaluation import Player
+from sharpwave.train.replay import ReplayBatch
+from sharpwave.types import Array, Nested
+
+
+class ReplayLearner(Algorithm):
+    """An algorithm that learns from batches, and how its policy acts.
+
+    A subclass gives `build_networks`, `gradient_step` and `act`.
+
+    Attributes:
+        policy: The network that acts.
+        action_scale: Between continuous actions and [-1, 1]; None for whole numbers.
+        normalizer: Applied to observations before the policy sees them; None for none.
+    """
+
+    metrics: ClassVar[tuple[str, ...]]
+    """What a gradient step measures, in order."""
+    policy: Any
+    normalizer: Any
+
+    @abstractmethod
+    def build_networks(self) -> None:
+        """Make the networks and their optimisers, and register those that learning changes."""
+
+    @abstractmethod
+    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+        """Learn from one batch; what it measured, in the order of `metrics`."""
+
+    @abstractmethod
+    def act(
+        self,
+        policy: Any,
+        obs: Any,
+        masks: torch.Tensor | None,
+        *,
+        explore: bool,
+        generator: torch.Generator,
+    ) -> torch.Tensor:
+        """Actions for observations [N, ...]: in [-1, 1], or whole numbers from 0 on.
+
+        Args:
+            policy: The network that acts, or a copy of it.
+            obs: Tensors, nested where the space is.
+            masks: [N, n] actions that are allowed, or None.
+            explore: Whether to look for something new.
+            generator: Source of what is random in that.
+        """
+
+    def register(self, name: str, network: Any, optimizer: nn.FlatOptimizer | None = None) -> None:
+        """Make a network part of the checkpoint, with the optimiser that changes it."""
+        self.networks[name] = network
+        if optimizer is not None:
+            self.optimizers[name] = optimizer
+
+    def means(self, measured: Sequence[torch.Tensor]) -> Metrics:
+        """The mean of what some gradient steps measured, by name."""
+        means = torch.stack(list(measured)).mean(0)
+        rate = next(iter(self.optimizers.values())).lr
+        return {**dict(zip(self.metrics, means.unbind(), strict=True)), "learning_rate": rate}
+
+    def player(self, n_envs: int, deterministic: bool) -> Player:  # noqa: ARG002 - any number
+        """The policy, ready to play environments."""
+        return _Player(self, deterministic)
+
+    def action_form(self) -> dict[str, Any]:
+        """How a `ReplaySampler` turns actions of the environment into those of the policy."""
+        middle = radius = None
+        if self.action_scale is not None:
+            middle = torch.from_numpy(self.action_scale.middle).to(self.device)
+            radius = torch.from_numpy(self.action_scale.radius).to(self.device)
+        elif np.any(getattr(self.action_space, "start", 0)):
+            middle = torch.as_tensor(np.asarray(self.action_space.start), device=self.device)
+        return {"middle": middle, "radius": radius}
+
+    def _set_action_form(self) -> None:
+        if isinstance(self.action_space, spaces.Box):
+            self.action_scale: ActionScale | None = ActionScale(self.action_space)
+            self._to_env: Callable[[Any], Array] = self.action_scale.to_env
+        else:
+            self.action_scale = None
+            self._to_env = ActionMap(self.action_space).to_env
+
+    def _act(
+        self, obs: Nested, masks: Any, policy: Any, explore: bool, generator: torch.Generator
+    ) -> Array:
+        with torch.inference_mode():
+            tensors = map_leaves(self._tensor, obs)
+            allowed = None if masks is None else self._tensor(masks)
+            actions = self.act(policy, tensors, allowed, explore=explore, generator=generator)
+            numbers: Array = actions.cpu().numpy()
+            return numbers
+
+    def _tensor(self, leaf: Array) -> torch.Tensor:
+        return torch.as_tensor(leaf, device=self.device)
+
+
+class _Player:
+    """Plays with the policy of an algorithm."""
+
+    def __init__(self, algorithm: ReplayLearner, deterministic: bool) -> None:
+        self._algorithm = algorithm
+        self._deterministic = deterministic
+
+    def play(self, obs: Nested, starts: Any, masks: Any = None) -> Array:  # noqa: ARG002
+        """Actions for the environments, from observations as they gave them."""
+        algorithm = self._algorithm
+        if algorithm.normalizer is not None:
+            obs = algorithm.normalizer.normalize_obs(obs)
+        return algorithm._to_env(
+            algorithm._act(
+                obs, masks, algorithm.policy, not self._deterministic, algorithm._play_generator
+            )
+        )
