@@ -15,7 +15,7 @@ class RandomActions:
     """Draws actions of a space uniformly, from a generator whose state can be saved.
 
     Args:
-        space: Box with bounds, Discrete or MultiDiscrete.
+        space: Box with bounds, Discrete, MultiDiscrete or MultiBinary.
         seed: Of the draws.
 
     Example:
@@ -34,6 +34,11 @@ class RandomActions:
             drawn = generator.uniform(space.low, space.high, (n, *space.shape))
             clipped: Array = np.clip(drawn.astype(space.dtype), space.low, space.high)
             return clipped
+        if isinstance(space, spaces.MultiBinary):
+            bits = generator.random((n, *space.shape)) < 0.5
+            if masks is not None:
+                bits &= masks.reshape(bits.shape)
+            return bits.astype(space.dtype)
         sizes = self._sizes(space)
         weights = generator.random((n, int(sizes.sum())))
         if masks is not None:
