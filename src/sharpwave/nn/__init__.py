@@ -1,7 +1,7 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
-from sharpwave.nn.actors import CategoricalActor, DeterministicActor, SquashedActor
+from sharpwave.nn.actors import CategoricalActor, DeterministicActor, GaussianActor, SquashedActor
 from sharpwave.nn.by_hand import ByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
@@ -42,6 +42,7 @@ __all__ = [
     "Evaluated",
     "FlatOptimizer",
     "FlatParameters",
+    "GaussianActor",
     "MultiCategorical",
     "NumpyPolicy",
     "RMSprop",
