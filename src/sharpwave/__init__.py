@@ -62,7 +62,16 @@ if TYPE_CHECKING:
         A2C as A2C,
     )
     from sharpwave.algorithms import (
+        C51 as C51,
+    )
+    from sharpwave.algorithms import (
+        DQN as DQN,
+    )
+    from sharpwave.algorithms import (
         PPO as PPO,
+    )
+    from sharpwave.algorithms import (
+        QRDQN as QRDQN,
     )
     from sharpwave.algorithms import (
         SAC as SAC,
@@ -71,7 +80,16 @@ if TYPE_CHECKING:
         A2CConfig as A2CConfig,
     )
     from sharpwave.algorithms import (
+        C51Config as C51Config,
+    )
+    from sharpwave.algorithms import (
+        DQNConfig as DQNConfig,
+    )
+    from sharpwave.algorithms import (
         PPOConfig as PPOConfig,
+    )
+    from sharpwave.algorithms import (
+        QRDQNConfig as QRDQNConfig,
     )
     from sharpwave.algorithms import (
         SACConfig as SACConfig,
@@ -152,9 +170,15 @@ if TYPE_CHECKING:
 _LAZY = {
     "A2C": "sharpwave.algorithms",
     "A2CConfig": "sharpwave.algorithms",
+    "C51": "sharpwave.algorithms",
+    "DQN": "sharpwave.algorithms",
     "PPO": "sharpwave.algorithms",
+    "C51Config": "sharpwave.algorithms",
+    "DQNConfig": "sharpwave.algorithms",
     "PPOConfig": "sharpwave.algorithms",
+    "QRDQN": "sharpwave.algorithms",
     "SAC": "sharpwave.algorithms",
+    "QRDQNConfig": "sharpwave.algorithms",
     "SACConfig": "sharpwave.algorithms",
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
@@ -186,14 +210,19 @@ __version__ = "0.1.0"
 
 __all__ = [
     "A2C",
+    "C51",
+    "DQN",
     "PPO",
+    "QRDQN",
     "SAC",
     "A2CConfig",
     "Batch",
+    "C51Config",
     "CSVLogger",
     "Callback",
     "CheckpointCallback",
     "ConsoleLogger",
+    "DQNConfig",
     "EarlyStoppingCallback",
     "EpisodeBuffer",
     "EpisodeDataset",
@@ -217,6 +246,7 @@ __all__ = [
     "Prioritized",
     "PrioritizedReplayBuffer",
     "ProgressCallback",
+    "QRDQNConfig",
     "Recent",
     "RecordEpisodes",
     "RecordVectorEpisodes",

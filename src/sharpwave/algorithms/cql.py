@@ -159,7 +159,7 @@ class CQL(OfflineAlgorithm):
         actions, log_probs = self.policy.draw(here, self.generator)
         self.flat_actor.zero_grad()
         actor_loss = self.actor_loss(batch, actions, log_probs, alpha)
-        actor_loss.backward(inputs=list(self.policy.parameters()))
+        actor_loss.backward()
 
         # The critics seek their targets, and to value other actions less than those of the dataset.
         targets = self.targets(batch, there, alpha)
@@ -246,7 +246,8 @@ class CQL(OfflineAlgorithm):
         alpha: torch.Tensor,
     ) -> torch.Tensor:
         """The loss of the actor."""
-        values: torch.Tensor = self.critics(batch.obs, actions).amin(0)
+        with nn.frozen(self.critics):
+            values: torch.Tensor = self.critics(batch.obs, actions).amin(0)
         return (alpha * log_probs - values).mean()
 
     @staticmethod

@@ -1,7 +1,8 @@
 """Settings known to work, by algorithm and environment.
 
 The classic-control and Box2D settings are those of RL Baselines3 Zoo, the MuJoCo settings of PPO
-those of CleanRL. What those projects call a linear schedule falls to 0 over the run.
+and the classic-control settings of C51 those of CleanRL. What those projects call a linear schedule
+falls to 0 over the run.
 """
 
 from __future__ import annotations
@@ -250,5 +251,112 @@ _A2C: dict[str, Settings] = {
     },
 }
 
-PRESETS: dict[str, dict[str, Settings]] = {"ppo": _PPO, "a2c": _A2C}
+_DQN_CARTPOLE: Settings = {
+    "total_timesteps": 50_000,
+    "learning_rate": 2.3e-3,
+    "batch_size": 64,
+    "buffer_size": 100_000,
+    "learning_starts": 1000,
+    "target_update_freq": 10,
+    "train_freq": 256,
+    "gradient_steps": 128,
+    "exploration_fraction": 0.16,
+    "exploration_final_eps": 0.04,
+}
+_DQN_ACROBOT: Settings = {
+    "total_timesteps": 100_000,
+    "learning_rate": 6.3e-4,
+    "batch_size": 128,
+    "buffer_size": 50_000,
+    "learning_starts": 0,
+    "target_update_freq": 250,
+    "train_freq": 4,
+    "gradient_steps": -1,
+    "exploration_fraction": 0.12,
+    "exploration_final_eps": 0.1,
+}
+_DQN_MOUNTAIN: Settings = {
+    "total_timesteps": 120_000,
+    "learning_rate": 4e-3,
+    "batch_size": 128,
+    "buffer_size": 10_000,
+    "learning_starts": 1000,
+    "gamma": 0.98,
+    "target_update_freq": 600,
+    "train_freq": 16,
+    "gradient_steps": 8,
+    "exploration_fraction": 0.2,
+    "exploration_final_eps": 0.07,
+}
+_DQN_ATARI: Settings = {
+    "total_timesteps": 10_000_000,
+    "learning_rate": 1e-4,
+    "batch_size": 32,
+    "buffer_size": 1_000_000,
+    "frame_stack": 4,
+    "learning_starts": 100_000,
+    "target_update_freq": 1000,
+    "train_freq": 4,
+    "gradient_steps": 1,
+    "exploration_fraction": 0.1,
+    "exploration_final_eps": 0.01,
+    "hidden": (),  # the values stand on the convolutions
+}
+
+_DQN: dict[str, Settings] = {
+    "CartPole-v1": _DQN_CARTPOLE,
+    "Acrobot-v1": _DQN_ACROBOT,
+    "MountainCar-v0": _DQN_MOUNTAIN,
+    "LunarLander-v3": _DQN_ACROBOT,
+    ATARI: _DQN_ATARI,
+}
+
+_C51_CLASSIC: Settings = {
+    "total_timesteps": 500_000,
+    "learning_rate": 2.5e-4,
+    "batch_size": 128,
+    "buffer_size": 10_000,
+    "learning_starts": 10_000,
+    "target_update_freq": 500,
+    "train_freq": 10,
+    "exploration_fraction": 0.5,
+    "n_atoms": 101,
+    "v_min": -100.0,
+    "v_max": 100.0,
+}
+
+_C51: dict[str, Settings] = {
+    "CartPole-v1": _C51_CLASSIC,
+    "Acrobot-v1": _C51_CLASSIC,
+    ATARI: {**_DQN_ATARI, "learning_rate": 2.5e-4, "target_update_freq": 10_000},
+}
+
+_QR_DQN: dict[str, Settings] = {
+    "CartPole-v1": {**_DQN_CARTPOLE, "n_quantiles": 10},
+    "Acrobot-v1": {**_DQN_ACROBOT, "n_quantiles": 25},
+    "MountainCar-v0": {**_DQN_MOUNTAIN, "n_quantiles": 25},
+    "LunarLander-v3": {
+        "total_timesteps": 100_000,
+        "learning_rate": Linear(1.5e-3),
+        "batch_size": 128,
+        "buffer_size": 100_000,
+        "learning_starts": 10_000,
+        "gamma": 0.995,
+        "target_update_freq": 1,
+        "train_freq": 256,
+        "gradient_steps": -1,
+        "exploration_fraction": 0.24,
+        "exploration_final_eps": 0.18,
+        "n_quantiles": 170,
+    },
+    ATARI: {**_DQN_ATARI, "learning_rate": 5e-5, "target_update_freq": 10_000},
+}
+
+PRESETS: dict[str, dict[str, Settings]] = {
+    "ppo": _PPO,
+    "a2c": _A2C,
+    "dqn": _DQN,
+    "c51": _C51,
+    "qr_dqn": _QR_DQN,
+}
 """By the name of the algorithm, then by the id of the environment."""

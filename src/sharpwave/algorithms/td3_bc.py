@@ -115,7 +115,7 @@ class TD3BC(OfflineAlgorithm):
         if (self.timesteps + 1) % self.config.policy_delay == 0:
             self.flat_actor.zero_grad()
             actor_loss = self.actor_loss(batch)
-            actor_loss.backward(inputs=list(self.policy.parameters()))
+            actor_loss.backward()
             self.actor_optimizer.step()
             self._actor_loss = actor_loss.detach()
             self.flat_target_actor.data.lerp_(self.flat_actor.data, self.config.tau)
@@ -141,7 +141,8 @@ class TD3BC(OfflineAlgorithm):
     def actor_loss(self, batch: ReplayBatch) -> torch.Tensor:
         """What the actor's actions lack in value, and how far they are from the dataset's."""
         actions = self.policy(batch.obs)
-        values = self.critics(batch.obs, actions, n=1)[0]
+        with nn.frozen(self.critics):
+            values = self.critics(batch.obs, actions, n=1)[0]
         scale = self.config.alpha / values.detach().abs().mean()
         cloning = torch.nn.functional.mse_loss(actions, batch.actions)
         loss: torch.Tensor = cloning - scale * values.mean()

@@ -2,7 +2,7 @@
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
 from sharpwave.nn.actors import CategoricalActor, DeterministicActor, GaussianActor, SquashedActor
-from sharpwave.nn.by_hand import ByHand
+from sharpwave.nn.by_hand import ByHand, QByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
 from sharpwave.nn.distributions import (
@@ -16,11 +16,15 @@ from sharpwave.nn.distributions import (
 )
 from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
+from sharpwave.nn.fused import frozen, fused_mlp
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
+from sharpwave.nn.noisy import NoisyLinear
 from sharpwave.nn.numpy_policy import NumpyPolicy
+from sharpwave.nn.numpy_q import NumpyQ
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
+from sharpwave.nn.q_networks import Branches, CustomQNetwork, QNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 
 __all__ = [
@@ -29,12 +33,14 @@ __all__ = [
     "ActorCritic",
     "Adam",
     "Bernoulli",
+    "Branches",
     "ByHand",
     "Categorical",
     "CategoricalActor",
     "ContinuousPolicy",
     "Critics",
     "CustomPolicy",
+    "CustomQNetwork",
     "DeterministicActor",
     "DiagonalGaussian",
     "DiscretePolicy",
@@ -44,7 +50,11 @@ __all__ = [
     "FlatParameters",
     "GaussianActor",
     "MultiCategorical",
+    "NoisyLinear",
     "NumpyPolicy",
+    "NumpyQ",
+    "QByHand",
+    "QNetwork",
     "RMSprop",
     "Scalar",
     "SquashedActor",
@@ -53,6 +63,8 @@ __all__ = [
     "StackedMLP",
     "ValueFunction",
     "fan_in_uniform",
+    "frozen",
+    "fused_mlp",
     "initialise",
     "initialise_uniform",
     "make_distribution",

@@ -69,12 +69,13 @@ class SquashedActor(nn.Module):
         return self._params(obs)[0]
 
     def _params(self, obs: Any) -> tuple[GaussianParams, Tensor]:
-        output, latent = self.net.lean_with_latent(self.features(obs))
+        features = self.features(obs)
         if self.noise is not None and self.log_std is not None:
+            output, latent = self.net.lean_with_latent(features)
             mean = output.clamp(-2.0, 2.0)  # beyond, the tanh leaves no room for noise
             return self.noise.params(mean, latent, self.log_std), latent
-        mean, log_std = output.chunk(2, -1)
-        return (mean, log_std.clamp(*LOG_STD_RANGE)), latent
+        mean, log_std = self.net.fused(features).chunk(2, -1)
+        return (mean, log_std.clamp(*LOG_STD_RANGE)), features
 
     def sample(self, obs: Any, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Actions [B, d] drawn so that gradients flow through them, and log-probabilities [B]."""
@@ -149,7 +150,7 @@ class DeterministicActor(nn.Module):
 
     def forward(self, obs: Any) -> Tensor:
         """Actions [B, d] in [-1, 1]."""
-        return self.net.lean(self.features(obs)).tanh()
+        return self.net.fused(self.features(obs)).tanh()
 
     def mode(self, obs: Any) -> Tensor:
         """The same, without differentiation."""
@@ -246,7 +247,7 @@ class CategoricalActor(nn.Module):
 
     def forward(self, obs: Any, masks: Tensor | None = None) -> Tensor:
         """Logits [B, n], -inf where `masks` [B, n] forbid an action."""
-        logits = self.net.lean(self.features(obs))
+        logits = self.net.fused(self.features(obs))
         return logits if masks is None else logits.masked_fill(~masks, -torch.inf)
 
     def mode(self, obs: Any, masks: Tensor | None = None) -> Tensor:

@@ -109,5 +109,4 @@ class ValueFunction(nn.Module):
 
     def forward(self, obs: Any) -> Tensor:
         """Values [B] of observations [B, ...]."""
-        output: Tensor = self.net(self.features(obs))
-        return output.squeeze(-1)
+        return self.net.fused(self.features(obs)).squeeze(-1)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
+from sharpwave.nn.fused import can_fuse, fused_mlp
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import ACTIVATIONS, check_sizes
 
@@ -105,8 +107,14 @@ class StackedMLP(nn.Module):
             x: The input.
             n: Run only the first n networks; all when not given.
         """
+        n = n or self.n
+        if not self.norms and can_fuse(x, self.activation):
+            layers: list[Any] = list(self.layers)
+            weights = [layer.weight if n == self.n else layer.weight[:n] for layer in layers]
+            biases = [layer.bias if n == self.n else layer.bias[:n] for layer in layers]
+            return fused_mlp(x, weights, biases, self.activation, n)
         if x.ndim == 2:
-            x = x.expand(n or self.n, *x.shape)
+            x = x.expand(n, *x.shape)
         *body, head = self.layers
         for i, layer in enumerate(body):
             x = layer(x)
@@ -126,9 +134,10 @@ class StackedMLP(nn.Module):
             gain: Of the hidden layers.
             head_gain: Of the last layer.
         """
-        for layer in self.layers:
-            layer_gain = head_gain if layer is self.layers[-1] else gain
-            for weight, bias in zip(layer.weight.data, layer.bias.data, strict=True):  # type: ignore[arg-type]
+        layers: list[Any] = list(self.layers)
+        for layer in layers:
+            layer_gain = head_gain if layer is layers[-1] else gain
+            for weight, bias in zip(layer.weight.data, layer.bias.data, strict=True):
                 drawn = orthogonal(generator, tuple(weight.T.shape), layer_gain)
                 weight.copy_(torch.from_numpy(drawn).T)
                 bias.zero_()

@@ -78,6 +78,12 @@ class OffPolicyConfig(OnlineConfig):
     compile: bool = False
     """Compile the losses with torch.compile."""
 
+    def __post_init__(self) -> None:
+        hidden: Any = self.hidden
+        if isinstance(hidden, int):
+            object.__setattr__(self, "hidden", (hidden, hidden))
+        super().__post_init__()
+
     def check(self) -> None:
         """Check the values."""
         super().check()

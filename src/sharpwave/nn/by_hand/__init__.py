@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from sharpwave.nn.by_hand.gradient import ByHand
+from sharpwave.nn.by_hand.q_learning import QByHand
 
-__all__ = ["ByHand"]
+__all__ = ["ByHand", "QByHand"]
