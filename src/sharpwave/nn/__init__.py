@@ -1,7 +1,7 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
-from sharpwave.nn.actors import CategoricalActor, DeterministicActor, SquashedActor
+from sharpwave.nn.actors import CategoricalActor, DeterministicActor, GaussianActor, SquashedActor
 from sharpwave.nn.by_hand import ByHand, QByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
@@ -16,6 +16,7 @@ from sharpwave.nn.distributions import (
 )
 from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
+from sharpwave.nn.fused import frozen, fused_mlp
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
@@ -47,6 +48,7 @@ __all__ = [
     "Evaluated",
     "FlatOptimizer",
     "FlatParameters",
+    "GaussianActor",
     "MultiCategorical",
     "NoisyLinear",
     "NumpyPolicy",
@@ -61,6 +63,8 @@ __all__ = [
     "StackedMLP",
     "ValueFunction",
     "fan_in_uniform",
+    "frozen",
+    "fused_mlp",
     "initialise",
     "initialise_uniform",
     "make_distribution",

@@ -64,13 +64,19 @@ class Critics(nn.Module):
         )
         self._squeeze = n_outputs == 1
 
-    def forward(self, obs: Any, actions: Tensor) -> Tensor:
-        """Estimates [n, B], or [n, B, n_outputs], of actions [B, d]."""
-        return self.of_features(self.features(obs), actions)
+    def forward(self, obs: Any, actions: Tensor, n: int | None = None) -> Tensor:
+        """Estimates [n, B], or [n, B, n_outputs], of actions [B, d].
 
-    def of_features(self, features: Tensor, actions: Tensor) -> Tensor:
+        Args:
+            obs: Observations [B, ...].
+            actions: [B, d].
+            n: Ask only the first n critics; all when not given.
+        """
+        return self.of_features(self.features(obs), actions, n)
+
+    def of_features(self, features: Tensor, actions: Tensor, n: int | None = None) -> Tensor:
         """The same of observations that went through `features` already."""
-        output: Tensor = self.net(torch.cat((features, actions), -1))
+        output: Tensor = self.net(torch.cat((features, actions), -1), n)
         return output.squeeze(-1) if self._squeeze else output
 
 
@@ -103,5 +109,4 @@ class ValueFunction(nn.Module):
 
     def forward(self, obs: Any) -> Tensor:
         """Values [B] of observations [B, ...]."""
-        output: Tensor = self.net(self.features(obs))
-        return output.squeeze(-1)
+        return self.net.fused(self.features(obs)).squeeze(-1)
