@@ -175,6 +175,73 @@ class WrongEnv(CountingEnv):
         return tuple(outcome.values())
 
 
+class MaskedEnv(CountingEnv):
+    """Three actions; the one of the step's number is forbidden. Some steps say nothing of it.
+
+    Args:
+        silent: Steps of an episode whose info has no mask; 0 is the reset.
+    """
+
+    def __init__(self, *args: Any, silent: tuple[int, ...] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.action_space = gym.spaces.Discrete(3)
+        self.silent = silent
+
+    def reset(self, **kwargs: Any) -> tuple[Any, Info]:
+        obs, _ = super().reset(**kwargs)
+        return obs, self.info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        assert self.step_number in self.silent or action != self.step_number % 3
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, self.info()
+
+    def info(self) -> Info:
+        if self.step_number in self.silent:
+            return {}
+        return {"action_mask": np.arange(3) != self.step_number % 3}
+
+
+class FramesEnv(CountingEnv):
+    """CountingEnv whose observation is a stack of its last frames, which say what it says."""
+
+    def __init__(self, *args: Any, stack: int = 3, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.observation_space = gym.spaces.Box(0, 255, (stack, 2, 3), np.float32)
+        self.frames = np.zeros((stack, 2, 3), np.float32)
+
+    def observation(self) -> Any:
+        frame = np.repeat(super().observation()[None], 2, 0)
+        if self.step_number == 0:
+            self.frames = np.zeros_like(self.frames)
+        self.frames = np.concatenate((self.frames[1:], frame[None]))
+        return self.frames
+
+
+class DiscreteObsEnv(CountingEnv):
+    """CountingEnv whose observation is one number."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.observation_space = gym.spaces.Discrete(1000)
+
+    def observation(self) -> Any:
+        number, episode, step = super().observation()
+        return np.int64(100 * number + 10 * (episode % 10) + step)
+
+
+class BoxActionEnv(CountingEnv):
+    """CountingEnv with continuous actions of bounds that are not symmetric."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.action_space = gym.spaces.Box(np.array([-1, 2], "f"), np.array([3, 8], "f"))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        assert self.action_space.contains(action), action
+        return super().step(action)
+
+
 class ResumableCartPole(CartPoleEnv):
     """CartPole that offers its state."""
 

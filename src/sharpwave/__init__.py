@@ -66,6 +66,9 @@ if TYPE_CHECKING:
         C51 as C51,
     )
     from sharpwave.algorithms import (
+        DDPG as DDPG,
+    )
+    from sharpwave.algorithms import (
         DQN as DQN,
     )
     from sharpwave.algorithms import (
@@ -78,10 +81,31 @@ if TYPE_CHECKING:
         SAC as SAC,
     )
     from sharpwave.algorithms import (
+        TD3 as TD3,
+    )
+    from sharpwave.algorithms import (
+        TQC as TQC,
+    )
+    from sharpwave.algorithms import (
         A2CConfig as A2CConfig,
     )
     from sharpwave.algorithms import (
         C51Config as C51Config,
+    )
+    from sharpwave.algorithms import (
+        CrossQ as CrossQ,
+    )
+    from sharpwave.algorithms import (
+        CrossQConfig as CrossQConfig,
+    )
+    from sharpwave.algorithms import (
+        DDPGConfig as DDPGConfig,
+    )
+    from sharpwave.algorithms import (
+        DiscreteSAC as DiscreteSAC,
+    )
+    from sharpwave.algorithms import (
+        DiscreteSACConfig as DiscreteSACConfig,
     )
     from sharpwave.algorithms import (
         DQNConfig as DQNConfig,
@@ -94,6 +118,12 @@ if TYPE_CHECKING:
     )
     from sharpwave.algorithms import (
         SACConfig as SACConfig,
+    )
+    from sharpwave.algorithms import (
+        TD3Config as TD3Config,
+    )
+    from sharpwave.algorithms import (
+        TQCConfig as TQCConfig,
     )
     from sharpwave.envs import (
         VecNormalize as VecNormalize,
@@ -182,6 +212,16 @@ _LAZY = {
     "SAC": "sharpwave.algorithms",
     "QRDQNConfig": "sharpwave.algorithms",
     "SACConfig": "sharpwave.algorithms",
+    "TD3": "sharpwave.algorithms",
+    "TD3Config": "sharpwave.algorithms",
+    "DDPG": "sharpwave.algorithms",
+    "DDPGConfig": "sharpwave.algorithms",
+    "TQC": "sharpwave.algorithms",
+    "TQCConfig": "sharpwave.algorithms",
+    "CrossQ": "sharpwave.algorithms",
+    "CrossQConfig": "sharpwave.algorithms",
+    "DiscreteSAC": "sharpwave.algorithms",
+    "DiscreteSACConfig": "sharpwave.algorithms",
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
     "EpisodeBuffer": "sharpwave.episodes",
@@ -213,10 +253,13 @@ __version__ = "0.1.0"
 __all__ = [
     "A2C",
     "C51",
+    "DDPG",
     "DQN",
     "PPO",
     "QRDQN",
     "SAC",
+    "TD3",
+    "TQC",
     "A2CConfig",
     "Batch",
     "C51Config",
@@ -224,7 +267,12 @@ __all__ = [
     "Callback",
     "CheckpointCallback",
     "ConsoleLogger",
+    "CrossQ",
+    "CrossQConfig",
+    "DDPGConfig",
     "DQNConfig",
+    "DiscreteSAC",
+    "DiscreteSACConfig",
     "EarlyStoppingCallback",
     "EpisodeBuffer",
     "EpisodeDataset",
@@ -259,6 +307,8 @@ __all__ = [
     "Sequence",
     "SharpwaveIOError",
     "StopOnReturn",
+    "TD3Config",
+    "TQCConfig",
     "TensorBoardLogger",
     "Trainer",
     "Transition",

@@ -101,7 +101,7 @@ class BC(OfflineAlgorithm):
         if self.action_scale is not None:
             actions: torch.Tensor = policy.mode(obs)
         elif explore:
-            actions = policy.explore(obs, generator, masks)
+            actions = policy.explore(obs, masks, generator)
         else:
             actions = policy.mode(obs, masks)
         return actions

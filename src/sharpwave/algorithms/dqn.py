@@ -178,6 +178,9 @@ class DQN(OffPolicy):
             actions[~explores] = twin.greedy(obs, masks)[~explores]
         return actions
 
+    def _explore(self, obs: Nested, masks: Any) -> Array:
+        return self._act(obs, masks, self.acting_policy, True, self.explore_generator)
+
     def greedy(self, output: torch.Tensor, masks: torch.Tensor | None) -> torch.Tensor:
         """The best actions that are allowed, from what a network says."""
         best: torch.Tensor = self.branches.greedy(self.values(output), masks)

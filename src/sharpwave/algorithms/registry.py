@@ -17,6 +17,11 @@ _CLASSES = {
     "c51": "sharpwave.algorithms.c51:C51",
     "qr_dqn": "sharpwave.algorithms.qr_dqn:QRDQN",
     "sac": "sharpwave.algorithms.sac:SAC",
+    "td3": "sharpwave.algorithms.td3:TD3",
+    "ddpg": "sharpwave.algorithms.ddpg:DDPG",
+    "tqc": "sharpwave.algorithms.tqc:TQC",
+    "crossq": "sharpwave.algorithms.crossq:CrossQ",
+    "discrete_sac": "sharpwave.algorithms.discrete_sac:DiscreteSAC",
 }
 
 

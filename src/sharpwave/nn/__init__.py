@@ -2,9 +2,15 @@
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
 from sharpwave.nn.actors import CategoricalActor, DeterministicActor, GaussianActor, SquashedActor
+from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.by_hand import ByHand, QByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
+from sharpwave.nn.custom_replay import (
+    CustomCritics,
+    CustomDeterministicActor,
+    CustomSquashedActor,
+)
 from sharpwave.nn.distributions import (
     Bernoulli,
     Categorical,
@@ -22,7 +28,7 @@ from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
 from sharpwave.nn.numpy_policy import NumpyPolicy
 from sharpwave.nn.numpy_q import NumpyQ
-from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
+from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, CustomQNetwork, QNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
@@ -32,6 +38,7 @@ __all__ = [
     "Acted",
     "ActorCritic",
     "Adam",
+    "BatchRenorm",
     "Bernoulli",
     "Branches",
     "ByHand",
@@ -39,8 +46,11 @@ __all__ = [
     "CategoricalActor",
     "ContinuousPolicy",
     "Critics",
+    "CustomCritics",
+    "CustomDeterministicActor",
     "CustomPolicy",
     "CustomQNetwork",
+    "CustomSquashedActor",
     "DeterministicActor",
     "DiagonalGaussian",
     "DiscretePolicy",
@@ -62,6 +72,7 @@ __all__ = [
     "StackedLinear",
     "StackedMLP",
     "ValueFunction",
+    "descend",
     "fan_in_uniform",
     "frozen",
     "fused_mlp",

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sharpwave.nn.distributions import GaussianParams, SquashedGaussian
+from sharpwave.nn.distributions import Categorical, GaussianParams, SquashedGaussian
 from sharpwave.nn.features import make_features
 from sharpwave.nn.gsde import StateDependentNoise
 from sharpwave.nn.mlp import make_mlp
@@ -31,6 +31,7 @@ class SquashedActor(nn.Module):
         activation: Their activation, by name.
         gsde: Explore by state-dependent noise, whose deviations are parameters of their own.
         log_std_init: Their first logarithm.
+        batch_norm: Renormalise over the batch before every layer.
         generator: Source of the weights.
 
     Example:
@@ -50,6 +51,7 @@ class SquashedActor(nn.Module):
         activation: str = "relu",
         gsde: bool = False,
         log_std_init: float = -3.0,
+        batch_norm: bool = False,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
@@ -57,7 +59,9 @@ class SquashedActor(nn.Module):
         self.features = make_features(observation_space, generator)
         size = self.features.size
         outputs = action_dim if gsde else 2 * action_dim
-        self.net = make_mlp(size, hidden, outputs, activation, generator, head_gain=None)
+        self.net = make_mlp(
+            size, hidden, outputs, activation, generator, head_gain=None, batch_norm=batch_norm
+        )
         self.noise = StateDependentNoise(learn_features=True) if gsde else None
         latent = hidden[-1] if hidden else size
         self.log_std = (
@@ -95,14 +99,19 @@ class SquashedActor(nn.Module):
         return raw.tanh(), self.distribution.log_prob_of_noise(raw, log_std, noise)
 
     def explore(self, obs: Any, generator: torch.Generator | None = None) -> Tensor:
-        """Actions [B, d] to collect experience with; nothing is recorded for differentiation."""
+        """Actions [B, d] drawn alone; nothing is recorded for differentiation."""
         with torch.no_grad():
-            params, latent = self._params(obs)
-            mean, log_std = params
-            if self.noise is not None:
-                return (mean + self.noise.noise(params, latent, generator)).tanh_()
+            mean, log_std = self(obs)
             noise = torch.empty_like(mean).normal_(generator=generator)
             return torch.addcmul(mean, log_std.exp(), noise).tanh_()
+
+    def explore_smoothly(self, obs: Any) -> Tensor:
+        """Actions [n, d] with the noise that `reset_noise` drew for n environments."""
+        if self.noise is None:
+            raise TypeError("explore_smoothly needs gsde=True")
+        with torch.no_grad():
+            params, latent = self._params(obs)
+            return (params[0] + self.noise.noise(params, latent)).tanh_()
 
     def mode(self, obs: Any) -> Tensor:
         """The most likely actions before squashing, squashed: [B, d]."""
@@ -114,6 +123,59 @@ class SquashedActor(nn.Module):
         """Draws new exploration matrices for `n` environments; without `gsde` does nothing."""
         if self.noise is not None and self.log_std is not None:
             self.noise.reset(self.log_std, n, generator)
+
+
+class CategoricalActor(nn.Module):
+    """Probabilities of n actions.
+
+    Args:
+        observation_space: What `make_features` takes.
+        n_actions: n.
+        hidden: Sizes of the hidden layers.
+        activation: Their activation, by name.
+        generator: Source of the weights.
+
+    Example:
+        >>> box = spaces.Box(-1.0, 1.0, (3,))
+        >>> actor = CategoricalActor(box, 2, generator=np.random.default_rng(0))
+        >>> actor(torch.zeros(5, 3)).exp().sum(1).round().tolist()
+        [1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        n_actions: int,
+        *,
+        hidden: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self.distribution = Categorical(n_actions)
+        self.features = make_features(observation_space, generator)
+        self.net = make_mlp(
+            self.features.size, hidden, n_actions, activation, generator, head_gain=None
+        )
+
+    def forward(self, obs: Any, masks: Tensor | None = None) -> Tensor:
+        """Log-probabilities [B, n]; those of actions that masks [B, n] forbid are -1e8."""
+        logits = self.net.fused(self.features(obs))
+        if masks is not None:
+            logits = self.distribution.mask(logits, masks)
+        return logits.log_softmax(-1)
+
+    def explore(
+        self, obs: Any, masks: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Actions [B] drawn by their probability."""
+        with torch.no_grad():
+            return self.distribution.sample(self(obs, masks), generator)
+
+    def mode(self, obs: Any, masks: Tensor | None = None) -> Tensor:
+        """The most likely actions, [B]."""
+        with torch.no_grad():
+            return self.distribution.mode(self(obs, masks))
 
 
 class DeterministicActor(nn.Module):
@@ -211,54 +273,3 @@ class GaussianActor(DeterministicActor):
             noise = torch.empty_like(mean).normal_(generator=generator)
             std = self.log_std.clamp(*LOG_STD_RANGE).exp()
             return torch.addcmul(mean, std, noise).clamp_(-1.0, 1.0)
-
-
-class CategoricalActor(nn.Module):
-    """Logits of discrete actions.
-
-    Args:
-        observation_space: What `make_features` takes.
-        n_actions: Number of actions.
-        hidden: Sizes of the hidden layers.
-        activation: Their activation, by name.
-        generator: Source of the weights.
-
-    Example:
-        >>> box = spaces.Box(-1.0, 1.0, (3,))
-        >>> actor = CategoricalActor(box, 4, generator=np.random.default_rng(0))
-        >>> actor(torch.zeros(5, 3)).shape
-        torch.Size([5, 4])
-    """
-
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        n_actions: int,
-        *,
-        hidden: Sequence[int] = (256, 256),
-        activation: str = "relu",
-        generator: np.random.Generator,
-    ) -> None:
-        super().__init__()
-        self.features = make_features(observation_space, generator)
-        self.net = make_mlp(
-            self.features.size, hidden, n_actions, activation, generator, head_gain=None
-        )
-
-    def forward(self, obs: Any, masks: Tensor | None = None) -> Tensor:
-        """Logits [B, n], -inf where `masks` [B, n] forbid an action."""
-        logits = self.net.fused(self.features(obs))
-        return logits if masks is None else logits.masked_fill(~masks, -torch.inf)
-
-    def mode(self, obs: Any, masks: Tensor | None = None) -> Tensor:
-        """The most likely actions [B]."""
-        with torch.no_grad():
-            return self.forward(obs, masks).argmax(-1)
-
-    def explore(
-        self, obs: Any, generator: torch.Generator | None = None, masks: Tensor | None = None
-    ) -> Tensor:
-        """Actions [B] drawn by their probabilities."""
-        with torch.no_grad():
-            probabilities = self.forward(obs, masks).softmax(-1)
-            return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)

@@ -67,6 +67,11 @@ class FlatParameters:
         self.parameter.grad = self.grad
 
     @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The module's parameters, each a view of `data`."""
+        return self._parameters
+
+    @property
     def block(self) -> NDArray[np.float32]:
         """The memory of `data` as an array.
 

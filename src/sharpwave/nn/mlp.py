@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.fused import can_fuse, fused_mlp
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 
@@ -78,6 +79,8 @@ def make_mlp(
     activation: str,
     generator: np.random.Generator,
     head_gain: float | None = 1.0,
+    *,
+    batch_norm: bool = False,
 ) -> MLP:
     """`Linear, activation, ..., Linear`.
 
@@ -89,6 +92,7 @@ def make_mlp(
         generator: Source of the weights.
         head_gain: Gain of the last layer, the hidden ones have sqrt(2), all orthogonal; None is the
             uniform start of torch's layers instead, as usual in off-policy learning.
+        batch_norm: Renormalise over the batch before every linear layer.
 
     Raises:
         ValueError: The activation is unknown or a size is not positive.
@@ -101,9 +105,11 @@ def make_mlp(
     check_sizes(in_features, hidden, activation)
     sizes = [in_features, *hidden]
     layers: list[nn.Module] = []
-    for size, next_size in pairwise(sizes):
+    for size, next_size in pairwise([*sizes, out_features]):
+        if batch_norm:
+            layers.append(BatchRenorm(size))
         layers += [nn.Linear(size, next_size), ACTIVATIONS[activation]()]
-    net = MLP(*layers, nn.Linear(sizes[-1], out_features))
+    net = MLP(*layers[:-1])
     if head_gain is None:
         initialise_uniform(net, generator)
     else:

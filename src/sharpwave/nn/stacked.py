@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
+from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.fused import can_fuse, fused_mlp
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import ACTIVATIONS, check_sizes
@@ -65,6 +66,7 @@ class StackedMLP(nn.Module):
         activation: A name in `ACTIVATIONS`, applied after every layer but the last.
         generator: Source of the weights.
         layer_norm: Normalise before every activation.
+        batch_norm: Renormalise over the batch before every layer.
 
     Raises:
         ValueError: The activation is unknown or a size is not positive.
@@ -85,6 +87,7 @@ class StackedMLP(nn.Module):
         generator: np.random.Generator,
         *,
         layer_norm: bool = False,
+        batch_norm: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(in_features, hidden, activation)
@@ -98,6 +101,9 @@ class StackedMLP(nn.Module):
         self.norms = nn.ModuleList(
             _StackedLayerNorm(n, size) for size in (hidden if layer_norm else ())
         )
+        self.batch_norms = nn.ModuleList(
+            BatchRenorm(size, n) for size in (sizes[:-1] if batch_norm else ())
+        )
         self.activation = ACTIVATIONS[activation]()
 
     def forward(self, x: Tensor, n: int | None = None) -> Tensor:
@@ -108,21 +114,23 @@ class StackedMLP(nn.Module):
             n: Run only the first n networks; all when not given.
         """
         n = n or self.n
-        if not self.norms and can_fuse(x, self.activation):
+        if not self.norms and not self.batch_norms and can_fuse(x, self.activation):
             layers: list[Any] = list(self.layers)
             weights = [layer.weight if n == self.n else layer.weight[:n] for layer in layers]
             biases = [layer.bias if n == self.n else layer.bias[:n] for layer in layers]
             return fused_mlp(x, weights, biases, self.activation, n)
         if x.ndim == 2:
             x = x.expand(n, *x.shape)
-        *body, head = self.layers
-        for i, layer in enumerate(body):
+        last = len(self.layers) - 1
+        for i, layer in enumerate(self.layers):
+            if self.batch_norms:
+                x = self.batch_norms[i](x)
             x = layer(x)
-            if self.norms:
-                x = self.norms[i](x)
-            x = self.activation(x)
-        output: Tensor = head(x)
-        return output
+            if i < last:
+                if self.norms:
+                    x = self.norms[i](x)
+                x = self.activation(x)
+        return x
 
     def orthogonal_(
         self, generator: np.random.Generator, gain: float = math.sqrt(2), head_gain: float = 1.0

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from sharpwave.buffers.views import Hindsight, NStep, View
 from sharpwave.collect import EpisodeStats, OffPolicyCollector, Transitions
+from sharpwave.collect.off_policy import OBSERVATION
+from sharpwave.envs import goal_rewards
 from sharpwave.lazy import torch
 from sharpwave.train.algorithm import Metrics
+from sharpwave.train.cuda_graph import GraphedGradients
 from sharpwave.train.online import OnlineAlgorithm, OnlineConfig
 from sharpwave.train.random_actions import RandomActions
-from sharpwave.train.replay import ReplaySampler
+from sharpwave.train.replay import ReplayBatch, ReplaySampler
 from sharpwave.train.replay_learner import ReplayLearner
-from sharpwave.train.replay_store import ReplayStore
+from sharpwave.train.replay_store import MEMORY, ReplayStore
 from sharpwave.train.schedules import ScheduleLike, value_at
+from sharpwave.train.source import find_normalizer, without_normalizer
+from sharpwave.train.tensor_normalizer import TensorNormalizer
 from sharpwave.types import Array, Nested
 
 Round = tuple["Transitions | None", float]
 """One step of every environment: rows for the buffer, and the mean reward."""
+FIELDS = ("obs", "next_obs", "actions", "rewards")
+"""What of a step a batch needs beside discounts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +50,7 @@ class OffPolicyConfig(OnlineConfig):
     learning_rate: ScheduleLike = 3e-4
     """Step size of the optimisers; a schedule follows the progress of the run."""
     learning_starts: int = 1000
-    """Environment steps with random actions before learning starts."""
+    """Environment steps with random actions, after which learning starts."""
     train_freq: int = 1
     """Steps of every environment between two updates."""
     gradient_steps: int = 1
@@ -53,7 +64,7 @@ class OffPolicyConfig(OnlineConfig):
     """How much priorities count."""
     beta_start: float = 0.4
     """How much weights correct for that at the start; they end at 1."""
-    buffer: str = "memory"
+    buffer: str = MEMORY
     """Where the buffer lies: in memory, or in the folder of this path. The constructor also takes a
     buffer itself."""
     frame_stack: int = 1
@@ -77,12 +88,25 @@ class OffPolicyConfig(OnlineConfig):
     """Activation of the hidden layers."""
     compile: bool = False
     """Compile the losses with torch.compile."""
+    cuda_graph: bool = False
+    """Replay gradient steps as CUDA graphs, on a CUDA device."""
 
     def __post_init__(self) -> None:
         hidden: Any = self.hidden
         if isinstance(hidden, int):
             object.__setattr__(self, "hidden", (hidden, hidden))
+        if isinstance(self.buffer, str) and self.buffer != MEMORY:
+            # A run that is resumed elsewhere must find it.
+            object.__setattr__(self, "buffer", str(Path(self.buffer).absolute()))
         super().__post_init__()
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> dict[str, Any]:
+        """Read texts as values; one number is two hidden layers here too."""
+        parsed = super().parse(options)
+        if options.get("hidden", "").strip().isdecimal():
+            parsed["hidden"] *= 2
+        return parsed
 
     def check(self) -> None:
         """Check the values."""
@@ -107,27 +131,72 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
 
     A subclass gives `build_networks`, `gradient_step` and `act`.
 
+    An update is `train_freq` steps of every environment and the gradient steps that follow. Hooks
+    and loggers hear of the progress every `log_interval` environment steps, which is what `updates`
+    counts, and sooner where a callback wants to.
+
     Args:
         env_id: As for every algorithm, and so on.
         buffer: "memory", a folder, or a buffer: one of this library, or anything with
             `push(obs, action, reward, terminated, truncated, next_obs)`, `sample(batch_size)` and a
             length.
+
+    Attributes:
+        gradient_steps: Gradient steps so far.
+        collector: What steps the environments.
+        store: What keeps the steps.
+        acting_policy: What acts while collecting: the policy, or with `overlap` a copy of it.
     """
 
     Config: ClassVar[type[OffPolicyConfig]]
     config: OffPolicyConfig
+    compiled: ClassVar[tuple[str, ...]] = ()
+    """Methods that the option `compile` compiles."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """Networks that the constructor takes in place of its own; `policy` is the first of them."""
+
+    def __init_subclass__(cls) -> None:
+        cls.named_arguments = {**OnlineAlgorithm.named_arguments, **dict.fromkeys(cls.takes)}
+        super().__init_subclass__()
 
     def __init__(self, env_id: Any, *args: Any, buffer: Any = None, **options: Any) -> None:
-        if isinstance(buffer, str):
-            options["buffer"], buffer = buffer, None
+        if isinstance(buffer, str | os.PathLike):
+            options["buffer"], buffer = os.fspath(buffer), None
         self._given_buffer = buffer
+        self.given = {name: options.pop(name, None) for name in self.takes}
         super().__init__(env_id, *args, **options)
+
+    # What a subclass may give beside `build_networks`, `gradient_step` and `act`
+
+    def explore(self, obs: Any, masks: torch.Tensor | None) -> torch.Tensor:
+        """Actions to collect experience with, one for each of the environments."""
+        return self.act(
+            self.acting_policy, obs, masks, explore=True, generator=self.explore_generator
+        )
+
+    def extra_state(self) -> dict[str, Any]:
+        """What a subclass adds to the checkpoint: tensors, arrays, numbers."""
+        return {}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`, whose tensors have become arrays."""
+
+    def graph_key(self) -> Hashable:
+        """What the next gradient step depends on beside networks and batch.
+
+        Steps of one key run the same operations, and can be replayed as one CUDA graph.
+        """
+        return None
 
     # Construction
 
     def build(self) -> None:
-        """Make networks, buffer and collector."""
+        """Make networks and collector; the buffer waits until there is something to store."""
         config = self.config
+        self._name_given()
+        env = without_normalizer(self.env)
+        if find_normalizer(env) is not None:
+            raise ValueError("env must have its VecNormalize outermost: steps are stored raw")
         self.gradient_steps = 0
         seeds = np.random.SeedSequence(self._noise_seed).generate_state(4, np.uint64) >> 1
         learning, exploring, playing, drawing = (int(seed) for seed in seeds)
@@ -138,62 +207,134 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self._set_action_form()
         with torch.random.fork_rng(devices=[]):
             self.build_networks()
-        self._acting = deepcopy(self.policy) if config.overlap else self.policy
-        self.collector = OffPolicyCollector(self.env, seed=self.env_seed)
-        self.collector.reset()
-        self.store = ReplayStore(
-            self.env,
-            config,
-            masks=self.collector.n_choices if self.collector.has_masks else None,
-            given=self._given_buffer,
-            seed=drawing,
-        )
-        self.sampler = self._make_sampler()
-        self._pool = ThreadPoolExecutor(1, "collect")
+        for name in self.compiled if config.compile else ():
+            setattr(self, name, torch.compile(getattr(self, name)))
+        self.acting_policy = deepcopy(self.policy) if config.overlap else self.policy
+        self.collector = OffPolicyCollector(env, seed=self.env_seed)
+        self.store = ReplayStore(env, config, given=self._given_buffer, seed=drawing)
+        self._goal_rewards = goal_rewards(env, self._make_goal_env) if config.her_goals else None
+        self._sampler: ReplaySampler | None = None
+        graphs = config.cuda_graph and self.device.type == "cuda"
+        self._graphs = GraphedGradients(self.generator) if graphs else None
+        self._learns_after = config.learning_starts
+        self._rounds_taken = self._steps_taken = 0
 
-    def _make_sampler(self) -> ReplaySampler:
-        config = self.config
-        return ReplaySampler(
-            self.store.buffer,
-            config.batch_size,
-            view=self.store.view(self.env),
-            gamma=config.gamma,
-            device=self.device,
-            **self.action_form(),
-        )
+    def _name_given(self) -> None:
+        if self.takes:
+            # Which of them a checkpoint needs, its state says by their own names.
+            self._custom_policy = False
+            if self.policy is not None:
+                self.given[self.takes[0]] = self.policy
 
-    # A run
+    @property
+    def action_dim(self) -> int:
+        """Number of continuous actions.
+
+        Raises:
+            TypeError: The actions are not continuous.
+        """
+        if self.action_scale is None:
+            raise TypeError(f"{self.name} needs a Box action space, got {self.action_space}")
+        return len(self.action_scale.middle)
+
+    def _make_goal_env(self) -> Any:
+        self._goal_env = self.make_env(1)  # kept: its method alone would not keep it open
+        return self._goal_env
+
+    @property
+    def sampler(self) -> ReplaySampler:
+        """What draws batches of the buffer."""
+        if self._sampler is None:
+            self._open_store()
+            self._sampler = self._make_sampler()
+        return self._sampler
 
     @property
     def buffer(self) -> Any:
         """The steps to learn from."""
+        _ = self.sampler
         return self.store.buffer
+
+    def _open_store(self) -> None:
+        """Make the buffer, for which the environments must say whether they mask actions."""
+        collector = self.collector
+        if collector.obs is None:
+            collector.reset()
+        if collector.has_masks and self._goal_rewards is not None:
+            raise ValueError("her_goals does not go with action masks")
+        self.store.open(collector.n_choices if collector.has_masks else None, self.timesteps)
+        if self.timesteps and not len(self.store.source):
+            # After a checkpoint without its buffer there is nothing to learn from at first.
+            self._learns_after = self.timesteps + self.config.learning_starts
+
+    def _make_sampler(self) -> ReplaySampler:
+        config = self.config
+        view: View | None = None
+        if self._goal_rewards is not None:
+            view = Hindsight(self._goal_rewards, config.her_goals, config.her_strategy)
+        elif self.store.takes_views:
+            view = NStep(config.n_step, config.gamma, fields=FIELDS)
+        normalizer = None
+        if self.normalizer is not None:
+            normalizer = TensorNormalizer(self.normalizer, self.device, config.n_step)
+        return ReplaySampler(
+            self.store.source,
+            config.batch_size,
+            view=view,
+            gamma=config.gamma,
+            device=self.device,
+            has_masks=self.collector.has_masks,
+            normalizer=normalizer,
+            **self.action_form(),
+        )
+
+    def close(self) -> None:
+        """Close the environments, and the folder of a buffer on disk, which stays."""
+        self.store.close()
+        super().close()
+
+    # A run
 
     @property
     def episodes(self) -> EpisodeStats:
         """Returns and lengths of the episodes finished in training."""
         return self.collector.episodes
 
+    def episode_metrics(self) -> dict[str, float]:
+        """What is said of episodes and gradient steps beside the metrics of an update."""
+        return {**super().episode_metrics(), "gradient_steps": float(self.gradient_steps)}
+
     def iterate(self) -> Metrics | None:
         """Collect and learn until the next report of metrics."""
-        end = min(self.timesteps + self.config.log_interval, self.target_timesteps)
+        end = self._next_report()
         measured: list[torch.Tensor] = []
-        rounds: Iterable[Round] | None = self._rounds()
-        while rounds is not None:
-            before = self.timesteps
-            go_on = self._take(rounds) and self.timesteps < end
-            self.follow_schedules(self.progress_remaining)
-            following = self._start_collecting() if go_on and self.config.overlap else None
-            if self._may_learn() and self.stop_reason is None:
-                began = time.perf_counter()
-                measured += self._learn(self.timesteps - before)
-                self.timings["update"] += time.perf_counter() - began
-            if following is not None:
-                rounds = following.result()
-            else:
-                rounds = self._rounds() if go_on else None
+        following: Future[list[Round]] | None = None
+        _ = self.sampler
+        with ThreadPoolExecutor(1, "collect") as pool:  # which starts no thread for nothing
+            while True:
+                self._take(following)
+                self.follow_schedules(self.progress_remaining)
+                if self.stop_reason is not None:
+                    break  # the update of these steps waits until the run goes on
+                collected, self._steps_taken, self._rounds_taken = self._steps_taken, 0, 0
+                done = self.timesteps >= end
+                self._follow_policy()
+                overlaps = self.config.overlap and not done
+                following = pool.submit(lambda: list(self._rounds())) if overlaps else None
+                try:
+                    measured += self._learn(collected)
+                except BaseException:
+                    self._keep(following)
+                    raise
+                if done:
+                    break
         self._rollout_ended()
         return self.means(measured) if measured else {}
+
+    def _next_report(self) -> int:
+        end = min(self.timesteps + self.config.log_interval, self.target_timesteps)
+        due = self._hooks.due_step()
+        return end if due is None else max(min(end, due), self.timesteps + 1)
 
     def follow_schedules(self, progress_remaining: float) -> None:
         """Set what follows the progress of the run."""
@@ -202,49 +343,73 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             optimizer.set_lr(rate)
         self.store.follow(progress_remaining)
 
-    def _may_learn(self) -> bool:
-        # After a checkpoint without its buffer there is little to learn from at first.
-        wanted = min(max(self.config.learning_starts, self.config.batch_size), self.store.capacity)
-        return self.timesteps >= self.config.learning_starts and len(self.buffer) >= wanted
-
-    def _learn(self, collected: int) -> list[torch.Tensor]:
-        count = self.config.gradient_steps
-        measured = []
-        for _ in range(collected if count == -1 else count):
-            batch = self.sampler.sample()
-            measured.append(self.gradient_step(batch))
-            self.gradient_steps += 1
-            self.sampler.report(batch)
-        return measured
+    # Collecting
 
     def _rounds(self) -> Iterator[Round]:
-        """Steps the environments `train_freq` times, each when it is asked for."""
-        for _ in range(self.config.train_freq):
+        """Steps the environments until an update is due, each time when it is asked for."""
+        for _ in range(self.config.train_freq - self._rounds_taken):
             yield self.collector.step(self._choose)
 
-    def _start_collecting(self) -> Future[list[Round]]:
-        """Has a thread do the next rounds, with the policy as it is now."""
-        self._acting.load_state_dict(self.policy.state_dict())
-        return self._pool.submit(lambda: list(self._rounds()))
+    def _follow_policy(self) -> None:
+        """With `overlap`, has the next rounds act with the policy before it learns from these.
 
-    def _take(self, rounds: Iterable[Round]) -> bool:
-        """Put rounds into the buffer; False if a callback stops the run."""
-        for rows, reward in rounds:
-            if rows is not None:
-                self.store.write(rows)
-                self.timesteps += len(rows.rewards)
-            if not self._on_step(reward):
-                return False
-        self.timings.update(self.collector.timings)
-        return True
-
-    def _on_step(self, reward: float) -> bool:
-        return not self._hooks.overrides("on_step") or self._call_hook("on_step", reward=reward)
+        That is so whether a thread collects them or not, so that a run does not depend on where its
+        reports are.
+        """
+        if self.config.overlap:
+            with torch.no_grad():
+                torch._foreach_copy_(_tensors(self.acting_policy), _tensors(self.policy))
 
     def _choose(self, obs: Nested, masks: Any) -> Array:
         if self.collector.timesteps < self.config.learning_starts:
             return self.random_actions.draw(self.env.num_envs, masks)
-        return self._to_env(self._act(obs, masks, self._acting, True, self.explore_generator))
+        if self.normalizer is not None:
+            obs = self.normalizer.normalize_obs(obs)
+        return self._to_env(self._explore(obs, masks))
+
+    def _explore(self, obs: Nested, masks: Any) -> Array:
+        return self._with_tensors(self.explore, obs, masks)
+
+    def _take(self, following: Future[list[Round]] | None) -> None:
+        """Put the rounds of an update into the buffer, until a callback stops the run."""
+        rounds = self._rounds()
+        if self.config.overlap:
+            rounds = iter(list(rounds) if following is None else following.result())
+        try:
+            for rows, reward in rounds:
+                self._store_round(rows)
+                if not self._on_step(reward):
+                    break
+        finally:
+            if self.config.overlap:  # these happened, whoever does not want to hear of them
+                for rows, _ in rounds:
+                    self._store_round(rows)
+        self.timings.update(self.collector.timings)
+
+    def _on_step(self, reward: float) -> bool:
+        return not self._hooks.overrides("on_step") or self._call_hook("on_step", reward=reward)
+
+    def _store_round(self, rows: Transitions | None) -> None:
+        self._rounds_taken += 1
+        if rows is None:
+            return
+        self.store.write(rows)
+        if self.normalizer is not None:
+            self.normalizer.count_step(
+                rows.obs[OBSERVATION] if self.collector.has_masks else rows.obs,
+                rows.rewards,
+                rows.terminated | rows.truncated,
+                rows.next_obs[OBSERVATION] if self.collector.has_masks else rows.next_obs,
+                rows.streams,
+            )
+        self.timesteps += len(rows.rewards)
+        self._steps_taken += len(rows.rewards)
+
+    def _keep(self, following: Future[list[Round]] | None) -> None:
+        """Store what a thread collects while something else goes wrong, which is what counts."""
+        with contextlib.suppress(Exception):
+            for rows, _ in [] if following is None else following.result():
+                self._store_round(rows)
 
     def _rollout_ended(self) -> None:
         mean_reward = self.episodes.mean_return
@@ -254,25 +419,80 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             {"mean_reward": mean_reward, "mean_length": self.episodes.mean_length},
         )
 
+    # Learning
+
+    def _learn(self, collected: int) -> list[torch.Tensor]:
+        """The gradient steps of an update, and what each of them measured."""
+        if self.timesteps <= self._learns_after or not self.store.has_a_batch():
+            return []
+        began = time.perf_counter()
+        count = self.config.gradient_steps
+        sampler = self.sampler
+        if sampler.normalizer is not None:
+            sampler.normalizer.refresh()
+        measured = []
+        for _ in range(collected if count == -1 else count):
+            drawn = sampler.draw()
+            numbers, batch = self._learn_from(sampler, drawn)
+            measured.append(numbers)
+            self.gradient_steps += 1
+            sampler.report(batch)
+        self.timings["update"] += time.perf_counter() - began
+        return measured
+
+    def _learn_from(
+        self, sampler: ReplaySampler, drawn: dict[str, Any]
+    ) -> tuple[torch.Tensor, ReplayBatch]:
+        def step() -> tuple[torch.Tensor, ReplayBatch]:
+            batch = sampler.as_batch(drawn)
+            return self.gradient_step(batch), batch
+
+        return step() if self._graphs is None else self._graphs.run(self.graph_key(), step)
+
+    # In checkpoints
+
     def state_dict(self) -> dict[str, Any]:
         """All that learning has changed, with the collection and the buffer."""
         return {
             **super().state_dict(),
             "explore_generator": self.explore_generator.get_state(),
             "random_actions": self.random_actions.state_dict(),
+            "acting_policy": dict(self.acting_policy.state_dict()) if self.config.overlap else None,
             "gradient_steps": self.gradient_steps,
+            "given": [name for name, network in self.given.items() if network is not None],
+            "extra": self.extra_state(),
+            "learns_after": self._learns_after,
+            "rounds_taken": self._rounds_taken,
+            "steps_taken": self._steps_taken,
             "collector": self.collector.state_dict(),
             "buffer": self.store.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
+        for name in state["given"]:
+            if self.given[name] is None:
+                raise ValueError(f"{name} must be given: the checkpoint has one of your own")
         super().load_state_dict(state)
         if state["generator"]["device"] == self.device.type:
             self.explore_generator.set_state(torch.from_numpy(state["explore_generator"]))
         self.random_actions.load_state_dict(state["random_actions"])
+        self._follow_policy()
+        if self.config.overlap and state["acting_policy"] is not None:
+            acting = {name: torch.from_numpy(x) for name, x in state["acting_policy"].items()}
+            self.acting_policy.load_state_dict(acting)
         self.gradient_steps = int(state["gradient_steps"])
+        self.load_extra_state(state["extra"])
+        self._learns_after = int(state["learns_after"])
+        self._rounds_taken = int(state["rounds_taken"])
+        self._steps_taken = int(state["steps_taken"])
         in_flight = self._environments_restored
         self.collector.load_state_dict(state["collector"], in_flight=in_flight)
+        if self.normalizer is not None and not in_flight:
+            self.normalizer.restart()
         self.store.load_state_dict(state["buffer"])
-        self.sampler = self._make_sampler()
+        self._sampler = None
+
+
+def _tensors(network: Any) -> list[torch.Tensor]:
+    return [*network.parameters(), *network.buffers()]

@@ -94,6 +94,10 @@ class RunRecorder(Callback):
             algo.save(self.folder.latest_checkpoint)
             self._summarize(algo, "running")
 
+    def due_step(self) -> int:
+        """Where the next checkpoint is due."""
+        return self._interval.next
+
     def on_eval(self, *, algo: Any, step: int, result: Any, **_: Any) -> None:
         """Keeps the evaluation, and the policy if it is the best so far."""
         row = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -110,12 +111,15 @@ class ReplayLearner(Algorithm):
     def _act(
         self, obs: Nested, masks: Any, policy: Any, explore: bool, generator: torch.Generator
     ) -> Array:
+        act = partial(self.act, policy, explore=explore, generator=generator)
+        return self._with_tensors(act, obs, masks)
+
+    def _with_tensors(self, act: Callable[..., torch.Tensor], obs: Nested, masks: Any) -> Array:
         with torch.inference_mode():
             tensors = map_leaves(self._tensor, obs)
             allowed = None if masks is None else self._tensor(masks)
-            actions = self.act(policy, tensors, allowed, explore=explore, generator=generator)
-            numbers: Array = actions.cpu().numpy()
-            return numbers
+            actions: Array = act(tensors, allowed).cpu().numpy()
+            return actions
 
     def _tensor(self, leaf: Array) -> torch.Tensor:
         return torch.as_tensor(leaf, device=self.device)
