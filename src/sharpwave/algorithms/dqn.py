@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -200,7 +201,7 @@ class DQN(OffPolicy):
     def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
         """One step of the network, and perhaps of its slow copy; its `METRICS`."""
         config = self.config
-        if config.tau == 1 and self.timesteps - self.target_copied_at >= config.target_update_freq:
+        if self.copies_target():
             self.flat_target.data.copy_(self.flat.data)
             self.target_copied_at = self.timesteps
         self.policy.reset_noise(self.generator)
@@ -211,6 +212,15 @@ class DQN(OffPolicy):
         if config.tau < 1:
             self.flat_target.data.lerp_(self.flat.data, config.tau)
         return torch.cat((metrics, norm[None]))
+
+    def copies_target(self) -> bool:
+        """Whether the slow copy takes all weights before the next gradient step."""
+        age = self.timesteps - self.target_copied_at
+        return self.config.tau == 1 and age >= self.config.target_update_freq
+
+    def graph_key(self) -> Hashable:
+        """A step that copies remembers when, which a graph cannot."""
+        return None if self.copies_target() else "step"
 
     def gradient(self, batch: ReplayBatch) -> torch.Tensor:
         """Fill the flat gradient with that of `loss`: by hand for known networks."""

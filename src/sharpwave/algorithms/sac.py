@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -200,6 +201,10 @@ class SAC(OffPolicy):
         with torch.no_grad():
             entropy, q_value = entropies.mean(), targets.mean()
             return torch.stack((critic_loss, actor_loss, alpha, alpha_loss, entropy, q_value))
+
+    def graph_key(self) -> Hashable:
+        """Whether the slow critics move."""
+        return (self.gradient_steps + 1) % self.config.target_update_interval == 0
 
     def sample(
         self,

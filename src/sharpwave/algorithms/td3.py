@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -170,6 +171,10 @@ class TD3(OffPolicy):
             self.flat_target_critics.data.lerp_(self.flat_critics.data, config.tau)
             self.last_actor_loss.copy_(actor_loss.detach())
         return torch.stack((critic_loss.detach(), self.last_actor_loss, targets.mean()))
+
+    def graph_key(self) -> Hashable:
+        """Whether the actor moves too."""
+        return (self.gradient_steps + 1) % self.config.policy_delay == 0
 
     @torch.no_grad()
     def targets(self, batch: ReplayBatch) -> torch.Tensor:
