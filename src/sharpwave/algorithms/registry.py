@@ -17,6 +17,10 @@ _CLASSES = {
     "c51": "sharpwave.algorithms.c51:C51",
     "qr_dqn": "sharpwave.algorithms.qr_dqn:QRDQN",
     "sac": "sharpwave.algorithms.sac:SAC",
+    "td3_bc": "sharpwave.algorithms.td3_bc:TD3BC",
+    "iql": "sharpwave.algorithms.iql:IQL",
+    "cql": "sharpwave.algorithms.cql:CQL",
+    "bc": "sharpwave.algorithms.bc:BC",
 }
 
 
