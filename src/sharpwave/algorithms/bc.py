@@ -117,5 +117,6 @@ class BC(OfflineAlgorithm):
     def loss(self, batch: ReplayBatch) -> torch.Tensor:
         """How far the policy is from the dataset."""
         functional = torch.nn.functional
-        measure = functional.cross_entropy if self.action_scale is None else functional.mse_loss
-        return measure(self.policy(batch.obs), batch.actions)
+        if self.action_scale is None:
+            return functional.cross_entropy(self.policy(batch.obs), batch.actions.view(-1))
+        return functional.mse_loss(self.policy(batch.obs), batch.actions)
