@@ -58,6 +58,7 @@ from sharpwave.primitives import (
 )
 
 if TYPE_CHECKING:
+    from sharpwave import datasets as datasets
     from sharpwave.algorithms import (
         A2C as A2C,
     )
@@ -197,6 +198,7 @@ if TYPE_CHECKING:
         Trainer as Trainer,
     )
 
+_LAZY_MODULES = {"datasets"}
 _LAZY = {
     "A2C": "sharpwave.algorithms",
     "A2CConfig": "sharpwave.algorithms",
@@ -332,6 +334,7 @@ __all__ = [
     "compute_token_kl_schulman",
     "compute_token_kl_schulman_f32",
     "compute_vtrace",
+    "datasets",
     "discounted_returns",
     "gae",
     "make_vec_env",
@@ -344,6 +347,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name]), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +124,10 @@ class CrossQ(SAC):
                 torch.stack((actor_loss, alpha_loss, entropies.mean()), out=self.last_actor)
         actor_loss, alpha_loss, entropy = self.last_actor
         return torch.stack((critic_loss.detach(), actor_loss, alpha, alpha_loss, entropy, q_value))
+
+    def graph_key(self) -> Hashable:
+        """Whether the actor moves too."""
+        return (self.gradient_steps + 1) % self.config.policy_delay == 0
 
     def joint_loss(
         self, batch: ReplayBatch, next_actions: torch.Tensor, penalties: torch.Tensor

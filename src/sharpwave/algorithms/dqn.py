@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -109,15 +110,16 @@ class DQN(OffPolicy):
         if self.config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
+    @property
+    def n_atoms(self) -> int:
+        """How many numbers the network has to say about an option."""
+        return 1
+
     def make_network(self) -> Any:
         """What values actions."""
-        if self._custom_policy:
-            return nn.CustomQNetwork(self.policy, self.action_space)
-        return self.make_q_network(n_atoms=1)
-
-    def make_q_network(self, n_atoms: int) -> Any:
-        """A network that has `n_atoms` numbers to say about an action."""
         config = self.config
+        if self._custom_policy:
+            return nn.CustomQNetwork(self.policy, self.action_space, n_atoms=self.n_atoms)
         return nn.QNetwork(
             self.observation_space,
             self.action_space,
@@ -125,7 +127,7 @@ class DQN(OffPolicy):
             activation=config.activation,
             dueling=config.dueling,
             noisy=config.noisy,
-            n_atoms=n_atoms,
+            n_atoms=self.n_atoms,
             generator=self.weights_generator,
         )
 
@@ -199,7 +201,7 @@ class DQN(OffPolicy):
     def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
         """One step of the network, and perhaps of its slow copy; its `METRICS`."""
         config = self.config
-        if config.tau == 1 and self.timesteps - self.target_copied_at >= config.target_update_freq:
+        if self.copies_target():
             self.flat_target.data.copy_(self.flat.data)
             self.target_copied_at = self.timesteps
         self.policy.reset_noise(self.generator)
@@ -210,6 +212,15 @@ class DQN(OffPolicy):
         if config.tau < 1:
             self.flat_target.data.lerp_(self.flat.data, config.tau)
         return torch.cat((metrics, norm[None]))
+
+    def copies_target(self) -> bool:
+        """Whether the slow copy takes all weights before the next gradient step."""
+        age = self.timesteps - self.target_copied_at
+        return self.config.tau == 1 and age >= self.config.target_update_freq
+
+    def graph_key(self) -> Hashable:
+        """A step that copies remembers when, which a graph cannot."""
+        return None if self.copies_target() else "step"
 
     def gradient(self, batch: ReplayBatch) -> torch.Tensor:
         """Fill the flat gradient with that of `loss`: by hand for known networks."""

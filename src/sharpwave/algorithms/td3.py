@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -171,6 +172,10 @@ class TD3(OffPolicy):
             self.last_actor_loss.copy_(actor_loss.detach())
         return torch.stack((critic_loss.detach(), self.last_actor_loss, targets.mean()))
 
+    def graph_key(self) -> Hashable:
+        """Whether the actor moves too."""
+        return (self.gradient_steps + 1) % self.config.policy_delay == 0
+
     @torch.no_grad()
     def targets(self, batch: ReplayBatch) -> torch.Tensor:
         """What the critics should say, [B]."""
@@ -194,7 +199,7 @@ class TD3(OffPolicy):
 
     def actor_loss(self, batch: ReplayBatch) -> torch.Tensor:
         """The loss of the actor."""
-        values: torch.Tensor = self.critics.first(batch.obs, self.policy(batch.obs))
+        values: torch.Tensor = self.critics(batch.obs, self.policy(batch.obs), n=1)[0]
         return -values.mean()
 
     def extra_state(self) -> dict[str, Any]:

@@ -5,125 +5,37 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
-from sharpwave.buffers.views import Hindsight, NStep, View
+from sharpwave.buffers.views import Hindsight, NStep, Transition, View
 from sharpwave.collect import EpisodeStats, OffPolicyCollector, Transitions
 from sharpwave.collect.off_policy import OBSERVATION
 from sharpwave.envs import goal_rewards
 from sharpwave.lazy import torch
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.cuda_graph import GraphedGradients
-from sharpwave.train.online import OnlineAlgorithm, OnlineConfig
+from sharpwave.train.off_policy_config import OffPolicyConfig
+from sharpwave.train.online import OnlineAlgorithm
 from sharpwave.train.random_actions import RandomActions
 from sharpwave.train.replay import ReplayBatch, ReplaySampler
 from sharpwave.train.replay_learner import ReplayLearner
-from sharpwave.train.replay_store import MEMORY, ReplayStore
-from sharpwave.train.schedules import ScheduleLike, value_at
+from sharpwave.train.replay_store import ReplayStore
+from sharpwave.train.schedules import value_at
 from sharpwave.train.source import find_normalizer, without_normalizer
 from sharpwave.train.tensor_normalizer import TensorNormalizer
 from sharpwave.types import Array, Nested
+
+__all__ = ["OffPolicy", "OffPolicyConfig"]
 
 Round = tuple["Transitions | None", float]
 """One step of every environment: rows for the buffer, and the mean reward."""
 FIELDS = ("obs", "next_obs", "actions", "rewards")
 """What of a step a batch needs beside discounts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig(OnlineConfig):
-    """Options of every algorithm that learns from replay."""
-
-    n_envs: int = 1
-    """Number of environments."""
-    buffer_size: int = 1_000_000
-    """Steps that the buffer keeps."""
-    batch_size: int = 256
-    """Steps of a gradient step."""
-    learning_rate: ScheduleLike = 3e-4
-    """Step size of the optimisers; a schedule follows the progress of the run."""
-    learning_starts: int = 1000
-    """Environment steps with random actions, after which learning starts."""
-    train_freq: int = 1
-    """Steps of every environment between two updates."""
-    gradient_steps: int = 1
-    """Gradient steps of an update, each on a batch of its own; -1 for as many as environment steps
-    were collected."""
-    n_step: int = 1
-    """Steps until the target bootstraps."""
-    prioritized: bool = False
-    """Draw steps by the size of their last error."""
-    alpha: float = 0.6
-    """How much priorities count."""
-    beta_start: float = 0.4
-    """How much weights correct for that at the start; they end at 1."""
-    buffer: str = MEMORY
-    """Where the buffer lies: in memory, or in the folder of this path. The constructor also takes a
-    buffer itself."""
-    frame_stack: int = 1
-    """Image observations are stacks of this many frames along the first axis, which the buffer
-    stores once each."""
-    her_goals: int = 0
-    """Steps relabelled with goals that were reached later, per original one (HER)."""
-    her_strategy: Literal["future", "final", "episode"] = "future"
-    """Where those goals come from."""
-    overlap: bool = False
-    """Collect the steps of the next update in a thread while learning."""
-    save_buffer: bool = False
-    """Put the buffer into checkpoints."""
-    log_interval: int = 1000
-    """Environment steps between two reports of metrics."""
-    max_grad_norm: float | None = None
-    """Longest gradient; longer ones are scaled down to it."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Widths of the hidden layers; one number stands for two layers."""
-    activation: Literal["relu", "tanh"] = "relu"
-    """Activation of the hidden layers."""
-    compile: bool = False
-    """Compile the losses with torch.compile."""
-    cuda_graph: bool = False
-    """Replay gradient steps as CUDA graphs, on a CUDA device."""
-
-    def __post_init__(self) -> None:
-        hidden: Any = self.hidden
-        if isinstance(hidden, int):
-            object.__setattr__(self, "hidden", (hidden, hidden))
-        if isinstance(self.buffer, str) and self.buffer != MEMORY:
-            # A run that is resumed elsewhere must find it.
-            object.__setattr__(self, "buffer", str(Path(self.buffer).absolute()))
-        super().__post_init__()
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> dict[str, Any]:
-        """Read texts as values; one number is two hidden layers here too."""
-        parsed = super().parse(options)
-        if options.get("hidden", "").strip().isdecimal():
-            parsed["hidden"] *= 2
-        return parsed
-
-    def check(self) -> None:
-        """Check the values."""
-        super().check()
-        self.require_positive(
-            "buffer_size", "batch_size", "train_freq", "n_step", "frame_stack", "log_interval"
-        )
-        self.require_positive("max_grad_norm")
-        self.require_range("learning_rate", 0)
-        self.require_range("learning_starts", 0)
-        self.require_range("her_goals", 0)
-        self.require_range("alpha", 0)
-        self.require_range("beta_start", 0, 1)
-        if self.gradient_steps < 0 and self.gradient_steps != -1:
-            raise ValueError(f"gradient_steps must be at least 0 or -1, got {self.gradient_steps}")
-        if self.her_goals and self.n_step > 1:
-            raise ValueError("her_goals needs n_step=1: a new goal changes the rewards on the way")
 
 
 class OffPolicy(ReplayLearner, OnlineAlgorithm):
@@ -174,19 +86,20 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             self.acting_policy, obs, masks, explore=True, generator=self.explore_generator
         )
 
+    def graph_key(self) -> Hashable:
+        """What the next gradient step depends on beside networks and batch.
+
+        Steps of one key run the same operations and can be replayed as one CUDA graph; that of None
+        runs as it is.
+        """
+        return None
+
     def extra_state(self) -> dict[str, Any]:
         """What a subclass adds to the checkpoint: tensors, arrays, numbers."""
         return {}
 
     def load_extra_state(self, state: dict[str, Any]) -> None:
         """Continue from `extra_state`, whose tensors have become arrays."""
-
-    def graph_key(self) -> Hashable:
-        """What the next gradient step depends on beside networks and batch.
-
-        Steps of one key run the same operations, and can be replayed as one CUDA graph.
-        """
-        return None
 
     # Construction
 
@@ -218,6 +131,11 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self._graphs = GraphedGradients(self.generator) if graphs else None
         self._learns_after = config.learning_starts
         self._rounds_taken = self._steps_taken = 0
+
+    @classmethod
+    def _is_option(cls, name: str, value: Any) -> bool:
+        is_buffer = name == "buffer" and not isinstance(value, str)
+        return not is_buffer and super()._is_option(name, value)
 
     def _name_given(self) -> None:
         if self.takes:
@@ -272,8 +190,10 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         view: View | None = None
         if self._goal_rewards is not None:
             view = Hindsight(self._goal_rewards, config.her_goals, config.her_strategy)
-        elif self.store.takes_views:
+        elif self.store.keeps_order:
             view = NStep(config.n_step, config.gamma, fields=FIELDS)
+        elif self.store.takes_views:
+            view = Transition((*FIELDS, "terminated"))
         normalizer = None
         if self.normalizer is not None:
             normalizer = TensorNormalizer(self.normalizer, self.device, config.n_step)
@@ -447,7 +367,8 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             batch = sampler.as_batch(drawn)
             return self.gradient_step(batch), batch
 
-        return step() if self._graphs is None else self._graphs.run(self.graph_key(), step)
+        key = None if self._graphs is None else self.graph_key()
+        return step() if self._graphs is None or key is None else self._graphs.run(key, step)
 
     # In checkpoints
 

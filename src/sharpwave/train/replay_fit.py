@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sharpwave.buffers import ReplayBuffer
 from sharpwave.buffers.offline_mixture import OfflineMixture, rows_of
 from sharpwave.buffers.schema import Schema
-
-if TYPE_CHECKING:
-    from sharpwave.train.off_policy import OffPolicyConfig
+from sharpwave.train.off_policy_config import OffPolicyConfig
 
 __all__ = ["check_fields", "check_given", "differences"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,9 @@ from sharpwave.buffers.schema import Field, Schema
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.train.foreign_buffer import ForeignBuffer
+from sharpwave.train.off_policy_config import MEMORY, OffPolicyConfig
 from sharpwave.train.replay_fit import check_fields, check_given, differences
 
-if TYPE_CHECKING:
-    from sharpwave.train.off_policy import OffPolicyConfig
-
-MEMORY = "memory"
-"""The option `buffer` of a buffer in memory."""
 HOT_SHARE = 0.1
 """Of a buffer on disk, the share of the newest steps that stays in memory."""
 MOVED_AT_ONCE = 16384
@@ -75,8 +71,13 @@ class ReplayStore:
 
     @property
     def takes_views(self) -> bool:
-        """Whether n-step and relabelled steps can be drawn."""
+        """Whether it can be said what a drawn step becomes."""
         return isinstance(self.rows, ReplayBuffer)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether n-step and relabelled steps can be drawn."""
+        return self.takes_views and self.rows.n_envs is not None
 
     @property
     def has_priorities(self) -> bool:
