@@ -73,7 +73,7 @@ def softmax(logits: Vector, allowed: npt.NDArray[np.bool_]) -> Vector:
 
 def entropy(probs: Vector) -> float:
     """−Σ p log p."""
-    return -sum(p * math.log(p) for p in probs.tolist() if p > 0)
+    return -float(sum(p * math.log(p) for p in probs.tolist() if p > 0))
 
 
 def gradient(loss: Callable[[Vector], float], at: Vector, step: float = 1e-6) -> Vector:
