@@ -18,6 +18,17 @@ from sharpwave.train.checkpoint import read_header, write_checkpoint
 from tests.envs import resumable
 from tests.learning import probes
 
+REPLAY: dict[str, Any] = {
+    "n_envs": 4,
+    "train_freq": 4,
+    "learning_starts": 40,
+    "batch_size": 16,
+    "hidden": (16, 16),
+    "buffer_size": 5000,
+    "log_interval": 64,
+    "target_update_freq": 60,
+    "save_buffer": True,
+}
 CASES: dict[str, Any] = {
     "ppo": partial(sw.PPO, n_envs=4, n_steps=32, batch_size=32, n_epochs=2),
     "ppo-recurrent": partial(
@@ -28,11 +39,22 @@ CASES: dict[str, Any] = {
     ),
     "a2c": partial(sw.A2C, n_envs=4),
     "a2c-recurrent": partial(sw.A2C, n_envs=4, recurrent="gru"),
+    "dqn": partial(sw.DQN, **REPLAY),
+    "dqn-rainbow": partial(
+        sw.DQN, dueling=True, noisy=True, n_step=3, prioritized=True, normalize_obs=True, **REPLAY
+    ),
+    "c51": partial(sw.C51, n_atoms=11, v_max=50.0, prioritized=True, **REPLAY),
+    "qr_dqn": partial(sw.QRDQN, n_quantiles=7, **REPLAY),
 }
 METRICS = {
     "ppo": {"policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "mean_reward"},
     "a2c": {"policy_loss", "value_loss", "entropy", "mean_reward"},
+    "dqn": {"loss", "q_value", "td_error", "grad_norm", "epsilon", "mean_reward"},
+    "c51": {"loss", "q_value", "td_error", "grad_norm", "epsilon", "mean_reward"},
+    "qr_dqn": {"loss", "q_value", "td_error", "grad_norm", "epsilon", "mean_reward"},
 }
+
+ONLY_DISCRETE = {"dqn", "c51", "qr_dqn"}
 
 algorithms = pytest.mark.parametrize("case", CASES)
 
@@ -55,9 +77,12 @@ class TestRun:
     def test_timesteps_count_every_environment(self, case: str) -> None:
         algorithm = CASES[case]("CartPole-v1")
         algorithm.train(300)
-        per_update = algorithm.config.n_envs * algorithm.config.n_steps
-        assert algorithm.timesteps == -(-300 // per_update) * per_update
-        assert algorithm.updates == algorithm.timesteps // per_update
+        config = algorithm.config
+        rows = config.train_freq if hasattr(config, "train_freq") else config.n_steps
+        at_once = config.n_envs * rows
+        per_update = getattr(config, "log_interval", at_once)
+        assert algorithm.timesteps == -(-300 // at_once) * at_once
+        assert algorithm.updates == -(-300 // per_update)
 
     def test_the_same_seed_gives_the_same_run(self, case: str) -> None:
         first, second = CASES[case]("CartPole-v1", seed=7), CASES[case]("CartPole-v1", seed=7)
@@ -120,6 +145,10 @@ class TestPredict:
 
     @pytest.mark.parametrize("squash", [True, False])
     def test_continuous_actions_are_inside_the_space(self, case: str, squash: bool) -> None:
+        if case.partition("-")[0] in ONLY_DISCRETE:
+            with pytest.raises(TypeError, match="Discrete, MultiDiscrete or MultiBinary, got Box"):
+                CASES[case](probes.ContinuousIdentity)
+            return
         algorithm = CASES[case](probes.ContinuousIdentity, squash_actions=squash, log_std_init=2.0)
         for _ in range(50):
             action = algorithm.predict(np.zeros(1), deterministic=False)
@@ -255,7 +284,13 @@ class TestConstruction:
 
     @pytest.mark.parametrize(
         ("option", "value"),
-        [("gamma", 1.5), ("n_envs", 0), ("learning_rate", "fast"), ("n_steps", 2.5), ("seed", -1)],
+        [
+            ("gamma", 1.5),
+            ("n_envs", 0),
+            ("learning_rate", "fast"),
+            ("total_timesteps", 2.5),
+            ("seed", -1),
+        ],
     )
     def test_an_impossible_value_is_named(self, case: str, option: str, value: Any) -> None:
         with pytest.raises((TypeError, ValueError), match=option):
@@ -278,15 +313,15 @@ class TestConstruction:
         assert list(parameters)[:6] == [
             "env_id", "n_envs", "seed", "policy", "logger", "callbacks",
         ]  # fmt: skip
-        assert parameters["n_envs"].default == 8
+        assert parameters["n_envs"].default == (1 if hasattr(cls.Config, "train_freq") else 8)
         assert parameters["seed"].default == 42
         assert parameters["gamma"].default == 0.99
 
     def test_config_and_overrides(self, case: str) -> None:
         cls = CASES[case].func
-        config = cls.Config(gamma=0.5, n_steps=7)
-        algorithm = cls("CartPole-v1", config=config, n_steps=9)
-        assert (algorithm.config.gamma, algorithm.config.n_steps) == (0.5, 9)
+        config = cls.Config(gamma=0.5, total_timesteps=7)
+        algorithm = cls("CartPole-v1", config=config, total_timesteps=9)
+        assert (algorithm.config.gamma, algorithm.config.total_timesteps) == (0.5, 9)
 
 
 class TestCheckpointFiles:

@@ -115,3 +115,17 @@ def test_every_hook_is_in_the_table() -> None:
 
     named = named_in_first_column(section("training.md", "Callbacks"))
     assert {name for name in named if name.startswith("on_")} == set(HOOKS)
+
+
+def test_the_kinds_and_experts_of_the_datasets_page_exist() -> None:
+    from sharpwave.datasets import KINDS, REFERENCES, TRAINED_KINDS, expert_ids
+
+    assert named_in_first_column(section("datasets.md", "Kinds")) == set(KINDS)
+    assert named_in_first_column(section("datasets.md", "Datasets by training")) == set(
+        TRAINED_KINDS
+    )
+    table = section("datasets.md", "Scripted experts")
+    assert named_in_first_column(table) == set(expert_ids())
+    for env_id in expert_ids():
+        known = REFERENCES[env_id]
+        assert re.search(rf"`{env_id}` .*\| {known.random} \| {known.expert} \|", table)

@@ -79,10 +79,8 @@ class BC(OfflineAlgorithm):
         make: Any = nn.DeterministicActor if continuous else nn.CategoricalActor
         self.policy = make(
             self.observation_space,
-            self.action_space.shape[0] if continuous else int(self.action_space.n),
-            hidden=config.hidden,
-            activation=config.activation,
-            generator=self.weights_generator,
+            self.action_dim if continuous else int(self.action_space.n),
+            **self.network_options,
         )
         self.flat = nn.FlatParameters(self.policy, self.device)
         self.optimizer = nn.Adam(self.flat, lr=0.0, eps=1e-8)
@@ -119,5 +117,6 @@ class BC(OfflineAlgorithm):
     def loss(self, batch: ReplayBatch) -> torch.Tensor:
         """How far the policy is from the dataset."""
         functional = torch.nn.functional
-        measure = functional.cross_entropy if self.action_scale is None else functional.mse_loss
-        return measure(self.policy(batch.obs), batch.actions)
+        if self.action_scale is None:
+            return functional.cross_entropy(self.policy(batch.obs), batch.actions.view(-1))
+        return functional.mse_loss(self.policy(batch.obs), batch.actions)

@@ -110,15 +110,16 @@ class DQN(OffPolicy):
         if self.config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
+    @property
+    def n_atoms(self) -> int:
+        """How many numbers the network has to say about an option."""
+        return 1
+
     def make_network(self) -> Any:
         """What values actions."""
-        if self._custom_policy:
-            return nn.CustomQNetwork(self.policy, self.action_space)
-        return self.make_q_network(n_atoms=1)
-
-    def make_q_network(self, n_atoms: int) -> Any:
-        """A network that has `n_atoms` numbers to say about an action."""
         config = self.config
+        if self._custom_policy:
+            return nn.CustomQNetwork(self.policy, self.action_space, n_atoms=self.n_atoms)
         return nn.QNetwork(
             self.observation_space,
             self.action_space,
@@ -126,7 +127,7 @@ class DQN(OffPolicy):
             activation=config.activation,
             dueling=config.dueling,
             noisy=config.noisy,
-            n_atoms=n_atoms,
+            n_atoms=self.n_atoms,
             generator=self.weights_generator,
         )
 

@@ -239,14 +239,14 @@ class SAC(OffPolicy):
         self.alpha_optimizer.step()
         return loss
 
-    @torch.no_grad()
     def targets(self, batch: ReplayBatch, alpha: torch.Tensor) -> torch.Tensor:
         """What the critics should say, [B]."""
-        next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
-        next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
-        soft_values = next_values - alpha * next_log_probs
-        targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, soft_values)
-        return targets
+        with torch.no_grad():
+            next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
+            next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
+            soft_values = next_values - alpha * next_log_probs
+            targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, soft_values)
+            return targets
 
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor

@@ -199,7 +199,7 @@ class TD3(OffPolicy):
 
     def actor_loss(self, batch: ReplayBatch) -> torch.Tensor:
         """The loss of the actor."""
-        values: torch.Tensor = self.critics.first(batch.obs, self.policy(batch.obs))
+        values: torch.Tensor = self.critics(batch.obs, self.policy(batch.obs), n=1)[0]
         return -values.mean()
 
     def extra_state(self) -> dict[str, Any]:

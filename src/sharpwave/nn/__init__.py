@@ -1,7 +1,7 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
-from sharpwave.nn.actors import CategoricalActor, DeterministicActor, SquashedActor
+from sharpwave.nn.actors import CategoricalActor, DeterministicActor, GaussianActor, SquashedActor
 from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.by_hand import ByHand, QByHand
 from sharpwave.nn.critics import Critics, ValueFunction
@@ -22,6 +22,7 @@ from sharpwave.nn.distributions import (
 )
 from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
+from sharpwave.nn.fused import frozen, fused_mlp
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
@@ -57,6 +58,7 @@ __all__ = [
     "Evaluated",
     "FlatOptimizer",
     "FlatParameters",
+    "GaussianActor",
     "MultiCategorical",
     "NoisyLinear",
     "NumpyPolicy",
@@ -72,6 +74,8 @@ __all__ = [
     "ValueFunction",
     "descend",
     "fan_in_uniform",
+    "frozen",
+    "fused_mlp",
     "initialise",
     "initialise_uniform",
     "make_distribution",

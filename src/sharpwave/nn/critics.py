@@ -68,19 +68,22 @@ class Critics(nn.Module):
         )
         self._squeeze = n_outputs == 1
 
-    def forward(self, obs: Any, actions: Tensor | None = None) -> Tensor:
-        """Estimates [n, B], or [n, B, n_outputs], of actions [B, d]."""
-        return self.of_features(self.features(obs), actions)
+    def forward(self, obs: Any, actions: Tensor | None = None, n: int | None = None) -> Tensor:
+        """Estimates [n, B], or [n, B, n_outputs], of actions [B, d].
 
-    def first(self, obs: Any, actions: Tensor) -> Tensor:
-        """Those of the first critic alone: [B], or [B, n_outputs]."""
-        output = self.net.first(torch.cat((self.features(obs), actions), -1))
-        return output.squeeze(-1) if self._squeeze else output
+        Args:
+            obs: Observations [B, ...].
+            actions: [B, d]; None where the outputs are for all actions.
+            n: Ask only the first n critics; all when not given.
+        """
+        return self.of_features(self.features(obs), actions, n)
 
-    def of_features(self, features: Tensor, actions: Tensor | None = None) -> Tensor:
+    def of_features(
+        self, features: Tensor, actions: Tensor | None = None, n: int | None = None
+    ) -> Tensor:
         """The same of observations that went through `features` already."""
         inputs = features if actions is None else torch.cat((features, actions), -1)
-        output: Tensor = self.net(inputs)
+        output: Tensor = self.net(inputs, n)
         return output.squeeze(-1) if self._squeeze else output
 
 
@@ -113,5 +116,4 @@ class ValueFunction(nn.Module):
 
     def forward(self, obs: Any) -> Tensor:
         """Values [B] of observations [B, ...]."""
-        output: Tensor = self.net(self.features(obs))
-        return output.squeeze(-1)
+        return self.net.fused(self.features(obs)).squeeze(-1)

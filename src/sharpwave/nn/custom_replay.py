@@ -127,16 +127,14 @@ class CustomCritics(nn.Module):
             members.append(_redrawn(copy.deepcopy(members[0]), generator))
         self.members = nn.ModuleList(members)
 
-    def forward(self, obs: Any, actions: Tensor) -> Tensor:
-        """Estimates [n, B] of actions [B, d]."""
-        return torch.stack([self._of(member, obs, actions) for member in self.members])
-
-    def first(self, obs: Any, actions: Tensor) -> Tensor:
-        """Those of the first critic alone, [B]."""
-        return self._of(self.members[0], obs, actions)
-
-    def _of(self, member: Any, obs: Any, actions: Tensor) -> Tensor:
-        return _column("values", member, member(as_single(obs), actions), len(actions))
+    def forward(self, obs: Any, actions: Tensor, n: int | None = None) -> Tensor:
+        """Estimates [n, B] of actions [B, d], by the first n critics or by all."""
+        members = list(self.members)[:n]
+        values = [
+            _column("values", member, member(as_single(obs), actions), len(actions))
+            for member in members
+        ]
+        return torch.stack(values)
 
 
 def _module(argument: str, given: Any) -> Any:

@@ -238,30 +238,33 @@ class CustomQNetwork(nn.Module):
     """A module of somebody else's that values actions.
 
     Args:
-        module: From observations [B, ...] to values [B, n].
+        module: From observations [B, ...] to values [B, n], or [B, n, n_atoms].
         action_space: Of what it values; see `Branches`.
+        n_atoms: Numbers per option.
 
     Raises:
         TypeError: It is no module.
     """
 
-    def __init__(self, module: Any, action_space: spaces.Space[Any]) -> None:
+    def __init__(self, module: Any, action_space: spaces.Space[Any], *, n_atoms: int = 1) -> None:
         super().__init__()
         if not isinstance(module, nn.Module):
             raise TypeError(f"policy must be a torch module, got {type(module).__name__}")
         self.module = module
         self.branches = Branches(action_space)
+        self.n_atoms = n_atoms
 
     def forward(self, obs: Any) -> Tensor:
-        """[B, n] values of observations [B, ...].
+        """[B, n] values of observations [B, ...], or [B, n, n_atoms].
 
         Raises:
             ValueError: The module gave another shape.
         """
         values: Tensor = self.module(obs)
-        if values.ndim != 2 or values.shape[1] != self.branches.n:
-            wanted = f"(B, {self.branches.n})"
-            raise ValueError(f"policy must give values {wanted}, got {tuple(values.shape)}")
+        wanted = (self.branches.n,) if self.n_atoms == 1 else (self.branches.n, self.n_atoms)
+        if values.shape[1:] != wanted:
+            shape = ", ".join(map(str, ("B", *wanted)))
+            raise ValueError(f"policy must give values ({shape}), got {tuple(values.shape)}")
         return values
 
     def reset_noise(self, generator: torch.Generator | None = None) -> None:

@@ -285,7 +285,10 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             return self.random_actions.draw(self.env.num_envs, masks)
         if self.normalizer is not None:
             obs = self.normalizer.normalize_obs(obs)
-        return self._to_env(self._act(obs, masks, self.acting_policy, True, self.explore_generator))
+        return self._to_env(self._explore(obs, masks))
+
+    def _explore(self, obs: Nested, masks: Any) -> Array:
+        return self._with_tensors(self.explore, obs, masks)
 
     def _take(self, following: Future[list[Round]] | None) -> None:
         """Put the rounds of an update into the buffer, until a callback stops the run."""

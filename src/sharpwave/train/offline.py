@@ -201,6 +201,16 @@ class OfflineAlgorithm(ReplayLearner):
         self._sampler: ReplaySampler | None = None
 
     @property
+    def network_options(self) -> dict[str, Any]:
+        """What every network is made with."""
+        config = self.config
+        return {
+            "hidden": config.hidden,
+            "activation": config.activation,
+            "generator": self.weights_generator,
+        }
+
+    @property
     def dataset(self) -> Any:
         """What is learnt from.
 
@@ -274,7 +284,7 @@ class OfflineAlgorithm(ReplayLearner):
         """Gradient steps until the next report of metrics."""
         began = time.perf_counter()
         end = min(self.timesteps + self.config.log_interval, self.target_timesteps)
-        changing = callable(self.config.learning_rate)
+        changing = self.has_schedules
         watched = self._hooks.overrides("on_step")
         sampler, first_seed = self.sampler, self._world_seed << 32
         measured: list[torch.Tensor] = []
@@ -289,6 +299,11 @@ class OfflineAlgorithm(ReplayLearner):
                 self._call_hook("on_step", **dict(zip(self.metrics, numbers, strict=True)))
         self.timings["update"] += time.perf_counter() - began
         return self.means(measured) if measured else None
+
+    @property
+    def has_schedules(self) -> bool:
+        """Whether `follow_schedules` changes something from step to step."""
+        return callable(self.config.learning_rate)
 
     def follow_schedules(self, progress_remaining: float) -> None:
         """Set what follows the progress of the run."""

@@ -35,8 +35,10 @@ class RandomActions:
             clipped: Array = np.clip(drawn.astype(space.dtype), space.low, space.high)
             return clipped
         if isinstance(space, spaces.MultiBinary):
-            bits = generator.integers(0, 2, (n, *space.shape), np.int8)
-            return bits if masks is None else bits & masks.reshape(bits.shape)
+            bits = generator.random((n, *space.shape)) < 0.5
+            if masks is not None:
+                bits &= masks.reshape(bits.shape)
+            return bits.astype(space.dtype)
         sizes = self._sizes(space)
         weights = generator.random((n, int(sizes.sum())))
         if masks is not None:

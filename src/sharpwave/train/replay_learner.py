@@ -75,6 +75,17 @@ class ReplayLearner(Algorithm):
         rate = next(iter(self.optimizers.values())).lr
         return {**dict(zip(self.metrics, means.unbind(), strict=True)), "learning_rate": rate}
 
+    @property
+    def action_dim(self) -> int:
+        """Size of a continuous action.
+
+        Raises:
+            TypeError: Actions are not continuous.
+        """
+        if self.action_scale is None:
+            raise TypeError(f"{self.name} needs a Box action space, got {self.action_space}")
+        return len(self.action_scale.middle)
+
     def player(self, n_envs: int, deterministic: bool) -> Player:  # noqa: ARG002 - any number
         """The policy, ready to play environments."""
         return _Player(self, deterministic)
