@@ -211,6 +211,8 @@ class QNetwork(nn.Module):
             layer.remove_noise()
 
     def _noisy_layers(self) -> list[NoisyLinear]:
+        if not self.noisy:  # looking for them takes longer than acting
+            return []
         return [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
 
 
