@@ -44,7 +44,7 @@ def test_a_run_with_evaluations(
     assert steps_of(run_dir) == 50
     assert (run_dir / "report.html").exists()
     assert main(["eval", str(run_dir), "--episodes", "2"]) == 0
-    assert f"{algorithm} on Pendulum-v1, 50 steps" in capsys.readouterr().out
+    assert f"{algorithm} on Pendulum-v1, " in capsys.readouterr().out
 
 
 def test_a_run_without_an_environment_is_made_longer(dataset: Path, tmp_path: Path) -> None:
