@@ -28,8 +28,6 @@ class TD3BCConfig(OfflineConfig):
     """Deviation of the noise on the actions of targets, in units of half the action range."""
     noise_clip: float = 0.5
     """Largest such noise."""
-    normalize_obs: bool = True
-    """Scale observations by their mean and deviation in the dataset."""
 
     def check(self) -> None:
         """Check the values."""

@@ -22,7 +22,7 @@ from sharpwave.train.cuda_graph import GraphedGradients
 from sharpwave.train.off_policy_config import OffPolicyConfig
 from sharpwave.train.online import OnlineAlgorithm
 from sharpwave.train.random_actions import RandomActions
-from sharpwave.train.replay import ReplayBatch, ReplaySampler
+from sharpwave.train.replay import INDICES, ReplayBatch, ReplaySampler
 from sharpwave.train.replay_learner import ReplayLearner
 from sharpwave.train.replay_store import ReplayStore
 from sharpwave.train.schedules import value_at
@@ -343,7 +343,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
 
     def _learn(self, collected: int) -> list[torch.Tensor]:
         """The gradient steps of an update, and what each of them measured."""
-        if self.timesteps <= self._learns_after or not self.store.has_a_batch():
+        if self.timesteps < self._learns_after or not self.store.has_a_batch():
             return []
         began = time.perf_counter()
         count = self.config.gradient_steps
@@ -368,7 +368,11 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             return self.gradient_step(batch), batch
 
         key = None if self._graphs is None else self.graph_key()
-        return step() if self._graphs is None or key is None else self._graphs.run(key, step)
+        if self._graphs is None or key is None:
+            return step()
+        measured, batch = self._graphs.run(key, step)
+        batch.indices = drawn.get(INDICES)  # they stay here, where no graph sees them
+        return measured, batch
 
     # In checkpoints
 

@@ -20,8 +20,6 @@ class AlgorithmConfig(Config):
     """Steps of `train()` when it is given none."""
     gamma: float = 0.99
     """Discount of future rewards."""
-    normalize_obs: bool = False
-    """Scale observations by their mean and deviation."""
     device: str = "cpu"
     """Where the networks live."""
     threads: int = 0

@@ -22,7 +22,7 @@ def gradient_steps(
     steps, learnt_at = 0, []
     while steps < total:
         steps += n_envs * train_freq
-        if steps > learning_starts and steps >= batch_size:
+        if steps >= learning_starts and steps >= batch_size:
             learnt_at += [steps] * (n_envs * train_freq if count == -1 else count)
     return learnt_at
 
