@@ -123,13 +123,12 @@ def _bounded(space: spaces.Box, config: OfflineConfig) -> spaces.Box:
     """The space with the bounds of the configuration, where it has some."""
     if config.act_low is None and config.act_high is None:
         return space
+    for name in ("act_low", "act_high"):
+        shape = np.shape(getattr(config, name) or 0.0)
+        if shape not in ((), space.shape):
+            raise ValueError(f"{name} must be one number or have shape {space.shape}, got {shape}")
     low = -np.asarray(config.act_high) if config.act_low is None else np.asarray(config.act_low)
     high = -low if config.act_high is None else np.asarray(config.act_high)
-    for name, bound in (("act_low", low), ("act_high", high)):
-        if bound.shape not in ((), space.shape):
-            raise ValueError(
-                f"{name} must be one number or have shape {space.shape}, got {bound.shape}"
-            )
     low, high = (np.full(space.shape, bound, np.float32) for bound in (low, high))
     if not (low < high).all():
         raise ValueError(f"act_low must be below act_high, got {low.tolist()} and {high.tolist()}")

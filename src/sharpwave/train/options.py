@@ -52,6 +52,7 @@ def constructor_signature(
     named = [
         kind(name, kind.KEYWORD_ONLY, default=default)
         for name, default in {"config": None, **options, **defaults}.items()
+        if name not in leading
     ]
     return inspect.Signature([*positional, *named])
 
