@@ -181,6 +181,7 @@ class QNetwork(nn.Module):
             self.advantage = _mlp((*stream, outputs), activation, generator, noisy)
         else:
             self.net = _mlp((size, *hidden, outputs), activation, generator, noisy)
+        self._noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
 
     def forward(self, obs: Any) -> Tensor:
         """[B, n] values of observations [B, ...], or [B, n, n_atoms]."""
@@ -202,16 +203,13 @@ class QNetwork(nn.Module):
         Args:
             generator: Source of the draws; None is torch's global one.
         """
-        for layer in self._noisy_layers():
+        for layer in self._noisy_layers:
             layer.reset_noise(generator)
 
     def remove_noise(self) -> None:
         """Leaves the weights as they are without noise."""
-        for layer in self._noisy_layers():
+        for layer in self._noisy_layers:
             layer.remove_noise()
-
-    def _noisy_layers(self) -> list[NoisyLinear]:
-        return [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
 
 
 def _mlp(sizes: Sequence[int], activation: str, generator: np.random.Generator, noisy: bool) -> MLP:

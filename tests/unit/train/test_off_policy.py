@@ -71,7 +71,7 @@ class TestCounts:
         run = spy(partial(CountingEnv, (9,)), gradient_steps=8, batch_size=16, learning_starts=40)
         run.train(48)
         drawn = {tuple(batch.obs[:, 1:].flatten().tolist()) for batch in run.batches}
-        assert len(drawn) == len(run.batches) == 64
+        assert len(drawn) == len(run.batches) == 72
 
     def test_learning_waits_for_a_batch(self) -> None:
         run = spy(learning_starts=0, batch_size=20)

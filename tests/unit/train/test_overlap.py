@@ -45,7 +45,7 @@ def test_the_environments_step_while_the_networks_learn() -> None:
         log_interval=50,
     )
     run.train(20)
-    assert run.gradient_steps == 15
+    assert run.gradient_steps == 16
     assert not collecting()
 
 
