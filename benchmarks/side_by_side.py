@@ -104,7 +104,7 @@ TASKS = {
         buffer_size=200_000,
         learning_starts=1000,
     ),
-    "TD3 Hopper": td3("Hopper-v5", 25_000, (256, 256), learning_rate=3e-4, learning_starts=2500),
+    "TD3 Hopper": td3("Hopper-v5", 50_000, (256, 256), learning_rate=3e-4, learning_starts=5000),
 }
 
 

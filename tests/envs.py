@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 Env = gym.Env[Any, Any]
@@ -258,6 +258,22 @@ def resumable() -> Env:
     return gym.wrappers.TimeLimit(ResumableCartPole(), 50)
 
 
+class ResumablePendulum(PendulumEnv):
+    """Pendulum that offers its state."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {"state": np.array(self.state)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.state = state["state"]
+        self.last_u = None
+
+
+def resumable_pendulum() -> Env:
+    """Pendulum in episodes of 30 steps, which a run can go on with exactly."""
+    return gym.wrappers.TimeLimit(ResumablePendulum(), 30)
+
+
 def numbered(
     n: int, kind: Callable[..., Env] = CountingEnv, **kwargs: Any
 ) -> list[Callable[[], Env]]:
@@ -349,3 +365,42 @@ class ReachEnv(gym.Env[Any, Any]):
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         distance = np.linalg.norm(achieved_goal - desired_goal, axis=-1)
         return np.where(distance < 0.05, 0.0, -1.0)
+
+
+class ResumablePush(gym.Env[Any, Any]):
+    """A mass to be pushed to zero by two forces with bounds of their own; offers its state.
+
+    Args:
+        length: Steps of an episode, which is cut then.
+    """
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gym.spaces.Box(
+        np.array([0.0, -5.0], np.float32), np.array([1.0, 5.0], np.float32)
+    )
+
+    def __init__(self, length: int = 25) -> None:
+        self.length = length
+        self.place, self.speed, self.t = 0.0, 0.0, 0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.place, self.speed, self.t = float(self.np_random.uniform(-1, 1)), 0.0, 0
+        return self.observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        assert self.action_space.contains(action), action
+        self.t += 1
+        self.speed += 0.1 * (float(action[0]) - 0.5) + 0.02 * float(action[1])
+        self.place += 0.1 * self.speed + 0.001 * float(self.np_random.normal())
+        over = abs(self.place) > 2
+        return self.observation(), -abs(self.place), over, self.t >= self.length and not over, {}
+
+    def observation(self) -> Any:
+        return np.array([self.place, self.speed, self.t / self.length], np.float32)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"place": self.place, "speed": self.speed, "t": self.t}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.place, self.speed, self.t = state["place"], state["speed"], int(state["t"])

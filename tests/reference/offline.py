@@ -79,5 +79,5 @@ def cql_gap(values_of_data: Array, values_of_others: Array, densities: Array | N
 def squashed_log_prob(raw: Array, mean: Array, log_std: Array) -> Array:
     """Log-density of tanh(raw), raw normal, by the change of variables."""
     normal = -0.5 * ((raw - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
-    slope: Array = normal - np.log(1 - np.tanh(raw) ** 2)
-    return slope.sum(-1)
+    total: Array = (normal - np.log(1 - np.tanh(raw) ** 2)).sum(-1)
+    return total

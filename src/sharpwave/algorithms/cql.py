@@ -189,18 +189,17 @@ class CQL(OfflineAlgorithm):
             losses = td_loss + cql_loss, cql_loss, actor_loss
             return torch.stack((*losses, alpha, total, entropy, value))
 
-    @torch.no_grad()
     def targets(self, batch: ReplayBatch, there: Any, alpha: torch.Tensor) -> torch.Tensor:
         """What the critics should say, [B], of the policy `there` at the next observations."""
-        n = self.config.n_random_actions if self.config.max_target_backup else 1
-        actions, log_probs = self.policy.draw(there, self.generator, n)
-        values = self._values(self.target_critics, batch.next_obs, actions).amin(0)
-        best, chosen = values.max(0)
-        if self.config.backup_entropy:
-            best = best - alpha * log_probs.gather(0, chosen[None])[0]
-        return torch.addcmul(batch.rewards, batch.discounts, best)
+        with torch.no_grad():
+            n = self.config.n_random_actions if self.config.max_target_backup else 1
+            actions, log_probs = self.policy.draw(there, self.generator, n)
+            values = self._values(self.target_critics, batch.next_obs, actions).amin(0)
+            best, chosen = values.max(0)
+            if self.config.backup_entropy:
+                best = best - alpha * log_probs.gather(0, chosen[None])[0]
+            return torch.addcmul(batch.rewards, batch.discounts, best)
 
-    @torch.no_grad()
     def other_actions(self, here: Any, there: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Actions [k, B, d] that the dataset may not know, and logarithms [k, B] of their density.
 
@@ -208,13 +207,14 @@ class CQL(OfflineAlgorithm):
             here: The policy at the observations.
             there: The policy at the next observations.
         """
-        n = self.config.n_random_actions
-        policies = (here, there) if self.config.next_actions else (here,)
-        drawn = [self.policy.draw(policy, self.generator, n) for policy in policies]
-        uniform = torch.empty_like(drawn[0][0]).uniform_(-1.0, 1.0, generator=self.generator)
-        density = torch.full_like(drawn[0][1], -math.log(2.0) * self.action_dim)
-        actions = torch.cat([uniform, *(actions for actions, _ in drawn)])
-        return actions, torch.cat([density, *(log_probs for _, log_probs in drawn)])
+        with torch.no_grad():
+            n = self.config.n_random_actions
+            policies = (here, there) if self.config.next_actions else (here,)
+            drawn = [self.policy.draw(policy, self.generator, n) for policy in policies]
+            uniform = torch.empty_like(drawn[0][0]).uniform_(-1.0, 1.0, generator=self.generator)
+            density = torch.full_like(drawn[0][1], -math.log(2.0) * self.action_dim)
+            actions = torch.cat([uniform, *(actions for actions, _ in drawn)])
+            return actions, torch.cat([density, *(log_probs for _, log_probs in drawn)])
 
     def critic_losses(
         self,

@@ -57,11 +57,10 @@ class SACConfig(OffPolicyConfig):
     @property
     def first_alpha(self) -> float:
         """The first weight of the entropy."""
-        word, _, start = str(self.ent_coef).partition("_")
+        if self.ent_coef == "auto":
+            return 1.0 if self.auto_entropy else 0.2
         try:
-            if word == "auto":
-                return float(start or (1.0 if self.auto_entropy else 0.2))
-            return float(self.ent_coef)
+            return float(str(self.ent_coef).removeprefix("auto_"))
         except ValueError:
             message = f'ent_coef must be a number, "auto" or "auto_0.1", got {self.ent_coef!r}'
             raise ValueError(message) from None

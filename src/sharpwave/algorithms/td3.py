@@ -176,18 +176,18 @@ class TD3(OffPolicy):
         """Whether the actor moves too."""
         return (self.gradient_steps + 1) % self.config.policy_delay == 0
 
-    @torch.no_grad()
     def targets(self, batch: ReplayBatch) -> torch.Tensor:
         """What the critics should say, [B]."""
-        actions = self.target_actor(batch.next_obs)
-        if self.config.target_noise > 0:
-            noise = torch.empty_like(actions)
-            noise.normal_(std=self.config.target_noise, generator=self.generator)
-            noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
-            actions = (actions + noise).clamp_(-1.0, 1.0)
-        next_values = self.target_critics(batch.next_obs, actions).amin(0)
-        targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, next_values)
-        return targets
+        with torch.no_grad():
+            actions = self.target_actor(batch.next_obs)
+            if self.config.target_noise > 0:
+                noise = torch.empty_like(actions)
+                noise.normal_(std=self.config.target_noise, generator=self.generator)
+                noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
+                actions = (actions + noise).clamp_(-1.0, 1.0)
+            next_values = self.target_critics(batch.next_obs, actions).amin(0)
+            targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, next_values)
+            return targets
 
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor

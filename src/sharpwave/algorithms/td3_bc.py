@@ -28,8 +28,6 @@ class TD3BCConfig(OfflineConfig):
     """Deviation of the noise on the actions of targets, in units of half the action range."""
     noise_clip: float = 0.5
     """Largest such noise."""
-    normalize_obs: bool = True
-    """Scale observations by their mean and deviation in the dataset."""
 
     def check(self) -> None:
         """Check the values."""
@@ -122,15 +120,15 @@ class TD3BC(OfflineAlgorithm):
             self.flat_target_critics.data.lerp_(self.flat_critics.data, self.config.tau)
         return torch.stack((critic_loss.detach(), self._actor_loss, targets.mean()))
 
-    @torch.no_grad()
     def targets(self, batch: ReplayBatch) -> torch.Tensor:
         """What the critics should say, [B]."""
-        config = self.config
-        noise = torch.empty_like(batch.actions).normal_(generator=self.generator)
-        noise.mul_(config.target_noise).clamp_(-config.noise_clip, config.noise_clip)
-        next_actions = self.target_policy(batch.next_obs).add_(noise).clamp_(-1.0, 1.0)
-        next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
-        return torch.addcmul(batch.rewards, batch.discounts, next_values)
+        with torch.no_grad():
+            config = self.config
+            noise = torch.empty_like(batch.actions).normal_(generator=self.generator)
+            noise.mul_(config.target_noise).clamp_(-config.noise_clip, config.noise_clip)
+            next_actions = self.target_policy(batch.next_obs).add_(noise).clamp_(-1.0, 1.0)
+            next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
+            return torch.addcmul(batch.rewards, batch.discounts, next_values)
 
     def critic_loss(self, batch: ReplayBatch, targets: torch.Tensor) -> torch.Tensor:
         """How far the critics are from their targets."""

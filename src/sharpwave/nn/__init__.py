@@ -9,6 +9,7 @@ from sharpwave.nn.custom import CustomPolicy
 from sharpwave.nn.custom_replay import (
     CustomCritics,
     CustomDeterministicActor,
+    CustomQNetwork,
     CustomSquashedActor,
 )
 from sharpwave.nn.distributions import (
@@ -30,7 +31,7 @@ from sharpwave.nn.numpy_policy import NumpyPolicy
 from sharpwave.nn.numpy_q import NumpyQ
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
-from sharpwave.nn.q_networks import Branches, CustomQNetwork, QNetwork
+from sharpwave.nn.q_networks import Branches, QNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 
 __all__ = [

@@ -55,8 +55,9 @@ class OfflineConfig(AlgorithmConfig):
     """Widths of the hidden layers; one number stands for two layers of that width."""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation of the hidden layers."""
-    normalize_obs: bool = False
-    """Scale observations by their mean and deviation in the dataset."""
+    normalize_obs: bool | None = None
+    """Scale observations by their mean and deviation in the dataset. None does so where it can:
+    where they are vectors, of a dataset of this library."""
     act_low: float | tuple[float, ...] | None = None
     """Lowest action, of all dimensions or of each; that of the environment when none is given, or
     of the dataset."""
@@ -158,7 +159,7 @@ class OfflineAlgorithm(ReplayLearner):
         self.observation_space, self.action_space = spaces_of(
             self._dataset, self.config, self.env, obs_dim, act_dim, self.kind_of_actions()
         )
-        self.normalizer = normalizer_of(self._dataset, wanted=self.config.normalize_obs)
+        self.normalizer = normalizer_of(self._dataset, self.config.normalize_obs)
         self.build()
 
     def _open(

@@ -365,7 +365,7 @@ class TestCQL:
         assert algo.critic_optimizer.lr.item() == pytest.approx(1e-3)
 
     def test_critics_may_be_deeper_and_start_orthogonal(self) -> None:
-        algo = sw.CQL(columns(), hidden=8, critic_hidden=(8, 8, 8), orthogonal_init=True)
+        algo: Any = sw.CQL(columns(), hidden=8, critic_hidden=(8, 8, 8), orthogonal_init=True)
         weights = [layer.weight.detach() for layer in algo.critics.net.layers]
         assert len(weights) == 4
         for weight in weights[1][:]:
