@@ -39,6 +39,11 @@ class ForeignBuffer:
     """
 
     def __init__(self, buffer: Any, seed: int) -> None:
+        if hasattr(buffer, "one_episode"):
+            raise TypeError(
+                "buffer must not be an EpisodeBuffer, which has episodes only once they are "
+                "complete: wrap env in RecordVectorEpisodes to keep them"
+            )
         needed = ("push", "sample", "__len__")
         missing = [name for name in needed if not callable(getattr(buffer, name, None))]
         if missing:

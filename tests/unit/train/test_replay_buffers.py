@@ -132,6 +132,11 @@ class TestGiven:
         with pytest.raises(TypeError, match=r"dict lacks push, sample"):
             spy(buffer={})
 
+    def test_an_episode_buffer_says_what_to_do(self, tmp_path: Path) -> None:
+        episodes = sw.EpisodeBuffer(tmp_path, 10, 10, {"obs": ("float", 3)})
+        with episodes, pytest.raises(TypeError, match="RecordVectorEpisodes"):
+            spy(buffer=episodes)
+
     def test_an_entry_that_is_missing_is_named(self) -> None:
         class Poor(ListBuffer):
             def sample(self, batch_size: int, seed: int) -> dict[str, Any]:
