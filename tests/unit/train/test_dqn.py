@@ -171,7 +171,7 @@ class TestBatches:
             "CartPole-v1", n_envs=3, train_freq=4, gradient_steps=-1, learning_starts=24, **SMALL
         )
         algo.train(120)
-        assert algo.gradient_steps == 120 - 24 + 12  # the update at step 24 is the first
+        assert algo.gradient_steps == 120 - 24 + 12  # the update at 24 steps is the first
 
 
 class TestPriorities:
