@@ -23,7 +23,7 @@ from sharpwave.nn.distributions import (
 )
 from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
-from sharpwave.nn.fused import frozen, fused_mlp
+from sharpwave.nn.fused import fused_mlp
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
@@ -75,7 +75,6 @@ __all__ = [
     "ValueFunction",
     "descend",
     "fan_in_uniform",
-    "frozen",
     "fused_mlp",
     "initialise",
     "initialise_uniform",

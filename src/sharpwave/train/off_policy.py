@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any, ClassVar
@@ -18,11 +18,10 @@ from sharpwave.collect.off_policy import OBSERVATION
 from sharpwave.envs import goal_rewards
 from sharpwave.lazy import torch
 from sharpwave.train.algorithm import Metrics
-from sharpwave.train.cuda_graph import GraphedGradients
 from sharpwave.train.off_policy_config import OffPolicyConfig
 from sharpwave.train.online import OnlineAlgorithm
 from sharpwave.train.random_actions import RandomActions
-from sharpwave.train.replay import INDICES, ReplayBatch, ReplaySampler
+from sharpwave.train.replay import ReplaySampler
 from sharpwave.train.replay_learner import ReplayLearner
 from sharpwave.train.replay_store import ReplayStore
 from sharpwave.train.schedules import value_at
@@ -62,8 +61,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
 
     Config: ClassVar[type[OffPolicyConfig]]
     config: OffPolicyConfig
-    compiled: ClassVar[tuple[str, ...]] = ()
-    """Methods that the option `compile` compiles."""
     takes: ClassVar[tuple[str, ...]] = ()
     """Networks that the constructor takes in place of its own; `policy` is the first of them."""
 
@@ -86,21 +83,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             self.acting_policy, obs, masks, explore=True, generator=self.explore_generator
         )
 
-    def graph_key(self) -> Hashable:
-        """What the next gradient step depends on beside networks and batch.
-
-        Steps of one key run the same operations and can be replayed as one CUDA graph; that of None
-        runs as it is.
-        """
-        return None
-
-    def extra_state(self) -> dict[str, Any]:
-        """What a subclass adds to the checkpoint: tensors, arrays, numbers."""
-        return {}
-
-    def load_extra_state(self, state: dict[str, Any]) -> None:
-        """Continue from `extra_state`, whose tensors have become arrays."""
-
     # Construction
 
     def build(self) -> None:
@@ -118,17 +100,12 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self._play_generator = torch.Generator(self.device).manual_seed(playing)
         self.random_actions = RandomActions(self.action_space, exploring)
         self._set_action_form()
-        with torch.random.fork_rng(devices=[]):
-            self.build_networks()
-        for name in self.compiled if config.compile else ():
-            setattr(self, name, torch.compile(getattr(self, name)))
+        self._make_networks(compile=config.compile, cuda_graph=config.cuda_graph)
         self.acting_policy = deepcopy(self.policy) if config.overlap else self.policy
         self.collector = OffPolicyCollector(env, seed=self.env_seed)
         self.store = ReplayStore(env, config, given=self._given_buffer, seed=drawing)
         self._goal_rewards = goal_rewards(env, self._make_goal_env) if config.her_goals else None
         self._sampler: ReplaySampler | None = None
-        graphs = config.cuda_graph and self.device.type == "cuda"
-        self._graphs = GraphedGradients(self.generator) if graphs else None
         self._learns_after = config.learning_starts
         self._rate: float | None = None
         self._rounds_taken = self._steps_taken = 0
@@ -363,20 +340,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self.timings["update"] += time.perf_counter() - began
         return measured
 
-    def _learn_from(
-        self, sampler: ReplaySampler, drawn: dict[str, Any]
-    ) -> tuple[torch.Tensor, ReplayBatch]:
-        def step() -> tuple[torch.Tensor, ReplayBatch]:
-            batch = sampler.as_batch(drawn)
-            return self.gradient_step(batch), batch
-
-        key = None if self._graphs is None else self.graph_key()
-        if self._graphs is None or key is None:
-            return step()
-        measured, batch = self._graphs.run(key, step)
-        batch.indices = drawn.get(INDICES)  # they stay here, where no graph sees them
-        return measured, batch
-
     # In checkpoints
 
     def state_dict(self) -> dict[str, Any]:
@@ -388,7 +351,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             "acting_policy": dict(self.acting_policy.state_dict()) if self.config.overlap else None,
             "gradient_steps": self.gradient_steps,
             "given": [name for name, network in self.given.items() if network is not None],
-            "extra": self.extra_state(),
             "learns_after": self._learns_after,
             "rounds_taken": self._rounds_taken,
             "steps_taken": self._steps_taken,
@@ -410,7 +372,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             acting = {name: torch.from_numpy(x) for name, x in state["acting_policy"].items()}
             self.acting_policy.load_state_dict(acting)
         self.gradient_steps = int(state["gradient_steps"])
-        self.load_extra_state(state["extra"])
         self._learns_after = int(state["learns_after"])
         self._rounds_taken = int(state["rounds_taken"])
         self._steps_taken = int(state["steps_taken"])

@@ -110,15 +110,6 @@ def test_a_second_derivation_is_refused() -> None:
         output.backward()
 
 
-def test_a_frozen_network_lets_gradients_through_and_has_none() -> None:
-    network = critics()
-    actions = torch.randn(20, 2, requires_grad=True)
-    with nn.frozen(network):
-        network(torch.randn(20, 5), actions).sum().backward()
-    assert actions.grad is not None
-    assert all(p.grad is None and p.requires_grad for p in network.parameters())
-
-
 def test_the_first_critics_alone() -> None:
     network = critics()
     obs, actions = torch.randn(20, 5), torch.randn(20, 2)
