@@ -285,6 +285,72 @@ def vectorized(makers: Sequence[Callable[[], Env]], mode: str) -> SyncVectorEnv[
     return SyncVectorEnv(makers, autoreset_mode=AutoresetMode[mode.upper()])
 
 
+class BitFlipEnv(gym.Env[Any, Any]):
+    """Flip bits until they are those desired; the reward is 0 there and -1 everywhere else.
+
+    Args:
+        n: Number of bits, and of steps.
+    """
+
+    def __init__(self, n: int = 5) -> None:
+        bits = gym.spaces.MultiBinary(n)
+        self.observation_space = gym.spaces.Dict(
+            {"observation": bits, "achieved_goal": bits, "desired_goal": bits}
+        )
+        self.action_space = gym.spaces.Discrete(n)
+        self.n = n
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.t = 0
+        self.bits, self.goal = self.np_random.integers(0, 2, (2, self.n), np.int8)
+        return self.observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.t += 1
+        self.bits = self.bits.copy()
+        self.bits[action] ^= 1
+        reward = float(self.compute_reward(self.bits, self.goal, {}))
+        return self.observation(), reward, reward == 0.0, self.t == self.n, {}
+
+    def observation(self) -> Any:
+        return {"observation": self.bits, "achieved_goal": self.bits, "desired_goal": self.goal}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return np.where((achieved_goal == desired_goal).all(-1), 0.0, -1.0)
+
+
+class ReachEnv(gym.Env[Any, Any]):
+    """Move a point to a place on a square; the reward is 0 near it and -1 everywhere else."""
+
+    def __init__(self) -> None:
+        place = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.observation_space = gym.spaces.Dict(
+            {"observation": place, "achieved_goal": place, "desired_goal": place}
+        )
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.t = 0
+        self.place = np.zeros(2, np.float32)
+        self.goal = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.t += 1
+        self.place = np.clip(self.place + 0.2 * action, -1, 1).astype(np.float32)
+        reward = float(self.compute_reward(self.place, self.goal, {}))
+        return self.observation(), reward, False, self.t == 12, {}
+
+    def observation(self) -> Any:
+        return {"observation": self.place, "achieved_goal": self.place, "desired_goal": self.goal}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        distance = np.linalg.norm(achieved_goal - desired_goal, axis=-1)
+        return np.where(distance < 0.05, 0.0, -1.0)
+
+
 class ResumablePush(gym.Env[Any, Any]):
     """A mass to be pushed to zero by two forces with bounds of their own; offers its state.
 

@@ -17,6 +17,7 @@ from sharpwave.buffers import (
     MmapReplayBuffer,
     NStep,
     OfflineDatasetBuffer,
+    OfflineMixture,
     Prioritized,
     PrioritizedReplayBuffer,
     Recent,
@@ -63,13 +64,22 @@ if TYPE_CHECKING:
         A2C as A2C,
     )
     from sharpwave.algorithms import (
+        BC as BC,
+    )
+    from sharpwave.algorithms import (
         C51 as C51,
+    )
+    from sharpwave.algorithms import (
+        CQL as CQL,
     )
     from sharpwave.algorithms import (
         DDPG as DDPG,
     )
     from sharpwave.algorithms import (
         DQN as DQN,
+    )
+    from sharpwave.algorithms import (
+        IQL as IQL,
     )
     from sharpwave.algorithms import (
         PPO as PPO,
@@ -84,13 +94,22 @@ if TYPE_CHECKING:
         TD3 as TD3,
     )
     from sharpwave.algorithms import (
+        TD3BC as TD3BC,
+    )
+    from sharpwave.algorithms import (
         TQC as TQC,
     )
     from sharpwave.algorithms import (
         A2CConfig as A2CConfig,
     )
     from sharpwave.algorithms import (
+        BCConfig as BCConfig,
+    )
+    from sharpwave.algorithms import (
         C51Config as C51Config,
+    )
+    from sharpwave.algorithms import (
+        CQLConfig as CQLConfig,
     )
     from sharpwave.algorithms import (
         CrossQ as CrossQ,
@@ -111,6 +130,9 @@ if TYPE_CHECKING:
         DQNConfig as DQNConfig,
     )
     from sharpwave.algorithms import (
+        IQLConfig as IQLConfig,
+    )
+    from sharpwave.algorithms import (
         PPOConfig as PPOConfig,
     )
     from sharpwave.algorithms import (
@@ -118,6 +140,9 @@ if TYPE_CHECKING:
     )
     from sharpwave.algorithms import (
         SACConfig as SACConfig,
+    )
+    from sharpwave.algorithms import (
+        TD3BCConfig as TD3BCConfig,
     )
     from sharpwave.algorithms import (
         TD3Config as TD3Config,
@@ -191,6 +216,12 @@ if TYPE_CHECKING:
     from sharpwave.train.loggers import (
         WandbLogger as WandbLogger,
     )
+    from sharpwave.train.offline import (
+        OfflineAlgorithm as OfflineAlgorithm,
+    )
+    from sharpwave.train.offline_data import (
+        OfflineDataset as OfflineDataset,
+    )
     from sharpwave.train.schedules import (
         Linear as Linear,
     )
@@ -200,6 +231,16 @@ if TYPE_CHECKING:
 
 _LAZY_MODULES = {"datasets"}
 _LAZY = {
+    "BC": "sharpwave.algorithms",
+    "BCConfig": "sharpwave.algorithms",
+    "CQL": "sharpwave.algorithms",
+    "CQLConfig": "sharpwave.algorithms",
+    "IQL": "sharpwave.algorithms",
+    "IQLConfig": "sharpwave.algorithms",
+    "TD3BC": "sharpwave.algorithms",
+    "TD3BCConfig": "sharpwave.algorithms",
+    "OfflineAlgorithm": "sharpwave.train.offline",
+    "OfflineDataset": "sharpwave.train.offline_data",
     "A2C": "sharpwave.algorithms",
     "A2CConfig": "sharpwave.algorithms",
     "C51": "sharpwave.algorithms",
@@ -252,17 +293,23 @@ __version__ = "0.1.0"
 
 __all__ = [
     "A2C",
+    "BC",
     "C51",
+    "CQL",
     "DDPG",
     "DQN",
+    "IQL",
     "PPO",
     "QRDQN",
     "SAC",
     "TD3",
+    "TD3BC",
     "TQC",
     "A2CConfig",
+    "BCConfig",
     "Batch",
     "C51Config",
+    "CQLConfig",
     "CSVLogger",
     "Callback",
     "CheckpointCallback",
@@ -282,6 +329,7 @@ __all__ = [
     "Field",
     "FolderLockedError",
     "Hindsight",
+    "IQLConfig",
     "JSONLLogger",
     "Linear",
     "LoggerCallback",
@@ -289,7 +337,10 @@ __all__ = [
     "Mixture",
     "MmapReplayBuffer",
     "NStep",
+    "OfflineAlgorithm",
+    "OfflineDataset",
     "OfflineDatasetBuffer",
+    "OfflineMixture",
     "PPOConfig",
     "PackedSequences",
     "PackingPlan",
@@ -307,6 +358,7 @@ __all__ = [
     "Sequence",
     "SharpwaveIOError",
     "StopOnReturn",
+    "TD3BCConfig",
     "TD3Config",
     "TQCConfig",
     "TensorBoardLogger",

@@ -89,6 +89,7 @@ class CQL(OfflineAlgorithm):
     Config = CQLConfig
     config: CQLConfig
     metrics = METRICS
+    compiled = ("critic_losses", "actor_loss")
 
     def build_networks(self) -> None:
         """Make actor, critics, their slow copy and what is learned of weights."""
@@ -121,9 +122,6 @@ class CQL(OfflineAlgorithm):
         self.register("target_critics", self.target_critics)
         self.register("temperature", self.temperature, self.alpha_optimizer)
         self.register("multiplier", self.multiplier, self.multiplier_optimizer)
-        if config.compile:
-            self.critic_losses = torch.compile(self.critic_losses)  # type: ignore[method-assign]
-            self.actor_loss = torch.compile(self.actor_loss)  # type: ignore[method-assign]
 
     def follow_schedules(self, progress_remaining: float) -> None:
         """Set the learning rates."""
@@ -145,62 +143,62 @@ class CQL(OfflineAlgorithm):
         actions: torch.Tensor = policy.explore(obs, generator) if explore else policy.mode(obs)
         return actions
 
+    def graph_key(self) -> str:
+        """All steps are alike."""
+        return "step"
+
     def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
-        """One step of weights, actor and critics, all from where they stand now; its `METRICS`."""
+        """One step of actor, critics and weights, all from where they stand now; its `METRICS`."""
         config = self.config
         here = self.policy(batch.obs)
         with torch.no_grad():
             there = self.policy(batch.next_obs)
         alpha = self.temperature.value.detach().exp()
-        multiplier = self.multiplier.value.detach().exp().clamp(max=1e6)
-        strength = config.cql_alpha * multiplier if config.auto_alpha else None
+        actions, log_probs = self.policy.draw(here, self.generator)
+        targets = self.targets(batch, there, alpha)
+        others, densities = self.other_actions(here, there)
 
         # The actor seeks what the critics value, and to stay as random as wanted.
-        actions, log_probs = self.policy.draw(here, self.generator)
-        self.flat_actor.zero_grad()
         actor_loss = self.actor_loss(batch, actions, log_probs, alpha)
-        actor_loss.backward()
-
-        # The critics seek their targets, and to value other actions less than those of the dataset.
-        targets = self.targets(batch, there, alpha)
-        others, corrections = self.other_actions(here, there)
-        self.flat_critics.zero_grad()
-        td_loss, gap = self.critic_losses(batch, targets, others, corrections)
-        if strength is None:
-            cql_loss = config.cql_alpha * gap
-        else:
-            cql_loss = strength * (gap - self.critics.net.n * config.cql_target_value)
-        (td_loss + cql_loss).backward()
-
-        self.actor_optimizer.step()
-        self.critic_optimizer.step()
+        nn.descend(actor_loss, self.flat_actor, self.actor_optimizer)
         if config.auto_entropy:
             surplus = log_probs.detach().mean() + self.target_entropy
             self.flat_alpha.grad.copy_(-surplus)
             self.alpha_optimizer.step()
-        if strength is not None:
-            # It is the exponent that is learned.
-            self.flat_multiplier.grad.copy_(-0.5 * cql_loss.detach())
-            self.multiplier_optimizer.step()
+
+        # The critics seek their targets, and to value other actions less than those of the dataset.
+        td_loss, gap = self.critic_losses(batch, targets, others, densities)
+        strength = self.strength()
+        if config.auto_alpha:
+            gap = gap - self.critics.net.n * config.cql_target_value
+        cql_loss = strength * gap
+        nn.descend(td_loss + cql_loss, self.flat_critics, self.critic_optimizer)
         self.flat_targets.data.lerp_(self.flat_critics.data, config.tau)
+        if config.auto_alpha:
+            self.flat_multiplier.grad.copy_(-0.5 * cql_loss.detach())  # by its logarithm
+            self.multiplier_optimizer.step()
         with torch.no_grad():
-            total = self._cql_alpha if strength is None else strength
             entropy, value = -log_probs.mean(), targets.mean()
             losses = td_loss + cql_loss, cql_loss, actor_loss
-            return torch.stack((*losses, alpha, total, entropy, value))
+            return torch.stack((*losses, alpha, strength, entropy, value))
 
-    @torch.no_grad()
+    def strength(self) -> torch.Tensor:
+        """How much the gap counts, not differentiated."""
+        if not self.config.auto_alpha:
+            return self._cql_alpha
+        return self._cql_alpha * self.multiplier.value.detach().exp().clamp(max=1e6)
+
     def targets(self, batch: ReplayBatch, there: Any, alpha: torch.Tensor) -> torch.Tensor:
         """What the critics should say, [B], of the policy `there` at the next observations."""
-        n = self.config.n_random_actions if self.config.max_target_backup else 1
-        actions, log_probs = self.policy.draw(there, self.generator, n)
-        values = self._values(self.target_critics, batch.next_obs, actions).amin(0)
-        best, chosen = values.max(0)
-        if self.config.backup_entropy:
-            best = best - alpha * log_probs.gather(0, chosen[None])[0]
-        return torch.addcmul(batch.rewards, batch.discounts, best)
+        with torch.no_grad():
+            n = self.config.n_random_actions if self.config.max_target_backup else 1
+            actions, log_probs = self.policy.draw(there, self.generator, n)
+            values = self._values(self.target_critics, batch.next_obs, actions).amin(0)
+            best, chosen = values.max(0)
+            if self.config.backup_entropy:
+                best = best - alpha * log_probs.gather(0, chosen[None])[0]
+            return torch.addcmul(batch.rewards, batch.discounts, best)
 
-    @torch.no_grad()
     def other_actions(self, here: Any, there: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Actions [k, B, d] that the dataset may not know, and logarithms [k, B] of their density.
 
@@ -208,13 +206,14 @@ class CQL(OfflineAlgorithm):
             here: The policy at the observations.
             there: The policy at the next observations.
         """
-        n = self.config.n_random_actions
-        policies = (here, there) if self.config.next_actions else (here,)
-        drawn = [self.policy.draw(policy, self.generator, n) for policy in policies]
-        uniform = torch.empty_like(drawn[0][0]).uniform_(-1.0, 1.0, generator=self.generator)
-        density = torch.full_like(drawn[0][1], -math.log(2.0) * self.action_dim)
-        actions = torch.cat([uniform, *(actions for actions, _ in drawn)])
-        return actions, torch.cat([density, *(log_probs for _, log_probs in drawn)])
+        with torch.no_grad():
+            n = self.config.n_random_actions
+            policies = (here, there) if self.config.next_actions else (here,)
+            drawn = [self.policy.draw(policy, self.generator, n) for policy in policies]
+            uniform = torch.empty_like(drawn[0][0]).uniform_(-1.0, 1.0, generator=self.generator)
+            density = torch.full_like(drawn[0][1], -math.log(2.0) * self.action_dim)
+            actions = torch.cat([uniform, *(actions for actions, _ in drawn)])
+            return actions, torch.cat([density, *(log_probs for _, log_probs in drawn)])
 
     def critic_losses(
         self,
@@ -246,8 +245,7 @@ class CQL(OfflineAlgorithm):
         alpha: torch.Tensor,
     ) -> torch.Tensor:
         """The loss of the actor."""
-        with nn.frozen(self.critics):
-            values: torch.Tensor = self.critics(batch.obs, actions).amin(0)
+        values: torch.Tensor = self.critics(batch.obs, actions).amin(0)
         return (alpha * log_probs - values).mean()
 
     @staticmethod

@@ -127,14 +127,14 @@ class DiscreteSAC(SAC):
             return config.target_entropy_scale * math.log(self.n_actions)
         return config.target_entropy_scale * masks.sum(-1).clamp(min=1).log()
 
-    @torch.no_grad()
     def targets(self, batch: ReplayBatch, alpha: torch.Tensor) -> torch.Tensor:
         """What the critics should say of the actions that were taken, [B]."""
-        probs, log_probs = self.sample(batch.next_obs, batch.next_masks)
-        next_values = self.target_critics(batch.next_obs).amin(0)
-        soft_values = (probs * (next_values - alpha * log_probs)).sum(-1)
-        targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, soft_values)
-        return targets
+        with torch.no_grad():
+            probs, log_probs = self.sample(batch.next_obs, batch.next_masks)
+            next_values = self.target_critics(batch.next_obs).amin(0)
+            soft_values = (probs * (next_values - alpha * log_probs)).sum(-1)
+            targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, soft_values)
+            return targets
 
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor

@@ -92,6 +92,8 @@ class DQN(OffPolicy):
     Config: ClassVar[type[DQNConfig]] = DQNConfig
     config: DQNConfig
     metrics = METRICS
+    compiled = ("loss",)
+    takes = ("q_network",)
 
     def build_networks(self) -> None:
         """Make the network, its slow copy, and Adam over its parameters."""
@@ -107,8 +109,6 @@ class DQN(OffPolicy):
         self.numpy_twins: dict[Any, nn.NumpyQ | None] = {}
         self.epsilon = self.config.exploration_initial_eps
         self.target_copied_at = 0
-        if self.config.compile:
-            self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
     @property
     def n_atoms(self) -> int:
@@ -118,8 +118,9 @@ class DQN(OffPolicy):
     def make_network(self) -> Any:
         """What values actions."""
         config = self.config
-        if self._custom_policy:
-            return nn.CustomQNetwork(self.policy, self.action_space, n_atoms=self.n_atoms)
+        given = self.given["q_network"]
+        if given is not None:
+            return nn.CustomQNetwork(given, self.action_space, n_atoms=self.n_atoms)
         return nn.QNetwork(
             self.observation_space,
             self.action_space,
@@ -262,13 +263,11 @@ class DQN(OffPolicy):
 
     # Checkpoints
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that learning has changed."""
-        own = {"epsilon": self.epsilon, "target_copied_at": self.target_copied_at}
-        return {**super().state_dict(), **own}
+    def extra_state(self) -> dict[str, Any]:
+        """Where exploration and the slow copy stand."""
+        return {"epsilon": self.epsilon, "target_copied_at": self.target_copied_at}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        super().load_state_dict(state)
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`."""
         self.epsilon = float(state["epsilon"])
         self.target_copied_at = int(state["target_copied_at"])

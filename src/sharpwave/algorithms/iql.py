@@ -68,6 +68,7 @@ class IQL(OfflineAlgorithm):
     Config = IQLConfig
     config: IQLConfig
     metrics = METRICS
+    compiled = ("value_loss", "q_loss", "actor_loss")
 
     def build_networks(self) -> None:
         """Make actor, critics, their slow copy and the value function."""
@@ -90,10 +91,6 @@ class IQL(OfflineAlgorithm):
         self.register("value", self.value, self.value_optimizer)
         self.register("actor", self.policy, self.actor_optimizer)
         self.register("target_critics", self.target_critics)
-        if self.config.compile:
-            self.value_loss = torch.compile(self.value_loss)  # type: ignore[method-assign]
-            self.q_loss = torch.compile(self.q_loss)  # type: ignore[method-assign]
-            self.actor_loss = torch.compile(self.actor_loss)  # type: ignore[method-assign]
 
     @property
     def has_schedules(self) -> bool:
@@ -123,27 +120,25 @@ class IQL(OfflineAlgorithm):
             actions = policy.mode(obs)
         return actions
 
+    def graph_key(self) -> str:
+        """All steps are alike."""
+        return "step"
+
     def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
         """One step of value function, critics and actor, in this order; its `METRICS`."""
         with torch.no_grad():
             values_of_data = self.target_critics(batch.obs, batch.actions).amin(0)
             targets = torch.addcmul(batch.rewards, batch.discounts, self.value(batch.next_obs))
 
-        self.flat_value.zero_grad()
         value_loss, advantages = self.value_loss(batch, values_of_data)
-        value_loss.backward()
-        self.value_optimizer.step()
+        nn.descend(value_loss, self.flat_value, self.value_optimizer)
 
-        self.flat_critics.zero_grad()
         q_loss = self.q_loss(batch, targets)
-        q_loss.backward()
-        self.critic_optimizer.step()
+        nn.descend(q_loss, self.flat_critics, self.critic_optimizer)
         self.flat_targets.data.lerp_(self.flat_critics.data, self.config.tau)
 
-        self.flat_actor.zero_grad()
         actor_loss = self.actor_loss(batch, advantages)
-        actor_loss.backward()
-        self.actor_optimizer.step()
+        nn.descend(actor_loss, self.flat_actor, self.actor_optimizer)
         with torch.no_grad():
             means = advantages.mean(), targets.mean()
             return torch.stack((value_loss, q_loss, actor_loss, *means))

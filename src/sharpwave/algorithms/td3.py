@@ -179,24 +179,19 @@ class TD3(OffPolicy):
         """Whether the actor moves too."""
         return (self.gradient_steps + 1) % self.config.policy_delay == 0
 
-    @torch.no_grad()
     def targets(self, batch: ReplayBatch) -> torch.Tensor:
         """What the critics should say, [B]."""
         by_hand, next_obs = self.by_hand, batch.next_obs
-        actions = (
-            self.target_actor(next_obs) if by_hand is None else by_hand.target_actions(next_obs)
-        )
-        if self.config.target_noise > 0:
-            noise = torch.empty(actions.shape, device=self.device)
-            noise.normal_(std=self.config.target_noise, generator=self.generator)
-            noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
-            actions = (actions + noise).clamp_(-1.0, 1.0)
-        if by_hand is None:
-            next_values = self.target_critics(next_obs, actions).amin(0)
-        else:
-            next_values = by_hand.next_values(next_obs, actions)
-        targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, next_values)
-        return targets
+        with torch.no_grad():
+            actions = (by_hand.target_actions if by_hand else self.target_actor)(next_obs)
+            if self.config.target_noise > 0:
+                noise = torch.empty(actions.shape, device=self.device)
+                noise.normal_(std=self.config.target_noise, generator=self.generator)
+                noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
+                actions = (actions + noise).clamp_(-1.0, 1.0)
+            values = (by_hand.target_values if by_hand else self.target_critics)(next_obs, actions)
+            targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, values.amin(0))
+            return targets
 
     def critic_gradient(
         self, batch: ReplayBatch, targets: torch.Tensor

@@ -28,8 +28,6 @@ class TD3BCConfig(OfflineConfig):
     """Deviation of the noise on the actions of targets, in units of half the action range."""
     noise_clip: float = 0.5
     """Largest such noise."""
-    normalize_obs: bool = True
-    """Scale observations by their mean and deviation in the dataset."""
 
     def check(self) -> None:
         """Check the values."""
@@ -66,6 +64,7 @@ class TD3BC(OfflineAlgorithm):
     Config = TD3BCConfig
     config: TD3BCConfig
     metrics = METRICS
+    compiled = ("critic_loss", "actor_loss")
 
     def build_networks(self) -> None:
         """Make actor, critics and their slow copies."""
@@ -86,10 +85,7 @@ class TD3BC(OfflineAlgorithm):
         self.register("critics", self.critics, self.critic_optimizer)
         self.register("target_actor", self.target_policy)
         self.register("target_critics", self.target_critics)
-        self._actor_loss = torch.zeros((), device=self.device)
-        if self.config.compile:
-            self.critic_loss = torch.compile(self.critic_loss)  # type: ignore[method-assign]
-            self.actor_loss = torch.compile(self.actor_loss)  # type: ignore[method-assign]
+        self.last_actor_loss = torch.zeros((), device=self.device)
 
     def act(
         self,
@@ -104,33 +100,46 @@ class TD3BC(OfflineAlgorithm):
         actions: torch.Tensor = policy.mode(obs)
         return actions
 
+    @property
+    def moves_actor(self) -> bool:
+        """Whether the next step is one of actor and targets too."""
+        return (self.timesteps + 1) % self.config.policy_delay == 0
+
+    def graph_key(self) -> bool:
+        """Whether the actor moves too."""
+        return self.moves_actor
+
     def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
         """One step of the critics, and now and then one of actor and targets; its `METRICS`."""
         targets = self.targets(batch)
-        self.flat_critics.zero_grad()
         critic_loss = self.critic_loss(batch, targets)
-        critic_loss.backward()
-        self.critic_optimizer.step()
+        nn.descend(critic_loss, self.flat_critics, self.critic_optimizer)
 
-        if (self.timesteps + 1) % self.config.policy_delay == 0:
-            self.flat_actor.zero_grad()
+        if self.moves_actor:
             actor_loss = self.actor_loss(batch)
-            actor_loss.backward()
-            self.actor_optimizer.step()
-            self._actor_loss = actor_loss.detach()
+            nn.descend(actor_loss, self.flat_actor, self.actor_optimizer)
+            self.last_actor_loss.copy_(actor_loss.detach())
             self.flat_target_actor.data.lerp_(self.flat_actor.data, self.config.tau)
             self.flat_target_critics.data.lerp_(self.flat_critics.data, self.config.tau)
-        return torch.stack((critic_loss.detach(), self._actor_loss, targets.mean()))
+        return torch.stack((critic_loss.detach(), self.last_actor_loss, targets.mean()))
 
-    @torch.no_grad()
+    def extra_state(self) -> dict[str, Any]:
+        """The last loss of the actor."""
+        return {"actor_loss": self.last_actor_loss}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`."""
+        self.last_actor_loss.copy_(torch.from_numpy(state["actor_loss"]))
+
     def targets(self, batch: ReplayBatch) -> torch.Tensor:
         """What the critics should say, [B]."""
-        config = self.config
-        noise = torch.empty_like(batch.actions).normal_(generator=self.generator)
-        noise.mul_(config.target_noise).clamp_(-config.noise_clip, config.noise_clip)
-        next_actions = self.target_policy(batch.next_obs).add_(noise).clamp_(-1.0, 1.0)
-        next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
-        return torch.addcmul(batch.rewards, batch.discounts, next_values)
+        with torch.no_grad():
+            config = self.config
+            noise = torch.empty_like(batch.actions).normal_(generator=self.generator)
+            noise.mul_(config.target_noise).clamp_(-config.noise_clip, config.noise_clip)
+            next_actions = self.target_policy(batch.next_obs).add_(noise).clamp_(-1.0, 1.0)
+            next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
+            return torch.addcmul(batch.rewards, batch.discounts, next_values)
 
     def critic_loss(self, batch: ReplayBatch, targets: torch.Tensor) -> torch.Tensor:
         """How far the critics are from their targets."""
@@ -141,8 +150,7 @@ class TD3BC(OfflineAlgorithm):
     def actor_loss(self, batch: ReplayBatch) -> torch.Tensor:
         """What the actor's actions lack in value, and how far they are from the dataset's."""
         actions = self.policy(batch.obs)
-        with nn.frozen(self.critics):
-            values = self.critics(batch.obs, actions, n=1)[0]
+        values = self.critics(batch.obs, actions, n=1)[0]
         scale = self.config.alpha / values.detach().abs().mean()
         cloning = torch.nn.functional.mse_loss(actions, batch.actions)
         loss: torch.Tensor = cloning - scale * values.mean()

@@ -78,19 +78,19 @@ class TQC(SAC):
             generator=self.weights_generator,
         )
 
-    @torch.no_grad()
     def targets(self, batch: ReplayBatch, alpha: torch.Tensor) -> torch.Tensor:
         """What the critics' quantiles should cover, [B, m]."""
-        config = self.config
-        next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
-        quantiles = self.quantiles(self.target_critics, batch.next_obs, next_actions)
-        kept = config.n_critics * (config.n_quantiles - config.top_quantiles_to_drop)
-        lowest = quantiles.transpose(0, 1).flatten(1).sort(1).values[:, :kept]
-        soft = lowest - (alpha * next_log_probs)[:, None]
-        targets: torch.Tensor = torch.addcmul(
-            batch.rewards[:, None], batch.discounts[:, None], soft
-        )
-        return targets
+        with torch.no_grad():
+            config = self.config
+            next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
+            quantiles = self.quantiles(self.target_critics, batch.next_obs, next_actions)
+            kept = config.n_critics * (config.n_quantiles - config.top_quantiles_to_drop)
+            lowest = quantiles.transpose(0, 1).flatten(1).sort(1).values[:, :kept]
+            soft = lowest - (alpha * next_log_probs)[:, None]
+            targets: torch.Tensor = torch.addcmul(
+                batch.rewards[:, None], batch.discounts[:, None], soft
+            )
+            return targets
 
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor

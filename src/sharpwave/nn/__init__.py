@@ -9,6 +9,7 @@ from sharpwave.nn.custom import CustomPolicy
 from sharpwave.nn.custom_replay import (
     CustomCritics,
     CustomDeterministicActor,
+    CustomQNetwork,
     CustomSquashedActor,
 )
 from sharpwave.nn.distributions import (
@@ -22,7 +23,7 @@ from sharpwave.nn.distributions import (
 )
 from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
-from sharpwave.nn.fused import frozen, fused_mlp
+from sharpwave.nn.fused import fused_mlp
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
@@ -30,7 +31,7 @@ from sharpwave.nn.numpy_policy import NumpyPolicy
 from sharpwave.nn.numpy_q import NumpyQ
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend, take_step
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
-from sharpwave.nn.q_networks import Branches, CustomQNetwork, QNetwork
+from sharpwave.nn.q_networks import Branches, QNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 
 __all__ = [
@@ -76,7 +77,6 @@ __all__ = [
     "ValueFunction",
     "descend",
     "fan_in_uniform",
-    "frozen",
     "fused_mlp",
     "initialise",
     "initialise_uniform",

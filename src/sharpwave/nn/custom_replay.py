@@ -1,4 +1,4 @@
-"""A user's own modules as actor and critics of the algorithms that learn from replay."""
+"""A user's own modules as actor, critics and Q network of the algorithms that learn from replay."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from sharpwave.nn.custom import as_single, global_randomness_from
+from sharpwave.nn.q_networks import Branches
 
-__all__ = ["CustomCritics", "CustomDeterministicActor", "CustomSquashedActor"]
+__all__ = [
+    "CustomCritics",
+    "CustomDeterministicActor",
+    "CustomQNetwork",
+    "CustomSquashedActor",
+]
 
 
 class CustomDeterministicActor(nn.Module):
@@ -135,6 +142,47 @@ class CustomCritics(nn.Module):
             for member in members
         ]
         return torch.stack(values)
+
+
+class CustomQNetwork(nn.Module):
+    """Adapts a module `q_network(obs) -> values` to what the algorithms use.
+
+    Args:
+        module: Gives values [B, n], or [B, n, n_atoms], for observations [B, ...].
+        action_space: Of what it values; see `Branches`.
+        n_atoms: Numbers per option.
+
+    Raises:
+        TypeError: It is not a module.
+    """
+
+    def __init__(self, module: Any, action_space: spaces.Space[Any], *, n_atoms: int = 1) -> None:
+        super().__init__()
+        self.module: Any = _module("q_network", module)
+        self.branches = Branches(action_space)
+        self.n_atoms = n_atoms
+
+    def forward(self, obs: Any) -> Tensor:
+        """[B, n] values of observations [B, ...], or [B, n, n_atoms].
+
+        Raises:
+            ValueError: The module gave another shape.
+        """
+        values: Tensor = self.module(as_single(obs))
+        wanted = (self.branches.n,) if self.n_atoms == 1 else (self.branches.n, self.n_atoms)
+        if values.shape[1:] != wanted:
+            shape = ", ".join(map(str, ("B", *wanted)))
+            raise ValueError(
+                f"values of {type(self.module).__name__} must have shape ({shape}), "
+                f"got {tuple(values.shape)}"
+            )
+        return values
+
+    def reset_noise(self, generator: torch.Generator | None = None) -> None:
+        """There is none."""
+
+    def remove_noise(self) -> None:
+        """There is none."""
 
 
 def _module(argument: str, given: Any) -> Any:

@@ -9,14 +9,13 @@ used again and again, since getting it from the system costs more than filling i
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["can_fuse", "frozen", "fused_mlp"]
+__all__ = ["can_fuse", "fused_mlp"]
 
 PIECE = 512
 """Rows that go through the layers together."""
@@ -62,31 +61,6 @@ def fused_mlp(
     ):
         return _FusedMLP.apply(x, relu, n, *parameters)  # type: ignore[no-any-return, no-untyped-call]
     return _forward(x, parameters, relu, n, None)
-
-
-@contextlib.contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """Inside, gradients flow through a module but its own parameters get none.
-
-    Args:
-        module: All its parameters require gradients.
-
-    Example:
-        >>> layer = nn.Linear(2, 1)
-        >>> x = torch.ones(2, requires_grad=True)
-        >>> with frozen(layer):
-        ...     layer(x).sum().backward()
-        >>> x.grad is not None, layer.weight.grad is None
-        (True, True)
-    """
-    parameters = list(module.parameters())
-    for parameter in parameters:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in parameters:
-            parameter.requires_grad_(True)
 
 
 class _FusedMLP(torch.autograd.Function):

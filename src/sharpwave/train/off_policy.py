@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any, ClassVar
@@ -18,11 +18,10 @@ from sharpwave.collect.off_policy import OBSERVATION
 from sharpwave.envs import goal_rewards
 from sharpwave.lazy import torch
 from sharpwave.train.algorithm import Metrics
-from sharpwave.train.cuda_graph import GraphedGradients
 from sharpwave.train.off_policy_config import OffPolicyConfig
 from sharpwave.train.online import OnlineAlgorithm
 from sharpwave.train.random_actions import RandomActions
-from sharpwave.train.replay import ReplayBatch, ReplaySampler
+from sharpwave.train.replay import ReplaySampler
 from sharpwave.train.replay_learner import ReplayLearner
 from sharpwave.train.replay_store import ReplayStore
 from sharpwave.train.schedules import value_at
@@ -62,8 +61,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
 
     Config: ClassVar[type[OffPolicyConfig]]
     config: OffPolicyConfig
-    compiled: ClassVar[tuple[str, ...]] = ()
-    """Methods that the option `compile` compiles."""
     takes: ClassVar[tuple[str, ...]] = ()
     """Networks that the constructor takes in place of its own; `policy` is the first of them."""
 
@@ -86,21 +83,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             self.acting_policy, obs, masks, explore=True, generator=self.explore_generator
         )
 
-    def graph_key(self) -> Hashable:
-        """What the next gradient step depends on beside networks and batch.
-
-        Steps of one key run the same operations and can be replayed as one CUDA graph; that of None
-        runs as it is.
-        """
-        return None
-
-    def extra_state(self) -> dict[str, Any]:
-        """What a subclass adds to the checkpoint: tensors, arrays, numbers."""
-        return {}
-
-    def load_extra_state(self, state: dict[str, Any]) -> None:
-        """Continue from `extra_state`, whose tensors have become arrays."""
-
     # Construction
 
     def build(self) -> None:
@@ -118,18 +100,14 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self._play_generator = torch.Generator(self.device).manual_seed(playing)
         self.random_actions = RandomActions(self.action_space, exploring)
         self._set_action_form()
-        with torch.random.fork_rng(devices=[]):
-            self.build_networks()
-        for name in self.compiled if config.compile else ():
-            setattr(self, name, torch.compile(getattr(self, name)))
+        self._make_networks(compile=config.compile, cuda_graph=config.cuda_graph)
         self.acting_policy = deepcopy(self.policy) if config.overlap else self.policy
         self.collector = OffPolicyCollector(env, seed=self.env_seed)
         self.store = ReplayStore(env, config, given=self._given_buffer, seed=drawing)
         self._goal_rewards = goal_rewards(env, self._make_goal_env) if config.her_goals else None
         self._sampler: ReplaySampler | None = None
-        graphs = config.cuda_graph and self.device.type == "cuda"
-        self._graphs = GraphedGradients(self.generator) if graphs else None
         self._learns_after = config.learning_starts
+        self._rate: float | None = None
         self._rounds_taken = self._steps_taken = 0
 
     @classmethod
@@ -248,6 +226,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
                     raise
                 if done:
                     break
+        self.timings.update(self.collector.timings)
         self._rollout_ended()
         return self.means(measured) if measured else {}
 
@@ -259,8 +238,10 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
     def follow_schedules(self, progress_remaining: float) -> None:
         """Set what follows the progress of the run."""
         rate = value_at(self.config.learning_rate, progress_remaining)
-        for optimizer in self.optimizers.values():
-            optimizer.set_lr(rate)
+        if rate != self._rate:
+            self._rate = rate
+            for optimizer in self.optimizers.values():
+                optimizer.set_lr(rate)
         self.store.follow(progress_remaining)
 
     # Collecting
@@ -304,7 +285,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             if self.config.overlap:  # these happened, whoever does not want to hear of them
                 for rows, _ in rounds:
                     self._store_round(rows)
-        self.timings.update(self.collector.timings)
 
     def _on_step(self, reward: float) -> bool:
         return not self._hooks.overrides("on_step") or self._call_hook("on_step", reward=reward)
@@ -343,7 +323,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
 
     def _learn(self, collected: int) -> list[torch.Tensor]:
         """The gradient steps of an update, and what each of them measured."""
-        if self.timesteps <= self._learns_after or not self.store.has_a_batch():
+        if self.timesteps < self._learns_after or not self.store.has_a_batch():
             return []
         began = time.perf_counter()
         count = self.config.gradient_steps
@@ -360,16 +340,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self.timings["update"] += time.perf_counter() - began
         return measured
 
-    def _learn_from(
-        self, sampler: ReplaySampler, drawn: dict[str, Any]
-    ) -> tuple[torch.Tensor, ReplayBatch]:
-        def step() -> tuple[torch.Tensor, ReplayBatch]:
-            batch = sampler.as_batch(drawn)
-            return self.gradient_step(batch), batch
-
-        key = None if self._graphs is None else self.graph_key()
-        return step() if self._graphs is None or key is None else self._graphs.run(key, step)
-
     # In checkpoints
 
     def state_dict(self) -> dict[str, Any]:
@@ -381,7 +351,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             "acting_policy": dict(self.acting_policy.state_dict()) if self.config.overlap else None,
             "gradient_steps": self.gradient_steps,
             "given": [name for name, network in self.given.items() if network is not None],
-            "extra": self.extra_state(),
             "learns_after": self._learns_after,
             "rounds_taken": self._rounds_taken,
             "steps_taken": self._steps_taken,
@@ -403,7 +372,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             acting = {name: torch.from_numpy(x) for name, x in state["acting_policy"].items()}
             self.acting_policy.load_state_dict(acting)
         self.gradient_steps = int(state["gradient_steps"])
-        self.load_extra_state(state["extra"])
         self._learns_after = int(state["learns_after"])
         self._rounds_taken = int(state["rounds_taken"])
         self._steps_taken = int(state["steps_taken"])
@@ -412,7 +380,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         if self.normalizer is not None and not in_flight:
             self.normalizer.restart()
         self.store.load_state_dict(state["buffer"])
-        self._sampler = None
+        self._sampler = self._rate = None
 
 
 def _tensors(network: Any) -> list[torch.Tensor]:

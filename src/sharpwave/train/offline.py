@@ -55,8 +55,9 @@ class OfflineConfig(AlgorithmConfig):
     """Widths of the hidden layers; one number stands for two layers of that width."""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation of the hidden layers."""
-    normalize_obs: bool = False
-    """Scale observations by their mean and deviation in the dataset."""
+    normalize_obs: bool | None = None
+    """Scale observations by their mean and deviation in the dataset. None does so where it can:
+    where they are vectors, of a dataset of this library."""
     act_low: float | tuple[float, ...] | None = None
     """Lowest action, of all dimensions or of each; that of the environment when none is given, or
     of the dataset."""
@@ -66,6 +67,8 @@ class OfflineConfig(AlgorithmConfig):
     """Gradient steps between two reports of metrics."""
     compile: bool = False
     """Compile the losses with torch.compile."""
+    cuda_graph: bool = False
+    """Replay gradient steps as CUDA graphs, on a CUDA device."""
 
     aliases: ClassVar[dict[str, str]] = {"n_gradient_steps": "total_timesteps"}
 
@@ -158,7 +161,7 @@ class OfflineAlgorithm(ReplayLearner):
         self.observation_space, self.action_space = spaces_of(
             self._dataset, self.config, self.env, obs_dim, act_dim, self.kind_of_actions()
         )
-        self.normalizer = normalizer_of(self._dataset, wanted=self.config.normalize_obs)
+        self.normalizer = normalizer_of(self._dataset, self.config.normalize_obs)
         self.build()
 
     def _open(
@@ -195,9 +198,7 @@ class OfflineAlgorithm(ReplayLearner):
     def build(self) -> None:
         """Make networks and what draws their batches."""
         self._set_action_form()
-        # Layers draw first weights from torch's global generator, which is not ours to move.
-        with torch.random.fork_rng(devices=[]):
-            self.build_networks()
+        self._make_networks(compile=self.config.compile, cuda_graph=self.config.cuda_graph)
         self._sampler: ReplaySampler | None = None
 
     @property
@@ -292,7 +293,8 @@ class OfflineAlgorithm(ReplayLearner):
         while self.timesteps < end and self.stop_reason is None:
             if changing:
                 self.follow_schedules(self.progress_remaining)
-            measured.append(self.gradient_step(sampler.sample(first_seed + self.timesteps)))
+            drawn = sampler.draw(first_seed + self.timesteps)
+            measured.append(self._learn_from(sampler, drawn)[0])
             self.timesteps += 1
             if watched:
                 numbers = measured[-1].tolist()

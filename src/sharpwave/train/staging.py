@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sharpwave.lazy import torch
-from sharpwave.nest import leaves, map_leaves
+from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["Staging"]
@@ -34,23 +35,16 @@ class Staging:
     """
 
     def __init__(self, example: Nested, device: torch.device) -> None:
-        places: dict[int, tuple[int, Array]] = {}
-        size = 0
-        for _, array in leaves(example):
-            places[id(array)] = size, array
-            size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        places, size = _places(example)
         is_cuda = device.type == "cuda"
-        blocks = [torch.empty(size, dtype=torch.uint8, pin_memory=is_cuda) for _ in range(2)]
         there = torch.empty(size, dtype=torch.uint8, device=device)
-
-        def in_memory(block: Array) -> Nested:
-            return map_leaves(lambda array: _array_at(block, *places[id(array)]), example)
-
-        self._blocks = blocks
-        self._memories = [in_memory(block.numpy()) for block in blocks]
+        self._blocks = [torch.empty(size, dtype=torch.uint8, pin_memory=is_cuda) for _ in range(2)]
+        self._memories = [
+            map_leaves(partial(_array_at, block.numpy()), places, example) for block in self._blocks
+        ]
         self._there = there
-        self._tensors = map_leaves(lambda array: _tensor_at(there, *places[id(array)]), example)
-        self._copied = [torch.cuda.Event() for _ in blocks] if is_cuda else None
+        self._tensors = map_leaves(partial(_tensor_at, there), places, example)
+        self._copied = [torch.cuda.Event() for _ in self._blocks] if is_cuda else None
         self._turn = 0
 
     def memory(self) -> Nested:
@@ -71,6 +65,19 @@ class Staging:
         """A batch that lies elsewhere, as tensors on the device."""
         map_leaves(np.copyto, self.memory(), batch)
         return self.send()
+
+
+def _places(example: Nested) -> tuple[Nested, int]:
+    """Where in a block of memory each leaf begins, and the size of the block."""
+    size = 0
+
+    def place(array: Array) -> int:
+        nonlocal size
+        begin = size
+        size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return begin
+
+    return map_leaves(place, example), size
 
 
 def _array_at(block: Array, begin: int, like: Array) -> Array:

@@ -77,4 +77,4 @@ class _Moments:
     def refresh(self, epsilon: float) -> None:
         scale = 1.0 / np.sqrt(self._stats.var + epsilon)
         for tensor, values in ((self.mean, self._stats.mean), (self.scale, scale)):
-            tensor.copy_(torch.from_numpy(values.astype(np.float32)), non_blocking=True)
+            tensor.copy_(torch.from_numpy(np.asarray(values, np.float32)), non_blocking=True)

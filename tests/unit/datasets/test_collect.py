@@ -129,14 +129,19 @@ def test_an_environment_that_is_given_stays_open() -> None:
     env = gym.make("CartPole-v1")
     collect(env, n_steps=10)
     env.step(0)
+
+
+def test_environments_that_were_made_are_closed() -> None:
     made: list[CountingEnv] = []
 
-    def make() -> CountingEnv:
-        made.append(CountingEnv())
-        return made[-1]
+    class Remembered(CountingEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
 
-    collect(make, n_steps=10, n_envs=2)
-    assert [env.is_closed for env in made] == [True, True]
+    collect(Remembered, n_steps=10, n_envs=2)
+    collect(lambda: Remembered(), n_steps=10)
+    assert [env.is_closed for env in made] == [True, True, True]
 
 
 def test_episodes_draw_on_the_environments_own_randomness() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from sharpwave import nn
-from sharpwave.nest import map_leaves
+from sharpwave.nest import leaves, map_leaves
 from sharpwave.train.off_policy import OffPolicy, OffPolicyConfig
 from sharpwave.train.replay import ReplayBatch
 from tests.envs import CountingEnv
@@ -40,7 +40,7 @@ class Spy(OffPolicy):
     ) -> torch.Tensor:
         if explore and generator is self.explore_generator:
             self.acted.append(map_leaves(torch.clone, obs))
-        first = next(iter(obs.values())) if isinstance(obs, dict) else obs
+        _, first = next(leaves(obs))
         noise = torch.randint(0, 2, (len(first),), generator=generator)
         weight = policy.weight.detach().reshape(())  # changes with every gradient step
         seen = first.reshape(len(first), -1).sum(1)

@@ -171,7 +171,7 @@ class TestBatches:
             "CartPole-v1", n_envs=3, train_freq=4, gradient_steps=-1, learning_starts=24, **SMALL
         )
         algo.train(120)
-        assert algo.gradient_steps == 120 - 24 + 12
+        assert algo.gradient_steps == 120 - 24 + 12  # the update at 24 steps is the first
 
 
 class TestPriorities:
@@ -243,16 +243,16 @@ class TestNetworks:
         algo.train(1500)
         assert [algo.predict([sign]) for sign in (-1.0, 1.0)] == [0, 1]
         algo.save(tmp_path / "own")
-        with pytest.raises(ValueError, match="policy must be given"):
+        with pytest.raises(ValueError, match="q_network must be given"):
             sw.DQN.from_checkpoint(tmp_path / "own", probes.Identity)
-        loaded = sw.DQN.from_checkpoint(tmp_path / "own", probes.Identity, policy=network())
+        loaded = sw.DQN.from_checkpoint(tmp_path / "own", probes.Identity, q_network=network())
         assert torch.equal(loaded.flat.data, algo.flat.data)
 
     def test_one_of_ones_own_that_does_not_fit(self) -> None:
-        with pytest.raises(TypeError, match="policy must be a torch module, got str"):
+        with pytest.raises(TypeError, match=r"q_network must be a torch.nn.Module, got str"):
             sw.DQN(probes.Identity, policy="deep")
-        algo = sw.DQN(probes.Identity, policy=nn.Linear(1, 3))
-        with pytest.raises(ValueError, match=r"policy must give values \(B, 2\), got \(1, 3\)"):
+        algo = sw.DQN(probes.Identity, q_network=nn.Linear(1, 3))
+        with pytest.raises(ValueError, match=r"Linear must have shape \(B, 2\), got \(1, 3\)"):
             algo.predict([1.0])
 
     @pytest.mark.parametrize("cls", [sw.C51, partial(sw.QRDQN, n_quantiles=51)])

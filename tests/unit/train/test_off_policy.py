@@ -22,7 +22,7 @@ def gradient_steps(
     steps, learnt_at = 0, []
     while steps < total:
         steps += n_envs * train_freq
-        if steps > learning_starts and steps >= batch_size:
+        if steps >= learning_starts and steps >= batch_size:
             learnt_at += [steps] * (n_envs * train_freq if count == -1 else count)
     return learnt_at
 
@@ -71,7 +71,7 @@ class TestCounts:
         run = spy(partial(CountingEnv, (9,)), gradient_steps=8, batch_size=16, learning_starts=40)
         run.train(48)
         drawn = {tuple(batch.obs[:, 1:].flatten().tolist()) for batch in run.batches}
-        assert len(drawn) == len(run.batches) == 64
+        assert len(drawn) == len(run.batches) == 72
 
     def test_learning_waits_for_a_batch(self) -> None:
         run = spy(learning_starts=0, batch_size=20)

@@ -83,7 +83,7 @@ class TestGiven:
         run.train(60)
         assert run.buffer is buffer
         assert len(buffer) == 60
-        assert len(run.batches) == 25
+        assert len(run.batches) == 26
         for batch in run.batches:
             assert batch.obs.shape == (4, 3)
             steps = batch.obs[:, 2] + 1
@@ -103,7 +103,7 @@ class TestGiven:
     def test_every_draw_of_a_foreign_one_is_another(self, kind: str, tmp_path: Path) -> None:
         run = spy(buffer=given(kind, None, tmp_path))
         run.train(40)
-        assert len(set(run.buffer.seeds)) == len(run.buffer.seeds) == 30
+        assert len(set(run.buffer.seeds)) == len(run.buffer.seeds) == 31
 
     def test_the_seeds_of_a_foreign_one_follow_from_the_run(self) -> None:
         first, second, other = (spy(buffer=ListBuffer(), seed=seed) for seed in (1, 1, 2))
@@ -118,7 +118,7 @@ class TestGiven:
         run.save(tmp_path / "a")
         again = type(run).from_checkpoint(tmp_path / "a", CountingEnv, buffer=buffer)
         again.train(20)
-        assert len(set(buffer.seeds)) == len(buffer.seeds) == 50
+        assert len(set(buffer.seeds)) == len(buffer.seeds) == 51
 
     def test_nested_observations_reach_a_foreign_one_row_by_row(self) -> None:
         run = spy(NestedEnv, buffer=(buffer := ListBuffer()), learning_starts=100)

@@ -140,7 +140,7 @@ class TestWithoutBuffer:
         first.save(tmp_path / "a")
         again = resumed(tmp_path / "a", CountingEnv)
         again.train(40)
-        assert again.learnt_at == list(range(40 + 15 + 1, 81))
+        assert again.learnt_at == list(range(40 + 15, 81))
         assert len(again.acted) == 40  # nothing is random any more
         assert again.gradient_steps == first.gradient_steps + len(again.learnt_at)
 

@@ -33,7 +33,11 @@ from sharpwave.primitives import (
 
 if TYPE_CHECKING:
     from sharpwave.compat.rlox.algorithms import A2C as A2C
+    from sharpwave.compat.rlox.algorithms import BC as BC
+    from sharpwave.compat.rlox.algorithms import CQL as CQL
+    from sharpwave.compat.rlox.algorithms import IQL as IQL
     from sharpwave.compat.rlox.algorithms import PPO as PPO
+    from sharpwave.compat.rlox.algorithms import TD3BC as TD3BC
     from sharpwave.compat.rlox.callbacks import Callback as Callback
     from sharpwave.compat.rlox.callbacks import CheckpointCallback as CheckpointCallback
     from sharpwave.compat.rlox.callbacks import EarlyStoppingCallback as EarlyStoppingCallback
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.logging import LoggerCallback as LoggerCallback
     from sharpwave.compat.rlox.logging import TensorBoardLogger as TensorBoardLogger
     from sharpwave.compat.rlox.logging import WandbLogger as WandbLogger
+    from sharpwave.compat.rlox.offline import OfflineAlgorithm as OfflineAlgorithm
+    from sharpwave.compat.rlox.offline import OfflineDataset as OfflineDataset
     from sharpwave.compat.rlox.policies import ContinuousPolicy as ContinuousPolicy
     from sharpwave.compat.rlox.policies import DiscretePolicy as DiscretePolicy
     from sharpwave.compat.rlox.trainer import ALGORITHM_REGISTRY as ALGORITHM_REGISTRY
@@ -56,7 +62,11 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "A2C": "algorithms",
+    "BC": "algorithms",
+    "CQL": "algorithms",
+    "IQL": "algorithms",
     "PPO": "algorithms",
+    "TD3BC": "algorithms",
     "Callback": "callbacks",
     "CheckpointCallback": "callbacks",
     "EarlyStoppingCallback": "callbacks",
@@ -71,6 +81,8 @@ _LAZY = {
     "LoggerCallback": "logging",
     "TensorBoardLogger": "logging",
     "WandbLogger": "logging",
+    "OfflineAlgorithm": "offline",
+    "OfflineDataset": "offline",
     "ContinuousPolicy": "policies",
     "DiscretePolicy": "policies",
     "ALGORITHM_REGISTRY": "trainer",
@@ -81,7 +93,11 @@ _LAZY = {
 __all__ = [
     "A2C",
     "ALGORITHM_REGISTRY",
+    "BC",
+    "CQL",
+    "IQL",
     "PPO",
+    "TD3BC",
     "A2CConfig",
     "Callback",
     "CheckpointCallback",
@@ -94,6 +110,8 @@ __all__ = [
     "GymVecEnv",
     "LoggerCallback",
     "MmapReplayBuffer",
+    "OfflineAlgorithm",
+    "OfflineDataset",
     "OfflineDatasetBuffer",
     "PPOConfig",
     "PrioritizedReplayBuffer",

@@ -184,10 +184,9 @@ class TD3ByHand(_ByHand):
         """What the slow copy of the actor does, [B, d]."""
         return self._target_policy.forward(self.features(next_obs).t()).tanh().t()
 
-    def next_values(self, next_obs: Any, actions: Tensor) -> Tensor:
-        """min_i Q̄_i(s', a'), [B]."""
-        x = torch.cat((self.features(next_obs), actions), 1)
-        return self.targets.forward(x).amin(0)
+    def target_values(self, next_obs: Any, actions: Tensor) -> Tensor:
+        """Q̄_i(s', a'), [n, B]."""
+        return self.targets.forward(torch.cat((self.features(next_obs), actions), 1))
 
     def actor_gradient(self, obs: Any) -> Tensor:
         """Fills the gradient of the actor with that of −mean(Q_1(s, μ(s))).

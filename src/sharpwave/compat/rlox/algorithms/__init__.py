@@ -1,7 +1,11 @@
 """Algorithms under rlox's names."""
 
 from sharpwave.compat.rlox.algorithms.a2c import A2C
+from sharpwave.compat.rlox.algorithms.bc import BC
+from sharpwave.compat.rlox.algorithms.cql import CQL
+from sharpwave.compat.rlox.algorithms.iql import IQL
 from sharpwave.compat.rlox.algorithms.ppo import PPO
+from sharpwave.compat.rlox.algorithms.td3_bc import TD3BC
 from sharpwave.compat.rlox.config import PPOConfig
 
-__all__ = ["A2C", "PPO", "PPOConfig"]
+__all__ = ["A2C", "BC", "CQL", "IQL", "PPO", "TD3BC", "PPOConfig"]
