@@ -81,6 +81,9 @@ class CrossQ(SAC):
             generator=self.weights_generator,
         )
 
+    def make_by_hand(self) -> None:
+        """Its gradients are left to autograd."""
+
     def make_critics(self) -> Any:
         """What judges actions."""
         return nn.Critics(

@@ -78,6 +78,9 @@ class DiscreteSAC(SAC):
             generator=self.weights_generator,
         )
 
+    def make_by_hand(self) -> None:
+        """Its gradients are left to autograd."""
+
     def make_critics(self) -> Any:
         """What judges all actions of an observation at once."""
         config = self.config

@@ -117,6 +117,7 @@ class SAC(OffPolicy):
         self.register("critics", self.critics, self.critic_optimizer)
         self.register("target_critics", self.target_critics)
         self.register("temperature", self.temperature, self.alpha_optimizer)
+        self.by_hand = self.make_by_hand()
 
     def make_actor(self) -> Any:
         """What acts."""
@@ -152,6 +153,12 @@ class SAC(OffPolicy):
         """Adam with torch's constants."""
         return nn.Adam(flat, lr=0.0, eps=1e-8)
 
+    def make_by_hand(self) -> nn.SACByHand | None:
+        """What takes the gradients of known networks; None leaves them to autograd."""
+        if self.config.compile or nn.SACByHand.why_not(self.policy, self.critics) is not None:
+            return None
+        return nn.SACByHand(self.policy, self.critics, self.target_critics)
+
     def act(
         self,
         policy: Any,
@@ -179,24 +186,26 @@ class SAC(OffPolicy):
 
     def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
         """One step of the weight of entropy, of the critics and of the actor; its `METRICS`."""
-        config = self.config
-        actions, log_probs = self.sample(batch.obs, batch.masks)
+        max_norm = self.config.max_grad_norm
+        if self.by_hand is not None:
+            actions, log_probs = self.by_hand.sample(batch.obs, batch.next_obs, self.generator)
+        else:
+            actions, log_probs = self.sample(batch.obs, batch.masks)
         entropies = self.entropies(actions, log_probs)
         alpha = self.alpha()
         alpha_loss = self.step_alpha(entropies - self.wanted_entropy(batch.masks))
 
         # The critics follow what the policy would earn from the next state on.
         targets = self.targets(batch, alpha)
-        critic_loss, errors = self.critic_loss(batch, targets)
-        nn.descend(critic_loss, self.flat_critics, self.critic_optimizer, config.max_grad_norm)
-        batch.td_errors = errors
+        critic_loss, batch.td_errors = self.critic_gradient(batch, targets)
+        nn.take_step(self.flat_critics, self.critic_optimizer, max_norm)
 
         # The actor follows the critics.
-        actor_loss = self.actor_loss(batch, actions, log_probs, alpha)
-        nn.descend(actor_loss, self.flat_actor, self.actor_optimizer, config.max_grad_norm)
+        actor_loss = self.actor_gradient(batch, actions, log_probs, alpha)
+        nn.take_step(self.flat_actor, self.actor_optimizer, max_norm)
 
-        if (self.gradient_steps + 1) % config.target_update_interval == 0:
-            self.flat_targets.data.lerp_(self.flat_critics.data, config.tau)
+        if (self.gradient_steps + 1) % self.config.target_update_interval == 0:
+            self.flat_targets.data.lerp_(self.flat_critics.data, self.config.tau)
         with torch.no_grad():
             entropy, q_value = entropies.mean(), targets.mean()
             return torch.stack((critic_loss, actor_loss, alpha, alpha_loss, entropy, q_value))
@@ -240,12 +249,40 @@ class SAC(OffPolicy):
 
     def targets(self, batch: ReplayBatch, alpha: torch.Tensor) -> torch.Tensor:
         """What the critics should say, [B]."""
+        if self.by_hand is not None:
+            return self.by_hand.soft_targets(batch.rewards, batch.discounts, alpha)
         with torch.no_grad():
             next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
             next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
             soft_values = next_values - alpha * next_log_probs
             targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, soft_values)
             return targets
+
+    def critic_gradient(
+        self, batch: ReplayBatch, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Fill the gradient of the critics with that of `critic_loss`, and return what it does."""
+        if self.by_hand is not None:
+            return self.by_hand.critic_gradient(
+                batch.obs, batch.actions, targets, batch.weights, 0.5
+            )
+        loss, errors = self.critic_loss(batch, targets)
+        self.flat_critics.backward(loss)
+        return loss, errors
+
+    def actor_gradient(
+        self,
+        batch: ReplayBatch,
+        actions: torch.Tensor,
+        log_probs: torch.Tensor,
+        alpha: torch.Tensor,
+    ) -> torch.Tensor:
+        """Fill the gradient of the actor with that of `actor_loss`, and return what it does."""
+        if self.by_hand is not None:
+            return self.by_hand.actor_gradient(alpha)
+        loss = self.actor_loss(batch, actions, log_probs, alpha)
+        self.flat_actor.backward(loss)
+        return loss
 
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor

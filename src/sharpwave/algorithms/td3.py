@@ -97,6 +97,11 @@ class TD3(OffPolicy):
         self.register("critics", self.critics, self.critic_optimizer)
         self.register("target_actor", self.target_actor)
         self.register("target_critics", self.target_critics)
+        self.by_hand: nn.TD3ByHand | None = None
+        if not config.compile and nn.TD3ByHand.why_not(self.policy, self.critics) is None:
+            self.by_hand = nn.TD3ByHand(
+                self.policy, self.critics, self.target_critics, self.target_actor
+            )
         self.last_actor_loss = torch.zeros((), device=self.device)
         self.walk = OrnsteinUhlenbeck(
             config.n_envs, self.action_dim, config.exploration_noise, device=self.device
@@ -159,17 +164,15 @@ class TD3(OffPolicy):
 
         # The critics follow what the target actor would earn from the next state on.
         targets = self.targets(batch)
-        critic_loss, errors = self.critic_loss(batch, targets)
-        nn.descend(critic_loss, self.flat_critics, self.critic_optimizer, config.max_grad_norm)
-        batch.td_errors = errors
+        critic_loss, batch.td_errors = self.critic_gradient(batch, targets)
+        nn.take_step(self.flat_critics, self.critic_optimizer, config.max_grad_norm)
 
         # The actor follows the first critic, and the slow copies follow both.
         if (self.gradient_steps + 1) % config.policy_delay == 0:
-            actor_loss = self.actor_loss(batch)
-            nn.descend(actor_loss, self.flat_actor, self.actor_optimizer, config.max_grad_norm)
+            self.last_actor_loss.copy_(self.actor_gradient(batch).detach())
+            nn.take_step(self.flat_actor, self.actor_optimizer, config.max_grad_norm)
             self.flat_target_actor.data.lerp_(self.flat_actor.data, config.tau)
             self.flat_target_critics.data.lerp_(self.flat_critics.data, config.tau)
-            self.last_actor_loss.copy_(actor_loss.detach())
         return torch.stack((critic_loss.detach(), self.last_actor_loss, targets.mean()))
 
     def graph_key(self) -> Hashable:
@@ -178,16 +181,37 @@ class TD3(OffPolicy):
 
     def targets(self, batch: ReplayBatch) -> torch.Tensor:
         """What the critics should say, [B]."""
+        by_hand, next_obs = self.by_hand, batch.next_obs
         with torch.no_grad():
-            actions = self.target_actor(batch.next_obs)
+            actions = (by_hand.target_actions if by_hand else self.target_actor)(next_obs)
             if self.config.target_noise > 0:
-                noise = torch.empty_like(actions)
+                noise = torch.empty(actions.shape, device=self.device)
                 noise.normal_(std=self.config.target_noise, generator=self.generator)
                 noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
                 actions = (actions + noise).clamp_(-1.0, 1.0)
-            next_values = self.target_critics(batch.next_obs, actions).amin(0)
-            targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, next_values)
+            values = (by_hand.target_values if by_hand else self.target_critics)(next_obs, actions)
+            targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, values.amin(0))
             return targets
+
+    def critic_gradient(
+        self, batch: ReplayBatch, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Fill the gradient of the critics with that of `critic_loss`, and return what it does."""
+        if self.by_hand is not None:
+            return self.by_hand.critic_gradient(
+                batch.obs, batch.actions, targets, batch.weights, 1.0
+            )
+        loss, errors = self.critic_loss(batch, targets)
+        self.flat_critics.backward(loss)
+        return loss, errors
+
+    def actor_gradient(self, batch: ReplayBatch) -> torch.Tensor:
+        """Fill the gradient of the actor with that of `actor_loss`, and return what it does."""
+        if self.by_hand is not None:
+            return self.by_hand.actor_gradient(batch.obs)
+        loss = self.actor_loss(batch)
+        self.flat_actor.backward(loss)
+        return loss
 
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor

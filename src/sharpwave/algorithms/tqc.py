@@ -62,6 +62,9 @@ class TQC(SAC):
     config: TQCConfig
     takes = ("actor",)
 
+    def make_by_hand(self) -> None:
+        """Its gradients are left to autograd."""
+
     def make_critics(self) -> Any:
         """What judges actions, by quantiles."""
         config = self.config

@@ -3,7 +3,7 @@
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
 from sharpwave.nn.actors import CategoricalActor, DeterministicActor, GaussianActor, SquashedActor
 from sharpwave.nn.batch_renorm import BatchRenorm
-from sharpwave.nn.by_hand import ByHand, QByHand
+from sharpwave.nn.by_hand import ByHand, QByHand, SACByHand, TD3ByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
 from sharpwave.nn.custom_replay import (
@@ -29,7 +29,7 @@ from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
 from sharpwave.nn.numpy_policy import NumpyPolicy
 from sharpwave.nn.numpy_q import NumpyQ
-from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend
+from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend, take_step
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, QNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
@@ -67,11 +67,13 @@ __all__ = [
     "QByHand",
     "QNetwork",
     "RMSprop",
+    "SACByHand",
     "Scalar",
     "SquashedActor",
     "SquashedGaussian",
     "StackedLinear",
     "StackedMLP",
+    "TD3ByHand",
     "ValueFunction",
     "descend",
     "fan_in_uniform",
@@ -82,4 +84,5 @@ __all__ = [
     "make_features",
     "make_mlp",
     "orthogonal",
+    "take_step",
 ]

@@ -67,11 +67,6 @@ class FlatParameters:
         self.parameter.grad = self.grad
 
     @property
-    def parameters(self) -> list[nn.Parameter]:
-        """The module's parameters, each a view of `data`."""
-        return self._parameters
-
-    @property
     def block(self) -> NDArray[np.float32]:
         """The memory of `data` as an array.
 
@@ -84,6 +79,11 @@ class FlatParameters:
         """Sets all gradients to zero, and puts back views that `module.zero_grad()` took away."""
         self._attach_grads()
         self.grad.zero_()
+
+    def backward(self, loss: Tensor) -> None:
+        """Sets the gradients to those of a loss; other parameters it depends on get none."""
+        self.zero_grad()
+        loss.backward(inputs=self._parameters)
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Scales the gradients so that their Euclidean norm is at most `max_norm`.

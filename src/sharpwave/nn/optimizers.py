@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sharpwave.nn.flat import FlatParameters
 
-__all__ = ["Adam", "FlatOptimizer", "RMSprop", "descend"]
+__all__ = ["Adam", "FlatOptimizer", "RMSprop", "descend", "take_step"]
 
 
 class FlatOptimizer(ABC):
@@ -71,6 +71,21 @@ class FlatOptimizer(ABC):
             tensor.copy_(arrays[name])
 
 
+def take_step(
+    flat: FlatParameters, optimizer: FlatOptimizer, max_grad_norm: float | None = None
+) -> None:
+    """Moves parameters along their gradient, which is shortened before where it is too long.
+
+    Args:
+        flat: The parameters.
+        optimizer: Of `flat`.
+        max_grad_norm: Longest gradient; longer ones are scaled down to it.
+    """
+    if max_grad_norm is not None:
+        flat.clip_grad_norm(max_grad_norm)
+    optimizer.step()
+
+
 def descend(
     loss: Tensor,
     flat: FlatParameters,
@@ -87,11 +102,8 @@ def descend(
         optimizer: Of `flat`.
         max_grad_norm: Longest gradient; longer ones are scaled down to it.
     """
-    flat.zero_grad()
-    loss.backward(inputs=flat.parameters)
-    if max_grad_norm is not None:
-        flat.clip_grad_norm(max_grad_norm)
-    optimizer.step()
+    flat.backward(loss)
+    take_step(flat, optimizer, max_grad_norm)
 
 
 class Adam(FlatOptimizer):

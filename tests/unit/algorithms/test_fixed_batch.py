@@ -34,6 +34,7 @@ from tests.unit.algorithms.fixed_batch import (
 
 CRITIC_SIZES = (OBS + ACTIONS, *HIDDEN, 1)
 SQUASHED_SIZES = (OBS, *HIDDEN, 2 * ACTIONS)
+GRADIENTS = pytest.mark.parametrize("gradients", ["by hand", "autograd"])
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["uniform", "prioritised"])
 
 
@@ -92,9 +93,12 @@ class TestSAC:
             total += (self.ALPHA * log_prob - least) / ROWS
         return total
 
+    @GRADIENTS
     @WEIGHTED
-    def test_losses_and_gradients(self, weighted: bool) -> None:
+    def test_losses_and_gradients(self, weighted: bool, gradients: str) -> None:
         algorithm, step = make(sw.SAC, ent_coef=f"auto_{self.ALPHA}"), batch(weighted=weighted)
+        if gradients == "autograd":
+            algorithm.by_hand = None
         algorithm.flat_targets.data.mul_(0.9)  # targets and critics are not the same network
         noise, next_noise = noises(algorithm, 2)
         targets = self.expected_targets(algorithm, step, next_noise)
@@ -143,10 +147,13 @@ class TestSAC:
 class TestTD3:
     SIZES = (OBS, *HIDDEN, ACTIONS)
 
+    @GRADIENTS
     @WEIGHTED
     @pytest.mark.parametrize("cls", [sw.TD3, sw.DDPG])
-    def test_losses_and_gradients(self, cls: Any, weighted: bool) -> None:
+    def test_losses_and_gradients(self, cls: Any, weighted: bool, gradients: str) -> None:
         algorithm, step = make(cls, policy_delay=1), batch(weighted=weighted)
+        if gradients == "autograd":
+            algorithm.by_hand = None
         n = algorithm.config.n_critics
         algorithm.flat_target_actor.data.mul_(3.0)
         algorithm.flat_target_critics.data.mul_(0.9)

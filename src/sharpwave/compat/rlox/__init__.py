@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.algorithms import CQL as CQL
     from sharpwave.compat.rlox.algorithms import IQL as IQL
     from sharpwave.compat.rlox.algorithms import PPO as PPO
+    from sharpwave.compat.rlox.algorithms import SAC as SAC
+    from sharpwave.compat.rlox.algorithms import TD3 as TD3
     from sharpwave.compat.rlox.algorithms import TD3BC as TD3BC
     from sharpwave.compat.rlox.callbacks import Callback as Callback
     from sharpwave.compat.rlox.callbacks import CheckpointCallback as CheckpointCallback
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.callbacks import VideoRecordingCallback as VideoRecordingCallback
     from sharpwave.compat.rlox.config import A2CConfig as A2CConfig
     from sharpwave.compat.rlox.config import PPOConfig as PPOConfig
+    from sharpwave.compat.rlox.config import SACConfig as SACConfig
+    from sharpwave.compat.rlox.config import TD3Config as TD3Config
     from sharpwave.compat.rlox.gym_vec_env import GymVecEnv as GymVecEnv
     from sharpwave.compat.rlox.logging import ConsoleLogger as ConsoleLogger
     from sharpwave.compat.rlox.logging import LoggerCallback as LoggerCallback
@@ -66,6 +70,8 @@ _LAZY = {
     "CQL": "algorithms",
     "IQL": "algorithms",
     "PPO": "algorithms",
+    "SAC": "algorithms",
+    "TD3": "algorithms",
     "TD3BC": "algorithms",
     "Callback": "callbacks",
     "CheckpointCallback": "callbacks",
@@ -76,6 +82,8 @@ _LAZY = {
     "VideoRecordingCallback": "callbacks",
     "A2CConfig": "config",
     "PPOConfig": "config",
+    "SACConfig": "config",
+    "TD3Config": "config",
     "GymVecEnv": "gym_vec_env",
     "ConsoleLogger": "logging",
     "LoggerCallback": "logging",
@@ -97,6 +105,8 @@ __all__ = [
     "CQL",
     "IQL",
     "PPO",
+    "SAC",
+    "TD3",
     "TD3BC",
     "A2CConfig",
     "Callback",
@@ -117,6 +127,8 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "ProgressBarCallback",
     "ReplayBuffer",
+    "SACConfig",
+    "TD3Config",
     "TensorBoardLogger",
     "TimingCallback",
     "Trainer",

@@ -5,7 +5,9 @@ from sharpwave.compat.rlox.algorithms.bc import BC
 from sharpwave.compat.rlox.algorithms.cql import CQL
 from sharpwave.compat.rlox.algorithms.iql import IQL
 from sharpwave.compat.rlox.algorithms.ppo import PPO
+from sharpwave.compat.rlox.algorithms.sac import SAC
+from sharpwave.compat.rlox.algorithms.td3 import TD3
 from sharpwave.compat.rlox.algorithms.td3_bc import TD3BC
 from sharpwave.compat.rlox.config import PPOConfig
 
-__all__ = ["A2C", "BC", "CQL", "IQL", "PPO", "TD3BC", "PPOConfig"]
+__all__ = ["A2C", "BC", "CQL", "IQL", "PPO", "SAC", "TD3", "TD3BC", "PPOConfig"]
