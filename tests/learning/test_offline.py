@@ -106,6 +106,7 @@ BARS: dict[str, tuple[Any, dict[str, Any], int, float]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", BARS)
 def test_pendulum_from_mixed_data(name: str, mixed: Any) -> None:
     cls, options, steps, bar = BARS[name]
@@ -114,6 +115,7 @@ def test_pendulum_from_mixed_data(name: str, mixed: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_plain_cloning_of_mixed_data_stays_well_below(mixed: Any) -> None:
     scores = [score(pendulum(sw.BC, mixed, seed=seed), 3000) for seed in SEEDS]
     assert np.mean(scores) <= 70, scores
