@@ -108,7 +108,7 @@ class OffPolicyCollector:
             rewards = rewards[step.real]
         self.timesteps += len(rewards)
         self.obs, self.masks = step.obs, masks
-        return rows, float(rewards.mean()) if len(rewards) else 0.0
+        return rows, float(np.add.reduce(rewards)) / max(len(rewards), 1)
 
     def _check(self, step: Step) -> None:
         check_finite("rewards", step.rewards, self.timesteps)

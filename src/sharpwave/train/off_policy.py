@@ -107,6 +107,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self._goal_rewards = goal_rewards(env, self._make_goal_env) if config.her_goals else None
         self._sampler: ReplaySampler | None = None
         self._learns_after = config.learning_starts
+        self._rate: float | None = None
         self._rounds_taken = self._steps_taken = 0
 
     @classmethod
@@ -225,6 +226,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
                     raise
                 if done:
                     break
+        self.timings.update(self.collector.timings)
         self._rollout_ended()
         return self.means(measured) if measured else {}
 
@@ -236,8 +238,10 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
     def follow_schedules(self, progress_remaining: float) -> None:
         """Set what follows the progress of the run."""
         rate = value_at(self.config.learning_rate, progress_remaining)
-        for optimizer in self.optimizers.values():
-            optimizer.set_lr(rate)
+        if rate != self._rate:
+            self._rate = rate
+            for optimizer in self.optimizers.values():
+                optimizer.set_lr(rate)
         self.store.follow(progress_remaining)
 
     # Collecting
@@ -281,7 +285,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             if self.config.overlap:  # these happened, whoever does not want to hear of them
                 for rows, _ in rounds:
                     self._store_round(rows)
-        self.timings.update(self.collector.timings)
 
     def _on_step(self, reward: float) -> bool:
         return not self._hooks.overrides("on_step") or self._call_hook("on_step", reward=reward)
@@ -377,7 +380,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         if self.normalizer is not None and not in_flight:
             self.normalizer.restart()
         self.store.load_state_dict(state["buffer"])
-        self._sampler = None
+        self._sampler = self._rate = None
 
 
 def _tensors(network: Any) -> list[torch.Tensor]:

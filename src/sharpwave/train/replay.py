@@ -85,6 +85,12 @@ class ReplaySampler:
         self.device = device
         self.middle = middle
         self.radius = radius
+        self._is_unit = (
+            radius is not None
+            and middle is not None
+            and bool((radius == 1).all())
+            and not bool(middle.any())
+        )
         self.obs_moments = obs_moments
         self.has_masks = has_masks
         self.normalizer = normalizer
@@ -178,10 +184,8 @@ class ReplaySampler:
 
     def _actions(self, actions: torch.Tensor) -> torch.Tensor:
         if self.radius is not None and self.middle is not None:
-            unit: torch.Tensor = (
-                actions.reshape(len(actions), -1).float() - self.middle
-            ) / self.radius
-            return unit
+            rows = actions.reshape(len(actions), -1).float()
+            return rows if self._is_unit else (rows - self.middle) / self.radius
         actions = actions.long()
         return actions if self.middle is None else actions - self.middle
 
