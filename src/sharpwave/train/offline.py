@@ -303,6 +303,11 @@ class OfflineAlgorithm(ReplayLearner):
         return self.means(measured) if measured else None
 
     @property
+    def rows(self) -> int:
+        """Rows of a batch."""
+        return self.config.batch_size
+
+    @property
     def has_schedules(self) -> bool:
         """Whether `follow_schedules` changes something from step to step."""
         return callable(self.config.learning_rate)

@@ -346,3 +346,20 @@ class TestMixture:
             sw.OfflineMixture([(replay(), -1.0)])
         with pytest.raises(TypeError, match="pushed"):
             sw.OfflineMixture([(sw.OfflineDatasetBuffer(**steps()), 1.0)]).push()
+
+
+def test_many_rows_take_several_threads_and_few_take_one() -> None:
+    threads: list[int] = []
+
+    class Watch(sw.Callback):
+        def on_train_batch(self, **_: Any) -> None:
+            threads.append(torch.get_num_threads())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for options in ({"batch_size": 8}, {"batch_size": 4000, "n_random_actions": 20}):
+            sw.CQL(steps(), hidden=32, callbacks=Watch(), **options).train(1)
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1, 2]
