@@ -25,6 +25,7 @@ from sharpwave.train.offline_data import (
     normalizer_of,
     normalizes,
     open_dataset,
+    reward_form,
 )
 from sharpwave.train.offline_spaces import check_dataset, spaces_of
 from sharpwave.train.options import AlgorithmConfig, resolve_config
@@ -58,6 +59,10 @@ class OfflineConfig(AlgorithmConfig):
     normalize_obs: bool | None = None
     """Scale observations by their mean and deviation in the dataset. None does so where it can:
     where they are vectors, of a dataset of this library."""
+    reward_scale: float | Literal["returns"] = 1.0
+    """What rewards are multiplied by; "returns" lets the returns of the dataset span 1000."""
+    reward_shift: float = 0.0
+    """What is added to rewards then."""
     act_low: float | tuple[float, ...] | None = None
     """Lowest action, of all dimensions or of each; that of the environment when none is given, or
     of the dataset."""
@@ -241,6 +246,9 @@ class OfflineAlgorithm(ReplayLearner):
                 gamma=self.config.gamma,
                 device=self.device,
                 obs_moments=moments,
+                reward_form=reward_form(
+                    self.dataset, self.config.reward_scale, self.config.reward_shift
+                ),
                 **self.action_form(),
             )
         return self._sampler
@@ -278,7 +286,7 @@ class OfflineAlgorithm(ReplayLearner):
         """
         if n_gradient_steps is not None:
             n_gradient_steps = positive(n_gradient_steps, name="n_gradient_steps")
-        _ = self.dataset  # before a run folder is made
+        _ = self.sampler  # what is wrong with the dataset shows before a run folder is made
         return super().train(n_gradient_steps, callbacks=callbacks, run_dir=run_dir)
 
     def iterate(self) -> Metrics | None:

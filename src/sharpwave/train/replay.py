@@ -62,6 +62,7 @@ class ReplaySampler:
         obs_moments: Mean and deviation that observations are normalised by; None to leave them.
         has_masks: Whether observations are stored with the masks of their actions.
         normalizer: Of batches of raw steps.
+        reward_form: What rewards are multiplied by, and what is added then; None to leave them.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class ReplaySampler:
         obs_moments: tuple[torch.Tensor, torch.Tensor] | None = None,
         has_masks: bool = False,
         normalizer: TensorNormalizer | None = None,
+        reward_form: tuple[float, float] | None = None,
     ) -> None:
         self.buffer = buffer
         self.batch_size = batch_size
@@ -94,6 +96,7 @@ class ReplaySampler:
         self.obs_moments = obs_moments
         self.has_masks = has_masks
         self.normalizer = normalizer
+        self.reward_form = reward_form
         self._staging: Staging | None = None
         self._ids: Any = None
         # A native view fills the same memory every time, which saves allocating it.
@@ -152,6 +155,9 @@ class ReplaySampler:
         rewards = drawn["rewards"]
         if self.normalizer is not None:
             rewards = self.normalizer.rewards(rewards)
+        if self.reward_form is not None:
+            scale, shift = self.reward_form
+            rewards = rewards * scale + shift
         return ReplayBatch(
             obs=obs,
             actions=self._actions(drawn["actions"]),
