@@ -15,6 +15,7 @@ SEEDS = (1, 2, 3)
 QUICK: dict[str, Any] = {"hidden": 64, "learning_rate": 3e-3, "tau": 0.05, "seed": 1}
 LEARNERS: dict[str, Any] = {
     "td3_bc": lambda data: sw.TD3BC(data, alpha=20.0, **QUICK),
+    "rebrac": lambda data: sw.ReBRAC(data, actor_bc_coef=0.05, **{**QUICK, "batch_size": 256}),
     "iql": lambda data: sw.IQL(data, expectile=0.9, temperature=20.0, **QUICK),
     "cql": lambda data: sw.CQL(data, cql_alpha=0.1, n_random_actions=4, **QUICK),
 }

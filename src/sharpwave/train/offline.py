@@ -37,8 +37,6 @@ from sharpwave.train.source import EnvSource
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_VIEW = Transition(("obs", "actions", "rewards", "next_obs", "terminated"))
-
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineConfig(AlgorithmConfig):
@@ -135,6 +133,9 @@ class OfflineAlgorithm(ReplayLearner):
         "callbacks": None,
         "logger": None,
     }
+
+    columns: ClassVar[tuple[str, ...]] = ("obs", "actions", "rewards", "next_obs", "terminated")
+    """What it reads of the dataset."""
 
     def __init__(
         self,
@@ -242,7 +243,7 @@ class OfflineAlgorithm(ReplayLearner):
             self._sampler = ReplaySampler(
                 rows,
                 self.config.batch_size,
-                view=_VIEW if isinstance(rows, ReplayBuffer) else None,
+                view=Transition(self.columns) if isinstance(rows, ReplayBuffer) else None,
                 gamma=self.config.gamma,
                 device=self.device,
                 obs_moments=moments,

@@ -31,6 +31,7 @@ class ReplayBatch:
         discounts: [B] γ^m after m steps, 0 where the episode terminated.
         masks: [B, n] actions allowed at `obs`; None where all are.
         next_masks: [B, n] the same at `next_obs`.
+        next_actions: [B, d] what was done at `next_obs`, for those who ask for it.
         weights: [B] of prioritised draws, None elsewhere.
         indices: Ids of the steps in a prioritised buffer.
         td_errors: [B] set by the gradient step, to become priorities.
@@ -43,6 +44,7 @@ class ReplayBatch:
     discounts: torch.Tensor
     masks: torch.Tensor | None = None
     next_masks: torch.Tensor | None = None
+    next_actions: torch.Tensor | None = None
     weights: torch.Tensor | None = None
     indices: Any = None
     td_errors: torch.Tensor | None = None
@@ -166,6 +168,7 @@ class ReplaySampler:
             discounts=self._discounts(drawn),
             masks=masks,
             next_masks=next_masks,
+            next_actions=self._actions(drawn["next_actions"]) if "next_actions" in drawn else None,
             weights=drawn.get("weights"),
             indices=drawn.get(INDICES),
         )
