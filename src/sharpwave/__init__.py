@@ -139,6 +139,12 @@ if TYPE_CHECKING:
         QRDQNConfig as QRDQNConfig,
     )
     from sharpwave.algorithms import (
+        ReBRAC as ReBRAC,
+    )
+    from sharpwave.algorithms import (
+        ReBRACConfig as ReBRACConfig,
+    )
+    from sharpwave.algorithms import (
         SACConfig as SACConfig,
     )
     from sharpwave.algorithms import (
@@ -231,6 +237,8 @@ if TYPE_CHECKING:
 
 _LAZY_MODULES = {"datasets"}
 _LAZY = {
+    "ReBRAC": "sharpwave.algorithms",
+    "ReBRACConfig": "sharpwave.algorithms",
     "BC": "sharpwave.algorithms",
     "BCConfig": "sharpwave.algorithms",
     "CQL": "sharpwave.algorithms",
@@ -348,6 +356,8 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "ProgressCallback",
     "QRDQNConfig",
+    "ReBRAC",
+    "ReBRACConfig",
     "Recent",
     "RecordEpisodes",
     "RecordVectorEpisodes",

@@ -40,6 +40,7 @@ CASES: dict[str, Any] = {
     "bc-best": partial(sw.BC, top_share=0.3, **SMALL),
     "bc-discrete": partial(sw.BC, **SMALL),
     "td3_bc": partial(sw.TD3BC, **SMALL),
+    "rebrac": partial(sw.ReBRAC, **SMALL),
     "iql": partial(sw.IQL, **SMALL),
     "iql-deterministic": partial(sw.IQL, actor="deterministic", **SMALL),
     "cql": partial(sw.CQL, n_random_actions=3, **SMALL),
@@ -48,6 +49,7 @@ CASES: dict[str, Any] = {
 METRICS = {
     "bc": {"loss"},
     "td3_bc": {"critic_loss", "actor_loss"},
+    "rebrac": {"critic_loss", "actor_loss"},
     "iql": {"value_loss", "q_loss", "actor_loss"},
     "cql": {"critic_loss", "cql_loss", "actor_loss", "alpha", "cql_alpha"},
 }

@@ -15,6 +15,7 @@ SEEDS = (1, 2, 3)
 QUICK: dict[str, Any] = {"hidden": 64, "learning_rate": 3e-3, "tau": 0.05, "seed": 1}
 LEARNERS: dict[str, Any] = {
     "td3_bc": lambda data: sw.TD3BC(data, alpha=20.0, **QUICK),
+    "rebrac": lambda data: sw.ReBRAC(data, actor_bc_coef=0.05, **{**QUICK, "batch_size": 256}),
     "iql": lambda data: sw.IQL(data, expectile=0.9, temperature=20.0, **QUICK),
     "cql": lambda data: sw.CQL(data, cql_alpha=0.1, n_random_actions=4, **QUICK),
 }
@@ -106,6 +107,7 @@ BARS: dict[str, tuple[Any, dict[str, Any], int, float]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", BARS)
 def test_pendulum_from_mixed_data(name: str, mixed: Any) -> None:
     cls, options, steps, bar = BARS[name]
@@ -114,6 +116,7 @@ def test_pendulum_from_mixed_data(name: str, mixed: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_plain_cloning_of_mixed_data_stays_well_below(mixed: Any) -> None:
     scores = [score(pendulum(sw.BC, mixed, seed=seed), 3000) for seed in SEEDS]
     assert np.mean(scores) <= 70, scores

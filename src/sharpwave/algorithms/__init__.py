@@ -11,6 +11,7 @@ from sharpwave.algorithms.dqn import DQN, DQNConfig
 from sharpwave.algorithms.iql import IQL, IQLConfig
 from sharpwave.algorithms.ppo import PPO, PPOConfig
 from sharpwave.algorithms.qr_dqn import QRDQN, QRDQNConfig
+from sharpwave.algorithms.rebrac import ReBRAC, ReBRACConfig
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names
 from sharpwave.algorithms.sac import SAC, SACConfig
 from sharpwave.algorithms.td3 import TD3, TD3Config
@@ -44,6 +45,8 @@ __all__ = [
     "IQLConfig",
     "PPOConfig",
     "QRDQNConfig",
+    "ReBRAC",
+    "ReBRACConfig",
     "SACConfig",
     "TD3BCConfig",
     "TD3Config",

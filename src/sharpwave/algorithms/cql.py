@@ -123,6 +123,12 @@ class CQL(OfflineAlgorithm):
         self.register("temperature", self.temperature, self.alpha_optimizer)
         self.register("multiplier", self.multiplier, self.multiplier_optimizer)
 
+    @property
+    def rows(self) -> int:
+        """Rows that the critics see at once."""
+        kinds = 3 if self.config.next_actions else 2
+        return self.config.batch_size * (kinds * self.config.n_random_actions + 1)
+
     def follow_schedules(self, progress_remaining: float) -> None:
         """Set the learning rates."""
         super().follow_schedules(progress_remaining)

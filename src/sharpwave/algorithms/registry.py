@@ -18,6 +18,7 @@ _CLASSES = {
     "qr_dqn": "sharpwave.algorithms.qr_dqn:QRDQN",
     "sac": "sharpwave.algorithms.sac:SAC",
     "td3_bc": "sharpwave.algorithms.td3_bc:TD3BC",
+    "rebrac": "sharpwave.algorithms.rebrac:ReBRAC",
     "iql": "sharpwave.algorithms.iql:IQL",
     "cql": "sharpwave.algorithms.cql:CQL",
     "bc": "sharpwave.algorithms.bc:BC",

@@ -69,9 +69,8 @@ class TD3BC(OfflineAlgorithm):
     def build_networks(self) -> None:
         """Make actor, critics and their slow copies."""
         options = self.network_options
-        dim = self.action_dim
-        self.policy = nn.DeterministicActor(self.observation_space, dim, **options)
-        self.critics = nn.Critics(self.observation_space, dim, **options)
+        self.policy = nn.DeterministicActor(self.observation_space, self.action_dim, **options)
+        self.critics = self.make_critics()
         self.target_policy = deepcopy(self.policy).requires_grad_(False)
         self.target_critics = deepcopy(self.critics).requires_grad_(False)
 
@@ -86,6 +85,10 @@ class TD3BC(OfflineAlgorithm):
         self.register("target_actor", self.target_policy)
         self.register("target_critics", self.target_critics)
         self.last_actor_loss = torch.zeros((), device=self.device)
+
+    def make_critics(self) -> nn.Critics:
+        """What judges actions."""
+        return nn.Critics(self.observation_space, self.action_dim, **self.network_options)
 
     def act(
         self,
@@ -134,12 +137,17 @@ class TD3BC(OfflineAlgorithm):
     def targets(self, batch: ReplayBatch) -> torch.Tensor:
         """What the critics should say, [B]."""
         with torch.no_grad():
-            config = self.config
-            noise = torch.empty_like(batch.actions).normal_(generator=self.generator)
-            noise.mul_(config.target_noise).clamp_(-config.noise_clip, config.noise_clip)
-            next_actions = self.target_policy(batch.next_obs).add_(noise).clamp_(-1.0, 1.0)
+            next_actions = self.next_actions(batch)
             next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
             return torch.addcmul(batch.rewards, batch.discounts, next_values)
+
+    def next_actions(self, batch: ReplayBatch) -> torch.Tensor:
+        """What the slow policy would do next, with noise, [B, d]."""
+        config = self.config
+        noise = torch.empty_like(batch.actions).normal_(generator=self.generator)
+        noise.mul_(config.target_noise).clamp_(-config.noise_clip, config.noise_clip)
+        actions: torch.Tensor = self.target_policy(batch.next_obs).add_(noise).clamp_(-1.0, 1.0)
+        return actions
 
     def critic_loss(self, batch: ReplayBatch, targets: torch.Tensor) -> torch.Tensor:
         """How far the critics are from their targets."""

@@ -25,6 +25,7 @@ from sharpwave.train.offline_data import (
     normalizer_of,
     normalizes,
     open_dataset,
+    reward_form,
 )
 from sharpwave.train.offline_spaces import check_dataset, spaces_of
 from sharpwave.train.options import AlgorithmConfig, resolve_config
@@ -35,8 +36,6 @@ from sharpwave.train.source import EnvSource
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_VIEW = Transition(("obs", "actions", "rewards", "next_obs", "terminated"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +57,10 @@ class OfflineConfig(AlgorithmConfig):
     normalize_obs: bool | None = None
     """Scale observations by their mean and deviation in the dataset. None does so where it can:
     where they are vectors, of a dataset of this library."""
+    reward_scale: float | Literal["returns"] = 1.0
+    """What rewards are multiplied by; "returns" lets the returns of the dataset span 1000."""
+    reward_shift: float = 0.0
+    """What is added to rewards then."""
     act_low: float | tuple[float, ...] | None = None
     """Lowest action, of all dimensions or of each; that of the environment when none is given, or
     of the dataset."""
@@ -130,6 +133,9 @@ class OfflineAlgorithm(ReplayLearner):
         "callbacks": None,
         "logger": None,
     }
+
+    columns: ClassVar[tuple[str, ...]] = ("obs", "actions", "rewards", "next_obs", "terminated")
+    """What it reads of the dataset."""
 
     def __init__(
         self,
@@ -237,10 +243,13 @@ class OfflineAlgorithm(ReplayLearner):
             self._sampler = ReplaySampler(
                 rows,
                 self.config.batch_size,
-                view=_VIEW if isinstance(rows, ReplayBuffer) else None,
+                view=Transition(self.columns) if isinstance(rows, ReplayBuffer) else None,
                 gamma=self.config.gamma,
                 device=self.device,
                 obs_moments=moments,
+                reward_form=reward_form(
+                    self.dataset, self.config.reward_scale, self.config.reward_shift
+                ),
                 **self.action_form(),
             )
         return self._sampler
@@ -278,7 +287,7 @@ class OfflineAlgorithm(ReplayLearner):
         """
         if n_gradient_steps is not None:
             n_gradient_steps = positive(n_gradient_steps, name="n_gradient_steps")
-        _ = self.dataset  # before a run folder is made
+        _ = self.sampler  # what is wrong with the dataset shows before a run folder is made
         return super().train(n_gradient_steps, callbacks=callbacks, run_dir=run_dir)
 
     def iterate(self) -> Metrics | None:
@@ -301,6 +310,11 @@ class OfflineAlgorithm(ReplayLearner):
                 self._call_hook("on_step", **dict(zip(self.metrics, numbers, strict=True)))
         self.timings["update"] += time.perf_counter() - began
         return self.means(measured) if measured else None
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch."""
+        return self.config.batch_size
 
     @property
     def has_schedules(self) -> bool:

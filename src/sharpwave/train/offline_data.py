@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,8 @@ OTHER_NAMES = {
 """What other libraries call the columns."""
 STD_FLOOR = 1e-3
 """Added to deviations, so that what hardly varies is not blown up."""
+RETURNS_SPAN = 1000.0
+"""Between the best and the worst episode, of rewards that were scaled."""
 _CHUNK = 65536
 
 
@@ -197,6 +199,35 @@ def _moments(dataset: Any) -> tuple[Array, Array]:
     for obs in _chunks(dataset, "obs"):
         square = square + ((obs - mean) ** 2).sum(0)
     return mean, np.asarray(square / len(dataset))
+
+
+def reward_form(
+    dataset: Any, scale: float | Literal["returns"], shift: float
+) -> tuple[float, float] | None:
+    """What rewards are multiplied by and what is added then; None where nothing changes.
+
+    Args:
+        dataset: What `open_dataset` gave.
+        scale: A factor, or "returns" for that with which returns span `RETURNS_SPAN`.
+        shift: What is added.
+
+    Raises:
+        TypeError: "returns" is asked for of a dataset that does not know its episodes.
+        ValueError: All its returns are the same.
+    """
+    if scale == "returns":
+        if not isinstance(dataset, OfflineDatasetBuffer):
+            raise TypeError(
+                f'reward_scale="returns" needs a dataset of whole episodes, got '
+                f"{type(dataset).__name__}"
+            )
+        stats = dataset.stats()
+        span = stats["max_return"] - stats["min_return"]
+        if span == 0:
+            raise ValueError('reward_scale="returns" needs returns that differ')
+        scale = RETURNS_SPAN / span
+    factor = float(scale)
+    return None if (factor, shift) == (1.0, 0.0) else (factor, shift)
 
 
 def action_range(dataset: Any) -> tuple[Array, Array]:

@@ -31,6 +31,7 @@ class ReplayBatch:
         discounts: [B] γ^m after m steps, 0 where the episode terminated.
         masks: [B, n] actions allowed at `obs`; None where all are.
         next_masks: [B, n] the same at `next_obs`.
+        next_actions: [B, d] what was done at `next_obs`, for those who ask for it.
         weights: [B] of prioritised draws, None elsewhere.
         indices: Ids of the steps in a prioritised buffer.
         td_errors: [B] set by the gradient step, to become priorities.
@@ -43,6 +44,7 @@ class ReplayBatch:
     discounts: torch.Tensor
     masks: torch.Tensor | None = None
     next_masks: torch.Tensor | None = None
+    next_actions: torch.Tensor | None = None
     weights: torch.Tensor | None = None
     indices: Any = None
     td_errors: torch.Tensor | None = None
@@ -62,6 +64,7 @@ class ReplaySampler:
         obs_moments: Mean and deviation that observations are normalised by; None to leave them.
         has_masks: Whether observations are stored with the masks of their actions.
         normalizer: Of batches of raw steps.
+        reward_form: What rewards are multiplied by, and what is added then; None to leave them.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class ReplaySampler:
         obs_moments: tuple[torch.Tensor, torch.Tensor] | None = None,
         has_masks: bool = False,
         normalizer: TensorNormalizer | None = None,
+        reward_form: tuple[float, float] | None = None,
     ) -> None:
         self.buffer = buffer
         self.batch_size = batch_size
@@ -94,6 +98,7 @@ class ReplaySampler:
         self.obs_moments = obs_moments
         self.has_masks = has_masks
         self.normalizer = normalizer
+        self.reward_form = reward_form
         self._staging: Staging | None = None
         self._ids: Any = None
         # A native view fills the same memory every time, which saves allocating it.
@@ -152,6 +157,9 @@ class ReplaySampler:
         rewards = drawn["rewards"]
         if self.normalizer is not None:
             rewards = self.normalizer.rewards(rewards)
+        if self.reward_form is not None:
+            scale, shift = self.reward_form
+            rewards = rewards * scale + shift
         return ReplayBatch(
             obs=obs,
             actions=self._actions(drawn["actions"]),
@@ -160,6 +168,7 @@ class ReplaySampler:
             discounts=self._discounts(drawn),
             masks=masks,
             next_masks=next_masks,
+            next_actions=self._actions(drawn["next_actions"]) if "next_actions" in drawn else None,
             weights=drawn.get("weights"),
             indices=drawn.get(INDICES),
         )

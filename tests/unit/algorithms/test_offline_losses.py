@@ -170,6 +170,47 @@ class TestTD3BC:
         assert reported[0] == reported[1] != 0.0
 
 
+class TestReBRAC:
+    def test_next_actions_are_those_of_the_following_step(self) -> None:
+        data = columns()
+        algo = sw.ReBRAC(data, hidden=8, batch_size=ROWS, normalize_obs=False)
+        batch = algo.sampler.sample(5)
+        assert batch.next_actions is not None
+        of_reward = {float(r): i for i, r in enumerate(data["rewards"])}
+        ends = data["terminated"] | data["truncated"]
+        ends[-1] = True
+        for reward, following in zip(batch.rewards, batch.next_actions, strict=True):
+            row = of_reward[float(reward)]
+            expected = data["actions"][row if ends[row] else row + 1]
+            np.testing.assert_allclose(following.numpy(), expected, rtol=1e-6)
+
+    def test_targets_and_actor_loss(self) -> None:
+        options = {"actor_bc_coef": 0.3, "critic_bc_coef": 0.2, "layer_norm": False}
+        algo, batch = made(sw.ReBRAC, **options)
+        data = arrays(batch)
+        assert batch.next_actions is not None
+        state = algo.generator.get_state()
+        with torch.no_grad():
+            actions = algo.next_actions(batch).numpy().astype(float)
+        algo.generator.set_state(state)
+        values = reference.q_values(data["next_obs"], actions, of_stacked(algo.target_critics))
+        distances = ((actions - batch.next_actions.numpy()) ** 2).sum(-1)
+        expected = data["rewards"] + data["discounts"] * (values.min(0) - 0.2 * distances)
+        np.testing.assert_allclose(algo.targets(batch).numpy(), expected, rtol=1e-4, atol=1e-5)
+
+        mine = np.tanh(reference.relu_mlp(data["obs"], of_linear(algo.policy.net)))
+        values = reference.q_values(data["obs"], mine, of_stacked(algo.critics)).min(0)
+        distance = ((mine - data["actions"]) ** 2).sum(-1).mean()
+        loss = 0.3 * distance - values.mean() / np.abs(values).mean()
+        assert algo.actor_loss(batch).item() == pytest.approx(loss, rel=1e-4)
+
+    def test_needs_to_know_what_was_done_next(self) -> None:
+        buffer = sw.ReplayBuffer(10, OBS, ACT)
+        buffer.push(np.zeros(OBS), np.zeros(ACT), 0.0, False, False, np.zeros(OBS))
+        with pytest.raises(TypeError, match="whole episodes"):
+            sw.ReBRAC(buffer)
+
+
 class TestIQL:
     @pytest.mark.parametrize("expectile", [0.5, 0.9])
     def test_value_loss_and_gradient(self, expectile: float) -> None:

@@ -266,6 +266,25 @@ class TestNormalization:
         np.testing.assert_allclose(algo.normalizer.std, obs.std(0) + 1e-3, rtol=1e-4)
 
 
+class TestRewards:
+    def test_are_scaled_then_shifted(self) -> None:
+        plain = small(steps()).sampler.sample(3).rewards
+        scaled = small(steps(), reward_scale=2.0, reward_shift=-1.0).sampler.sample(3).rewards
+        torch.testing.assert_close(scaled, 2 * plain - 1)
+
+    def test_returns_of_the_dataset_span_a_thousand(self) -> None:
+        returns = steps()["rewards"].reshape(6, 20).sum(1)
+        plain = small(steps()).sampler.sample(3).rewards
+        scaled = small(steps(), reward_scale="returns").sampler.sample(3).rewards
+        factor = 1000 / float(returns.max() - returns.min())
+        torch.testing.assert_close(scaled, factor * plain)
+        with pytest.raises(TypeError, match="whole episodes"):
+            small(replay(), reward_scale="returns").train(1)
+        same = {**steps(), "rewards": np.zeros(N)}
+        with pytest.raises(ValueError, match="differ"):
+            small(same, reward_scale="returns").train(1)
+
+
 class TestBestEpisodes:
     def test_are_those_with_the_highest_returns(self) -> None:
         algo = sw.BC(steps(), top_share=0.34, hidden=8)
@@ -346,3 +365,21 @@ class TestMixture:
             sw.OfflineMixture([(replay(), -1.0)])
         with pytest.raises(TypeError, match="pushed"):
             sw.OfflineMixture([(sw.OfflineDatasetBuffer(**steps()), 1.0)]).push()
+
+
+def test_many_rows_take_several_threads_and_few_take_one() -> None:
+    threads: list[int] = []
+
+    class Watch(sw.Callback):
+        def on_train_batch(self, **_: Any) -> None:
+            threads.append(torch.get_num_threads())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for batch_size in (8, 400):
+            algo = sw.CQL(steps(), hidden=96, callbacks=Watch(), batch_size=batch_size)
+            algo.train(1)
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1, 2]
