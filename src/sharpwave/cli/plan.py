@@ -23,12 +23,16 @@ class RunOptions(Config):
     """Where the metrics go beside the run folder; several are separated by commas."""
     video: bool = False
     """Film the policy at every evaluation."""
+    jobs: int = 0
+    """Seeds that are trained at the same time; 0 for as many as there are cores where they train in
+    native code, otherwise one."""
 
     def check(self) -> None:
         """Check the values."""
         self.require_positive("eval_episodes")
         self.require_range("eval_freq", 0)
         self.require_range("checkpoint_freq", 0)
+        self.require_range("jobs", 0)
 
 
 @dataclass(frozen=True, kw_only=True)

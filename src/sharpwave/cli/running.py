@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, complain, input_errors, say
+from sharpwave.cli.together import Tell, Together
 from sharpwave.collect import NonFiniteError
 from sharpwave.envs import EnvironmentFailed
 from sharpwave.nearest import did_you_mean
@@ -36,19 +39,45 @@ def carry_out(
     Returns:
         The exit status: 0, 1 after a failure, 130 or 143 after a signal.
     """
-    folders = plan.folders(run_dir)
-    for folder, config in zip(folders, plan.configs(), strict=True):
-        with input_errors():
-            trainer = _trainer(plan, folder, config, quiet)
-        status = _train(trainer, plan, run_dir, quiet, total_timesteps)
-        if status != 0:
-            return status
-    if len(folders) > 1:
+    folders, configs = plan.folders(run_dir), plan.configs()
+    jobs = 1 if len(folders) == 1 else plan.jobs or _default_jobs(plan, folders[0], configs[0])
+    makers = [
+        partial(_trainer, plan, folder, config, quiet or jobs > 1)
+        for folder, config in zip(folders, configs, strict=True)
+    ]
+    train = partial(_train, plan=plan, total_timesteps=total_timesteps)
+    if jobs > 1:
+        status = Together(makers, train, jobs, quiet).run()
+    else:
+        status = _one_after_another(makers, train, partial(_tell, quiet))
+    if status in BY_SIGNAL.values():
+        complain(f"go on with: sharpwave resume {run_dir}")
+    if status == 0 and len(folders) > 1:
         from sharpwave.train.report import write_comparison
 
         comparison = run_dir / "comparison.html"
         write_comparison(folders, comparison)
         _tell(quiet, f"comparison of {len(folders)} seeds: {comparison}")
+    return status
+
+
+def _default_jobs(plan: Plan, folder: Path, config: dict[str, Any]) -> int:
+    """All cores for runs in native code; others would wait for each other in Python."""
+    with input_errors():
+        trainer = _trainer(plan.replace(logger=()), folder, config, quiet=True)
+    trainer.close()
+    return len(os.sched_getaffinity(0)) if trainer.algo.backend == "native" else 1
+
+
+def _one_after_another(
+    makers: Sequence[Callable[[], Trainer]], train: Callable[[Trainer, Tell], int], tell: Tell
+) -> int:
+    for make in makers:
+        with input_errors():
+            trainer = make()
+        status = train(trainer, tell)
+        if status != 0:
+            return status
     return 0
 
 
@@ -70,42 +99,40 @@ def _trainer(plan: Plan, folder: Path, config: dict[str, Any], quiet: bool) -> T
     )
 
 
-def _train(
-    trainer: Trainer, plan: Plan, run_dir: Path, quiet: bool, total_timesteps: int | None
-) -> int:
-    algo, folder = trainer.algo, Path(trainer.run_dir or run_dir)
+def _train(trainer: Trainer, tell: Tell, *, plan: Plan, total_timesteps: int | None) -> int:
+    algo = trainer.algo
+    assert trainer.run_dir is not None
+    folder = RunFolder(trainer.run_dir)
     target = total_timesteps or algo.target_timesteps or algo.config.total_timesteps
     if target <= algo.timesteps:
-        _tell(quiet, f"{folder}: complete at {algo.timesteps:,} steps")
+        tell(f"{folder.path}: complete at {algo.timesteps:,} steps")
         return 0
-    _tell(quiet, _headline(trainer, target))
+    tell(_headline(trainer, target))
     first, began = algo.timesteps, time.perf_counter()
     try:
         trainer.train(target - first)
     except (EnvironmentFailed, NonFiniteError, OSError) as error:
         complain(error)
-        if RunFolder(folder).latest_checkpoint.is_file():
-            complain(f"what was learnt is in {RunFolder(folder).checkpoints}")
+        if folder.latest_checkpoint.is_file():
+            complain(f"what was learnt is in {folder.checkpoints}")
         return FAILED
     finally:
         trainer.close()
     seconds = time.perf_counter() - began
-    _tell(quiet, f"{algo.timesteps - first:,} steps in {seconds:.1f} s")
+    tell(f"{algo.timesteps - first:,} steps in {seconds:.1f} s")
     if algo.stop_reason in BY_SIGNAL:
         complain(f"stopped by {algo.stop_reason} at {algo.timesteps:,} steps")
-        _how_to_resume(run_dir)
         return BY_SIGNAL[algo.stop_reason]
     if algo.stop_reason is not None:
-        _tell(quiet, f"stopped early: {algo.stop_reason}")
+        tell(f"stopped early: {algo.stop_reason}")
     for evaluations in algo.callbacks:
         if isinstance(evaluations, EvalCallback) and evaluations.history:
             last = evaluations.history[-1]
-            _tell(
-                quiet,
+            tell(
                 f"evaluation: {last['mean']:.1f} ± {last['std']:.1f} "
-                f"over {plan.eval_episodes} episodes",
+                f"over {plan.eval_episodes} episodes"
             )
-    _tell(quiet, f"report: {RunFolder(folder).report_file}")
+    tell(f"report: {folder.report_file}")
     return 0
 
 
@@ -164,10 +191,6 @@ def _headline(trainer: Trainer, target: int) -> str:
     start = f" from {algo.timesteps:,}" if algo.timesteps else ""
     what = f"{algo.name} on {algo.subject}, seed {algo.seed}"
     return f"{what},{start} to {target:,} steps: {trainer.run_dir}"
-
-
-def _how_to_resume(run_dir: Path) -> None:
-    complain(f"go on with: sharpwave resume {run_dir}")
 
 
 def _tell(quiet: bool, line: str) -> None:

@@ -55,7 +55,9 @@ def parser_of(algorithm: type[Algorithm]) -> Parser:
         help="start from the settings known to work for the environment "
         "(done where there are some, unless --no-preset)",
     )
-    parser.add_argument("--seeds", metavar="N,N", help="one run for each of these seeds, compared")
+    parser.add_argument(
+        "--seeds", metavar="N,N", help="a run for each of these seeds, compared: 0,1,2 or 0..15"
+    )
     parser.add_argument("--run-dir", metavar="DIR", help="folder of the run (default: runs/...)")
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
     add_config_options(parser, RunOptions, "beside the training")
@@ -138,7 +140,13 @@ def _run_dir(given: str | None, plan: Plan) -> Path:
 def _seeds(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
-    seeds: tuple[int, ...] = Plan.parse({"seeds": text})["seeds"]
+    first, dots, last = text.partition("..")
+    if dots:
+        if not (first.isdecimal() and last.isdecimal()):
+            raise ValueError(f"--seeds must be such as 0..15, got {text!r}")
+        seeds = tuple(range(int(first), int(last) + 1))
+    else:
+        seeds = Plan.parse({"seeds": text})["seeds"]
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise ValueError(f"--seeds must be different numbers such as 0,1,2, got {text!r}")
     return seeds

@@ -72,6 +72,13 @@ def test_every_seed_has_a_folder_and_its_own_config(tmp_path: Path) -> None:
     assert [one["seed"] for one in plan("--seed", "3").configs()] == [3]
 
 
+def test_seeds_may_be_a_range() -> None:
+    assert plan("--seeds", "3..6").seeds == (3, 4, 5, 6)
+    for wrong in ("3..", "..3", "5..3", "a..b"):
+        with pytest.raises(ValueError, match="--seeds must be"):
+            plan("--seeds", wrong)
+
+
 def test_a_plan_survives_its_file(tmp_path: Path) -> None:
     found = plan("--seeds", "0,1", "--learning-rate", "lin_1e-3", "--video")
     found.to_json(tmp_path / Plan.file)
