@@ -22,8 +22,11 @@ void store_rows(const V* columns, float* rows) {
   }
 }
 
+// Lanes of 0 or -1 as bytes of 0 or 1.
 inline void store_flags(Longs mask, std::uint8_t* flags) {
-  for (std::size_t i = 0; i < kWidth; ++i) flags[i] = static_cast<std::uint8_t>(mask[i] & 1);
+  typedef std::int8_t Bytes __attribute__((vector_size(kWidth)));
+  const Bytes bytes = __builtin_convertvector(mask, Bytes) & 1;
+  __builtin_memcpy(flags, &bytes, sizeof(bytes));
 }
 
 // What a step of `kWidth` environments takes and gives.

@@ -29,8 +29,8 @@ class AlgorithmConfig(Config):
     """Where the networks live."""
     threads: int = 0
     """Threads of torch; 0 takes one for small networks and torch's number for large ones."""
-    env_mode: Literal["auto", "sync", "async"] = "auto"
-    """Environments in this process or in processes of their own."""
+    env_mode: Literal["auto", "native", "sync", "async"] = "auto"
+    """Environments in native code, in this process or in processes of their own."""
 
     aliases: ClassVar[dict[str, str]] = {"normalize_reward": "normalize_rewards"}
 
