@@ -17,7 +17,7 @@ struct Acrobot {
                                     .start_in_float32 = true,
                                     .option = "",
                                     .option_default = 0.0,
-                                    .step_ns = 50.0};
+                                    .step_ns = 45.0};
   static constexpr double kPi = 3.141592653589793;
   static constexpr double kGravity = 9.8;
   static constexpr double kTimeStep = 0.2;

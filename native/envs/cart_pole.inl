@@ -18,7 +18,7 @@ struct CartPole {
                                     .start_in_float32 = false,
                                     .option = "sutton_barto_reward",
                                     .option_default = 0.0,
-                                    .step_ns = 6.0};
+                                    .step_ns = 12.0};
   static constexpr double kGravity = 9.8;
   static constexpr double kPoleMass = 0.1;
   static constexpr double kTotalMass = kPoleMass + 1.0;

@@ -16,7 +16,7 @@ struct MountainCar {
                                     .start_in_float32 = false,
                                     .option = "goal_velocity",
                                     .option_default = 0.0,
-                                    .step_ns = 5.0};
+                                    .step_ns = 7.0};
   static constexpr double kLargestSpeed = 0.07;
   static constexpr double kLeft = -1.2, kRight = 0.6;
   static constexpr double kGoal = 0.5;

@@ -19,7 +19,7 @@ struct MountainCarContinuous {
                                     .start_in_float32 = false,
                                     .option = "goal_velocity",
                                     .option_default = 0.0,
-                                    .step_ns = 6.0};
+                                    .step_ns = 10.0};
   static constexpr double kLargestSpeed = 0.07;
   static constexpr double kLeft = -1.2, kRight = 0.6;
   static constexpr double kGoal = 0.45;

@@ -17,7 +17,7 @@ struct Pendulum {
                                     .start_in_float32 = false,
                                     .option = "g",
                                     .option_default = 10.0,
-                                    .step_ns = 8.0};
+                                    .step_ns = 10.0};
   static constexpr double kPi = 3.141592653589793;
   static constexpr double kLargestSpeed = 8.0;
   static constexpr double kLargestTorque = 2.0;

@@ -113,13 +113,12 @@ void VectorEnv::for_ranges(const Body& body) {
     body(0, n_);
     return;
   }
-  ThreadPool& pool = ThreadPool::shared();
-  const std::size_t most = options_.threads == 0 ? pool.threads() : options_.threads;
+  const std::size_t most = options_.threads == 0 ? ThreadPool::cores() : options_.threads;
   const std::size_t threads = std::min(worth, most);
   // Some more ranges than threads: a core may be busy with something else.
   const std::size_t per_range = n_ / (4 * threads) / kRangeStep * kRangeStep + kRangeStep;
   const std::size_t ranges = (n_ + per_range - 1) / per_range;
-  pool.run(ranges, threads, [&](std::size_t range) {
+  ThreadPool::shared().run(ranges, threads, [&](std::size_t range) {
     body(range * per_range, std::min((range + 1) * per_range, n_));
   });
 }

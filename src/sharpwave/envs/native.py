@@ -239,13 +239,11 @@ def why_not_native(env_id: Any, env_kwargs: Mapping[str, Any]) -> str | None:
 
 
 def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    by_name = {name: known for known in AutoresetMode for name in (known.name.lower(), known.value)}
-    if isinstance(mode, str) and mode in by_name:
-        return by_name[mode]
-    if not isinstance(mode, AutoresetMode):
-        names = tuple(known.name.lower() for known in AutoresetMode)
-        raise ValueError(f"autoreset_mode must be one of {names}, got {mode!r}")
-    return mode
+    by_name = {known.name.lower(): known for known in AutoresetMode}
+    for name, known in by_name.items():
+        if mode in (known, name, known.value):
+            return known
+    raise ValueError(f"autoreset_mode must be one of {tuple(by_name)}, got {mode!r}")
 
 
 def _option(env_id: str, spec: Mapping[str, Any], options: Mapping[str, Any]) -> float:

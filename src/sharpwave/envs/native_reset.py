@@ -61,9 +61,7 @@ class NativeReset:
             )
         return np.ascontiguousarray(array)
 
-    def _seeds(
-        self, seed: int | Sequence[int | None] | None
-    ) -> tuple[Array | None, Array | None]:
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> tuple[Array | None, Array | None]:
         if seed is None:
             return None, None
         if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
@@ -71,7 +69,7 @@ class NativeReset:
             _checked_seed(first + self.num_envs - 1)
             seeds = np.arange(self.num_envs, dtype=np.uint64) + np.uint64(first)
             return seeds, np.ones(self.num_envs, np.bool_)
-        if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str):
+        if not isinstance(seed, list | tuple | np.ndarray):
             raise TypeError(f"seed must be an integer, a list of them or None, got {seed!r}")
         if len(seed) != self.num_envs:
             raise ValueError(f"seed must be one for each of {self.num_envs}, got {len(seed)}")
