@@ -85,7 +85,10 @@ class TestGymnasium:
         env: Any = NativeVectorEnv("Pendulum-v1", 4, autoreset_mode="next_step")
         env = vector_wrappers.NormalizeObservation(vector_wrappers.NormalizeReward(env))
         env = vector_wrappers.VectorizeTransformObservation(
-            env, gym.wrappers.TransformObservation, func=lambda obs: obs[:2], observation_space=None
+            env,
+            gym.wrappers.TransformObservation,
+            func=lambda obs: obs[:2],
+            observation_space=gym.spaces.Box(-np.inf, np.inf, (2,)),
         )
         env.reset(seed=0)
         outcomes = played(env, sampled(env, 450))
