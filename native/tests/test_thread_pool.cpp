@@ -46,7 +46,7 @@ void callers_do_not_wait_for_each_other() {
   CHECK(calls == 4 * 200 * 5);
 }
 
-void a_forked_process_has_threads_of_its_own() {
+[[maybe_unused]] void a_forked_process_has_threads_of_its_own() {
   ThreadPool::shared().run(4, 2, [](std::size_t) {});
   const pid_t child = ::fork();
   CHECK(child >= 0);
