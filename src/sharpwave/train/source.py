@@ -8,7 +8,6 @@ from typing import Any
 
 from sharpwave.envs import VecNormalize, make_vec_env
 
-
 OF_THE_VECTOR = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 """What `gymnasium.make_vec` adds to a spec."""
 
