@@ -28,7 +28,7 @@ AREAS = (
     "memory",
     "envs",
 )
-LONG_AREAS = ("train",)
+LONG_AREAS = ("train", "offline")
 """Run only where asked for."""
 BUSY = 0.3
 PACKAGES = {

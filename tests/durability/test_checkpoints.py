@@ -83,7 +83,7 @@ class TestDamage:
         sw.PPO.from_checkpoint(place).save(place)
         again, same = read_checkpoint(place)
         assert header == again
-        assert_same(same["learner"]["policy"], state["learner"]["policy"])
+        assert_same(same["learner"]["networks"], state["learner"]["networks"])
         assert_same(same["normalizer"], state["normalizer"])
 
 

@@ -4,6 +4,7 @@
     state         what is committed (64-bit words, see `_native`)
     lock          held by the one writer
     columns/      rows, in chunk files `name.000000000012`
+    dataset.json  how the content was made, where somebody wrote that down
 
 A folder is ours when its header says so. Whatever else lies in it is left alone.
 """
@@ -27,7 +28,15 @@ from sharpwave.files import make_folder, replace_file
 
 FORMAT = "sharpwave store"
 VERSION = 1
-_FILES = ("header.json", "state", "lock", "marks", "priorities", "update.journal")
+_FILES = (
+    "header.json",
+    "state",
+    "lock",
+    "marks",
+    "priorities",
+    "update.journal",
+    "dataset.json",
+)
 _FOLDERS = ("columns", "staging")
 
 

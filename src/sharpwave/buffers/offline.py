@@ -53,6 +53,11 @@ class OfflineDatasetBuffer:
             dimension, in everything that is sampled. `obs_mean` and `obs_std` hold the numbers.
         seed: Of the draws that are not given one.
 
+    Attributes:
+        obs_mean: What is subtracted from observations; 0 without `normalize`.
+        obs_std: What they are divided by; 1 without `normalize`.
+        has_whole_actions: Whether the actions were whole numbers, as those of discrete spaces are.
+
     Raises:
         TypeError, ValueError: For missing, empty or mismatched arrays, by name.
 
@@ -90,6 +95,7 @@ class OfflineDatasetBuffer:
                 f"next_obs must have shape {observations.shape} like obs, got {successors.shape}"
             )
         action_rows = _rows("actions", actions, n)
+        self.has_whole_actions = action_rows.dtype.kind in "biu"
 
         ends = terminated_array | truncated_array
         ends[-1] = True
@@ -102,6 +108,8 @@ class OfflineDatasetBuffer:
         for first, last in zip(self._first, self._last, strict=True):
             returns_to_go[first : last + 1] = np.cumsum(reward_array[first : last + 1][::-1])[::-1]
         self._returns = np.add.reduceat(reward_array, self._first)
+        following = np.arange(1, n + 1)
+        following[self._last] = self._last
 
         self.obs_mean: Array = np.zeros(observations.shape[1:], np.float32)
         self.obs_std: Array = np.ones(observations.shape[1:], np.float32)
@@ -121,6 +129,7 @@ class OfflineDatasetBuffer:
                 "reward": Field("float32"),
                 "terminated": Field("float32"),
                 "truncated": Field("float32"),
+                "next_actions": Field("float32", action_rows.shape[1:]),
                 "returns_to_go": Field("float32"),
                 "timesteps": Field("uint32"),
             },
@@ -135,6 +144,7 @@ class OfflineDatasetBuffer:
                 rewards=reward_array[part],
                 terminated=terminated_array[part],
                 truncated=truncated_array[part],
+                next_actions=action_rows[following[part]],
                 returns_to_go=returns_to_go[part],
                 timesteps=timesteps[part],
             )
@@ -232,6 +242,50 @@ class OfflineDatasetBuffer:
         starts = np.maximum(self._last[episode] - self._first[episode] + 2 - seq_len, 1)
         ids: Ids = (self._first[episode] + generator.integers(0, starts)).astype(np.uint64)
         return ids
+
+    def best_episodes(self, share: float, gamma: float = 1.0) -> OfflineDatasetBuffer:
+        """The dataset of the episodes with the highest returns.
+
+        Args:
+            share: Of the episodes, above 0 and at most 1; at least one is taken.
+            gamma: Discount of the returns.
+
+        Raises:
+            ValueError: `share` is out of its range.
+
+        Example:
+            >>> import numpy as np
+            >>> done, rewards = np.arange(20) % 10 == 9, np.repeat([0, 1], 10)
+            >>> data = OfflineDatasetBuffer(np.zeros((20, 3)), np.zeros((20, 3)), np.zeros(20),
+            ...                             rewards, done, np.zeros(20))
+            >>> data.best_episodes(0.5).stats()["mean_return"]
+            10.0
+        """
+        if not 0.0 < share <= 1.0:
+            raise ValueError(f"share must be above 0 and at most 1, got {share}")
+        ids = self._rows.indices()
+        rewards = self._rows.gather(ids, view=Transition(("rewards",)))["rewards"]
+        pairs = list(zip(self._first, self._last + 1, strict=True))
+        returns = [rewards[a:b] @ np.power(gamma, np.arange(b - a)) for a, b in pairs]
+        count = max(1, round(share * len(pairs)))
+        chosen = np.sort(np.argsort(returns, kind="stable")[::-1][:count])
+        kept = np.concatenate([np.arange(*pairs[i]) for i in chosen])
+        best = OfflineDatasetBuffer(
+            **self._rows.gather(ids[kept], view=_STEP), seed=self._rows.seed
+        )
+        best.normalize = self.normalize  # the rows are normalised already, by these
+        best.obs_mean, best.obs_std = self.obs_mean, self.obs_std
+        best.has_whole_actions = self.has_whole_actions
+        return best
+
+    @property
+    def rows(self) -> ReplayBuffer:
+        """The steps as a replay buffer, for views and selectors. Do not push to it.
+
+        Beside the columns of the dataset it has `next_actions`, those of the following step (of the
+        same one at the end of an episode), `returns_to_go` and `timesteps`.
+        """
+        return self._rows
 
     def n_episodes(self) -> int:
         """The number of episodes, an unfinished last one included."""

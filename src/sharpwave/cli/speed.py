@@ -19,7 +19,9 @@ def run(arguments: list[str]) -> int:
     from sharpwave.cli.running import require_env
 
     with input_errors():
-        algorithm = algorithm_class(parsed.algorithm)
+        algorithm: Any = algorithm_class(parsed.algorithm)
+        if "env_id" not in algorithm.leading_arguments:
+            raise ValueError(f"{algorithm.name} learns from a dataset: there is nothing to step")
     require_env(parsed.env)
     settings = find_preset(algorithm.name, parsed.env) or {}
     with input_errors():
@@ -30,7 +32,7 @@ def run(arguments: list[str]) -> int:
         algo.close()
     kind = "preset" if settings else "default settings"
     say(
-        f"{algo.name} on {algo.config.n_envs} x {parsed.env} ({kind}): "
+        f"{algo.name} on {algo.subject} ({kind}): "
         f"{statistics.median(rates):,.0f} steps/s, median of {len(rates)} "
         f"({min(rates):,.0f} to {max(rates):,.0f}), {parsed.steps:,} steps each"
     )

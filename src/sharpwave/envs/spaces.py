@@ -49,21 +49,22 @@ def check_spaces(env: Any) -> None:
         raise TypeError(f"action_space must be a Box of floats, got {action_space}")
 
 
-def check_same_form(env: Any, expected: Any) -> None:
-    """Raise where a policy made for one vector environment cannot play another.
+def check_same_form(env: Any, observation_space: Space, action_space: Space) -> None:
+    """Raise where a policy made for some spaces cannot play a vector environment.
 
     Args:
         env: The vector environment to play.
-        expected: The one that the policy was made for. Bounds and wrappers may differ.
+        observation_space: What the policy was made for. Bounds may differ.
+        action_space: What it was made for likewise.
 
     Raises:
-        ValueError: Their spaces differ in kind, entries or shape.
+        ValueError: The spaces differ in kind, entries or shape.
     """
-    for name in ("single_observation_space", "single_action_space"):
-        space, wanted = getattr(env, name), getattr(expected, name)
+    expected = {"observation_space": observation_space, "action_space": action_space}
+    for name, wanted in expected.items():
+        space = getattr(env, f"single_{name}")
         if not _same_form(space, wanted):
-            what = name.removeprefix("single_")
-            raise ValueError(f"env must have the {what} of training, {wanted}, got {space}")
+            raise ValueError(f"env must have the {name} of training, {wanted}, got {space}")
 
 
 def _same_form(space: Space, other: Space) -> bool:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sharpwave.episodes.buffer import EpisodeBuffer
 from sharpwave.episodes.interchange.roles import by_role
-from sharpwave.episodes.interchange.stream import FINAL_OBS
+from sharpwave.episodes.interchange.stream import FINAL_OBS, EpisodeStream
 from sharpwave.episodes.spec import EpisodeSchema
 from sharpwave.types import Array
+
+_FLAGS = ("terminated", "truncated")
 
 
 def transitions_of(
     episodes: Any, *, obs: str | None = None, action: str | None = None, aborted: bool = False
 ) -> dict[str, Array]:
     """The steps of all episodes with their successors, see `OfflineDatasetBuffer.from_episodes`.
+
+    Args:
+        episodes: An `EpisodeBuffer`, its folder, or an `EpisodeStream` of any format.
+        obs: The field of the observations, where there are several.
+        action: The field of the actions likewise.
+        aborted: Take episodes, too, that were cut before their end.
 
     Returns:
         obs, next_obs, actions, rewards, terminated and truncated, [N, ...].
@@ -31,43 +39,71 @@ def transitions_of(
         "obs": _the_field(schema, "obs", obs),
         "actions": _the_field(schema, "action", action),
         "rewards": _the_field(schema, "reward", None),
+        **{flag: roles[flag] for flag in _FLAGS if flag in roles},
     }
-    table = episodes.episodes(aborted=aborted)
-    if not len(table):
-        raise ValueError("episodes must hold at least one episode, got 0")
-    last = np.cumsum(table.lengths) - 1
-    n_steps = int(last[-1]) + 1
-    rows = np.arange(n_steps) + np.repeat(table.starts - (last + 1 - table.lengths), table.lengths)
-    columns = episodes.gather(rows, [*names.values(), *_flags(roles)])
-    flags = {
-        role: columns[roles[role]].astype(np.bool_)
-        if role in roles
-        else np.zeros(n_steps, np.bool_)
-        for role in ("terminated", "truncated")
-    }
-    flags["truncated"][last] |= ~flags["terminated"][last]
-
     _, dot, rest = names["obs"].partition(".")
-    following = rows + 1
-    following[last] = rows[last]
-    next_obs = episodes.gather(following, [names["obs"]])[names["obs"]]
-    kept = np.ones(n_steps, np.bool_)
     final = FINAL_OBS + dot + rest
-    if final in schema.meta_fields:
-        next_obs[last] = table.meta[final]
+    meta = final if final in schema.meta_fields else None
+    if isinstance(episodes, EpisodeStream):
+        steps = _steps_of_stream(episodes, names, meta)
     else:
-        open_end = ~flags["terminated"][last]
+        steps = _steps_of_buffer(episodes, names, meta, aborted)
+
+    arrays = dict(steps.columns)
+    n_steps = len(arrays["rewards"])
+    last = np.cumsum(steps.lengths) - 1
+    for flag in _FLAGS:
+        arrays[flag] = arrays.get(flag, np.zeros(n_steps, np.bool_)).astype(np.bool_)
+    terminated, truncated = arrays["terminated"], arrays["truncated"]
+    truncated[last] |= ~terminated[last]
+    kept = np.ones(n_steps, np.bool_)
+    if steps.final_obs is None:
+        open_end = ~terminated[last]
         kept[last[open_end]] = False
-        flags["truncated"][(last - 1)[open_end & (table.lengths > 1)]] = True
-    if not kept.any():
-        raise ValueError(f"episodes of one step must have {final!r} or end by termination")
-    arrays = {argument: columns[name] for argument, name in names.items()}
-    arrays |= {"next_obs": next_obs, **flags}
+        truncated[(last - 1)[open_end & (steps.lengths > 1)]] = True
+        if not kept.any():
+            raise ValueError(f"episodes of one step must have {final!r} or end by termination")
+    following = np.arange(1, n_steps + 1)
+    following[last] = last
+    arrays["next_obs"] = arrays["obs"][following]
+    if steps.final_obs is not None:
+        arrays["next_obs"][last] = steps.final_obs
     return arrays if kept.all() else {name: values[kept] for name, values in arrays.items()}
 
 
-def _flags(roles: dict[str, str]) -> list[str]:
-    return [roles[role] for role in ("terminated", "truncated") if role in roles]
+class _Steps(NamedTuple):
+    """The steps of episodes one after another."""
+
+    columns: dict[str, Array]
+    lengths: Array
+    final_obs: Array | None
+
+
+def _steps_of_buffer(
+    episodes: EpisodeBuffer, names: dict[str, str], final_obs: str | None, aborted: bool
+) -> _Steps:
+    table = episodes.episodes(aborted=aborted)
+    if not len(table):
+        raise ValueError("episodes must hold at least one episode, got 0")
+    first = np.cumsum(table.lengths) - table.lengths
+    rows = np.arange(table.lengths.sum()) + np.repeat(table.starts - first, table.lengths)
+    found = episodes.gather(rows, list(names.values()))
+    columns = {argument: found[name] for argument, name in names.items()}
+    return _Steps(columns, table.lengths, None if final_obs is None else table.meta[final_obs])
+
+
+def _steps_of_stream(stream: EpisodeStream, names: dict[str, str], final_obs: str | None) -> _Steps:
+    if not len(stream):
+        raise ValueError(f"{stream.origin} must hold at least one episode, got 0")
+    parts: dict[str, list[Array]] = {argument: [] for argument in names}
+    finals = []
+    for episode in stream:
+        for argument, name in names.items():
+            parts[argument].append(np.asarray(episode.steps[name]))
+        if final_obs is not None:
+            finals.append(np.asarray(episode.meta[final_obs]))
+    columns = {argument: np.concatenate(each) for argument, each in parts.items()}
+    return _Steps(columns, stream.lengths, np.stack(finals) if finals else None)
 
 
 def _the_field(schema: EpisodeSchema, role: str, given: str | None) -> str:

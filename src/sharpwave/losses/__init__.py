@@ -13,15 +13,27 @@ from sharpwave.losses.on_policy import (
     policy_gradient,
     value_loss,
 )
+from sharpwave.losses.q_learning import (
+    categorical_cross_entropy,
+    huber,
+    project_categorical,
+    quantile_huber,
+    weighted_mean,
+)
 
 __all__ = [
     "approx_kl",
+    "categorical_cross_entropy",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
     "explained_variance",
+    "huber",
     "mean",
     "normalize",
     "policy_gradient",
+    "project_categorical",
+    "quantile_huber",
     "value_loss",
+    "weighted_mean",
 ]

@@ -13,13 +13,10 @@ from sharpwave.nn.actor_critic import ActorCritic
 from sharpwave.nn.by_hand import ByHand
 from sharpwave.nn.distributions import LOG_SQRT_2PI, TINY, Categorical, DiagonalGaussian
 from sharpwave.nn.features import Flat
+from sharpwave.nn.numpy_network import Floats, NumpyNetwork, few_rows, rows_of_floats
 
 __all__ = ["NumpyPolicy"]
 
-LARGEST_PRODUCT = 64**3
-"""Multiplications in one layer, above which NumPy's BLAS may start threads of its own."""
-
-Floats: TypeAlias = npt.NDArray[np.float32]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -47,12 +44,11 @@ class NumpyPolicy:
     """
 
     def __init__(self, policy: ActorCritic) -> None:
-        self._actor = _Network(policy.actor)
-        self._critic = _Network(policy.critic)
+        self._actor = NumpyNetwork(policy.actor)
+        self._critic = NumpyNetwork(policy.critic)
         self._log_std = None if policy.log_std is None else policy.log_std.detach().numpy()
         self._noise = torch.empty(0, policy.distribution.n_params)
-        layers = (*policy.actor.parameters(), *policy.critic.parameters())
-        self.max_rows = LARGEST_PRODUCT // max(parameter.numel() for parameter in layers)
+        self.max_rows = few_rows(policy.actor, policy.critic)
 
     @classmethod
     def of(cls, policy: nn.Module) -> NumpyPolicy | None:
@@ -80,7 +76,7 @@ class NumpyPolicy:
         Returns:
             Raw actions [B, *action shape], their log-probabilities and the values [B].
         """
-        x = _rows_of_floats(obs)
+        x = rows_of_floats(obs)
         values = self._critic(x)[:, 0]
         output = self._actor(x)
         if self._log_std is None:
@@ -89,7 +85,7 @@ class NumpyPolicy:
 
     def values(self, obs: Any) -> Floats:
         """Values [B] of observations [B, ...]."""
-        return self._critic(_rows_of_floats(obs))[:, 0]
+        return self._critic(rows_of_floats(obs))[:, 0]
 
     def _choose(
         self, logits: Floats, deterministic: bool, generator: torch.Generator | None
@@ -125,34 +121,3 @@ class NumpyPolicy:
         if len(self._noise) != len(output):
             self._noise = torch.empty(output.shape)
         return self._noise
-
-
-class _Network:
-    """A network of linear layers with one activation between them."""
-
-    def __init__(self, net: nn.Sequential) -> None:
-        *self._body, self._head = (
-            (layer.weight.detach().numpy().T, layer.bias.detach().numpy())
-            for layer in net
-            if isinstance(layer, nn.Linear)
-        )
-        self._activate = _relu if any(isinstance(layer, nn.ReLU) for layer in net) else np.tanh
-
-    def __call__(self, x: Floats) -> Floats:
-        for weight, bias in self._body:
-            x = x.dot(weight)
-            x += bias
-            self._activate(x, out=x)
-        weight, bias = self._head
-        x = x.dot(weight)
-        x += bias
-        return x
-
-
-def _relu(x: Floats, out: Floats) -> None:
-    np.maximum(x, 0.0, out=out)
-
-
-def _rows_of_floats(obs: Any) -> Floats:
-    x: Floats = np.asarray(obs, np.float32)
-    return x if x.ndim == 2 else x.reshape(len(x), -1)

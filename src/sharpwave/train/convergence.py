@@ -15,11 +15,10 @@ def check_convergence(metrics: dict[str, float], step: int) -> None:
         step: Environment steps before it.
 
     Raises:
-        NonFiniteError: Its loss or the norm of its gradient is not finite.
+        NonFiniteError: One of its losses or the norm of its gradient is not finite.
     """
-    for name in ("loss", "grad_norm"):
-        value = metrics.get(name, 0.0)
-        if not math.isfinite(value):
+    for name, value in metrics.items():
+        if name.endswith(("loss", "grad_norm")) and not math.isfinite(value):
             raise NonFiniteError(
                 f"{name} must be finite, got {value} in the update at step {step}: "
                 "learning diverged"

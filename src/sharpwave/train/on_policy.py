@@ -11,16 +11,15 @@ from sharpwave.collect import EpisodeStats, OnPolicyCollector
 from sharpwave.envs import ActionMap
 from sharpwave.lazy import nn, torch
 from sharpwave.train.actor import PolicyActor
-from sharpwave.train.algorithm import Algorithm, Metrics
+from sharpwave.train.algorithm import Metrics
 from sharpwave.train.batch import OnPolicyBatch
-from sharpwave.train.devices import find_device
 from sharpwave.train.evaluation import Player
-from sharpwave.train.options import AlgorithmConfig
+from sharpwave.train.online import OnlineAlgorithm, OnlineConfig
 from sharpwave.train.schedules import Linear, ScheduleLike, value_at
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig(AlgorithmConfig):
+class OnPolicyConfig(OnlineConfig):
     """Options of every on-policy algorithm."""
 
     n_steps: int = 128
@@ -65,7 +64,7 @@ class OnPolicyConfig(AlgorithmConfig):
             raise ValueError(f"sde_sample_freq must be positive or -1, got {self.sde_sample_freq}")
 
 
-class OnPolicy(Algorithm):
+class OnPolicy(OnlineAlgorithm):
     """Collects a rollout with the current policy, learns from it, and throws it away.
 
     A subclass makes `optimizer` over `self.flat` and gives `update`.
@@ -77,13 +76,11 @@ class OnPolicy(Algorithm):
     def build(self) -> None:
         """Make the policy, its optimiser and the collector."""
         config = self.config
-        self.device = find_device(config.device)
         self.policy = self._make_policy().to(self.device)
         self.flat = nn.FlatParameters(self.policy, self.device)
         self.optimizer = self.make_optimizer()
-        self.generator = torch.Generator(self.device).manual_seed(self._noise_seed)
-        # Play outside of training draws from its own, so that it does not change the run.
-        self._play_generator = torch.Generator(self.device).manual_seed(self._noise_seed + 1)
+        self.networks = {"policy": self.policy}
+        self.optimizers = {"policy": self.optimizer}
         self.action_map = ActionMap(self.action_space, squash=config.squash_actions)
         self._numpy_policy = nn.NumpyPolicy.of(self.policy)
         self.actor = PolicyActor(
@@ -187,29 +184,16 @@ class OnPolicy(Algorithm):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """All that learning has changed."""
+        """All that learning has changed: also where the collection stands."""
         return {
-            "policy": dict(self.policy.state_dict()),
-            "optimizer": self.optimizer.arrays(),
-            "generator": {
-                "device": self.device.type,
-                "state": self.generator.get_state(),
-            },
+            **super().state_dict(),
             "recurrent_state": self.actor.state,
             "collector": self.collector.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
-        weights = {name: torch.from_numpy(array) for name, array in state["policy"].items()}
-        try:
-            self.policy.load_state_dict(weights)
-        except RuntimeError as error:
-            raise ValueError(f"the network must be that of the checkpoint: {error}") from error
-        arrays = state["optimizer"].items()
-        self.optimizer.load_arrays({name: torch.from_numpy(array) for name, array in arrays})
-        if state["generator"]["device"] == self.device.type:  # each kind has numbers of its own
-            self.generator.set_state(torch.from_numpy(state["generator"]["state"]))
+        super().load_state_dict(state)
         in_flight = self._environments_restored
         self.collector.load_state_dict(state["collector"], in_flight=in_flight)
         if in_flight and state["recurrent_state"] is not None:

@@ -3,63 +3,58 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from sharpwave.train.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(Config):
-    """Options of every algorithm that acts in an environment."""
+    """Options of every algorithm."""
 
-    n_envs: int = 8
-    """Number of environments."""
     seed: int = 42
     """Seed of weights, actions and environments."""
     total_timesteps: int = 100_000
-    """Environment steps of `train()` when it is given none."""
+    """Steps of `train()` when it is given none."""
     gamma: float = 0.99
     """Discount of future rewards."""
-    normalize_obs: bool = False
-    """Scale observations by their running mean and deviation."""
-    normalize_rewards: bool = False
-    """Scale rewards by the running deviation of the discounted return."""
     device: str = "cpu"
     """Where the networks live."""
     threads: int = 0
     """Threads of torch; 0 takes one for small networks and torch's number for large ones."""
-    env_mode: Literal["auto", "native", "sync", "async"] = "auto"
-    """Environments in native code, in this process or in processes of their own."""
-
-    aliases: ClassVar[dict[str, str]] = {"normalize_reward": "normalize_rewards"}
 
     def check(self) -> None:
         """Check the values."""
-        self.require_positive("n_envs", "total_timesteps")
+        self.require_positive("total_timesteps")
         self.require_range("gamma", 0, 1)
         self.require_range("seed", 0, 2**63)
         self.require_range("threads", 0, 4096)
 
 
-def constructor_signature(config: type[AlgorithmConfig]) -> inspect.Signature:
-    """A constructor's signature with every option and its default, which `config` alone knows."""
+def constructor_signature(
+    leading: Mapping[str, Any], options: Mapping[str, Any], config: type[AlgorithmConfig]
+) -> inspect.Signature:
+    """A constructor's signature with every option and its default, which `config` alone knows.
+
+    Args:
+        leading: Arguments by position, with their defaults; those of fields come from `config`.
+        options: More arguments by name, with their defaults.
+        config: The fields.
+    """
     kind = inspect.Parameter
     defaults = {field.name: field.default for field in fields(config)}
-    leading = [
-        kind("env_id", kind.POSITIONAL_OR_KEYWORD),
-        kind("n_envs", kind.POSITIONAL_OR_KEYWORD, default=defaults.pop("n_envs")),
-        kind("seed", kind.POSITIONAL_OR_KEYWORD, default=defaults.pop("seed")),
+    positional = [
+        kind(name, kind.POSITIONAL_OR_KEYWORD, default=defaults.pop(name, default))
+        for name, default in leading.items()
     ]
-    leading += [
-        kind(name, kind.POSITIONAL_OR_KEYWORD, default=None)
-        for name in ("policy", "logger", "callbacks")
-    ]
-    options = [
+    named = [
         kind(name, kind.KEYWORD_ONLY, default=default)
-        for name, default in {"config": None, "env_kwargs": None, **defaults}.items()
+        for name, default in {"config": None, **options, **defaults}.items()
+        if name not in leading
     ]
-    return inspect.Signature([*leading, *options])
+    return inspect.Signature([*positional, *named])
 
 
 def resolve_config(cls: type[AlgorithmConfig], config: Any, overrides: dict[str, Any]) -> Any:

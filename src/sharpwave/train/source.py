@@ -62,6 +62,11 @@ class EnvSource:
         kwargs = self.env_kwargs or None
         return make_vec_env(self.env, n_envs, mode=mode, env_kwargs=kwargs)
 
+    @property
+    def can_make_another(self) -> bool:
+        """Whether `make_another` can."""
+        return not self._is_made or self.env_id is not None
+
     def make_another(self, n_envs: int, **env_kwargs: Any) -> Any:
         """A separate vector environment of the same kind, for evaluation.
 

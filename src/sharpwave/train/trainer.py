@@ -12,6 +12,7 @@ from sharpwave.train.callbacks import Callback
 from sharpwave.train.checkpoint import read_header
 from sharpwave.train.evaluation import EvaluationResult
 from sharpwave.train.loggers import LoggerCallback
+from sharpwave.train.online import OnlineAlgorithm
 from sharpwave.train.options import AlgorithmConfig
 
 if TYPE_CHECKING:
@@ -25,12 +26,14 @@ class Trainer:
 
     Args:
         algorithm: Name of an algorithm, such as `ppo`, or its class.
-        env: A Gymnasium id, an environment, a function that makes one, or a vector environment.
+        env: A Gymnasium id, an environment, a function that makes one, or a vector environment;
+            CartPole-v1 when not given. With `dataset`, where to evaluate, if anywhere.
         seed: Seed of weights, actions and environments; what `config` says when not given.
         config: Options: a dict, a configuration, or the path of a YAML, TOML or JSON file.
         callbacks: Called during every `train`.
         logger: Where metrics go: a logger, or several.
         run_dir: Folder that receives config, metrics, checkpoints and a report.
+        dataset: What an offline algorithm learns from.
         **overrides: Single options, which win over `config`.
 
     Attributes:
@@ -50,18 +53,24 @@ class Trainer:
     def __init__(
         self,
         algorithm: str | type[Algorithm],
-        env: Any = "CartPole-v1",
+        env: Any = None,
         seed: int | None = None,
         config: Mapping[str, Any] | AlgorithmConfig | str | os.PathLike[str] | None = None,
         callbacks: Callback | Iterable[Callback] | None = None,
         logger: LoggerCallback | Iterable[LoggerCallback] | None = None,
         run_dir: str | os.PathLike[str] | None = None,
+        *,
+        dataset: Any = None,
         **overrides: Any,
     ) -> None:
-        cls = algorithm_class(algorithm) if isinstance(algorithm, str) else algorithm
+        cls: Any = algorithm_class(algorithm) if isinstance(algorithm, str) else algorithm
         self.run_dir = None if run_dir is None else Path(run_dir)
-        self.algo = cls(
-            env,
+        online = issubclass(cls, OnlineAlgorithm)
+        if online and dataset is not None:
+            raise TypeError(f"dataset must not be given: {cls.name} learns in an environment")
+        where = {"env_id": env or "CartPole-v1"} if online else {"dataset": dataset, "env": env}
+        self.algo: Algorithm = cls(
+            **where,
             seed=seed,
             callbacks=callbacks,
             logger=logger,
@@ -84,25 +93,26 @@ class Trainer:
             path: The checkpoint.
             env: The environment; the one in the checkpoint when not given.
             run_dir: Folder that receives what comes next.
-            **options: What `Algorithm.from_checkpoint` takes.
+            **options: What `from_checkpoint` of the algorithm takes, such as `dataset`.
 
         Raises:
             SharpwaveIOError: There is no checkpoint of a known version.
             ValueError: It needs `env` or `policy`.
         """
         algorithm = algorithm_class(read_header(path)["algorithm"])
+        name = "env_id" if issubclass(algorithm, OnlineAlgorithm) else "env"
         trainer = cls.__new__(cls)
-        trainer.algo = algorithm.from_checkpoint(path, env, **options)
+        trainer.algo = algorithm.from_checkpoint(path, **{name: env}, **options)
         trainer.run_dir = None if run_dir is None else Path(run_dir)
         return trainer
 
     @property
     def env(self) -> Any:
-        """The vector environment of training."""
+        """The vector environment of training; None where there is none."""
         return self.algo.env
 
     def train(self, total_timesteps: int | None = None) -> dict[str, float]:
-        """Learn for a number of environment steps; see `Algorithm.train`."""
+        """Learn for a number of steps; see `Algorithm.train`."""
         return self.algo.train(total_timesteps, run_dir=self.run_dir)
 
     def evaluate(self, n_episodes: int = 20, **options: Any) -> EvaluationResult:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -307,17 +309,28 @@ def test_no_progress_is_shown_without_a_terminal(capsys: pytest.CaptureFixture[s
     assert (captured.out, captured.err) == ("", "")
 
 
+def read_terminal(parent: int) -> str:
+    """All that is written to a pseudo-terminal until its other side is closed."""
+    parts = []
+    with contextlib.suppress(OSError):
+        while part := os.read(parent, 4096):
+            parts.append(part)
+    return b"".join(parts).decode()
+
+
 def test_progress_is_shown_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     for name in ("NO_COLOR", "CI", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     parent, child = os.openpty()
-    with os.fdopen(child, "w") as terminal:
+    with ThreadPoolExecutor(1) as pool, os.fdopen(child, "w") as terminal:
+        reading = pool.submit(read_terminal, parent)
         monkeypatch.setattr(sys, "stdout", terminal)
         small_ppo(Alike).train(256, callbacks=ProgressCallback())
         monkeypatch.undo()
-        shown = os.read(parent, 100_000).decode()
+        terminal.close()
+        shown = reading.result()
     os.close(parent)
     for part in ("256/256 steps", "steps/s", "return 4.0", "length 8", "loss"):
         assert part in shown

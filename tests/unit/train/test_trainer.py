@@ -25,7 +25,7 @@ def test_single_options_win_over_the_config(tmp_path: Path) -> None:
     path.write_text("gamma: 0.5\nn_envs: 3\n")
     for config in ({"gamma": 0.5, "n_envs": 3}, PPOConfig(gamma=0.5, n_envs=3), path, str(path)):
         trainer = Trainer("ppo", seed=7, config=config, n_envs=2)
-        assert (trainer.algo.config.gamma, trainer.algo.config.n_envs) == (0.5, 2)
+        assert trainer.algo.config == PPOConfig(gamma=0.5, n_envs=2, seed=7)
         assert trainer.algo.seed == 7
 
 

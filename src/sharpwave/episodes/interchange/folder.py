@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,19 +105,36 @@ def write(
     """
     from sharpwave.episodes.buffer import EpisodeBuffer
 
-    path = Path(path)
-    is_empty = path.is_dir() and not any(path.iterdir())
-    with new_target(path, overwrite=overwrite or is_empty, is_ours=_is_free) as made:
-        with EpisodeBuffer(
+    with (
+        new_folder(path, overwrite=overwrite) as made,
+        EpisodeBuffer(
             made,
             max_episodes or max(1, len(stream)),
             max_timesteps or max(1, int(stream.lengths.max(initial=1))),
             stream.schema.fields,
             stream.schema.meta_fields,
             **options,
-        ) as buffer:
-            for episode in stream:
-                buffer.store_episode(**nest(episode.steps), **nest(episode.meta))
+        ) as buffer,
+    ):
+        for episode in stream:
+            buffer.store_episode(**nest(episode.steps), **nest(episode.meta))
+
+
+@contextlib.contextmanager
+def new_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
+    """A path to write a folder of episodes to, which becomes `path` when the block ends well.
+
+    Args:
+        path: Where it will be; it may exist and be empty.
+        overwrite: Replace a folder of episodes that nobody writes to.
+
+    Raises:
+        SharpwaveIOError: There is something that is not to be replaced.
+    """
+    path = Path(path)
+    is_empty = path.is_dir() and not any(path.iterdir())
+    with new_target(path, overwrite=overwrite or is_empty, is_ours=_is_free) as made:
+        yield made
         if is_store(path):
             old = StoreFolder.open(path, KIND)
             old.lock()

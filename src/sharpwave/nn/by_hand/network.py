@@ -8,64 +8,21 @@ batch of two, [2, features, B], since starting a small operation costs as much a
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from sharpwave.nn.by_hand.layers import (
+    Layer,
+    activation_of,
+    gradient_of,
+    is_relu,
+    layer_of,
+    linears_of,
+)
+
 __all__ = ["Networks", "why_not_networks"]
-
-
-class _Activation(Protocol):
-    """An activation in place; `scale` is what its input has to be multiplied by before."""
-
-    scale: float
-
-    def forward(self, x: Tensor) -> None: ...
-
-    def backward(self, grad: Tensor, output: Tensor) -> None: ...
-
-
-class _Tanh:
-    scale = 1.0
-
-    def forward(self, x: Tensor) -> None:
-        x.tanh_()
-
-    def backward(self, grad: Tensor, output: Tensor) -> None:
-        torch.ops.aten.tanh_backward.grad_input(grad, output, grad_input=grad)
-
-
-class _CPUTanh(_Tanh):
-    """tanh(x) = 2 sigmoid(2x) - 1, within 2e-7 of it: torch's tanh takes 3 times as long."""
-
-    scale = 2.0
-
-    def __init__(self) -> None:
-        self._minus_one = torch.tensor(-1.0)
-
-    def forward(self, x: Tensor) -> None:
-        torch.add(self._minus_one, x.sigmoid_(), alpha=2.0, out=x)
-
-
-class _ReLU:
-    scale = 1.0
-
-    def forward(self, x: Tensor) -> None:
-        x.relu_()
-
-    def backward(self, grad: Tensor, output: Tensor) -> None:
-        torch.ops.aten.threshold_backward.grad_input(grad, output, 0.0, grad_input=grad)
-
-
-class _Layer(NamedTuple):
-    """A hidden layer of both networks, with a leading axis of 2, or the head of one."""
-
-    weight: Tensor
-    weight_transposed: Tensor
-    bias: Tensor
-    weight_grad: Tensor
-    bias_grad: Tensor
 
 
 class _Buffers(NamedTuple):
@@ -91,11 +48,11 @@ class Networks:
     """
 
     def __init__(self, actor: nn.Module, critic: nn.Module, max_batch: int) -> None:
-        *hidden, heads = zip(_linears(actor), _linears(critic), strict=True)
+        *hidden, heads = zip(linears_of(actor), linears_of(critic), strict=True)
         self._hidden = [_both(*pair) for pair in hidden]
-        self._heads = [_head(linear) for linear in heads]
+        self._heads = [layer_of(linear) for linear in heads]
         block = heads[0].weight.data
-        self._activation = _activation(actor, block.device)
+        self._activation = activation_of(actor, block.device)
         self._widths = [linear.out_features for linear, _ in hidden]
         self._output_widths = [linear.out_features for linear in heads]
         sizes = [*(2 * 2 * width for width in self._widths), *self._output_widths]
@@ -194,39 +151,20 @@ def _why_not(network: nn.Module) -> str | None:
 
 def _hidden_layers(network: nn.Module) -> list[object]:
     """What two networks must have in common."""
-    linears = _linears(network)
+    linears = linears_of(network)
     sizes = [linear.in_features for linear in linears]
-    return [*sizes, *(linear.out_features for linear in linears[:-1]), _is_relu(network)]
+    return [*sizes, *(linear.out_features for linear in linears[:-1]), is_relu(network)]
 
 
-def _linears(network: nn.Module) -> list[nn.Linear]:
-    return [layer for layer in network.children() if isinstance(layer, nn.Linear)]
-
-
-def _is_relu(network: nn.Module) -> bool:
-    return any(isinstance(layer, nn.ReLU) for layer in network.children())
-
-
-def _activation(network: nn.Module, device: torch.device) -> _Activation:
-    if _is_relu(network):
-        return _ReLU()
-    return _CPUTanh() if device.type == "cpu" else _Tanh()
-
-
-def _both(actor: nn.Linear, critic: nn.Linear) -> _Layer:
+def _both(actor: nn.Linear, critic: nn.Linear) -> Layer:
     weight = _stack(actor.weight.data, critic.weight.data)
-    return _Layer(
+    return Layer(
         weight=weight,
         weight_transposed=weight.transpose(1, 2),
         bias=_stack(actor.bias.data, critic.bias.data).unsqueeze(2),
-        weight_grad=_stack(_grad(actor.weight), _grad(critic.weight)),
-        bias_grad=_stack(_grad(actor.bias), _grad(critic.bias)),
+        weight_grad=_stack(gradient_of(actor.weight), gradient_of(critic.weight)),
+        bias_grad=_stack(gradient_of(actor.bias), gradient_of(critic.bias)),
     )
-
-
-def _head(linear: nn.Linear) -> _Layer:
-    weight, bias = linear.weight, linear.bias
-    return _Layer(weight.data, weight.data.t(), bias.data[:, None], _grad(weight), _grad(bias))
 
 
 def _stack(one: Tensor, other: Tensor) -> Tensor:
@@ -234,8 +172,3 @@ def _stack(one: Tensor, other: Tensor) -> Tensor:
     start = one.storage_offset()
     distance = other.storage_offset() - start
     return one.as_strided((2, *one.shape), (distance, *one.stride()), start)
-
-
-def _grad(parameter: Tensor) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad

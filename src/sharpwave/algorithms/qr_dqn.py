@@ -1,0 +1,72 @@
+"""Quantile Regression DQN (Dabney et al., 2018, arXiv:1710.10044)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sharpwave.algorithms.dqn import DQN, DQNConfig
+from sharpwave.lazy import losses, torch
+from sharpwave.train.replay import ReplayBatch
+from sharpwave.train.schedules import ScheduleLike
+
+
+@dataclass(frozen=True, kw_only=True)
+class QRDQNConfig(DQNConfig):
+    """Options of QR-DQN."""
+
+    learning_rate: ScheduleLike = 5e-5
+    """Step size of the optimiser; a schedule follows the progress of the run."""
+    adam_eps: float = 0.01 / 32
+    """Added to the root of Adam's mean square."""
+    loss: Literal["quantile_huber"] = "quantile_huber"  # type: ignore[assignment]
+    """What is minimised."""
+    n_quantiles: int = 200
+    """Number of quantiles of a return."""
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("n_quantiles")
+
+
+class QRDQN(DQN):
+    r"""DQN that learns the quantiles of the return.
+
+    The network gives `n_quantiles` quantiles θ(s, a) of the return of an action, the i-th for the
+    level τ_i = (2i + 1) / 2N; the action with the highest mean is the best. With y_j = r + γ θ_j of
+    the best next action and u = y_j − θ_i,
+
+        L = mean(w · Σ_i mean_j(|τ_i − [u < 0]| huber(u))).
+
+    Of an action of several choices, θ is the mean of the quantiles of what it chooses. The loss of
+    a row is its priority. All options of `DQN` but the loss are there.
+
+    Example:
+        >>> qr_dqn = QRDQN("CartPole-v1", n_quantiles=10, learning_starts=100, hidden=(32, 32))
+        >>> metrics = qr_dqn.train(200)
+        >>> qr_dqn.predict([0.0, 0.1, 0.0, -0.1]) in (0, 1)
+        True
+    """
+
+    name = "qr_dqn"
+    Config = QRDQNConfig
+    config: QRDQNConfig
+
+    @property
+    def n_atoms(self) -> int:
+        """How many quantiles there are."""
+        return self.config.n_quantiles
+
+    def values(self, output: torch.Tensor) -> torch.Tensor:
+        """The mean returns [B, n] of quantiles [B, n, n_quantiles]."""
+        return output.mean(-1)
+
+    def loss(self, batch: ReplayBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The loss of a batch, the mean returns [B] of its actions and the loss of each row [B]."""
+        with torch.no_grad():
+            next_quantiles = self.branches.mean_of(*self.next_best(batch))
+            targets = batch.rewards[:, None] + batch.discounts[:, None] * next_quantiles
+        quantiles = self.branches.mean_of(self.policy(batch.obs), batch.actions)
+        rows = losses.quantile_huber(quantiles, targets)
+        return losses.weighted_mean(rows, batch.weights), quantiles.detach().mean(-1), rows

@@ -1,0 +1,62 @@
+"""Datasets for offline learning: scripted experts, mixtures of policies, and normalised scores.
+
+The names are imported at their first use, so that a score needs no environments.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sharpwave.datasets.collecting import collect as collect
+    from sharpwave.datasets.description import read_description as read_description
+    from sharpwave.datasets.experts import expert as expert
+    from sharpwave.datasets.experts import expert_ids as expert_ids
+    from sharpwave.datasets.kinds import KINDS as KINDS
+    from sharpwave.datasets.kinds import make_dataset as make_dataset
+    from sharpwave.datasets.mixtures import mixture as mixture
+    from sharpwave.datasets.noise import EpsilonNoise as EpsilonNoise
+    from sharpwave.datasets.noise import GaussianNoise as GaussianNoise
+    from sharpwave.datasets.parts import Part as Part
+    from sharpwave.datasets.recorded_run import TrainingStopped as TrainingStopped
+    from sharpwave.datasets.references import REFERENCES as REFERENCES
+    from sharpwave.datasets.references import Reference as Reference
+    from sharpwave.datasets.references import reference as reference
+    from sharpwave.datasets.scores import episode_returns as episode_returns
+    from sharpwave.datasets.scores import measure_reference as measure_reference
+    from sharpwave.datasets.scores import normalized_score as normalized_score
+    from sharpwave.datasets.training import TRAINED_KINDS as TRAINED_KINDS
+    from sharpwave.datasets.training import record_training as record_training
+
+_MODULES = {
+    "EpsilonNoise": "sharpwave.datasets.noise",
+    "GaussianNoise": "sharpwave.datasets.noise",
+    "KINDS": "sharpwave.datasets.kinds",
+    "Part": "sharpwave.datasets.parts",
+    "REFERENCES": "sharpwave.datasets.references",
+    "Reference": "sharpwave.datasets.references",
+    "collect": "sharpwave.datasets.collecting",
+    "episode_returns": "sharpwave.datasets.scores",
+    "expert": "sharpwave.datasets.experts",
+    "expert_ids": "sharpwave.datasets.experts",
+    "make_dataset": "sharpwave.datasets.kinds",
+    "measure_reference": "sharpwave.datasets.scores",
+    "mixture": "sharpwave.datasets.mixtures",
+    "normalized_score": "sharpwave.datasets.scores",
+    "TRAINED_KINDS": "sharpwave.datasets.training",
+    "TrainingStopped": "sharpwave.datasets.recorded_run",
+    "record_training": "sharpwave.datasets.training",
+    "read_description": "sharpwave.datasets.description",
+    "reference": "sharpwave.datasets.references",
+}
+
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value  # found without coming here again
+    return value

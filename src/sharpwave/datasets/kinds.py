@@ -1,0 +1,185 @@
+"""Datasets by name, played by scripted experts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import NamedTuple, overload
+
+import numpy as np
+
+from sharpwave.datasets.experts import expert
+from sharpwave.datasets.mixtures import mixture
+from sharpwave.datasets.noise import EpsilonNoise, Noise
+from sharpwave.datasets.parts import Part
+from sharpwave.datasets.playing import Progress
+from sharpwave.datasets.sinks import Arrays
+from sharpwave.episodes import EpisodeBuffer
+from sharpwave.nearest import did_you_mean
+
+__all__ = ["KINDS", "make_dataset", "parts_of"]
+
+KINDS = {
+    "random": "uniformly random actions",
+    "medium": "the expert with so many random actions that it scores about 50",
+    "expert": "the expert",
+    "noisy": "the expert with noise of a quarter of the range of actions, or a quarter at random",
+    "mixed": "40 % noisy, 60 % random: rewards tell good from bad, imitation does not",
+    "medium-replay": "from random to medium in ten steps, as a replay buffer has it",
+    "medium-expert": "half medium, half expert",
+}
+"""What each kind of dataset holds."""
+
+
+class Levels(NamedTuple):
+    """How much noise makes data of the scripted expert worse."""
+
+    noisy: float
+    """The standard deviation in a Box of actions, a quarter of its range; elsewhere the share of
+    random actions, a quarter."""
+    medium: float
+    """The share of random actions with which the expert scores about 50."""
+
+
+LEVELS = {
+    "CartPole-v1": Levels(0.25, 0.42),
+    "Pendulum-v1": Levels(1.0, 0.65),
+    "MountainCar-v0": Levels(0.25, 0.25),
+    "MountainCarContinuous-v0": Levels(0.5, 0.7),
+    "Acrobot-v1": Levels(0.25, 0.77),
+    "LunarLander-v3": Levels(0.25, 0.3),
+    "LunarLanderContinuous-v3": Levels(0.5, 0.4),
+}
+
+REPLAY_STAGES = 10
+
+
+@overload
+def make_dataset(
+    env_id: str,
+    kind: str,
+    folder: None = ...,
+    *,
+    n_steps: int = ...,
+    n_envs: int | None = ...,
+    seed: int = ...,
+    overwrite: bool = ...,
+    progress: Progress | None = ...,
+) -> Arrays: ...
+
+
+@overload
+def make_dataset(
+    env_id: str,
+    kind: str,
+    folder: str | os.PathLike[str],
+    *,
+    n_steps: int = ...,
+    n_envs: int | None = ...,
+    seed: int = ...,
+    overwrite: bool = ...,
+    progress: Progress | None = ...,
+) -> EpisodeBuffer: ...
+
+
+def make_dataset(
+    env_id: str,
+    kind: str,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    n_steps: int = 20_000,
+    n_envs: int | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Arrays | EpisodeBuffer:
+    """A dataset for offline learning in seconds, without training anything.
+
+    Args:
+        env_id: One of `expert_ids()`; for random data any environment.
+        kind: One of `KINDS`.
+        folder: Where an `EpisodeBuffer` goes, whole or not at all, with `dataset.json`, which says
+            how it was made. Without it the dataset stays in memory.
+        n_steps: Steps of the dataset, exactly.
+        n_envs: Environments that play side by side; by default up to 8.
+        seed: The same seed gives the same dataset.
+        overwrite: Replace a folder of episodes.
+        progress: As for `collect`.
+
+    Returns:
+        As `collect`.
+
+    Raises:
+        ValueError: There is no such kind, or no scripted expert for the environment.
+        SharpwaveIOError: There is something at `folder`.
+
+    Example:
+        >>> data = make_dataset("Pendulum-v1", "mixed", n_steps=2000)
+        >>> data["rewards"].shape
+        (2000,)
+    """
+    return mixture(
+        env_id,
+        parts_of(env_id, kind, n_steps),
+        folder,
+        kind=kind,
+        n_envs=n_envs,
+        seed=seed,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+def parts_of(env_id: str, kind: str, n_steps: int) -> list[Part]:
+    """The parts of a dataset of a kind.
+
+    Raises:
+        ValueError: There is no such kind, or no scripted expert for the environment.
+
+    Example:
+        >>> [(part.policy, part.n_steps) for part in parts_of("Pendulum-v1", "mixed", 20_000)]
+        [('expert', 8000), ('random', 12000)]
+    """
+    if kind not in KINDS:
+        raise ValueError(
+            f"unknown kind {kind!r}{did_you_mean(kind, KINDS)} (there are {', '.join(KINDS)})"
+        )
+    stages = [Stage(1.0)] if kind == "random" else _stages(kind, _levels(env_id))
+    ends = np.rint(np.cumsum([stage.share for stage in stages]) * n_steps).astype(int)
+    counts = np.diff(ends, prepend=0).tolist()
+    return [
+        Part(stage.policy, count, noise=stage.noise)
+        for stage, count in zip(stages, counts, strict=True)
+        if count
+    ]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A share of a dataset."""
+
+    share: float
+    policy: str = "random"
+    noise: float | Noise | None = None
+
+
+def _stages(kind: str, levels: Levels) -> list[Stage]:
+    medium = EpsilonNoise(levels.medium)
+    if kind == "expert":
+        return [Stage(1.0, "expert")]
+    if kind == "noisy":
+        return [Stage(1.0, "expert", levels.noisy)]
+    if kind == "mixed":
+        return [Stage(0.4, "expert", levels.noisy), Stage(0.6)]
+    if kind == "medium":
+        return [Stage(1.0, "expert", medium)]
+    if kind == "medium-expert":
+        return [Stage(0.5, "expert", medium), Stage(0.5, "expert")]
+    share = 1 / REPLAY_STAGES
+    falling = np.linspace(1, levels.medium, REPLAY_STAGES).tolist()
+    return [Stage(share, "expert", EpsilonNoise(epsilon)) for epsilon in falling]
+
+
+def _levels(env_id: str) -> Levels:
+    expert(env_id)  # which says what there is
+    return LEVELS[env_id]

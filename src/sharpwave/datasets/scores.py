@@ -1,0 +1,100 @@
+"""Returns on the scale on which random actions have 0 and an expert 100."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpwave.datasets.references import Reference, reference
+from sharpwave.types import Array
+
+if TYPE_CHECKING:
+    from sharpwave.episodes import EpisodeBuffer
+
+__all__ = ["episode_returns", "measure_reference", "normalized_score"]
+
+
+@overload
+def normalized_score(env_id: str, returns: float) -> float: ...
+
+
+@overload
+def normalized_score(env_id: str, returns: npt.ArrayLike) -> Array: ...
+
+
+def normalized_score(env_id: str, returns: npt.ArrayLike) -> float | Array:
+    """100 (R - random) / (expert - random) with the reference returns of an environment.
+
+    Args:
+        env_id: An environment that `references.reference` knows.
+        returns: Undiscounted returns of episodes, one or an array.
+
+    Raises:
+        ValueError: There are no reference returns for the environment.
+
+    Example:
+        >>> normalized_score("HalfCheetah-v5", 12135.0)
+        100.0
+        >>> normalized_score("HalfCheetah-v5", [12135.0, -280.178953])
+        array([100.,   0.])
+    """
+    known = reference(env_id)
+    scores: Array = np.asarray(returns, np.float64) - known.random
+    scores = 100 * scores / (known.expert - known.random)
+    return float(scores) if scores.ndim == 0 else scores
+
+
+def episode_returns(dataset: EpisodeBuffer | str | os.PathLike[str] | Mapping[str, Any]) -> Array:
+    """The undiscounted return of each episode, [E].
+
+    Args:
+        dataset: An `EpisodeBuffer` or its folder, with a field reward; or arrays as `collect` gives
+            them.
+
+    Example:
+        >>> from sharpwave.datasets import collect
+        >>> episode_returns(collect("Pendulum-v1", "expert", n_episodes=3)).shape
+        (3,)
+    """
+    if isinstance(dataset, Mapping):
+        rewards = np.asarray(dataset["rewards"], np.float64)
+        ended = np.asarray(dataset["terminated"], np.bool_) | np.asarray(dataset["truncated"])
+        ends = np.flatnonzero(ended[:-1]) + 1
+        return np.add.reduceat(rewards, np.concatenate([[0], ends]))
+    if isinstance(dataset, str | os.PathLike):
+        from sharpwave.episodes import EpisodeBuffer
+
+        with EpisodeBuffer.from_folder(dataset, read_only=True) as opened:
+            return episode_returns(opened)
+    table = dataset.episodes()
+    ends = np.cumsum(table.lengths)
+    begins = ends - table.lengths
+    rows = np.arange(int(table.lengths.sum())) + np.repeat(table.starts - begins, table.lengths)
+    rewards = dataset.gather(rows, ["reward"])["reward"].astype(np.float64)
+    return np.add.reduceat(rewards, begins) if len(table) else np.zeros(0)
+
+
+def measure_reference(env_id: str, n_episodes: int = 300, seed: int = 0) -> Reference:
+    """Measure the reference returns of an environment that has a scripted expert.
+
+    Args:
+        env_id: One of `expert_ids()`.
+        n_episodes: Of random actions, and of the expert.
+        seed: Of both.
+
+    Example:
+        >>> measure_reference("MountainCar-v0", n_episodes=2).random
+        -200.0
+    """
+    from sharpwave.datasets.collecting import collect
+
+    random, expert = (
+        float(episode_returns(collect(env_id, policy, n_episodes=n_episodes, seed=seed)).mean())
+        for policy in ("random", "expert")
+    )
+    source = f"measure_reference: {n_episodes} episodes each of random actions and of the expert"
+    return Reference(random, expert, source)
