@@ -11,6 +11,7 @@
 #include "core/isa/rows_kernels.hpp"
 #include "core/isa/stats_kernels.hpp"
 #include "core/isa/tree_kernels.hpp"
+#include "envs/env_kernels.hpp"
 
 namespace sharpwave {
 
@@ -22,6 +23,7 @@ struct Kernels {
   TreeKernels tree;
   RowsKernels rows;
   ChecksumKernels checksum;
+  EnvTable env;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

@@ -2,6 +2,7 @@
 // compiled.
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #ifdef __SSE2__
@@ -24,6 +25,17 @@ namespace {
 #include "core/isa/stream.inl"
 #include "core/isa/rows.inl"
 #include "core/isa/checksum.inl"
+#include "core/isa/sin_cos.inl"
+
+namespace envs {
+#include "envs/env_math.inl"
+#include "envs/cart_pole.inl"
+#include "envs/pendulum.inl"
+#include "envs/acrobot.inl"
+#include "envs/mountain_car.inl"
+#include "envs/mountain_car_continuous.inl"
+#include "envs/step.inl"
+}  // namespace envs
 // clang-format on
 
 template <typename T>
@@ -50,6 +62,13 @@ constexpr TreeKernels tree_table() {
 constexpr RowsKernels rows_table() { return {gather_rows, scatter_rows}; }
 
 constexpr ChecksumKernels checksum_table() { return {crc32c_kernel}; }
+
+constexpr EnvTable env_table() {
+  using namespace envs;
+  return {{env_kernels<CartPole>(), env_kernels<Pendulum>(), env_kernels<Acrobot>(),
+           env_kernels<MountainCar>(), env_kernels<MountainCarContinuous>()},
+          sin_cos_array};
+}
 
 }  // namespace
 }  // namespace sharpwave

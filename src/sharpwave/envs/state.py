@@ -92,7 +92,7 @@ def random_state(env: Any) -> State | None:
 
     Example:
         >>> from sharpwave.envs import make_vec_env
-        >>> env = make_vec_env("CartPole-v1", 2, seed=0)
+        >>> env = make_vec_env("CartPole-v1", 2, seed=0, mode="sync")
         >>> state = random_state(env)
         >>> first, _ = env.reset()
         >>> restore_random_state(env, state)
