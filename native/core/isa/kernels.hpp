@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/isa/checksum_kernels.hpp"
+#include "core/isa/learn_kernels.hpp"
 #include "core/isa/llm_kernels.hpp"
 #include "core/isa/returns_kernels.hpp"
 #include "core/isa/rows_kernels.hpp"
@@ -22,6 +23,7 @@ struct Kernels {
   TreeKernels tree;
   RowsKernels rows;
   ChecksumKernels checksum;
+  LearnKernels learn;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

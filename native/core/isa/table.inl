@@ -24,6 +24,8 @@ namespace {
 #include "core/isa/stream.inl"
 #include "core/isa/rows.inl"
 #include "core/isa/checksum.inl"
+#include "core/isa/product.inl"
+#include "core/isa/learn.inl"
 // clang-format on
 
 template <typename T>
@@ -50,6 +52,21 @@ constexpr TreeKernels tree_table() {
 constexpr RowsKernels rows_table() { return {gather_rows, scatter_rows}; }
 
 constexpr ChecksumKernels checksum_table() { return {crc32c_kernel}; }
+
+constexpr LearnKernels learn_table() {
+  return {product,
+          product_work,
+          bias_activation<Identity>,
+          bias_activation<Tanh>,
+          bias_activation<Relu>,
+          tanh_backward,
+          relu_backward,
+          add_columns,
+          sum_of_squares,
+          scale,
+          adam,
+          rmsprop};
+}
 
 }  // namespace
 }  // namespace sharpwave
