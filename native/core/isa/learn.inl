@@ -8,31 +8,41 @@ template <typename Body, typename Rest>
   for (; i < n; ++i) rest(i);
 }
 
-// tanh(x) = 1 - 2 / (exp(2x) + 1), and for small x, where that cancels, an odd polynomial.
+// tanh(x) = x P(x*x) / Q(x*x) where |x| < 8, and beyond it is 1 but for some units in the last
+// place.
 inline Vector<float> tanh_of(Vector<float> x) {
-  const Vector<float> one = broadcast(1.0f);
-  const Vector<float> large = one - broadcast(2.0f) / (exp_of<float>(x + x) + one);
+  constexpr float kLimit = 8.0f;
+  constexpr float kP[] = {1.52306097e-8f, 2.18947989e-5f, 3.57160647e-3f, 1.34445056e-1f, 1.0f};
+  constexpr float kQ[] = {8.52252469e-7f, 3.41130566e-4f, 2.6164474e-2f, 4.67778325e-1f, 1.0f};
+  x = x < broadcast(-kLimit) ? broadcast(-kLimit) : x;
+  x = x > broadcast(kLimit) ? broadcast(kLimit) : x;
   const Vector<float> s = x * x;
-  Vector<float> p = broadcast(-5.70498872745e-3f);
-  p = multiply_add(p, s, broadcast(2.06390887954e-2f));
-  p = multiply_add(p, s, broadcast(-5.37397155531e-2f));
-  p = multiply_add(p, s, broadcast(1.33314422036e-1f));
-  p = multiply_add(p, s, broadcast(-3.33332819422e-1f));
-  const Vector<float> small = multiply_add(p * s, x, x);
-  const Vector<float> limit = broadcast(0.390625f);  // 0.625 squared
-  return s < limit ? small : large;
+  Vector<float> p = broadcast(kP[0]), q = broadcast(kQ[0]);
+#pragma GCC unroll 4
+  for (std::size_t i = 1; i < 5; ++i) {
+    p = multiply_add(p, s, broadcast(kP[i]));
+    q = multiply_add(q, s, broadcast(kQ[i]));
+  }
+  return x * p / q;
 }
 
 struct Identity {
-  static Vector<float> of(Vector<float> x) { return x; }
+  static constexpr bool is_cheap = true;
+  template <typename V>
+  static V of(V x) {
+    return x;
+  }
 };
 struct Tanh {
+  static constexpr bool is_cheap = false;
   static Vector<float> of(Vector<float> x) { return tanh_of(x); }
 };
 struct Relu {
+  static constexpr bool is_cheap = true;
+  static float of(float x) { return x < 0.0f ? 0.0f : x; }
   static Vector<float> of(Vector<float> x) {
     const Vector<float> zero = {};
-    return x > zero ? x : zero;
+    return x < zero ? zero : x;  // NaN stays NaN
   }
 };
 
@@ -42,6 +52,9 @@ void bias_activation(float* x, const float* bias, std::size_t n_rows, std::size_
     std::size_t i = 0;
     for (; i + kFloats <= n; i += kFloats) {
       store(x + i, Activation::of(load(x + i) + load(bias + i)));
+    }
+    if constexpr (Activation::is_cheap) {
+      for (; i < n; ++i) x[i] = Activation::of(x[i] + bias[i]);
     }
     if (i == n) continue;
     Vector<float> rest = {}, rest_bias = {};
@@ -67,16 +80,40 @@ void relu_backward(float* grad, const float* y, std::size_t n) {
       n,
       [&](std::size_t i) {
         const Vector<float> zero = {};
-        store(grad + i, load(y + i) > zero ? load(grad + i) : zero);
+        store(grad + i, load(y + i) <= zero ? zero : load(grad + i));
       },
-      [&](std::size_t i) { grad[i] = y[i] > 0.0f ? grad[i] : 0.0f; });
+      [&](std::size_t i) { grad[i] = y[i] <= 0.0f ? 0.0f : grad[i]; });
+}
+
+void add(float* sums, const float* x, std::size_t n) {
+  over(
+      n, [&](std::size_t i) { store(sums + i, load(sums + i) + load(x + i)); },
+      [&](std::size_t i) { sums[i] += x[i]; });
+}
+
+template <std::size_t kVectors>
+void add_column_vectors(float* sums, const float* x, std::size_t n_rows, std::size_t n) {
+  Vector<float> totals[kVectors];
+#pragma GCC unroll 8
+  for (std::size_t j = 0; j < kVectors; ++j) totals[j] = Vector<float>{};
+  for (std::size_t row = 0; row < n_rows; ++row, x += n) {
+#pragma GCC unroll 8
+    for (std::size_t j = 0; j < kVectors; ++j) totals[j] += load(x + j * kFloats);
+  }
+#pragma GCC unroll 8
+  for (std::size_t j = 0; j < kVectors; ++j) {
+    store(sums + j * kFloats, load(sums + j * kFloats) + totals[j]);
+  }
 }
 
 void add_columns(float* sums, const float* x, std::size_t n_rows, std::size_t n) {
-  for (std::size_t row = 0; row < n_rows; ++row, x += n) {
-    over(
-        n, [&](std::size_t i) { store(sums + i, load(sums + i) + load(x + i)); },
-        [&](std::size_t i) { sums[i] += x[i]; });
+  std::size_t i = 0;
+  for (; i + 8 * kFloats <= n; i += 8 * kFloats) add_column_vectors<8>(sums + i, x + i, n_rows, n);
+  for (; i + kFloats <= n; i += kFloats) add_column_vectors<1>(sums + i, x + i, n_rows, n);
+  for (; i < n; ++i) {
+    float total = 0.0f;
+    for (std::size_t row = 0; row < n_rows; ++row) total += x[row * n + i];
+    sums[i] += total;
   }
 }
 
@@ -116,16 +153,13 @@ inline Vector<float> root(Vector<float> x) {
 #endif
 }
 
-// m = m + (1 - b1) (g - m), v = b2 v + (1 - b2) g g, x -= lr (m / c1) / (sqrt(v) / sqrt(c2) + eps)
+// m = m + (1 - b1) (g - m), v = b2 v + (1 - b2) g g, x -= lr (m / c1) / (sqrt(v / c2) + eps)
 void adam(float* data, const float* grad, float* mean, float* square, std::size_t n,
           const AdamStep& step) {
-  const float step_size = step.lr / step.correction1;
-  const float root_correction = __builtin_sqrtf(step.correction2);
-  const float share1 = 1.0f - step.beta1, share2 = 1.0f - step.beta2;
   const auto update = [&](auto g, auto& m, auto& v, auto& x) __attribute__((always_inline)) {
-    m = m + share1 * (g - m);
-    v = step.beta2 * v + share2 * g * g;
-    x = x - step_size * m / (root(v) / root_correction + step.eps);
+    m = m + step.share1 * (g - m);
+    v = step.beta2 * v + step.share2 * g * g;
+    x = x - step.size * m / (root(v) * step.root_factor + step.eps);
   };
   over(
       n,
@@ -139,11 +173,12 @@ void adam(float* data, const float* grad, float* mean, float* square, std::size_
       [&](std::size_t i) { update(grad[i], mean[i], square[i], data[i]); });
 }
 
-void rmsprop(float* data, const float* grad, float* square, std::size_t n, float lr, float alpha,
-             float eps) {
+// v = alpha v + (1 - alpha) g g, x -= lr g / (sqrt(v) + eps)
+void rmsprop(float* data, const float* grad, float* square, std::size_t n,
+             const RmspropStep& step) {
   const auto update = [&](auto g, auto& v, auto& x) __attribute__((always_inline)) {
-    v = alpha * v + (1.0f - alpha) * g * g;
-    x = x - lr * g / (root(v) + eps);
+    v = step.alpha * v + step.share * g * g;
+    x = x - step.lr * g / (root(v) + step.eps);
   };
   over(
       n,

@@ -21,15 +21,22 @@ struct Product {
   bool add;
 };
 
+// Numbers of one step of Adam, rounded once from double: 1 - beta in float would lose digits.
 struct AdamStep {
-  float lr, beta1, beta2, eps;
-  float correction1, correction2;  // 1 - beta^t
+  float share1, beta2, share2;  // 1 - beta1, beta2, 1 - beta2
+  float size;                   // lr / (1 - beta1^t)
+  float root_factor;            // 1 / sqrt(1 - beta2^t)
+  float eps;
+};
+
+struct RmspropStep {
+  float lr, alpha, share, eps;  // share = 1 - alpha
 };
 
 struct LearnKernels {
   // `work` has at least product_work() floats.
   void (*product)(const Product& product, float* work);
-  std::size_t (*product_work)(std::size_t m, std::size_t k);
+  std::size_t (*product_work)(std::size_t k);
   // x [n_rows, n] + bias [n], then the activation, in place.
   void (*bias_identity)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
   void (*bias_tanh)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
@@ -39,12 +46,14 @@ struct LearnKernels {
   void (*relu_backward)(float* grad, const float* y, std::size_t n);
   // sums [n] += columns of x [n_rows, n].
   void (*add_columns)(float* sums, const float* x, std::size_t n_rows, std::size_t n);
+  // sums += x
+  void (*add)(float* sums, const float* x, std::size_t n);
   double (*sum_of_squares)(const float* x, std::size_t n);
   void (*scale)(float* x, float factor, std::size_t n);
   void (*adam)(float* data, const float* grad, float* mean, float* square, std::size_t n,
                const AdamStep& step);
-  void (*rmsprop)(float* data, const float* grad, float* square, std::size_t n, float lr,
-                  float alpha, float eps);
+  void (*rmsprop)(float* data, const float* grad, float* square, std::size_t n,
+                  const RmspropStep& step);
 };
 
 }  // namespace sharpwave

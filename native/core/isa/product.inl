@@ -56,30 +56,36 @@ template <std::size_t kRows>
   }
 }
 
-// The same of a panel of which only n columns are wanted.
+// Where a tile of C goes: element (r, i) is data[r * row + i * column], of n columns.
+struct Target {
+  float* data;
+  std::size_t row, column, n;
+  bool add;
+};
+
+// The same of a panel of which only some columns are wanted, or that goes across memory.
 template <std::size_t kRows>
-void narrow_tile(std::size_t n_k, const float* a, std::size_t a_row, std::size_t a_column,
-                 const float* panel, std::size_t n, float* c, std::size_t c_row, bool add) {
-  if (n == kPanel) return tile<kRows>(n_k, a, a_row, a_column, panel, c, c_row, add);
+void any_tile(std::size_t n_k, const float* a, std::size_t a_row, std::size_t a_column,
+              const float* panel, const Target& c) {
+  if (c.n == kPanel && c.column == 1) {
+    return tile<kRows>(n_k, a, a_row, a_column, panel, c.data, c.row, c.add);
+  }
   float whole[kRows * kPanel];
   tile<kRows>(n_k, a, a_row, a_column, panel, whole, kPanel, false);
   for (std::size_t r = 0; r < kRows; ++r) {
-    for (std::size_t i = 0; i < n; ++i) {
-      float& target = c[r * c_row + i];
-      target = whole[r * kPanel + i] + (add ? target : 0.0f);
+    for (std::size_t i = 0; i < c.n; ++i) {
+      float& target = c.data[r * c.row + i * c.column];
+      target = whole[r * kPanel + i] + (c.add ? target : 0.0f);
     }
   }
 }
 
 template <std::size_t kRows>
 void tile_of_rows(std::size_t rows, std::size_t n_k, const float* a, std::size_t a_row,
-                  std::size_t a_column, const float* panel, std::size_t n, float* c,
-                  std::size_t c_row, bool add) {
-  if (rows == kRows) {
-    return narrow_tile<kRows>(n_k, a, a_row, a_column, panel, n, c, c_row, add);
-  }
+                  std::size_t a_column, const float* panel, const Target& c) {
+  if (rows == kRows) return any_tile<kRows>(n_k, a, a_row, a_column, panel, c);
   if constexpr (kRows > 1) {
-    tile_of_rows<kRows - 1>(rows, n_k, a, a_row, a_column, panel, n, c, c_row, add);
+    tile_of_rows<kRows - 1>(rows, n_k, a, a_row, a_column, panel, c);
   }
 }
 
@@ -146,35 +152,30 @@ inline void pack_panel(const MatrixView& b, std::size_t n_k, std::size_t first, 
   }
 }
 
-// Rows of A that lie across memory, as tiles of [k, rows].
-inline void pack_rows(const MatrixView& a, std::size_t m, std::size_t n_k, float* packed) {
-  for (std::size_t first = 0; first < m; first += kTileRows) {
-    const std::size_t rows = m - first < kTileRows ? m - first : kTileRows;
-    float* to = packed + first * n_k;
-    for (std::size_t k = 0; k < n_k; ++k) {
-      const float* from = a.data + first * a.row + k * a.column;
-      for (std::size_t r = 0; r < rows; ++r) to[k * rows + r] = from[r * a.row];
+std::size_t product_work(std::size_t n_k) { return kPanel * n_k; }
+
+// C [m, n] at c + i * c_row + j * c_column.
+void product_into(std::size_t m, std::size_t n, std::size_t n_k, const MatrixView& a,
+                  const MatrixView& b, float* c, std::size_t c_row, std::size_t c_column, bool add,
+                  float* panel) {
+  for (std::size_t j = 0; j < n; j += kPanel) {
+    const std::size_t columns = n - j < kPanel ? n - j : kPanel;
+    pack_panel(b, n_k, j, columns, panel);
+    for (std::size_t i = 0; i < m; i += kTileRows) {
+      const std::size_t rows = m - i < kTileRows ? m - i : kTileRows;
+      const Target target = {c + i * c_row + j * c_column, c_row, c_column, columns, add};
+      tile_of_rows<kTileRows>(rows, n_k, a.data + i * a.row, a.row, a.column, panel, target);
     }
   }
 }
 
-std::size_t product_work(std::size_t m, std::size_t n_k) { return kPanel * n_k + m * n_k; }
+inline std::size_t whole_panels(std::size_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 
-void product(const Product& p, float* work) {
-  float* panel = work;
-  float* packed = work + kPanel * p.k;
-  const bool across = p.a.column != 1;
-  if (across) pack_rows(p.a, p.m, p.k, packed);
-  for (std::size_t first = 0; first < p.n; first += kPanel) {
-    const std::size_t n = p.n - first < kPanel ? p.n - first : kPanel;
-    pack_panel(p.b, p.k, first, n, panel);
-    for (std::size_t m = 0; m < p.m; m += kTileRows) {
-      const std::size_t rows = p.m - m < kTileRows ? p.m - m : kTileRows;
-      const float* a = across ? packed + m * p.k : p.a.data + m * p.a.row;
-      const std::size_t a_row = across ? 1 : p.a.row;
-      const std::size_t a_column = across ? rows : 1;
-      tile_of_rows<kTileRows>(rows, p.k, a, a_row, a_column, panel, n, p.c + m * p.c_row + first,
-                              p.c_row, p.add);
-    }
+void product(const Product& p, float* panel) {
+  if (whole_panels(p.n) * p.m <= whole_panels(p.m) * p.n) {
+    product_into(p.m, p.n, p.k, p.a, p.b, p.c, p.c_row, 1, p.add, panel);
+  } else {  // few columns would leave most of a panel empty: C' = B' A'
+    product_into(p.n, p.m, p.k, {p.b.data, p.b.column, p.b.row}, {p.a.data, p.a.column, p.a.row},
+                 p.c, 1, p.c_row, p.add, panel);
   }
 }

@@ -16,6 +16,7 @@ namespace {
 // clang-format off: each file uses the ones before it.
 #include "core/isa/simd.inl"
 #include "core/isa/exp.inl"
+#include "core/isa/log.inl"
 #include "core/isa/returns.inl"
 #include "core/isa/llm.inl"
 #include "core/isa/stats.inl"
@@ -26,6 +27,7 @@ namespace {
 #include "core/isa/checksum.inl"
 #include "core/isa/product.inl"
 #include "core/isa/learn.inl"
+#include "core/isa/policy.inl"
 // clang-format on
 
 template <typename T>
@@ -62,10 +64,16 @@ constexpr LearnKernels learn_table() {
           tanh_backward,
           relu_backward,
           add_columns,
+          add,
           sum_of_squares,
           scale,
           adam,
           rmsprop};
+}
+
+constexpr PolicyKernels policy_table() {
+  return {choice_forward,  choice_backward,   bit_forward,     bit_backward,   normal_forward,
+          normal_backward, clipped_surrogate, policy_gradient, squared_errors, dot};
 }
 
 }  // namespace
