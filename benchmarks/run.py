@@ -27,7 +27,7 @@ AREAS = (
     "threads",
     "memory",
 )
-LONG_AREAS = ("train",)
+LONG_AREAS = ("train", "offline")
 """Run only where asked for."""
 BUSY = 0.3
 PACKAGES = {

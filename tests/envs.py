@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 Env = gym.Env[Any, Any]
@@ -175,6 +175,73 @@ class WrongEnv(CountingEnv):
         return tuple(outcome.values())
 
 
+class MaskedEnv(CountingEnv):
+    """Three actions; the one of the step's number is forbidden. Some steps say nothing of it.
+
+    Args:
+        silent: Steps of an episode whose info has no mask; 0 is the reset.
+    """
+
+    def __init__(self, *args: Any, silent: tuple[int, ...] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.action_space = gym.spaces.Discrete(3)
+        self.silent = silent
+
+    def reset(self, **kwargs: Any) -> tuple[Any, Info]:
+        obs, _ = super().reset(**kwargs)
+        return obs, self.info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        assert self.step_number in self.silent or action != self.step_number % 3
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, self.info()
+
+    def info(self) -> Info:
+        if self.step_number in self.silent:
+            return {}
+        return {"action_mask": np.arange(3) != self.step_number % 3}
+
+
+class FramesEnv(CountingEnv):
+    """CountingEnv whose observation is a stack of its last frames, which say what it says."""
+
+    def __init__(self, *args: Any, stack: int = 3, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.observation_space = gym.spaces.Box(0, 255, (stack, 2, 3), np.float32)
+        self.frames = np.zeros((stack, 2, 3), np.float32)
+
+    def observation(self) -> Any:
+        frame = np.repeat(super().observation()[None], 2, 0)
+        if self.step_number == 0:
+            self.frames = np.zeros_like(self.frames)
+        self.frames = np.concatenate((self.frames[1:], frame[None]))
+        return self.frames
+
+
+class DiscreteObsEnv(CountingEnv):
+    """CountingEnv whose observation is one number."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.observation_space = gym.spaces.Discrete(1000)
+
+    def observation(self) -> Any:
+        number, episode, step = super().observation()
+        return np.int64(100 * number + 10 * (episode % 10) + step)
+
+
+class BoxActionEnv(CountingEnv):
+    """CountingEnv with continuous actions of bounds that are not symmetric."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.action_space = gym.spaces.Box(np.array([-1, 2], "f"), np.array([3, 8], "f"))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        assert self.action_space.contains(action), action
+        return super().step(action)
+
+
 class ResumableCartPole(CartPoleEnv):
     """CartPole that offers its state."""
 
@@ -189,6 +256,22 @@ class ResumableCartPole(CartPoleEnv):
 def resumable() -> Env:
     """CartPole in episodes of at most 50 steps, which a run can go on with exactly."""
     return gym.wrappers.TimeLimit(ResumableCartPole(), 50)
+
+
+class ResumablePendulum(PendulumEnv):
+    """Pendulum that offers its state."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {"state": np.array(self.state)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.state = state["state"]
+        self.last_u = None
+
+
+def resumable_pendulum() -> Env:
+    """Pendulum in episodes of 30 steps, which a run can go on with exactly."""
+    return gym.wrappers.TimeLimit(ResumablePendulum(), 30)
 
 
 def numbered(
@@ -216,3 +299,108 @@ def play(env: Any, steps: int) -> None:
 def vectorized(makers: Sequence[Callable[[], Env]], mode: str) -> SyncVectorEnv[Any, Any]:
     """Gymnasium's vector environment in an autoreset mode given by its name here."""
     return SyncVectorEnv(makers, autoreset_mode=AutoresetMode[mode.upper()])
+
+
+class BitFlipEnv(gym.Env[Any, Any]):
+    """Flip bits until they are those desired; the reward is 0 there and -1 everywhere else.
+
+    Args:
+        n: Number of bits, and of steps.
+    """
+
+    def __init__(self, n: int = 5) -> None:
+        bits = gym.spaces.MultiBinary(n)
+        self.observation_space = gym.spaces.Dict(
+            {"observation": bits, "achieved_goal": bits, "desired_goal": bits}
+        )
+        self.action_space = gym.spaces.Discrete(n)
+        self.n = n
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.t = 0
+        self.bits, self.goal = self.np_random.integers(0, 2, (2, self.n), np.int8)
+        return self.observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.t += 1
+        self.bits = self.bits.copy()
+        self.bits[action] ^= 1
+        reward = float(self.compute_reward(self.bits, self.goal, {}))
+        return self.observation(), reward, reward == 0.0, self.t == self.n, {}
+
+    def observation(self) -> Any:
+        return {"observation": self.bits, "achieved_goal": self.bits, "desired_goal": self.goal}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return np.where((achieved_goal == desired_goal).all(-1), 0.0, -1.0)
+
+
+class ReachEnv(gym.Env[Any, Any]):
+    """Move a point to a place on a square; the reward is 0 near it and -1 everywhere else."""
+
+    def __init__(self) -> None:
+        place = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.observation_space = gym.spaces.Dict(
+            {"observation": place, "achieved_goal": place, "desired_goal": place}
+        )
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.t = 0
+        self.place = np.zeros(2, np.float32)
+        self.goal = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.t += 1
+        self.place = np.clip(self.place + 0.2 * action, -1, 1).astype(np.float32)
+        reward = float(self.compute_reward(self.place, self.goal, {}))
+        return self.observation(), reward, False, self.t == 12, {}
+
+    def observation(self) -> Any:
+        return {"observation": self.place, "achieved_goal": self.place, "desired_goal": self.goal}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        distance = np.linalg.norm(achieved_goal - desired_goal, axis=-1)
+        return np.where(distance < 0.05, 0.0, -1.0)
+
+
+class ResumablePush(gym.Env[Any, Any]):
+    """A mass to be pushed to zero by two forces with bounds of their own; offers its state.
+
+    Args:
+        length: Steps of an episode, which is cut then.
+    """
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gym.spaces.Box(
+        np.array([0.0, -5.0], np.float32), np.array([1.0, 5.0], np.float32)
+    )
+
+    def __init__(self, length: int = 25) -> None:
+        self.length = length
+        self.place, self.speed, self.t = 0.0, 0.0, 0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.place, self.speed, self.t = float(self.np_random.uniform(-1, 1)), 0.0, 0
+        return self.observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        assert self.action_space.contains(action), action
+        self.t += 1
+        self.speed += 0.1 * (float(action[0]) - 0.5) + 0.02 * float(action[1])
+        self.place += 0.1 * self.speed + 0.001 * float(self.np_random.normal())
+        over = abs(self.place) > 2
+        return self.observation(), -abs(self.place), over, self.t >= self.length and not over, {}
+
+    def observation(self) -> Any:
+        return np.array([self.place, self.speed, self.t / self.length], np.float32)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"place": self.place, "speed": self.speed, "t": self.t}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.place, self.speed, self.t = state["place"], state["speed"], int(state["t"])

@@ -17,6 +17,7 @@ from sharpwave.buffers import (
     MmapReplayBuffer,
     NStep,
     OfflineDatasetBuffer,
+    OfflineMixture,
     Prioritized,
     PrioritizedReplayBuffer,
     Recent,
@@ -58,14 +59,27 @@ from sharpwave.primitives import (
 )
 
 if TYPE_CHECKING:
+    from sharpwave import datasets as datasets
     from sharpwave.algorithms import (
         A2C as A2C,
+    )
+    from sharpwave.algorithms import (
+        BC as BC,
     )
     from sharpwave.algorithms import (
         C51 as C51,
     )
     from sharpwave.algorithms import (
+        CQL as CQL,
+    )
+    from sharpwave.algorithms import (
+        DDPG as DDPG,
+    )
+    from sharpwave.algorithms import (
         DQN as DQN,
+    )
+    from sharpwave.algorithms import (
+        IQL as IQL,
     )
     from sharpwave.algorithms import (
         PPO as PPO,
@@ -77,13 +91,46 @@ if TYPE_CHECKING:
         SAC as SAC,
     )
     from sharpwave.algorithms import (
+        TD3 as TD3,
+    )
+    from sharpwave.algorithms import (
+        TD3BC as TD3BC,
+    )
+    from sharpwave.algorithms import (
+        TQC as TQC,
+    )
+    from sharpwave.algorithms import (
         A2CConfig as A2CConfig,
+    )
+    from sharpwave.algorithms import (
+        BCConfig as BCConfig,
     )
     from sharpwave.algorithms import (
         C51Config as C51Config,
     )
     from sharpwave.algorithms import (
+        CQLConfig as CQLConfig,
+    )
+    from sharpwave.algorithms import (
+        CrossQ as CrossQ,
+    )
+    from sharpwave.algorithms import (
+        CrossQConfig as CrossQConfig,
+    )
+    from sharpwave.algorithms import (
+        DDPGConfig as DDPGConfig,
+    )
+    from sharpwave.algorithms import (
+        DiscreteSAC as DiscreteSAC,
+    )
+    from sharpwave.algorithms import (
+        DiscreteSACConfig as DiscreteSACConfig,
+    )
+    from sharpwave.algorithms import (
         DQNConfig as DQNConfig,
+    )
+    from sharpwave.algorithms import (
+        IQLConfig as IQLConfig,
     )
     from sharpwave.algorithms import (
         PPOConfig as PPOConfig,
@@ -92,7 +139,22 @@ if TYPE_CHECKING:
         QRDQNConfig as QRDQNConfig,
     )
     from sharpwave.algorithms import (
+        ReBRAC as ReBRAC,
+    )
+    from sharpwave.algorithms import (
+        ReBRACConfig as ReBRACConfig,
+    )
+    from sharpwave.algorithms import (
         SACConfig as SACConfig,
+    )
+    from sharpwave.algorithms import (
+        TD3BCConfig as TD3BCConfig,
+    )
+    from sharpwave.algorithms import (
+        TD3Config as TD3Config,
+    )
+    from sharpwave.algorithms import (
+        TQCConfig as TQCConfig,
     )
     from sharpwave.envs import (
         VecNormalize as VecNormalize,
@@ -160,6 +222,12 @@ if TYPE_CHECKING:
     from sharpwave.train.loggers import (
         WandbLogger as WandbLogger,
     )
+    from sharpwave.train.offline import (
+        OfflineAlgorithm as OfflineAlgorithm,
+    )
+    from sharpwave.train.offline_data import (
+        OfflineDataset as OfflineDataset,
+    )
     from sharpwave.train.schedules import (
         Linear as Linear,
     )
@@ -167,7 +235,20 @@ if TYPE_CHECKING:
         Trainer as Trainer,
     )
 
+_LAZY_MODULES = {"datasets"}
 _LAZY = {
+    "ReBRAC": "sharpwave.algorithms",
+    "ReBRACConfig": "sharpwave.algorithms",
+    "BC": "sharpwave.algorithms",
+    "BCConfig": "sharpwave.algorithms",
+    "CQL": "sharpwave.algorithms",
+    "CQLConfig": "sharpwave.algorithms",
+    "IQL": "sharpwave.algorithms",
+    "IQLConfig": "sharpwave.algorithms",
+    "TD3BC": "sharpwave.algorithms",
+    "TD3BCConfig": "sharpwave.algorithms",
+    "OfflineAlgorithm": "sharpwave.train.offline",
+    "OfflineDataset": "sharpwave.train.offline_data",
     "A2C": "sharpwave.algorithms",
     "A2CConfig": "sharpwave.algorithms",
     "C51": "sharpwave.algorithms",
@@ -180,6 +261,16 @@ _LAZY = {
     "SAC": "sharpwave.algorithms",
     "QRDQNConfig": "sharpwave.algorithms",
     "SACConfig": "sharpwave.algorithms",
+    "TD3": "sharpwave.algorithms",
+    "TD3Config": "sharpwave.algorithms",
+    "DDPG": "sharpwave.algorithms",
+    "DDPGConfig": "sharpwave.algorithms",
+    "TQC": "sharpwave.algorithms",
+    "TQCConfig": "sharpwave.algorithms",
+    "CrossQ": "sharpwave.algorithms",
+    "CrossQConfig": "sharpwave.algorithms",
+    "DiscreteSAC": "sharpwave.algorithms",
+    "DiscreteSACConfig": "sharpwave.algorithms",
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
     "EpisodeBuffer": "sharpwave.episodes",
@@ -210,19 +301,33 @@ __version__ = "0.1.0"
 
 __all__ = [
     "A2C",
+    "BC",
     "C51",
+    "CQL",
+    "DDPG",
     "DQN",
+    "IQL",
     "PPO",
     "QRDQN",
     "SAC",
+    "TD3",
+    "TD3BC",
+    "TQC",
     "A2CConfig",
+    "BCConfig",
     "Batch",
     "C51Config",
+    "CQLConfig",
     "CSVLogger",
     "Callback",
     "CheckpointCallback",
     "ConsoleLogger",
+    "CrossQ",
+    "CrossQConfig",
+    "DDPGConfig",
     "DQNConfig",
+    "DiscreteSAC",
+    "DiscreteSACConfig",
     "EarlyStoppingCallback",
     "EpisodeBuffer",
     "EpisodeDataset",
@@ -232,6 +337,7 @@ __all__ = [
     "Field",
     "FolderLockedError",
     "Hindsight",
+    "IQLConfig",
     "JSONLLogger",
     "Linear",
     "LoggerCallback",
@@ -239,7 +345,10 @@ __all__ = [
     "Mixture",
     "MmapReplayBuffer",
     "NStep",
+    "OfflineAlgorithm",
+    "OfflineDataset",
     "OfflineDatasetBuffer",
+    "OfflineMixture",
     "PPOConfig",
     "PackedSequences",
     "PackingPlan",
@@ -247,6 +356,8 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "ProgressCallback",
     "QRDQNConfig",
+    "ReBRAC",
+    "ReBRACConfig",
     "Recent",
     "RecordEpisodes",
     "RecordVectorEpisodes",
@@ -257,6 +368,9 @@ __all__ = [
     "Sequence",
     "SharpwaveIOError",
     "StopOnReturn",
+    "TD3BCConfig",
+    "TD3Config",
+    "TQCConfig",
     "TensorBoardLogger",
     "Trainer",
     "Transition",
@@ -282,6 +396,7 @@ __all__ = [
     "compute_token_kl_schulman",
     "compute_token_kl_schulman_f32",
     "compute_vtrace",
+    "datasets",
     "discounted_returns",
     "gae",
     "make_vec_env",
@@ -294,6 +409,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name]), name)

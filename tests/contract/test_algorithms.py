@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +16,143 @@ from gymnasium import spaces
 
 import sharpwave as sw
 from sharpwave.train.checkpoint import read_header, write_checkpoint
-from tests.envs import resumable
+from tests.envs import resumable, resumable_pendulum
 from tests.learning import probes
 
-CASES: dict[str, Any] = {
-    "ppo": partial(sw.PPO, n_envs=4, n_steps=32, batch_size=32, n_epochs=2),
-    "ppo-recurrent": partial(
-        sw.PPO, n_envs=4, n_steps=16, batch_size=32, n_epochs=2, recurrent="lstm"
+
+@dataclass(frozen=True)
+class World:
+    """Environments that an algorithm can act in.
+
+    Attributes:
+        env_id: An id, which `misspelt` is nearly.
+        other_id: One with the same kind of actions and other observations.
+        sizes: Lengths of their observations.
+        resumable: Makes environments that offer their state.
+        constant: An environment whose every episode returns 1.
+        spaces: Kinds of actions that its algorithms understand.
+    """
+
+    env_id: str
+    misspelt: str
+    other_id: str
+    sizes: tuple[int, int]
+    resumable: Callable[[], Any]
+    constant: type[probes.Probe]
+    spaces: tuple[str, ...]
+
+
+class ConstantForForces(probes.ConstantValue):
+    """One step, reward 1, for continuous actions."""
+
+    action_space = spaces.Box(-1.0, 3.0, (1,), np.float32)
+
+
+CHOICES = World(
+    "CartPole-v1",
+    "CartPol-v1",
+    "Acrobot-v1",
+    (4, 6),
+    resumable,
+    probes.ConstantValue,
+    ("Discrete", "MultiDiscrete", "MultiBinary"),
+)
+ONE_CHOICE = replace(CHOICES, spaces=("Discrete",))
+ANYTHING = replace(CHOICES, spaces=(*CHOICES.spaces, "Box"))
+FORCES = World(
+    "Pendulum-v1",
+    "Pendulm-v1",
+    "MountainCarContinuous-v0",
+    (3, 2),
+    resumable_pendulum,
+    ConstantForForces,
+    ("Box",),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An algorithm with settings that make it quick, and what it promises beside the rest."""
+
+    cls: Any
+    world: World
+    metrics: str
+    options: dict[str, Any]
+
+    def __call__(self, env: Any = None, **options: Any) -> Any:
+        env = self.world.env_id if env is None else env
+        return self.cls(env, **{**self.options, **options})
+
+    @property
+    def steps_at_once(self) -> int:
+        """Environment steps of an update."""
+        rows = self.options.get("train_freq") or self.cls.Config(**self.options).n_steps
+        return int(rows * self.options["n_envs"])
+
+    @property
+    def steps_of_report(self) -> int:
+        """Environment steps between two calls of `on_train_batch`."""
+        return int(self.options.get("log_interval", self.steps_at_once))
+
+
+def on_policy(cls: Any, metrics: str, **options: Any) -> Case:
+    return Case(cls, ANYTHING, f"policy_loss value_loss entropy {metrics}", options)
+
+
+def replaying(cls: Any, world: World, metrics: str, **options: Any) -> Case:
+    defaults: dict[str, Any] = {
+        "n_envs": 4,
+        "train_freq": 4,
+        "learning_starts": 40,
+        "batch_size": 16,
+        "hidden": (16, 16),
+        "buffer_size": 5000,
+        "log_interval": 64,
+        "save_buffer": True,
+    }
+    return Case(cls, world, f"gradient_steps learning_rate {metrics}", {**defaults, **options})
+
+
+PPO: dict[str, Any] = {"n_envs": 4, "n_steps": 32, "batch_size": 32, "n_epochs": 2}
+OF_PPO = "approx_kl clip_fraction"
+OF_DQN = "loss q_value td_error grad_norm epsilon"
+OF_SAC = "critic_loss actor_loss alpha alpha_loss entropy q_value"
+CASES: dict[str, Case] = {
+    "ppo": on_policy(sw.PPO, OF_PPO, **PPO),
+    "ppo-recurrent": on_policy(sw.PPO, OF_PPO, **{**PPO, "n_steps": 16, "recurrent": "lstm"}),
+    "ppo-normalized": on_policy(sw.PPO, OF_PPO, **PPO, normalize_obs=True, normalize_rewards=True),
+    "a2c": on_policy(sw.A2C, "", n_envs=4, n_steps=5),
+    "a2c-recurrent": on_policy(sw.A2C, "", n_envs=4, n_steps=5, recurrent="gru"),
+    "dqn": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60),
+    "dqn-rainbow": replaying(
+        sw.DQN,
+        CHOICES,
+        OF_DQN,
+        dueling=True,
+        noisy=True,
+        n_step=3,
+        prioritized=True,
+        normalize_obs=True,
+        target_update_freq=60,
     ),
-    "ppo-normalized": partial(
-        sw.PPO, n_envs=4, n_steps=32, batch_size=32, normalize_obs=True, normalize_rewards=True
+    "c51": replaying(sw.C51, CHOICES, OF_DQN, n_atoms=11, v_max=50.0, prioritized=True),
+    "qr_dqn": replaying(sw.QRDQN, CHOICES, OF_DQN, n_quantiles=7, overlap=True),
+    "sac": replaying(sw.SAC, FORCES, OF_SAC),
+    "sac-all": replaying(
+        sw.SAC,
+        FORCES,
+        OF_SAC,
+        overlap=True,
+        prioritized=True,
+        n_step=3,
+        normalize_obs=True,
+        normalize_rewards=True,
+        use_gsde=True,
     ),
-    "a2c": partial(sw.A2C, n_envs=4),
-    "a2c-recurrent": partial(sw.A2C, n_envs=4, recurrent="gru"),
-}
-METRICS = {
-    "ppo": {"policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "mean_reward"},
-    "a2c": {"policy_loss", "value_loss", "entropy", "mean_reward"},
+    "td3": replaying(sw.TD3, FORCES, "critic_loss actor_loss"),
 }
 
-algorithms = pytest.mark.parametrize("case", CASES)
+algorithms = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 
 
 def weights(algorithm: Any) -> torch.Tensor:
@@ -43,24 +161,22 @@ def weights(algorithm: Any) -> torch.Tensor:
 
 @algorithms
 class TestRun:
-    def test_train_returns_the_documented_metrics_as_numbers(self, case: str) -> None:
-        metrics = CASES[case]("CartPole-v1").train(300)
-        assert METRICS[case.partition("-")[0]] <= metrics.keys()
+    def test_train_returns_the_documented_metrics_as_numbers(self, case: Case) -> None:
+        metrics = case().train(300)
+        assert {*case.metrics.split(), "mean_reward", "sps", "timesteps"} <= metrics.keys()
         assert all(isinstance(value, float) for value in metrics.values())
 
-    def test_mean_reward_is_the_mean_return_of_finished_episodes(self, case: str) -> None:
-        algorithm = CASES[case](probes.ConstantValue)
-        assert algorithm.train(256)["mean_reward"] == 1.0
+    def test_mean_reward_is_the_mean_return_of_finished_episodes(self, case: Case) -> None:
+        assert case(case.world.constant).train(256)["mean_reward"] == 1.0
 
-    def test_timesteps_count_every_environment(self, case: str) -> None:
-        algorithm = CASES[case]("CartPole-v1")
+    def test_timesteps_count_every_environment(self, case: Case) -> None:
+        algorithm = case()
         algorithm.train(300)
-        per_update = algorithm.config.n_envs * algorithm.config.n_steps
-        assert algorithm.timesteps == -(-300 // per_update) * per_update
-        assert algorithm.updates == algorithm.timesteps // per_update
+        assert algorithm.timesteps == -(-300 // case.steps_at_once) * case.steps_at_once
+        assert algorithm.updates == -(-300 // case.steps_of_report)
 
-    def test_the_same_seed_gives_the_same_run(self, case: str) -> None:
-        first, second = CASES[case]("CartPole-v1", seed=7), CASES[case]("CartPole-v1", seed=7)
+    def test_the_same_seed_gives_the_same_run(self, case: Case) -> None:
+        first, second = case(seed=7), case(seed=7)
         torch.manual_seed(1)
         first.train(300)
         torch.manual_seed(2)
@@ -68,73 +184,121 @@ class TestRun:
         second.train(300)
         torch.testing.assert_close(weights(first), weights(second), rtol=0, atol=0)
 
-    def test_another_seed_gives_another_run(self, case: str) -> None:
-        first, second = CASES[case]("CartPole-v1", seed=7), CASES[case]("CartPole-v1", seed=8)
-        assert not torch.equal(weights(first), weights(second))
+    def test_another_seed_gives_another_run(self, case: Case) -> None:
+        assert not torch.equal(weights(case(seed=7)), weights(case(seed=8)))
 
-    def test_global_generators_and_threads_are_left_alone(self, case: str) -> None:
+    def test_global_generators_and_threads_are_left_alone(self, case: Case) -> None:
         threads = torch.get_num_threads()
         torch.manual_seed(5)
         expected = torch.rand(3)
         torch.manual_seed(5)
-        CASES[case]("CartPole-v1").train(200)
+        case().train(200)
         assert torch.equal(torch.rand(3), expected)
         assert torch.get_num_threads() == threads
 
-    def test_a_second_train_goes_on(self, case: str) -> None:
-        algorithm = CASES[case]("CartPole-v1")
+    def test_a_second_train_goes_on(self, case: Case) -> None:
+        algorithm = case()
         algorithm.train(256)
         steps, updates = algorithm.timesteps, algorithm.updates
         algorithm.train(256)
         assert algorithm.timesteps >= steps + 256
         assert algorithm.updates > updates
 
-    def test_schedules_do_not_start_again_in_a_second_train(self, case: str) -> None:
-        algorithm = CASES[case]("CartPole-v1", learning_rate=sw.Linear(1.0, 0.0))
+    def test_schedules_do_not_start_again_in_a_second_train(self, case: Case) -> None:
+        algorithm = case(learning_rate=sw.Linear(1e-3, 0.0))
         algorithm.train(256)
-        assert algorithm.train(256)["learning_rate"] <= 0.5
+        assert algorithm.train(256)["learning_rate"] <= 0.5e-3
+
+    def test_every_step_is_told_of(self, case: Case) -> None:
+        steps: list[int] = []
+
+        class Count(sw.Callback):
+            def on_step(self, *, step: int, reward: float, **_: Any) -> None:
+                assert np.isfinite(reward)
+                steps.append(step)
+
+        algorithm = case()
+        algorithm.train(200, callbacks=Count())
+        n_envs = algorithm.config.n_envs
+        assert steps == list(range(n_envs, algorithm.timesteps + 1, n_envs))
+
+    def test_stops_at_once_when_asked_to(self, case: Case) -> None:
+        class Stop(sw.Callback):
+            def on_step(self, *, step: int, **_: Any) -> bool:
+                return step < 100
+
+        algorithm = case()
+        algorithm.train(1000, callbacks=Stop())
+        assert 100 <= algorithm.timesteps < 100 + case.steps_at_once
+        assert algorithm.stop_reason is not None
 
 
 @algorithms
 class TestPredict:
     @pytest.mark.parametrize("deterministic", [True, False])
-    def test_one_observation_gives_one_action(self, case: str, deterministic: bool) -> None:
-        action = CASES[case]("CartPole-v1").predict(np.zeros(4), deterministic)
-        assert type(action) is int
-        assert action in (0, 1)
+    def test_one_observation_gives_one_action(self, case: Case, deterministic: bool) -> None:
+        algorithm = case()
+        action = algorithm.predict(np.zeros(case.world.sizes[0]), deterministic)
+        assert algorithm.action_space.contains(action)
+        if isinstance(algorithm.action_space, spaces.Discrete):
+            assert type(action) is int
 
-    def test_a_list_is_an_observation(self, case: str) -> None:
-        assert CASES[case]("CartPole-v1").predict([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+    def test_a_list_is_an_observation(self, case: Case) -> None:
+        algorithm = case()
+        action = algorithm.predict([0.0] * case.world.sizes[0])
+        assert algorithm.action_space.contains(action)
 
-    def test_a_batch_gives_an_array(self, case: str) -> None:
-        actions = CASES[case]("CartPole-v1").predict(np.zeros((5, 4)))
+    @pytest.mark.parametrize("n", [1, 5])
+    def test_a_batch_gives_an_array(self, case: Case, n: int) -> None:
+        algorithm = case()
+        actions = algorithm.predict(np.zeros((n, case.world.sizes[0])))
         assert isinstance(actions, np.ndarray)
-        assert actions.shape == (5,)
+        assert actions.shape == (n, *algorithm.action_space.shape)
+        assert actions.dtype == algorithm.action_space.dtype
 
-    def test_a_batch_of_one_stays_a_batch(self, case: str) -> None:
-        assert CASES[case]("CartPole-v1").predict(np.zeros((1, 4))).shape == (1,)
+    def test_a_wrong_shape_is_named(self, case: Case) -> None:
+        size = case.world.sizes[0]
+        with pytest.raises(ValueError, match=rf"obs.*\({size},\).*\({size + 1},\)"):
+            case().predict(np.zeros(size + 1))
 
-    def test_a_wrong_shape_is_named(self, case: str) -> None:
-        with pytest.raises(ValueError, match=r"obs.*\(4,\).*\(3,\)"):
-            CASES[case]("CartPole-v1").predict(np.zeros(3))
+    @pytest.mark.parametrize(
+        "env",
+        [
+            probes.Identity,
+            probes.ContinuousIdentity,
+            probes.MultiIdentity,
+            probes.BinaryIdentity,
+        ],
+    )
+    def test_actions_are_inside_the_space_or_it_is_refused(self, case: Case, env: Any) -> None:
+        kind = type(env.action_space).__name__
+        if kind not in case.world.spaces:
+            with pytest.raises(TypeError, match=kind):
+                case(env)
+            return
+        algorithm = case(env)
+        for _ in range(20):
+            action = algorithm.predict(np.zeros(1), deterministic=False)
+            assert algorithm.action_space.contains(action)
+        assert algorithm.action_space.contains(algorithm.predict(np.zeros(1)))
+        assert algorithm.predict(np.zeros((4, 1)), False).shape[0] == 4
 
     @pytest.mark.parametrize("squash", [True, False])
-    def test_continuous_actions_are_inside_the_space(self, case: str, squash: bool) -> None:
-        algorithm = CASES[case](probes.ContinuousIdentity, squash_actions=squash, log_std_init=2.0)
+    def test_wide_policies_stay_inside_the_space(self, case: Case, squash: bool) -> None:
+        if case.world is not ANYTHING:
+            pytest.skip("it has no such option")
+        algorithm = case(probes.ContinuousIdentity, squash_actions=squash, log_std_init=2.0)
         for _ in range(50):
             action = algorithm.predict(np.zeros(1), deterministic=False)
             assert algorithm.action_space.contains(action)
 
-    @pytest.mark.parametrize("env", [probes.MultiIdentity, probes.BinaryIdentity])
-    def test_composed_actions_are_inside_the_space(self, case: str, env: Any) -> None:
-        algorithm = CASES[case](env)
-        assert algorithm.action_space.contains(algorithm.predict(np.zeros(1)))
-        assert algorithm.predict(np.zeros((4, 1)), False).shape[0] == 4
-
     @pytest.mark.parametrize(
         "space", [spaces.Discrete(3), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(3)], ids=str
     )
-    def test_masked_actions_are_never_taken(self, case: str, space: Any) -> None:
+    def test_masked_actions_are_never_taken(self, case: Case, space: Any) -> None:
+        if type(space).__name__ not in case.world.spaces:
+            pytest.skip("it has no such actions")
+
         class Masked(probes.ConstantValue):
             action_space = space
             allowed = np.array([True, False, True, True, False][: 5 if space.shape == (2,) else 3])
@@ -150,70 +314,71 @@ class TestPredict:
                 *outcome, info = super().step(action)
                 return *outcome, {**info, "action_mask": self.allowed}
 
-        algorithm = CASES[case](Masked)
+        algorithm = case(Masked)
         algorithm.train(128)
         algorithm.evaluate(2)
 
 
 @algorithms
 class TestCheckpoint:
-    def test_continues_bit_for_bit(self, case: str, tmp_path: Path) -> None:
-        through = CASES[case](resumable, seed=3)
-        through.train(1000)
+    def test_continues_bit_for_bit(self, case: Case, tmp_path: Path) -> None:
+        make = case.world.resumable
+        through = case(make, seed=3)
+        through.train(600)
 
-        first = CASES[case](resumable, seed=3)
-        first.train(1000, callbacks=stop_after(through.updates // 2))
+        first = case(make, seed=3)
+        first.train(600, callbacks=stop_after(through.updates // 2))
         first.save(tmp_path / "half.safetensors")
-        resumed = type(first).from_checkpoint(tmp_path / "half.safetensors", resumable)
+        resumed = type(first).from_checkpoint(tmp_path / "half.safetensors", make)
         resumed.train()
         assert resumed.timesteps == through.timesteps
         torch.testing.assert_close(weights(resumed), weights(through), rtol=0, atol=0)
         assert list(resumed.episodes.returns) == list(through.episodes.returns)
 
     def test_predicts_the_same_without_being_told_the_environment(
-        self, case: str, tmp_path: Path
+        self, case: Case, tmp_path: Path
     ) -> None:
-        algorithm = CASES[case]("Acrobot-v1")
+        algorithm = case(case.world.other_id)
         algorithm.train(200)
         algorithm.save(tmp_path / "a")
         loaded = type(algorithm).from_checkpoint(tmp_path / "a")
-        obs = np.random.default_rng(0).normal(size=(50, 6))
+        obs = np.random.default_rng(0).normal(size=(50, case.world.sizes[1]))
         np.testing.assert_array_equal(loaded.predict(obs), algorithm.predict(obs))
-        assert loaded.env_id == "Acrobot-v1"
+        assert loaded.env_id == case.world.other_id
         assert loaded.config == algorithm.config
 
-    def test_an_unfinished_run_is_finished(self, case: str, tmp_path: Path) -> None:
-        algorithm = CASES[case]("CartPole-v1")
+    def test_an_unfinished_run_is_finished(self, case: Case, tmp_path: Path) -> None:
+        algorithm = case()
         algorithm.train(600, callbacks=stop_after(2))
         algorithm.save(tmp_path / "a")
         resumed = type(algorithm).from_checkpoint(tmp_path / "a")
         resumed.train()
         assert resumed.timesteps >= 600
 
-    def test_another_algorithm_is_refused(self, case: str, tmp_path: Path) -> None:
-        algorithm = CASES[case]("CartPole-v1")
+    def test_another_algorithm_is_refused(self, case: Case, tmp_path: Path) -> None:
+        algorithm = case()
         algorithm.save(tmp_path / "a")
         other = sw.A2C if isinstance(algorithm, sw.PPO) else sw.PPO
         with pytest.raises(ValueError, match=algorithm.name):
             other.from_checkpoint(tmp_path / "a")
 
-    def test_another_space_is_refused(self, case: str, tmp_path: Path) -> None:
-        algorithm = CASES[case]("CartPole-v1")
+    def test_another_space_is_refused(self, case: Case, tmp_path: Path) -> None:
+        algorithm = case()
         algorithm.save(tmp_path / "a")
         with pytest.raises(ValueError, match="observation space"):
-            type(algorithm).from_checkpoint(tmp_path / "a", "Acrobot-v1")
+            type(algorithm).from_checkpoint(tmp_path / "a", case.world.other_id)
 
-    def test_an_environment_without_an_id_must_be_given(self, case: str, tmp_path: Path) -> None:
-        algorithm = CASES[case](probes.Identity)
+    def test_an_environment_without_an_id_must_be_given(self, case: Case, tmp_path: Path) -> None:
+        algorithm = case(case.world.constant)
         algorithm.save(tmp_path / "a")
         with pytest.raises(ValueError, match="env_id"):
             type(algorithm).from_checkpoint(tmp_path / "a")
-        assert type(algorithm).from_checkpoint(tmp_path / "a", probes.Identity) is not None
+        assert type(algorithm).from_checkpoint(tmp_path / "a", case.world.constant) is not None
 
     def test_saving_over_a_checkpoint_keeps_the_old_one_on_failure(
-        self, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        algorithm = CASES[case]("CartPole-v1")
+        algorithm = case()
         path = tmp_path / "a"
         algorithm.save(path)
         before = path.read_bytes()
@@ -238,55 +403,59 @@ def stop_after(updates: int) -> sw.Callback:
 
 @algorithms
 class TestConstruction:
-    def test_takes_ids_environments_factories_and_vector_environments(self, case: str) -> None:
+    def test_takes_ids_environments_factories_and_vector_environments(self, case: Case) -> None:
+        env_id = case.world.env_id
         for env in (
-            "CartPole-v1",
-            lambda: gym.make("CartPole-v1"),
-            gym.make_vec("CartPole-v1", 4, vectorization_mode="sync"),
+            env_id,
+            lambda: gym.make(env_id),
+            gym.make_vec(env_id, 4, vectorization_mode="sync"),
         ):
-            assert CASES[case](env).env.num_envs == 4
-        algorithm = CASES[case].func(gym.make("CartPole-v1"))
+            assert case(env).env.num_envs == 4
+        algorithm = case.cls(gym.make(env_id))
         assert algorithm.config.n_envs == algorithm.env.num_envs == 1
         algorithm.train(20)
 
-    def test_a_misspelt_option_names_the_nearest(self, case: str) -> None:
+    def test_a_misspelt_option_names_the_nearest(self, case: Case) -> None:
         with pytest.raises(TypeError, match=r"lerning_rate.*learning_rate"):
-            CASES[case]("CartPole-v1", lerning_rate=1e-3)
+            case(lerning_rate=1e-3)
 
     @pytest.mark.parametrize(
         ("option", "value"),
-        [("gamma", 1.5), ("n_envs", 0), ("learning_rate", "fast"), ("n_steps", 2.5), ("seed", -1)],
+        [
+            ("gamma", 1.5),
+            ("n_envs", 0),
+            ("learning_rate", "fast"),
+            ("total_timesteps", 2.5),
+            ("seed", -1),
+        ],
     )
-    def test_an_impossible_value_is_named(self, case: str, option: str, value: Any) -> None:
+    def test_an_impossible_value_is_named(self, case: Case, option: str, value: Any) -> None:
         with pytest.raises((TypeError, ValueError), match=option):
-            CASES[case].func("CartPole-v1", **{option: value})
+            case(**{option: value})
 
-    def test_an_unknown_environment_names_the_nearest(self, case: str) -> None:
-        with pytest.raises(Exception, match="CartPole-v1"):
-            CASES[case]("CartPol-v1")
+    def test_an_unknown_environment_names_the_nearest(self, case: Case) -> None:
+        with pytest.raises(Exception, match=case.world.env_id):
+            case(case.world.misspelt)
 
-    def test_an_unsupported_space_is_named(self, case: str) -> None:
-        class Text(probes.ConstantValue):
+    def test_an_unsupported_space_is_named(self, case: Case) -> None:
+        class Text(case.world.constant):  # type: ignore[name-defined, misc]
             observation_space = spaces.Text(5)
 
         with pytest.raises(TypeError, match="Text"):
-            CASES[case](Text)
+            case(Text)
 
-    def test_the_signature_shows_every_option_with_its_default(self, case: str) -> None:
-        cls = CASES[case].func
-        parameters = inspect.signature(cls).parameters
+    def test_the_signature_shows_every_option_with_its_default(self, case: Case) -> None:
+        parameters = inspect.signature(case.cls).parameters
         assert list(parameters)[:6] == [
             "env_id", "n_envs", "seed", "policy", "logger", "callbacks",
         ]  # fmt: skip
-        assert parameters["n_envs"].default == 8
-        assert parameters["seed"].default == 42
-        assert parameters["gamma"].default == 0.99
+        defaults = {field.name: field.default for field in fields(case.cls.Config)}
+        assert defaults.items() <= {x.name: x.default for x in parameters.values()}.items()
 
-    def test_config_and_overrides(self, case: str) -> None:
-        cls = CASES[case].func
-        config = cls.Config(gamma=0.5, n_steps=7)
-        algorithm = cls("CartPole-v1", config=config, n_steps=9)
-        assert (algorithm.config.gamma, algorithm.config.n_steps) == (0.5, 9)
+    def test_config_and_overrides(self, case: Case) -> None:
+        config = case.cls.Config(gamma=0.5, total_timesteps=7)
+        algorithm = case.cls(case.world.env_id, config=config, total_timesteps=9)
+        assert (algorithm.config.gamma, algorithm.config.total_timesteps) == (0.5, 9)
 
 
 class TestCheckpointFiles:

@@ -6,6 +6,7 @@ import re
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,30 +55,33 @@ def test_every_command_is_shown() -> None:
     assert {words[0] for words in commands()} == set(COMMANDS)
 
 
-def test_the_metrics_are_those_of_an_update() -> None:
-    found = sw.PPO("CartPole-v1", n_envs=2, n_steps=16).train(32).keys()
-    assert named_in_first_column(section("algorithms.md", "Metrics")) == found
-    assert sw.A2C("CartPole-v1", n_envs=2).train(10).keys() == found - {
-        "approx_kl",
-        "clip_fraction",
+def rows_of(table: str) -> list[list[str]]:
+    return [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+
+
+@pytest.mark.parametrize("name", ["PPO", "A2C", "DQN", "C51", "QRDQN"])
+def test_the_metrics_are_those_of_an_update(name: str) -> None:
+    listed = {
+        metric
+        for names, algorithms, _ in rows_of(section("algorithms.md", "Metrics"))
+        if algorithms == "all" or name in algorithms.split(", ")
+        for metric in re.findall(r"`([^`]+)`", names)
     }
+    options: dict[str, Any] = {"n_envs": 2}
+    if hasattr(getattr(sw, name).Config, "learning_starts"):
+        options |= {"learning_starts": 10, "batch_size": 8, "hidden": 8}
+    found = getattr(sw, name)("CartPole-v1", **options).train(20)
+    assert listed == found.keys()
 
 
 @pytest.mark.parametrize("algorithm", PRESETS)
 def test_every_preset_is_in_the_table(algorithm: str) -> None:
-    column = list(PRESETS).index(algorithm) + 1
     rows = [
-        line.strip("| ").split(" | ")
-        for line in section("algorithms.md", "Presets").splitlines()
-        if line.startswith("| ")
+        row for row in rows_of(section("algorithms.md", "Presets")) if f"`{algorithm}`" in row[0]
     ]
-    listed = {
-        name
-        for row in rows
-        if row[column].strip() == "yes"
-        for name in re.findall(r"[A-Za-z0-9]+-v\d", row[0])
-    }
+    listed = {name for row in rows for name in re.findall(r"[A-Za-z0-9]+-v\d", row[1])}
     assert listed == set(PRESETS[algorithm]) - {ATARI}
+    assert (ATARI in PRESETS[algorithm]) == any("every Atari game" in row[1] for row in rows)
 
 
 def test_a_run_leaves_the_files_of_the_table(tmp_path: Path) -> None:
@@ -115,3 +119,17 @@ def test_every_hook_is_in_the_table() -> None:
 
     named = named_in_first_column(section("training.md", "Callbacks"))
     assert {name for name in named if name.startswith("on_")} == set(HOOKS)
+
+
+def test_the_kinds_and_experts_of_the_datasets_page_exist() -> None:
+    from sharpwave.datasets import KINDS, REFERENCES, TRAINED_KINDS, expert_ids
+
+    assert named_in_first_column(section("datasets.md", "Kinds")) == set(KINDS)
+    assert named_in_first_column(section("datasets.md", "Datasets by training")) == set(
+        TRAINED_KINDS
+    )
+    table = section("datasets.md", "Scripted experts")
+    assert named_in_first_column(table) == set(expert_ids())
+    for env_id in expert_ids():
+        known = REFERENCES[env_id]
+        assert re.search(rf"`{env_id}` .*\| {known.random} \| {known.expert} \|", table)

@@ -153,3 +153,12 @@ class OnlyAllowed(Probe):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, _ = super().step(action)
         return obs, reward, terminated, truncated, self._info()
+
+
+def with_continuous_actions(probe: type[Probe]) -> type[Probe]:
+    """The same probe, with an action that means nothing and has bounds that are not symmetric."""
+
+    class Continuous(probe):  # type: ignore[misc, valid-type]
+        action_space = spaces.Box(-1.0, 3.0, (1,), np.float32)
+
+    return Continuous

@@ -11,24 +11,38 @@ from pathlib import Path
 
 import pytest
 
-from tests.learning.trajectories import CASES, METRICS, Trajectory, trajectory
+from tests.learning import replay_trajectories, trajectories
+from tests.learning.trajectories import Trajectory
 
 FOLDER = Path(__file__).parent / "golden"
 
 
 @pytest.mark.parametrize("by_hand", [False, True], ids=["autograd", "by_hand"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", trajectories.CASES)
 def test_updates_follow_the_stored_trajectory(
     case: str, by_hand: bool, request: pytest.FixtureRequest
 ) -> None:
+    found = trajectories.trajectory(case, by_hand=by_hand)
+    compare(case, found, refresh=request.config.getoption("--refresh-golden") and not by_hand)
+
+
+@pytest.mark.parametrize("by_hand", [False, True], ids=["autograd", "by_hand"])
+@pytest.mark.parametrize("case", replay_trajectories.CASES)
+def test_gradient_steps_follow_the_stored_trajectory(
+    case: str, by_hand: bool, request: pytest.FixtureRequest
+) -> None:
+    found = replay_trajectories.trajectory(case, by_hand=by_hand)
+    compare(case, found, refresh=request.config.getoption("--refresh-golden") and not by_hand)
+
+
+def compare(case: str, found: Trajectory, *, refresh: bool) -> None:
     path = FOLDER / f"{case}.json"
-    found = trajectory(case, by_hand=by_hand)
-    if request.config.getoption("--refresh-golden") and not by_hand:
+    if refresh:
         write(path, found)
     stored: Trajectory = json.loads(path.read_text())
     assert len(found) == len(stored)
     for update, (now, then) in enumerate(zip(found, stored, strict=True)):
-        for name in METRICS:
+        for name in then:
             assert now[name] == pytest.approx(then[name], rel=1e-3, abs=1e-4), (update, name)
 
 

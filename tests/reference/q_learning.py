@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from sharpwave.types import Array
+
+Weights = dict[str, Array]
 
 
 def huber(error: float, threshold: float = 1.0) -> float:
@@ -41,3 +45,52 @@ def quantile_huber(quantiles: Array, targets: Array, threshold: float = 1.0) -> 
                 slope = 1 - tau if error < 0 else tau
                 losses[row] += slope * huber(error, threshold) / threshold / targets.shape[1]
     return losses
+
+
+def outputs(weights: Weights, obs: Array, n_actions: int, n_atoms: int) -> Array:
+    """What a network of these weights, by their names, says of each action: [B, n, n_atoms]."""
+    if "net.0.weight" in weights:
+        return layers(weights, "net", obs).reshape(len(obs), n_actions, n_atoms)
+    latent = layers(weights, "trunk", obs, activate_last=True)
+    value = layers(weights, "value", latent).reshape(len(obs), 1, n_atoms)
+    advantage = layers(weights, "advantage", latent).reshape(len(obs), n_actions, n_atoms)
+    dueling = np.empty_like(advantage)
+    for row in range(len(obs)):
+        for atom in range(n_atoms):
+            average = sum(advantage[row, :, atom]) / n_actions
+            for action in range(n_actions):
+                own = advantage[row, action, atom] - average
+                dueling[row, action, atom] = value[row, 0, atom] + own
+    return dueling
+
+
+def layers(weights: Weights, name: str, x: Array, activate_last: bool = False) -> Array:
+    numbers = sorted({int(key.split(".")[1]) for key in weights if key.startswith(f"{name}.")})
+    for number in numbers:
+        x = x @ weights[f"{name}.{number}.weight"].T + weights[f"{name}.{number}.bias"]
+        if number != numbers[-1] or activate_last:
+            x = np.maximum(x, 0.0)
+    return x
+
+
+def softmax(logits: Array) -> Array:
+    shifted = np.exp(logits - logits.max(-1, keepdims=True))
+    normalized: Array = shifted / shifted.sum(-1, keepdims=True)
+    return normalized
+
+
+def numerical_gradient(loss: Callable[[Weights], float], weights: Weights) -> Weights:
+    """Central differences for every single weight."""
+    step = 1e-6
+    gradient = {}
+    for name, array in weights.items():
+        gradient[name] = np.zeros_like(array)
+        for place in np.ndindex(array.shape):
+            kept = array[place]
+            array[place] = kept + step
+            above = loss(weights)
+            array[place] = kept - step
+            below = loss(weights)
+            array[place] = kept
+            gradient[name][place] = (above - below) / (2 * step)
+    return gradient

@@ -56,6 +56,7 @@ class BC(OfflineAlgorithm):
     Config = BCConfig
     config: BCConfig
     metrics = METRICS
+    compiled = ("loss",)
 
     def prepare(self, dataset: Any) -> Any:
         """The best episodes."""
@@ -74,21 +75,16 @@ class BC(OfflineAlgorithm):
 
     def build_networks(self) -> None:
         """Make the policy and its optimiser."""
-        config = self.config
         continuous = self.action_scale is not None
         make: Any = nn.DeterministicActor if continuous else nn.CategoricalActor
         self.policy = make(
             self.observation_space,
-            self.action_space.shape[0] if continuous else int(self.action_space.n),
-            hidden=config.hidden,
-            activation=config.activation,
-            generator=self.weights_generator,
+            self.action_dim if continuous else int(self.action_space.n),
+            **self.network_options,
         )
         self.flat = nn.FlatParameters(self.policy, self.device)
         self.optimizer = nn.Adam(self.flat, lr=0.0, eps=1e-8)
         self.register("policy", self.policy, self.optimizer)
-        if config.compile:
-            self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
     def act(
         self,
@@ -103,21 +99,24 @@ class BC(OfflineAlgorithm):
         if self.action_scale is not None:
             actions: torch.Tensor = policy.mode(obs)
         elif explore:
-            actions = policy.explore(obs, generator, masks)
+            actions = policy.explore(obs, masks, generator)
         else:
             actions = policy.mode(obs, masks)
         return actions
 
+    def graph_key(self) -> str:
+        """All steps are alike."""
+        return "step"
+
     def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
         """One step of the policy; its `METRICS`."""
-        self.flat.zero_grad()
         loss = self.loss(batch)
-        loss.backward()
-        self.optimizer.step()
+        nn.descend(loss, self.flat, self.optimizer)
         return loss.detach()[None]
 
     def loss(self, batch: ReplayBatch) -> torch.Tensor:
         """How far the policy is from the dataset."""
         functional = torch.nn.functional
-        measure = functional.cross_entropy if self.action_scale is None else functional.mse_loss
-        return measure(self.policy(batch.obs), batch.actions)
+        if self.action_scale is None:
+            return functional.cross_entropy(self.policy(batch.obs), batch.actions.view(-1))
+        return functional.mse_loss(self.policy(batch.obs), batch.actions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sharpwave.algorithms.dqn import DQN, DQNConfig
 from sharpwave.lazy import losses, torch
@@ -61,11 +61,16 @@ class C51(DQN):
     Config = C51Config
     config: C51Config
 
-    def make_network(self) -> Any:
-        """What says how likely returns are, in logits."""
+    def build_networks(self) -> None:
+        """Make the network, its slow copy, its optimiser, and the returns it speaks of."""
         config = self.config
         self.atoms = torch.linspace(config.v_min, config.v_max, config.n_atoms, device=self.device)
-        return self.make_q_network(config.n_atoms)
+        super().build_networks()
+
+    @property
+    def n_atoms(self) -> int:
+        """How many returns have a probability."""
+        return self.config.n_atoms
 
     def values(self, output: torch.Tensor) -> torch.Tensor:
         """The mean returns [B, n] of logits [B, n, n_atoms]."""

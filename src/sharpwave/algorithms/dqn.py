@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -91,6 +92,8 @@ class DQN(OffPolicy):
     Config: ClassVar[type[DQNConfig]] = DQNConfig
     config: DQNConfig
     metrics = METRICS
+    compiled = ("loss",)
+    takes = ("q_network",)
 
     def build_networks(self) -> None:
         """Make the network, its slow copy, and Adam over its parameters."""
@@ -106,18 +109,18 @@ class DQN(OffPolicy):
         self.numpy_twins: dict[Any, nn.NumpyQ | None] = {}
         self.epsilon = self.config.exploration_initial_eps
         self.target_copied_at = 0
-        if self.config.compile:
-            self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
+
+    @property
+    def n_atoms(self) -> int:
+        """How many numbers the network has to say about an option."""
+        return 1
 
     def make_network(self) -> Any:
         """What values actions."""
-        if self._custom_policy:
-            return nn.CustomQNetwork(self.policy, self.action_space)
-        return self.make_q_network(n_atoms=1)
-
-    def make_q_network(self, n_atoms: int) -> Any:
-        """A network that has `n_atoms` numbers to say about an action."""
         config = self.config
+        given = self.given["q_network"]
+        if given is not None:
+            return nn.CustomQNetwork(given, self.action_space, n_atoms=self.n_atoms)
         return nn.QNetwork(
             self.observation_space,
             self.action_space,
@@ -125,7 +128,7 @@ class DQN(OffPolicy):
             activation=config.activation,
             dueling=config.dueling,
             noisy=config.noisy,
-            n_atoms=n_atoms,
+            n_atoms=self.n_atoms,
             generator=self.weights_generator,
         )
 
@@ -177,6 +180,9 @@ class DQN(OffPolicy):
             actions[~explores] = twin.greedy(obs, masks)[~explores]
         return actions
 
+    def _explore(self, obs: Nested, masks: Any) -> Array:
+        return self._act(obs, masks, self.acting_policy, True, self.explore_generator)
+
     def greedy(self, output: torch.Tensor, masks: torch.Tensor | None) -> torch.Tensor:
         """The best actions that are allowed, from what a network says."""
         best: torch.Tensor = self.branches.greedy(self.values(output), masks)
@@ -196,7 +202,7 @@ class DQN(OffPolicy):
     def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
         """One step of the network, and perhaps of its slow copy; its `METRICS`."""
         config = self.config
-        if config.tau == 1 and self.timesteps - self.target_copied_at >= config.target_update_freq:
+        if self.copies_target():
             self.flat_target.data.copy_(self.flat.data)
             self.target_copied_at = self.timesteps
         self.policy.reset_noise(self.generator)
@@ -207,6 +213,15 @@ class DQN(OffPolicy):
         if config.tau < 1:
             self.flat_target.data.lerp_(self.flat.data, config.tau)
         return torch.cat((metrics, norm[None]))
+
+    def copies_target(self) -> bool:
+        """Whether the slow copy takes all weights before the next gradient step."""
+        age = self.timesteps - self.target_copied_at
+        return self.config.tau == 1 and age >= self.config.target_update_freq
+
+    def graph_key(self) -> Hashable:
+        """A step that copies remembers when, which a graph cannot."""
+        return None if self.copies_target() else "step"
 
     def gradient(self, batch: ReplayBatch) -> torch.Tensor:
         """Fill the flat gradient with that of `loss`: by hand for known networks."""
@@ -248,13 +263,11 @@ class DQN(OffPolicy):
 
     # Checkpoints
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that learning has changed."""
-        own = {"epsilon": self.epsilon, "target_copied_at": self.target_copied_at}
-        return {**super().state_dict(), **own}
+    def extra_state(self) -> dict[str, Any]:
+        """Where exploration and the slow copy stand."""
+        return {"epsilon": self.epsilon, "target_copied_at": self.target_copied_at}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        super().load_state_dict(state)
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`."""
         self.epsilon = float(state["epsilon"])
         self.target_copied_at = int(state["target_copied_at"])

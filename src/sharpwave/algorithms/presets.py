@@ -352,11 +352,134 @@ _QR_DQN: dict[str, Settings] = {
     ATARI: {**_DQN_ATARI, "learning_rate": 5e-5, "target_update_freq": 10_000},
 }
 
+_SOFT_MOUNTAIN: Settings = {
+    "total_timesteps": 50_000,
+    "learning_rate": 3e-4,
+    "batch_size": 512,
+    "buffer_size": 50_000,
+    "learning_starts": 0,
+    "train_freq": 32,
+    "gradient_steps": 32,
+    "gamma": 0.9999,
+    "tau": 0.01,
+    "ent_coef": 0.1,
+    "use_gsde": True,
+    "log_std_init": -3.67,
+    "hidden": (64, 64),
+}
+_SOFT_LANDER: Settings = {
+    "total_timesteps": 500_000,
+    "learning_rate": Linear(7.3e-4),
+    "learning_starts": 10_000,
+    "tau": 0.01,
+    "hidden": (400, 300),
+}
+_SOFT_WALKER: Settings = {
+    "total_timesteps": 500_000,
+    "learning_rate": 7.3e-4,
+    "buffer_size": 300_000,
+    "learning_starts": 10_000,
+    "train_freq": 64,
+    "gradient_steps": 64,
+    "gamma": 0.98,
+    "tau": 0.02,
+    "use_gsde": True,
+    "hidden": (400, 300),
+}
+_SOFT_MUJOCO: Settings = {"total_timesteps": 1_000_000, "learning_starts": 10_000}
+_SOFT: dict[str, Settings] = {
+    "MountainCarContinuous-v0": _SOFT_MOUNTAIN,
+    "LunarLanderContinuous-v3": _SOFT_LANDER,
+    "BipedalWalker-v3": _SOFT_WALKER,
+    "HalfCheetah-v5": _SOFT_MUJOCO,
+    "Hopper-v5": _SOFT_MUJOCO,
+    "Walker2d-v5": _SOFT_MUJOCO,
+    "Ant-v5": _SOFT_MUJOCO,
+    "Humanoid-v5": {**_SOFT_MUJOCO, "total_timesteps": 2_000_000},
+    "Swimmer-v5": {**_SOFT_MUJOCO, "gamma": 0.9999},
+}
+
+_SAC: dict[str, Settings] = {
+    **_SOFT,
+    "Pendulum-v1": {"total_timesteps": 20_000, "learning_rate": 1e-3, "learning_starts": 100},
+}
+_TQC: dict[str, Settings] = {
+    **_SOFT,
+    "Pendulum-v1": {
+        "total_timesteps": 20_000,
+        "learning_rate": 1e-3,
+        "learning_starts": 100,
+        "train_freq": 64,
+        "gradient_steps": 64,
+        "use_gsde": True,
+        "log_std_init": -2.0,
+        "hidden": (64, 64),
+    },
+    "Hopper-v5": {**_SOFT_MUJOCO, "top_quantiles_to_drop": 5},
+}
+
+_CROSSQ_MUJOCO: Settings = {
+    "total_timesteps": 5_000_000,
+    "learning_starts": 5000,
+    "critic_hidden": (2048, 2048),
+}
+_CROSSQ: dict[str, Settings] = {
+    "Pendulum-v1": {
+        "total_timesteps": 20_000,
+        "learning_starts": 100,
+        "policy_delay": 2,
+        "critic_hidden": (256, 256),
+    },
+    "LunarLanderContinuous-v3": {"total_timesteps": 200_000, "learning_starts": 10_000},
+    "BipedalWalker-v3": {
+        "total_timesteps": 200_000,
+        "buffer_size": 300_000,
+        "learning_starts": 10_000,
+        "gamma": 0.98,
+    },
+    "HalfCheetah-v5": _CROSSQ_MUJOCO,
+    "Hopper-v5": _CROSSQ_MUJOCO,
+    "Walker2d-v5": _CROSSQ_MUJOCO,
+    "Ant-v5": _CROSSQ_MUJOCO,
+    "Swimmer-v5": {**_CROSSQ_MUJOCO, "gamma": 0.999},
+}
+
+_TD3_ZOO: Settings = {"learning_rate": 1e-3, "hidden": (400, 300)}
+_TD3_CLASSIC: Settings = {
+    **_TD3_ZOO,
+    "buffer_size": 200_000,
+    "learning_starts": 10_000,
+    "gamma": 0.98,
+}
+_TD3_MUJOCO: Settings = {**_TD3_ZOO, "total_timesteps": 1_000_000, "learning_starts": 10_000}
+_TD3: dict[str, Settings] = {
+    "Pendulum-v1": {**_TD3_CLASSIC, "total_timesteps": 20_000},
+    "MountainCarContinuous-v0": {
+        **_TD3_ZOO,
+        "total_timesteps": 300_000,
+        "learning_starts": 100,
+        "noise_type": "ou",
+        "exploration_noise": 0.5,
+    },
+    "LunarLanderContinuous-v3": {**_TD3_CLASSIC, "total_timesteps": 300_000},
+    "BipedalWalker-v3": {**_TD3_CLASSIC, "total_timesteps": 1_000_000},
+    "HalfCheetah-v5": _TD3_MUJOCO,
+    "Hopper-v5": _TD3_MUJOCO,
+    "Walker2d-v5": _TD3_MUJOCO,
+    "Ant-v5": _TD3_MUJOCO,
+    "Swimmer-v5": {**_TD3_MUJOCO, "gamma": 0.9999},
+}
+
 PRESETS: dict[str, dict[str, Settings]] = {
     "ppo": _PPO,
     "a2c": _A2C,
     "dqn": _DQN,
     "c51": _C51,
     "qr_dqn": _QR_DQN,
+    "sac": _SAC,
+    "tqc": _TQC,
+    "crossq": _CROSSQ,
+    "td3": _TD3,
+    "ddpg": _TD3,
 }
 """By the name of the algorithm, then by the id of the environment."""

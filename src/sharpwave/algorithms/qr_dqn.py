@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sharpwave.algorithms.dqn import DQN, DQNConfig
 from sharpwave.lazy import losses, torch
@@ -53,9 +53,10 @@ class QRDQN(DQN):
     Config = QRDQNConfig
     config: QRDQNConfig
 
-    def make_network(self) -> Any:
-        """What gives the quantiles of returns."""
-        return self.make_q_network(self.config.n_quantiles)
+    @property
+    def n_atoms(self) -> int:
+        """How many quantiles there are."""
+        return self.config.n_quantiles
 
     def values(self, output: torch.Tensor) -> torch.Tensor:
         """The mean returns [B, n] of quantiles [B, n, n_quantiles]."""

@@ -17,6 +17,16 @@ _CLASSES = {
     "c51": "sharpwave.algorithms.c51:C51",
     "qr_dqn": "sharpwave.algorithms.qr_dqn:QRDQN",
     "sac": "sharpwave.algorithms.sac:SAC",
+    "td3_bc": "sharpwave.algorithms.td3_bc:TD3BC",
+    "rebrac": "sharpwave.algorithms.rebrac:ReBRAC",
+    "iql": "sharpwave.algorithms.iql:IQL",
+    "cql": "sharpwave.algorithms.cql:CQL",
+    "bc": "sharpwave.algorithms.bc:BC",
+    "td3": "sharpwave.algorithms.td3:TD3",
+    "ddpg": "sharpwave.algorithms.ddpg:DDPG",
+    "tqc": "sharpwave.algorithms.tqc:TQC",
+    "crossq": "sharpwave.algorithms.crossq:CrossQ",
+    "discrete_sac": "sharpwave.algorithms.discrete_sac:DiscreteSAC",
 }
 
 

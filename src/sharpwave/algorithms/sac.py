@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from sharpwave.lazy import nn, torch
 from sharpwave.train.off_policy import OffPolicy, OffPolicyConfig
@@ -25,10 +26,10 @@ class SACConfig(OffPolicyConfig):
     """Share of the new weights in the target networks at every update of them."""
     target_update_interval: int = 1
     """Gradient steps between two updates of the target networks."""
-    ent_coef: float | Literal["auto"] = "auto"
-    """Weight of the entropy; "auto" learns it."""
-    ent_coef_init: float = 1.0
-    """What a learned weight starts from."""
+    ent_coef: float | str = "auto"
+    """Weight of the entropy; "auto" learns it from 1 on, "auto_0.1" from 0.1 on."""
+    auto_entropy: bool = True
+    """Learn a weight that is "auto"; otherwise it stays 0.2, and "auto_0.1" stays 0.1."""
     target_entropy: float | None = None
     """Entropy that a learned weight aims at; minus the number of action dimensions when None."""
     use_gsde: bool = False
@@ -41,10 +42,28 @@ class SACConfig(OffPolicyConfig):
     def check(self) -> None:
         """Check the values."""
         super().check()
-        self.require_positive("n_critics", "target_update_interval", "ent_coef_init")
+        self.require_positive("n_critics", "target_update_interval")
         self.require_range("tau", 0, 1)
-        if self.ent_coef != "auto":
-            self.require_range("ent_coef", 0)
+        if self.sde_sample_freq < 1 and self.sde_sample_freq != -1:
+            raise ValueError(f"sde_sample_freq must be positive or -1, got {self.sde_sample_freq}")
+        if not self.first_alpha >= 0 or (self.learns_alpha and self.first_alpha == 0):
+            raise ValueError(f"ent_coef must not be negative, nor learned from 0: {self.ent_coef}")
+
+    @property
+    def learns_alpha(self) -> bool:
+        """Whether the weight of the entropy is learned."""
+        return self.auto_entropy and str(self.ent_coef).startswith("auto")
+
+    @property
+    def first_alpha(self) -> float:
+        """The first weight of the entropy."""
+        if self.ent_coef == "auto":
+            return 1.0 if self.auto_entropy else 0.2
+        try:
+            return float(str(self.ent_coef).removeprefix("auto_"))
+        except ValueError:
+            message = f'ent_coef must be a number, "auto" or "auto_0.1", got {self.ent_coef!r}'
+            raise ValueError(message) from None
 
 
 class SAC(OffPolicy):
@@ -57,6 +76,12 @@ class SAC(OffPolicy):
         L_π = mean(α log π(ã|s) − min_i Q_i(s, ã)),   ã ~ π(·|s)
         L_α = −log α · mean(log π(ã|s) + H̄)
 
+    Args:
+        env_id: As for every algorithm, and so on.
+        actor: A module with `sample(obs) -> (actions, log_probs)` and `deterministic(obs)`, actions
+            [B, d] in [-1, 1], in place of the built one.
+        critic: A module `critic(obs, actions) -> values` [B, 1], copied for its twin.
+
     Example:
         >>> sac = SAC("Pendulum-v1", learning_starts=100, hidden=(32, 32))
         >>> metrics = sac.train(200)
@@ -68,57 +93,71 @@ class SAC(OffPolicy):
     Config = SACConfig
     config: SACConfig
     metrics = METRICS
+    compiled: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss")
+    takes: ClassVar[tuple[str, ...]] = ("actor", "critic")
 
     def build_networks(self) -> None:
         """Make actor, critics, their slow copy and the weight of entropy."""
         config = self.config
-        if self.action_scale is None:
-            raise TypeError(f"{self.name} needs a Box action space, got {self.action_space}")
-        dim = len(self.action_scale.middle)
-        self.policy = nn.SquashedActor(
-            self.observation_space,
-            dim,
-            hidden=config.hidden,
-            activation=config.activation,
-            gsde=config.use_gsde,
-            log_std_init=config.log_std_init,
-            generator=self.weights_generator,
-        ).to(self.device)
-        self.critics = self.make_critics(dim).to(self.device)
+        self.policy = self.make_actor().to(self.device)
+        self.critics = self.make_critics().to(self.device)
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
-        self.temperature = nn.Scalar(math.log(config.ent_coef_init)).to(self.device)
-        self.learns_alpha = config.ent_coef == "auto"
-        self.target_entropy = (
-            -float(dim) if config.target_entropy is None else config.target_entropy
-        )
+        self.temperature = nn.Scalar(math.log(max(config.first_alpha, 1e-12))).to(self.device)
+        self.fixed_alpha = torch.tensor(config.first_alpha, device=self.device)
+        self.explored = 0
 
         self.flat_actor = nn.FlatParameters(self.policy, self.device)
         self.flat_critics = nn.FlatParameters(self.critics, self.device)
         self.flat_targets = nn.FlatParameters(self.target_critics, self.device)
-        flat_alpha = nn.FlatParameters(self.temperature, self.device)
-        self.actor_optimizer = nn.Adam(self.flat_actor, lr=0.0, eps=1e-8)
-        self.critic_optimizer = nn.Adam(self.flat_critics, lr=0.0, eps=1e-8)
-        self.alpha_optimizer = nn.Adam(flat_alpha, lr=0.0, eps=1e-8)
-        self.flat_alpha = flat_alpha
+        self.flat_alpha = nn.FlatParameters(self.temperature, self.device)
+        self.actor_optimizer = self.make_optimizer(self.flat_actor)
+        self.critic_optimizer = self.make_optimizer(self.flat_critics)
+        self.alpha_optimizer = self.make_optimizer(self.flat_alpha)
         self.register("actor", self.policy, self.actor_optimizer)
         self.register("critics", self.critics, self.critic_optimizer)
         self.register("target_critics", self.target_critics)
         self.register("temperature", self.temperature, self.alpha_optimizer)
-        if config.compile:
-            self.critic_loss = torch.compile(self.critic_loss)  # type: ignore[method-assign]
-            self.actor_loss = torch.compile(self.actor_loss)  # type: ignore[method-assign]
+        self.by_hand = self.make_by_hand()
 
-    def make_critics(self, action_dim: int) -> Any:
+    def make_actor(self) -> Any:
+        """What acts."""
+        if self.given["actor"] is not None:
+            if self.config.use_gsde:
+                raise ValueError("use_gsde must be False: an actor of your own explores by itself")
+            return nn.CustomSquashedActor(self.given["actor"], self.action_dim)
+        return nn.SquashedActor(
+            self.observation_space,
+            self.action_dim,
+            hidden=self.config.hidden,
+            activation=self.config.activation,
+            gsde=self.config.use_gsde,
+            log_std_init=self.config.log_std_init,
+            generator=self.weights_generator,
+        )
+
+    def make_critics(self) -> Any:
         """What judges actions."""
-        config = self.config
+        config, generator = self.config, self.weights_generator
+        if self.given["critic"] is not None:
+            return nn.CustomCritics(self.given["critic"], config.n_critics, generator)
         return nn.Critics(
             self.observation_space,
-            action_dim,
+            self.action_dim,
             n_critics=config.n_critics,
             hidden=config.hidden,
             activation=config.activation,
-            generator=self.weights_generator,
+            generator=generator,
         )
+
+    def make_optimizer(self, flat: nn.FlatParameters) -> nn.FlatOptimizer:
+        """Adam with torch's constants."""
+        return nn.Adam(flat, lr=0.0, eps=1e-8)
+
+    def make_by_hand(self) -> nn.SACByHand | None:
+        """What takes the gradients of known networks; None leaves them to autograd."""
+        if self.config.compile or nn.SACByHand.why_not(self.policy, self.critics) is not None:
+            return None
+        return nn.SACByHand(self.policy, self.critics, self.target_critics)
 
     def act(
         self,
@@ -133,54 +172,117 @@ class SAC(OffPolicy):
         actions: torch.Tensor = policy.explore(obs, generator) if explore else policy.mode(obs)
         return actions
 
-    def alpha(self) -> torch.Tensor:
-        """The weight of entropy, not differentiated."""
-        if self.learns_alpha:
-            return self.temperature.value.detach().exp()
-        return torch.full((), float(self.config.ent_coef), device=self.device)
+    def explore(self, obs: Any, masks: torch.Tensor | None) -> torch.Tensor:
+        """Actions in [-1, 1] drawn from the policy; gSDE keeps its noise for some steps."""
+        config = self.config
+        if not config.use_gsde:
+            return super().explore(obs, masks)
+        every = config.train_freq if config.sde_sample_freq == -1 else config.sde_sample_freq
+        if self.explored % every == 0:
+            self.acting_policy.reset_noise(config.n_envs, self.explore_generator)
+        self.explored += 1
+        actions: torch.Tensor = self.acting_policy.explore_smoothly(obs)
+        return actions
 
     def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
         """One step of the weight of entropy, of the critics and of the actor; its `METRICS`."""
-        actions, log_probs = self.policy.sample(batch.obs, self.generator)
-
-        # Less entropy than wanted makes it weigh more.
+        max_norm = self.config.max_grad_norm
+        if self.by_hand is not None:
+            actions, log_probs = self.by_hand.sample(batch.obs, batch.next_obs, self.generator)
+        else:
+            actions, log_probs = self.sample(batch.obs, batch.masks)
+        entropies = self.entropies(actions, log_probs)
         alpha = self.alpha()
-        surplus = log_probs.detach().mean() + self.target_entropy
-        alpha_loss = -self.temperature.value.detach() * surplus
-        if self.learns_alpha:
-            self.flat_alpha.grad.copy_(-surplus)
-            self.alpha_optimizer.step()
+        alpha_loss = self.step_alpha(entropies - self.wanted_entropy(batch.masks))
 
         # The critics follow what the policy would earn from the next state on.
-        self.flat_critics.zero_grad()
-        critic_loss, errors = self.critic_loss(batch, self.targets(batch, alpha))
-        critic_loss.backward()
-        self._clip(self.flat_critics)
-        self.critic_optimizer.step()
-        batch.td_errors = errors
+        targets = self.targets(batch, alpha)
+        critic_loss, batch.td_errors = self.critic_gradient(batch, targets)
+        nn.take_step(self.flat_critics, self.critic_optimizer, max_norm)
 
-        # The actor follows the critics, whose own gradient nobody needs here.
-        self.flat_actor.zero_grad()
-        actor_loss = self.actor_loss(batch, actions, log_probs, alpha)
-        actor_loss.backward(inputs=list(self.policy.parameters()))
-        self._clip(self.flat_actor)
-        self.actor_optimizer.step()
+        # The actor follows the critics.
+        actor_loss = self.actor_gradient(batch, actions, log_probs, alpha)
+        nn.take_step(self.flat_actor, self.actor_optimizer, max_norm)
 
         if (self.gradient_steps + 1) % self.config.target_update_interval == 0:
             self.flat_targets.data.lerp_(self.flat_critics.data, self.config.tau)
         with torch.no_grad():
-            entropy, q_value = -log_probs.mean(), self._mean_target
+            entropy, q_value = entropies.mean(), targets.mean()
             return torch.stack((critic_loss, actor_loss, alpha, alpha_loss, entropy, q_value))
 
-    @torch.no_grad()
+    def graph_key(self) -> Hashable:
+        """Whether the slow critics move."""
+        return (self.gradient_steps + 1) % self.config.target_update_interval == 0
+
+    def sample(
+        self,
+        obs: Any,
+        masks: torch.Tensor | None,  # noqa: ARG002
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the policy does: actions [B, d] that gradients flow through, log-probabilities."""
+        sampled: tuple[torch.Tensor, torch.Tensor] = self.policy.sample(obs, self.generator)
+        return sampled
+
+    def entropies(self, actions: torch.Tensor, log_probs: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        """An estimate of the policy's entropy at each row [B], not differentiated."""
+        return -log_probs.detach()
+
+    def wanted_entropy(self, masks: torch.Tensor | None) -> Any:  # noqa: ARG002
+        """The entropy that a learned weight aims at."""
+        wanted = self.config.target_entropy
+        return -float(self.action_dim) if wanted is None else wanted
+
+    def alpha(self) -> torch.Tensor:
+        """The weight of the entropy, not differentiated."""
+        learned: torch.Tensor = self.temperature.value.detach()
+        return learned.exp() if self.config.learns_alpha else self.fixed_alpha
+
+    def step_alpha(self, surplus: torch.Tensor) -> torch.Tensor:
+        """Let entropy weigh less where there is more than wanted, and more where less; L_α."""
+        if not self.config.learns_alpha:
+            return torch.zeros_like(self.fixed_alpha)
+        slope = surplus.mean()
+        loss: torch.Tensor = self.temperature.value.detach() * slope
+        self.flat_alpha.grad.copy_(slope)
+        self.alpha_optimizer.step()
+        return loss
+
     def targets(self, batch: ReplayBatch, alpha: torch.Tensor) -> torch.Tensor:
         """What the critics should say, [B]."""
-        next_actions, next_log_probs = self.policy.sample(batch.next_obs, self.generator)
-        next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
-        soft_values = next_values - alpha * next_log_probs
-        targets: torch.Tensor = batch.rewards + batch.discounts * soft_values
-        self._mean_target = targets.mean()
-        return targets
+        if self.by_hand is not None:
+            return self.by_hand.soft_targets(batch.rewards, batch.discounts, alpha)
+        with torch.no_grad():
+            next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
+            next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
+            soft_values = next_values - alpha * next_log_probs
+            targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, soft_values)
+            return targets
+
+    def critic_gradient(
+        self, batch: ReplayBatch, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Fill the gradient of the critics with that of `critic_loss`, and return what it does."""
+        if self.by_hand is not None:
+            return self.by_hand.critic_gradient(
+                batch.obs, batch.actions, targets, batch.weights, 0.5
+            )
+        loss, errors = self.critic_loss(batch, targets)
+        self.flat_critics.backward(loss)
+        return loss, errors
+
+    def actor_gradient(
+        self,
+        batch: ReplayBatch,
+        actions: torch.Tensor,
+        log_probs: torch.Tensor,
+        alpha: torch.Tensor,
+    ) -> torch.Tensor:
+        """Fill the gradient of the actor with that of `actor_loss`, and return what it does."""
+        if self.by_hand is not None:
+            return self.by_hand.actor_gradient(alpha)
+        loss = self.actor_loss(batch, actions, log_probs, alpha)
+        self.flat_actor.backward(loss)
+        return loss
 
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor
@@ -201,6 +303,13 @@ class SAC(OffPolicy):
         values: torch.Tensor = self.critics(batch.obs, actions).amin(0)
         return (alpha * log_probs - values).mean()
 
-    def _clip(self, flat: nn.FlatParameters) -> None:
-        if self.config.max_grad_norm is not None:
-            flat.clip_grad_norm(self.config.max_grad_norm)
+    def extra_state(self) -> dict[str, Any]:
+        """Where the noise of gSDE stands."""
+        noise = self.acting_policy.noise.matrices if self.config.use_gsde else None
+        return {"explored": self.explored, "noise": noise}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`; in new episodes, with new noise."""
+        if state["noise"] is not None and self.config.use_gsde and self._environments_restored:
+            self.acting_policy.noise.matrices = torch.from_numpy(state["noise"]).to(self.device)
+            self.explored = int(state["explored"])

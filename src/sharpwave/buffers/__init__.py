@@ -3,6 +3,7 @@
 from sharpwave.buffers.batch import Batch
 from sharpwave.buffers.mmap import MmapReplayBuffer
 from sharpwave.buffers.offline import OfflineDatasetBuffer
+from sharpwave.buffers.offline_mixture import OfflineMixture
 from sharpwave.buffers.prioritized import PrioritizedReplayBuffer
 from sharpwave.buffers.replay import ReplayBuffer
 from sharpwave.buffers.schema import Field, Schema
@@ -25,6 +26,7 @@ __all__ = [
     "MmapReplayBuffer",
     "NStep",
     "OfflineDatasetBuffer",
+    "OfflineMixture",
     "Prioritized",
     "PrioritizedReplayBuffer",
     "Recent",

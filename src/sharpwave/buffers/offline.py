@@ -108,6 +108,8 @@ class OfflineDatasetBuffer:
         for first, last in zip(self._first, self._last, strict=True):
             returns_to_go[first : last + 1] = np.cumsum(reward_array[first : last + 1][::-1])[::-1]
         self._returns = np.add.reduceat(reward_array, self._first)
+        following = np.arange(1, n + 1)
+        following[self._last] = self._last
 
         self.obs_mean: Array = np.zeros(observations.shape[1:], np.float32)
         self.obs_std: Array = np.ones(observations.shape[1:], np.float32)
@@ -127,6 +129,7 @@ class OfflineDatasetBuffer:
                 "reward": Field("float32"),
                 "terminated": Field("float32"),
                 "truncated": Field("float32"),
+                "next_actions": Field("float32", action_rows.shape[1:]),
                 "returns_to_go": Field("float32"),
                 "timesteps": Field("uint32"),
             },
@@ -141,6 +144,7 @@ class OfflineDatasetBuffer:
                 rewards=reward_array[part],
                 terminated=terminated_array[part],
                 truncated=truncated_array[part],
+                next_actions=action_rows[following[part]],
                 returns_to_go=returns_to_go[part],
                 timesteps=timesteps[part],
             )
@@ -276,7 +280,11 @@ class OfflineDatasetBuffer:
 
     @property
     def rows(self) -> ReplayBuffer:
-        """The steps as a replay buffer, for views and selectors. Do not push to it."""
+        """The steps as a replay buffer, for views and selectors. Do not push to it.
+
+        Beside the columns of the dataset it has `next_actions`, those of the following step (of the
+        same one at the end of an episode), `returns_to_go` and `timesteps`.
+        """
         return self._rows
 
     def n_episodes(self) -> int:

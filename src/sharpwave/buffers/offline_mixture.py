@@ -81,19 +81,25 @@ class OfflineMixture:
         names = [name for name in batches[0] if name in shared]
         return {name: _joined([batch[name] for batch in batches]) for name in names}
 
+    @property
+    def growing(self) -> Any:
+        """The part that steps are pushed to, the last one that takes them.
+
+        Raises:
+            TypeError: There is none.
+        """
+        for part in reversed(self.parts):
+            if hasattr(part, "push_batch"):
+                return part
+        raise TypeError("parts must have one that can be pushed to")
+
     def push(self, *args: Any, **fields: Any) -> Any:
-        """Push a step to the last part that takes steps."""
-        return self._growing("push")(*args, **fields)
+        """Push a step to the part that grows."""
+        return self.growing.push(*args, **fields)
 
     def push_batch(self, *args: Any, **fields: Any) -> Any:
-        """Push steps to the last part that takes them."""
-        return self._growing("push_batch")(*args, **fields)
-
-    def _growing(self, method: str) -> Any:
-        for part in reversed(self.parts):
-            if hasattr(part, method):
-                return getattr(part, method)
-        raise TypeError("none of the parts can be pushed to")
+        """Push steps to the part that grows."""
+        return self.growing.push_batch(*args, **fields)
 
     def _counts(self, batch_size: int) -> Array:
         """How many steps each part gives."""

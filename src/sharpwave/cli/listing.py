@@ -35,7 +35,8 @@ def _list_algorithms() -> None:
 def _list_presets() -> None:
     say("presets")
     for name in algorithm_names():
-        say(_wrapped(f"  {name:<6} ", ", ".join(presets(name))))
+        if presets(name):
+            say(_wrapped(f"  {name:<6} ", ", ".join(presets(name))))
 
 
 def _list_envs() -> None:

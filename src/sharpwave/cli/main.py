@@ -16,6 +16,7 @@ COMMANDS = {
     "resume": "Go on with a run that was interrupted, or make it longer",
     "report": "Write the report of a run, or compare several",
     "enjoy": "Watch a trained policy play, or film it",
+    "dataset": "Make datasets for offline learning, by scripted experts or by training",
     "list": "List algorithms, presets or environments",
     "convert": "Write episodes from one format to another",
     "merge": "Write the episodes of several files or folders to one",

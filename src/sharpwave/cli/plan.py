@@ -40,8 +40,10 @@ class Plan(RunOptions):
 
     algorithm: str
     """Name of the algorithm."""
-    env_id: str
-    """Id of the environment."""
+    env_id: str | None = None
+    """Id of the environment; of offline algorithms, where they are evaluated."""
+    dataset: str | None = None
+    """Where the dataset of an offline algorithm lies."""
     config: dict[str, Any] = field(default_factory=dict)
     """Options of the algorithm."""
     seeds: tuple[int, ...] = ()

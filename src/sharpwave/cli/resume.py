@@ -32,12 +32,20 @@ def plan_in(run_dir: Path) -> Plan:
 
     checkpoint = RunFolder(run_dir).latest_checkpoint
     header = read_header(checkpoint)
-    env = header["env"]
-    if env is None:
+    env_id = None if header["env"] is None else header["env"]["id"]
+    if "dataset" in header:
+        if header["dataset"] is None:
+            raise ValueError(f"{checkpoint} learnt from data in memory: resume it in Python")
+    elif env_id is None:
         raise ValueError(
             f"{checkpoint} was trained in an environment without an id: resume it in Python"
         )
-    return Plan(algorithm=header["algorithm"], env_id=env["id"], config=header["config"])
+    return Plan(
+        algorithm=header["algorithm"],
+        env_id=env_id,
+        dataset=header.get("dataset"),
+        config=header["config"],
+    )
 
 
 def _parser() -> Parser:

@@ -62,6 +62,7 @@ def _trainer(plan: Plan, folder: Path, config: dict[str, Any], quiet: bool) -> T
     return Trainer(
         plan.algorithm,
         plan.env_id,
+        dataset=plan.dataset,
         config=config,
         run_dir=folder,
         callbacks=called,
@@ -108,16 +109,16 @@ def _train(
     return 0
 
 
-def callbacks_of(options: RunOptions, folder: Path, total: int, quiet: bool) -> list[Any]:
-    """The callbacks that the options ask for."""
+def callbacks_of(plan: Plan, folder: Path, total: int, quiet: bool) -> list[Any]:
+    """The callbacks that a plan asks for."""
     run = RunFolder(folder)
-    eval_freq = max(total // 5, 1) if options.eval_freq is None else options.eval_freq
+    eval_freq = max(total // 5, 1) if plan.eval_freq is None else plan.eval_freq
     found: list[Any] = []
-    if eval_freq:
-        found.append(EvalCallback(eval_freq=eval_freq, n_eval_episodes=options.eval_episodes))
-    if options.checkpoint_freq:
-        found.append(callbacks.CheckpointCallback(options.checkpoint_freq, run.checkpoints))
-    if options.video:
+    if eval_freq and plan.env_id is not None:
+        found.append(EvalCallback(eval_freq=eval_freq, n_eval_episodes=plan.eval_episodes))
+    if plan.checkpoint_freq:
+        found.append(callbacks.CheckpointCallback(plan.checkpoint_freq, run.checkpoints))
+    if plan.video and plan.env_id is not None:
         film_freq = eval_freq or max(total // 5, 1)
         found.append(callbacks.VideoCallback(run.videos, record_freq=film_freq))
     if not quiet and sys.stdout.isatty():

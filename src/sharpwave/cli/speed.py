@@ -20,6 +20,8 @@ def run(arguments: list[str]) -> int:
 
     with input_errors():
         algorithm: Any = algorithm_class(parsed.algorithm)
+        if "env_id" not in algorithm.leading_arguments:
+            raise ValueError(f"{algorithm.name} learns from a dataset: there is nothing to step")
     require_env(parsed.env)
     settings = find_preset(algorithm.name, parsed.env) or {}
     with input_errors():

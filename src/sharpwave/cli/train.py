@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sharpwave.algorithms.presets import find_preset, preset
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names
@@ -12,6 +12,9 @@ from sharpwave.cli.parser import Parser, add_config_options, config_options
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, input_errors, say
 from sharpwave.train.config import Config
+
+if TYPE_CHECKING:
+    from sharpwave.train.algorithm import Algorithm
 
 
 def run(arguments: list[str]) -> int:
@@ -21,11 +24,12 @@ def run(arguments: list[str]) -> int:
         return 0
     with input_errors():
         algorithm = algorithm_class(_algorithm_in(arguments))
-    parsed = parser_of(algorithm.name, algorithm.Config).parse(arguments)
+    parsed = parser_of(algorithm).parse(arguments)
 
     from sharpwave.cli.running import carry_out, require_env
 
-    require_env(parsed.env)
+    if parsed.env is not None:
+        require_env(parsed.env)
     with input_errors():
         plan = plan_of(parsed, algorithm.Config)
     run_dir = _run_dir(parsed.run_dir, plan)
@@ -33,12 +37,17 @@ def run(arguments: list[str]) -> int:
     return carry_out(plan, run_dir, quiet=parsed.quiet)
 
 
-def parser_of(algorithm: str, config: type[Config]) -> Parser:
+def parser_of(algorithm: type[Algorithm]) -> Parser:
     """The parser of `sharpwave train ALGORITHM`."""
-    parser = Parser(f"train {algorithm}", f"Train {algorithm} and write a run folder.")
-    parser.usage = f"sharpwave train {algorithm} ENV [options]"
+    name = algorithm.name
+    parser = Parser(f"train {name}", f"Train {name} and write a run folder.")
     parser.add_argument("algorithm", help=argparse.SUPPRESS)
-    parser.add_argument("env", metavar="ENV", help="id of the environment, such as CartPole-v1")
+    if "dataset" in algorithm.leading_arguments:
+        _add_dataset(parser, name)
+    else:
+        parser.usage = f"sharpwave train {name} ENV [options]"
+        parser.set_defaults(dataset=None)
+        parser.add_argument("env", metavar="ENV", help="id of the environment, such as CartPole-v1")
     parser.add_argument("--config", metavar="FILE", help="YAML, TOML or JSON file of options")
     parser.add_argument(
         "--preset",
@@ -50,8 +59,25 @@ def parser_of(algorithm: str, config: type[Config]) -> Parser:
     parser.add_argument("--run-dir", metavar="DIR", help="folder of the run (default: runs/...)")
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
     add_config_options(parser, RunOptions, "beside the training")
-    add_config_options(parser, config, f"options of {algorithm}")
+    add_config_options(parser, algorithm.Config, f"options of {name}")
     return parser
+
+
+def _add_dataset(parser: Parser, name: str) -> None:
+    parser.usage = f"sharpwave train {name} --dataset DATA [--eval-env ENV] [options]"
+    parser.add_argument(
+        "--dataset",
+        required=True,
+        metavar="DATA",
+        help="what to learn from: a folder of episodes or of a replay buffer, a file such as .hdf5 "
+        "or .npz, or minari:ID",
+    )
+    parser.add_argument(
+        "--eval-env",
+        dest="env",
+        metavar="ENV",
+        help="id of the environment to evaluate in; its bounds are those of the actions",
+    )
 
 
 def plan_of(parsed: argparse.Namespace, config: type[Config]) -> Plan:
@@ -65,9 +91,9 @@ def plan_of(parsed: argparse.Namespace, config: type[Config]) -> Plan:
     algorithm = parsed.algorithm.lower()
     settings: dict[str, Any] = {}
     if parsed.preset is True:
-        settings = preset(algorithm, parsed.env)
+        settings = preset(algorithm, parsed.env or "")
     elif parsed.preset is None:
-        settings = find_preset(algorithm, parsed.env) or {}
+        settings = find_preset(algorithm, parsed.env or "") or {}
     if parsed.config is not None:
         settings.update(config.read_options(parsed.config))
     given = config_options(parsed, config)
@@ -76,10 +102,20 @@ def plan_of(parsed: argparse.Namespace, config: type[Config]) -> Plan:
     return Plan(
         algorithm=algorithm,
         env_id=parsed.env,
+        dataset=_absolute(parsed.dataset),
         config=config.from_dict({**settings, **given}).to_dict(),
         seeds=_seeds(parsed.seeds),
         **config_options(parsed, RunOptions),
     )
+
+
+def _absolute(dataset: str | None) -> str | None:
+    """What finds the dataset from another folder too."""
+    if dataset is None:
+        return None
+    from sharpwave.train.offline_data import name_of
+
+    return name_of(dataset)
 
 
 def _run_dir(given: str | None, plan: Plan) -> Path:
@@ -122,9 +158,12 @@ def _algorithm_in(arguments: list[str]) -> str:
 def _general_help() -> str:
     names = ", ".join(algorithm_names())
     return (
-        "usage: sharpwave train ALGORITHM ENV [options]\n\n"
-        f"Train an algorithm ({names}) in a Gymnasium environment and write a run folder.\n\n"
+        "usage: sharpwave train ALGORITHM ENV [options]\n"
+        "       sharpwave train ALGORITHM --dataset DATA [--eval-env ENV] [options]\n\n"
+        f"Train an algorithm ({names}) in a Gymnasium environment, or from a dataset, and write a "
+        "run folder.\n\n"
         "sharpwave train ppo CartPole-v1\n"
-        "sharpwave train ppo CartPole-v1 --learning-rate 'linear(1e-3, 0)' --seeds 0,1,2\n\n"
+        "sharpwave train ppo CartPole-v1 --learning-rate 'linear(1e-3, 0)' --seeds 0,1,2\n"
+        "sharpwave train iql --dataset FOLDER --eval-env Pendulum-v1\n\n"
         "sharpwave train ALGORITHM --help    lists the options of an algorithm"
     )

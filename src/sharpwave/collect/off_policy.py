@@ -42,7 +42,9 @@ class OffPolicyCollector:
 
     Rows that are only resets (the next_step autoreset) are left out. Where the environments mask
     actions, an observation is `{"observation": ..., "action_mask": ...}`, so that the mask travels
-    with the state that it belongs to.
+    with the state that it belongs to. That of an episode's last observation is in its last info;
+    environments that tell their masks by a method alone cannot be asked any more, and all actions
+    count as allowed there.
 
     Args:
         env: A Gymnasium vector environment of any autoreset mode.
@@ -65,12 +67,13 @@ class OffPolicyCollector:
 
     def reset(self) -> None:
         """Start new episodes everywhere."""
-        self.obs, infos = self.stepper.reset(seed=self._seed)
+        obs, infos = self.stepper.reset(seed=self._seed)
         self._seed = None  # the next reset goes on with the environments' own generators
         self.masks = action_masks(self.env, infos)
         self.has_masks |= self.masks is not None
         self.episodes.restart()
-        check_finite("obs", self.obs, self.timesteps)
+        check_finite("obs", obs, self.timesteps)
+        self.obs = obs
 
     def step(self, choose: Choose) -> tuple[Transitions | None, float]:
         """One step of every environment.
@@ -79,10 +82,11 @@ class OffPolicyCollector:
             choose: What chooses the actions.
 
         Returns:
-            The rows for a buffer (None where all were resets) and the mean reward.
+            The rows for a buffer (None where all were resets) and their mean reward.
 
         Raises:
             NonFiniteError: An environment returned NaN or inf.
+            ValueError: The first action mask came later than with the first observation.
         """
         if self.obs is None:
             self.reset()
@@ -90,30 +94,37 @@ class OffPolicyCollector:
         began = clock()
         actions = choose(self.obs, self.masks)
         acted = clock()
+        # Whatever ends this step early: the environments no longer stand at this observation.
+        obs, self.obs = self.obs, None
         step = self.stepper.step(actions)
         self.timings["act"] += acted - began
         self.timings["env"] += clock() - acted
         self._check(step)
-        rows = self._rows(actions, step)
+        masks = action_masks(self.env, step.infos) if self.has_masks else None
+        rows = self._rows(obs, actions, step, masks)
         rewards = raw_rewards(step)
         self.episodes.update(rewards, self.stepper.ended, step.real)
-        self.timesteps += self.env.num_envs if step.real is None else int(step.real.sum())
-        self.obs = step.obs
-        if self.has_masks:
-            self.masks = action_masks(self.env, step.infos)
-        return rows, float(np.mean(rewards))
+        if step.real is not None:
+            rewards = rewards[step.real]
+        self.timesteps += len(rewards)
+        self.obs, self.masks = step.obs, masks
+        return rows, float(np.add.reduce(rewards)) / max(len(rewards), 1)
 
     def _check(self, step: Step) -> None:
         check_finite("rewards", step.rewards, self.timesteps)
         check_finite("obs", step.next_obs, self.timesteps)
         if step.obs is not step.next_obs:
             check_finite("obs", step.obs, self.timesteps)
+        if not self.has_masks and "action_mask" in step.infos:
+            raise ValueError("env must give an action mask with its first observation too")
 
-    def _rows(self, actions: Array, step: Step) -> Transitions | None:
-        obs, next_obs = self.obs, step.next_obs
+    def _rows(
+        self, obs: Nested, actions: Array, step: Step, masks: Flags | None
+    ) -> Transitions | None:
+        next_obs = step.next_obs
         if self.has_masks:
             obs = self._with_mask(obs, self.masks)
-            next_obs = self._with_mask(next_obs, self._next_masks(step))
+            next_obs = self._with_mask(next_obs, self._next_masks(step, masks))
         rows = Transitions(
             obs, actions, step.rewards, step.terminated, step.truncated, next_obs, None
         )
@@ -125,12 +136,16 @@ class OffPolicyCollector:
         parts = (map_leaves(lambda leaf: leaf[real], part) for part in rows[:-1])
         return Transitions._make((*parts, real))
 
-    def _next_masks(self, step: Step) -> Flags | None:
-        """The masks of what the step led to; an episode's last observation allows everything."""
-        masks = action_masks(self.env, step.infos)
-        if masks is not None and step.obs is not step.next_obs:
-            masks = masks | self.stepper.ended[:, None]
-        return masks
+    def _next_masks(self, step: Step, masks: Flags | None) -> Flags | None:
+        """The masks of what the step led to, from those of what to act on next."""
+        if masks is None or step.obs is step.next_obs:
+            return masks
+        ended = self.stepper.ended[:, None]
+        last_info = step.infos.get("final_info")
+        if isinstance(last_info, dict) and "action_mask" in last_info:
+            last = action_masks(self.env, last_info)
+            return masks if last is None else np.where(ended, last, masks)
+        return masks | ended
 
     def _with_mask(self, obs: Nested, masks: Flags | None) -> Nested:
         if masks is None:
@@ -141,7 +156,7 @@ class OffPolicyCollector:
     def n_choices(self) -> int:
         """The length of a mask."""
         space = self.env.single_action_space
-        return int(np.sum(space.nvec)) if hasattr(space, "nvec") else int(space.n)
+        return int(np.sum(space.nvec)) if hasattr(space, "nvec") else int(np.prod(space.n))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands, but for the environments."""
@@ -151,6 +166,7 @@ class OffPolicyCollector:
             "episodes": self.episodes.state_dict(),
             "obs": self.obs,
             "masks": self.masks,
+            "has_masks": self.has_masks,
             "ended": self.stepper.ended,
         }
 
@@ -165,7 +181,9 @@ class OffPolicyCollector:
         self.timesteps = int(state["timesteps"])
         self.timings.update(state["timings"])
         self.episodes.load_state_dict(state["episodes"])
-        self._seed = None
+        self.has_masks = state["has_masks"]
+        if self.timesteps:
+            self._seed = None
         self.obs = state["obs"] if in_flight else None
         self.masks = state["masks"] if in_flight else None
         if in_flight:

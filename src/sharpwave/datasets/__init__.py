@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from sharpwave.datasets.noise import EpsilonNoise as EpsilonNoise
     from sharpwave.datasets.noise import GaussianNoise as GaussianNoise
     from sharpwave.datasets.parts import Part as Part
+    from sharpwave.datasets.recorded_run import TrainingStopped as TrainingStopped
     from sharpwave.datasets.references import REFERENCES as REFERENCES
     from sharpwave.datasets.references import Reference as Reference
     from sharpwave.datasets.references import reference as reference
     from sharpwave.datasets.scores import episode_returns as episode_returns
     from sharpwave.datasets.scores import measure_reference as measure_reference
     from sharpwave.datasets.scores import normalized_score as normalized_score
+    from sharpwave.datasets.training import TRAINED_KINDS as TRAINED_KINDS
+    from sharpwave.datasets.training import record_training as record_training
 
 _MODULES = {
     "EpsilonNoise": "sharpwave.datasets.noise",
@@ -41,6 +44,9 @@ _MODULES = {
     "measure_reference": "sharpwave.datasets.scores",
     "mixture": "sharpwave.datasets.mixtures",
     "normalized_score": "sharpwave.datasets.scores",
+    "TRAINED_KINDS": "sharpwave.datasets.training",
+    "TrainingStopped": "sharpwave.datasets.recorded_run",
+    "record_training": "sharpwave.datasets.training",
     "read_description": "sharpwave.datasets.description",
     "reference": "sharpwave.datasets.references",
 }

@@ -148,7 +148,7 @@ def fill(
                 ):
                     sink.add(episode)
     finally:
-        if not hasattr(env, "step"):
+        if isinstance(env, str | type) or not hasattr(env, "step"):
             vector_env.close()
 
 

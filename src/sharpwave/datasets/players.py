@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from sharpwave.datasets.experts import expert
 from sharpwave.datasets.noise import Noise
+from sharpwave.train.random_actions import RandomActions
 from sharpwave.types import Array, Nested
 
 if TYPE_CHECKING:
@@ -27,29 +28,18 @@ class RandomPlayer:
     """
 
     def __init__(self, action_space: Any, n_envs: int, generator: np.random.Generator) -> None:
+        seed = int(generator.integers(2**31))
         self._space = action_space
         self._batch_space = batch_space(action_space, n_envs)
-        self._batch_space.seed(int(generator.integers(2**31)))
-        self._generator = generator
+        self._batch_space.seed(seed)
+        self._allowed = RandomActions(action_space, seed)
 
     def play(self, obs: Nested, starts: Array, masks: Array | None = None) -> Array:  # noqa: ARG002
         """Actions [N, ...], whatever the observations."""
-        actions: Array = self._batch_space.sample() if masks is None else self._allowed(masks)
-        return actions
-
-    def _allowed(self, masks: Array) -> Array:
-        space = self._space
-        if isinstance(space, spaces.MultiBinary):
-            bits = self._generator.integers(0, 2, masks.shape, np.int8) * masks
-            return bits.reshape(-1, *space.shape).astype(np.int8)
-        keys = np.where(masks, self._generator.random(masks.shape), -1.0)
-        if isinstance(space, spaces.Discrete):
-            actions: Array = keys.argmax(axis=1) + space.start
-            return actions
-        ends = np.cumsum(space.nvec.ravel())[:-1]
-        choices = [part.argmax(axis=1) for part in np.split(keys, ends, axis=1)]
-        chosen: Array = np.stack(choices, axis=1).reshape(-1, *space.shape) + space.start
-        return chosen
+        if masks is not None and not isinstance(self._space, spaces.MultiBinary):
+            return self._allowed.draw(len(masks), masks)
+        actions: Array = self._batch_space.sample()
+        return actions if masks is None else actions * masks.reshape(actions.shape)
 
 
 class FunctionPlayer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,17 @@ def play(
     Yields:
         Its episodes, in the order in which they began.
     """
+    with _few_threads(part.policy):
+        yield from _played(env, part, env_id, seed, progress)
+
+
+def _played(
+    env: Any,
+    part: Part,
+    env_id: str | None,
+    seed: np.random.SeedSequence,
+    progress: Progress | None,
+) -> Iterator[Episode]:
     of_env, of_actions = seed.spawn(2)
     player = _player(env, part, env_id, np.random.Generator(np.random.Philox(of_actions)))
     env_seed = int(of_env.generate_state(1)[0] >> 1)
@@ -63,6 +75,15 @@ def play(
             if progress is not None:
                 progress(part.policy_name, done, part.count)
             yield episode
+
+
+def _few_threads(policy: Any) -> contextlib.AbstractContextManager[None]:
+    """As many threads of torch as its algorithm trains with."""
+    if not hasattr(policy, "player"):
+        return contextlib.nullcontext()
+    from sharpwave.train.threads import torch_threads
+
+    return torch_threads(policy.config.threads, policy.networks.values())
 
 
 def _player(env: Any, part: Part, env_id: str | None, generator: np.random.Generator) -> Player:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sharpwave.envs.autoreset import Step as Step
     from sharpwave.envs.autoreset import Stepper as Stepper
     from sharpwave.envs.autoreset import autoreset_mode as autoreset_mode
+    from sharpwave.envs.goals import goal_rewards as goal_rewards
     from sharpwave.envs.make import make_vec_env as make_vec_env
     from sharpwave.envs.masks import action_masks as action_masks
     from sharpwave.envs.normalize import VecNormalize as VecNormalize
@@ -46,6 +47,7 @@ _MODULES = {
     "check_same_form": "sharpwave.envs.spaces",
     "check_spaces": "sharpwave.envs.spaces",
     "environment_state": "sharpwave.envs.state",
+    "goal_rewards": "sharpwave.envs.goals",
     "make_vec_env": "sharpwave.envs.make",
     "random_state": "sharpwave.envs.state",
     "restore_environment_state": "sharpwave.envs.state",

@@ -144,8 +144,8 @@ class ActionScale:
         """What `env.step` takes, [N, *shape], for actions [N, d] in [-1, 1]."""
         actions = np.asarray(unit, np.float64) * self.radius + self.middle
         shaped = actions.reshape(len(actions), *self.space.shape).astype(self.space.dtype)
-        clipped: Array = np.clip(shaped, self.space.low, self.space.high)
-        return clipped
+        # What np.clip does, in half its time.
+        return np.minimum(np.maximum(shaped, self.space.low), self.space.high)  # type: ignore[no-any-return]
 
     def to_unit(self, actions: Any) -> Array:
         """Actions [N, *shape] of the space as [N, d] float32 in [-1, 1]."""

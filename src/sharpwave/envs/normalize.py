@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
@@ -92,6 +93,7 @@ class VecNormalize(Wrapper):
         self._return_stats = RunningStats(())
         self._returns = np.zeros(env.num_envs, np.float64)
         self._ended = np.zeros(env.num_envs, np.bool_)
+        self._counted = np.zeros(env.num_envs, np.bool_)  # the first observation of the episode
         if norm_obs:
             single = _normalised_space(env.single_observation_space, clip_obs)
             self.single_observation_space = single
@@ -129,6 +131,49 @@ class VecNormalize(Wrapper):
         """
         return self._normalised(obs)
 
+    @property
+    def reward_std(self) -> float:
+        """What rewards are divided by."""
+        return math.sqrt(float(self._return_stats.var) + self.epsilon)
+
+    def count_step(
+        self,
+        obs: Nested,
+        rewards: Array,
+        ended: Array,
+        next_obs: Nested,
+        rows: npt.NDArray[np.intp] | None = None,
+    ) -> None:
+        """Count a step of environments that were not stepped through this wrapper.
+
+        This is for learners that store raw steps and normalise them when they are drawn, so that
+        old steps agree with new statistics. What is counted is the same as by `step`.
+
+        Args:
+            obs: What the actions answered to, [M, ...].
+            rewards: [M].
+            ended: [M], where the step was an episode's last.
+            next_obs: What the step led to, [M, ...], the true last observation at an end.
+            rows: The environments that stepped, [M]; None for all.
+        """
+        if not self.training:
+            return
+        some = slice(None) if rows is None else rows
+        is_first = ~self._counted[some]
+        if is_first.any():
+            self._count_obs(_rows(obs, is_first))
+        self._count_obs(next_obs)
+        returns = self.gamma * self._returns[some] + rewards
+        _count(self._return_stats, returns)
+        self._returns[some] = np.where(ended, 0.0, returns)
+        self._counted[some] = ~ended
+
+    def restart(self) -> None:
+        """Forget the episodes in flight: the environments were not reset through this wrapper."""
+        self._returns[:] = 0
+        self._ended[:] = False
+        self._counted[:] = False
+
     def get_obs_rms(self) -> Nested:
         """The statistics of the observations.
 
@@ -140,7 +185,11 @@ class VecNormalize(Wrapper):
 
     def state_dict(self) -> dict[str, Array]:
         """Everything that changes, as arrays."""
-        state = {"returns": self._returns.copy(), "ended": self._ended.copy()}
+        state = {
+            "returns": self._returns.copy(),
+            "ended": self._ended.copy(),
+            "counted": self._counted.copy(),
+        }
         for prefix, stats in self._named_stats():
             for name, value in stats.state_dict().items():
                 state[f"{prefix}.{name}"] = np.asarray(value)
@@ -162,6 +211,7 @@ class VecNormalize(Wrapper):
         if len(state["returns"]) == self.num_envs:
             self._returns[:] = state["returns"]
             self._ended[:] = state["ended"]
+            self._counted[:] = state["counted"]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each environment, as the wrapped vector environment does."""
@@ -210,7 +260,7 @@ class VecNormalize(Wrapper):
             self._count_returns(rewards)
         if not self.norm_reward:
             return rewards
-        scaled = rewards / math.sqrt(float(self._return_stats.var) + self.epsilon)
+        scaled = rewards / self.reward_std
         held: Array = np.minimum(np.maximum(scaled, -self.clip_reward), self.clip_reward)
         return held if all_finite(rewards) else _with_not_finite(held, rewards)
 

@@ -1,10 +1,17 @@
 """Networks and distributions."""
 
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
-from sharpwave.nn.actors import CategoricalActor, DeterministicActor, SquashedActor
-from sharpwave.nn.by_hand import ByHand, QByHand
+from sharpwave.nn.actors import CategoricalActor, DeterministicActor, GaussianActor, SquashedActor
+from sharpwave.nn.batch_renorm import BatchRenorm
+from sharpwave.nn.by_hand import ByHand, QByHand, SACByHand, TD3ByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
+from sharpwave.nn.custom_replay import (
+    CustomCritics,
+    CustomDeterministicActor,
+    CustomQNetwork,
+    CustomSquashedActor,
+)
 from sharpwave.nn.distributions import (
     Bernoulli,
     Categorical,
@@ -16,14 +23,15 @@ from sharpwave.nn.distributions import (
 )
 from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
+from sharpwave.nn.fused import fused_mlp
 from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
 from sharpwave.nn.numpy_policy import NumpyPolicy
 from sharpwave.nn.numpy_q import NumpyQ
-from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop
+from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend, take_step
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
-from sharpwave.nn.q_networks import Branches, CustomQNetwork, QNetwork
+from sharpwave.nn.q_networks import Branches, QNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 
 __all__ = [
@@ -31,6 +39,7 @@ __all__ = [
     "Acted",
     "ActorCritic",
     "Adam",
+    "BatchRenorm",
     "Bernoulli",
     "Branches",
     "ByHand",
@@ -38,8 +47,11 @@ __all__ = [
     "CategoricalActor",
     "ContinuousPolicy",
     "Critics",
+    "CustomCritics",
+    "CustomDeterministicActor",
     "CustomPolicy",
     "CustomQNetwork",
+    "CustomSquashedActor",
     "DeterministicActor",
     "DiagonalGaussian",
     "DiscretePolicy",
@@ -47,6 +59,7 @@ __all__ = [
     "Evaluated",
     "FlatOptimizer",
     "FlatParameters",
+    "GaussianActor",
     "MultiCategorical",
     "NoisyLinear",
     "NumpyPolicy",
@@ -54,17 +67,22 @@ __all__ = [
     "QByHand",
     "QNetwork",
     "RMSprop",
+    "SACByHand",
     "Scalar",
     "SquashedActor",
     "SquashedGaussian",
     "StackedLinear",
     "StackedMLP",
+    "TD3ByHand",
     "ValueFunction",
+    "descend",
     "fan_in_uniform",
+    "fused_mlp",
     "initialise",
     "initialise_uniform",
     "make_distribution",
     "make_features",
     "make_mlp",
     "orthogonal",
+    "take_step",
 ]

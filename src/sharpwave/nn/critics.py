@@ -20,7 +20,8 @@ __all__ = ["Critics", "ValueFunction"]
 class Critics(nn.Module):
     """n estimates Q(s, a) of what an action is worth, in one batched network.
 
-    They share the convolutions of image observations and nothing else.
+    They share the convolutions of image observations and nothing else. With `action_dim=0` they
+    look at observations alone, and their outputs may stand for the actions.
 
     Args:
         observation_space: What `make_features` takes.
@@ -29,6 +30,7 @@ class Critics(nn.Module):
         hidden: Sizes of the hidden layers.
         activation: Their activation, by name.
         layer_norm: Normalise before every activation.
+        batch_norm: Renormalise over the batch before every layer.
         n_outputs: Numbers per estimate: 1 for a mean, more for quantiles.
         generator: Source of the weights.
 
@@ -48,6 +50,7 @@ class Critics(nn.Module):
         hidden: Sequence[int] = (256, 256),
         activation: str = "relu",
         layer_norm: bool = False,
+        batch_norm: bool = False,
         n_outputs: int = 1,
         generator: np.random.Generator,
     ) -> None:
@@ -61,16 +64,26 @@ class Critics(nn.Module):
             activation,
             generator,
             layer_norm=layer_norm,
+            batch_norm=batch_norm,
         )
         self._squeeze = n_outputs == 1
 
-    def forward(self, obs: Any, actions: Tensor) -> Tensor:
-        """Estimates [n, B], or [n, B, n_outputs], of actions [B, d]."""
-        return self.of_features(self.features(obs), actions)
+    def forward(self, obs: Any, actions: Tensor | None = None, n: int | None = None) -> Tensor:
+        """Estimates [n, B], or [n, B, n_outputs], of actions [B, d].
 
-    def of_features(self, features: Tensor, actions: Tensor) -> Tensor:
+        Args:
+            obs: Observations [B, ...].
+            actions: [B, d]; None where the outputs are for all actions.
+            n: Ask only the first n critics; all when not given.
+        """
+        return self.of_features(self.features(obs), actions, n)
+
+    def of_features(
+        self, features: Tensor, actions: Tensor | None = None, n: int | None = None
+    ) -> Tensor:
         """The same of observations that went through `features` already."""
-        output: Tensor = self.net(torch.cat((features, actions), -1))
+        inputs = features if actions is None else torch.cat((features, actions), -1)
+        output: Tensor = self.net(inputs, n)
         return output.squeeze(-1) if self._squeeze else output
 
 
@@ -103,5 +116,4 @@ class ValueFunction(nn.Module):
 
     def forward(self, obs: Any) -> Tensor:
         """Values [B] of observations [B, ...]."""
-        output: Tensor = self.net(self.features(obs))
-        return output.squeeze(-1)
+        return self.net.fused(self.features(obs)).squeeze(-1)

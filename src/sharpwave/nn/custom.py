@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sharpwave.nn.actor_critic import Acted, Evaluated
 
-__all__ = ["CustomPolicy", "global_randomness_from"]
+__all__ = ["CustomPolicy", "as_single", "global_randomness_from"]
 
 _REQUIRED = {
     "get_action_and_logprob": "(obs) -> (actions, log_probs)",
@@ -99,7 +99,7 @@ class CustomPolicy(nn.Module):
     ) -> Acted:
         """Chooses actions; see `ActorCritic.act`."""
         self._refuse(masks)
-        obs = _single(obs)
+        obs = as_single(obs)
         with torch.no_grad(), global_randomness_from(generator):
             if deterministic:
                 actions = self._most_likely(obs)
@@ -124,7 +124,7 @@ class CustomPolicy(nn.Module):
     ) -> Evaluated:
         """What the module says now about actions; see `ActorCritic.evaluate`."""
         self._refuse(masks)
-        obs = _single(obs)
+        obs = as_single(obs)
         log_probs, entropy = self.module.get_logprob_and_entropy(obs, actions)
         values = self.module.get_value(obs)
         self._check(actions, log_probs=log_probs, entropy=entropy, values=values)
@@ -139,7 +139,7 @@ class CustomPolicy(nn.Module):
     ) -> Tensor:
         """Values [B] of observations [B, ...], without differentiation."""
         with torch.no_grad():
-            values: Tensor = self.module.get_value(_single(obs))
+            values: Tensor = self.module.get_value(as_single(obs))
         if values.ndim != 1:
             raise ValueError(f"values of policy must have shape (B,), got {tuple(values.shape)}")
         return values
@@ -175,10 +175,10 @@ class CustomPolicy(nn.Module):
                 )
 
 
-def _single(obs: Any) -> Any:
+def as_single(obs: Any) -> Any:
     """Float64 observations as float32, which is what modules hold; anything else as it is."""
     if isinstance(obs, dict):
-        return {key: _single(leaf) for key, leaf in obs.items()}
+        return {key: as_single(leaf) for key, leaf in obs.items()}
     if isinstance(obs, tuple):
-        return tuple(map(_single, obs))
+        return tuple(map(as_single, obs))
     return obs.float() if obs.dtype == torch.float64 else obs

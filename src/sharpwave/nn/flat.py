@@ -80,6 +80,11 @@ class FlatParameters:
         self._attach_grads()
         self.grad.zero_()
 
+    def backward(self, loss: Tensor) -> None:
+        """Sets the gradients to those of a loss; other parameters it depends on get none."""
+        self.zero_grad()
+        loss.backward(inputs=self._parameters)
+
     def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Scales the gradients so that their Euclidean norm is at most `max_norm`.
 

@@ -21,11 +21,14 @@ class StateDependentNoise:
 
     Args:
         learn_features: Train the features through the variance, too.
+
+    Attributes:
+        matrices: [n, L, d] in use; None before the first are drawn.
     """
 
     def __init__(self, *, learn_features: bool = False) -> None:
         self._learn_features = learn_features
-        self._matrices: Tensor | None = None
+        self.matrices: Tensor | None = None
 
     def reset(self, log_std: Tensor, n: int, generator: torch.Generator | None = None) -> None:
         """Draws new matrices.
@@ -37,7 +40,7 @@ class StateDependentNoise:
         """
         with torch.no_grad():
             noise = log_std.new_empty((n, *log_std.shape)).normal_(generator=generator)
-            self._matrices = noise.mul_(log_std.exp())
+            self.matrices = noise.mul_(log_std.exp())
 
     def params(self, mean: Tensor, latent: Tensor, log_std: Tensor) -> GaussianParams:
         """Parameters of the actions' distribution: means [B, d] and log_std [B, d].
@@ -64,7 +67,7 @@ class StateDependentNoise:
             latent: [B, L].
             generator: Source of independent noise.
         """
-        if self._matrices is None or len(self._matrices) != len(latent):
+        if self.matrices is None or len(self.matrices) != len(latent):
             mean, log_std = params
             return torch.empty_like(mean).normal_(generator=generator) * log_std.exp()
-        return torch.bmm(latent.unsqueeze(1), self._matrices).squeeze(1)
+        return torch.bmm(latent.unsqueeze(1), self.matrices).squeeze(1)

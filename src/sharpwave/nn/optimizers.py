@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sharpwave.nn.flat import FlatParameters
 
-__all__ = ["Adam", "FlatOptimizer", "RMSprop"]
+__all__ = ["Adam", "FlatOptimizer", "RMSprop", "descend", "take_step"]
 
 
 class FlatOptimizer(ABC):
@@ -69,6 +69,41 @@ class FlatOptimizer(ABC):
                 )
         for name, tensor in own.items():
             tensor.copy_(arrays[name])
+
+
+def take_step(
+    flat: FlatParameters, optimizer: FlatOptimizer, max_grad_norm: float | None = None
+) -> None:
+    """Moves parameters along their gradient, which is shortened before where it is too long.
+
+    Args:
+        flat: The parameters.
+        optimizer: Of `flat`.
+        max_grad_norm: Longest gradient; longer ones are scaled down to it.
+    """
+    if max_grad_norm is not None:
+        flat.clip_grad_norm(max_grad_norm)
+    optimizer.step()
+
+
+def descend(
+    loss: Tensor,
+    flat: FlatParameters,
+    optimizer: FlatOptimizer,
+    max_grad_norm: float | None = None,
+) -> None:
+    """One step of an optimiser down a loss.
+
+    Other parameters that the loss depends on get no gradient, and cost no time for one.
+
+    Args:
+        loss: [] to differentiate.
+        flat: What to differentiate it by.
+        optimizer: Of `flat`.
+        max_grad_norm: Longest gradient; longer ones are scaled down to it.
+    """
+    flat.backward(loss)
+    take_step(flat, optimizer, max_grad_norm)
 
 
 class Adam(FlatOptimizer):

@@ -16,7 +16,7 @@ from sharpwave.nn.features import make_features
 from sharpwave.nn.mlp import ACTIVATIONS, MLP, check_sizes, initialise_uniform
 from sharpwave.nn.noisy import NoisyLinear
 
-__all__ = ["Branches", "CustomQNetwork", "QNetwork"]
+__all__ = ["Branches", "QNetwork"]
 
 
 class Branches:
@@ -181,6 +181,7 @@ class QNetwork(nn.Module):
             self.advantage = _mlp((*stream, outputs), activation, generator, noisy)
         else:
             self.net = _mlp((size, *hidden, outputs), activation, generator, noisy)
+        self._noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
 
     def forward(self, obs: Any) -> Tensor:
         """[B, n] values of observations [B, ...], or [B, n, n_atoms]."""
@@ -202,16 +203,13 @@ class QNetwork(nn.Module):
         Args:
             generator: Source of the draws; None is torch's global one.
         """
-        for layer in self._noisy_layers():
+        for layer in self._noisy_layers:
             layer.reset_noise(generator)
 
     def remove_noise(self) -> None:
         """Leaves the weights as they are without noise."""
-        for layer in self._noisy_layers():
+        for layer in self._noisy_layers:
             layer.remove_noise()
-
-    def _noisy_layers(self) -> list[NoisyLinear]:
-        return [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
 
 
 def _mlp(sizes: Sequence[int], activation: str, generator: np.random.Generator, noisy: bool) -> MLP:
@@ -232,40 +230,3 @@ def _layers(
             initialise_uniform(linear, generator)
         layers += [linear, ACTIVATIONS[activation]()]
     return layers
-
-
-class CustomQNetwork(nn.Module):
-    """A module of somebody else's that values actions.
-
-    Args:
-        module: From observations [B, ...] to values [B, n].
-        action_space: Of what it values; see `Branches`.
-
-    Raises:
-        TypeError: It is no module.
-    """
-
-    def __init__(self, module: Any, action_space: spaces.Space[Any]) -> None:
-        super().__init__()
-        if not isinstance(module, nn.Module):
-            raise TypeError(f"policy must be a torch module, got {type(module).__name__}")
-        self.module = module
-        self.branches = Branches(action_space)
-
-    def forward(self, obs: Any) -> Tensor:
-        """[B, n] values of observations [B, ...].
-
-        Raises:
-            ValueError: The module gave another shape.
-        """
-        values: Tensor = self.module(obs)
-        if values.ndim != 2 or values.shape[1] != self.branches.n:
-            wanted = f"(B, {self.branches.n})"
-            raise ValueError(f"policy must give values {wanted}, got {tuple(values.shape)}")
-        return values
-
-    def reset_noise(self, generator: torch.Generator | None = None) -> None:
-        """There is none."""
-
-    def remove_noise(self) -> None:
-        """There is none."""

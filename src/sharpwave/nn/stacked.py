@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from sharpwave.nn.init import fan_in_uniform
+from sharpwave.nn.batch_renorm import BatchRenorm
+from sharpwave.nn.fused import can_fuse, fused_mlp
+from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import ACTIVATIONS, check_sizes
 
 __all__ = ["Scalar", "StackedLinear", "StackedMLP"]
@@ -41,10 +45,14 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.from_numpy(bias))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[n, B, in] to [n, B, out]."""
-        if self.weight.shape[-1] == 1:  # a product this narrow takes ten times as long
-            return (x * self.weight.mT).sum(-1, keepdim=True).add_(self.bias)
-        return torch.bmm(x, self.weight).add_(self.bias)  # baddbmm would copy the bias first
+        """[m, B, in] to [m, B, out] by the first m layers."""
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
+        if len(x) < len(weight):
+            weight, bias = weight[: len(x)], bias[: len(x)]
+        if weight.shape[-1] == 1:  # a product this narrow takes ten times as long
+            return (x * weight.mT).sum(-1, keepdim=True).add_(bias)
+        return torch.bmm(x, weight).add_(bias)  # baddbmm would copy the bias first
 
 
 class StackedMLP(nn.Module):
@@ -58,6 +66,7 @@ class StackedMLP(nn.Module):
         activation: A name in `ACTIVATIONS`, applied after every layer but the last.
         generator: Source of the weights.
         layer_norm: Normalise before every activation.
+        batch_norm: Renormalise over the batch before every layer.
 
     Raises:
         ValueError: The activation is unknown or a size is not positive.
@@ -78,6 +87,7 @@ class StackedMLP(nn.Module):
         generator: np.random.Generator,
         *,
         layer_norm: bool = False,
+        batch_norm: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(in_features, hidden, activation)
@@ -91,20 +101,54 @@ class StackedMLP(nn.Module):
         self.norms = nn.ModuleList(
             _StackedLayerNorm(n, size) for size in (hidden if layer_norm else ())
         )
+        self.batch_norms = nn.ModuleList(
+            BatchRenorm(size, n) for size in (sizes[:-1] if batch_norm else ())
+        )
         self.activation = ACTIVATIONS[activation]()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, in] for all networks, or [n, B, in] for each its own, to [n, B, out]."""
+    def forward(self, x: Tensor, n: int | None = None) -> Tensor:
+        """[B, in] for all networks, or [n, B, in] for each its own, to [n, B, out].
+
+        Args:
+            x: The input.
+            n: Run only the first n networks; all when not given.
+        """
+        n = n or self.n
+        if not self.norms and not self.batch_norms and can_fuse(x, self.activation):
+            layers: list[Any] = list(self.layers)
+            weights = [layer.weight if n == self.n else layer.weight[:n] for layer in layers]
+            biases = [layer.bias if n == self.n else layer.bias[:n] for layer in layers]
+            return fused_mlp(x, weights, biases, self.activation, n)
         if x.ndim == 2:
-            x = x.expand(self.n, *x.shape)
-        *body, head = self.layers
-        for i, layer in enumerate(body):
+            x = x.expand(n, *x.shape)
+        last = len(self.layers) - 1
+        for i, layer in enumerate(self.layers):
+            if self.batch_norms:
+                x = self.batch_norms[i](x)
             x = layer(x)
-            if self.norms:
-                x = self.norms[i](x)
-            x = self.activation(x)
-        output: Tensor = head(x)
-        return output
+            if i < last:
+                if self.norms:
+                    x = self.norms[i](x)
+                x = self.activation(x)
+        return x
+
+    def orthogonal_(
+        self, generator: np.random.Generator, gain: float = math.sqrt(2), head_gain: float = 1.0
+    ) -> None:
+        """Gives all layers orthogonal weights and zero biases.
+
+        Args:
+            generator: Source of the weights.
+            gain: Of the hidden layers.
+            head_gain: Of the last layer.
+        """
+        layers: list[Any] = list(self.layers)
+        for layer in layers:
+            layer_gain = head_gain if layer is layers[-1] else gain
+            for weight, bias in zip(layer.weight.data, layer.bias.data, strict=True):
+                drawn = orthogonal(generator, tuple(weight.T.shape), layer_gain)
+                weight.copy_(torch.from_numpy(drawn).T)
+                bias.zero_()
 
 
 class _StackedLayerNorm(nn.Module):
@@ -116,8 +160,9 @@ class _StackedLayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n, 1, size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[n, B, size] to the same."""
-        return torch.addcmul(self.bias, layer_norm(x, x.shape[-1:]), self.weight)
+        """[m, B, size] to the same by the first m."""
+        weight, bias = self.weight[: len(x)], self.bias[: len(x)]
+        return torch.addcmul(bias, layer_norm(x, x.shape[-1:]), weight)
 
 
 class Scalar(nn.Module):

@@ -6,6 +6,7 @@ import inspect
 import os
 from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -253,12 +254,17 @@ class Algorithm(Run):
             raise ValueError(
                 f"{path} holds {header['algorithm']!r}, not {cls.name!r}: load it with that class"
             )
-        changed = {k: v for k, v in options.items() if k in header["config"]}
+        changed = {k: v for k, v in options.items() if cls._is_option(k, v)}
         config = cls.Config.from_dict({**header["config"], **changed})
         arguments = {k: v for k, v in options.items() if k not in changed}
         algorithm = cls._from_header(path, header, config, arguments)
         algorithm._load_whole_state(state)
         return algorithm
+
+    @classmethod
+    def _is_option(cls, name: str, value: Any) -> bool:  # noqa: ARG003
+        """Whether an argument of the constructor is a field of the configuration."""
+        return any(field.name == name for field in fields(cls.Config))
 
     @classmethod
     @abstractmethod

@@ -37,6 +37,11 @@ class Interval:
         if self.last is None or self.last > step:
             self.last = step
 
+    @property
+    def next(self) -> int:
+        """The first step at which it is due."""
+        return (self.last or 0) + self.every
+
     def due(self, step: int) -> bool:
         """Whether the time has come; counts anew from here if so."""
         if step - (self.last or 0) < self.every:

@@ -25,6 +25,7 @@ from sharpwave.train.offline_data import (
     normalizer_of,
     normalizes,
     open_dataset,
+    reward_form,
 )
 from sharpwave.train.offline_spaces import check_dataset, spaces_of
 from sharpwave.train.options import AlgorithmConfig, resolve_config
@@ -35,8 +36,6 @@ from sharpwave.train.source import EnvSource
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_VIEW = Transition(("obs", "actions", "rewards", "next_obs", "terminated"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +54,13 @@ class OfflineConfig(AlgorithmConfig):
     """Widths of the hidden layers; one number stands for two layers of that width."""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation of the hidden layers."""
-    normalize_obs: bool = False
-    """Scale observations by their mean and deviation in the dataset."""
+    normalize_obs: bool | None = None
+    """Scale observations by their mean and deviation in the dataset. None does so where it can:
+    where they are vectors, of a dataset of this library."""
+    reward_scale: float | Literal["returns"] = 1.0
+    """What rewards are multiplied by; "returns" lets the returns of the dataset span 1000."""
+    reward_shift: float = 0.0
+    """What is added to rewards then."""
     act_low: float | tuple[float, ...] | None = None
     """Lowest action, of all dimensions or of each; that of the environment when none is given, or
     of the dataset."""
@@ -66,6 +70,8 @@ class OfflineConfig(AlgorithmConfig):
     """Gradient steps between two reports of metrics."""
     compile: bool = False
     """Compile the losses with torch.compile."""
+    cuda_graph: bool = False
+    """Replay gradient steps as CUDA graphs, on a CUDA device."""
 
     aliases: ClassVar[dict[str, str]] = {"n_gradient_steps": "total_timesteps"}
 
@@ -128,6 +134,9 @@ class OfflineAlgorithm(ReplayLearner):
         "logger": None,
     }
 
+    columns: ClassVar[tuple[str, ...]] = ("obs", "actions", "rewards", "next_obs", "terminated")
+    """What it reads of the dataset."""
+
     def __init__(
         self,
         dataset: Any,
@@ -158,7 +167,7 @@ class OfflineAlgorithm(ReplayLearner):
         self.observation_space, self.action_space = spaces_of(
             self._dataset, self.config, self.env, obs_dim, act_dim, self.kind_of_actions()
         )
-        self.normalizer = normalizer_of(self._dataset, wanted=self.config.normalize_obs)
+        self.normalizer = normalizer_of(self._dataset, self.config.normalize_obs)
         self.build()
 
     def _open(
@@ -195,10 +204,18 @@ class OfflineAlgorithm(ReplayLearner):
     def build(self) -> None:
         """Make networks and what draws their batches."""
         self._set_action_form()
-        # Layers draw first weights from torch's global generator, which is not ours to move.
-        with torch.random.fork_rng(devices=[]):
-            self.build_networks()
+        self._make_networks(compile=self.config.compile, cuda_graph=self.config.cuda_graph)
         self._sampler: ReplaySampler | None = None
+
+    @property
+    def network_options(self) -> dict[str, Any]:
+        """What every network is made with."""
+        config = self.config
+        return {
+            "hidden": config.hidden,
+            "activation": config.activation,
+            "generator": self.weights_generator,
+        }
 
     @property
     def dataset(self) -> Any:
@@ -226,10 +243,13 @@ class OfflineAlgorithm(ReplayLearner):
             self._sampler = ReplaySampler(
                 rows,
                 self.config.batch_size,
-                view=_VIEW if isinstance(rows, ReplayBuffer) else None,
+                view=Transition(self.columns) if isinstance(rows, ReplayBuffer) else None,
                 gamma=self.config.gamma,
                 device=self.device,
                 obs_moments=moments,
+                reward_form=reward_form(
+                    self.dataset, self.config.reward_scale, self.config.reward_shift
+                ),
                 **self.action_form(),
             )
         return self._sampler
@@ -267,14 +287,14 @@ class OfflineAlgorithm(ReplayLearner):
         """
         if n_gradient_steps is not None:
             n_gradient_steps = positive(n_gradient_steps, name="n_gradient_steps")
-        _ = self.dataset  # before a run folder is made
+        _ = self.sampler  # what is wrong with the dataset shows before a run folder is made
         return super().train(n_gradient_steps, callbacks=callbacks, run_dir=run_dir)
 
     def iterate(self) -> Metrics | None:
         """Gradient steps until the next report of metrics."""
         began = time.perf_counter()
         end = min(self.timesteps + self.config.log_interval, self.target_timesteps)
-        changing = callable(self.config.learning_rate)
+        changing = self.has_schedules
         watched = self._hooks.overrides("on_step")
         sampler, first_seed = self.sampler, self._world_seed << 32
         measured: list[torch.Tensor] = []
@@ -282,13 +302,24 @@ class OfflineAlgorithm(ReplayLearner):
         while self.timesteps < end and self.stop_reason is None:
             if changing:
                 self.follow_schedules(self.progress_remaining)
-            measured.append(self.gradient_step(sampler.sample(first_seed + self.timesteps)))
+            drawn = sampler.draw(first_seed + self.timesteps)
+            measured.append(self._learn_from(sampler, drawn)[0])
             self.timesteps += 1
             if watched:
                 numbers = measured[-1].tolist()
                 self._call_hook("on_step", **dict(zip(self.metrics, numbers, strict=True)))
         self.timings["update"] += time.perf_counter() - began
         return self.means(measured) if measured else None
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch."""
+        return self.config.batch_size
+
+    @property
+    def has_schedules(self) -> bool:
+        """Whether `follow_schedules` changes something from step to step."""
+        return callable(self.config.learning_rate)
 
     def follow_schedules(self, progress_remaining: float) -> None:
         """Set what follows the progress of the run."""

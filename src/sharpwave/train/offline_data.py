@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,8 @@ OTHER_NAMES = {
 """What other libraries call the columns."""
 STD_FLOOR = 1e-3
 """Added to deviations, so that what hardly varies is not blown up."""
+RETURNS_SPAN = 1000.0
+"""Between the best and the worst episode, of rewards that were scaled."""
 _CHUNK = 65536
 
 
@@ -136,18 +138,21 @@ class StateNormalizer:
         return ((np.asarray(obs, np.float32) - self.mean) / self.std).astype(np.float32)
 
 
-def normalizer_of(dataset: Any, *, wanted: bool) -> StateNormalizer | None:
-    """How observations that did not come from the dataset must be normalised.
+def normalizer_of(dataset: Any, wanted: bool | None) -> StateNormalizer | None:
+    """How observations are normalised.
 
     Args:
-        dataset: What `open_dataset` gave.
-        wanted: Whether the run asks for it, where the dataset does not do it itself.
+        dataset: What `open_dataset` gave; one that normalises itself decides.
+        wanted: Whether the run asks for it; None for where it is possible.
 
     Raises:
-        TypeError: The observations are nested, images, or cannot be read but by chance.
+        TypeError: It is wanted, but observations are nested, images, or cannot be read but by
+            chance.
     """
     if normalizes(dataset):
         return StateNormalizer(dataset.obs_mean, dataset.obs_std)
+    if wanted is None:
+        wanted = _can_normalize(dataset)
     if not wanted:
         return None
     mean, variance = _moments(dataset)
@@ -158,6 +163,19 @@ def normalizer_of(dataset: Any, *, wanted: bool) -> StateNormalizer | None:
 def normalizes(dataset: Any) -> bool:
     """Whether the batches of a dataset are normalised already."""
     return isinstance(dataset, OfflineDatasetBuffer) and dataset.normalize
+
+
+def _can_normalize(dataset: Any) -> bool:
+    parts = dataset.parts if isinstance(dataset, OfflineMixture) else [dataset]
+    return (
+        is_readable(dataset)
+        and not any(map(normalizes, parts))
+        and all(_is_vectors(first_step(part)["obs"]) for part in parts if len(part))
+    )
+
+
+def _is_vectors(obs: Any) -> bool:
+    return isinstance(obs, np.ndarray) and obs.dtype.kind == "f" and obs.ndim == 2
 
 
 def _moments(dataset: Any) -> tuple[Array, Array]:
@@ -183,19 +201,47 @@ def _moments(dataset: Any) -> tuple[Array, Array]:
     return mean, np.asarray(square / len(dataset))
 
 
-def action_range(dataset: Any) -> tuple[Array, Array]:
-    """The smallest and largest action of each dimension, [d]; or -1 and 1 where they lie inside.
+def reward_form(
+    dataset: Any, scale: float | Literal["returns"], shift: float
+) -> tuple[float, float] | None:
+    """What rewards are multiplied by and what is added then; None where nothing changes.
 
-    Most tasks have actions in [-1, 1] and their data rarely reach the bounds: only what lies beyond
-    shows that a task has others.
+    Args:
+        dataset: What `open_dataset` gave.
+        scale: A factor, or "returns" for that with which returns span `RETURNS_SPAN`.
+        shift: What is added.
+
+    Raises:
+        TypeError: "returns" is asked for of a dataset that does not know its episodes.
+        ValueError: All its returns are the same.
     """
+    if scale == "returns":
+        if not isinstance(dataset, OfflineDatasetBuffer):
+            raise TypeError(
+                f'reward_scale="returns" needs a dataset of whole episodes, got '
+                f"{type(dataset).__name__}"
+            )
+        stats = dataset.stats()
+        span = stats["max_return"] - stats["min_return"]
+        if span == 0:
+            raise ValueError('reward_scale="returns" needs returns that differ')
+        scale = RETURNS_SPAN / span
+    factor = float(scale)
+    return None if (factor, shift) == (1.0, 0.0) else (factor, shift)
+
+
+def action_range(dataset: Any) -> tuple[Array, Array]:
+    """The smallest and largest action of each dimension, [d]."""
     parts = dataset.parts if isinstance(dataset, OfflineMixture) else [dataset]
     chunks = [actions for part in parts for actions in _chunks(part, "actions")]
-    lows = [actions.reshape(len(actions), -1).min(0) for actions in chunks]
-    highs = [actions.reshape(len(actions), -1).max(0) for actions in chunks]
-    low, high = np.min(lows, 0), np.max(highs, 0)
-    usual = (low >= -1) & (high <= 1)
-    return np.where(usual, -1, low), np.where(usual, 1, high)
+    rows = [actions.reshape(len(actions), -1) for actions in chunks]
+    return np.min([each.min(0) for each in rows], 0), np.max([each.max(0) for each in rows], 0)
+
+
+def is_readable(dataset: Any) -> bool:
+    """Whether all steps of a dataset can be read, and not only drawn."""
+    parts = dataset.parts if isinstance(dataset, OfflineMixture) else [dataset]
+    return all(isinstance(rows_of(part), ReplayBuffer) for part in parts)
 
 
 def _chunks(dataset: Any, name: str) -> Iterator[Array]:
@@ -208,7 +254,7 @@ def _chunks(dataset: Any, name: str) -> Iterator[Array]:
     ids, view = rows.indices(), Transition((name,))
     for begin in range(0, len(ids), _CHUNK):
         values = rows.gather(ids[begin : begin + _CHUNK], view=view)[name]
-        if not isinstance(values, np.ndarray) or (name == "obs" and values.dtype == np.uint8):
+        if name == "obs" and not _is_vectors(values):
             raise TypeError("normalize_obs needs observations that are vectors of numbers")
         yield values
 

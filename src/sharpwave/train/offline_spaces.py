@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from sharpwave.train.offline_data import action_range, first_step
+from sharpwave.train.offline_data import action_range, first_step, is_readable
 from sharpwave.types import Array
 
 if TYPE_CHECKING:
@@ -72,6 +72,13 @@ def check_dataset(dataset: Any, observation_space: Space, action_space: Space) -
             raise ValueError(
                 f"dataset must have observations of shape {observation_space.shape}, got {got}"
             )
+    if isinstance(action_space, spaces.Discrete) and is_readable(dataset):
+        low, high = (int(bound[0]) for bound in action_range(dataset))
+        first, last = int(action_space.start), int(action_space.start + action_space.n - 1)
+        if low < first or high > last:
+            raise ValueError(
+                f"dataset must have actions from {first} to {last}, got {low} to {high}"
+            )
     size = int(np.prod(np.shape(step["actions"])[1:]))
     wanted = int(np.prod(action_space.shape or ()))
     if size != wanted:
@@ -94,26 +101,34 @@ def _action_space(
         whole = getattr(dataset, "has_whole_actions", actions.dtype.kind in "iu")
         kind = "discrete" if whole else "continuous"
     if kind == "discrete":
-        _, high = action_range(dataset) if act_dim is None else (None, [act_dim - 1])
-        return spaces.Discrete(int(high[0]) + 1)
+        return spaces.Discrete(int(action_range(dataset)[1][0]) + 1 if act_dim is None else act_dim)
     size = int(np.prod(actions.shape[1:]))
     if config.act_low is None and config.act_high is None:
-        low, high = action_range(dataset)
-        return spaces.Box(low.astype(np.float32), high.astype(np.float32), (size,), np.float32)
+        low, high = usual_bounds(*action_range(dataset)) if is_readable(dataset) else (-1.0, 1.0)
+        return spaces.Box(np.float32(low), np.float32(high), (size,), np.float32)
     return spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+
+def usual_bounds(low: Array, high: Array) -> tuple[Array, Array]:
+    """-1 and 1 for dimensions whose actions lie inside, and the range of the others.
+
+    Most tasks have actions in [-1, 1] and their data rarely reach the bounds: only what lies beyond
+    shows that a task has others.
+    """
+    usual = (low >= -1) & (high <= 1)
+    return np.where(usual, -1, low), np.where(usual, 1, high)
 
 
 def _bounded(space: spaces.Box, config: OfflineConfig) -> spaces.Box:
     """The space with the bounds of the configuration, where it has some."""
     if config.act_low is None and config.act_high is None:
         return space
+    for name in ("act_low", "act_high"):
+        shape = np.shape(getattr(config, name) or 0.0)
+        if shape not in ((), space.shape):
+            raise ValueError(f"{name} must be one number or have shape {space.shape}, got {shape}")
     low = -np.asarray(config.act_high) if config.act_low is None else np.asarray(config.act_low)
     high = -low if config.act_high is None else np.asarray(config.act_high)
-    for name, bound in (("act_low", low), ("act_high", high)):
-        if bound.shape not in ((), space.shape):
-            raise ValueError(
-                f"{name} must be one number or have shape {space.shape}, got {bound.shape}"
-            )
     low, high = (np.full(space.shape, bound, np.float32) for bound in (low, high))
     if not (low < high).all():
         raise ValueError(f"act_low must be below act_high, got {low.tolist()} and {high.tolist()}")

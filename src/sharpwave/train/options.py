@@ -20,8 +20,6 @@ class AlgorithmConfig(Config):
     """Steps of `train()` when it is given none."""
     gamma: float = 0.99
     """Discount of future rewards."""
-    normalize_obs: bool = False
-    """Scale observations by their mean and deviation."""
     device: str = "cpu"
     """Where the networks live."""
     threads: int = 0
@@ -54,6 +52,7 @@ def constructor_signature(
     named = [
         kind(name, kind.KEYWORD_ONLY, default=default)
         for name, default in {"config": None, **options, **defaults}.items()
+        if name not in leading
     ]
     return inspect.Signature([*positional, *named])
 

@@ -15,7 +15,7 @@ class RandomActions:
     """Draws actions of a space uniformly, from a generator whose state can be saved.
 
     Args:
-        space: Box with bounds, Discrete or MultiDiscrete.
+        space: Box with bounds, Discrete, MultiDiscrete or MultiBinary.
         seed: Of the draws.
 
     Example:
@@ -26,14 +26,22 @@ class RandomActions:
     def __init__(self, space: spaces.Space[Any], seed: int) -> None:
         self.space = space
         self._generator = np.random.Generator(np.random.Philox(seed))
+        if isinstance(space, spaces.Box):
+            self._low = space.low.astype(np.float64)
+            self._width = space.high - self._low
 
     def draw(self, n: int, masks: npt.NDArray[np.bool_] | None = None) -> Array:
         """Actions [n, ...] for environments, only those that the masks allow."""
         space, generator = self.space, self._generator
         if isinstance(space, spaces.Box):
-            drawn = generator.uniform(space.low, space.high, (n, *space.shape))
-            clipped: Array = np.clip(drawn.astype(space.dtype), space.low, space.high)
-            return clipped
+            drawn = self._low + self._width * generator.random((n, *space.shape))
+            # Rounding may have left the bounds.
+            return np.minimum(np.maximum(drawn.astype(space.dtype), space.low), space.high)  # type: ignore[no-any-return]
+        if isinstance(space, spaces.MultiBinary):
+            bits = generator.random((n, *space.shape)) < 0.5
+            if masks is not None:
+                bits &= masks.reshape(bits.shape)
+            return bits.astype(space.dtype)
         sizes = self._sizes(space)
         weights = generator.random((n, int(sizes.sum())))
         if masks is not None:

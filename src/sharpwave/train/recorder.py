@@ -32,7 +32,8 @@ class RunRecorder(Callback):
         path: The folder; made if missing.
         checkpoint_freq: Environment steps between two saves of `checkpoints/latest.safetensors`;
             it is also saved at the end.
-        checkpoint_seconds: Longest time between two saves, so that slow runs lose little.
+        checkpoint_seconds: Longest time between two saves, so that slow runs lose little; longer
+            where saving itself takes more than a twentieth of that.
         report: Write `report.html` at the end, and `learning_curve.png` where matplotlib is
             installed.
 
@@ -61,6 +62,7 @@ class RunRecorder(Callback):
         self._interval = Interval(checkpoint_freq, name="checkpoint_freq")
         self._checkpoint_seconds = checkpoint_seconds
         self._saved_at = 0.0
+        self._save_took = 0.0
         self._report = report
         self._loggers = LoggerList(
             [CSVLogger(self.folder.metrics_csv), JSONLLogger(self.folder.metrics_jsonl)]
@@ -88,11 +90,17 @@ class RunRecorder(Callback):
         """Logs the update, and saves when it is time."""
         self._metrics = metrics
         self._loggers.on_train_step(step, {**metrics, "seconds": self._seconds()})
-        late = time.perf_counter() - self._saved_at > self._checkpoint_seconds
-        if self._interval.due(step) or late:
-            self._saved_at = time.perf_counter()
+        patience = max(self._checkpoint_seconds, 20 * self._save_took)
+        if self._interval.due(step) or time.perf_counter() - self._saved_at > patience:
+            began = time.perf_counter()
             algo.save(self.folder.latest_checkpoint)
+            self._saved_at = time.perf_counter()
+            self._save_took = self._saved_at - began
             self._summarize(algo, "running")
+
+    def due_step(self) -> int:
+        """Where the next checkpoint is due."""
+        return self._interval.next
 
     def on_eval(self, *, algo: Any, step: int, result: Any, **_: Any) -> None:
         """Keeps the evaluation, and the policy if it is the best so far."""

@@ -9,10 +9,14 @@ import numpy as np
 
 from sharpwave.collect.off_policy import MASK, OBSERVATION
 from sharpwave.lazy import torch
-from sharpwave.nest import map_leaves
+from sharpwave.nest import leaves, map_leaves
+from sharpwave.train.staging import Staging
 
 if TYPE_CHECKING:
     from sharpwave.buffers.views import View
+    from sharpwave.train.tensor_normalizer import TensorNormalizer
+
+INDICES = "indices"
 
 
 @dataclass
@@ -27,6 +31,7 @@ class ReplayBatch:
         discounts: [B] γ^m after m steps, 0 where the episode terminated.
         masks: [B, n] actions allowed at `obs`; None where all are.
         next_masks: [B, n] the same at `next_obs`.
+        next_actions: [B, d] what was done at `next_obs`, for those who ask for it.
         weights: [B] of prioritised draws, None elsewhere.
         indices: Ids of the steps in a prioritised buffer.
         td_errors: [B] set by the gradient step, to become priorities.
@@ -39,6 +44,7 @@ class ReplayBatch:
     discounts: torch.Tensor
     masks: torch.Tensor | None = None
     next_masks: torch.Tensor | None = None
+    next_actions: torch.Tensor | None = None
     weights: torch.Tensor | None = None
     indices: Any = None
     td_errors: torch.Tensor | None = None
@@ -55,8 +61,10 @@ class ReplaySampler:
         device: Where the tensors go.
         middle: [d] of continuous actions; what is subtracted from whole numbers.
         radius: [d] of continuous actions, None for whole numbers.
-        obs_moments: Mean and deviation that observations are normalised by, where the buffer holds
-            them as they were.
+        obs_moments: Mean and deviation that observations are normalised by; None to leave them.
+        has_masks: Whether observations are stored with the masks of their actions.
+        normalizer: Of batches of raw steps.
+        reward_form: What rewards are multiplied by, and what is added then; None to leave them.
     """
 
     def __init__(
@@ -70,6 +78,9 @@ class ReplaySampler:
         middle: torch.Tensor | None,
         radius: torch.Tensor | None,
         obs_moments: tuple[torch.Tensor, torch.Tensor] | None = None,
+        has_masks: bool = False,
+        normalizer: TensorNormalizer | None = None,
+        reward_form: tuple[float, float] | None = None,
     ) -> None:
         self.buffer = buffer
         self.batch_size = batch_size
@@ -78,11 +89,25 @@ class ReplaySampler:
         self.device = device
         self.middle = middle
         self.radius = radius
+        self._is_unit = (
+            radius is not None
+            and middle is not None
+            and bool((radius == 1).all())
+            and not bool(middle.any())
+        )
         self.obs_moments = obs_moments
+        self.has_masks = has_masks
+        self.normalizer = normalizer
+        self.reward_form = reward_form
+        self._staging: Staging | None = None
+        self._ids: Any = None
         # A native view fills the same memory every time, which saves allocating it.
         self._out: Any = None
         if getattr(view, "_spec", None) is not None and hasattr(buffer, "batch"):
-            self._out = buffer.batch(batch_size, view=view, torch=True)
+            if device.type == "cpu":
+                self._out = buffer.batch(batch_size, view=view, torch=True)
+            else:
+                self._stage(buffer.batch(batch_size, view=view))
 
     def sample(self, seed: int | None = None) -> ReplayBatch:
         """One batch. Its tensors may be overwritten by the next one.
@@ -90,56 +115,91 @@ class ReplaySampler:
         Args:
             seed: Of the draw; the buffer's own generator when not given.
         """
+        return self.as_batch(self.draw(seed))
+
+    def draw(self, seed: int | None = None) -> dict[str, Any]:
+        """A batch as the buffer has it, as tensors on the device; `as_batch` makes the rest of it.
+
+        On a CUDA device all batches lie at one address.
+        """
         given = () if seed is None else (seed,)
         if self._out is not None:
-            drawn = self.buffer.sample(self.batch_size, *given, view=self.view, out=self._out)
-        elif self.view is not None:
-            drawn = self.buffer.sample(self.batch_size, *given, view=self.view)
-        else:
-            drawn = self.buffer.sample(self.batch_size, *given)
-        return self._as_batch(drawn)
+            self.buffer.sample(self.batch_size, *given, view=self.view, out=self._out)
+            return self._out  # type: ignore[no-any-return]
+        if self._ids is not None:
+            assert self._staging is not None
+            out = {**self._staging.memory(), **self._ids}
+            self.buffer.sample(self.batch_size, *given, view=self.view, out=out)
+            return {**self._staging.send(), **self._ids}
+        options = {} if self.view is None else {"view": self.view}
+        drawn = self.buffer.sample(self.batch_size, *given, **options)
+        return self._brought(dict(drawn))
 
-    def _as_batch(self, drawn: Any) -> ReplayBatch:
+    def _brought(self, drawn: dict[str, Any]) -> dict[str, Any]:
+        ids = {name: drawn.pop(name) for name in (INDICES,) if name in drawn}
+        if self.device.type == "cpu" or _is_there(drawn, self.device):
+            return {**map_leaves(self._tensor, drawn), **ids}
+        arrays = map_leaves(np.asarray, drawn)
+        if self._staging is None:
+            self._staging = Staging(arrays, self.device)
+        return {**self._staging.bring(arrays), **ids}
+
+    def _stage(self, example: dict[str, Any]) -> None:
+        """Have batches like this one drawn straight into page-locked memory."""
+        columns = dict(example)
+        self._ids = {name: columns.pop(name) for name in (INDICES,) if name in columns}
+        self._staging = Staging(columns, self.device)
+
+    def as_batch(self, drawn: dict[str, Any]) -> ReplayBatch:
+        """What `draw` gave, in the form that learners want."""
         obs, masks = self._observation(drawn["obs"])
         next_obs, next_masks = self._observation(drawn["next_obs"])
-        weights = drawn.get("weights")
+        rewards = drawn["rewards"]
+        if self.normalizer is not None:
+            rewards = self.normalizer.rewards(rewards)
+        if self.reward_form is not None:
+            scale, shift = self.reward_form
+            rewards = rewards * scale + shift
         return ReplayBatch(
             obs=obs,
-            actions=self._actions(self._tensor(drawn["actions"])),
-            rewards=self._tensor(drawn["rewards"]),
+            actions=self._actions(drawn["actions"]),
+            rewards=rewards,
             next_obs=next_obs,
             discounts=self._discounts(drawn),
             masks=masks,
             next_masks=next_masks,
-            weights=None if weights is None else self._tensor(weights),
-            indices=drawn.get("indices"),
+            next_actions=self._actions(drawn["next_actions"]) if "next_actions" in drawn else None,
+            weights=drawn.get("weights"),
+            indices=drawn.get(INDICES),
         )
 
     def _observation(self, obs: Any) -> tuple[Any, torch.Tensor | None]:
-        tensors = map_leaves(self._tensor, obs)
-        if isinstance(tensors, dict) and tensors.keys() == {OBSERVATION, MASK}:
-            return tensors[OBSERVATION], tensors[MASK]
-        if self.obs_moments is not None:
+        masks = None
+        if self.has_masks:
+            obs, masks = obs[OBSERVATION], obs[MASK]
+        if self.normalizer is not None:
+            obs = self.normalizer.obs(obs)
+        elif self.obs_moments is not None:
             mean, std = self.obs_moments
-            tensors = (tensors - mean) / std
-        return tensors, None
+            obs = (obs - mean) / std
+        return obs, masks
 
     def _discounts(self, drawn: Any) -> torch.Tensor:
         if "discounts" in drawn:
-            return self._tensor(drawn["discounts"])
-        return self.gamma * (1.0 - self._tensor(drawn["terminated"]).float())
+            discounts: torch.Tensor = drawn["discounts"]
+        else:
+            discounts = self.gamma * (1.0 - drawn["terminated"].float())
+        return discounts
 
     def _actions(self, actions: torch.Tensor) -> torch.Tensor:
         if self.radius is not None and self.middle is not None:
-            unit: torch.Tensor = (
-                actions.reshape(len(actions), -1).float() - self.middle
-            ) / self.radius
-            return unit
+            rows = actions.reshape(len(actions), -1).float()
+            return rows if self._is_unit else (rows - self.middle) / self.radius
         actions = actions.long()
         return actions if self.middle is None else actions - self.middle
 
     def _tensor(self, value: Any) -> torch.Tensor:
-        return torch.as_tensor(value).to(self.device, non_blocking=True)
+        return torch.as_tensor(value, device=self.device)
 
     def report(self, batch: ReplayBatch) -> None:
         """Write the new priorities of a batch that was learned from."""
@@ -147,3 +207,9 @@ class ReplaySampler:
             return
         priorities = batch.td_errors.detach().abs().add(1e-6).cpu().numpy()
         self.buffer.update_priorities(np.asarray(batch.indices), priorities)
+
+
+def _is_there(drawn: dict[str, Any], device: torch.device) -> bool:
+    """Whether a buffer keeps its steps on the device already."""
+    _, leaf = next(leaves(drawn))
+    return getattr(leaf, "device", None) == device

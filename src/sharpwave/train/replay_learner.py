@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +14,9 @@ from sharpwave.envs import ActionMap, ActionScale
 from sharpwave.lazy import nn, torch
 from sharpwave.nest import map_leaves
 from sharpwave.train.algorithm import Algorithm, Metrics
+from sharpwave.train.cuda_graph import GraphedGradients
 from sharpwave.train.evaluation import Player
-from sharpwave.train.replay import ReplayBatch
+from sharpwave.train.replay import INDICES, ReplayBatch, ReplaySampler
 from sharpwave.types import Array, Nested
 
 
@@ -31,6 +33,8 @@ class ReplayLearner(Algorithm):
 
     metrics: ClassVar[tuple[str, ...]]
     """What a gradient step measures, in order."""
+    compiled: ClassVar[tuple[str, ...]] = ()
+    """Methods to compile, where that is asked for."""
     policy: Any
     normalizer: Any
 
@@ -62,6 +66,30 @@ class ReplayLearner(Algorithm):
             generator: Source of what is random in that.
         """
 
+    def graph_key(self) -> Hashable:
+        """What the next gradient step depends on beside networks and batch.
+
+        Steps of one key run the same operations and can be replayed as one CUDA graph; that of None
+        runs as it is.
+        """
+        return None
+
+    def extra_state(self) -> dict[str, Any]:
+        """What a subclass adds to the checkpoint: tensors, arrays, numbers."""
+        return {}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`, whose tensors have become arrays."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that learning has changed."""
+        return {**super().state_dict(), "extra": self.extra_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        super().load_state_dict(state)
+        self.load_extra_state(state["extra"])
+
     def register(self, name: str, network: Any, optimizer: nn.FlatOptimizer | None = None) -> None:
         """Make a network part of the checkpoint, with the optimiser that changes it."""
         self.networks[name] = network
@@ -73,6 +101,17 @@ class ReplayLearner(Algorithm):
         means = torch.stack(list(measured)).mean(0)
         rate = next(iter(self.optimizers.values())).lr
         return {**dict(zip(self.metrics, means.unbind(), strict=True)), "learning_rate": rate}
+
+    @property
+    def action_dim(self) -> int:
+        """Size of a continuous action.
+
+        Raises:
+            TypeError: Actions are not continuous.
+        """
+        if self.action_scale is None:
+            raise TypeError(f"{self.name} needs a Box action space, got {self.action_space}")
+        return len(self.action_scale.middle)
 
     def player(self, n_envs: int, deterministic: bool) -> Player:  # noqa: ARG002 - any number
         """The policy, ready to play environments."""
@@ -88,6 +127,29 @@ class ReplayLearner(Algorithm):
             middle = torch.as_tensor(np.asarray(self.action_space.start), device=self.device)
         return {"middle": middle, "radius": radius}
 
+    def _make_networks(self, *, compile: bool, cuda_graph: bool) -> None:
+        # Layers draw first weights from torch's global generator, which is not ours to move.
+        with torch.random.fork_rng(devices=[]):
+            self.build_networks()
+        for name in self.compiled if compile else ():
+            setattr(self, name, torch.compile(getattr(self, name)))
+        graphs = cuda_graph and self.device.type == "cuda"
+        self._graphs = GraphedGradients(self.generator) if graphs else None
+
+    def _learn_from(
+        self, sampler: ReplaySampler, drawn: dict[str, Any]
+    ) -> tuple[torch.Tensor, ReplayBatch]:
+        def step() -> tuple[torch.Tensor, ReplayBatch]:
+            batch = sampler.as_batch(drawn)
+            return self.gradient_step(batch), batch
+
+        key = None if self._graphs is None else self.graph_key()
+        if self._graphs is None or key is None:
+            return step()
+        measured, batch = self._graphs.run(key, step)
+        batch.indices = drawn.get(INDICES)  # they stay here, where no graph sees them
+        return measured, batch
+
     def _set_action_form(self) -> None:
         if isinstance(self.action_space, spaces.Box):
             self.action_scale: ActionScale | None = ActionScale(self.action_space)
@@ -99,12 +161,15 @@ class ReplayLearner(Algorithm):
     def _act(
         self, obs: Nested, masks: Any, policy: Any, explore: bool, generator: torch.Generator
     ) -> Array:
+        act = partial(self.act, policy, explore=explore, generator=generator)
+        return self._with_tensors(act, obs, masks)
+
+    def _with_tensors(self, act: Callable[..., torch.Tensor], obs: Nested, masks: Any) -> Array:
         with torch.inference_mode():
             tensors = map_leaves(self._tensor, obs)
             allowed = None if masks is None else self._tensor(masks)
-            actions = self.act(policy, tensors, allowed, explore=explore, generator=generator)
-            numbers: Array = actions.cpu().numpy()
-            return numbers
+            actions: Array = act(tensors, allowed).cpu().numpy()
+            return actions
 
     def _tensor(self, leaf: Array) -> torch.Tensor:
         return torch.as_tensor(leaf, device=self.device)

@@ -1,74 +1,121 @@
-"""The buffer of a run: which one, what goes in, and how steps come out."""
+"""The buffer of a run: which one, what goes in, and what a checkpoint keeps of it."""
 
 from __future__ import annotations
 
+import errno
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sharpwave.buffers import MmapReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer, snapshot
-from sharpwave.buffers.schema import Schema
-from sharpwave.buffers.views import Hindsight, NStep, View
+from sharpwave.buffers.folder import is_store
+from sharpwave.buffers.offline_mixture import OfflineMixture
+from sharpwave.buffers.schema import Field, Schema
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions
+from sharpwave.errors import SharpwaveIOError
+from sharpwave.train.foreign_buffer import ForeignBuffer
+from sharpwave.train.off_policy_config import MEMORY, OffPolicyConfig
+from sharpwave.train.replay_fit import check_fields, check_given, differences
 
-if TYPE_CHECKING:
-    from sharpwave.train.off_policy import OffPolicyConfig
-
-FIELDS = ("obs", "next_obs", "actions", "rewards")
 HOT_SHARE = 0.1
 """Of a buffer on disk, the share of the newest steps that stays in memory."""
+MOVED_AT_ONCE = 16384
+"""Steps that move together from one buffer to another."""
 
 
 class ReplayStore:
     """Makes the buffer that a configuration asks for, or takes the one that was given.
 
+    It is made by `open`, when there is something to store: playing a checkpoint needs none.
+
     Args:
         env: The vector environment.
         config: Of the algorithm.
-        masks: The length of an action mask, where actions are masked.
         given: A buffer in place of the configuration's.
         seed: Of the draws.
+
+    Attributes:
+        buffer: The buffer, as the user knows it; None before `open`.
+        rows: What steps are pushed to.
+        source: What batches are drawn from.
+
+    Raises:
+        TypeError, ValueError: The given buffer lacks what is asked of it.
     """
 
-    def __init__(
-        self, env: Any, config: OffPolicyConfig, *, masks: int | None, given: Any, seed: int
-    ) -> None:
+    def __init__(self, env: Any, config: OffPolicyConfig, *, given: Any, seed: int) -> None:
         self.config = config
-        self.is_given = given is not None
-        self.buffer: Any = given if self.is_given else _make(env, config, masks, seed)
-        self.is_ours = isinstance(self.buffer, ReplayBuffer)
-        self.has_priorities = hasattr(self.buffer, "set_beta") and self._priorities_on()
-        self.capacity = int(getattr(self.buffer, "capacity", config.buffer_size))
+        self.buffer: Any = None
+        self.source: Any = None
+        self.rows: Any = None
+        self._env = env
+        self._seed = seed
+        self._given = given
+        self._saved: dict[str, Any] | None = None
+        if given is not None:
+            ours = isinstance(given, ReplayBuffer | OfflineMixture)
+            self._given_source = given if ours else ForeignBuffer(given, seed)
+            check_given(self._given_source, config)
+        elif config.batch_size > config.buffer_size:
+            raise ValueError(
+                f"buffer_size must be at least batch_size, {config.batch_size}, "
+                f"got {config.buffer_size}"
+            )
 
-    def _priorities_on(self) -> bool:
-        options = getattr(self.buffer, "_options", None)
-        return options is None or options["priorities"] is not None
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a buffer already."""
+        return self.rows is not None
 
-    def view(self, env: Any) -> View | None:
-        """What a drawn step becomes; None where the buffer is not ours to ask."""
-        config = self.config
-        if config.her_goals:
-            (reward_fn, *_) = env.get_attr("unwrapped")
-            return Hindsight(reward_fn.compute_reward, config.her_goals, config.her_strategy)
-        return NStep(config.n_step, config.gamma, fields=FIELDS) if self.is_ours else None
+    @property
+    def takes_views(self) -> bool:
+        """Whether it can be said what a drawn step becomes."""
+        return isinstance(self.rows, ReplayBuffer)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether n-step and relabelled steps can be drawn."""
+        return self.takes_views and self.rows.n_envs is not None
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether steps are drawn by priority."""
+        ours = self.takes_views and self.source is self.rows
+        return ours and self.rows._options["priorities"] is not None
+
+    def open(self, n_choices: int | None, timesteps: int = 0) -> None:
+        """Make the buffer, with what a checkpoint kept of it.
+
+        Args:
+            n_choices: The length of an action mask, where actions are masked.
+            timesteps: Steps that the run has taken already.
+
+        Raises:
+            ValueError: The given buffer, or the one in the folder, does not fit the environment.
+            SharpwaveIOError: The folder holds something else, or is not there any more.
+        """
+        schema = steps_of(self._env, self.config, n_choices)
+        saved = self._saved
+        if self._given is not None:
+            source = self._given_source
+            rows = self._take_given(source, schema, saved)
+        elif self.config.buffer != MEMORY:
+            source = rows = self._open_folder(Path(self.config.buffer), schema, saved)
+        else:
+            source = rows = self._in_memory(schema, timesteps, saved)
+        self._saved = None
+        self.source, self.rows = source, rows
+        self.buffer = rows if self._given is None else self._given
 
     def write(self, rows: Transitions) -> None:
         """Put one step of the environments into the buffer."""
         obs, actions, rewards, terminated, truncated, next_obs, streams = rows
-        if not self.is_ours:
-            for i in range(len(rewards)):
-                self.buffer.push(
-                    obs[i],
-                    actions[i],
-                    float(rewards[i]),
-                    bool(terminated[i]),
-                    bool(truncated[i]),
-                    next_obs[i],
-                )
-            return
-        named = {} if streams is None or self.buffer.n_envs is None else {"streams": streams}
-        self.buffer.push_batch(
+        named = {}
+        if streams is not None and getattr(self.rows, "n_envs", None) is not None:
+            named["streams"] = streams
+        self.rows.push_batch(
             obs=obs,
             next_obs=next_obs,
             actions=actions,
@@ -78,57 +125,170 @@ class ReplayStore:
             **named,
         )
 
+    def has_a_batch(self) -> bool:
+        """Whether there are as many steps as a batch has, or as many as there will ever be."""
+        enough = len(self.source) >= self.config.batch_size
+        return enough or bool(getattr(self.rows, "is_full", False))
+
     def follow(self, progress_remaining: float) -> None:
         """Let the weights of prioritised draws correct more and more."""
         if self.has_priorities:
             start = self.config.beta_start
-            self.buffer.set_beta(1.0 - (1.0 - start) * progress_remaining)
+            self.rows.set_beta(1.0 - (1.0 - start) * progress_remaining)
+
+    def close(self) -> None:
+        """Leave the folder of a buffer on disk, which stays."""
+        if self._given is None and isinstance(self.rows, MmapReplayBuffer):
+            self.rows.close(delete=False)
+
+    # In checkpoints
 
     def state_dict(self) -> dict[str, Any] | None:
-        """The buffer, where the configuration asks for it and it does not lie on disk itself."""
-        if not self.config.save_buffer or not self.is_ours:
-            return None
-        if isinstance(self.buffer, MmapReplayBuffer):
-            self.buffer.flush()
-            return {"pushed": self.buffer.stats()["pushed"]}
-        state = snapshot.to_memory(self.buffer)
-        pieces = state.pop("pieces")
-        arrays = {name: np.frombuffer(b"".join(parts), np.uint8) for name, parts in pieces.items()}
-        sizes = {name: [len(part) for part in parts] for name, parts in pieces.items()}
-        return {"description": state, "arrays": arrays, "sizes": sizes}
+        """What a checkpoint keeps: all steps where `save_buffer` asks for it, or where they lie."""
+        if not self.is_open:
+            return self._saved
+        if isinstance(self.rows, ForeignBuffer):
+            return {"kind": "foreign", "draws": self.rows.draws}
+        if isinstance(self.rows, MmapReplayBuffer):
+            self.rows.flush()
+            pushed = self.rows.stats()["pushed"]
+            return {"kind": "folder", "path": str(self.rows.path), "pushed": pushed}
+        return _dumped(self.rows) if self.config.save_buffer else None
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Continue from `state_dict`."""
-        if state is None or "arrays" not in state or self.is_given:
-            return
-        pieces = {
-            name: _split(state["arrays"][name], sizes) for name, sizes in state["sizes"].items()
-        }
-        self.buffer = snapshot.rebuild(
-            type(self.buffer), {**state["description"], "pieces": pieces}
+        """Continue from `state_dict` once the buffer is needed."""
+        self._saved = state
+
+    # Making one
+
+    def _options(self, schema: Schema, timesteps: int = 0) -> dict[str, Any]:
+        # One that begins anew in the middle of a run does not repeat the draws of its beginning.
+        sequence = np.random.SeedSequence((self._seed, timesteps))
+        seed = int(sequence.generate_state(1, np.uint64)[0]) if timesteps else self._seed
+        return {"fields": schema, "n_envs": self._env.num_envs, "seed": seed}
+
+    def _priorities(self) -> dict[str, Any]:
+        return {"alpha": self.config.alpha, "beta": self.config.beta_start}
+
+    def _take_given(self, source: Any, schema: Schema, saved: dict[str, Any] | None) -> Any:
+        if isinstance(source, ForeignBuffer):
+            if saved is not None and saved["kind"] == "foreign":
+                source.draws = saved["draws"]
+            return source
+        rows = source.growing if isinstance(source, OfflineMixture) else source
+        check_fields(rows, schema, self._env.num_envs)
+        if saved is not None and saved["kind"] == "memory" and not len(rows):
+            move(_restored(saved), rows)
+        return rows
+
+    def _in_memory(
+        self, schema: Schema, timesteps: int, saved: dict[str, Any] | None
+    ) -> ReplayBuffer:
+        options = self._options(schema, timesteps)
+        size = self.config.buffer_size
+        buffer: ReplayBuffer
+        if self.config.prioritized:
+            buffer = PrioritizedReplayBuffer(size, **self._priorities(), **options)
+        else:
+            buffer = ReplayBuffer(size, **options)
+        if saved is None or saved["kind"] != "memory":
+            return buffer
+        old = _restored(saved)
+        any_seed = {"seed": 0}
+        if old.schema == buffer.schema and old._options | any_seed == buffer._options | any_seed:
+            return old
+        move(old, buffer)
+        return buffer
+
+    def _open_folder(
+        self, folder: Path, schema: Schema, saved: dict[str, Any] | None
+    ) -> MmapReplayBuffer:
+        known = None
+        if saved is not None and saved["kind"] == "folder" and saved["path"] == str(folder):
+            known = saved["pushed"]
+        if not is_store(folder):
+            if known is not None:
+                raise SharpwaveIOError(
+                    errno.ENOENT,
+                    f"the buffer of the checkpoint was in {folder}, which is not there any more: "
+                    'pass buffer="memory" or another folder to go on with an empty one',
+                )
+            size = self.config.buffer_size
+            return MmapReplayBuffer(
+                max(1, int(size * HOT_SHARE)),
+                size,
+                cold_path=folder,
+                prioritized=self._priorities() if self.config.prioritized else False,
+                **self._options(schema),
+            )
+        # Steps whose observation is not the one that follows begin an episode anyway.
+        buffer = MmapReplayBuffer.open(folder, continue_episodes=True)
+        other = differences(buffer, schema, self.config, self._env.num_envs)
+        if other:
+            buffer.close(delete=False)
+            raise ValueError(f"{folder} holds another buffer than asked for: {'; '.join(other)}")
+        if known is not None:
+            _tell_of_others(folder, buffer.stats()["pushed"] - known)
+        return buffer
+
+
+def steps_of(env: Any, config: OffPolicyConfig, n_choices: int | None) -> Schema:
+    """The fields of a step, with its action mask beside the observation where there is one.
+
+    Raises:
+        ValueError: `frame_stack` is asked for and no observation is an image.
+    """
+    schema = Schema.from_env(env, stack=config.frame_stack)
+    if config.frame_stack > 1 and all(leaf.field.stack == 1 for leaf in schema.leaves):
+        raise ValueError(
+            "frame_stack needs observations of at least three dimensions, "
+            f"got {env.single_observation_space}"
         )
+    if n_choices is None:
+        return schema
+    obs = {OBSERVATION: schema.fields["obs"], MASK: Field("bool", (n_choices,))}
+    return Schema({**schema.fields, "obs": obs, "next_obs": obs})
+
+
+def _tell_of_others(folder: Path, more: int) -> None:
+    if more > 0:
+        warnings.warn(
+            f"{folder} holds {more} steps that came after the checkpoint; they stay and are "
+            "learnt from",
+            stacklevel=2,
+        )
+    elif more < 0:
+        warnings.warn(f"{folder} lacks {-more} steps that the checkpoint knew", stacklevel=2)
+
+
+def _dumped(buffer: ReplayBuffer) -> dict[str, Any]:
+    state = snapshot.to_memory(buffer)
+    pieces = state.pop("pieces")
+    arrays = {name: np.frombuffer(b"".join(parts), np.uint8) for name, parts in pieces.items()}
+    sizes = {name: [len(part) for part in parts] for name, parts in pieces.items()}
+    return {"kind": "memory", "description": state, "arrays": arrays, "sizes": sizes}
+
+
+def _restored(saved: dict[str, Any]) -> ReplayBuffer:
+    description = saved["description"]
+    pieces = {name: _split(saved["arrays"][name], sizes) for name, sizes in saved["sizes"].items()}
+    prioritized = description["options"]["priorities"] is not None
+    cls: type[ReplayBuffer] = PrioritizedReplayBuffer if prioritized else ReplayBuffer
+    return snapshot.rebuild(cls, {**description, "pieces": pieces})
+
+
+def move(old: ReplayBuffer, new: ReplayBuffer) -> None:
+    """Push all steps of a buffer to another one, an equal share to each of its environments.
+
+    Steps that follow one another stay together but at the ends of shares. Priorities begin anew.
+    """
+    for stream, ids in enumerate(np.array_split(old.indices(), new.n_envs or 1)):
+        for begin in range(0, len(ids), MOVED_AT_ONCE):
+            part = ids[begin : begin + MOVED_AT_ONCE]
+            named = {} if new.n_envs is None else {"streams": np.full(len(part), stream)}
+            new.push_batch(**old.gather(part), **named)
 
 
 def _split(array: Any, sizes: list[int]) -> list[bytes]:
     ends = np.cumsum(sizes)
     return [array[end - size : end].tobytes() for size, end in zip(sizes, ends, strict=True)]
-
-
-def _make(env: Any, config: OffPolicyConfig, masks: int | None, seed: int) -> ReplayBuffer:
-    schema = Schema.from_env(env, stack=config.frame_stack)
-    if masks is not None:
-        obs = {OBSERVATION: schema.fields["obs"], MASK: ("bool", (masks,))}
-        schema = Schema({**schema.fields, "obs": obs, "next_obs": obs})
-    options: dict[str, Any] = {"fields": schema, "n_envs": env.num_envs, "seed": seed}
-    size = config.buffer_size
-    priorities: dict[str, Any] = {"alpha": config.alpha, "beta": config.beta_start}
-    if config.buffer != "memory":
-        folder = Path(config.buffer)
-        if (folder / "header.json").exists():
-            return MmapReplayBuffer.open(folder)
-        hot = max(1, int(size * HOT_SHARE))
-        wanted = priorities if config.prioritized else False
-        return MmapReplayBuffer(hot, size, cold_path=folder, prioritized=wanted, **options)
-    if config.prioritized:
-        return PrioritizedReplayBuffer(size, **priorities, **options)
-    return ReplayBuffer(size, **options)

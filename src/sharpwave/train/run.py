@@ -77,6 +77,11 @@ class Run(ABC):
     def episodes(self) -> EpisodeStats:
         """Returns and lengths of the episodes finished in training."""
 
+    @property
+    def rows(self) -> int:
+        """About how many rows the networks see at once, which decides on threads."""
+        return 256
+
     def episode_metrics(self) -> dict[str, float]:
         """What is said of episodes beside the metrics of an update."""
         return {
@@ -132,7 +137,8 @@ class Run(ABC):
         with contextlib.ExitStack() as stack:
             if run_dir is not None:
                 stack.enter_context(stop_on_signal(self.request_stop))
-            stack.enter_context(torch_threads(self.config.threads, self.networks.values()))
+            networks = self.networks.values()
+            stack.enter_context(torch_threads(self.config.threads, networks, self.rows))
             stack.callback(self.loggers.close)
             self.loggers.truncate_after(self.timesteps)
             self.loggers.log_config({**self.config.to_dict(), "env_id": self.env_id})

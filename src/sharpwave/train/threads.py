@@ -8,16 +8,22 @@ from typing import Any
 
 from sharpwave.lazy import torch
 
-SMALL = 1_000_000
-"""Parameters of networks for which several threads only wait for each other."""
+SMALL = 256_000_000
+"""Parameters times rows of a batch for which several threads only wait for each other."""
 
 
 @contextlib.contextmanager
-def torch_threads(n: int, networks: Iterable[Any]) -> Iterator[None]:
-    """Let torch use `n` threads inside; 0 takes one for small networks, else as many as before."""
+def torch_threads(n: int, networks: Iterable[Any], rows: int = 256) -> Iterator[None]:
+    """Let torch use `n` threads inside; 0 takes one for small networks, else as many as before.
+
+    Args:
+        n: Number of threads.
+        networks: What runs inside.
+        rows: Rows of a batch that they run on.
+    """
     before = torch.get_num_threads()
     sizes = (parameter.numel() for network in networks for parameter in network.parameters())
-    small = sum(sizes) < SMALL
+    small = sum(sizes) * rows < SMALL
     torch.set_num_threads(n or (1 if small else before))
     try:
         yield

@@ -28,7 +28,7 @@ def test_all_atari_games_share_one_preset(env_id: str) -> None:
 def test_an_unknown_environment_gets_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"no preset for 'LunarLander-v2'; did you mean 'LunarLa"):
         preset("ppo", "LunarLander-v2")
-    with pytest.raises(ValueError, match="`sharpwave list presets` shows those of a2c, ppo"):
+    with pytest.raises(ValueError, match="`sharpwave list presets` shows those of a2c, "):
         preset("ppo", "xyzzy")
 
 
@@ -45,5 +45,5 @@ def test_every_preset_is_a_configuration(algorithm: str, env_id: str) -> None:
     settings = preset(algorithm, env_id)
     assert settings["total_timesteps"] > 0
     config: Any = algorithm_class(algorithm).Config.from_dict(settings)
-    if "batch_size" in settings:
+    if "n_steps" in settings and "batch_size" in settings:
         assert config.n_envs * settings["n_steps"] % settings["batch_size"] == 0

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sharpwave.algorithms.ppo import PPOConfig
+from sharpwave.algorithms.ppo import PPO, PPOConfig
 from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import UserError
 from sharpwave.cli.train import parser_of, plan_of
 
 
 def plan(*arguments: str, env: str = "CartPole-v1") -> Plan:
-    return plan_of(parser_of("ppo", PPOConfig).parse(["ppo", env, *arguments]), PPOConfig)
+    return plan_of(parser_of(PPO).parse(["ppo", env, *arguments]), PPOConfig)
 
 
 def config(*arguments: str, env: str = "CartPole-v1") -> PPOConfig:

@@ -5,43 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 from sharpwave.collect import OnPolicyCollector
 from sharpwave.envs import ActionMap, PythonVectorEnv
 from sharpwave.types import Array
-from tests.envs import CountingEnv, vectorized
+from tests.envs import MaskedEnv, vectorized
 
 KINDS = ["own", "next_step", "same_step", "disabled"]
-
-
-class MaskedEnv(CountingEnv):
-    """Three actions; the one of the step's number is forbidden. Some steps say nothing of it.
-
-    Args:
-        silent: Steps of an episode whose info has no mask; 0 is the reset.
-    """
-
-    def __init__(self, *args: Any, silent: tuple[int, ...] = (), **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.action_space = gym.spaces.Discrete(3)
-        self.silent = silent
-
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        obs, _ = super().reset(**kwargs)
-        return obs, self.info()
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.step_number in self.silent or action != self.step_number % 3
-        obs, reward, terminated, truncated, _ = super().step(action)
-        return obs, reward, terminated, truncated, self.info()
-
-    def info(self) -> dict[str, Any]:
-        if self.step_number in self.silent:
-            return {}
-        return {"action_mask": np.arange(3) != self.step_number % 3}
 
 
 class FirstAllowed:

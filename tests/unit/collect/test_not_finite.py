@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sharpwave.collect import NonFiniteError, OnPolicyCollector
+from sharpwave.collect import NonFiniteError, OffPolicyCollector, OnPolicyCollector
 from sharpwave.envs import ActionMap, PythonVectorEnv, VecNormalize
 from tests.envs import CountingEnv, NestedEnv, vectorized
 from tests.unit.collect.test_on_policy import Constant, collector
@@ -68,6 +68,20 @@ def test_the_environment_and_the_step_are_named(
     if normalised:
         statistics = env.state_dict()
         assert all(np.isfinite(array).all() for name, array in statistics.items() if "." in name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", TAKEN)
+@pytest.mark.parametrize("bad", BAD)
+def test_also_on_the_way_to_a_buffer(kind: str, where: str, bad: float) -> None:
+    makers = [partial(BrokenSensor, number, where, bad) for number in range(2)]
+    env: Any = PythonVectorEnv(makers) if kind == "own" else vectorized(makers, kind)
+    ours = OffPolicyCollector(env, seed=0)
+    what = "rewards" if where == "reward" else "obs"
+    with pytest.raises(NonFiniteError, match=f"{what} must be finite.*environment 1"):
+        for _ in range(12):
+            rows, _ = ours.step(lambda obs, masks: np.zeros(2, np.int64))  # noqa: ARG005
+            assert rows is None or np.isfinite(rows.rewards).all()
 
 
 def collect_three(ours: OnPolicyCollector) -> None:

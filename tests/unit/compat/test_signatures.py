@@ -44,7 +44,57 @@ A2C_OPTIONS = {
     "max_grad_norm": 0.5,
     "normalize_advantages": False,
 }
+OFFLINE = {"dataset": REQUIRED, "obs_dim": REQUIRED, "act_dim": REQUIRED}
+LISTENERS = {"callbacks": None, "logger": None}
 CONSTRUCTORS: dict[str, dict[str, Any]] = {
+    "TD3BC": {
+        **OFFLINE,
+        "alpha": 2.5,
+        "hidden": 256,
+        "learning_rate": 3e-4,
+        "tau": 0.005,
+        "gamma": 0.99,
+        "policy_delay": 2,
+        "target_noise": 0.2,
+        "noise_clip": 0.5,
+        "act_high": 1.0,
+        "batch_size": 256,
+        **LISTENERS,
+    },
+    "IQL": {
+        **OFFLINE,
+        "expectile": 0.7,
+        "temperature": 3.0,
+        "hidden": 256,
+        "learning_rate": 3e-4,
+        "tau": 0.005,
+        "gamma": 0.99,
+        "batch_size": 256,
+        **LISTENERS,
+    },
+    "CQL": {
+        **OFFLINE,
+        "cql_alpha": 5.0,
+        "n_random_actions": 10,
+        "auto_alpha": False,
+        "cql_target_value": -1.0,
+        "hidden": 256,
+        "learning_rate": 3e-4,
+        "tau": 0.005,
+        "gamma": 0.99,
+        "batch_size": 256,
+        "auto_entropy": True,
+        "target_entropy": None,
+        **LISTENERS,
+    },
+    "BC": {
+        **OFFLINE,
+        "continuous": True,
+        "hidden": 256,
+        "learning_rate": 3e-4,
+        "batch_size": 256,
+        **LISTENERS,
+    },
     "PPO": {**COMMON, **PARTS, **PPO_OPTIONS},
     "A2C": {**COMMON, **PARTS, **A2C_OPTIONS},
     "PPOConfig": {"n_envs": 8, **PPO_OPTIONS},
@@ -100,7 +150,13 @@ CONSTRUCTORS: dict[str, dict[str, Any]] = {
     },
 }
 MODULES = {
-    "algorithms": ["PPO", "A2C", "PPOConfig"],
+    "algorithms": ["PPO", "A2C", "PPOConfig", "TD3BC", "IQL", "CQL", "BC"],
+    "algorithms.td3_bc": ["TD3BC"],
+    "algorithms.iql": ["IQL"],
+    "algorithms.cql": ["CQL"],
+    "algorithms.bc": ["BC"],
+    "offline": ["OfflineAlgorithm", "OfflineDataset"],
+    "offline.base": ["OfflineAlgorithm", "OfflineDataset"],
     "algorithms.ppo": ["PPO"],
     "algorithms.a2c": ["A2C"],
     "policies": ["DiscretePolicy", "ContinuousPolicy"],
@@ -126,7 +182,18 @@ def _positional(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["GymVecEnv", "VecNormalize", "EvalCallback", "CheckpointCallback", "Trainer"]
+    "name",
+    [
+        "GymVecEnv",
+        "VecNormalize",
+        "EvalCallback",
+        "CheckpointCallback",
+        "Trainer",
+        "TD3BC",
+        "IQL",
+        "CQL",
+        "BC",
+    ],
 )
 def test_positional_arguments_keep_their_order(name: str) -> None:
     assert _positional(name) == list(CONSTRUCTORS[name])

@@ -209,6 +209,15 @@ class TestNoise:
             assert other.grad is not None
             assert torch.equal(one.grad, other.grad)
 
+    def test_of_a_copy_is_its_own(self) -> None:
+        net = make(noisy=True)
+        twin = copy.deepcopy(net)
+        net.reset_noise(torch.Generator().manual_seed(0))
+        quiet, loud = twin(rows(4, 3)), net(rows(4, 3))
+        twin.reset_noise(torch.Generator().manual_seed(0))
+        assert not torch.equal(quiet, loud)
+        assert torch.equal(twin(rows(4, 3)), loud)
+
     def test_its_strength_is_learned(self) -> None:
         net = make(noisy=True)
         FlatParameters(net)

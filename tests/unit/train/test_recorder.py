@@ -107,6 +107,31 @@ def test_checkpoints_of_the_folder_can_be_loaded(tmp_path: Path) -> None:
         algo.close()
 
 
+def test_saves_that_take_long_are_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    saved_at: list[float] = []
+
+    class Slow(PPO):
+        def save(self, path: Any) -> None:
+            nonlocal now
+            super().save(path)
+            saved_at.append(now)
+            now += 10.0
+
+    class Wait(Callback):
+        def on_train_batch(self, **_: Any) -> None:
+            nonlocal now
+            now += 7.0
+
+    monkeypatch.setattr("sharpwave.train.recorder.time.perf_counter", lambda: now)
+    algo = Slow("CartPole-v1", n_envs=1, n_steps=4, hidden=(4,))
+    recorder = RunRecorder(tmp_path, checkpoint_seconds=30.0, report=False)
+    algo.train(4 * 80, callbacks=[Wait(), recorder])
+    first, second, third, *_ = saved_at
+    assert first == 35.0
+    assert second - first == third - second == 10.0 + 203.0  # 20 times what a save takes
+
+
 def test_latest_checkpoint_is_renewed_on_the_way(tmp_path: Path) -> None:
     seen = []
 

@@ -33,7 +33,13 @@ from sharpwave.primitives import (
 
 if TYPE_CHECKING:
     from sharpwave.compat.rlox.algorithms import A2C as A2C
+    from sharpwave.compat.rlox.algorithms import BC as BC
+    from sharpwave.compat.rlox.algorithms import CQL as CQL
+    from sharpwave.compat.rlox.algorithms import IQL as IQL
     from sharpwave.compat.rlox.algorithms import PPO as PPO
+    from sharpwave.compat.rlox.algorithms import SAC as SAC
+    from sharpwave.compat.rlox.algorithms import TD3 as TD3
+    from sharpwave.compat.rlox.algorithms import TD3BC as TD3BC
     from sharpwave.compat.rlox.callbacks import Callback as Callback
     from sharpwave.compat.rlox.callbacks import CheckpointCallback as CheckpointCallback
     from sharpwave.compat.rlox.callbacks import EarlyStoppingCallback as EarlyStoppingCallback
@@ -43,11 +49,15 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.callbacks import VideoRecordingCallback as VideoRecordingCallback
     from sharpwave.compat.rlox.config import A2CConfig as A2CConfig
     from sharpwave.compat.rlox.config import PPOConfig as PPOConfig
+    from sharpwave.compat.rlox.config import SACConfig as SACConfig
+    from sharpwave.compat.rlox.config import TD3Config as TD3Config
     from sharpwave.compat.rlox.gym_vec_env import GymVecEnv as GymVecEnv
     from sharpwave.compat.rlox.logging import ConsoleLogger as ConsoleLogger
     from sharpwave.compat.rlox.logging import LoggerCallback as LoggerCallback
     from sharpwave.compat.rlox.logging import TensorBoardLogger as TensorBoardLogger
     from sharpwave.compat.rlox.logging import WandbLogger as WandbLogger
+    from sharpwave.compat.rlox.offline import OfflineAlgorithm as OfflineAlgorithm
+    from sharpwave.compat.rlox.offline import OfflineDataset as OfflineDataset
     from sharpwave.compat.rlox.policies import ContinuousPolicy as ContinuousPolicy
     from sharpwave.compat.rlox.policies import DiscretePolicy as DiscretePolicy
     from sharpwave.compat.rlox.trainer import ALGORITHM_REGISTRY as ALGORITHM_REGISTRY
@@ -56,7 +66,13 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "A2C": "algorithms",
+    "BC": "algorithms",
+    "CQL": "algorithms",
+    "IQL": "algorithms",
     "PPO": "algorithms",
+    "SAC": "algorithms",
+    "TD3": "algorithms",
+    "TD3BC": "algorithms",
     "Callback": "callbacks",
     "CheckpointCallback": "callbacks",
     "EarlyStoppingCallback": "callbacks",
@@ -66,11 +82,15 @@ _LAZY = {
     "VideoRecordingCallback": "callbacks",
     "A2CConfig": "config",
     "PPOConfig": "config",
+    "SACConfig": "config",
+    "TD3Config": "config",
     "GymVecEnv": "gym_vec_env",
     "ConsoleLogger": "logging",
     "LoggerCallback": "logging",
     "TensorBoardLogger": "logging",
     "WandbLogger": "logging",
+    "OfflineAlgorithm": "offline",
+    "OfflineDataset": "offline",
     "ContinuousPolicy": "policies",
     "DiscretePolicy": "policies",
     "ALGORITHM_REGISTRY": "trainer",
@@ -81,7 +101,13 @@ _LAZY = {
 __all__ = [
     "A2C",
     "ALGORITHM_REGISTRY",
+    "BC",
+    "CQL",
+    "IQL",
     "PPO",
+    "SAC",
+    "TD3",
+    "TD3BC",
     "A2CConfig",
     "Callback",
     "CheckpointCallback",
@@ -94,11 +120,15 @@ __all__ = [
     "GymVecEnv",
     "LoggerCallback",
     "MmapReplayBuffer",
+    "OfflineAlgorithm",
+    "OfflineDataset",
     "OfflineDatasetBuffer",
     "PPOConfig",
     "PrioritizedReplayBuffer",
     "ProgressBarCallback",
     "ReplayBuffer",
+    "SACConfig",
+    "TD3Config",
     "TensorBoardLogger",
     "TimingCallback",
     "Trainer",

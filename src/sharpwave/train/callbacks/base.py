@@ -72,6 +72,14 @@ class Callback:
     def on_training_end(self, *args: Any, **kwargs: Any) -> None:
         """Called once when the run ends, whatever ended it, with its `metrics`."""
 
+    def due_step(self) -> int | None:
+        """The step at which it would like an update boundary; None for whenever there is one.
+
+        Runs that choose their boundaries themselves, as those that learn from replay do, have one
+        there.
+        """
+        return None
+
     def state_dict(self) -> State:
         """What to keep over a resume, in values that JSON can hold."""
         return {}
@@ -143,6 +151,11 @@ class CallbackList:
         with ExitStack() as stack:
             for callback, hook in reversed(self._hooks["on_training_end"]):
                 stack.callback(_call, callback, hook, kwargs)
+
+    def due_step(self) -> int | None:
+        """The first step at which a callback would like an update boundary."""
+        steps = (callback.due_step() for callback in self._callbacks)
+        return min((step for step in steps if step is not None), default=None)
 
     def state_dict(self) -> dict[str, State]:
         """The state of every callback that has one, as `EvalCallback.0`, `EvalCallback.1`, ..."""

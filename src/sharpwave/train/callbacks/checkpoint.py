@@ -55,6 +55,10 @@ class CheckpointCallback(Callback):
         while self._keep is not None and len(self.paths) > self._keep:
             self.paths.pop(0).unlink(missing_ok=True)
 
+    def due_step(self) -> int:
+        """Where the next checkpoint is due."""
+        return self._interval.next
+
     def state_dict(self) -> State:
         """The last time and the files."""
         return {"last": self._interval.last, "files": [path.name for path in self.paths]}

@@ -71,6 +71,10 @@ class EvalCallback(Callback):
         is_last = step >= algo.target_timesteps
         return self.evaluate(algo, step) if self._interval.due(step) or is_last else True
 
+    def due_step(self) -> int:
+        """Where the next evaluation is due."""
+        return self._interval.next
+
     def evaluate(self, algo: Any, step: int) -> bool:
         """Evaluates now; returns False if `stop_at` is reached."""
         result = algo.evaluate(self._n_episodes, env=self._env, deterministic=self._deterministic)

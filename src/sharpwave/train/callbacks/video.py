@@ -65,6 +65,10 @@ class VideoCallback(Callback):
             record_video(algo, path, self._n_episodes, fps=self._fps, env=self._env)
             self.paths.append(path)
 
+    def due_step(self) -> int:
+        """Where the next video is due."""
+        return self._interval.next
+
     def state_dict(self) -> State:
         """The last time and the films."""
         return {"last": self._interval.last, "files": [path.name for path in self.paths]}

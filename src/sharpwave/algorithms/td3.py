@@ -1,0 +1,237 @@
+"""Twin Delayed Deep Deterministic policy gradient (Fujimoto et al., 2018, arXiv:1802.09477)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from sharpwave.lazy import nn, torch
+from sharpwave.train.noise import OrnsteinUhlenbeck
+from sharpwave.train.off_policy import OffPolicy, OffPolicyConfig
+from sharpwave.train.replay import ReplayBatch
+
+METRICS = ("critic_loss", "actor_loss", "q_value")
+"""What a gradient step measures, in order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3Config(OffPolicyConfig):
+    """Options of TD3. All noise is in actions scaled to [-1, 1]."""
+
+    n_critics: int = 2
+    """Number of critics; targets are their minimum."""
+    tau: float = 0.005
+    """Share of the new weights in the target networks at every update of them."""
+    policy_delay: int = 2
+    """Gradient steps of the critics for one of the actor and of all target networks."""
+    target_noise: float = 0.2
+    """Deviation of the noise on the target actor's actions."""
+    noise_clip: float = 0.5
+    """Largest such noise."""
+    exploration_noise: float = 0.1
+    """Deviation of the noise on the actions that are played."""
+    noise_type: Literal["normal", "ou"] = "normal"
+    """Independent at every step, or a walk that remembers (Ornstein-Uhlenbeck)."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        **OffPolicyConfig.aliases,
+        "target_policy_noise": "target_noise",
+        "target_noise_clip": "noise_clip",
+    }
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("n_critics", "policy_delay")
+        self.require_range("tau", 0, 1)
+        for name in ("target_noise", "noise_clip", "exploration_noise"):
+            self.require_range(name, 0)
+
+
+class TD3(OffPolicy):
+    r"""TD3: a deterministic policy that climbs the lesser of two critics.
+
+    With slow copies μ̄ and Q̄ of actor and critics, and ε ~ clip(N(0, σ²), ±c),
+
+        y = r + γ min_i Q̄_i(s', clip(μ̄(s') + ε, ±1))
+        L_Q = Σ_i mean((Q_i(s, a) − y)²)
+        L_μ = −mean(Q_1(s, μ(s)))
+
+    Actor and slow copies move once in `policy_delay` steps of the critics.
+
+    Args:
+        env_id: As for every algorithm, and so on.
+        actor: A module `actor(obs) -> actions` [B, d] in [-1, 1] in place of the built one.
+        critic: A module `critic(obs, actions) -> values` [B, 1], copied for its twin.
+
+    Example:
+        >>> td3 = TD3("Pendulum-v1", learning_starts=100, hidden=(32, 32))
+        >>> metrics = td3.train(200)
+        >>> td3.predict([1.0, 0.0, 0.0]).shape
+        (1,)
+    """
+
+    name = "td3"
+    Config = TD3Config
+    config: TD3Config
+    metrics = METRICS
+    compiled = ("critic_loss", "actor_loss")
+    takes = ("actor", "critic")
+
+    def build_networks(self) -> None:
+        """Make actor, critics, and a slow copy of each."""
+        config = self.config
+        self.policy = self.make_actor().to(self.device)
+        self.critics = self.make_critics().to(self.device)
+        self.target_actor = copy.deepcopy(self.policy).requires_grad_(False)
+        self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
+        self.flat_actor = nn.FlatParameters(self.policy, self.device)
+        self.flat_critics = nn.FlatParameters(self.critics, self.device)
+        self.flat_target_actor = nn.FlatParameters(self.target_actor, self.device)
+        self.flat_target_critics = nn.FlatParameters(self.target_critics, self.device)
+        self.actor_optimizer = nn.Adam(self.flat_actor, lr=0.0, eps=1e-8)
+        self.critic_optimizer = nn.Adam(self.flat_critics, lr=0.0, eps=1e-8)
+        self.register("actor", self.policy, self.actor_optimizer)
+        self.register("critics", self.critics, self.critic_optimizer)
+        self.register("target_actor", self.target_actor)
+        self.register("target_critics", self.target_critics)
+        self.by_hand: nn.TD3ByHand | None = None
+        if not config.compile and nn.TD3ByHand.why_not(self.policy, self.critics) is None:
+            self.by_hand = nn.TD3ByHand(
+                self.policy, self.critics, self.target_critics, self.target_actor
+            )
+        self.last_actor_loss = torch.zeros((), device=self.device)
+        self.walk = OrnsteinUhlenbeck(
+            config.n_envs, self.action_dim, config.exploration_noise, device=self.device
+        )
+
+    def make_actor(self) -> Any:
+        """What acts."""
+        if self.given["actor"] is not None:
+            return nn.CustomDeterministicActor(self.given["actor"], self.action_dim)
+        return nn.DeterministicActor(
+            self.observation_space,
+            self.action_dim,
+            hidden=self.config.hidden,
+            activation=self.config.activation,
+            generator=self.weights_generator,
+        )
+
+    def make_critics(self) -> Any:
+        """What judges actions."""
+        config, generator = self.config, self.weights_generator
+        if self.given["critic"] is not None:
+            return nn.CustomCritics(self.given["critic"], config.n_critics, generator)
+        return nn.Critics(
+            self.observation_space,
+            self.action_dim,
+            n_critics=config.n_critics,
+            hidden=config.hidden,
+            activation=config.activation,
+            generator=generator,
+        )
+
+    def act(
+        self,
+        policy: Any,
+        obs: Any,
+        masks: torch.Tensor | None,  # noqa: ARG002 - continuous actions have none
+        *,
+        explore: bool,  # noqa: ARG002 - the policy has no noise of its own
+        generator: torch.Generator,  # noqa: ARG002
+    ) -> torch.Tensor:
+        """Actions in [-1, 1]: the policy is deterministic."""
+        actions: torch.Tensor = policy.mode(obs)
+        return actions
+
+    def explore(self, obs: Any, masks: torch.Tensor | None) -> torch.Tensor:
+        """Actions in [-1, 1] with noise."""
+        actions = super().explore(obs, masks)
+        if self.config.noise_type == "ou":
+            starts = torch.as_tensor(self.collector.stepper.ended, device=self.device)
+            noise = self.walk.draw(starts, self.explore_generator)
+        else:
+            noise = torch.empty_like(actions).normal_(
+                std=self.config.exploration_noise, generator=self.explore_generator
+            )
+        return (actions + noise).clamp_(-1.0, 1.0)
+
+    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+        """One step of the critics, and of the rest where it is due; its `METRICS`."""
+        config = self.config
+
+        # The critics follow what the target actor would earn from the next state on.
+        targets = self.targets(batch)
+        critic_loss, batch.td_errors = self.critic_gradient(batch, targets)
+        nn.take_step(self.flat_critics, self.critic_optimizer, config.max_grad_norm)
+
+        # The actor follows the first critic, and the slow copies follow both.
+        if (self.gradient_steps + 1) % config.policy_delay == 0:
+            self.last_actor_loss.copy_(self.actor_gradient(batch).detach())
+            nn.take_step(self.flat_actor, self.actor_optimizer, config.max_grad_norm)
+            self.flat_target_actor.data.lerp_(self.flat_actor.data, config.tau)
+            self.flat_target_critics.data.lerp_(self.flat_critics.data, config.tau)
+        return torch.stack((critic_loss.detach(), self.last_actor_loss, targets.mean()))
+
+    def graph_key(self) -> Hashable:
+        """Whether the actor moves too."""
+        return (self.gradient_steps + 1) % self.config.policy_delay == 0
+
+    def targets(self, batch: ReplayBatch) -> torch.Tensor:
+        """What the critics should say, [B]."""
+        by_hand, next_obs = self.by_hand, batch.next_obs
+        with torch.no_grad():
+            actions = (by_hand.target_actions if by_hand else self.target_actor)(next_obs)
+            if self.config.target_noise > 0:
+                noise = torch.empty(actions.shape, device=self.device)
+                noise.normal_(std=self.config.target_noise, generator=self.generator)
+                noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
+                actions = (actions + noise).clamp_(-1.0, 1.0)
+            values = (by_hand.target_values if by_hand else self.target_critics)(next_obs, actions)
+            targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, values.amin(0))
+            return targets
+
+    def critic_gradient(
+        self, batch: ReplayBatch, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Fill the gradient of the critics with that of `critic_loss`, and return what it does."""
+        if self.by_hand is not None:
+            return self.by_hand.critic_gradient(
+                batch.obs, batch.actions, targets, batch.weights, 1.0
+            )
+        loss, errors = self.critic_loss(batch, targets)
+        self.flat_critics.backward(loss)
+        return loss, errors
+
+    def actor_gradient(self, batch: ReplayBatch) -> torch.Tensor:
+        """Fill the gradient of the actor with that of `actor_loss`, and return what it does."""
+        if self.by_hand is not None:
+            return self.by_hand.actor_gradient(batch.obs)
+        loss = self.actor_loss(batch)
+        self.flat_actor.backward(loss)
+        return loss
+
+    def critic_loss(
+        self, batch: ReplayBatch, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss of the critics, and the mean error of each row [B]."""
+        errors = self.critics(batch.obs, batch.actions) - targets
+        squares = errors.square() if batch.weights is None else batch.weights * errors.square()
+        return squares.mean(-1).sum(), errors.detach().mean(0)
+
+    def actor_loss(self, batch: ReplayBatch) -> torch.Tensor:
+        """The loss of the actor."""
+        values: torch.Tensor = self.critics(batch.obs, self.policy(batch.obs), n=1)[0]
+        return -values.mean()
+
+    def extra_state(self) -> dict[str, Any]:
+        """Where the noise stands, and the last loss of the actor."""
+        return {"walk": self.walk.value, "actor_loss": self.last_actor_loss}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`."""
+        self.last_actor_loss.copy_(torch.from_numpy(state["actor_loss"]))
+        if self._environments_restored:
+            self.walk.value.copy_(torch.from_numpy(state["walk"]))

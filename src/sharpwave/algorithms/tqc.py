@@ -1,0 +1,120 @@
+"""Truncated Quantile Critics (Kuznetsov et al., 2020, arXiv:2005.04269)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sharpwave.algorithms.sac import SAC, SACConfig
+from sharpwave.lazy import losses, nn, torch
+from sharpwave.train.replay import ReplayBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class TQCConfig(SACConfig):
+    """Options of TQC."""
+
+    n_critics: int = 2
+    """Number of critics; the paper has 5."""
+    n_quantiles: int = 25
+    """Quantiles of the return that each critic estimates."""
+    top_quantiles_to_drop: int = 2
+    """Of each critic, how many quantiles the targets leave out; the largest of all critics'."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        **SACConfig.aliases,
+        "top_quantiles_to_drop_per_net": "top_quantiles_to_drop",
+    }
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("n_quantiles")
+        self.require_range("top_quantiles_to_drop", 0, self.n_quantiles - 1)
+
+
+class TQC(SAC):
+    r"""TQC: SAC whose critics estimate the distribution of returns, without its upper tail.
+
+    The quantiles z_1 ≤ z_2 ≤ ... that all slow copies give for (s', a') are pooled and sorted; all
+    but the largest `n_critics · top_quantiles_to_drop` make the targets
+
+        y_j = r + γ (z_j − α log π(a'|s'))
+
+    of a quantile regression of every critic's θ. The actor climbs the mean of all quantiles:
+
+        L_Q = mean_i,k,j |τ_k − [y_j < θ_ik]| · huber(y_j − θ_ik)
+        L_π = mean(α log π(ã|s) − mean_i,k θ_ik(s, ã))
+
+    Args:
+        env_id: As for every algorithm, and so on.
+        actor: As for `SAC`.
+
+    Example:
+        >>> tqc = TQC("Pendulum-v1", learning_starts=100, hidden=(32, 32))
+        >>> metrics = tqc.train(200)
+        >>> tqc.predict([1.0, 0.0, 0.0]).shape
+        (1,)
+    """
+
+    name = "tqc"
+    Config = TQCConfig
+    config: TQCConfig
+    takes = ("actor",)
+
+    def make_by_hand(self) -> None:
+        """Its gradients are left to autograd."""
+
+    def make_critics(self) -> Any:
+        """What judges actions, by quantiles."""
+        config = self.config
+        return nn.Critics(
+            self.observation_space,
+            self.action_dim,
+            n_critics=config.n_critics,
+            hidden=config.hidden,
+            activation=config.activation,
+            n_outputs=config.n_quantiles,
+            generator=self.weights_generator,
+        )
+
+    def targets(self, batch: ReplayBatch, alpha: torch.Tensor) -> torch.Tensor:
+        """What the critics' quantiles should cover, [B, m]."""
+        with torch.no_grad():
+            config = self.config
+            next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
+            quantiles = self.quantiles(self.target_critics, batch.next_obs, next_actions)
+            kept = config.n_critics * (config.n_quantiles - config.top_quantiles_to_drop)
+            lowest = quantiles.transpose(0, 1).flatten(1).sort(1).values[:, :kept]
+            soft = lowest - (alpha * next_log_probs)[:, None]
+            targets: torch.Tensor = torch.addcmul(
+                batch.rewards[:, None], batch.discounts[:, None], soft
+            )
+            return targets
+
+    def critic_loss(
+        self, batch: ReplayBatch, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss of the critics, and the mean error of each row [B]."""
+        n_critics, n_quantiles = self.config.n_critics, self.config.n_quantiles
+        quantiles = self.quantiles(self.critics, batch.obs, batch.actions)
+        every_critic = targets.repeat(n_critics, 1)
+        rows = losses.quantile_huber(quantiles.flatten(0, 1), every_critic).view(n_critics, -1)
+        errors = quantiles.detach().mean((0, 2)) - targets.mean(1)
+        return losses.weighted_mean(rows.mean(0), batch.weights) / n_quantiles, errors
+
+    def actor_loss(
+        self,
+        batch: ReplayBatch,
+        actions: torch.Tensor,
+        log_probs: torch.Tensor,
+        alpha: torch.Tensor,
+    ) -> torch.Tensor:
+        """The loss of the actor."""
+        values = self.quantiles(self.critics, batch.obs, actions).mean((0, 2))
+        return (alpha * log_probs - values).mean()
+
+    def quantiles(self, critics: Any, obs: Any, actions: torch.Tensor) -> torch.Tensor:
+        """Quantiles [n_critics, B, n_quantiles] of the return of actions."""
+        output: torch.Tensor = critics(obs, actions)
+        return output.reshape(self.config.n_critics, len(actions), self.config.n_quantiles)

@@ -1,0 +1,166 @@
+"""A training run of which every episode and every better policy is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import fields
+from typing import Any
+
+from sharpwave.algorithms.presets import find_preset
+from sharpwave.algorithms.registry import algorithm_class
+from sharpwave.buffers import MmapReplayBuffer
+from sharpwave.datasets.improvements import Improvement, Improvements, read_improvements
+from sharpwave.datasets.playing import Progress
+from sharpwave.envs import make_vec_env
+from sharpwave.episodes.record_vector import RecordVectorEpisodes
+from sharpwave.train.callbacks import Callback, CallbackList, EvalCallback
+from sharpwave.train.online import OnlineAlgorithm
+from sharpwave.train.run_folder import RunFolder
+
+__all__ = ["RecordedRun", "TrainingStopped"]
+
+PLAYING_BUFFER = {"buffer": "memory", "buffer_size": 1000}
+"""A policy that only plays needs no replay."""
+
+
+class TrainingStopped(RuntimeError):  # noqa: N818 - nothing went wrong
+    """A run was stopped before its end; the same call goes on with it.
+
+    Attributes:
+        reason: What stopped it, such as "SIGINT".
+    """
+
+    def __init__(self, message: str, reason: str | None) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class RecordedRun:
+    """The run of an algorithm in a folder, begun or to be begun.
+
+    Args:
+        env_id: A Gymnasium id.
+        folder: Where the run folder goes, with the episodes of training in `episodes`, the
+            policies in `policies`, and the replay buffer in `replay` until the run is complete.
+        algorithm: Name of the algorithm.
+        seed: Of the run.
+        total_timesteps: Its length; what the preset of the environment or the configuration of the
+            algorithm says when None.
+        options: Of the algorithm, over those of the preset.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        folder: str | os.PathLike[str],
+        algorithm: str = "sac",
+        *,
+        seed: int = 0,
+        total_timesteps: int | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self.env_id = env_id
+        self.run = RunFolder(folder)
+        self.episodes = self.run.path / "episodes"
+        self.policies = self.run.path / "policies"
+        found = algorithm_class(algorithm)
+        if not issubclass(found, OnlineAlgorithm):
+            raise TypeError(f"algorithm must learn in an environment, which {algorithm} does not")
+        self.algorithm: type[OnlineAlgorithm] = found
+        settings = {**(find_preset(algorithm, env_id) or {}), **(options or {}), "seed": seed}
+        if total_timesteps is not None:
+            settings["total_timesteps"] = total_timesteps
+        if self._has_replay:
+            settings.setdefault("buffer", str(self.run.path / "replay"))
+        self.config = self.algorithm.Config.from_dict(settings)
+
+    @property
+    def _has_replay(self) -> bool:
+        return "buffer" in {field.name for field in fields(self.algorithm.Config)}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all its steps were taken."""
+        steps = self.run.summary.get("timesteps", 0)
+        return bool(steps >= self.config.total_timesteps) and bool(self.improvements)
+
+    @property
+    def improvements(self) -> list[Improvement]:
+        """The policies that were the best so far, worst first."""
+        return read_improvements(self.policies)
+
+    def train(
+        self,
+        *,
+        eval_freq: int = 10_000,
+        n_eval_episodes: int = 10,
+        callbacks: Callback | Iterable[Callback] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Begin the run, or go on with it, until it is complete.
+
+        Args:
+            eval_freq: Environment steps between two evaluations, of which the better ones keep
+                their policy.
+            n_eval_episodes: Episodes of an evaluation.
+            callbacks: Called during the run.
+            progress: Told what is done, the steps so far, and how many it will be.
+
+        Raises:
+            TrainingStopped: A signal or a callback stopped it. It can be gone on with.
+        """
+        if self.is_complete:
+            return
+        with ExitStack() as stack:
+            env = RecordVectorEpisodes(
+                make_vec_env(self.env_id, self.config.n_envs, mode=self.config.env_mode),
+                self.episodes,
+            )
+            stack.callback(env.close)
+            called = [
+                EvalCallback(eval_freq=eval_freq, n_eval_episodes=n_eval_episodes),
+                Improvements(self.policies, env.buffer),
+                *([] if progress is None else [_Told(progress)]),
+                *CallbackList(callbacks),
+            ]
+            agent = self._agent(env, called)
+            stack.callback(self._leave_replay, agent)
+            agent.train(self.config.total_timesteps - agent.timesteps, run_dir=self.run.path)
+        if not self.is_complete:
+            raise TrainingStopped(
+                f"the training of {self.run.path} was stopped at {agent.timesteps:,} of "
+                f"{self.config.total_timesteps:,} steps ({agent.stop_reason}); "
+                "the same call goes on with it",
+                agent.stop_reason,
+            )
+
+    def _agent(self, env: Any, callbacks: list[Callback]) -> OnlineAlgorithm:
+        latest = self.run.latest_checkpoint
+        if not latest.is_file():
+            return self.algorithm(env, config=self.config, callbacks=callbacks)
+        # The folder may have been moved since.
+        options = {"buffer": self.config.to_dict()["buffer"]} if self._has_replay else {}
+        return self.algorithm.from_checkpoint(latest, env, callbacks=callbacks, **options)
+
+    def _leave_replay(self, agent: Any) -> None:
+        """Give up a replay buffer on disk, which a run that goes on opens again."""
+        if self._has_replay and isinstance(agent.buffer, MmapReplayBuffer):
+            agent.buffer.close(delete=self.is_complete)
+
+    def player_of(self, improvement: Improvement) -> OnlineAlgorithm:
+        """The agent as it was then, to play with."""
+        options = PLAYING_BUFFER if self._has_replay else {}
+        path = improvement.path(self.policies)
+        return self.algorithm.from_checkpoint(path, self.env_id, n_envs=1, **options)
+
+
+class _Told(Callback):
+    """Tells how far a run is."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def on_train_batch(self, *, algo: Any, step: int, **_: Any) -> None:
+        self._progress(f"training {algo.name}", step, algo.target_timesteps)
