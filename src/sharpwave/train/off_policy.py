@@ -122,17 +122,6 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             if self._given_policy is not None:
                 self.given[self.takes[0]] = self._given_policy
 
-    @property
-    def action_dim(self) -> int:
-        """Number of continuous actions.
-
-        Raises:
-            TypeError: The actions are not continuous.
-        """
-        if self.action_scale is None:
-            raise TypeError(f"{self.name} needs a Box action space, got {self.action_space}")
-        return len(self.action_scale.middle)
-
     def _make_goal_env(self) -> Any:
         self._goal_env = self.make_env(1)  # kept: its method alone would not keep it open
         return self._goal_env
