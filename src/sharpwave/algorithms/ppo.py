@@ -98,15 +98,16 @@ class PPO(OnPolicy):
         """Set learning rate and clip range."""
         super().follow_schedules(progress_remaining)
         self.clip_range = value_at(self.config.clip_eps, progress_remaining)
+        if self.native is None:
+            self.clip.fill_(self.clip_range)
 
     def update(self, batch: OnPolicyBatch) -> Metrics:
         """Learn from one rollout: `n_epochs` passes of gradient steps on shuffled minibatches."""
         config = self.config
-        self.clip.fill_(self.clip_range)
-        self.moved_too_far.zero_()
         if self.graphs is not None:
             batch = self.graphs.take(batch)
         self.load(batch)
+        self.moved_too_far.zero_()
 
         step = partial(self.gradient_step, batch)
         if self.graphs is not None:
