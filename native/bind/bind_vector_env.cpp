@@ -10,6 +10,7 @@
 
 #include "bind/bindings.hpp"
 #include "bind/index_arg.hpp"
+#include "bind/native_objects.hpp"
 #include "bind/primitive_args.hpp"
 #include "core/isa/kernels.hpp"
 #include "envs/vector_env.hpp"
@@ -429,6 +430,13 @@ PyType_Slot slots[] = {
 PyType_Spec type_spec = {"sharpwave._native.VectorEnv", sizeof(EnvObject), 0,
                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
 
+PyTypeObject* env_type = nullptr;
+
+Envs* envs_of(PyObject* object) {
+  if (!PyObject_TypeCheck(object, env_type)) throw TypeError("env must be a NativeVectorEnv");
+  return opened(object);
+}
+
 PyMethodDef functions[] = {
     fast_function("environment_specs", environment_specs),
     {nullptr, nullptr, 0, nullptr},
@@ -436,9 +444,18 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
+const VectorEnv& vector_env_of(PyObject* object) { return envs_of(object)->env; }
+
+void use_vector_env(PyObject* object, const std::function<void(VectorEnv*)>& body) {
+  Envs* envs = reinterpret_cast<EnvObject*>(object)->envs;  // checked by vector_env_of()
+  const std::lock_guard lock(envs->mutex);
+  body(&envs->env);
+}
+
 void bind_vector_env(PyObject* module) {
   add_functions(module, functions);
   PyObject* type = PyType_FromSpec(&type_spec);
+  env_type = reinterpret_cast<PyTypeObject*>(type);
   if (type == nullptr || PyModule_AddObject(module, "VectorEnv", type) != 0) {
     throw nb::python_error();
   }

@@ -402,6 +402,17 @@ class RowBuffer:
     ) -> tuple[BatchDict, Any]: ...
     def __len__(self) -> int: ...
 
+def collect_rollout(
+    learner: PolicyLearner,
+    env: VectorEnv,
+    seed: int,
+    first_call: int,
+    low: float,
+    high: float,
+    columns: tuple[Array, ...],
+    place: tuple[Array, ...],
+    /,
+) -> tuple[int, Array, Array]: ...
 def environment_specs() -> dict[str, dict[str, Any]]: ...
 
 class VectorEnv:

@@ -79,7 +79,8 @@ def _one_hot(counts: Any, starts: Any) -> Features:
 
     def encode(obs: Any) -> Floats:
         numbers = np.asarray(obs)
-        encoded: Floats = np.float32(numbers.reshape(len(numbers), -1)[:, source] == values)
+        is_it = numbers.reshape(len(numbers), -1)[:, source] == values
+        encoded: Floats = is_it.astype(np.float32)
         return encoded
 
     return encode

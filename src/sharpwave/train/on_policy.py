@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from sharpwave.collect import EpisodeStats, OnPolicyCollector, Rollout
+from sharpwave.collect import EpisodeStats, NativeRollouts, OnPolicyCollector, Rollout
 from sharpwave.envs import ActionMap
 from sharpwave.lazy import nn, torch
 from sharpwave.learn import PolicyLayout, why_not_native
@@ -107,9 +107,7 @@ class OnPolicy(OnlineAlgorithm):
             self._numpy_policy = nn.NumpyPolicy.of(self.policy)
             self.prepare()
         self.actor = self._make_actor()
-        self.collector = OnPolicyCollector(
-            self.env, self.actor, self.action_map, n_steps=config.n_steps, seed=self.env_seed
-        )
+        self.collector = self._make_collector()
 
     @abstractmethod
     def make_optimizer(self) -> Any:
@@ -243,6 +241,12 @@ class OnPolicy(OnlineAlgorithm):
             noise_every=self.config.sde_sample_freq,
             numpy_policy=self._numpy_policy,
         )
+
+    def _make_collector(self) -> OnPolicyCollector:
+        options: dict[str, Any] = {"n_steps": self.config.n_steps, "seed": self.env_seed}
+        if isinstance(self.actor, NativeActor) and NativeRollouts.fits(self.env):
+            return NativeRollouts(self.env, self.actor, self.action_map, **options)
+        return OnPolicyCollector(self.env, self.actor, self.action_map, **options)
 
     def _make_native(self) -> NativePolicy:
         config, spaces = self.config, (self.observation_space, self.action_space)
