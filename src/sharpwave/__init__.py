@@ -130,6 +130,12 @@ if TYPE_CHECKING:
         DQNConfig as DQNConfig,
     )
     from sharpwave.algorithms import (
+        HybridPPO as HybridPPO,
+    )
+    from sharpwave.algorithms import (
+        HybridPPOConfig as HybridPPOConfig,
+    )
+    from sharpwave.algorithms import (
         IQLConfig as IQLConfig,
     )
     from sharpwave.algorithms import (
@@ -243,6 +249,8 @@ _LAZY = {
     "BCConfig": "sharpwave.algorithms",
     "CQL": "sharpwave.algorithms",
     "CQLConfig": "sharpwave.algorithms",
+    "HybridPPO": "sharpwave.algorithms",
+    "HybridPPOConfig": "sharpwave.algorithms",
     "IQL": "sharpwave.algorithms",
     "IQLConfig": "sharpwave.algorithms",
     "TD3BC": "sharpwave.algorithms",
@@ -337,6 +345,8 @@ __all__ = [
     "Field",
     "FolderLockedError",
     "Hindsight",
+    "HybridPPO",
+    "HybridPPOConfig",
     "IQLConfig",
     "JSONLLogger",
     "Linear",

@@ -472,6 +472,7 @@ _TD3: dict[str, Settings] = {
 
 PRESETS: dict[str, dict[str, Settings]] = {
     "ppo": _PPO,
+    "hybrid_ppo": {"CartPole-v1": _PPO["CartPole-v1"]},
     "a2c": _A2C,
     "dqn": _DQN,
     "c51": _C51,

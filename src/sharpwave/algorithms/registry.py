@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _CLASSES = {
     "ppo": "sharpwave.algorithms.ppo:PPO",
     "a2c": "sharpwave.algorithms.a2c:A2C",
+    "hybrid_ppo": "sharpwave.algorithms.hybrid_ppo:HybridPPO",
     "dqn": "sharpwave.algorithms.dqn:DQN",
     "c51": "sharpwave.algorithms.c51:C51",
     "qr_dqn": "sharpwave.algorithms.qr_dqn:QRDQN",

@@ -3,6 +3,7 @@
 from sharpwave.collect.episodes import EpisodeStats
 from sharpwave.collect.finite import NonFiniteError
 from sharpwave.collect.native import NativeRollouts
+from sharpwave.collect.native_collector import NativeCollector
 from sharpwave.collect.off_policy import OffPolicyCollector, Transitions
 from sharpwave.collect.on_policy import Actor, OnPolicyCollector
 from sharpwave.collect.rollout import Rollout
@@ -10,6 +11,7 @@ from sharpwave.collect.rollout import Rollout
 __all__ = [
     "Actor",
     "EpisodeStats",
+    "NativeCollector",
     "NativeRollouts",
     "NonFiniteError",
     "OffPolicyCollector",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -42,6 +43,7 @@ class NativeRollouts(OnPolicyCollector):
         action_map: From the policy's actions to the environment's.
         n_steps: T.
         seed: Of the first reset.
+        n_buffers: Rollouts that have memory of their own, used in turn.
     """
 
     actor: NativeActs
@@ -54,8 +56,10 @@ class NativeRollouts(OnPolicyCollector):
         *,
         n_steps: int,
         seed: int | None,
+        n_buffers: int = 1,
     ) -> None:
         super().__init__(env, actor, action_map, n_steps=n_steps, seed=seed)
+        self._buffers: deque[Rollout] = deque(maxlen=n_buffers)
         self.timings["collect"] = 0.0
         self._bounds = (0.0, 0.0)
         if isinstance(env.single_action_space, spaces.Box):
@@ -74,8 +78,9 @@ class NativeRollouts(OnPolicyCollector):
         if on_step is not None:
             return super()._take_steps(on_step)
         began = time.perf_counter()
-        rollout = self._rollout or self._new_rollout()
-        self._rollout = rollout
+        is_full = len(self._buffers) == self._buffers.maxlen
+        self._rollout = rollout = self._buffers[0] if is_full else self._new_rollout()
+        self._buffers.append(rollout)
         obs, starts = self.obs.copy(), self.starts.copy()
         taken, returns, lengths = _native.collect_rollout(
             self.actor.learner,

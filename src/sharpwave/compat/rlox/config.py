@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from sharpwave.algorithms import A2CConfig, bc, cql, dqn, iql, ppo, sac, td3, td3_bc
+from sharpwave.algorithms import A2CConfig, bc, cql, dqn, hybrid_ppo, iql, ppo, sac, td3, td3_bc
 from sharpwave.train.config import Config
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "BCConfig",
     "CQLConfig",
     "DQNConfig",
+    "HybridPPOConfig",
     "IQLConfig",
     "PPOConfig",
     "SACConfig",
@@ -27,6 +28,22 @@ class PPOConfig(ppo.PPOConfig):
 
     clip_vloss: bool = True
     """Clip the change of values by `clip_eps` too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HybridPPOConfig(hybrid_ppo.HybridPPOConfig):
+    """Options of HybridPPO, with clipped values and one number of hidden units."""
+
+    clip_vloss: bool = True
+    """Clip the change of values by `clip_eps` too."""
+    hidden: tuple[int, ...] = 64  # type: ignore[assignment]
+    """Width of the two hidden layers, or the width of each."""
+
+    def __post_init__(self) -> None:
+        hidden: Any = self.hidden
+        if isinstance(hidden, int):
+            object.__setattr__(self, "hidden", (hidden, hidden))
+        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)
