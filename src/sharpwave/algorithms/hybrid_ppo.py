@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -17,7 +16,6 @@ from sharpwave.envs.native import SPECS
 from sharpwave.lazy import nn
 from sharpwave.learn import Draws, FlatArrays, PolicyLayout
 from sharpwave.train.algorithm import Metrics
-from sharpwave.train.batch import OnPolicyBatch
 from sharpwave.train.native_policy import NativeActor, NativePolicy
 
 ARRAYS = tuple(field.name for field in fields(Rollout) if field.name != "masks")
@@ -142,14 +140,7 @@ class HybridPPO(PPO):
                 return None
         self._follow_policy()
         self._collect_next()
-        self._rollout_ended()
-        began = time.perf_counter()
-        if self.native is None:
-            metrics = self.update(OnPolicyBatch.from_rollout(rollout, self.device, None))
-        else:
-            metrics = self.native_update(self.native, rollout)
-        self.timings["update"] += time.perf_counter() - began
-        return {**metrics, "learning_rate": self.optimizer.lr}
+        return self._learn(rollout, None)
 
     def _follow_policy(self) -> None:
         np.copyto(self._acting.data, self._memory.data)

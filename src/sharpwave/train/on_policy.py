@@ -72,8 +72,7 @@ class OnPolicyConfig(OnlineConfig):
 class OnPolicy(OnlineAlgorithm):
     """Collects a rollout with the current policy, learns from it, and throws it away.
 
-    A subclass says what an update does in `update`, with torch, and in `native_update`, which does
-    the same in native code.
+    A subclass says what an update does in `update`, with torch, and gives its native twin.
 
     Attributes:
         native: The policy of native code; None where torch computes.
@@ -121,7 +120,7 @@ class OnPolicy(OnlineAlgorithm):
         """Learn from one rollout."""
 
     @abstractmethod
-    def native_update(self, native: NativePolicy, rollout: Rollout) -> Metrics:
+    def native_update(self, native: NativePolicy, batch: OnPolicyBatch) -> Metrics:
         """What `update` does, in native code."""
 
     def why_not_native(self) -> str | None:
@@ -200,12 +199,13 @@ class OnPolicy(OnlineAlgorithm):
         self.timings.update(self.collector.timings)
         if rollout is None:
             return None
+        return self._learn(rollout, state)
+
+    def _learn(self, rollout: Rollout, state: torch.Tensor | None) -> Metrics:
         self._rollout_ended()
         began = time.perf_counter()
-        if self.native is None:
-            metrics = self.update(OnPolicyBatch.from_rollout(rollout, self.device, state))
-        else:
-            metrics = self.native_update(self.native, rollout)
+        device = self.device if self.native is None else None
+        metrics = self.update(OnPolicyBatch.from_rollout(rollout, device, state))
         self.timings["update"] += time.perf_counter() - began
         return {**metrics, "learning_rate": self.optimizer.lr}
 
