@@ -84,6 +84,7 @@ def test_memory_that_does_not_fit() -> None:
 
 def test_networks_that_do_not_exist() -> None:
     block = np.zeros(10, np.float32)
+    learner: Any = _native.PolicyLearner
     for arguments, message in (
         ((0, (), "tanh", "choices", (2,)), "n_inputs must hold sizes from 1"),
         ((1, (0,), "tanh", "choices", (2,)), "hidden must hold sizes from 1"),
@@ -94,7 +95,7 @@ def test_networks_that_do_not_exist() -> None:
         ((1, (), "tanh", "choices", (0,)), "options must hold sizes from 1"),
     ):
         with pytest.raises(ValueError, match=message):
-            _native.PolicyLearner(*arguments, block, block)
+            learner(*arguments, block, block)
 
 
 def test_masks_of_unbounded_actions() -> None:
