@@ -6,6 +6,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -161,6 +162,27 @@ CONSTRUCTORS: dict[str, dict[str, Any]] = {
         "batch_size": 256,
         **LISTENERS,
     },
+    "algorithms.hybrid_ppo.HybridPPO": {
+        "n_envs": 16,
+        "seed": 42,
+        "hidden": 64,
+        "logger": None,
+        "callbacks": None,
+        **PPO_OPTIONS,
+    },
+    "CandleCollector": {
+        "env_id": REQUIRED,
+        "n_envs": REQUIRED,
+        "obs_dim": REQUIRED,
+        "n_actions": REQUIRED,
+        "n_steps": REQUIRED,
+        "hidden": 64,
+        "lr": 2.5e-4,
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "seed": 42,
+        "capacity": 2,
+    },
     "PPO": {**COMMON, **PARTS, **PPO_OPTIONS},
     "A2C": {**COMMON, **PARTS, **A2C_OPTIONS},
     "PPOConfig": {"n_envs": 8, **PPO_OPTIONS},
@@ -227,6 +249,7 @@ MODULES = {
     "offline": ["OfflineAlgorithm", "OfflineDataset"],
     "offline.base": ["OfflineAlgorithm", "OfflineDataset"],
     "algorithms.ppo": ["PPO"],
+    "algorithms.hybrid_ppo": ["HybridPPO"],
     "algorithms.a2c": ["A2C"],
     "policies": ["DiscretePolicy", "ContinuousPolicy"],
     "callbacks": ["Callback", "CallbackList", "EvalCallback", "CheckpointCallback"],
@@ -240,7 +263,7 @@ MODULES = {
 
 @pytest.mark.parametrize("name", CONSTRUCTORS)
 def test_constructors_have_the_named_parameters_and_defaults(name: str) -> None:
-    parameters = inspect.signature(getattr(rlox, name)).parameters
+    parameters = inspect.signature(attrgetter(name)(rlox)).parameters
     found = {key: parameters[key].default for key in CONSTRUCTORS[name]}
     assert found == CONSTRUCTORS[name]
 
@@ -265,6 +288,7 @@ def _positional(name: str) -> list[str]:
         "SAC",
         "TD3",
         "DQN",
+        "CandleCollector",
     ],
 )
 def test_positional_arguments_keep_their_order(name: str) -> None:
