@@ -1,5 +1,6 @@
 """Algorithms under rlox's names."""
 
+from sharpwave.compat.rlox.algorithms import hybrid_ppo as hybrid_ppo
 from sharpwave.compat.rlox.algorithms.a2c import A2C
 from sharpwave.compat.rlox.algorithms.bc import BC
 from sharpwave.compat.rlox.algorithms.cql import CQL
