@@ -134,7 +134,9 @@ class RunRecorder(Callback):
             self._write_report()
 
     def _refuse_another_run(self, algo: Any, step: int) -> None:
-        if step == 0 and self.folder.latest_checkpoint.exists():
+        # One that was stopped before its first update has nothing to lose.
+        learnt = self.folder.latest_checkpoint.exists() and self.folder.summary.get("timesteps", 1)
+        if step == 0 and learnt:
             raise FileExistsError(
                 f"{self.folder.path} holds a run already: choose another folder, or go on from "
                 f"{self.folder.latest_checkpoint}"

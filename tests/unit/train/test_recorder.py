@@ -134,6 +134,17 @@ def test_saves_that_take_long_are_seldom(tmp_path: Path, monkeypatch: pytest.Mon
     assert second - first == third - second == 10.0 + 203.0  # 20 times what a save takes
 
 
+def test_a_run_that_was_stopped_before_its_first_update_begins_anew(tmp_path: Path) -> None:
+    class Stop(Callback):
+        def on_training_start(self, *, algo: Any, **_: Any) -> None:
+            algo.request_stop("at once")
+
+    small_ppo().train(128, run_dir=tmp_path, callbacks=Stop())
+    again = PPO.from_checkpoint(tmp_path / "checkpoints" / "latest.safetensors")
+    again.train(128, run_dir=tmp_path)
+    assert RunFolder(tmp_path).summary["timesteps"] == 128
+
+
 def test_latest_checkpoint_is_renewed_on_the_way(tmp_path: Path) -> None:
     seen = []
 
