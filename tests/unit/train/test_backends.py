@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -147,6 +148,25 @@ class TestMemory:
 
 
 @BOTH
+def test_an_update_is_a_function_of_the_batch_be_it_of_arrays_or_tensors(make: Any) -> None:
+    rollout = make().collector.collect(0.9, 0.9)
+    results = []
+    for device in (None, "cpu"):
+        batch = copy.deepcopy(OnPolicyBatch.from_rollout(rollout, device, None))
+        before = copy.deepcopy(batch)
+        algo = make(backend="native")
+        algo.env.close()
+        algo.env = algo.collector = algo.actor = None  # an update needs none of them
+        algo.follow_schedules(1.0)
+        metrics = algo.update(batch)
+        for name, column in vars(before).items():
+            np.testing.assert_array_equal(getattr(batch, name), column)
+        assert all(type(value) is float for value in metrics.values())
+        results.append((algo.native.flat.data.tobytes(), metrics))
+    assert results[0] == results[1]
+
+
+@BOTH
 class TestCheckpoints:
     @pytest.mark.parametrize(("first", "second"), BACKENDS)
     def test_one_loads_what_the_other_saved(
@@ -199,9 +219,9 @@ def test_a_native_run_does_not_import_torch(tmp_path: Path) -> None:
 import sys
 import sharpwave as sw
 
-for cls in (sw.PPO, sw.A2C):
+for cls, folder in ((sw.PPO, sys.argv[1] + "/run"), (sw.A2C, None)):
     algo = cls("CartPole-v1", n_envs=2, n_steps=16, normalize_obs=True)
-    algo.train(64, run_dir=sys.argv[1] + cls.name)
+    algo.train(64, run_dir=folder)
     algo.predict([0.0, 0.0, 0.0, 0.0])
     algo.evaluate(2)
     algo.save(sys.argv[1] + "/checkpoint")
