@@ -78,6 +78,13 @@ class TestThreeSeeds:
         reached = final_returns(lambda seed: sw.PPO.preset("Pendulum-v1", seed=seed))
         assert reached.mean >= -300, reached
 
+    @pytest.mark.parametrize("overlap", [False, True])
+    def test_hybrid_ppo_solves_cartpole(self, overlap: bool) -> None:
+        reached = final_returns(
+            lambda seed: sw.HybridPPO.preset("CartPole-v1", seed=seed, overlap=overlap)
+        )
+        assert reached.mean >= 475, reached
+
     def test_a2c_learns_cartpole(self) -> None:
         reached = final_returns(
             lambda seed: sw.A2C.preset("CartPole-v1", total_timesteps=200_000, seed=seed)
