@@ -13,6 +13,7 @@
 #include "core/isa/rows_kernels.hpp"
 #include "core/isa/stats_kernels.hpp"
 #include "core/isa/tree_kernels.hpp"
+#include "envs/env_kernels.hpp"
 
 namespace sharpwave {
 
@@ -26,6 +27,7 @@ struct Kernels {
   ChecksumKernels checksum;
   LearnKernels learn;
   PolicyKernels policy;
+  EnvTable env;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower
