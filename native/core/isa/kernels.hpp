@@ -25,9 +25,9 @@ struct Kernels {
   TreeKernels tree;
   RowsKernels rows;
   ChecksumKernels checksum;
-  EnvTable env;
   LearnKernels learn;
   PolicyKernels policy;
+  EnvTable env;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

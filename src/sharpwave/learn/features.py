@@ -79,9 +79,8 @@ def _one_hot(counts: Any, starts: Any) -> Features:
 
     def encode(obs: Any) -> Floats:
         numbers = np.asarray(obs)
-        is_it = numbers.reshape(len(numbers), -1)[:, source] == values
-        encoded: Floats = is_it.astype(np.float32)
-        return encoded
+        equal: npt.NDArray[np.bool_] = numbers.reshape(len(numbers), -1)[:, source] == values
+        return equal.astype(np.float32)
 
     return encode
 

@@ -145,6 +145,11 @@ class OnPolicy(OnlineAlgorithm):
             self.observation_space, self.action_space, activation=config.activation
         )
 
+    @property
+    def minibatch(self) -> int:
+        """Rows of a gradient step."""
+        return self.config.n_envs * self.config.n_steps
+
     @cached_property
     def flat(self) -> nn.FlatParameters:
         """The parameters in one block, which the module views."""
@@ -252,7 +257,7 @@ class OnPolicy(OnlineAlgorithm):
         config, spaces = self.config, (self.observation_space, self.action_space)
         layout = PolicyLayout.of(*spaces, hidden=config.hidden, activation=config.activation)
         flat = layout.first_parameters(self.weights_generator, log_std_init=config.log_std_init)
-        threads = native_threads(config.threads, layout.n_parameters * self.rows)
+        threads = native_threads(config.threads, layout.n_parameters * self.minibatch)
         return NativePolicy(*spaces, layout, flat, draws=self.generator, threads=threads)
 
     def _make_policy(self) -> Any:

@@ -136,7 +136,7 @@ class TestMemory:
     def test_a_rollout_holds_what_the_policy_thought_when_it_acted(
         self, make: Any, env: Any
     ) -> None:
-        cls = make.func if isinstance(make, partial) else sw.PPO
+        cls: Any = make.func if isinstance(make, partial) else sw.PPO
         algo = cls(env, n_envs=4, n_steps=32, backend="native", learning_rate=1e-2)
         algo.train(256)
         rollout = algo.collector.collect(0.9, 0.9)
@@ -197,7 +197,7 @@ class TestCheckpoints:
 def test_the_same_seed_gives_the_same_run_whatever_the_threads(make: Any) -> None:
     runs = []
     for threads in (1, 2, 4):
-        cls = make.func if isinstance(make, partial) else sw.PPO
+        cls: Any = make.func if isinstance(make, partial) else sw.PPO
         algo = cls(resumable, n_envs=40, n_steps=8, seed=1, threads=threads, backend="native")
         algo.train(1000)
         assert algo.native is not None
