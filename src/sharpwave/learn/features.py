@@ -79,7 +79,8 @@ def _one_hot(counts: Any, starts: Any) -> Features:
 
     def encode(obs: Any) -> Floats:
         numbers = np.asarray(obs)
-        return (numbers.reshape(len(numbers), -1)[:, source] == values).astype(np.float32)
+        encoded: Floats = np.float32(numbers.reshape(len(numbers), -1)[:, source] == values)
+        return encoded
 
     return encode
 

@@ -55,6 +55,7 @@ class PolicyLayout:
     ) -> PolicyLayout:
         """The layout of a policy that `why_not_native` has nothing against."""
         kind: Literal["choices", "bits", "normals"]
+        options: tuple[int, ...]
         if isinstance(action_space, spaces.Discrete):
             kind, options = "choices", (int(action_space.n),)
         elif isinstance(action_space, spaces.MultiDiscrete):
