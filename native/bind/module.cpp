@@ -33,4 +33,5 @@ NB_MODULE(_native, module) {
   sharpwave::bind::bind_returns(module.ptr());
   sharpwave::bind::bind_stats(module.ptr());
   sharpwave::bind::bind_vector_env(module.ptr());
+  sharpwave::bind::bind_collector(module.ptr());
 }

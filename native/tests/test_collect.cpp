@@ -325,7 +325,7 @@ void test_a_forked_process_has_no_thread() {
   const pid_t child = ::fork();
   if (child == 0) {
     CHECK_THROWS(std::runtime_error, collector->receive(kLong));
-    CHECK_THROWS(std::runtime_error, collector->stop());
+    collector->stop();
     collector.reset();
     ::_exit(0);
   }

@@ -105,7 +105,8 @@ std::unique_ptr<CollectedRollout> Collector::try_receive() {
 }
 
 void Collector::stop() {
-  Shared& shared = this->shared();
+  if (process_ != ::getpid()) return;
+  Shared& shared = *shared_;
   std::thread thread;
   {
     const std::lock_guard lock(shared.mutex);

@@ -28,7 +28,7 @@ struct Weights {
 // not depend on who is faster.
 //
 // Any thread may call anything. Whatever happens in the thread reaches the caller of receive().
-// After a fork the child has no thread: there everything but the destructor throws.
+// After a fork the child has no thread: there stop() does nothing, and all else throws.
 class Collector {
  public:
   // `mutex` is held while the environments are stepped.

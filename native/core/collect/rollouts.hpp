@@ -22,9 +22,9 @@ struct RolloutOptions {
 };
 
 // The policy gave NaN or inf.
-class NotFiniteError : public std::runtime_error {
+class NotFiniteError : public std::domain_error {
  public:
-  using std::runtime_error::runtime_error;
+  using std::domain_error::domain_error;
 };
 
 // Each thread takes some environments through all steps of a rollout. Random numbers are a function
