@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +24,22 @@ class HybridPPOConfig(PPOConfig):
     """Collect the next rollout during an update, by the policy from before it: its data are then
     always exactly one update old."""
 
-    def check(self) -> None:
-        """Check the values."""
+    def __post_init__(self) -> None:
         hidden: Any = self.hidden
         if isinstance(hidden, int):
             object.__setattr__(self, "hidden", (hidden, hidden))
+        super().__post_init__()
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> dict[str, Any]:
+        """Read texts as values; one number is two hidden layers here too."""
+        parsed = super().parse(options)
+        if options.get("hidden", "").strip().isdecimal():
+            parsed["hidden"] *= 2
+        return parsed
+
+    def check(self) -> None:
+        """Check the values."""
         super().check()
         for name in ("normalize_obs", "normalize_rewards", "squash_actions", "use_gsde"):
             if getattr(self, name):
@@ -61,7 +73,7 @@ class HybridPPO(PPO):
         if self._custom_policy:
             raise ValueError("policy must be None: native collection has a network of its own")
         if not isinstance(self.env, NativeVectorEnv):
-            raise ValueError(
+            raise ValueError(  # noqa: TRY004 - the id is the wrong one
                 f"env_id must be one of {', '.join(SPECS)} in native code, got {self.env_id}"
             )
         super().build()
