@@ -118,9 +118,9 @@ def test_steps_are_those_of_the_environments(env_id: str) -> None:
 
 
 def test_advantages_are_those_of_gae() -> None:
-    env = NativeVectorEnv("CartPole-v1", 3, max_episode_steps=9)
+    env = NativeVectorEnv("CartPole-v1", 16, max_episode_steps=20)
     env.reset(seed=0)
-    with make(env, 3, gamma=0.9, gae_lambda=0.7) as collector:  # type: ignore[arg-type]
+    with make(env, 16, n_steps=64, gamma=0.9, gae_lambda=0.7) as collector:  # type: ignore[arg-type]
         batch = collector.recv()
     assert batch["truncated"].any()
     assert batch["terminated"].any()
@@ -336,7 +336,7 @@ class TestStop:
         program = (
             "import os, threading\n"
             "from sharpwave.collect import NativeCollector\n"
-            "collector = NativeCollector('CartPole-v1', 4, n_steps=1_000_000_000 // 64)\n"
+            "collector = NativeCollector('CartPole-v1', 4, n_steps=1_000_000)\n"
             "threading.Timer(0.2, os.kill, (os.getpid(), 2)).start()\n"
             "try:\n    collector.recv()\nexcept KeyboardInterrupt:\n    raise SystemExit(5)\n"
         )
