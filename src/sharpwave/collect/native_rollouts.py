@@ -109,9 +109,9 @@ class NativeRollouts:
             NonFiniteError: The weights gave NaN or inf.
         """
         began = time.perf_counter()
-        collector = self._collector or self._start()
+        collector = self._start() if self._collector is None else self._collector
         collector.sync_weights(self.weights)
-        batch = self._pending or collector.recv()
+        batch = collector.recv() if self._pending is None else self._pending
         self._pending, self._is_requested = None, False
         if self.overlap:
             collector.request()
