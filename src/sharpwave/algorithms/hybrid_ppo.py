@@ -8,8 +8,11 @@ from typing import Any
 
 from sharpwave.algorithms.ppo import PPO, PPOConfig
 from sharpwave.collect import NativeRollouts
-from sharpwave.envs.native import SPECS, NativeVectorEnv
+from sharpwave.envs.native import NativeVectorEnv
 from sharpwave.train.threads import native_threads
+
+COLLECTION = ("collect", "env", "act", "advantages")
+"""What is timed of collection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,22 +41,17 @@ class HybridPPOConfig(PPOConfig):
             parsed["hidden"] *= 2
         return parsed
 
-    def check(self) -> None:
-        """Check the values."""
-        super().check()
-        for name in ("normalize_obs", "normalize_rewards", "squash_actions", "use_gsde"):
-            if getattr(self, name):
-                raise ValueError(f"{name} must be False: native collection does not know it")
-        if self.recurrent is not None:
-            raise ValueError(f"recurrent must be None in native collection, got {self.recurrent!r}")
-
 
 class HybridPPO(PPO):
     """PPO on native environments, with collection that never touches the interpreter.
 
     Environment steps, the policy's forward passes, samples and advantages are native code
     (`NativeCollector`); the update is PPO's own, native or torch's as `backend` says. First comes
-    the rollout, then the update; with `overlap` both go on at once, one update apart.
+    the rollout, then the update; with `overlap` both go on at once, one update apart. Where the
+    environments or the policy are not native, `collection_reason` says so and it is PPO.
+
+    Attributes:
+        collection_reason: Why collection is not native; None where it is.
 
     Example:
         >>> agent = HybridPPO("CartPole-v1", n_envs=4, n_steps=32)
@@ -70,14 +68,13 @@ class HybridPPO(PPO):
 
     def build(self) -> None:
         """Make the policy, its optimiser and the native collector."""
-        if self._custom_policy:
-            raise ValueError("policy must be None: native collection has a network of its own")
-        if not isinstance(self.env, NativeVectorEnv):
-            raise ValueError(  # noqa: TRY004 - the id is the wrong one
-                f"env_id must be one of {', '.join(SPECS)} in native code, got {self.env_id}"
-            )
         super().build()
         config = self.config
+        self.collection_reason = self._why_not_collect()
+        if self.collection_reason is not None:
+            if config.overlap:
+                raise ValueError(f"overlap must be False: {self.collection_reason}")
+            return
         weights = self.flat.block if self.native is None else self.native.flat.data
         self.collector = NativeRollouts(
             self.env,
@@ -93,19 +90,25 @@ class HybridPPO(PPO):
             overlap=config.overlap,
         )
 
+    @property
+    def collection(self) -> str:
+        """What collects: "native" code or "python"."""
+        return "native" if self.collection_reason is None else "python"
+
     def timing_summary(self) -> dict[str, float]:
         """Seconds and shares of collection and training so far.
 
         With `overlap` collection counts where it had to be waited for.
         """
-        collection, training = self.timings.get("collect", 0.0), self.timings["update"]
+        collection = sum(self.timings.get(name, 0.0) for name in COLLECTION)
+        training = self.timings["update"]
         whole = collection + training
-        share = 100.0 / whole if whole > 0 else 0.0
+        percent = 100.0 / whole if whole > 0 else 0.0
         return {
             "collection_s": collection,
             "training_s": training,
-            "collection_pct": share * collection,
-            "training_pct": share * training,
+            "collection_pct": percent * collection,
+            "training_pct": percent * training,
         }
 
     def episode_metrics(self) -> dict[str, float]:
@@ -119,5 +122,23 @@ class HybridPPO(PPO):
 
     def close(self) -> None:
         """End the collecting thread and close the environments."""
-        self.collector.close()
+        if self.collection_reason is None:
+            self.collector.close()
         super().close()
+
+    def _why_not_collect(self) -> str | None:
+        config = self.config
+        if not isinstance(self.env, NativeVectorEnv):
+            return f"the environments are {type(self.env).__name__}, not native ones"
+        if self.env.metadata["autoreset_mode"].name != "SAME_STEP":
+            return "the environments do not reset themselves in the step that ends an episode"
+        if self._custom_policy:
+            return "policy is a network of its own"
+        if config.device != "cpu":
+            return f"device is {config.device!r}"
+        if config.recurrent is not None:
+            return f"recurrent is {config.recurrent!r}"
+        for option in ("use_gsde", "squash_actions"):
+            if getattr(config, option):
+                return f"{option} is on"
+        return None
