@@ -118,8 +118,8 @@ void Rollouts::act(const float* parameters, const Philox& random, std::size_t t,
       .log_probs = log_probs,
       .values = values,
   };
-  range->actor.act(parameters, rollout->obs.data() + first * shape_.obs_size, n, nullptr,
-                   Draws{random, first}, acted);
+  range->actor.act(parameters, rollout->obs.data() + first * shape_.obs_size, n, {random, first},
+                   acted);
   if (!all_finite(log_probs, n) || !all_finite(values, n)) {
     throw NotFiniteError("weights must give finite log-probabilities and values, got NaN or inf");
   }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/collect/collected.hpp"
-#include "core/learn/policy_actor.hpp"
+#include "core/collect/column_actor.hpp"
 #include "envs/vector_env.hpp"
 
 namespace sharpwave {
@@ -57,7 +57,7 @@ class Rollouts {
     Range(const Policy& policy, std::size_t begin, std::size_t end, std::size_t obs_size);
 
     std::size_t begin, end;
-    PolicyActor actor;
+    ColumnActor actor;
     std::vector<float> final_obs;
     std::vector<float> final_values;
     std::vector<Episode> episodes;

@@ -29,6 +29,7 @@ namespace {
 #include "core/isa/product.inl"
 #include "core/isa/learn.inl"
 #include "core/isa/policy.inl"
+#include "core/isa/columns.inl"
 #include "core/isa/sin_cos.inl"
 
 namespace envs {
@@ -93,6 +94,10 @@ constexpr LearnKernels learn_table() {
 constexpr PolicyKernels policy_table() {
   return {choice_forward,  choice_backward,   bit_forward,     bit_backward,   normal_forward,
           normal_backward, clipped_surrogate, policy_gradient, squared_errors, dot};
+}
+
+constexpr ColumnKernels column_table() {
+  return {dense_columns<Identity>, dense_columns<Tanh>, dense_columns<Relu>};
 }
 
 }  // namespace
