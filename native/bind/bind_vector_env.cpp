@@ -11,6 +11,7 @@
 #include "bind/bindings.hpp"
 #include "bind/index_arg.hpp"
 #include "bind/primitive_args.hpp"
+#include "bind/vector_env.hpp"
 #include "core/isa/kernels.hpp"
 #include "envs/vector_env.hpp"
 
@@ -19,32 +20,8 @@ namespace nb = nanobind;
 namespace sharpwave::bind {
 namespace {
 
-// The environments, with what Python's threads share.
-struct Envs {
-  Envs(const EnvKernels& kernels, std::size_t n, const VectorEnvOptions& options)
-      : env(kernels, n, options), final_obs(n * kernels.spec.obs_size) {}
-
-  VectorEnv env;
-  std::vector<float> final_obs;
-  std::mutex mutex;
-  bool is_closed = false;
-};
-
 struct EnvObject {
   PyObject_HEAD Envs* envs;
-};
-
-// Holds the environments' mutex for the scope. It is never waited for while the GIL is held.
-class EnvLock {
- public:
-  explicit EnvLock(Envs* envs) : lock_(envs->mutex, std::try_to_lock) {
-    if (lock_.owns_lock()) return;
-    const ReleaseGil release;
-    lock_.lock();
-  }
-
- private:
-  std::unique_lock<std::mutex> lock_;
 };
 
 [[noreturn]] void raise_gymnasium(const char* type, const char* message) {
@@ -434,7 +411,17 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
+PyTypeObject* env_type = nullptr;  // the module keeps it alive
+
 }  // namespace
+
+Envs* envs_of(PyObject* vector_env) {
+  if (!PyObject_TypeCheck(vector_env, env_type)) {
+    throw TypeError("env must be a NativeVectorEnv, got " +
+                    std::string(Py_TYPE(vector_env)->tp_name));
+  }
+  return opened(vector_env);
+}
 
 void bind_vector_env(PyObject* module) {
   add_functions(module, functions);
@@ -442,6 +429,7 @@ void bind_vector_env(PyObject* module) {
   if (type == nullptr || PyModule_AddObject(module, "VectorEnv", type) != 0) {
     throw nb::python_error();
   }
+  env_type = reinterpret_cast<PyTypeObject*>(type);
 }
 
 }  // namespace sharpwave::bind

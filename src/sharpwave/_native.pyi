@@ -290,6 +290,92 @@ def drawn_windows(
     The first step of a random window of each episode, its row, and the window's steps.
     """
 
+def shuffled(seed: int, call: int, n_orders: int, n: int) -> NDArray[numpy.int64]:
+    """Permutations [n_orders, n] of 0 to n - 1, a function of the arguments."""
+
+class PolicyLearner:
+    """
+    Updates of a policy whose parameters and gradient are given arrays. A batch is (obs, actions, advantages, returns, log_probs, values, masks, weights), None for what is missing.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        hidden: Sequence[int],
+        activation: str,
+        actions: str,
+        options: Sequence[int],
+        parameters: Any,
+        gradient: Any,
+    ) -> None: ...
+    def gradient(
+        self,
+        batch: tuple[Any, ...],
+        rows: Any,
+        clip: float | None,
+        clip_values: bool,
+        normalize: bool,
+        vf_coef: float,
+        ent_coef: float,
+        threads: int,
+    ) -> NDArray[numpy.float64]:
+        """
+        Overwrites the gradient with that of the loss on some rows; the metrics but for the norm. Without a clip range it is A2C's loss.
+        """
+
+    def evaluate(
+        self, batch: tuple[Any, ...]
+    ) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.float32]]:
+        """Log-probabilities, entropies and values."""
+
+    def act(
+        self, obs: Any, masks: Any, draw: tuple[int, int] | None
+    ) -> tuple[NDArray[Any], NDArray[numpy.float32], NDArray[numpy.float32]]:
+        """
+        Actions [n, k], log-probabilities and values; draw is the seed of a generator and the number of the call, None for the most likely actions.
+        """
+
+    def values(self, obs: Any) -> NDArray[numpy.float32]:
+        """Values [n]."""
+
+    def ppo_update(
+        self,
+        batch: tuple[Any, ...],
+        orders: Any,
+        batch_size: int,
+        clip: float,
+        clip_values: bool,
+        normalize: bool,
+        vf_coef: float,
+        ent_coef: float,
+        max_grad_norm: float,
+        target_kl: float | None,
+        exp_avg: Any,
+        exp_avg_sq: Any,
+        steps: Any,
+        lr: float,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        threads: int,
+    ) -> NDArray[numpy.float64]:
+        """Metrics, the norm and the explained variance."""
+
+    def a2c_update(
+        self,
+        batch: tuple[Any, ...],
+        normalize: bool,
+        vf_coef: float,
+        ent_coef: float,
+        max_grad_norm: float,
+        square_avg: Any,
+        lr: float,
+        alpha: float,
+        eps: float,
+        threads: int,
+    ) -> NDArray[numpy.float64]:
+        """Metrics, the norm and the explained variance."""
+
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""
 

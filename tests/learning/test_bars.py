@@ -57,6 +57,12 @@ def test_ppo_learns_cartpole_quickly() -> None:
     assert final_return(sw.PPO.preset("CartPole-v1", total_timesteps=50_000, seed=1)) >= 400
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_hybrid_ppo_learns_cartpole_quickly(overlap: bool) -> None:
+    agent = sw.HybridPPO.preset("CartPole-v1", total_timesteps=50_000, seed=1, overlap=overlap)
+    assert final_return(agent) >= 400
+
+
 def test_a2c_improves_on_cartpole() -> None:
     assert final_return(sw.A2C.preset("CartPole-v1", total_timesteps=40_000, seed=1)) >= 80
 
@@ -67,6 +73,21 @@ class TestThreeSeeds:
     def test_ppo_solves_cartpole(self) -> None:
         reached = final_returns(lambda seed: sw.PPO.preset("CartPole-v1", seed=seed))
         assert reached.mean >= 475, reached
+
+    @pytest.mark.parametrize("overlap", [False, True])
+    @pytest.mark.parametrize("backend", ["native", "torch"])
+    def test_hybrid_ppo_solves_cartpole(self, backend: str, overlap: bool) -> None:
+        options: dict[str, Any] = {"backend": backend, "overlap": overlap}
+        reached = final_returns(
+            lambda seed: sw.HybridPPO.preset("CartPole-v1", seed=seed, **options)
+        )
+        assert reached.mean >= 475, reached
+
+    def test_hybrid_ppo_swings_up(self) -> None:
+        reached = final_returns(lambda seed: sw.HybridPPO.preset("Acrobot-v1", seed=seed))
+        assert reached.mean >= -100, reached
+        reached = final_returns(lambda seed: sw.HybridPPO.preset("Pendulum-v1", seed=seed))
+        assert reached.mean >= -300, reached
 
     def test_ppo_swings_up_acrobot(self) -> None:
         reached = final_returns(

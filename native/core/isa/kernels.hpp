@@ -6,7 +6,10 @@
 #pragma once
 
 #include "core/isa/checksum_kernels.hpp"
+#include "core/isa/column_kernels.hpp"
+#include "core/isa/learn_kernels.hpp"
 #include "core/isa/llm_kernels.hpp"
+#include "core/isa/policy_kernels.hpp"
 #include "core/isa/returns_kernels.hpp"
 #include "core/isa/rows_kernels.hpp"
 #include "core/isa/stats_kernels.hpp"
@@ -24,6 +27,9 @@ struct Kernels {
   RowsKernels rows;
   ChecksumKernels checksum;
   EnvTable env;
+  LearnKernels learn;
+  PolicyKernels policy;
+  ColumnKernels columns;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

@@ -17,6 +17,7 @@ namespace {
 // clang-format off: each file uses the ones before it.
 #include "core/isa/simd.inl"
 #include "core/isa/exp.inl"
+#include "core/isa/log.inl"
 #include "core/isa/returns.inl"
 #include "core/isa/llm.inl"
 #include "core/isa/stats.inl"
@@ -25,6 +26,10 @@ namespace {
 #include "core/isa/stream.inl"
 #include "core/isa/rows.inl"
 #include "core/isa/checksum.inl"
+#include "core/isa/product.inl"
+#include "core/isa/learn.inl"
+#include "core/isa/policy.inl"
+#include "core/isa/columns.inl"
 #include "core/isa/sin_cos.inl"
 
 namespace envs {
@@ -68,6 +73,31 @@ constexpr EnvTable env_table() {
   return {{env_kernels<CartPole>(), env_kernels<Pendulum>(), env_kernels<Acrobot>(),
            env_kernels<MountainCar>(), env_kernels<MountainCarContinuous>()},
           sin_cos_array};
+}
+
+constexpr LearnKernels learn_table() {
+  return {product,
+          product_work,
+          bias_activation<Identity>,
+          bias_activation<Tanh>,
+          bias_activation<Relu>,
+          tanh_backward,
+          relu_backward,
+          add_columns,
+          add,
+          sum_of_squares,
+          scale,
+          adam,
+          rmsprop};
+}
+
+constexpr PolicyKernels policy_table() {
+  return {choice_forward,  choice_backward,   bit_forward,     bit_backward,   normal_forward,
+          normal_backward, clipped_surrogate, policy_gradient, squared_errors, dot};
+}
+
+constexpr ColumnKernels column_table() {
+  return {dense_columns<Identity>, dense_columns<Tanh>, dense_columns<Relu>};
 }
 
 }  // namespace

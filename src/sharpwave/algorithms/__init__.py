@@ -8,6 +8,7 @@ from sharpwave.algorithms.crossq import CrossQ, CrossQConfig
 from sharpwave.algorithms.ddpg import DDPG, DDPGConfig
 from sharpwave.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from sharpwave.algorithms.dqn import DQN, DQNConfig
+from sharpwave.algorithms.hybrid_ppo import HybridPPO, HybridPPOConfig
 from sharpwave.algorithms.iql import IQL, IQLConfig
 from sharpwave.algorithms.ppo import PPO, PPOConfig
 from sharpwave.algorithms.qr_dqn import QRDQN, QRDQNConfig
@@ -42,6 +43,8 @@ __all__ = [
     "DQNConfig",
     "DiscreteSAC",
     "DiscreteSACConfig",
+    "HybridPPO",
+    "HybridPPOConfig",
     "IQLConfig",
     "PPOConfig",
     "QRDQNConfig",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _CLASSES = {
     "ppo": "sharpwave.algorithms.ppo:PPO",
+    "hybrid_ppo": "sharpwave.algorithms.hybrid_ppo:HybridPPO",
     "a2c": "sharpwave.algorithms.a2c:A2C",
     "dqn": "sharpwave.algorithms.dqn:DQN",
     "c51": "sharpwave.algorithms.c51:C51",

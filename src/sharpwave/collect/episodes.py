@@ -67,6 +67,17 @@ class EpisodeStats:
             self._running_returns[ended] = 0
             self._running_lengths[ended] = 0
 
+    def add(self, returns: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
+        """Add whole episodes that something else has counted.
+
+        Args:
+            returns: [E].
+            lengths: [E].
+        """
+        self.returns.extend(returns.tolist())
+        self.lengths.extend(lengths.tolist())
+        self.count += len(returns)
+
     def restart(self) -> None:
         """Forget the episodes in flight: the environments were reset."""
         self._running_returns[:] = 0

@@ -119,8 +119,8 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         if self.takes:
             # Which of them a checkpoint needs, its state says by their own names.
             self._custom_policy = False
-            if self.policy is not None:
-                self.given[self.takes[0]] = self.policy
+            if self._given_policy is not None:
+                self.given[self.takes[0]] = self._given_policy
 
     def _make_goal_env(self) -> Any:
         self._goal_env = self.make_env(1)  # kept: its method alone would not keep it open

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.callbacks import ProgressBarCallback as ProgressBarCallback
     from sharpwave.compat.rlox.callbacks import TimingCallback as TimingCallback
     from sharpwave.compat.rlox.callbacks import VideoRecordingCallback as VideoRecordingCallback
+    from sharpwave.compat.rlox.candle_collector import CandleCollector as CandleCollector
     from sharpwave.compat.rlox.config import A2CConfig as A2CConfig
     from sharpwave.compat.rlox.config import DQNConfig as DQNConfig
     from sharpwave.compat.rlox.config import PPOConfig as PPOConfig
@@ -84,6 +85,7 @@ _LAZY = {
     "ProgressBarCallback": "callbacks",
     "TimingCallback": "callbacks",
     "VideoRecordingCallback": "callbacks",
+    "CandleCollector": "candle_collector",
     "A2CConfig": "config",
     "DQNConfig": "config",
     "PPOConfig": "config",
@@ -117,6 +119,7 @@ __all__ = [
     "TD3BC",
     "A2CConfig",
     "Callback",
+    "CandleCollector",
     "CheckpointCallback",
     "ConsoleLogger",
     "ContinuousPolicy",

@@ -1,0 +1,38 @@
+#include "core/learn/optimizer.hpp"
+
+#include <numeric>
+#include <vector>
+
+#include "core/learn/blocks.hpp"
+
+namespace sharpwave {
+
+double clip_norm(float* gradient, std::size_t n, double max_norm, Team& team) {
+  std::vector<double> squares(n_blocks(n));
+  for_blocks(n, team, [&](std::size_t block, std::size_t first, std::size_t size) {
+    squares[block] = kernels().learn.sum_of_squares(gradient + first, size);
+  });
+  const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+  const double length = norm + 1e-6;
+  if (!(length <= max_norm)) {
+    const auto factor = static_cast<float>(max_norm / length);
+    for_blocks(n, team, [&](std::size_t, std::size_t first, std::size_t size) {
+      kernels().learn.scale(gradient + first, factor, size);
+    });
+  }
+  return norm;
+}
+
+template <typename Optimizer>
+void descend(float* parameters, const float* gradient, std::size_t n, Optimizer* optimizer,
+             Team& team) {
+  optimizer->begin_step();
+  for_blocks(n, team, [&](std::size_t, std::size_t first, std::size_t size) {
+    optimizer->move(parameters, gradient, first, size);
+  });
+}
+
+template void descend(float*, const float*, std::size_t, Adam*, Team&);
+template void descend(float*, const float*, std::size_t, Rmsprop*, Team&);
+
+}  // namespace sharpwave

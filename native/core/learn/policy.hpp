@@ -1,0 +1,48 @@
+// An actor with a head and a critic, on the same observations, over one flat vector of parameters.
+//
+// Parameters lie as in torch's module: log standard deviations (of continuous actions only), actor,
+// critic.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/learn/heads.hpp"
+#include "core/learn/mlp.hpp"
+
+namespace sharpwave {
+
+class Policy {
+ public:
+  Policy(std::size_t n_inputs, const std::vector<std::size_t>& hidden, Activation activation,
+         std::unique_ptr<Head> head)
+      : head_(std::move(head)),
+        actor_(sizes(n_inputs, hidden, head_->n_outputs()), activation),
+        critic_(sizes(n_inputs, hidden, 1), activation) {}
+
+  const Head& head() const { return *head_; }
+  const Mlp& actor() const { return actor_; }
+  const Mlp& critic() const { return critic_; }
+
+  std::size_t n_inputs() const { return actor_.n_inputs(); }
+  // Where the actor's parameters start, and where the critic's do.
+  std::size_t actor_start() const { return head_->n_log_stds(); }
+  std::size_t critic_start() const { return actor_start() + actor_.n_parameters(); }
+  std::size_t n_parameters() const { return critic_start() + critic_.n_parameters(); }
+
+ private:
+  static std::vector<std::size_t> sizes(std::size_t in, const std::vector<std::size_t>& hidden,
+                                        std::size_t out) {
+    std::vector<std::size_t> all{in};
+    all.insert(all.end(), hidden.begin(), hidden.end());
+    all.push_back(out);
+    return all;
+  }
+
+  std::unique_ptr<Head> head_;
+  Mlp actor_, critic_;
+};
+
+}  // namespace sharpwave

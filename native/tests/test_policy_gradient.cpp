@@ -1,0 +1,228 @@
+// Heads, losses and their gradients against plain loops in double and differences of them.
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "check.hpp"
+#include "core/isa/kernels.hpp"
+#include "core/learn/policy_gradient.hpp"
+#include "policy_reference.hpp"
+
+namespace {
+
+using namespace sharpwave;
+
+std::vector<std::int64_t> every_row(std::size_t n) {
+  std::vector<std::int64_t> rows(n);
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+PolicyMetrics compute(PolicyCase& test, const std::vector<std::int64_t>& rows,
+                      const PolicyLoss& loss, std::size_t threads = 1) {
+  PolicyGradient learner(test.policy, test.parameters.data(), test.gradient.data());
+  PolicyMetrics metrics;
+  Team::lead(threads, [&](Team& team) {
+    metrics = learner.compute(test.rollout, rows.data(), rows.size(), loss, team);
+  });
+  return metrics;
+}
+
+bool near(double a, double b) { return std::abs(a - b) <= 2e-5 * std::abs(b) + 2e-6; }
+
+void check(PolicyCase& test, const std::vector<std::int64_t>& rows, const PolicyLoss& loss) {
+  const PolicyMetrics found = compute(test, rows, loss);
+  const std::vector<double> exact(test.parameters.begin(), test.parameters.end());
+  const PolicyMetrics expected = test.measure(exact, rows, loss);
+  CHECK(near(found.policy_loss, expected.policy_loss));
+  CHECK(near(found.value_loss, expected.value_loss));
+  CHECK(near(found.entropy, expected.entropy));
+  CHECK(near(found.approx_kl, expected.approx_kl));
+  CHECK(near(found.clip_fraction, expected.clip_fraction));
+  CHECK(near(found.loss, expected.loss));
+  double error = 0.0, length = 0.0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    std::vector<double> up = exact, down = exact;
+    up[i] += 1e-5;
+    down[i] -= 1e-5;
+    const double slope =
+        (test.measure(up, rows, loss).loss - test.measure(down, rows, loss).loss) / 2e-5;
+    error += (slope - test.gradient[i]) * (slope - test.gradient[i]);
+    length += slope * slope;
+  }
+  CHECK(error < 1e-10 * length);
+}
+
+const PolicyLoss kPpo = {.is_clipped = true,
+                         .clip = 0.2f,
+                         .clip_values = false,
+                         .normalize = true,
+                         .vf_coef = 0.7f,
+                         .ent_coef = 0.05f};
+
+void test_gradients_are_those_of_differences() {
+  for (const bool is_masked : {false, true}) {
+    for (const std::vector<std::size_t>& options :
+         {std::vector<std::size_t>{2}, {5}, {3, 3}, {2, 4, 3}}) {
+      PolicyCase test(Kind::choices, options, 33, is_masked);
+      check(test, every_row(33), kPpo);
+    }
+    PolicyCase bits(Kind::bits, {1, 1, 1, 1}, 33, is_masked);
+    check(bits, every_row(33), kPpo);
+  }
+  PolicyCase normals(Kind::normals, {1, 1, 1}, 33, false);
+  check(normals, every_row(33), kPpo);
+}
+
+void test_every_option_of_the_loss_counts() {
+  for (const Kind kind : {Kind::choices, Kind::normals}) {
+    for (const bool is_clipped : {false, true}) {
+      for (const bool clip_values : {false, true}) {
+        for (const bool normalize : {false, true}) {
+          PolicyCase test(kind, {1, 3, 2}, 40, false);
+          PolicyLoss loss = kPpo;
+          loss.is_clipped = is_clipped;
+          loss.clip_values = clip_values;
+          loss.normalize = normalize;
+          check(test, every_row(40), loss);
+          loss.ent_coef = 0.0f;
+          loss.vf_coef = 0.0f;
+          check(test, every_row(40), loss);
+        }
+      }
+    }
+  }
+}
+
+void test_networks_of_any_depth() {
+  for (const Activation activation : {Activation::tanh, Activation::relu}) {
+    for (const std::vector<std::size_t>& hidden : {std::vector<std::size_t>{}, {5}, {8, 9, 10}}) {
+      PolicyCase test(Kind::choices, {3}, 20, false, hidden, activation);
+      check(test, every_row(20), kPpo);
+    }
+  }
+}
+
+void test_rows_are_those_asked_for() {
+  PolicyCase test(Kind::choices, {4}, 60, true);
+  check(test, {5, 59, 0, 17, 17, 3, 40}, kPpo);
+  PolicyLoss loss = kPpo;
+  loss.normalize = false;
+  check(test, {31}, loss);
+}
+
+void test_rows_without_weight_do_not_count() {
+  PolicyCase test(Kind::choices, {4}, 40, false);
+  test.weights.assign(40, 1.0f);
+  for (std::size_t i = 0; i < 40; i += 3) test.weights[i] = 0.0f;
+  test.rollout.weights = test.weights.data();
+  check(test, every_row(40), kPpo);
+  std::vector<std::int64_t> real;
+  for (std::int64_t i = 0; i < 40; ++i) {
+    if (i % 3 != 0) real.push_back(i);
+  }
+  const PolicyMetrics all = compute(test, every_row(40), kPpo);
+  const PolicyMetrics some = compute(test, real, kPpo);
+  CHECK(near(all.loss, some.loss));
+
+  test.weights.assign(40, 0.0f);
+  const PolicyMetrics none = compute(test, every_row(40), kPpo);
+  CHECK(none.loss == 0.0);
+  for (const float g : test.gradient) CHECK(g == 0.0f);
+}
+
+void test_a_row_alone_keeps_its_advantage() {
+  PolicyCase test(Kind::choices, {4}, 2, false);
+  const PolicyMetrics normalized = compute(test, {1}, kPpo);
+  PolicyLoss loss = kPpo;
+  loss.normalize = false;
+  CHECK(normalized.loss == compute(test, {1}, loss).loss);
+}
+
+void test_many_rows_do_not_depend_on_the_number_of_threads() {
+  for (const std::size_t n : {256, 1000, 5000}) {
+    PolicyCase test(Kind::choices, {3}, n, false);
+    const std::vector<std::int64_t> rows = every_row(n);
+    const PolicyMetrics one = compute(test, rows, kPpo);
+    const std::vector<float> gradient = test.gradient;
+    const std::vector<double> exact(test.parameters.begin(), test.parameters.end());
+    CHECK(near(one.loss, test.measure(exact, rows, kPpo).loss));
+    for (const std::size_t threads : {2, 3, 8}) {
+      const PolicyMetrics many = compute(test, rows, kPpo, threads);
+      CHECK(many.loss == one.loss);
+      CHECK(test.gradient == gradient);
+    }
+  }
+}
+
+void test_nan_is_not_lost() {
+  for (const Activation activation : {Activation::tanh, Activation::relu}) {
+    for (const std::size_t where : {std::size_t{0}, std::size_t{60}, std::size_t{250}}) {
+      PolicyCase test(Kind::choices, {3}, 20, false, {9, 17}, activation);
+      test.parameters[where] = NAN;
+      CHECK(std::isnan(compute(test, every_row(20), kPpo).loss));
+    }
+  }
+}
+
+// Log-probabilities of every instruction set, from tiny to huge logits.
+void test_softmax_is_that_of_the_library() {
+  const Kernels* tables[3];
+  const int count = supported_kernels(tables);
+  for (int t = 0; t < count; ++t) {
+    for (const float scale : {1e-6f, 1.0f, 30.0f, 1e4f}) {
+      constexpr std::size_t n = 64, options = 5;
+      const std::vector<float> z = random_floats(n * options, 9, scale);
+      std::vector<float> logits = z, probs(n * options), entropy(n), log_prob(n), actions(n);
+      for (std::size_t i = 0; i < n; ++i) actions[i] = static_cast<float>(i % options);
+      const Choice choice = {options, n, actions.data(), nullptr, 0};
+      tables[t]->policy.choice_forward(choice, logits.data(), probs.data(), entropy.data(),
+                                       log_prob.data(), n);
+      for (std::size_t i = 0; i < n; ++i) {
+        double sum = 0.0, highest = -1e30, h = 0.0;
+        for (std::size_t j = 0; j < options; ++j) highest = std::max<double>(highest, z[j * n + i]);
+        for (std::size_t j = 0; j < options; ++j) sum += std::exp(z[j * n + i] - highest);
+        for (std::size_t j = 0; j < options; ++j) {
+          const double log_p = z[j * n + i] - highest - std::log(sum);
+          CHECK(std::abs(logits[j * n + i] - log_p) <= 3e-7 * std::abs(log_p) + 3e-7);
+          CHECK(std::abs(probs[j * n + i] - std::exp(log_p)) <= 1e-6);
+          h -= std::exp(log_p) * log_p;
+          if (j == i % options) CHECK(log_prob[i] == logits[j * n + i]);
+        }
+        CHECK(std::abs(entropy[i] - h) <= 2e-6);
+      }
+    }
+  }
+}
+
+// A small divergence has all its digits.
+void test_divergences_do_not_cancel() {
+  const Kernels* tables[3];
+  const int count = supported_kernels(tables);
+  for (int t = 0; t < count; ++t) {
+    for (const float x : {1e-4f, -1e-3f, 0.3f, -2.0f, 5.0f}) {
+      const std::vector<float> now(kLanes, x), then(kLanes), one(kLanes, 1.0f / kLanes);
+      std::vector<float> w(kLanes);
+      const PolicySums sums = tables[t]->policy.clipped_surrogate(
+          now.data(), then.data(), one.data(), one.data(), 0.2f, w.data(), kLanes);
+      const double exact = std::expm1(static_cast<double>(x)) - static_cast<double>(x);
+      CHECK(std::abs(sums.kl - exact) <= 1e-6 * exact);
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_softmax_is_that_of_the_library();
+  test_divergences_do_not_cancel();
+  test_gradients_are_those_of_differences();
+  test_every_option_of_the_loss_counts();
+  test_networks_of_any_depth();
+  test_rows_are_those_asked_for();
+  test_rows_without_weight_do_not_count();
+  test_a_row_alone_keeps_its_advantage();
+  test_many_rows_do_not_depend_on_the_number_of_threads();
+  test_nan_is_not_lost();
+  return 0;
+}

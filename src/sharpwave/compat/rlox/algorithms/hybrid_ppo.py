@@ -1,0 +1,39 @@
+"""`sharpwave.HybridPPO` with rlox's arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sharpwave.algorithms import hybrid_ppo
+from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+
+__all__ = ["HybridPPO"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HybridPPOConfig(hybrid_ppo.HybridPPOConfig):
+    """Options of HybridPPO, with clipped values."""
+
+    clip_vloss: bool = True
+    """Clip the change of values by `clip_eps` too."""
+
+
+class HybridPPO(ByPosition, hybrid_ppo.HybridPPO):
+    """`sharpwave.HybridPPO` under rlox's name.
+
+    Example:
+        >>> agent = HybridPPO(n_steps=32)
+        >>> agent.env_id, agent.config.n_envs, agent.config.hidden
+        ('CartPole-v1', 16, (64, 64))
+        >>> agent.close()
+    """
+
+    Config = HybridPPOConfig
+    config: HybridPPOConfig
+    order: ClassVar[str] = "env_id n_envs seed hidden logger callbacks"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        if not args:
+            options.setdefault("env_id", "CartPole-v1")
+        super().__init__(*args, **options)
