@@ -41,6 +41,7 @@ def rows() -> Iterator[Row | Result]:
     yield minibatch("by hand", [Ratio("SB3", 4.0)], by_hand=True)
     yield minibatch("by autograd", [Ratio("SB3", 1.5)], by_hand=False)
     yield collection()
+    yield native_collection()
     yield process_start()
     for name, settings in RUNS.items():
         yield from whole_runs(name, settings)
@@ -84,6 +85,33 @@ def collection() -> Row:
         note="CartPole with a 2 x 64 tanh policy, advantages included;"
         " rlox steps its own environments in Rust, the others Gymnasium's",
     )
+
+
+def native_collection() -> Row:
+    return Row(
+        "rollout in native threads, 16 envs x 128 steps, per step",
+        {OURS: our_native_rollout, "rlox": candle_rollout, "SB3": sb3_rollout},
+        [Ratio("rlox", 30.0), Ratio("SB3", 120.0)],
+        ops_per_call=LARGE_PPO.n_envs * LARGE_PPO.n_steps,
+        patience=3,
+        note="CartPole with a 2 x 64 tanh policy, advantages included; NativeCollector, rlox's"
+        " CandleCollector (both step their own environments), and SB3 with Gymnasium's",
+    )
+
+
+def our_native_rollout() -> Operation:
+    from sharpwave.collect import NativeCollector
+
+    shape = {"n_envs": LARGE_PPO.n_envs, "n_steps": LARGE_PPO.n_steps}
+    return NativeCollector("CartPole-v1", **shape, capacity=0).recv
+
+
+def candle_rollout() -> Operation:
+    import rlox
+
+    shape = {"n_envs": LARGE_PPO.n_envs, "n_steps": LARGE_PPO.n_steps, "obs_dim": 4, "n_actions": 2}
+    collector = rlox.CandleCollector(env_id="CartPole-v1", hidden=64, capacity=1, **shape)
+    return collector.recv
 
 
 def our_rollout() -> Operation:
