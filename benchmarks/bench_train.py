@@ -87,31 +87,38 @@ def collection() -> Row:
     )
 
 
-def native_collection() -> Row:
-    return Row(
-        "rollout in native threads, 16 envs x 128 steps, per step",
-        {OURS: our_native_rollout, "rlox": candle_rollout, "SB3": sb3_rollout},
-        [Ratio("rlox", 30.0), Ratio("SB3", 120.0)],
-        ops_per_call=LARGE_PPO.n_envs * LARGE_PPO.n_steps,
-        patience=3,
-        note="CartPole with a 2 x 64 tanh policy, advantages included; NativeCollector, rlox's"
-        " CandleCollector (both step their own environments), and SB3 with Gymnasium's",
-    )
-
-
-def our_native_rollout() -> Operation:
-    from sharpwave.collect import NativeCollector
-
-    shape = {"n_envs": LARGE_PPO.n_envs, "n_steps": LARGE_PPO.n_steps}
-    return NativeCollector("CartPole-v1", **shape, capacity=0).recv
-
-
-def candle_rollout() -> Operation:
+def native_collection() -> Result:
+    """Seconds per step of rollouts one after the other: what was collected ahead does not count."""
     import rlox
 
-    shape = {"n_envs": LARGE_PPO.n_envs, "n_steps": LARGE_PPO.n_steps, "obs_dim": 4, "n_actions": 2}
-    collector = rlox.CandleCollector(env_id="CartPole-v1", hidden=64, capacity=1, **shape)
-    return collector.recv
+    from sharpwave.collect import NativeCollector
+
+    size = LARGE_PPO.n_envs * LARGE_PPO.n_steps
+    shape = {"env_id": "CartPole-v1", "n_envs": LARGE_PPO.n_envs, "n_steps": LARGE_PPO.n_steps}
+    ours = NativeCollector(**shape, capacity=0)
+    theirs = rlox.CandleCollector(**shape, obs_dim=4, n_actions=2, hidden=64, capacity=1)
+
+    def seconds_per_step(rollout: Operation, n: int, ahead: int = 0) -> float:
+        for _ in range(1 + ahead):
+            rollout()
+        began = time.perf_counter()
+        for _ in range(n):
+            rollout()
+        return (time.perf_counter() - began) / (n * size)
+
+    return collect(
+        "rollout in native threads, 16 envs x 128 steps",
+        "s/step",
+        {
+            OURS: partial(seconds_per_step, ours.recv, 10),
+            "rlox": partial(seconds_per_step, theirs.recv, 4, 3),
+            "SB3": partial(seconds_per_step, sb3_rollout(), 1),
+        },
+        [Ratio("rlox", 30.0), Ratio("SB3", 120.0)],
+        note="CartPole with a 2 x 64 tanh policy, advantages included; NativeCollector, rlox's"
+        " CandleCollector (both step environments of their own), and SB3 with Gymnasium's",
+        rounds=15,
+    )
 
 
 def our_rollout() -> Operation:
