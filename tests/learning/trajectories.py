@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -55,32 +54,21 @@ def trajectory(case: str, gradients: Literal["autograd", "by_hand", "native"]) -
     """
     backend = "native" if gradients == "native" else "torch"
     algorithm = CASES[case](hidden=(16, 16), seed=1, ent_coef=0.01, backend=backend)
-    update = algorithm.update
     if gradients == "autograd":
         assert algorithm.by_hand is not None
         algorithm.by_hand = None
     elif gradients == "native":
-        update = partial(native_update, algorithm)
         # The rows that torch's updates take.
         generator = torch.Generator().manual_seed(algorithm._noise_seed)
         algorithm.native.orders = lambda n_orders, n: np.stack(
             [torch.randperm(n, generator=generator).numpy() for _ in range(n_orders)]
         )
     rows = []
-    for number, batch in enumerate(batches(algorithm.action_space)):
-        algorithm.follow_schedules(1 - number / UPDATES)
-        measured = update(batch)
+    for update, batch in enumerate(batches(algorithm.action_space)):
+        algorithm.follow_schedules(1 - update / UPDATES)
+        measured = algorithm.update(batch)
         rows.append({name: float(f"{float(measured[name]):.6g}") for name in METRICS})
     return rows
-
-
-def native_update(algorithm: Any, batch: OnPolicyBatch) -> dict[str, float]:
-    """What `algorithm.update` does, in native code."""
-    columns = {name: column for name, column in vars(batch).items() if column is not None}
-    measured: dict[str, float] = algorithm.native_update(
-        algorithm.native, SimpleNamespace(rows=lambda: columns)
-    )
-    return measured
 
 
 def batches(action_space: spaces.Space[Any]) -> Iterator[OnPolicyBatch]:

@@ -26,9 +26,9 @@ struct Kernels {
   TreeKernels tree;
   RowsKernels rows;
   ChecksumKernels checksum;
-  EnvTable env;
   LearnKernels learn;
   PolicyKernels policy;
+  EnvTable env;
   ColumnKernels columns;
 };
 

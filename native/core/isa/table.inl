@@ -68,13 +68,6 @@ constexpr RowsKernels rows_table() { return {gather_rows, scatter_rows}; }
 
 constexpr ChecksumKernels checksum_table() { return {crc32c_kernel}; }
 
-constexpr EnvTable env_table() {
-  using namespace envs;
-  return {{env_kernels<CartPole>(), env_kernels<Pendulum>(), env_kernels<Acrobot>(),
-           env_kernels<MountainCar>(), env_kernels<MountainCarContinuous>()},
-          sin_cos_array};
-}
-
 constexpr LearnKernels learn_table() {
   return {product,
           product_work,
@@ -94,6 +87,13 @@ constexpr LearnKernels learn_table() {
 constexpr PolicyKernels policy_table() {
   return {choice_forward,  choice_backward,   bit_forward,     bit_backward,   normal_forward,
           normal_backward, clipped_surrogate, policy_gradient, squared_errors, dot};
+}
+
+constexpr EnvTable env_table() {
+  using namespace envs;
+  return {{env_kernels<CartPole>(), env_kernels<Pendulum>(), env_kernels<Acrobot>(),
+           env_kernels<MountainCar>(), env_kernels<MountainCarContinuous>()},
+          sin_cos_array};
 }
 
 constexpr ColumnKernels column_table() {

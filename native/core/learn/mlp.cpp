@@ -35,7 +35,7 @@ const Matrix& Mlp::forward(const float* parameters, const float* x, std::size_t 
     const float* from = layer == 0 ? x : memory->outputs[layer - 1].data();
     Matrix& output = memory->outputs[layer];
     output.reshape(n_rows, out);
-    memory->work.resize(std::max(memory->work.size(), learn.product_work(in)));
+    memory->work.reshape(1, learn.product_work(in));
     const Product product{.m = n_rows,
                           .n = out,
                           .k = in,
@@ -79,8 +79,7 @@ void Mlp::backward(const float* parameters, const float* x, std::size_t n_rows, 
   for (std::size_t layer = n_layers(); layer-- > 0;) {
     const std::size_t in = sizes_[layer], out = sizes_[layer + 1];
     const float* from = layer == 0 ? x : memory->outputs[layer - 1].data();
-    const std::size_t work = learn.product_work(std::max(n_rows, out));
-    memory->work.resize(std::max(memory->work.size(), work));
+    memory->work.reshape(1, learn.product_work(std::max(n_rows, out)));
 
     learn.add_columns(gradient + biases_[layer], grad, n_rows, out);
     const Product to_weight{.m = out,

@@ -18,7 +18,7 @@ enum class Activation : std::uint8_t { tanh, relu };
 struct MlpMemory {
   std::vector<Matrix> outputs;  // of every layer, after its activation
   Matrix grad, next_grad;
-  std::vector<float> work;
+  Matrix work;
 };
 
 class Mlp {

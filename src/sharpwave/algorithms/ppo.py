@@ -7,7 +7,6 @@ from functools import partial
 from typing import ClassVar
 
 from sharpwave import learn
-from sharpwave.collect import Rollout
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.batch import OnPolicyBatch
@@ -88,6 +87,11 @@ class PPO(OnPolicy):
         if self.config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
+    @property
+    def minibatch(self) -> int:
+        """Rows of a gradient step."""
+        return min(self.config.batch_size, super().minibatch)
+
     def make_optimizer(self) -> nn.Adam | learn.Adam:
         """Adam with the ε of the paper's code."""
         if self.native is not None:
@@ -103,6 +107,8 @@ class PPO(OnPolicy):
 
     def update(self, batch: OnPolicyBatch) -> Metrics:
         """Learn from one rollout: `n_epochs` passes of gradient steps on shuffled minibatches."""
+        if self.native is not None:
+            return self.native_update(self.native, batch)
         config = self.config
         if self.graphs is not None:
             batch = self.graphs.take(batch)
@@ -126,11 +132,11 @@ class PPO(OnPolicy):
             ),
         }
 
-    def native_update(self, native: NativePolicy, rollout: Rollout) -> Metrics:
+    def native_update(self, native: NativePolicy, batch: OnPolicyBatch) -> Metrics:
         """What `update` does, in native code."""
         config = self.config
         return native.ppo_update(
-            rollout,
+            batch,
             self.optimizer,
             n_epochs=config.n_epochs,
             batch_size=config.batch_size,

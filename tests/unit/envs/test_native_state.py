@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,11 @@ from sharpwave.envs import (
     NativeVectorEnv,
     Stepper,
     environment_state,
+    random_state,
     restore_environment_state,
+    restore_random_state,
 )
+from sharpwave.episodes.record_vector import RecordVectorEpisodes
 from tests.reference.nests import assert_equal
 from tests.unit.envs.native_runs import IDS, MODES, played, sampled, short_episodes
 
@@ -147,3 +151,17 @@ _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == int(obs.sum(dtype=np.float64) * 1000) % 251
 """
         subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+
+
+def test_recorded_episodes_begin_anew_and_draws_go_on(tmp_path: Path) -> None:
+    env = RecordVectorEpisodes(NativeVectorEnv("Pendulum-v1", 2), tmp_path / "a")
+    env.reset(seed=3)
+    env.step(np.zeros((2, 1), np.float32))
+    assert environment_state(env) is None
+    state: Any = random_state(env)
+    expected, _ = env.reset()
+    env.close()
+    again = RecordVectorEpisodes(NativeVectorEnv("Pendulum-v1", 2), tmp_path / "b")
+    restore_random_state(again, state)
+    np.testing.assert_array_equal(again.reset()[0], expected)
+    again.close()

@@ -1,5 +1,6 @@
-"""Algorithms under rlox's names."""
+"""Algorithms under rlox's names. HybridPPO is in its module alone, as in rlox."""
 
+from sharpwave.compat.rlox.algorithms import hybrid_ppo as hybrid_ppo
 from sharpwave.compat.rlox.algorithms.a2c import A2C
 from sharpwave.compat.rlox.algorithms.bc import BC
 from sharpwave.compat.rlox.algorithms.cql import CQL
