@@ -44,6 +44,7 @@ def rows() -> Iterator[Row | Result]:
     yield minibatch("by hand in torch", [Ratio("SB3", 4.0)], backend="torch")
     yield minibatch("by autograd", [Ratio("SB3", 1.5)], backend="torch", by_hand=False)
     yield collection()
+    yield native_collection()
     yield process_start("the first 20 gradient steps", 0.7)
     yield process_start("the first 20 gradient steps, with torch", 2.5, backend="torch")
     for name, settings in RUNS.items():
@@ -90,6 +91,40 @@ def collection() -> Row:
         patience=3,
         note="CartPole with a 2 x 64 tanh policy, advantages included;"
         " rlox steps its own environments in Rust, the others Gymnasium's",
+    )
+
+
+def native_collection() -> Result:
+    """Seconds per step of rollouts one after the other: what was collected ahead does not count."""
+    import rlox
+
+    from sharpwave.collect import NativeCollector
+
+    size = LARGE_PPO.n_envs * LARGE_PPO.n_steps
+    shape = {"env_id": "CartPole-v1", "n_envs": LARGE_PPO.n_envs, "n_steps": LARGE_PPO.n_steps}
+    ours = NativeCollector(**shape, capacity=0)
+    theirs = rlox.CandleCollector(**shape, obs_dim=4, n_actions=2, hidden=64, capacity=1)
+
+    def seconds_per_step(rollout: Operation, n: int, ahead: int = 0) -> float:
+        for _ in range(1 + ahead):
+            rollout()
+        began = time.perf_counter()
+        for _ in range(n):
+            rollout()
+        return (time.perf_counter() - began) / (n * size)
+
+    return collect(
+        "rollout in native threads, 16 envs x 128 steps",
+        "s/step",
+        {
+            OURS: partial(seconds_per_step, ours.recv, 10),
+            "rlox": partial(seconds_per_step, theirs.recv, 4, 3),
+            "SB3": partial(seconds_per_step, sb3_rollout(), 1),
+        },
+        [Ratio("rlox", 30.0), Ratio("SB3", 120.0)],
+        note="CartPole with a 2 x 64 tanh policy, advantages included; NativeCollector, rlox's"
+        " CandleCollector (both step environments of their own), and SB3 with Gymnasium's",
+        rounds=15,
     )
 
 

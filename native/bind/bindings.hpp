@@ -5,7 +5,7 @@
 
 namespace sharpwave::bind {
 
-void bind_collect(PyObject* module);
+void bind_collector(PyObject* module);
 void bind_disk(PyObject* module);
 void bind_loaders(PyObject* module);
 void bind_llm(PyObject* module);

@@ -376,6 +376,38 @@ class PolicyLearner:
     ) -> NDArray[numpy.float64]:
         """Metrics, the norm and the explained variance."""
 
+class Collector:
+    """Rollouts of a policy in a VectorEnv."""
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        hidden: Sequence[int],
+        activation: str,
+        weights: Any,
+        n_steps: int,
+        gamma: float,
+        gae_lambda: float,
+        seed: int,
+        capacity: int,
+        threads: int,
+    ) -> None: ...
+    def recv(self) -> dict[str, Any]: ...
+    def try_recv(self) -> dict[str, Any] | None: ...
+    def request(self) -> None: ...
+    def set_weights(self, weights: Any) -> int: ...
+    def weights(self) -> NDArray[numpy.float32]: ...
+    def stop(self) -> None: ...
+    @property
+    def is_stopped(self) -> bool: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @count.setter
+    def count(self, arg: int, /) -> None: ...
+    def __len__(self) -> int: ...
+
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""
 
@@ -402,17 +434,6 @@ class RowBuffer:
     ) -> tuple[BatchDict, Any]: ...
     def __len__(self) -> int: ...
 
-def collect_rollout(
-    learner: PolicyLearner,
-    env: VectorEnv,
-    seed: int,
-    first_call: int,
-    low: float,
-    high: float,
-    columns: tuple[Array, ...],
-    place: tuple[Array, ...],
-    /,
-) -> tuple[int, Array, Array]: ...
 def environment_specs() -> dict[str, dict[str, Any]]: ...
 
 class VectorEnv:

@@ -122,6 +122,7 @@ CASES: dict[str, Case] = {
     "ppo-native": on_policy(sw.PPO, OF_PPO, **PPO, backend="native"),
     "ppo-recurrent": on_policy(sw.PPO, OF_PPO, **{**PPO, "n_steps": 16, "recurrent": "lstm"}),
     "ppo-normalized": on_policy(sw.PPO, OF_PPO, **PPO, normalize_obs=True, normalize_rewards=True),
+    "hybrid_ppo": on_policy(sw.HybridPPO, f"{OF_PPO} collection_time_pct", **PPO),
     "a2c": on_policy(sw.A2C, "", n_envs=4, n_steps=5, backend="torch"),
     "a2c-native": on_policy(sw.A2C, "", n_envs=4, n_steps=5, backend="native"),
     "a2c-recurrent": on_policy(sw.A2C, "", n_envs=4, n_steps=5, recurrent="gru"),

@@ -58,6 +58,12 @@ def test_ppo_learns_cartpole_quickly() -> None:
     assert final_return(sw.PPO.preset("CartPole-v1", total_timesteps=50_000, seed=1)) >= 400
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_hybrid_ppo_learns_cartpole_quickly(overlap: bool) -> None:
+    agent = sw.HybridPPO.preset("CartPole-v1", total_timesteps=50_000, seed=1, overlap=overlap)
+    assert final_return(agent) >= 400
+
+
 def test_a2c_improves_on_cartpole() -> None:
     assert final_return(sw.A2C.preset("CartPole-v1", total_timesteps=40_000, seed=1)) >= 80
 
@@ -70,18 +76,22 @@ class TestThreeSeeds:
         reached = final_returns(partial(sw.PPO.preset, "CartPole-v1", backend=backend))
         assert reached.mean >= 475, reached
 
+    @pytest.mark.parametrize("overlap", [False, True])
+    def test_hybrid_ppo_solves_cartpole(self, backend: str, overlap: bool) -> None:
+        options: dict[str, Any] = {"backend": backend, "overlap": overlap}
+        reached = final_returns(partial(sw.HybridPPO.preset, "CartPole-v1", **options))
+        assert reached.mean >= 475, reached
+
+    @pytest.mark.parametrize(("env_id", "bar"), [("Acrobot-v1", -100), ("Pendulum-v1", -300)])
+    def test_hybrid_ppo_swings_up(self, backend: str, env_id: str, bar: float) -> None:
+        reached = final_returns(partial(sw.HybridPPO.preset, env_id, backend=backend))
+        assert reached.mean >= bar, reached
+
     def test_ppo_swings_up_acrobot(self, backend: str) -> None:
         reached = final_returns(
             partial(sw.PPO.preset, "Acrobot-v1", total_timesteps=200_000, backend=backend)
         )
         assert reached.mean >= -100, reached
-
-    @pytest.mark.parametrize("overlap", [False, True])
-    def test_hybrid_ppo_solves_cartpole(self, overlap: bool, backend: str) -> None:
-        reached = final_returns(
-            partial(sw.HybridPPO.preset, "CartPole-v1", overlap=overlap, backend=backend)
-        )
-        assert reached.mean >= 475, reached
 
     def test_a2c_learns_cartpole(self, backend: str) -> None:
         reached = final_returns(

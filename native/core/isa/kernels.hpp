@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/isa/checksum_kernels.hpp"
+#include "core/isa/column_kernels.hpp"
 #include "core/isa/learn_kernels.hpp"
 #include "core/isa/llm_kernels.hpp"
 #include "core/isa/policy_kernels.hpp"
@@ -28,6 +29,7 @@ struct Kernels {
   LearnKernels learn;
   PolicyKernels policy;
   EnvTable env;
+  ColumnKernels columns;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

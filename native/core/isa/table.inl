@@ -29,6 +29,7 @@ namespace {
 #include "core/isa/product.inl"
 #include "core/isa/learn.inl"
 #include "core/isa/policy.inl"
+#include "core/isa/columns.inl"
 #include "core/isa/sin_cos.inl"
 
 namespace envs {
@@ -93,6 +94,10 @@ constexpr EnvTable env_table() {
   return {{env_kernels<CartPole>(), env_kernels<Pendulum>(), env_kernels<Acrobot>(),
            env_kernels<MountainCar>(), env_kernels<MountainCarContinuous>()},
           sin_cos_array};
+}
+
+constexpr ColumnKernels column_table() {
+  return {dense_columns<Identity>, dense_columns<Tanh>, dense_columns<Relu>};
 }
 
 }  // namespace

@@ -50,6 +50,28 @@ const Matrix& Mlp::forward(const float* parameters, const float* x, std::size_t 
   return memory->outputs.back();
 }
 
+const Matrix& Mlp::forward_columns(const float* parameters, const Matrix& x,
+                                   MlpMemory* memory) const {
+  const ColumnKernels& columns = kernels().columns;
+  const auto hidden = activation_ == Activation::tanh ? columns.dense_tanh : columns.dense_relu;
+  memory->outputs.resize(n_layers());
+  const Matrix* from = &x;
+  for (std::size_t layer = 0; layer < n_layers(); ++layer) {
+    Matrix& output = memory->outputs[layer];
+    output.reshape(sizes_[layer + 1], x.n_columns());
+    const DenseColumns dense = {.n_in = sizes_[layer],
+                                .n_out = sizes_[layer + 1],
+                                .stride = x.n_columns(),
+                                .weight = parameters + weights_[layer],
+                                .bias = parameters + biases_[layer],
+                                .x = from->data(),
+                                .y = output.data()};
+    (layer + 1 < n_layers() ? hidden : columns.dense_identity)(dense);
+    from = &output;
+  }
+  return memory->outputs.back();
+}
+
 void Mlp::backward(const float* parameters, const float* x, std::size_t n_rows, float* output_grad,
                    float* gradient, float* x_grad, MlpMemory* memory) const {
   const LearnKernels& learn = kernels().learn;

@@ -2,8 +2,8 @@
 
 from sharpwave.collect.episodes import EpisodeStats
 from sharpwave.collect.finite import NonFiniteError
-from sharpwave.collect.native import NativeRollouts
-from sharpwave.collect.native_collector import NativeCollector
+from sharpwave.collect.native import NativeCollector
+from sharpwave.collect.native_rollouts import NativeRollouts
 from sharpwave.collect.off_policy import OffPolicyCollector, Transitions
 from sharpwave.collect.on_policy import Actor, OnPolicyCollector
 from sharpwave.collect.rollout import Rollout

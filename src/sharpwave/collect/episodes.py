@@ -67,13 +67,13 @@ class EpisodeStats:
             self._running_returns[ended] = 0
             self._running_lengths[ended] = 0
 
-    @property
-    def in_flight(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Returns and lengths [N] of the episodes so far: the memory itself."""
-        return self._running_returns, self._running_lengths
+    def add(self, returns: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
+        """Add whole episodes that something else has counted.
 
-    def add(self, returns: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64]) -> None:
-        """Add whole episodes."""
+        Args:
+            returns: [E].
+            lengths: [E].
+        """
         self.returns.extend(returns.tolist())
         self.lengths.extend(lengths.tolist())
         self.count += len(returns)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from sharpwave.collect import EpisodeStats, NativeRollouts, OnPolicyCollector, Rollout
+from sharpwave.collect import EpisodeStats, NativeRollouts, OnPolicyCollector
 from sharpwave.envs import ActionMap
 from sharpwave.lazy import nn, torch
 from sharpwave.learn import PolicyLayout, why_not_native
@@ -94,6 +94,11 @@ class OnPolicy(OnlineAlgorithm):
     )
     """What `native_update` is the twin of; where a subclass changes one of them, torch computes."""
 
+    @property
+    def overlap(self) -> bool:
+        """Whether the next rollout is collected during an update."""
+        return False
+
     def build(self) -> None:
         """Make the policy, its optimiser and the collector."""
         config = self.config
@@ -106,6 +111,7 @@ class OnPolicy(OnlineAlgorithm):
             self._numpy_policy = nn.NumpyPolicy.of(self.policy)
             self.prepare()
         self.actor = self._make_actor()
+        self.collection_reason = self.why_not_collect()
         self.collector = self._make_collector()
 
     @abstractmethod
@@ -204,9 +210,6 @@ class OnPolicy(OnlineAlgorithm):
         self.timings.update(self.collector.timings)
         if rollout is None:
             return None
-        return self._learn(rollout, state)
-
-    def _learn(self, rollout: Rollout, state: torch.Tensor | None) -> Metrics:
         self._rollout_ended()
         began = time.perf_counter()
         device = self.device if self.native is None else None
@@ -247,11 +250,34 @@ class OnPolicy(OnlineAlgorithm):
             numpy_policy=self._numpy_policy,
         )
 
-    def _make_collector(self) -> OnPolicyCollector:
-        options: dict[str, Any] = {"n_steps": self.config.n_steps, "seed": self.env_seed}
-        if isinstance(self.actor, NativeActor) and NativeRollouts.fits(self.env):
-            return NativeRollouts(self.env, self.actor, self.action_map, **options)
-        return OnPolicyCollector(self.env, self.actor, self.action_map, **options)
+    def why_not_collect(self) -> str | None:
+        """Why native code cannot collect whole rollouts; None when it does."""
+        if self.native is None:
+            return "torch acts"
+        return NativeRollouts.why_not(self.env)
+
+    def _make_collector(self) -> OnPolicyCollector | NativeRollouts:
+        config = self.config
+        if self.collection_reason is not None:
+            if self.overlap:
+                raise ValueError(f"overlap must be False: {self.collection_reason}")
+            return OnPolicyCollector(
+                self.env, self.actor, self.action_map, n_steps=config.n_steps, seed=self.env_seed
+            )
+        weights = self.flat.block if self.native is None else self.native.flat.data
+        return NativeRollouts(
+            self.env,
+            weights,
+            hidden=config.hidden,
+            activation=config.activation,
+            n_steps=config.n_steps,
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            seed=self.env_seed,
+            action_seed=self._noise_seed,
+            threads=native_threads(config.threads, weights.size * config.n_envs),
+            overlap=self.overlap,
+        )
 
     def _make_native(self) -> NativePolicy:
         config, spaces = self.config, (self.observation_space, self.action_space)
@@ -282,6 +308,12 @@ class OnPolicy(OnlineAlgorithm):
             generator=self.weights_generator,
         )
 
+    def close(self) -> None:
+        """Close the environments, once nobody steps them any more."""
+        if isinstance(self.collector, NativeRollouts):
+            self.collector.close()
+        super().close()
+
     def state_dict(self) -> dict[str, Any]:
         """All that learning has changed: also where the collection stands."""
         return {
@@ -293,7 +325,10 @@ class OnPolicy(OnlineAlgorithm):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
         super().load_state_dict(state)
-        in_flight = self._environments_restored
-        self.collector.load_state_dict(state["collector"], in_flight=in_flight)
+        saved = state["collector"]
+        # What another kind of collector wrote does not say where its episodes stand.
+        same_kind = saved.keys() == self.collector.state_dict().keys()
+        in_flight = self._environments_restored and same_kind
+        self.collector.load_state_dict(saved, in_flight=in_flight)
         if in_flight and state["recurrent_state"] is not None:
             self.actor.state = torch.from_numpy(state["recurrent_state"]).to(self.device)
