@@ -1,5 +1,6 @@
 #include "core/learn/optimizer.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -21,6 +22,16 @@ double clip_norm(float* gradient, std::size_t n, double max_norm, Team& team) {
     });
   }
   return norm;
+}
+
+void follow(float* slow, const float* fast, std::size_t n, float tau, Team& team) {
+  for_blocks(n, team, [&](std::size_t, std::size_t first, std::size_t size) {
+    if (tau == 1.0f) {  // which rounding must not change
+      std::copy_n(fast + first, size, slow + first);
+    } else {
+      kernels().stats.f32.polyak(slow + first, fast + first, size, tau);
+    }
+  });
 }
 
 template <typename Optimizer>

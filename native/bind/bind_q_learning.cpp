@@ -1,0 +1,185 @@
+// QLearner: steps of Q-learning on memory that Python owns. Called by
+// src/sharpwave/learn/q_learning.py, which documents it.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <mutex>
+
+#include "bind/bindings.hpp"
+#include "bind/index_arg.hpp"
+#include "bind/learner_memory.hpp"
+#include "bind/primitive_args.hpp"
+#include "core/learn/q_learning.hpp"
+
+using namespace nanobind::literals;
+
+namespace sharpwave::bind {
+namespace {
+
+class QLearner {
+ public:
+  QLearner(QNetwork network, PyObject* online, PyObject* target)
+      : network_(std::move(network)),
+        online_(online, "online", network_.n_parameters()),
+        target_(target, "target", network_.n_parameters()),
+        learning_(network_, online_.data(), target_.data(), online_.grad()) {}
+  QLearner(const QLearner&) = delete;
+  QLearner& operator=(const QLearner&) = delete;
+
+  const QNetwork& network() const { return network_; }
+  const OptimizedMemory& online() const { return online_; }
+
+  // Calls body(learning) without the GIL, one caller at a time.
+  template <typename Body>
+  void use(Body&& body) {
+    const ReleaseGil release;
+    const std::lock_guard lock(mutex_);
+    body(&learning_);
+  }
+
+ private:
+  QNetwork network_;
+  OptimizedMemory online_;
+  FloatMemory target_;
+  QLearning learning_;
+  std::mutex mutex_;
+};
+
+// The columns of a batch: (obs, actions, rewards, next_obs, discounts, weights, next_allowed).
+class QArguments {
+ public:
+  QArguments(PyObject* batch, const QNetwork& network)
+      : columns_(checked(batch)),
+        replay_(at(0), at(2), at(3), at(4), at(5), network.n_inputs()),
+        actions_(at(1), "actions"),
+        rows_{replay_.rows()} {
+    take_actions(network);
+    if (at(6) != Py_None) take_allowed(network);
+  }
+
+  const QRows& rows() const { return rows_; }
+
+ private:
+  static PyObject* checked(PyObject* batch) {
+    if (!PyTuple_Check(batch) || PyTuple_GET_SIZE(batch) != 7) {
+      throw TypeError(
+          "batch must be (obs, actions, rewards, next_obs, discounts, weights, next_allowed)");
+    }
+    return batch;
+  }
+  PyObject* at(Py_ssize_t i) const { return PyTuple_GET_ITEM(columns_, i); }
+
+  void take_actions(const QNetwork& network) {
+    const std::vector<std::size_t>& choices = network.choices();
+    const auto n = static_cast<npy_intp>(rows_.n), k = static_cast<npy_intp>(choices.size());
+    const npy_intp* shape = actions_.shape();
+    const bool is_flat = actions_.ndim() == 1 && k == 1 && shape[0] == n;
+    if (!is_flat && !(actions_.ndim() == 2 && shape[0] == n && shape[1] == k)) {
+      const npy_intp wanted[] = {n, k};
+      throw std::invalid_argument("actions must have shape " + shape_text(k == 1 ? 1 : 2, wanted) +
+                                  ", got " + shape_text(actions_.ndim(), shape));
+    }
+    for (std::size_t i = 0; i < actions_.size(); ++i) {
+      const std::size_t options = choices[i % choices.size()];
+      if (static_cast<std::uint64_t>(actions_.data()[i]) >= options) {
+        throw std::invalid_argument("actions must be in [0, " + std::to_string(options) +
+                                    "), got " + std::to_string(actions_.data()[i]) + " in row " +
+                                    std::to_string(i / choices.size()));
+      }
+    }
+    rows_.actions = actions_.data();
+  }
+
+  void take_allowed(const QNetwork& network) {
+    allowed_.emplace(at(6), "next_allowed");
+    check_shape("next_allowed", allowed_->array(), {rows_.n, network.n_options()});
+    rows_.next_allowed = allowed_->data();
+  }
+
+  PyObject* columns_;
+  ReplayArguments replay_;
+  IndexArg actions_;
+  std::optional<FlagArg> allowed_;
+  QRows rows_;
+};
+
+void construct(QLearner* memory, std::size_t n_inputs, const std::vector<std::size_t>& hidden,
+               const std::string& activation, const std::vector<std::size_t>& choices, bool dueling,
+               nb::handle online, nb::handle target) {
+  passing_errors([&] {
+    check_sizes("n_inputs", {n_inputs});
+    check_sizes("hidden", hidden);
+    check_sizes("choices", choices);
+    if (choices.empty()) throw std::invalid_argument("choices must not be empty");
+    new (memory) QLearner(QNetwork(n_inputs, hidden, activation_of(activation), choices, dueling),
+                          online.ptr(), target.ptr());
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* with_errors(std::initializer_list<double> metrics, ArrayOut<float>* errors) {
+  const Ref first = Ref::take(numbers(metrics)), second = Ref::take(errors->finish());
+  return PyTuple_Pack(2, first.get(), second.get());
+}
+
+nb::object gradient(QLearner& self, nb::handle batch, bool is_double, bool is_huber,
+                    std::size_t threads) {
+  return passing_errors([&] {
+    const QArguments args(batch.ptr(), self.network());
+    const QOptions options = {is_double, is_huber, 0.0, 1.0f};
+    const auto n = static_cast<npy_intp>(args.rows().n);
+    ArrayOut<float> errors(nullptr, "out", 1, &n);
+    QMetrics m;
+    self.use([&](QLearning* learning) {
+      Team::lead(threads, [&](Team& team) {
+        m = learning->compute(args.rows(), options, errors.data(), team);
+      });
+    });
+    return with_errors({m.loss, m.q_value, m.td_error}, &errors);
+  });
+}
+
+nb::object step(QLearner& self, nb::handle batch, bool is_double, bool is_huber,
+                double max_grad_norm, float tau, std::size_t threads) {
+  return passing_errors([&] {
+    const QArguments args(batch.ptr(), self.network());
+    const QOptions options = {is_double, is_huber, max_grad_norm, tau};
+    const auto n = static_cast<npy_intp>(args.rows().n);
+    ArrayOut<float> errors(nullptr, "out", 1, &n);
+    QMetrics m;
+    self.use([&](QLearning* learning) {
+      Adam adam = self.online().adam();
+      Team::lead(threads, [&](Team& team) {
+        m = learning->step(args.rows(), options, &adam, errors.data(), team);
+      });
+    });
+    return with_errors({m.loss, m.q_value, m.td_error, m.grad_norm}, &errors);
+  });
+}
+
+}  // namespace
+
+void bind_q_learning(PyObject* module) {
+  nb::module_ m = nb::borrow<nb::module_>(module);
+  nb::class_<QLearner>(m, "QLearner",
+                       "Steps of Q-learning. `online` is (data, grad, exp_avg, exp_avg_sq, steps, "
+                       "lr, beta1, beta2, eps), `target` the data of the slow copy. A batch is "
+                       "(obs, actions, rewards, next_obs, discounts, weights, next_allowed), of "
+                       "which the last two may be None.")
+      .def("__init__", construct, "n_inputs"_a, "hidden"_a, "activation"_a, "choices"_a,
+           "dueling"_a, "online"_a, "target"_a,
+           nb::sig("def __init__(self, n_inputs: int, hidden: Sequence[int], activation: str, "
+                   "choices: Sequence[int], dueling: bool, online: tuple[Any, ...], target: Any) "
+                   "-> None"))
+      .def("gradient", gradient, "batch"_a, "double"_a, "huber"_a, "threads"_a,
+           nb::sig("def gradient(self, batch: tuple[Any, ...], double: bool, huber: bool, "
+                   "threads: int) -> tuple[NDArray[numpy.float64], NDArray[numpy.float32]]"),
+           "Overwrites the gradient; the metrics but for its norm, and the errors.")
+      .def("step", step, "batch"_a, "double"_a, "huber"_a, "max_grad_norm"_a, "tau"_a, "threads"_a,
+           nb::sig("def step(self, batch: tuple[Any, ...], double: bool, huber: bool, "
+                   "max_grad_norm: float, tau: float, threads: int) -> "
+                   "tuple[NDArray[numpy.float64], NDArray[numpy.float32]]"),
+           "One gradient step; the metrics, and the errors.");
+}
+
+}  // namespace sharpwave::bind
