@@ -2,6 +2,7 @@
 // src/sharpwave/learn/policy.py, which documents it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -17,7 +18,9 @@
 #include "bind/bindings.hpp"
 #include "bind/policy_arguments.hpp"
 #include "core/learn/a2c.hpp"
+#include "core/learn/policy_actor.hpp"
 #include "core/learn/ppo.hpp"
+#include "core/learn/shuffle.hpp"
 #include "core/learn/statistics.hpp"
 
 namespace nb = nanobind;
@@ -57,7 +60,8 @@ class PolicyLearner {
         policy_(n_inputs, hidden, activation, actions_.make_head()),
         parameters_(parameters, "parameters", 1, policy_.n_parameters()),
         gradient_memory_(gradient, "gradient", 1, policy_.n_parameters()),
-        gradient_(policy_, parameters_.data(), gradient_memory_.data()) {}
+        gradient_(policy_, parameters_.data(), gradient_memory_.data()),
+        actor_(policy_) {}
   PolicyLearner(const PolicyLearner&) = delete;
   PolicyLearner& operator=(const PolicyLearner&) = delete;
 
@@ -66,10 +70,22 @@ class PolicyLearner {
 
   // Calls body(gradient) without the GIL, one caller at a time.
   template <typename Body>
-  void use(Body&& body) {
+  void learn(Body&& body) {
     const ReleaseGil release;
     const std::lock_guard lock(mutex_);
     body(&gradient_);
+  }
+
+  // Calls body(actor, parameters) for n rows; without the GIL where that takes long, and never
+  // waiting with it.
+  template <typename Body>
+  void act(std::size_t n, Body&& body) {
+    constexpr std::size_t kMuch = 500'000;  // parameters times rows in 20 us or so
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock && n * policy_.n_parameters() < kMuch) return body(&actor_, parameters_.data());
+    const ReleaseGil release;
+    if (!lock) lock.lock();
+    body(&actor_, parameters_.data());
   }
 
  private:
@@ -77,6 +93,7 @@ class PolicyLearner {
   Policy policy_;
   Floats parameters_, gradient_memory_;
   PolicyGradient gradient_;
+  PolicyActor actor_;
   std::mutex mutex_;
 };
 
@@ -175,7 +192,7 @@ nb::object gradient(PolicyLearner& self, nb::handle batch, nb::handle rows,
     if (indices.size() == 0) throw std::invalid_argument("rows must not be empty");
     check_rows(indices, "rows", args.rollout().n_rows);
     PolicyMetrics metrics;
-    self.use([&](PolicyGradient* learner) {
+    self.learn([&](PolicyGradient* learner) {
       Team::lead(threads, [&](Team& team) {
         metrics = learner->compute(args.rollout(), indices.data(), indices.size(), loss, team);
       });
@@ -191,12 +208,64 @@ nb::object evaluate(PolicyLearner& self, nb::handle batch) {
     const auto n = static_cast<npy_intp>(args.rollout().n_rows);
     ArrayOut<float> log_probs(nullptr, "out", 1, &n), entropies(nullptr, "out", 1, &n),
         values(nullptr, "out", 1, &n);
-    self.use([&](PolicyGradient* learner) {
+    self.learn([&](PolicyGradient* learner) {
       learner->evaluate(args.rollout(), log_probs.data(), entropies.data(), values.data());
     });
     const Ref first = Ref::take(log_probs.finish()), second = Ref::take(entropies.finish()),
               third = Ref::take(values.finish());
     return PyTuple_Pack(3, first.get(), second.get(), third.get());
+  });
+}
+
+nb::object act(PolicyLearner& self, nb::handle obs, nb::handle masks,
+               std::optional<std::pair<std::uint64_t, std::uint64_t>> draw) {
+  return returned([&] {
+    const ObsArg rows(obs.ptr(), self.policy());
+    const MaskArg allowed(masks.ptr(), rows.size(), self.policy(), self.actions());
+    const npy_intp shape[] = {static_cast<npy_intp>(rows.size()),
+                              static_cast<npy_intp>(self.policy().head().n_actions())};
+    const bool moves = self.actions().kind == ActionSpec::Kind::normals;
+    std::optional<ArrayOut<std::int64_t>> choices;
+    std::optional<ArrayOut<float>> floats;
+    if (moves) {
+      floats.emplace(nullptr, "out", 2, shape);
+    } else {
+      choices.emplace(nullptr, "out", 2, shape);
+    }
+    ArrayOut<float> log_probs(nullptr, "out", 1, shape), values(nullptr, "out", 1, shape);
+    const Acted acted = {.choices = moves ? nullptr : choices->data(),
+                         .moves = moves ? floats->data() : nullptr,
+                         .log_probs = log_probs.data(),
+                         .values = values.data()};
+    std::optional<Draws> draws;
+    if (draw) draws.emplace(Draws{Philox(draw->first, draw->second)});
+    self.act(rows.size(), [&](PolicyActor* actor, const float* parameters) {
+      actor->act(parameters, rows.data(), rows.size(), allowed.data(), draws, acted);
+    });
+    const Ref first = Ref::take(moves ? floats->finish() : choices->finish()),
+              second = Ref::take(log_probs.finish()), third = Ref::take(values.finish());
+    return PyTuple_Pack(3, first.get(), second.get(), third.get());
+  });
+}
+
+nb::object values(PolicyLearner& self, nb::handle obs) {
+  return returned([&] {
+    const ObsArg rows(obs.ptr(), self.policy());
+    const auto n = static_cast<npy_intp>(rows.size());
+    ArrayOut<float> out(nullptr, "out", 1, &n);
+    self.act(rows.size(), [&](PolicyActor* actor, const float* parameters) {
+      actor->values(parameters, rows.data(), rows.size(), out.data());
+    });
+    return out.finish();
+  });
+}
+
+nb::object shuffled(std::uint64_t seed, std::uint64_t call, std::size_t n_orders, std::size_t n) {
+  return returned([&] {
+    const npy_intp shape[] = {static_cast<npy_intp>(n_orders), static_cast<npy_intp>(n)};
+    ArrayOut<std::int64_t> orders(nullptr, "out", 2, shape);
+    shuffle(Philox(seed, call), n_orders, n, orders.data());
+    return orders.finish();
   });
 }
 
@@ -230,7 +299,7 @@ nb::object ppo_update(PolicyLearner& self, nb::handle batch, nb::handle orders,
     const Floats count(steps, "steps", 0, 1);
     Adam adam({mean.data(), square.data(), count.data()}, lr, beta1, beta2, eps);
     PpoResult result;
-    self.use([&](PolicyGradient* learner) {
+    self.learn([&](PolicyGradient* learner) {
       result = sharpwave::ppo_update(learner, rollout, order.data(),
                                      static_cast<std::size_t>(order.shape()[0]), options, &adam);
     });
@@ -251,7 +320,7 @@ nb::object a2c_update(PolicyLearner& self, nb::handle batch, bool normalize, flo
     const Floats square(square_avg, "square_avg", 1, self.policy().n_parameters());
     Rmsprop rmsprop(square.data(), lr, alpha, eps);
     PolicyMetrics metrics;
-    self.use([&](PolicyGradient* learner) {
+    self.learn([&](PolicyGradient* learner) {
       metrics = sharpwave::a2c_update(learner, args.rollout(), options, &rmsprop);
     });
     return numbers_of(metrics, args.rollout());
@@ -262,6 +331,10 @@ nb::object a2c_update(PolicyLearner& self, nb::handle batch, bool normalize, flo
 
 void bind_policy(PyObject* module) {
   nb::module_ m = nb::borrow<nb::module_>(module);
+  m.def("shuffled", shuffled, "seed"_a, "call"_a, "n_orders"_a, "n"_a,
+        nb::sig("def shuffled(seed: int, call: int, n_orders: int, n: int) -> "
+                "NDArray[numpy.int64]"),
+        "Permutations [n_orders, n] of 0 to n - 1, a function of the arguments.");
   nb::class_<PolicyLearner>(
       m, "PolicyLearner",
       "Updates of a policy whose parameters and gradient are given arrays. A "
@@ -282,6 +355,13 @@ void bind_policy(PyObject* module) {
            nb::sig("def evaluate(self, batch: tuple[Any, ...]) -> tuple[NDArray[numpy.float32], "
                    "NDArray[numpy.float32], NDArray[numpy.float32]]"),
            "Log-probabilities, entropies and values.")
+      .def("act", act, "obs"_a, "masks"_a.none(), "draw"_a.none(),
+           nb::sig("def act(self, obs: Any, masks: Any, draw: tuple[int, int] | None) -> "
+                   "tuple[NDArray[Any], NDArray[numpy.float32], NDArray[numpy.float32]]"),
+           "Actions [n, k], log-probabilities and values; draw is the seed of a generator and the "
+           "number of the call, None for the most likely actions.")
+      .def("values", values, "obs"_a,
+           nb::sig("def values(self, obs: Any) -> NDArray[numpy.float32]"), "Values [n].")
       .def(
           "ppo_update", ppo_update, "batch"_a, "orders"_a, "batch_size"_a, "clip"_a,
           "clip_values"_a, "normalize"_a, "vf_coef"_a, "ent_coef"_a, "max_grad_norm"_a,

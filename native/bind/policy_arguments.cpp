@@ -32,23 +32,47 @@ std::unique_ptr<Head> ActionSpec::make_head() const {
   return make_normals(options[0]);
 }
 
-RolloutArgs::RolloutArgs(PyObject* const* columns, const Policy& policy,
-                         const ActionSpec& actions) {
-  floats_.reserve(kCount);
-  const ArrayArg<float>& obs = floats_.emplace_back(columns[0], "obs");
-  if (obs.ndim() != 2 || static_cast<std::size_t>(obs.dim(1)) != policy.n_inputs()) {
+ObsArg::ObsArg(PyObject* given, const Policy& policy) : array_(given, "obs") {
+  if (array_.ndim() != 2 || static_cast<std::size_t>(array_.dim(1)) != policy.n_inputs()) {
     throw std::invalid_argument("obs must have shape (n, " + std::to_string(policy.n_inputs()) +
-                                "), got " + shape_text(obs.ndim(), obs.shape()));
+                                "), got " + shape_text(array_.ndim(), array_.shape()));
   }
-  rollout_.n_rows = static_cast<std::size_t>(obs.dim(0));
-  if (rollout_.n_rows == 0) throw std::invalid_argument("obs must have rows, got none");
-  rollout_.obs = obs.data();
+  if (size() == 0) throw std::invalid_argument("obs must have rows, got none");
+}
+
+MaskArg::MaskArg(PyObject* given, std::size_t n, const Policy& policy, const ActionSpec& actions) {
+  if (given == Py_None) return;
+  if (!policy.head().is_maskable()) {
+    throw std::invalid_argument("masks need discrete actions, got masks for a Gaussian policy");
+  }
+  array_.emplace(given, "masks");
+  PyArrayObject* array = array_->array();
+  const std::size_t n_outputs = policy.head().n_outputs();
+  check_shape("masks", PyArray_NDIM(array), PyArray_DIMS(array), {n, n_outputs});
+  if (actions.kind == ActionSpec::Kind::bits) return;  // zeros are always allowed
+  for (std::size_t row = 0; row < n; ++row) {
+    const std::uint8_t* mask = data() + row * n_outputs;
+    for (const std::size_t options : actions.options) {
+      if (std::all_of(mask, mask + options, [](std::uint8_t allowed) { return allowed == 0; })) {
+        throw std::invalid_argument(
+            "masks must allow at least one action, none is allowed in row " + std::to_string(row));
+      }
+      mask += options;
+    }
+  }
+}
+
+RolloutArgs::RolloutArgs(PyObject* const* columns, const Policy& policy, const ActionSpec& actions)
+    : obs_(columns[0], policy), masks_(columns[6], obs_.size(), policy, actions) {
+  floats_.reserve(kCount);
+  rollout_.n_rows = obs_.size();
+  rollout_.obs = obs_.data();
   take_actions(columns[1], policy, actions);
   rollout_.advantages = column(columns[2], kNames[2]);
   rollout_.returns = column(columns[3], kNames[3]);
   rollout_.log_probs = column(columns[4], kNames[4]);
   rollout_.values = column(columns[5], kNames[5]);
-  take_masks(columns[6], policy, actions);
+  rollout_.masks = masks_.data();
   rollout_.weights = column(columns[7], kNames[7]);
 }
 
@@ -81,29 +105,6 @@ void RolloutArgs::take_actions(PyObject* given, const Policy& policy, const Acti
     }
   }
   rollout_.choices = choices_->data();
-}
-
-void RolloutArgs::take_masks(PyObject* given, const Policy& policy, const ActionSpec& actions) {
-  if (given == Py_None) return;
-  if (!policy.head().is_maskable()) {
-    throw std::invalid_argument("masks need discrete actions, got masks for a Gaussian policy");
-  }
-  masks_.emplace(given, "masks");
-  PyArrayObject* array = masks_->array();
-  const std::size_t n_outputs = policy.head().n_outputs();
-  check_shape("masks", PyArray_NDIM(array), PyArray_DIMS(array), {rollout_.n_rows, n_outputs});
-  rollout_.masks = masks_->data();
-  if (actions.kind == ActionSpec::Kind::bits) return;  // zeros are always allowed
-  for (std::size_t row = 0; row < rollout_.n_rows; ++row) {
-    const std::uint8_t* mask = rollout_.masks + row * n_outputs;
-    for (const std::size_t options : actions.options) {
-      if (std::all_of(mask, mask + options, [](std::uint8_t allowed) { return allowed == 0; })) {
-        throw std::invalid_argument(
-            "masks must allow at least one action, none is allowed in row " + std::to_string(row));
-      }
-      mask += options;
-    }
-  }
 }
 
 void check_rows(const IndexArg& rows, const char* name, std::size_t n_rows) {

@@ -21,6 +21,29 @@ struct ActionSpec {
   std::unique_ptr<Head> make_head() const;
 };
 
+// Observations [n, n_inputs] in float32; there is at least one.
+class ObsArg {
+ public:
+  ObsArg(PyObject* given, const Policy& policy);
+
+  const float* data() const { return array_.data(); }
+  std::size_t size() const { return static_cast<std::size_t>(array_.dim(0)); }
+
+ private:
+  ArrayArg<float> array_;
+};
+
+// Masks [n, n_outputs] that allow every row something, or None.
+class MaskArg {
+ public:
+  MaskArg(PyObject* given, std::size_t n, const Policy& policy, const ActionSpec& actions);
+
+  const std::uint8_t* data() const { return array_ ? array_->data() : nullptr; }
+
+ private:
+  std::optional<FlagArg> array_;
+};
+
 // The columns of a batch; those that may be missing are None.
 class RolloutArgs {
  public:
@@ -37,11 +60,11 @@ class RolloutArgs {
  private:
   const float* column(PyObject* given, const char* name);
   void take_actions(PyObject* given, const Policy& policy, const ActionSpec& actions);
-  void take_masks(PyObject* given, const Policy& policy, const ActionSpec& actions);
 
+  ObsArg obs_;
+  MaskArg masks_;
   std::vector<ArrayArg<float>> floats_;
   std::optional<IndexArg> choices_;
-  std::optional<FlagArg> masks_;
   PolicyRollout rollout_;
 };
 

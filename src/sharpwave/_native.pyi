@@ -290,6 +290,81 @@ def drawn_windows(
     The first step of a random window of each episode, its row, and the window's steps.
     """
 
+class PolicyLearner:
+    """
+    Updates of a policy whose parameters and gradient are given arrays. A batch is (obs, actions, advantages, returns, log_probs, values, masks, weights), None for what is missing.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        hidden: Sequence[int],
+        activation: str,
+        actions: str,
+        options: Sequence[int],
+        parameters: Any,
+        gradient: Any,
+    ) -> None: ...
+    def gradient(
+        self,
+        batch: tuple[Any, ...],
+        rows: Any,
+        clip: float | None,
+        clip_values: bool,
+        normalize: bool,
+        vf_coef: float,
+        ent_coef: float,
+        threads: int,
+    ) -> NDArray[numpy.float64]:
+        """
+        Overwrites the gradient with that of the loss on some rows; the metrics but for the norm. Without a clip range it is A2C's loss.
+        """
+
+    def evaluate(
+        self, batch: tuple[Any, ...]
+    ) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.float32]]:
+        """Log-probabilities, entropies and values."""
+
+    def ppo_update(
+        self,
+        batch: tuple[Any, ...],
+        orders: Any,
+        batch_size: int,
+        clip: float,
+        clip_values: bool,
+        normalize: bool,
+        vf_coef: float,
+        ent_coef: float,
+        max_grad_norm: float,
+        target_kl: float | None,
+        exp_avg: Any,
+        exp_avg_sq: Any,
+        steps: Any,
+        lr: float,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        threads: int,
+    ) -> tuple[NDArray[numpy.float64], int]:
+        """
+        Metrics, the norm and the explained variance; and the number of passes.
+        """
+
+    def a2c_update(
+        self,
+        batch: tuple[Any, ...],
+        normalize: bool,
+        vf_coef: float,
+        ent_coef: float,
+        max_grad_norm: float,
+        square_avg: Any,
+        lr: float,
+        alpha: float,
+        eps: float,
+        threads: int,
+    ) -> NDArray[numpy.float64]:
+        """Metrics, the norm and the explained variance."""
+
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 
 #include "core/isa/kernels.hpp"
+#include "core/learn/columns.hpp"
 
 namespace sharpwave {
 namespace {
@@ -13,28 +15,27 @@ namespace {
 constexpr double kLogSqrt2Pi = 0.91893853320467274178;
 constexpr float kForbiddenLogit = -1e8f;
 
-// x [n, k] as columns, with zeros behind.
-void to_columns(const float* x, std::size_t n, std::size_t k, Matrix* columns) {
-  const std::size_t lanes = whole_lanes(n);
-  columns->reshape(k, lanes);
-  for (std::size_t j = 0; j < k; ++j) {
-    float* column = columns->row(j);
-    for (std::size_t i = 0; i < n; ++i) column[i] = x[i * k + j];
-    std::fill(column + n, column + lanes, 0.0f);
-  }
-}
-
-void to_rows(const Matrix& columns, std::size_t n, float* x) {
-  const std::size_t k = columns.n_rows();
-  for (std::size_t j = 0; j < k; ++j) {
-    const float* column = columns.row(j);
-    for (std::size_t i = 0; i < n; ++i) x[i * k + j] = column[i];
-  }
-}
-
 void fill(Matrix* matrix, std::size_t n, float value) {
   matrix->reshape(1, n);
   std::fill(matrix->data(), matrix->data() + matrix->size(), value);
+}
+
+bool is_allowed(const HeadRows& rows, std::size_t output, std::size_t row) {
+  return rows.masks == nullptr || rows.masks[output * rows.stride + row] != 0.0f;
+}
+
+double uniform(const Draws& draws, std::size_t row, std::size_t action) {
+  return draws.random.unit(draws.first_row + row, static_cast<std::uint32_t>(action));
+}
+
+// A normal variable, by Box and Muller; u is not 0.
+double normal(const Draws& draws, std::size_t row, std::size_t action) {
+  constexpr double kTwoPi = 6.28318530717958647692;
+  const std::uint64_t bits =
+      draws.random.bits(draws.first_row + row, static_cast<std::uint32_t>(action));
+  const double u = static_cast<double>((bits >> 32) + 1) * 0x1p-32;
+  const double turn = static_cast<double>(bits & 0xffffffffU) * 0x1p-32;
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(kTwoPi * turn);
 }
 
 class Choices : public Head {
@@ -43,10 +44,24 @@ class Choices : public Head {
       : Head(std::accumulate(options.begin(), options.end(), std::size_t{0}), options.size(), 0),
         options_(std::move(options)) {}
 
+  void choose(const HeadRows& rows, const float* output, const float*, const Draws* draws,
+              float* actions) const override {
+    for (std::size_t row = 0; row < rows.n; ++row, output += n_outputs()) {
+      for (std::size_t i = 0, first = 0; i < options_.size(); first += options_[i++]) {
+        const std::size_t best = likeliest(rows, row, output, i, first);
+        const std::size_t taken =
+            draws == nullptr
+                ? best
+                : drawn(rows, row, output, i, first, output[first + best], uniform(*draws, row, i));
+        actions[i * rows.stride + row] = static_cast<float>(taken);
+      }
+    }
+  }
+
   void forward(const HeadRows& rows, const float* output, const float*,
                HeadMemory* memory) const override {
     const std::size_t lanes = whole_lanes(rows.n);
-    to_columns(output, rows.n, n_outputs(), &memory->outputs);
+    to_columns(output, n_outputs(), rows.n, &memory->outputs);
     memory->grads.reshape(n_outputs(), lanes);
     memory->entropies.reshape(options_.size(), lanes);
     fill(&memory->log_prob, lanes, 0.0f);
@@ -72,6 +87,36 @@ class Choices : public Head {
   }
 
  private:
+  // The allowed option of choice i with the highest logit.
+  std::size_t likeliest(const HeadRows& rows, std::size_t row, const float* logits, std::size_t i,
+                        std::size_t first) const {
+    std::size_t best = options_[i];
+    for (std::size_t j = 0; j < options_[i]; ++j) {
+      if (!is_allowed(rows, first + j, row)) continue;
+      if (best == options_[i] || logits[first + j] > logits[first + best]) best = j;
+    }
+    return best == options_[i] ? 0 : best;
+  }
+
+  // The option where the sum of the probabilities first exceeds u.
+  std::size_t drawn(const HeadRows& rows, std::size_t row, const float* logits, std::size_t i,
+                    std::size_t first, float highest, double u) const {
+    const auto rate = [&](std::size_t j) {
+      return is_allowed(rows, first + j, row) ? std::exp(double{logits[first + j]} - highest) : 0.0;
+    };
+    double total = 0.0;
+    for (std::size_t j = 0; j < options_[i]; ++j) total += rate(j);
+    double left = u * total;
+    std::size_t taken = 0;
+    for (std::size_t j = 0; j < options_[i]; ++j) {
+      const double share = rate(j);
+      if (share > 0.0) taken = j;  // the last one that is possible, should rounding leave a rest
+      if (left < share) break;
+      left -= share;
+    }
+    return taken;
+  }
+
   Choice choice(const HeadRows& rows, std::size_t i, std::size_t first) const {
     return {.n_options = options_[i],
             .stride = whole_lanes(rows.n),
@@ -87,10 +132,23 @@ class Bits : public Head {
  public:
   explicit Bits(std::size_t n) : Head(n, n, 0) {}
 
+  void choose(const HeadRows& rows, const float* output, const float*, const Draws* draws,
+              float* actions) const override {
+    for (std::size_t row = 0; row < rows.n; ++row, output += n_outputs()) {
+      for (std::size_t bit = 0; bit < n_outputs(); ++bit) {
+        const double logit = output[bit];
+        const bool set = draws == nullptr
+                             ? logit > 0.0
+                             : uniform(*draws, row, bit) * (1.0 + std::exp(-logit)) < 1.0;
+        actions[bit * rows.stride + row] = set && is_allowed(rows, bit, row) ? 1.0f : 0.0f;
+      }
+    }
+  }
+
   void forward(const HeadRows& rows, const float* output, const float*,
                HeadMemory* memory) const override {
     const std::size_t lanes = whole_lanes(rows.n);
-    to_columns(output, rows.n, n_outputs(), &memory->outputs);
+    to_columns(output, n_outputs(), rows.n, &memory->outputs);
     memory->grads.reshape(n_outputs(), lanes);
     fill(&memory->log_prob, lanes, 0.0f);
     fill(&memory->entropy, lanes, 0.0f);
@@ -121,10 +179,22 @@ class Normals : public Head {
  public:
   explicit Normals(std::size_t n) : Head(n, n, n) {}
 
+  void choose(const HeadRows& rows, const float* output, const float* log_stds, const Draws* draws,
+              float* actions) const override {
+    for (std::size_t j = 0; j < n_outputs(); ++j) {
+      const double deviation = std::exp(double{log_stds[j]});
+      for (std::size_t row = 0; row < rows.n; ++row) {
+        const double mean = output[row * n_outputs() + j];
+        const double noise = draws == nullptr ? 0.0 : normal(*draws, row, j);
+        actions[j * rows.stride + row] = static_cast<float>(mean + noise * deviation);
+      }
+    }
+  }
+
   void forward(const HeadRows& rows, const float* output, const float* log_stds,
                HeadMemory* memory) const override {
     const std::size_t lanes = whole_lanes(rows.n);
-    to_columns(output, rows.n, n_outputs(), &memory->grads);
+    to_columns(output, n_outputs(), rows.n, &memory->grads);
     const double sum = std::accumulate(log_stds, log_stds + n_outputs(), 0.0);
     const double constant = sum + static_cast<double>(n_outputs()) * kLogSqrt2Pi;
     fill(&memory->log_prob, lanes, static_cast<float>(-constant));

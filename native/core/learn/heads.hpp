@@ -4,22 +4,27 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "core/isa/policy_kernels.hpp"
 #include "core/learn/matrix.hpp"
+#include "core/rng.hpp"
 
 namespace sharpwave {
-
-// How many numbers a column of n rows has room for.
-constexpr std::size_t whole_lanes(std::size_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
 // Rows of a minibatch, as columns that are `stride` floats apart.
 struct HeadRows {
   std::size_t n, stride;
   const float* actions;  // [n_actions, n]
   const float* masks;    // [n_outputs, n], 0 where an option is forbidden; may be null
+};
+
+// Where the random numbers of rows come from: a function of the row, whoever draws and when.
+struct Draws {
+  Philox random;
+  std::uint64_t first_row = 0;
 };
 
 // What forward() leaves behind.
@@ -39,6 +44,10 @@ class Head {
   std::size_t n_log_stds() const { return n_log_stds_; }
   bool is_maskable() const { return n_log_stds_ == 0; }
 
+  // Writes actions into columns, for an output [n, n_outputs] of the actor: drawn, or without
+  // draws the most likely ones. Those of `rows` are not read.
+  virtual void choose(const HeadRows& rows, const float* output, const float* log_stds,
+                      const Draws* draws, float* actions) const = 0;
   // Log-probabilities and entropies, in `memory`, for an output [n, n_outputs] of the actor.
   virtual void forward(const HeadRows& rows, const float* output, const float* log_stds,
                        HeadMemory* memory) const = 0;

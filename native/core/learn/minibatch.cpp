@@ -4,28 +4,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/learn/columns.hpp"
 #include "core/learn/statistics.hpp"
 
 namespace sharpwave {
-namespace {
-
-// Columns [k, lanes] of source [n_rows, k], with zeros behind.
-template <typename T>
-void gather_columns(const T* source, std::size_t k, const std::int64_t* rows, std::size_t n,
-                    Matrix* columns) {
-  const std::size_t lanes = whole_lanes(n);
-  columns->reshape(k, lanes);
-  for (std::size_t j = 0; j < k; ++j) {
-    float* column = columns->row(j);
-    for (std::size_t i = 0; i < n; ++i) {
-      column[i] = static_cast<float>(source[static_cast<std::size_t>(rows[i]) * k + j]);
-    }
-    std::fill(column + n, column + lanes, 0.0f);
-  }
-}
-
-}  // namespace
-
 void Minibatch::gather(const Policy& policy, const PolicyRollout& rollout, const std::int64_t* rows,
                        std::size_t n) {
   const Head& head = policy.head();
@@ -36,13 +18,14 @@ void Minibatch::gather(const Policy& policy, const PolicyRollout& rollout, const
     std::memcpy(obs_.row(i), rollout.obs + static_cast<std::size_t>(rows[i]) * n_inputs,
                 n_inputs * sizeof(float));
   }
+  const auto row_of = [&](std::size_t i) { return static_cast<std::size_t>(rows[i]); };
   if (rollout.choices != nullptr) {
-    gather_columns(rollout.choices, head.n_actions(), rows, n, &actions_);
+    to_columns(rollout.choices, head.n_actions(), n, row_of, &actions_);
   } else {
-    gather_columns(rollout.moves, head.n_actions(), rows, n, &actions_);
+    to_columns(rollout.moves, head.n_actions(), n, row_of, &actions_);
   }
   is_masked_ = rollout.masks != nullptr;
-  if (is_masked_) gather_columns(rollout.masks, head.n_outputs(), rows, n, &masks_);
+  if (is_masked_) to_columns(rollout.masks, head.n_outputs(), n, row_of, &masks_);
   is_weighted_ = rollout.weights != nullptr;
 
   scalars_.reshape(kCount, whole_lanes(n));

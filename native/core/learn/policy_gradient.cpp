@@ -5,6 +5,7 @@
 
 #include "core/isa/kernels.hpp"
 #include "core/learn/blocks.hpp"
+#include "core/learn/columns.hpp"
 
 namespace sharpwave {
 namespace {
