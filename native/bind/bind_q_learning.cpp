@@ -9,6 +9,7 @@
 #include "bind/index_arg.hpp"
 #include "bind/learner_memory.hpp"
 #include "bind/primitive_args.hpp"
+#include "core/learn/q_actor.hpp"
 #include "core/learn/q_learning.hpp"
 
 using namespace nanobind::literals;
@@ -103,16 +104,22 @@ class QArguments {
   QRows rows_;
 };
 
+QNetwork network_of(std::size_t n_inputs, const std::vector<std::size_t>& hidden,
+                    const std::string& activation, const std::vector<std::size_t>& choices,
+                    bool dueling) {
+  check_sizes("n_inputs", {n_inputs});
+  check_sizes("hidden", hidden);
+  check_sizes("choices", choices);
+  if (choices.empty()) throw std::invalid_argument("choices must not be empty");
+  return {n_inputs, hidden, activation_of(activation), choices, dueling};
+}
+
 void construct(QLearner* memory, std::size_t n_inputs, const std::vector<std::size_t>& hidden,
                const std::string& activation, const std::vector<std::size_t>& choices, bool dueling,
                nb::handle online, nb::handle target) {
   passing_errors([&] {
-    check_sizes("n_inputs", {n_inputs});
-    check_sizes("hidden", hidden);
-    check_sizes("choices", choices);
-    if (choices.empty()) throw std::invalid_argument("choices must not be empty");
-    new (memory) QLearner(QNetwork(n_inputs, hidden, activation_of(activation), choices, dueling),
-                          online.ptr(), target.ptr());
+    new (memory) QLearner(network_of(n_inputs, hidden, activation, choices, dueling), online.ptr(),
+                          target.ptr());
     Py_RETURN_NONE;
   });
 }
@@ -157,6 +164,67 @@ nb::object step(QLearner& self, nb::handle batch, bool is_double, bool is_huber,
   });
 }
 
+// A network that acts, on parameters that Python owns.
+class Player {
+ public:
+  Player(QNetwork network, PyObject* parameters)
+      : network_(std::move(network)),
+        parameters_(parameters, "parameters", network_.n_parameters()),
+        actor_(network_) {}
+  Player(const Player&) = delete;
+  Player& operator=(const Player&) = delete;
+
+  PyObject* act(PyObject* given_obs, PyObject* given_allowed,
+                const std::optional<Exploration>& exploration) {
+    const ArrayArg<float> obs(given_obs, "obs");
+    if (obs.ndim() != 2 || static_cast<std::size_t>(obs.dim(1)) != network_.n_inputs()) {
+      throw std::invalid_argument("obs must have shape (n, " + std::to_string(network_.n_inputs()) +
+                                  "), got " + shape_text(obs.ndim(), obs.shape()));
+    }
+    const auto n = static_cast<std::size_t>(obs.dim(0));
+    std::optional<FlagArg> allowed;
+    if (given_allowed != Py_None) {
+      allowed.emplace(given_allowed, "allowed");
+      check_shape("allowed", allowed->array(), {n, network_.n_options()});
+    }
+    const npy_intp shape[] = {obs.dim(0), static_cast<npy_intp>(network_.choices().size())};
+    ArrayOut<std::int64_t> actions(nullptr, "out", 2, shape);
+    {
+      const MaybeReleaseGil release(static_cast<double>(n * network_.n_parameters()) / 20.0);
+      const std::lock_guard lock(mutex_);
+      actor_.act(parameters_.data(), obs.data(), n, allowed ? allowed->data() : nullptr,
+                 exploration, actions.data());
+    }
+    return actions.finish();
+  }
+
+ private:
+  QNetwork network_;
+  FloatMemory parameters_;
+  QActor actor_;
+  std::mutex mutex_;
+};
+
+void construct_player(Player* memory, std::size_t n_inputs, const std::vector<std::size_t>& hidden,
+                      const std::string& activation, const std::vector<std::size_t>& choices,
+                      bool dueling, nb::handle parameters) {
+  passing_errors([&] {
+    new (memory)
+        Player(network_of(n_inputs, hidden, activation, choices, dueling), parameters.ptr());
+    Py_RETURN_NONE;
+  });
+}
+
+nb::object best(Player& self, nb::handle obs, nb::handle allowed) {
+  return passing_errors([&] { return self.act(obs.ptr(), allowed.ptr(), std::nullopt); });
+}
+
+nb::object explore(Player& self, nb::handle obs, nb::handle allowed, double epsilon,
+                   std::uint64_t seed, std::uint64_t call) {
+  return passing_errors(
+      [&] { return self.act(obs.ptr(), allowed.ptr(), Exploration{epsilon, Philox(seed, call)}); });
+}
+
 }  // namespace
 
 void bind_q_learning(PyObject* module) {
@@ -180,6 +248,19 @@ void bind_q_learning(PyObject* module) {
                    "max_grad_norm: float, tau: float, threads: int) -> "
                    "tuple[NDArray[numpy.float64], NDArray[numpy.float32]]"),
            "One gradient step; the metrics, and the errors.");
+  nb::class_<Player>(m, "QActor", "Chooses actions [n, n_choices] by the values of a network.")
+      .def("__init__", construct_player, "n_inputs"_a, "hidden"_a, "activation"_a, "choices"_a,
+           "dueling"_a, "parameters"_a,
+           nb::sig("def __init__(self, n_inputs: int, hidden: Sequence[int], activation: str, "
+                   "choices: Sequence[int], dueling: bool, parameters: Any) -> None"))
+      .def("best", best, "obs"_a, "allowed"_a.none(),
+           nb::sig("def best(self, obs: Any, allowed: Any) -> NDArray[numpy.int64]"),
+           "The best actions.")
+      .def("explore", explore, "obs"_a, "allowed"_a.none(), "epsilon"_a, "seed"_a, "call"_a,
+           nb::sig("def explore(self, obs: Any, allowed: Any, epsilon: float, seed: int, "
+                   "call: int) -> NDArray[numpy.int64]"),
+           "With chance epsilon random actions; a function of the seed and the number of the "
+           "call.");
 }
 
 }  // namespace sharpwave::bind

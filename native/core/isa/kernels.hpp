@@ -9,6 +9,7 @@
 #include "core/isa/learn_kernels.hpp"
 #include "core/isa/llm_kernels.hpp"
 #include "core/isa/policy_kernels.hpp"
+#include "core/isa/replay_kernels.hpp"
 #include "core/isa/returns_kernels.hpp"
 #include "core/isa/rows_kernels.hpp"
 #include "core/isa/stats_kernels.hpp"
@@ -26,6 +27,7 @@ struct Kernels {
   ChecksumKernels checksum;
   LearnKernels learn;
   PolicyKernels policy;
+  ReplayKernels replay;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

@@ -28,6 +28,7 @@ namespace {
 #include "core/isa/product.inl"
 #include "core/isa/learn.inl"
 #include "core/isa/policy.inl"
+#include "core/isa/replay.inl"
 // clang-format on
 
 template <typename T>
@@ -75,6 +76,8 @@ constexpr PolicyKernels policy_table() {
   return {choice_forward,  choice_backward,   bit_forward,     bit_backward,   normal_forward,
           normal_backward, clipped_surrogate, policy_gradient, squared_errors, dot};
 }
+
+constexpr ReplayKernels replay_table() { return {squash, tanh_in_place}; }
 
 }  // namespace
 }  // namespace sharpwave

@@ -46,4 +46,10 @@ void descend(float* parameters, const float* gradient, std::size_t n, Optimizer*
 template void descend(float*, const float*, std::size_t, Adam*, Team&);
 template void descend(float*, const float*, std::size_t, Rmsprop*, Team&);
 
+void take_step(float* parameters, float* gradient, std::size_t n, double max_norm, Adam* optimizer,
+               Team& team) {
+  if (std::isfinite(max_norm)) clip_norm(gradient, n, max_norm, team);
+  descend(parameters, gradient, n, optimizer, team);
+}
+
 }  // namespace sharpwave

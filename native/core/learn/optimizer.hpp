@@ -73,6 +73,10 @@ template <typename Optimizer>
 void descend(float* parameters, const float* gradient, std::size_t n, Optimizer* optimizer,
              Team& team);
 
+// Moves parameters along their gradient, which is shortened before where it is too long.
+void take_step(float* parameters, float* gradient, std::size_t n, double max_norm, Adam* optimizer,
+               Team& team);
+
 extern template void descend(float*, const float*, std::size_t, Adam*, Team&);
 extern template void descend(float*, const float*, std::size_t, Rmsprop*, Team&);
 

@@ -17,4 +17,8 @@ struct ReplayRows {
   float weight(std::size_t row) const { return weights == nullptr ? 1.0f : weights[row]; }
 };
 
+struct ContinuousRows : ReplayRows {
+  const float* actions = nullptr;  // [n, n_actions], in [-1, 1]
+};
+
 }  // namespace sharpwave
