@@ -6,6 +6,8 @@ ARGS ?=
 
 VENV := .venv
 BENCH_VENV := .venv-bench
+# Test workers share the cores: with more threads each, torch would only wait.
+PYTEST := OMP_NUM_THREADS=1 python -m pytest -n 2
 PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 
 # cmake and ninja come from the environment where it has them, otherwise from the system.
@@ -32,10 +34,10 @@ test: build ## Run the native tests and the Python tests (ARGS="-k name" goes to
 	@cmake --preset native --log-level=WARNING
 	@cmake --build --preset native
 	@ctest --preset native
-	@python -m pytest -n 2 $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 test-slow: build ## Run the long Python tests
-	@python -m pytest -n 2 -m slow $(ARGS)
+	@$(PYTEST) -m slow $(ARGS)
 
 test-native: $(VENV)/dev.stamp ## Run the native tests under ASan, UBSan and TSan
 	@cmake --preset asan --log-level=WARNING

@@ -303,9 +303,7 @@ nb::object ppo_update(PolicyLearner& self, nb::handle batch, nb::handle orders,
       result = sharpwave::ppo_update(learner, rollout, order.data(),
                                      static_cast<std::size_t>(order.shape()[0]), options, &adam);
     });
-    const Ref metrics = Ref::take(numbers_of(result.means, rollout));
-    const Ref epochs = Ref::take(PyLong_FromSize_t(result.n_epochs));
-    return PyTuple_Pack(2, metrics.get(), epochs.get());
+    return numbers_of(result.means, rollout);
   });
 }
 
@@ -371,8 +369,8 @@ void bind_policy(PyObject* module) {
                   "clip: float, clip_values: bool, normalize: bool, vf_coef: float, "
                   "ent_coef: float, max_grad_norm: float, target_kl: float | None, exp_avg: Any, "
                   "exp_avg_sq: Any, steps: Any, lr: float, beta1: float, beta2: float, eps: float, "
-                  "threads: int) -> tuple[NDArray[numpy.float64], int]"),
-          "Metrics, the norm and the explained variance; and the number of passes.")
+                  "threads: int) -> NDArray[numpy.float64]"),
+          "Metrics, the norm and the explained variance.")
       .def("a2c_update", a2c_update, "batch"_a, "normalize"_a, "vf_coef"_a, "ent_coef"_a,
            "max_grad_norm"_a, "square_avg"_a, "lr"_a, "alpha"_a, "eps"_a, "threads"_a,
            nb::sig("def a2c_update(self, batch: tuple[Any, ...], normalize: bool, vf_coef: float, "

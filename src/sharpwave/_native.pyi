@@ -290,6 +290,9 @@ def drawn_windows(
     The first step of a random window of each episode, its row, and the window's steps.
     """
 
+def shuffled(seed: int, call: int, n_orders: int, n: int) -> NDArray[numpy.int64]:
+    """Permutations [n_orders, n] of 0 to n - 1, a function of the arguments."""
+
 class PolicyLearner:
     """
     Updates of a policy whose parameters and gradient are given arrays. A batch is (obs, actions, advantages, returns, log_probs, values, masks, weights), None for what is missing.
@@ -325,6 +328,16 @@ class PolicyLearner:
     ) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.float32]]:
         """Log-probabilities, entropies and values."""
 
+    def act(
+        self, obs: Any, masks: Any, draw: tuple[int, int] | None
+    ) -> tuple[NDArray[Any], NDArray[numpy.float32], NDArray[numpy.float32]]:
+        """
+        Actions [n, k], log-probabilities and values; draw is the seed of a generator and the number of the call, None for the most likely actions.
+        """
+
+    def values(self, obs: Any) -> NDArray[numpy.float32]:
+        """Values [n]."""
+
     def ppo_update(
         self,
         batch: tuple[Any, ...],
@@ -345,10 +358,8 @@ class PolicyLearner:
         beta2: float,
         eps: float,
         threads: int,
-    ) -> tuple[NDArray[numpy.float64], int]:
-        """
-        Metrics, the norm and the explained variance; and the number of passes.
-        """
+    ) -> NDArray[numpy.float64]:
+        """Metrics, the norm and the explained variance."""
 
     def a2c_update(
         self,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sharpwave import learn
+from sharpwave.collect import Rollout
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.batch import OnPolicyBatch
+from sharpwave.train.native_policy import NativePolicy
 from sharpwave.train.on_policy import OnPolicy, OnPolicyConfig
 from sharpwave.train.schedules import ScheduleLike
 
@@ -58,16 +61,18 @@ class A2C(OnPolicy):
     Config = A2CConfig
     config: A2CConfig
 
-    def build(self) -> None:
-        """Make the policy, RMSprop over its parameters, and the collector."""
-        super().build()
+    def prepare(self) -> None:
+        """Make what `update` needs beside policy and optimiser."""
         self.by_hand = nn.ByHand.of(self.flat, self.config.n_envs * self.config.n_steps)
         if self.config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
-    def make_optimizer(self) -> nn.RMSprop:
+    def make_optimizer(self) -> nn.RMSprop | learn.RMSprop:
         """RMSprop with the constants of the reference."""
-        return nn.RMSprop(self.flat, lr=0.0, alpha=self.config.rms_alpha, eps=self.config.rms_eps)
+        alpha, eps = self.config.rms_alpha, self.config.rms_eps
+        if self.native is not None:
+            return learn.RMSprop(self.native.flat, lr=0.0, alpha=alpha, eps=eps)
+        return nn.RMSprop(self.flat, lr=0.0, alpha=alpha, eps=eps)
 
     def update(self, batch: OnPolicyBatch) -> Metrics:
         """Learn from one rollout: one gradient step."""
@@ -81,6 +86,18 @@ class A2C(OnPolicy):
                 batch.values, batch.returns, batch.weights
             ),
         }
+
+    def native_update(self, native: NativePolicy, rollout: Rollout) -> Metrics:
+        """What `update` does, in native code."""
+        config = self.config
+        return native.a2c_update(
+            rollout,
+            self.optimizer,
+            vf_coef=config.vf_coef,
+            ent_coef=config.ent_coef,
+            normalize=config.normalize_advantages,
+            max_grad_norm=config.max_grad_norm,
+        )
 
     def gradient(self, batch: OnPolicyBatch) -> torch.Tensor:
         """Fill the flat gradient with that of `loss`: by hand for known networks."""

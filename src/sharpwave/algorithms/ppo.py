@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from sharpwave import learn
+from sharpwave.collect import Rollout
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.batch import OnPolicyBatch
 from sharpwave.train.cuda_graph import GraphedSteps
+from sharpwave.train.native_policy import NativePolicy
 from sharpwave.train.on_policy import OnPolicy, OnPolicyConfig
 from sharpwave.train.schedules import ScheduleLike, value_at
 
@@ -75,11 +78,9 @@ class PPO(OnPolicy):
     name = "ppo"
     Config = PPOConfig
     config: PPOConfig
-    optimizer: nn.Adam
 
-    def build(self) -> None:
-        """Make the policy, Adam over its parameters, and the collector."""
-        super().build()
+    def prepare(self) -> None:
+        """Make what `update` needs beside policy and optimiser."""
         self.clip = torch.tensor(0.0, device=self.device)
         self.moved_too_far = torch.tensor(0.0, device=self.device)
         self.by_hand = nn.ByHand.of(self.flat, self.config.batch_size)
@@ -87,22 +88,25 @@ class PPO(OnPolicy):
         if self.config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
-    def make_optimizer(self) -> nn.Adam:
+    def make_optimizer(self) -> nn.Adam | learn.Adam:
         """Adam with the ε of the paper's code."""
+        if self.native is not None:
+            return learn.Adam(self.native.flat, lr=0.0, eps=1e-5)
         return nn.Adam(self.flat, lr=0.0, eps=1e-5)
 
     def follow_schedules(self, progress_remaining: float) -> None:
         """Set learning rate and clip range."""
         super().follow_schedules(progress_remaining)
-        self.clip.fill_(value_at(self.config.clip_eps, progress_remaining))
+        self.clip_range = value_at(self.config.clip_eps, progress_remaining)
 
     def update(self, batch: OnPolicyBatch) -> Metrics:
         """Learn from one rollout: `n_epochs` passes of gradient steps on shuffled minibatches."""
         config = self.config
+        self.clip.fill_(self.clip_range)
+        self.moved_too_far.zero_()
         if self.graphs is not None:
             batch = self.graphs.take(batch)
         self.load(batch)
-        self.moved_too_far.zero_()
 
         step = partial(self.gradient_step, batch)
         if self.graphs is not None:
@@ -120,6 +124,23 @@ class PPO(OnPolicy):
                 batch.values, batch.returns, batch.weights
             ),
         }
+
+    def native_update(self, native: NativePolicy, rollout: Rollout) -> Metrics:
+        """What `update` does, in native code."""
+        config = self.config
+        return native.ppo_update(
+            rollout,
+            self.optimizer,
+            n_epochs=config.n_epochs,
+            batch_size=config.batch_size,
+            clip=self.clip_range,
+            vf_coef=config.vf_coef,
+            ent_coef=config.ent_coef,
+            clip_vloss=config.clip_vloss,
+            normalize=config.normalize_advantages,
+            max_grad_norm=config.max_grad_norm,
+            target_kl=config.target_kl,
+        )
 
     def gradient_step(self, batch: OnPolicyBatch, rows: torch.Tensor) -> torch.Tensor:
         """One step on some rows of the batch; its `METRICS`."""

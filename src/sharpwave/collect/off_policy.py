@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.collect.episodes import EpisodeStats
-from sharpwave.collect.finite import check_finite
-from sharpwave.collect.on_policy import raw_rewards
-from sharpwave.envs import Step, Stepper, action_masks
+from sharpwave.collect.collector import Collector, Flags
+from sharpwave.envs import Step, action_masks
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
-Flags = npt.NDArray[np.bool_]
 Choose = Callable[[Nested, "Flags | None"], Array]
 """From observations [N, ...] and masks [N, n] to actions [N, ...] of the environments."""
 
@@ -37,7 +34,7 @@ class Transitions(NamedTuple):
     """Environments that the rows belong to; None for all of them in order."""
 
 
-class OffPolicyCollector:
+class OffPolicyCollector(Collector):
     """Steps N environments and hands out what happened, with the true last observation of episodes.
 
     Rows that are only resets (the next_step autoreset) are left out. Where the environments mask
@@ -49,31 +46,7 @@ class OffPolicyCollector:
     Args:
         env: A Gymnasium vector environment of any autoreset mode.
         seed: Of the first reset.
-
-    Attributes:
-        has_masks: Whether actions are masked, known after `reset`.
     """
-
-    def __init__(self, env: Any, *, seed: int | None) -> None:
-        self.env = env
-        self.stepper = Stepper(env)
-        self.episodes = EpisodeStats(env.num_envs)
-        self.timesteps = 0
-        self.timings = {"env": 0.0, "act": 0.0}
-        self.obs: Nested = None
-        self.masks: Flags | None = None
-        self.has_masks = False
-        self._seed = seed
-
-    def reset(self) -> None:
-        """Start new episodes everywhere."""
-        obs, infos = self.stepper.reset(seed=self._seed)
-        self._seed = None  # the next reset goes on with the environments' own generators
-        self.masks = action_masks(self.env, infos)
-        self.has_masks |= self.masks is not None
-        self.episodes.restart()
-        check_finite("obs", obs, self.timesteps)
-        self.obs = obs
 
     def step(self, choose: Choose) -> tuple[Transitions | None, float]:
         """One step of every environment.
@@ -102,19 +75,12 @@ class OffPolicyCollector:
         self._check(step)
         masks = action_masks(self.env, step.infos) if self.has_masks else None
         rows = self._rows(obs, actions, step, masks)
-        rewards = raw_rewards(step)
-        self.episodes.update(rewards, self.stepper.ended, step.real)
-        if step.real is not None:
-            rewards = rewards[step.real]
-        self.timesteps += len(rewards)
+        rewards = self._count(step)
         self.obs, self.masks = step.obs, masks
         return rows, float(np.add.reduce(rewards)) / max(len(rewards), 1)
 
     def _check(self, step: Step) -> None:
-        check_finite("rewards", step.rewards, self.timesteps)
-        check_finite("obs", step.next_obs, self.timesteps)
-        if step.obs is not step.next_obs:
-            check_finite("obs", step.obs, self.timesteps)
+        super()._check(step)
         if not self.has_masks and "action_mask" in step.infos:
             raise ValueError("env must give an action mask with its first observation too")
 
@@ -157,34 +123,3 @@ class OffPolicyCollector:
         """The length of a mask."""
         space = self.env.single_action_space
         return int(np.sum(space.nvec)) if hasattr(space, "nvec") else int(np.prod(space.n))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments."""
-        return {
-            "timesteps": self.timesteps,
-            "timings": dict(self.timings),
-            "episodes": self.episodes.state_dict(),
-            "obs": self.obs,
-            "masks": self.masks,
-            "has_masks": self.has_masks,
-            "ended": self.stepper.ended,
-        }
-
-    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
-        """Continue from `state_dict`.
-
-        Args:
-            state: What `state_dict` returned.
-            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
-                start.
-        """
-        self.timesteps = int(state["timesteps"])
-        self.timings.update(state["timings"])
-        self.episodes.load_state_dict(state["episodes"])
-        self.has_masks = state["has_masks"]
-        if self.timesteps:
-            self._seed = None
-        self.obs = state["obs"] if in_flight else None
-        self.masks = state["masks"] if in_flight else None
-        if in_flight:
-            self.stepper.ended = state["ended"]

@@ -9,10 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.collect.episodes import EpisodeStats
-from sharpwave.collect.finite import check_finite
+from sharpwave.collect.collector import Collector, raw_rewards
 from sharpwave.collect.rollout import Rollout, write_row
-from sharpwave.envs import ActionMap, Step, Stepper, action_masks
+from sharpwave.envs import ActionMap, Step, action_masks
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
@@ -29,7 +28,7 @@ class Actor(Protocol):
         """Values [N] of what comes after the last `act`, of some environments or of all."""
 
 
-class OnPolicyCollector:
+class OnPolicyCollector(Collector):
     """Collects rollouts of T steps from N environments, with advantages.
 
     A terminated episode is worth nothing after its end. A truncated one goes on in value: its last
@@ -46,30 +45,18 @@ class OnPolicyCollector:
     def __init__(
         self, env: Any, actor: Actor, action_map: ActionMap, *, n_steps: int, seed: int | None
     ) -> None:
-        self.env = env
+        super().__init__(env, seed)
         self.actor = actor
         self.action_map = action_map
         self.n_steps = n_steps
-        self.stepper = Stepper(env)
-        self.episodes = EpisodeStats(env.num_envs)
-        self.timesteps = 0
-        self.timings = {"env": 0.0, "act": 0.0, "advantages": 0.0}
-        self.obs: Nested = None
+        self.timings["advantages"] = 0.0
         self.starts = np.ones(env.num_envs, np.bool_)
-        self.masks: npt.NDArray[np.bool_] | None = None
-        self._has_masks = False
-        self._seed = seed
         self._rollout: Rollout | None = None
 
     def reset(self) -> None:
         """Start new episodes everywhere."""
-        self.obs, infos = self.stepper.reset(seed=self._seed)
-        self._seed = None  # the next reset goes on with the environments' own generators
-        self.masks = action_masks(self.env, infos)
-        self._has_masks |= self.masks is not None
+        super().reset()
         self.starts = np.ones(self.env.num_envs, np.bool_)
-        self.episodes.restart()
-        check_finite("obs", self.obs, self.timesteps)
 
     def collect(
         self,
@@ -104,6 +91,7 @@ class OnPolicyCollector:
             self.timings["env"] += stepped - acted
             if self._rollout is None:
                 self._rollout = Rollout.like(self.n_steps, self.obs, actions)
+            self._check(step)
             self._write(self._rollout, t, actions, log_probs, values, step)
             self._go_on(step)
             if on_step is not None and on_step(float(np.mean(raw_rewards(step)))) is False:
@@ -127,10 +115,6 @@ class OnPolicyCollector:
         values: Array,
         step: Step,
     ) -> None:
-        check_finite("rewards", step.rewards, self.timesteps)
-        check_finite("obs", step.next_obs, self.timesteps)
-        if step.obs is not step.next_obs:
-            check_finite("obs", step.obs, self.timesteps)
         write_row(rollout.obs, t, self.obs)
         rollout.actions[t] = actions
         rollout.log_probs[t] = log_probs
@@ -149,8 +133,7 @@ class OnPolicyCollector:
 
     def _go_on(self, step: Step) -> None:
         ended = self.stepper.ended
-        self.episodes.update(raw_rewards(step), ended, step.real)
-        self.timesteps += self.env.num_envs if step.real is None else int(step.real.sum())
+        self._count(step)
         self.obs = step.obs
         if self.stepper.mode != "next_step":
             self.starts = ended
@@ -159,9 +142,9 @@ class OnPolicyCollector:
         else:
             self.starts = ~step.real
         # A step may be without a mask, also the first: it allows everything.
-        if self._has_masks or "action_mask" in step.infos:
+        if self.has_masks or "action_mask" in step.infos:
             self.masks = action_masks(self.env, step.infos)
-            self._has_masks = True
+            self.has_masks = True
 
     def _bootstrap(self, rollout: Rollout) -> None:
         """Values of what each step led to; those of truncated steps are there already."""
@@ -175,40 +158,10 @@ class OnPolicyCollector:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands, but for the environments and the actor."""
-        return {
-            "timesteps": self.timesteps,
-            "timings": dict(self.timings),
-            "episodes": self.episodes.state_dict(),
-            "obs": self.obs,
-            "starts": self.starts,
-            "masks": self.masks,
-            "ended": self.stepper.ended,
-        }
+        return {**super().state_dict(), "starts": self.starts}
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
-        """Continue from `state_dict`.
-
-        Args:
-            state: What `state_dict` returned.
-            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
-                start.
-        """
-        self.timesteps = int(state["timesteps"])
-        self.timings.update(state["timings"])
-        self.episodes.load_state_dict(state["episodes"])
-        if state["obs"] is not None:
-            self._seed = None
+        """Continue from `state_dict`, as `Collector` does."""
+        super().load_state_dict(state, in_flight=in_flight)
         if in_flight:
-            self.obs = state["obs"]
             self.starts = state["starts"]
-            self.masks = state["masks"]
-            self._has_masks = self.masks is not None
-            self.stepper.ended = state["ended"]
-        else:
-            self.obs = None
-
-
-def raw_rewards(step: Step) -> Array:
-    """Rewards as the environment gave them, before any normalisation."""
-    rewards: Array = step.infos.get("raw_rewards", step.rewards)
-    return rewards

@@ -71,6 +71,33 @@ class Rollout:
             returns=returns,
         )
 
+    def rows(self) -> dict[str, Any]:
+        """The steps [B, ...] of all environments, without rows that are none; views where possible.
+
+        Returns:
+            `obs`, `actions`, `log_probs`, `values`, `advantages`, `returns` and `masks`, which may
+            be None.
+        """
+        real = None if self.real.all() else self.real.reshape(-1)
+
+        def flat(leaf: Array) -> Array:
+            rows = leaf.reshape(-1, *leaf.shape[2:])
+            return rows if real is None else rows[real]
+
+        return {
+            name: None if column is None else map_leaves(flat, column)
+            for name, column in self._columns().items()
+        }
+
+    def sequences(self) -> dict[str, Any]:
+        """The same as sequences [T, N, ...], with `starts`, and `real` where not all rows are."""
+        real = None if self.real.all() else self.real
+        return {**self._columns(), "starts": self.starts, "real": real}
+
+    def _columns(self) -> dict[str, Any]:
+        names = ("obs", "actions", "log_probs", "values", "advantages", "returns", "masks")
+        return {name: getattr(self, name) for name in names}
+
     def write_masks(self, t: int, masks: Flags | None) -> None:
         """Write the masks [N, n] of one step; None allows everything."""
         if masks is None:

@@ -79,11 +79,10 @@ def _played(
 
 def _few_threads(policy: Any) -> contextlib.AbstractContextManager[None]:
     """As many threads of torch as its algorithm trains with."""
-    if not hasattr(policy, "player"):
-        return contextlib.nullcontext()
-    from sharpwave.train.threads import torch_threads
-
-    return torch_threads(policy.config.threads, policy.networks.values())
+    few_threads: contextlib.AbstractContextManager[None] = (
+        policy.few_threads() if hasattr(policy, "player") else contextlib.nullcontext()
+    )
+    return few_threads
 
 
 def _player(env: Any, part: Part, env_id: str | None, generator: np.random.Generator) -> Player:

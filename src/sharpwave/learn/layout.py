@@ -11,9 +11,15 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
+from sharpwave.learn.features import n_features
+from sharpwave.learn.init import orthogonal
+from sharpwave.learn.parameters import FlatArrays
+
 __all__ = ["PolicyLayout", "why_not_native"]
 
 ACTIVATIONS = ("tanh", "relu")
+HEAD_GAINS = (("actor", 0.01), ("critic", 1.0))
+"""Gains of the last layers' first weights; those of the others are sqrt(2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +55,7 @@ class PolicyLayout:
     ) -> PolicyLayout:
         """The layout of a policy that `why_not_native` has nothing against."""
         kind: Literal["choices", "bits", "normals"]
+        options: tuple[int, ...]
         if isinstance(action_space, spaces.Discrete):
             kind, options = "choices", (int(action_space.n),)
         elif isinstance(action_space, spaces.MultiDiscrete):
@@ -72,10 +79,31 @@ class PolicyLayout:
         if self.actions == "normals":
             shapes["log_std"] = (outputs,)
         for name, last in (("actor", outputs), ("critic", 1)):
-            for layer, (size, next_size) in enumerate(pairwise((self.n_inputs, *self.hidden, last))):
+            for layer, (size, next_size) in enumerate(
+                pairwise((self.n_inputs, *self.hidden, last))
+            ):
                 shapes[f"{name}.{2 * layer}.weight"] = (next_size, size)
                 shapes[f"{name}.{2 * layer}.bias"] = (next_size,)
         return shapes
+
+    def first_parameters(
+        self, generator: np.random.Generator, *, log_std_init: float = 0.0
+    ) -> FlatArrays:
+        """Parameters as those of a new `nn.ActorCritic`, from the same draws.
+
+        Args:
+            generator: Source of the weights.
+            log_std_init: Logarithm of the first standard deviation of normal variables.
+        """
+        flat = FlatArrays(self.shapes)
+        head_gains = {f"{name}.{2 * len(self.hidden)}.weight": gain for name, gain in HEAD_GAINS}
+        for name, shape in self.shapes.items():
+            if name == "log_std":
+                flat[name][:] = log_std_init
+            elif len(shape) == 2:
+                gain = head_gains.get(name, math.sqrt(2))
+                flat[name][:] = orthogonal(generator, shape, gain)
+        return flat
 
     @property
     def n_parameters(self) -> int:
@@ -106,26 +134,3 @@ def why_not_native(
     except TypeError as error:
         return str(error)
     return None
-
-
-def n_features(space: spaces.Space[Any]) -> int:
-    """Numbers that an observation becomes: integers are one-hot.
-
-    Raises:
-        TypeError: The space holds images, whose features are learnt, or is of another kind.
-    """
-    if isinstance(space, spaces.Box):
-        if space.dtype == np.uint8 and len(space.shape) == 3:
-            raise TypeError("observations are images, whose features are learnt by convolutions")
-        return math.prod(space.shape)
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return int(space.nvec.sum())
-    if isinstance(space, spaces.MultiBinary):
-        return math.prod(space.shape)
-    if isinstance(space, spaces.Dict):
-        return sum(map(n_features, space.spaces.values()))
-    if isinstance(space, spaces.Tuple):
-        return sum(map(n_features, space.spaces))
-    raise TypeError(f"the observation space is {space}")

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from sharpwave import _native
 from sharpwave.learn.layout import PolicyLayout
+from sharpwave.learn.optimizers import Adam, RMSprop
 
 __all__ = ["PolicyLearner"]
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
+Floats: TypeAlias = npt.NDArray[np.float32]
 
 COLUMNS = (
     "obs",
@@ -26,6 +28,21 @@ COLUMNS = (
     "weights",
 )
 """Columns of a batch, in the order that native code takes them."""
+
+METRICS = (
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "loss",
+    "grad_norm",
+    "explained_variance",
+)
+"""What an update measures, in order."""
+
+OF_RATIOS = ("approx_kl", "clip_fraction")
+"""What A2C has none of."""
 
 
 class PolicyLearner:
@@ -59,9 +76,6 @@ class PolicyLearner:
         array([0.5, 0.5, 0.5, 0.5], dtype=float32)
     """
 
-    METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "loss")
-    """What `gradient` measures, in order; updates add the norm and the explained variance."""
-
     def __init__(
         self, layout: PolicyLayout, parameters: Any, gradient: Any, *, threads: int = 1
     ) -> None:
@@ -77,9 +91,29 @@ class PolicyLearner:
             gradient,
         )
 
-    def evaluate(
-        self, batch: Mapping[str, Any]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    def act(
+        self, obs: Any, masks: Any = None, draw: tuple[int, int] | None = None
+    ) -> tuple[npt.NDArray[Any], Floats, Floats]:
+        """Chooses actions.
+
+        Args:
+            obs: [N, n_inputs] observations.
+            masks: [N, n_outputs], False where an action is forbidden (discrete actions only).
+            draw: What `Draws.next_call` gives, for a sample; otherwise the most likely action.
+
+        Returns:
+            Actions [N, k], their log-probabilities and the values [N].
+
+        Raises:
+            ValueError: A shape does not fit, or a row of the masks allows nothing.
+        """
+        return self._native.act(obs, masks, draw)
+
+    def values(self, obs: Any) -> Floats:
+        """Values [N] of observations [N, n_inputs]."""
+        return self._native.values(obs)
+
+    def evaluate(self, batch: Mapping[str, Any]) -> tuple[Floats, Floats, Floats]:
         """What the networks say of actions: log-probabilities, entropies and values, [N] each."""
         return self._native.evaluate(_columns(batch))
 
@@ -106,7 +140,7 @@ class PolicyLearner:
             normalize: Normalises the advantages of these rows.
 
         Returns:
-            [6] what `METRICS` names.
+            [6] the first ones of `METRICS`.
 
         Raises:
             IndexError: A row does not exist.
@@ -120,7 +154,7 @@ class PolicyLearner:
         self,
         batch: Mapping[str, Any],
         orders: Any,
-        adam: Mapping[str, Any],
+        adam: Adam,
         *,
         batch_size: int,
         clip: float,
@@ -130,13 +164,13 @@ class PolicyLearner:
         normalize: bool,
         max_grad_norm: float,
         target_kl: float | None,
-    ) -> tuple[Numbers, int]:
+    ) -> dict[str, float]:
         """Gradient steps on minibatches of a rollout, as `PPO.update` takes them.
 
         Args:
             batch: Columns of a rollout of N steps.
             orders: [n_epochs, N] the rows of each pass.
-            adam: What `nn.Adam.native` gives.
+            adam: The optimiser of the parameters.
             batch_size: Rows in a minibatch.
             clip: Clip range.
             vf_coef: Weight of the value loss.
@@ -147,14 +181,14 @@ class PolicyLearner:
             target_kl: Divergence at 1.5 times of which no more steps are taken.
 
         Returns:
-            [8] means over the steps of what `METRICS` names and the gradient's norm, then the
-            explained variance; and the number of passes that were made.
+            Means over the steps of what `METRICS` names, but for the explained variance, which is
+            that of the rollout.
 
         Raises:
             IndexError: A row does not exist.
             ValueError: An array is missing or does not fit. Nothing has changed then.
         """
-        return self._native.ppo_update(
+        measured = self._native.ppo_update(
             _columns(batch),
             orders,
             batch_size=batch_size,
@@ -166,44 +200,47 @@ class PolicyLearner:
             max_grad_norm=max_grad_norm,
             target_kl=target_kl,
             threads=self.threads,
-            **adam,
+            **adam.arguments(),
         )
+        return dict(zip(METRICS, measured.tolist(), strict=True))
 
     def a2c_update(
         self,
         batch: Mapping[str, Any],
-        rmsprop: Mapping[str, Any],
+        rmsprop: RMSprop,
         *,
         vf_coef: float,
         ent_coef: float,
         normalize: bool,
         max_grad_norm: float,
-    ) -> Numbers:
+    ) -> dict[str, float]:
         """One gradient step on a rollout, as `A2C.update` takes it.
 
         Args:
             batch: Columns of a rollout.
-            rmsprop: What `nn.RMSprop.native` gives.
+            rmsprop: The optimiser of the parameters.
             vf_coef: Weight of the value loss.
             ent_coef: Weight of the entropy.
             normalize: Normalises the advantages.
             max_grad_norm: Longest gradient.
 
         Returns:
-            [8] what `METRICS` names, the gradient's norm and the explained variance.
+            What `METRICS` names, but for `OF_RATIOS`.
 
         Raises:
             ValueError: An array is missing or does not fit. Nothing has changed then.
         """
-        return self._native.a2c_update(
+        measured = self._native.a2c_update(
             _columns(batch),
             normalize=normalize,
             vf_coef=vf_coef,
             ent_coef=ent_coef,
             max_grad_norm=max_grad_norm,
             threads=self.threads,
-            **rmsprop,
+            **rmsprop.arguments(),
         )
+        named = zip(METRICS, measured.tolist(), strict=True)
+        return {name: value for name, value in named if name not in OF_RATIOS}
 
 
 def _columns(batch: Mapping[str, Any]) -> tuple[Any, ...]:

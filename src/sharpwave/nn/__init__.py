@@ -1,5 +1,6 @@
 """Networks and distributions."""
 
+from sharpwave.learn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
 from sharpwave.nn.actors import CategoricalActor, DeterministicActor, GaussianActor, SquashedActor
 from sharpwave.nn.batch_renorm import BatchRenorm
@@ -24,7 +25,6 @@ from sharpwave.nn.distributions import (
 from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
 from sharpwave.nn.fused import fused_mlp
-from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
 from sharpwave.nn.numpy_policy import NumpyPolicy

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-__all__ = ["FlatParameters"]
+from sharpwave.learn.parameters import FlatArrays, aligned_zeros
 
-_ALIGNMENT = 64
+__all__ = ["FlatParameters"]
 
 
 class FlatParameters:
@@ -25,6 +25,7 @@ class FlatParameters:
     Args:
         module: Module with float32 parameters; it is moved to `device`.
         device: Where the blocks lie.
+        memory: Blocks on the CPU to use, whose numbers the module takes over.
 
     Attributes:
         module: The module.
@@ -34,7 +35,8 @@ class FlatParameters:
 
     Raises:
         TypeError: A parameter is not float32, or not initialised.
-        ValueError: There is no parameter, or two parameters overlap in memory.
+        ValueError: There is no parameter, two parameters overlap in memory, or the parameters are
+            not those of `memory`.
 
     Example:
         >>> layer = nn.Linear(2, 1)
@@ -47,19 +49,30 @@ class FlatParameters:
         [4.0, 5.0, 1.0]
     """
 
-    def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        device: str | torch.device = "cpu",
+        *,
+        memory: FlatArrays | None = None,
+    ) -> None:
         _check(module)
         self.module = module.to(device)
         self._parameters = list(module.parameters())
         size = sum(parameter.numel() for parameter in self._parameters)
-        self.data = _zeros(size, torch.device(device))
-        self.grad = _zeros(size, torch.device(device))
+        if memory is None:
+            self.data = _zeros(size, torch.device(device))
+            self.grad = _zeros(size, torch.device(device))
+        else:
+            _check_same(module, memory)
+            self.data, self.grad = torch.from_numpy(memory.data), torch.from_numpy(memory.grad)
         self._grads: list[Tensor] = []
         start = 0
         for parameter in self._parameters:
             part = slice(start, start := start + parameter.numel())
             data = self.data[part].view(parameter.shape)
-            data.copy_(parameter.data)
+            if memory is None:
+                data.copy_(parameter.data)
             parameter.data = data
             self._grads.append(self.grad[part].view(parameter.shape))
         self._attach_grads()
@@ -127,10 +140,15 @@ def _check(module: nn.Module) -> None:
             raise ValueError(f"parameters {name} and {other} must not overlap in memory")
 
 
+def _check_same(module: nn.Module, memory: FlatArrays) -> None:
+    shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    expected = {name: array.shape for name, array in memory.state_dict().items()}
+    if list(shapes.items()) != list(expected.items()):
+        raise ValueError(f"the module must have the parameters {expected}, got {shapes}")
+
+
 def _zeros(size: int, device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.zeros(size, device=device)
     # numpy owns the memory: native code holds it, and torch aligns to 64 only by chance
-    memory = np.zeros(4 * size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return torch.from_numpy(memory[start : start + 4 * size].view(np.float32))
+    return torch.from_numpy(aligned_zeros(size))

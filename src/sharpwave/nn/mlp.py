@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from sharpwave.learn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.fused import can_fuse, fused_mlp
-from sharpwave.nn.init import fan_in_uniform, orthogonal
 
 __all__ = ["ACTIVATIONS", "MLP", "check_sizes", "initialise", "initialise_uniform", "make_mlp"]
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from sharpwave.learn.memory import Optimized
 from sharpwave.nn.flat import FlatParameters
 
 __all__ = ["Adam", "FlatOptimizer", "RMSprop", "descend", "take_step"]
@@ -150,15 +149,6 @@ class Adam(FlatOptimizer):
             "exp_avg_sq": self._exp_avg_sq,
             "steps": self._steps,
         }
-
-    def memory(self) -> Optimized:
-        """The parameters and the whole state as arrays over the same memory, for native code.
-
-        Raises:
-            TypeError: They do not lie in CPU memory.
-        """
-        tensors = (self._data, self._grad, self._exp_avg, self._exp_avg_sq, self._steps, self.lr)
-        return Optimized(*(tensor.numpy() for tensor in tensors), *self._betas, self._eps)
 
     def step(self, skip: Tensor | None = None) -> None:
         """Moves the parameters along their gradient.

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
+from sharpwave.learn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.fused import can_fuse, fused_mlp
-from sharpwave.nn.init import fan_in_uniform, orthogonal
 from sharpwave.nn.mlp import ACTIVATIONS, check_sizes
 
 __all__ = ["Scalar", "StackedLinear", "StackedMLP"]

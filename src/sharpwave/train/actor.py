@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,32 @@ if TYPE_CHECKING:
 Flags = npt.NDArray[np.bool_]
 
 
-class PolicyActor:
+class NormalizedPlayer(ABC):
+    """What plays environments: it normalises observations and maps actions.
+
+    Args:
+        normalizer: Applied to observations that were not normalised by the environment.
+        action_map: From the policy's actions to the environment's.
+    """
+
+    def __init__(self, normalizer: VecNormalize | None, action_map: ActionMap | None) -> None:
+        self.normalizer = normalizer
+        self.action_map = action_map
+
+    @abstractmethod
+    def act(self, obs: Nested, starts: Flags, masks: Flags | None) -> tuple[Array, Array, Array]:
+        """(actions, log_probs, values) for observations [N, ...]."""
+
+    def play(self, obs: Nested, starts: Flags, masks: Flags | None = None) -> Array:
+        """Actions for the environments, from observations as they gave them."""
+        assert self.action_map is not None
+        if self.normalizer is not None:
+            obs = self.normalizer.normalize_obs(obs)
+        actions: Array = self.action_map.to_env(self.act(obs, starts, masks)[0])
+        return actions
+
+
+class PolicyActor(NormalizedPlayer):
     """Chooses actions with a policy, and keeps its recurrent state and exploration noise.
 
     Args:
@@ -45,13 +71,12 @@ class PolicyActor:
         action_map: ActionMap | None = None,
         numpy_policy: nn.NumpyPolicy | None = None,
     ) -> None:
+        super().__init__(normalizer, action_map)
         self.policy = policy
         self.n_envs = n_envs
         self.generator = generator
         self.deterministic = deterministic
         self.noise_every = noise_every
-        self.normalizer = normalizer
-        self.action_map = action_map
         self.device = generator.device
         self.state: torch.Tensor | None = policy.initial_state(n_envs)
         self._steps = 0
@@ -98,14 +123,6 @@ class PolicyActor:
                 state = state[:, torch.as_tensor(rows, device=self.device)]
             values: Array = self.policy.values(self._tensors(obs), state=state).cpu().numpy()
             return values
-
-    def play(self, obs: Nested, starts: Flags, masks: Flags | None = None) -> Array:
-        """Actions for the environments, from observations as they gave them."""
-        assert self.action_map is not None
-        if self.normalizer is not None:
-            obs = self.normalizer.normalize_obs(obs)
-        actions: Array = self.action_map.to_env(self.act(obs, starts, masks)[0])
-        return actions
 
     def _tensors(self, nest: Nested) -> Any:
         return map_leaves(lambda leaf: torch.as_tensor(leaf, device=self.device), nest)

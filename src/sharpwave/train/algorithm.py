@@ -7,12 +7,14 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from sharpwave import envs
 from sharpwave.lazy import torch
+from sharpwave.learn import Draws
 from sharpwave.train.callbacks import Callback
 from sharpwave.train.checkpoint import read_checkpoint, write_checkpoint
 from sharpwave.train.devices import find_device
@@ -25,8 +27,6 @@ from sharpwave.train.source import EnvSource, without_normalizer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from sharpwave import nn
 
 __all__ = ["Algorithm", "Metrics"]
 
@@ -43,6 +43,10 @@ class Algorithm(Run):
         source: Where its environments come from; None if it has none.
         callbacks: Called during every `train`.
         logger: Where metrics go: a logger, or several.
+
+    Attributes:
+        backend: What computes, "native" or "torch".
+        backend_reason: Why that one.
     """
 
     name: ClassVar[str]
@@ -74,15 +78,13 @@ class Algorithm(Run):
     ) -> None:
         super().__init__(config, callbacks, logger)
         self._source = source
-        self.optimizers: dict[str, nn.FlatOptimizer] = {}
+        self.optimizers: dict[str, Any] = {}
+        self.backend: Literal["native", "torch"] = "torch"
+        self.backend_reason = ""
         weights, world, noise = np.random.SeedSequence(self.seed).spawn(3)
         self.weights_generator = np.random.Generator(np.random.Philox(weights))
         self._world_seed = int(world.generate_state(1)[0] >> 1)
         self._noise_seed = int(noise.generate_state(1, np.uint64)[0] >> 1)
-        self.device = find_device(config.device)
-        self.generator = torch.Generator(self.device).manual_seed(self._noise_seed)
-        # Play outside of training draws from its own, so that it does not change the run.
-        self._play_generator = torch.Generator(self.device).manual_seed(self._noise_seed + 1)
 
     # What a subclass gives
 
@@ -94,12 +96,16 @@ class Algorithm(Run):
     def player(self, n_envs: int, deterministic: bool) -> Player:
         """The policy, ready to play `n_envs` environments from their start."""
 
+    def why_not_native(self) -> str | None:
+        """Why native code cannot do what the algorithm does; None when it can."""
+        return f"{self.name} has no native update"
+
     def state_dict(self) -> dict[str, Any]:
         """All that learning has changed: networks, optimisers, generators."""
         return {
             "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},
             "optimizers": {name: one.arrays() for name, one in self.optimizers.items()},
-            "generator": {"device": self.device.type, "state": self.generator.get_state()},
+            "generator": {"device": self._kind_of_numbers, "state": self.generator.get_state()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -108,17 +114,59 @@ class Algorithm(Run):
         Raises:
             ValueError: The networks are others than those of the state.
         """
+        tensors = torch.from_numpy if self.backend == "torch" else np.asarray
         for name, network in self.networks.items():
-            weights = {k: torch.from_numpy(array) for k, array in state["networks"][name].items()}
+            weights = {k: tensors(array) for k, array in state["networks"][name].items()}
             try:
                 network.load_state_dict(weights)
-            except RuntimeError as error:
+            except (RuntimeError, ValueError) as error:
                 raise ValueError(f"the network must be that of the checkpoint: {error}") from error
         for name, optimizer in self.optimizers.items():
             arrays = state["optimizers"][name].items()
-            optimizer.load_arrays({k: torch.from_numpy(array) for k, array in arrays})
-        if state["generator"]["device"] == self.device.type:  # each kind has numbers of its own
-            self.generator.set_state(torch.from_numpy(state["generator"]["state"]))
+            optimizer.load_arrays({k: tensors(array) for k, array in arrays})
+        if state["generator"]["device"] == self._kind_of_numbers:  # each kind has its own
+            self.generator.set_state(tensors(state["generator"]["state"]))
+
+    # What computes
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where the networks live."""
+        return find_device(self.config.device)
+
+    @cached_property
+    def generator(self) -> Any:
+        """Where the random numbers of learning come from."""
+        return self._make_generator(0)
+
+    @cached_property
+    def _play_generator(self) -> Any:
+        """Play outside of training draws from its own, so that it does not change the run."""
+        return self._make_generator(1)
+
+    def _make_generator(self, number: int) -> Any:
+        if self.backend == "native":
+            return Draws(self._noise_seed + number)
+        return torch.Generator(self.device).manual_seed(self._noise_seed + number)
+
+    @property
+    def _kind_of_numbers(self) -> str:
+        """Generators of one kind go on from each other's states."""
+        return "native" if self.backend == "native" else self.device.type
+
+    def _choose_backend(self) -> None:
+        """Decide what computes, before anything is built.
+
+        Raises:
+            ValueError: Native code is asked for where it cannot be.
+        """
+        wanted, reason = self.config.backend, self.why_not_native()
+        if wanted == "native" and reason is not None:
+            raise ValueError(f"backend must be 'auto' or 'torch' here, got 'native': {reason}")
+        if wanted == "torch":
+            reason = "it was asked for"
+        self.backend = "native" if reason is None else "torch"
+        self.backend_reason = reason or "native code knows networks, device and options"
 
     # Identity
 

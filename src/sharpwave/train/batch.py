@@ -50,25 +50,8 @@ class OnPolicyBatch:
             device: Where the tensors go.
             state: Recurrent state before the rollout; None for policies without.
         """
-        columns = {
-            "obs": rollout.obs,
-            "actions": rollout.actions,
-            "log_probs": rollout.log_probs,
-            "values": rollout.values,
-            "advantages": rollout.advantages,
-            "returns": rollout.returns,
-            "masks": rollout.masks,
-        }
-        every = bool(rollout.real.all())
-        if state is not None:
-            columns["starts"] = rollout.starts
-            columns["real"] = None if every else rollout.real
+        columns = rollout.rows() if state is None else rollout.sequences()
         tensors = _map(lambda leaf: torch.from_numpy(leaf).to(device), columns)
-        if state is None:
-            tensors = _map(lambda leaf: leaf.flatten(0, 1), tensors)
-            if not every:
-                rows = torch.from_numpy(rollout.real.reshape(-1)).to(device)
-                tensors = _map(lambda leaf: leaf[rows], tensors)
         return cls(**tensors, state=state)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.collect.on_policy import raw_rewards
+from sharpwave.collect.collector import raw_rewards
 from sharpwave.envs import Stepper, action_masks
 from sharpwave.types import Array, Nested
 

@@ -98,7 +98,7 @@ class ForeignBuffer:
             raise ValueError(
                 f"buffer.sample must return the entries {', '.join(missing)} too, got {list(drawn)}"
             )
-        return dict(drawn)
+        return {name: map_leaves(_single, entry) for name, entry in drawn.items()}
 
 
 def _takes_seed(sample: Any) -> bool:
@@ -108,6 +108,14 @@ def _takes_seed(sample: Any) -> bool:
         return False
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return len(positional) > 1 and positional[1].name == "seed"
+
+
+def _single(leaf: Any) -> Any:
+    """Double precision, which is NumPy's habit, as the single precision of networks."""
+    if hasattr(leaf, "is_floating_point"):  # a tensor
+        return leaf.float() if leaf.is_floating_point() else leaf
+    leaf = np.asarray(leaf)
+    return leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf
 
 
 def _row(nest: Nested, i: int) -> Nested:

@@ -119,19 +119,8 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         if self.takes:
             # Which of them a checkpoint needs, its state says by their own names.
             self._custom_policy = False
-            if self.policy is not None:
-                self.given[self.takes[0]] = self.policy
-
-    @property
-    def action_dim(self) -> int:
-        """Number of continuous actions.
-
-        Raises:
-            TypeError: The actions are not continuous.
-        """
-        if self.action_scale is None:
-            raise TypeError(f"{self.name} needs a Box action space, got {self.action_space}")
-        return len(self.action_scale.middle)
+            if self._given_policy is not None:
+                self.given[self.takes[0]] = self._given_policy
 
     def _make_goal_env(self) -> Any:
         self._goal_env = self.make_env(1)  # kept: its method alone would not keep it open

@@ -168,6 +168,7 @@ class OfflineAlgorithm(ReplayLearner):
             self._dataset, self.config, self.env, obs_dim, act_dim, self.kind_of_actions()
         )
         self.normalizer = normalizer_of(self._dataset, self.config.normalize_obs)
+        self._choose_backend()
         self.build()
 
     def _open(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from sharpwave.collect import EpisodeStats, OnPolicyCollector
+from sharpwave.collect import EpisodeStats, OnPolicyCollector, Rollout
 from sharpwave.envs import ActionMap
 from sharpwave.lazy import nn, torch
+from sharpwave.learn import PolicyLayout, why_not_native
 from sharpwave.train.actor import PolicyActor
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.batch import OnPolicyBatch
 from sharpwave.train.evaluation import Player
+from sharpwave.train.native_policy import NativeActor, NativePolicy
 from sharpwave.train.online import OnlineAlgorithm, OnlineConfig
 from sharpwave.train.schedules import Linear, ScheduleLike, value_at
+from sharpwave.train.threads import native_threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,40 +72,97 @@ class OnPolicyConfig(OnlineConfig):
 class OnPolicy(OnlineAlgorithm):
     """Collects a rollout with the current policy, learns from it, and throws it away.
 
-    A subclass makes `optimizer` over `self.flat` and gives `update`.
+    A subclass says what an update does in `update`, with torch, and in `native_update`, which does
+    the same in native code.
+
+    Attributes:
+        native: The policy of native code; None where torch computes.
+        optimizer: Of the parameters.
     """
 
     Config: ClassVar[type[OnPolicyConfig]]
     config: OnPolicyConfig
+    optimizer: Any
+
+    TRUTH: ClassVar[tuple[str, ...]] = (
+        "update",
+        "prepare",
+        "gradient_step",
+        "gradient",
+        "load",
+        "loss",
+        "make_optimizer",
+    )
+    """What `native_update` is the twin of; where a subclass changes one of them, torch computes."""
 
     def build(self) -> None:
         """Make the policy, its optimiser and the collector."""
         config = self.config
-        self.policy = self._make_policy().to(self.device)
-        self.flat = nn.FlatParameters(self.policy, self.device)
-        self.optimizer = self.make_optimizer()
-        self.networks = {"policy": self.policy}
-        self.optimizers = {"policy": self.optimizer}
         self.action_map = ActionMap(self.action_space, squash=config.squash_actions)
-        self._numpy_policy = nn.NumpyPolicy.of(self.policy)
-        self.actor = PolicyActor(
-            self.policy,
-            config.n_envs,
-            self.generator,
-            noise_every=config.sde_sample_freq,
-            numpy_policy=self._numpy_policy,
-        )
+        self.native = self._make_native() if self.backend == "native" else None
+        self.optimizer = self.make_optimizer()
+        self.optimizers = {"policy": self.optimizer}
+        self.networks = {"policy": self.policy if self.native is None else self.native.flat}
+        if self.native is None:
+            self._numpy_policy = nn.NumpyPolicy.of(self.policy)
+            self.prepare()
+        self.actor = self._make_actor()
         self.collector = OnPolicyCollector(
             self.env, self.actor, self.action_map, n_steps=config.n_steps, seed=self.env_seed
         )
 
     @abstractmethod
-    def make_optimizer(self) -> nn.FlatOptimizer:
-        """The optimiser of `self.flat`; its learning rate follows the schedule."""
+    def make_optimizer(self) -> Any:
+        """The optimiser of the parameters; its learning rate follows the schedule."""
+
+    def prepare(self) -> None:
+        """Make what `update` needs beside policy and optimiser."""
 
     @abstractmethod
     def update(self, batch: OnPolicyBatch) -> Metrics:
         """Learn from one rollout."""
+
+    @abstractmethod
+    def native_update(self, native: NativePolicy, rollout: Rollout) -> Metrics:
+        """What `update` does, in native code."""
+
+    def why_not_native(self) -> str | None:
+        """Why native code cannot do what the algorithm does; None when it can."""
+        config = self.config
+        if config.device != "cpu":
+            return f"device is {config.device!r}"
+        if self._custom_policy:
+            return "policy is a network of its own"
+        if config.recurrent is not None:
+            return f"recurrent is {config.recurrent!r}"
+        for option in ("use_gsde", "squash_actions", "compile", "cuda_graph"):
+            if getattr(config, option, False):
+                return f"{option} is on"
+        for cls in type(self).__mro__:
+            if "native_update" in vars(cls):
+                break
+            changed = [name for name in self.TRUTH if name in vars(cls)]
+            if changed:
+                return f"{cls.__name__} changes {changed[0]}"
+        return why_not_native(
+            self.observation_space, self.action_space, activation=config.activation
+        )
+
+    @cached_property
+    def flat(self) -> nn.FlatParameters:
+        """The parameters in one block, which the module views."""
+        if self.native is None:
+            return nn.FlatParameters(self._make_policy().to(self.device), self.device)
+        return nn.FlatParameters(self._make_policy(), memory=self.native.flat)
+
+    @property
+    def policy(self) -> Any:
+        """The network, a torch module. Native code works on the same memory."""
+        return self.flat.module
+
+    def few_threads(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, torch has as many threads as help."""
+        return super().few_threads() if self.native is None else contextlib.nullcontext()
 
     @property
     def episodes(self) -> EpisodeStats:
@@ -109,6 +171,13 @@ class OnPolicy(OnlineAlgorithm):
 
     def player(self, n_envs: int, deterministic: bool) -> Player:
         """The policy, ready to play `n_envs` environments from their start."""
+        if self.native is not None:
+            return NativeActor(
+                self.native,
+                None if deterministic else self._play_generator,
+                normalizer=self.normalizer,
+                action_map=self.action_map,
+            )
         actor = PolicyActor(
             self.policy,
             n_envs,
@@ -135,7 +204,10 @@ class OnPolicy(OnlineAlgorithm):
             return None
         self._rollout_ended()
         began = time.perf_counter()
-        metrics = self.update(OnPolicyBatch.from_rollout(rollout, self.device, state))
+        if self.native is None:
+            metrics = self.update(OnPolicyBatch.from_rollout(rollout, self.device, state))
+        else:
+            metrics = self.native_update(self.native, rollout)
         self.timings["update"] += time.perf_counter() - began
         return {**metrics, "learning_rate": self.optimizer.lr}
 
@@ -161,9 +233,27 @@ class OnPolicy(OnlineAlgorithm):
             {"mean_reward": mean_reward, "mean_length": self.episodes.mean_length},
         )
 
+    def _make_actor(self) -> PolicyActor | NativeActor:
+        if self.native is not None:
+            return NativeActor(self.native, self.generator)
+        return PolicyActor(
+            self.policy,
+            self.config.n_envs,
+            self.generator,
+            noise_every=self.config.sde_sample_freq,
+            numpy_policy=self._numpy_policy,
+        )
+
+    def _make_native(self) -> NativePolicy:
+        config, spaces = self.config, (self.observation_space, self.action_space)
+        layout = PolicyLayout.of(*spaces, hidden=config.hidden, activation=config.activation)
+        flat = layout.first_parameters(self.weights_generator, log_std_init=config.log_std_init)
+        threads = native_threads(config.threads, layout.n_parameters * self.rows)
+        return NativePolicy(*spaces, layout, flat, draws=self.generator, threads=threads)
+
     def _make_policy(self) -> Any:
         if self._custom_policy:
-            return nn.CustomPolicy(self.policy)
+            return nn.CustomPolicy(self._given_policy)
         # Layers draw first weights from torch's global generator, which is not ours to move.
         with torch.random.fork_rng(devices=[]):
             return self._make_actor_critic()

@@ -94,7 +94,7 @@ class OnlineAlgorithm(Algorithm):
             overrides.setdefault("n_envs", source.n_envs)
         resolved = resolve_config(self.Config, config, overrides)
         super().__init__(resolved, source, callbacks, logger)
-        self.policy = policy
+        self._given_policy = policy
         self._custom_policy = policy is not None
         self._env_state: dict[str, Any] | None = None
 
@@ -103,6 +103,7 @@ class OnlineAlgorithm(Algorithm):
         self.observation_space = self.env.single_observation_space
         self.action_space = self.env.single_action_space
         self.normalizer = find_normalizer(self.env)
+        self._choose_backend()
         self.build()
 
     @classmethod

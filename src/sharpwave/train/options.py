@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from sharpwave.train.config import Config
 
@@ -22,8 +22,11 @@ class AlgorithmConfig(Config):
     """Discount of future rewards."""
     device: str = "cpu"
     """Where the networks live."""
+    backend: Literal["auto", "native", "torch"] = "auto"
+    """What computes updates and actions: native code or torch; "auto" takes native code where it
+    knows networks, device and options."""
     threads: int = 0
-    """Threads of torch; 0 takes one for small networks and torch's number for large ones."""
+    """Threads of an update; 0 takes one for small networks and as many as help for large ones."""
 
     def check(self) -> None:
         """Check the values."""

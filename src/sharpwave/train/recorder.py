@@ -187,7 +187,7 @@ class RunRecorder(Callback):
             "updates": algo.updates,
             "episodes": algo.episodes.count,
             "wall_seconds": seconds,
-            "steps_per_second": algo.timesteps / seconds,
+            "steps_per_second": algo.timesteps / seconds if seconds else 0.0,
             "timings": algo.timings,
             "metrics": self._metrics,
             "final_evaluation": _brief(evaluations[-1]) if evaluations else None,

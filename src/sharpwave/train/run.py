@@ -22,8 +22,8 @@ from sharpwave.train.threads import torch_threads
 if TYPE_CHECKING:
     from sharpwave.collect import EpisodeStats
 
-Metrics = dict[str, "torch.Tensor"]
-"""What an update measured: tensors, which become numbers only when they are logged."""
+Metrics = dict[str, Any]
+"""What an update measured: numbers, or tensors, which become numbers only when they are logged."""
 
 
 class Run(ABC):
@@ -59,7 +59,7 @@ class Run(ABC):
         self.updates = 0
         self.timings: dict[str, float] = {"update": 0.0, "callbacks": 0.0}
         self.stop_reason: str | None = None
-        self.networks: dict[str, torch.nn.Module] = {}
+        self.networks: dict[str, Any] = {}
         self._hooks = CallbackList()
         self._callback_states: dict[str, Any] = {}
 
@@ -81,6 +81,10 @@ class Run(ABC):
     def rows(self) -> int:
         """About how many rows the networks see at once, which decides on threads."""
         return 256
+
+    def few_threads(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, torch has as many threads as help."""
+        return torch_threads(self.config.threads, self.networks.values(), self.rows)
 
     def episode_metrics(self) -> dict[str, float]:
         """What is said of episodes beside the metrics of an update."""
@@ -137,8 +141,7 @@ class Run(ABC):
         with contextlib.ExitStack() as stack:
             if run_dir is not None:
                 stack.enter_context(stop_on_signal(self.request_stop))
-            networks = self.networks.values()
-            stack.enter_context(torch_threads(self.config.threads, networks, self.rows))
+            stack.enter_context(self.few_threads())
             stack.callback(self.loggers.close)
             self.loggers.truncate_after(self.timesteps)
             self.loggers.log_config({**self.config.to_dict(), "env_id": self.env_id})
@@ -190,9 +193,7 @@ class Run(ABC):
             if measured is None:
                 break
             self.updates += 1
-            tensors = [value.detach() for value in measured.values()]
-            values = torch.stack(tensors).tolist() if tensors else []
-            learning = dict(zip(measured, values, strict=True))
+            learning = _numbers(measured)
             check_convergence(learning, self.timesteps)
             seconds = time.perf_counter() - began
             metrics = {
@@ -220,3 +221,12 @@ class Run(ABC):
         from sharpwave.train.recorder import RunRecorder
 
         return RunRecorder(run_dir)
+
+
+def _numbers(measured: Metrics) -> dict[str, float]:
+    """Metrics as numbers; those on a device are fetched at once."""
+    tensors = {name: value for name, value in measured.items() if not isinstance(value, float)}
+    if tensors:
+        fetched = torch.stack([tensor.detach() for tensor in tensors.values()]).tolist()
+        measured = {**measured, **dict(zip(tensors, fetched, strict=True))}
+    return measured

@@ -1,8 +1,9 @@
-"""How many threads torch uses."""
+"""How many threads an update uses."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +11,24 @@ from sharpwave.lazy import torch
 
 SMALL = 256_000_000
 """Parameters times rows of a batch for which several threads only wait for each other."""
+
+
+NATIVE_SMALL = 16_000_000
+"""The same of native code, whose threads wait without sleeping."""
+
+
+def native_threads(n: int, work: int) -> int:
+    """How many threads native code uses; 0 takes one for small networks, else one for each core.
+
+    Args:
+        n: Number of threads.
+        work: Parameters times rows of a batch.
+    """
+    if n or work < NATIVE_SMALL:
+        return n or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextlib.contextmanager

@@ -79,9 +79,13 @@ def test_also_on_the_way_to_a_buffer(kind: str, where: str, bad: float) -> None:
     ours = OffPolicyCollector(env, seed=0)
     what = "rewards" if where == "reward" else "obs"
     with pytest.raises(NonFiniteError, match=f"{what} must be finite.*environment 1"):
-        for _ in range(12):
-            rows, _ = ours.step(lambda obs, masks: np.zeros(2, np.int64))  # noqa: ARG005
-            assert rows is None or np.isfinite(rows.rewards).all()
+        take_steps(ours)
+
+
+def take_steps(ours: OffPolicyCollector) -> None:
+    for _ in range(12):
+        rows, _ = ours.step(lambda obs, masks: np.zeros(2, np.int64))  # noqa: ARG005
+        assert rows is None or np.isfinite(rows.rewards).all()
 
 
 def collect_three(ours: OnPolicyCollector) -> None:

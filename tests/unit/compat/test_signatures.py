@@ -46,7 +46,73 @@ A2C_OPTIONS = {
 }
 OFFLINE = {"dataset": REQUIRED, "obs_dim": REQUIRED, "act_dim": REQUIRED}
 LISTENERS = {"callbacks": None, "logger": None}
+REPLAY = {"env_id": REQUIRED, "buffer_size": 1_000_000}
+ACTOR_CRITIC = {
+    **REPLAY,
+    "learning_rate": 3e-4,
+    "batch_size": 256,
+    "tau": 0.005,
+    "gamma": 0.99,
+    "learning_starts": 1000,
+    "hidden": 256,
+}
+REPLACEABLE = {"actor": None, "critic": None, "buffer": None, "collector": None, "n_envs": 1}
 CONSTRUCTORS: dict[str, dict[str, Any]] = {
+    "SAC": {
+        **ACTOR_CRITIC,
+        "train_freq": 1,
+        "gradient_steps": 1,
+        "ent_coef": "auto",
+        "seed": 42,
+        "auto_entropy": True,
+        "target_entropy": None,
+        **LISTENERS,
+        "compile": False,
+        **REPLACEABLE,
+    },
+    "TD3": {
+        **ACTOR_CRITIC,
+        "seed": 42,
+        "policy_delay": 2,
+        "target_noise": 0.2,
+        "noise_clip": 0.5,
+        "exploration_noise": 0.1,
+        "train_freq": 1,
+        "gradient_steps": 1,
+        "target_policy_noise": None,
+        "target_noise_clip": None,
+        **LISTENERS,
+        "compile": False,
+        **REPLACEABLE,
+    },
+    "DQN": {
+        **REPLAY,
+        "learning_rate": 1e-4,
+        "batch_size": 64,
+        "gamma": 0.99,
+        "target_update_freq": 1000,
+        "exploration_fraction": 0.1,
+        "exploration_initial_eps": 1.0,
+        "exploration_final_eps": 0.05,
+        "learning_starts": 1000,
+        "double_dqn": True,
+        "dueling": False,
+        "n_step": 1,
+        "prioritized": False,
+        "alpha": 0.6,
+        "beta_start": 0.4,
+        "hidden": 256,
+        "train_freq": 1,
+        "gradient_steps": 1,
+        "max_grad_norm": 10.0,
+        "seed": 42,
+        **LISTENERS,
+        "compile": False,
+        "q_network": None,
+        "buffer": None,
+        "collector": None,
+        "n_envs": 1,
+    },
     "TD3BC": {
         **OFFLINE,
         "alpha": 2.5,
@@ -150,7 +216,10 @@ CONSTRUCTORS: dict[str, dict[str, Any]] = {
     },
 }
 MODULES = {
-    "algorithms": ["PPO", "A2C", "PPOConfig", "TD3BC", "IQL", "CQL", "BC"],
+    "algorithms": ["PPO", "A2C", "PPOConfig", "TD3BC", "IQL", "CQL", "BC", "SAC", "TD3", "DQN"],
+    "algorithms.dqn": ["DQN"],
+    "algorithms.sac": ["SAC"],
+    "algorithms.td3": ["TD3"],
     "algorithms.td3_bc": ["TD3BC"],
     "algorithms.iql": ["IQL"],
     "algorithms.cql": ["CQL"],
@@ -162,7 +231,7 @@ MODULES = {
     "policies": ["DiscretePolicy", "ContinuousPolicy"],
     "callbacks": ["Callback", "CallbackList", "EvalCallback", "CheckpointCallback"],
     "logging": ["LoggerCallback", "ConsoleLogger", "WandbLogger", "TensorBoardLogger"],
-    "config": ["PPOConfig", "A2CConfig"],
+    "config": ["PPOConfig", "A2CConfig", "SACConfig", "TD3Config", "DQNConfig"],
     "trainer": ["Trainer", "ALGORITHM_REGISTRY"],
     "gym_vec_env": ["GymVecEnv"],
     "vec_normalize": ["VecNormalize"],
@@ -193,6 +262,9 @@ def _positional(name: str) -> list[str]:
         "IQL",
         "CQL",
         "BC",
+        "SAC",
+        "TD3",
+        "DQN",
     ],
 )
 def test_positional_arguments_keep_their_order(name: str) -> None:
@@ -200,10 +272,12 @@ def test_positional_arguments_keep_their_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["PPO", "A2C"])
-class TestAlgorithms:
-    def test_the_leading_arguments_keep_their_order(self, name: str) -> None:
-        assert _positional(name)[:3] == ["env_id", "n_envs", "seed"]
+def test_the_leading_arguments_keep_their_order(name: str) -> None:
+    assert _positional(name)[:3] == ["env_id", "n_envs", "seed"]
 
+
+@pytest.mark.parametrize("name", ["PPO", "A2C", "SAC", "TD3", "DQN"])
+class TestAlgorithms:
     def test_methods_take_the_named_arguments(self, name: str) -> None:
         cls = getattr(rlox, name)
         for method, named in {
@@ -224,7 +298,14 @@ class TestAlgorithms:
     def test_it_is_the_algorithm_of_sharpwave(self, name: str) -> None:
         ours = getattr(sw, name)
         assert issubclass(getattr(rlox, name), ours)
-        differing = set(vars(getattr(rlox, name))) - {"Config", "config", "preset"}
+        differing = set(vars(getattr(rlox, name))) - {
+            "Config",
+            "config",
+            "preset",
+            "order",
+            "leading_arguments",
+            "named_arguments",
+        }
         own = {key for key in differing if not key.startswith("_")}
         assert getattr(rlox, name) is ours or own == set()
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,7 +124,8 @@ def test_saves_that_take_long_are_seldom(tmp_path: Path, monkeypatch: pytest.Mon
             nonlocal now
             now += 7.0
 
-    monkeypatch.setattr("sharpwave.train.recorder.time.perf_counter", lambda: now)
+    clock = SimpleNamespace(perf_counter=lambda: now)
+    monkeypatch.setattr("sharpwave.train.recorder.time", clock)
     algo = Slow("CartPole-v1", n_envs=1, n_steps=4, hidden=(4,))
     recorder = RunRecorder(tmp_path, checkpoint_seconds=30.0, report=False)
     algo.train(4 * 80, callbacks=[Wait(), recorder])

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.algorithms import A2C as A2C
     from sharpwave.compat.rlox.algorithms import BC as BC
     from sharpwave.compat.rlox.algorithms import CQL as CQL
+    from sharpwave.compat.rlox.algorithms import DQN as DQN
     from sharpwave.compat.rlox.algorithms import IQL as IQL
     from sharpwave.compat.rlox.algorithms import PPO as PPO
     from sharpwave.compat.rlox.algorithms import SAC as SAC
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.callbacks import TimingCallback as TimingCallback
     from sharpwave.compat.rlox.callbacks import VideoRecordingCallback as VideoRecordingCallback
     from sharpwave.compat.rlox.config import A2CConfig as A2CConfig
+    from sharpwave.compat.rlox.config import DQNConfig as DQNConfig
     from sharpwave.compat.rlox.config import PPOConfig as PPOConfig
     from sharpwave.compat.rlox.config import SACConfig as SACConfig
     from sharpwave.compat.rlox.config import TD3Config as TD3Config
@@ -68,6 +70,7 @@ _LAZY = {
     "A2C": "algorithms",
     "BC": "algorithms",
     "CQL": "algorithms",
+    "DQN": "algorithms",
     "IQL": "algorithms",
     "PPO": "algorithms",
     "SAC": "algorithms",
@@ -81,6 +84,7 @@ _LAZY = {
     "TimingCallback": "callbacks",
     "VideoRecordingCallback": "callbacks",
     "A2CConfig": "config",
+    "DQNConfig": "config",
     "PPOConfig": "config",
     "SACConfig": "config",
     "TD3Config": "config",
@@ -103,6 +107,7 @@ __all__ = [
     "ALGORITHM_REGISTRY",
     "BC",
     "CQL",
+    "DQN",
     "IQL",
     "PPO",
     "SAC",
@@ -113,6 +118,7 @@ __all__ = [
     "CheckpointCallback",
     "ConsoleLogger",
     "ContinuousPolicy",
+    "DQNConfig",
     "DiscretePolicy",
     "EarlyStoppingCallback",
     "EvalCallback",

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from sharpwave.algorithms import A2CConfig, ppo, sac, td3
+from sharpwave.algorithms import A2CConfig, bc, cql, dqn, iql, ppo, sac, td3, td3_bc
+from sharpwave.train.config import Config
 
-__all__ = ["A2CConfig", "PPOConfig", "SACConfig", "TD3Config"]
+__all__ = [
+    "A2CConfig",
+    "BCConfig",
+    "CQLConfig",
+    "DQNConfig",
+    "IQLConfig",
+    "PPOConfig",
+    "SACConfig",
+    "TD3BCConfig",
+    "TD3Config",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,16 +30,50 @@ class PPOConfig(ppo.PPOConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig(sac.SACConfig):
-    """Options of SAC, with one number of hidden units."""
-
+class _OneWidth(Config):
     hidden: tuple[int, ...] = 256  # type: ignore[assignment]
     """Width of the two hidden layers, or the width of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TD3Config(td3.TD3Config):
-    """Options of TD3, with one number of hidden units."""
+class DQNConfig(_OneWidth, dqn.DQNConfig):
+    """Options of DQN, with the square of the error."""
 
-    hidden: tuple[int, ...] = 256  # type: ignore[assignment]
-    """Width of the two hidden layers, or the width of each."""
+    loss: Literal["huber", "mse"] = "mse"
+    """What is minimised of the error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACConfig(_OneWidth, sac.SACConfig):
+    """Options of SAC."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3Config(_OneWidth, td3.TD3Config):
+    """Options of TD3."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3BCConfig(_OneWidth, td3_bc.TD3BCConfig):
+    """Options of TD3+BC, with actions between -1 and 1."""
+
+    act_high: float | tuple[float, ...] | None = 1.0
+    """Highest action, of all dimensions or of each; the lowest is its negative."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IQLConfig(_OneWidth, iql.IQLConfig):
+    """Options of IQL."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CQLConfig(_OneWidth, cql.CQLConfig):
+    """Options of CQL."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BCConfig(_OneWidth, bc.BCConfig):
+    """Options of BC, with continuous actions."""
+
+    continuous: bool | None = True
+    """Whether actions are continuous."""

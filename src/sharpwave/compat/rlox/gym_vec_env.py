@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from sharpwave.collect import EpisodeStats
-from sharpwave.collect.on_policy import raw_rewards
+from sharpwave.collect.collector import raw_rewards
 from sharpwave.envs import Stepper, make_vec_env
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.compat.rlox.algorithms import A2C, PPO, SAC, TD3
+from sharpwave.compat.rlox.algorithms import A2C, DQN, PPO, SAC, TD3
 from sharpwave.nearest import did_you_mean
 from sharpwave.train import trainer
 from sharpwave.train.algorithm import Algorithm
@@ -20,6 +20,7 @@ __all__ = ["ALGORITHM_REGISTRY", "Trainer"]
 ALGORITHM_REGISTRY: dict[str, type[Algorithm]] = {
     "ppo": PPO,
     "a2c": A2C,
+    "dqn": DQN,
     "sac": SAC,
     "td3": TD3,
 }

@@ -3,6 +3,7 @@
 from sharpwave.compat.rlox.algorithms.a2c import A2C
 from sharpwave.compat.rlox.algorithms.bc import BC
 from sharpwave.compat.rlox.algorithms.cql import CQL
+from sharpwave.compat.rlox.algorithms.dqn import DQN
 from sharpwave.compat.rlox.algorithms.iql import IQL
 from sharpwave.compat.rlox.algorithms.ppo import PPO
 from sharpwave.compat.rlox.algorithms.sac import SAC
@@ -10,4 +11,4 @@ from sharpwave.compat.rlox.algorithms.td3 import TD3
 from sharpwave.compat.rlox.algorithms.td3_bc import TD3BC
 from sharpwave.compat.rlox.config import PPOConfig
 
-__all__ = ["A2C", "BC", "CQL", "IQL", "PPO", "SAC", "TD3", "TD3BC", "PPOConfig"]
+__all__ = ["A2C", "BC", "CQL", "DQN", "IQL", "PPO", "SAC", "TD3", "TD3BC", "PPOConfig"]

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
 from sharpwave.algorithms import bc
-from sharpwave.compat.rlox.offline.base import ByPosition
+from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.config import BCConfig
 
 __all__ = ["BC", "BCConfig"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BCConfig(bc.BCConfig):
-    """Options of BC, with rlox's defaults."""
-
-    hidden: tuple[int, ...] = 256  # type: ignore[assignment]
-    """Width of the two hidden layers, or the width of each."""
-    continuous: bool | None = True
-    """Whether actions are continuous."""
 
 
 class BC(ByPosition, bc.BC):
@@ -30,14 +17,4 @@ class BC(ByPosition, bc.BC):
 
     Config = BCConfig
     config: BCConfig
-    leading_arguments: ClassVar[dict[str, Any]] = {
-        "dataset": inspect.Parameter.empty,
-        "obs_dim": inspect.Parameter.empty,
-        "act_dim": inspect.Parameter.empty,
-        "continuous": None,
-        "hidden": None,
-        "learning_rate": None,
-        "batch_size": None,
-        "callbacks": None,
-        "logger": None,
-    }
+    order = "dataset obs_dim act_dim continuous hidden learning_rate batch_size callbacks logger"

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
 from sharpwave.algorithms import cql
-from sharpwave.compat.rlox.offline.base import ByPosition
+from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.config import CQLConfig
 
 __all__ = ["CQL", "CQLConfig"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CQLConfig(cql.CQLConfig):
-    """Options of CQL, with rlox's defaults."""
-
-    hidden: tuple[int, ...] = 256  # type: ignore[assignment]
-    """Width of the two hidden layers, or the width of each."""
 
 
 class CQL(ByPosition, cql.CQL):
@@ -28,21 +17,8 @@ class CQL(ByPosition, cql.CQL):
 
     Config = CQLConfig
     config: CQLConfig
-    leading_arguments: ClassVar[dict[str, Any]] = {
-        "dataset": inspect.Parameter.empty,
-        "obs_dim": inspect.Parameter.empty,
-        "act_dim": inspect.Parameter.empty,
-        "cql_alpha": None,
-        "n_random_actions": None,
-        "auto_alpha": None,
-        "cql_target_value": None,
-        "hidden": None,
-        "learning_rate": None,
-        "tau": None,
-        "gamma": None,
-        "batch_size": None,
-        "auto_entropy": None,
-        "target_entropy": None,
-        "callbacks": None,
-        "logger": None,
-    }
+    order = (
+        "dataset obs_dim act_dim cql_alpha n_random_actions auto_alpha cql_target_value "
+        "hidden learning_rate tau gamma batch_size auto_entropy target_entropy callbacks "
+        "logger"
+    )

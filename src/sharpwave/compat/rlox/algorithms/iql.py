@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
 from sharpwave.algorithms import iql
-from sharpwave.compat.rlox.offline.base import ByPosition
+from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.config import IQLConfig
 
 __all__ = ["IQL", "IQLConfig"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IQLConfig(iql.IQLConfig):
-    """Options of IQL, with rlox's defaults."""
-
-    hidden: tuple[int, ...] = 256  # type: ignore[assignment]
-    """Width of the two hidden layers, or the width of each."""
 
 
 class IQL(ByPosition, iql.IQL):
@@ -28,17 +17,7 @@ class IQL(ByPosition, iql.IQL):
 
     Config = IQLConfig
     config: IQLConfig
-    leading_arguments: ClassVar[dict[str, Any]] = {
-        "dataset": inspect.Parameter.empty,
-        "obs_dim": inspect.Parameter.empty,
-        "act_dim": inspect.Parameter.empty,
-        "expectile": None,
-        "temperature": None,
-        "hidden": None,
-        "learning_rate": None,
-        "tau": None,
-        "gamma": None,
-        "batch_size": None,
-        "callbacks": None,
-        "logger": None,
-    }
+    order = (
+        "dataset obs_dim act_dim expectile temperature hidden learning_rate tau gamma "
+        "batch_size callbacks logger"
+    )

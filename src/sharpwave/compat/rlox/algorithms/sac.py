@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, ClassVar
-
 from sharpwave.algorithms import sac
-from sharpwave.compat.rlox.algorithms.off_policy import ByPosition
+from sharpwave.compat.rlox.algorithms.by_position import ByPosition
 from sharpwave.compat.rlox.config import SACConfig
 
 __all__ = ["SAC", "SACConfig"]
@@ -25,27 +22,8 @@ class SAC(ByPosition, sac.SAC):
 
     Config = SACConfig
     config: SACConfig
-    leading_arguments: ClassVar[dict[str, Any]] = {
-        "env_id": inspect.Parameter.empty,
-        "buffer_size": None,
-        "learning_rate": None,
-        "batch_size": None,
-        "tau": None,
-        "gamma": None,
-        "learning_starts": None,
-        "hidden": None,
-        "train_freq": None,
-        "gradient_steps": None,
-        "ent_coef": None,
-        "seed": None,
-        "auto_entropy": None,
-        "target_entropy": None,
-        "callbacks": None,
-        "logger": None,
-        "compile": None,
-        "actor": None,
-        "critic": None,
-        "buffer": None,
-        "collector": None,
-        "n_envs": None,
-    }
+    order = (
+        "env_id buffer_size learning_rate batch_size tau gamma learning_starts hidden "
+        "train_freq gradient_steps ent_coef seed auto_entropy target_entropy callbacks "
+        "logger compile actor critic buffer collector n_envs"
+    )

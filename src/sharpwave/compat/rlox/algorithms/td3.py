@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, ClassVar
-
 from sharpwave.algorithms import td3
-from sharpwave.compat.rlox.algorithms.off_policy import ByPosition
+from sharpwave.compat.rlox.algorithms.by_position import ByPosition
 from sharpwave.compat.rlox.config import TD3Config
 
 __all__ = ["TD3", "TD3Config"]
@@ -25,30 +22,9 @@ class TD3(ByPosition, td3.TD3):
 
     Config = TD3Config
     config: TD3Config
-    leading_arguments: ClassVar[dict[str, Any]] = {
-        "env_id": inspect.Parameter.empty,
-        "buffer_size": None,
-        "learning_rate": None,
-        "batch_size": None,
-        "tau": None,
-        "gamma": None,
-        "learning_starts": None,
-        "hidden": None,
-        "seed": None,
-        "policy_delay": None,
-        "target_noise": None,
-        "noise_clip": None,
-        "exploration_noise": None,
-        "train_freq": None,
-        "gradient_steps": None,
-        "target_policy_noise": None,
-        "target_noise_clip": None,
-        "callbacks": None,
-        "logger": None,
-        "compile": None,
-        "actor": None,
-        "critic": None,
-        "buffer": None,
-        "collector": None,
-        "n_envs": None,
-    }
+    order = (
+        "env_id buffer_size learning_rate batch_size tau gamma learning_starts hidden "
+        "seed policy_delay target_noise noise_clip exploration_noise train_freq "
+        "gradient_steps target_policy_noise target_noise_clip callbacks logger compile "
+        "actor critic buffer collector n_envs"
+    )

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
 from sharpwave.algorithms import td3_bc
-from sharpwave.compat.rlox.offline.base import ByPosition
+from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.config import TD3BCConfig
 
 __all__ = ["TD3BC", "TD3BCConfig"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TD3BCConfig(td3_bc.TD3BCConfig):
-    """Options of TD3+BC, with rlox's defaults."""
-
-    hidden: tuple[int, ...] = 256  # type: ignore[assignment]
-    """Width of the two hidden layers, or the width of each."""
-    act_high: float | tuple[float, ...] | None = 1.0
-    """Highest action, of all dimensions or of each; the lowest is its negative."""
 
 
 class TD3BC(ByPosition, td3_bc.TD3BC):
@@ -30,20 +17,7 @@ class TD3BC(ByPosition, td3_bc.TD3BC):
 
     Config = TD3BCConfig
     config: TD3BCConfig
-    leading_arguments: ClassVar[dict[str, Any]] = {
-        "dataset": inspect.Parameter.empty,
-        "obs_dim": inspect.Parameter.empty,
-        "act_dim": inspect.Parameter.empty,
-        "alpha": None,
-        "hidden": None,
-        "learning_rate": None,
-        "tau": None,
-        "gamma": None,
-        "policy_delay": None,
-        "target_noise": None,
-        "noise_clip": None,
-        "act_high": None,
-        "batch_size": None,
-        "callbacks": None,
-        "logger": None,
-    }
+    order = (
+        "dataset obs_dim act_dim alpha hidden learning_rate tau gamma policy_delay "
+        "target_noise noise_clip act_high batch_size callbacks logger"
+    )
