@@ -3,8 +3,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <mutex>
-
 #include "bind/bindings.hpp"
 #include "bind/index_arg.hpp"
 #include "bind/learner_memory.hpp"
@@ -17,34 +15,21 @@ using namespace nanobind::literals;
 namespace sharpwave::bind {
 namespace {
 
-class QLearner {
- public:
-  QLearner(QNetwork network, PyObject* online, PyObject* target)
-      : network_(std::move(network)),
-        online_(online, "online", network_.n_parameters()),
-        target_(target, "target", network_.n_parameters()),
-        learning_(network_, online_.data(), target_.data(), online_.grad()) {}
-  QLearner(const QLearner&) = delete;
-  QLearner& operator=(const QLearner&) = delete;
+// A network with its slow copy, and what learns on them.
+struct QCore {
+  QCore(QNetwork given, PyObject* online_memory, PyObject* target_memory)
+      : network(std::move(given)),
+        online(online_memory, "online", network.n_parameters()),
+        target(target_memory, "target", network.n_parameters()),
+        learning(network, online.data(), target.data(), online.grad()) {}
 
-  const QNetwork& network() const { return network_; }
-  const OptimizedMemory& online() const { return online_; }
-
-  // Calls body(learning) without the GIL, one caller at a time.
-  template <typename Body>
-  void use(Body&& body) {
-    const ReleaseGil release;
-    const std::lock_guard lock(mutex_);
-    body(&learning_);
-  }
-
- private:
-  QNetwork network_;
-  OptimizedMemory online_;
-  FloatMemory target_;
-  QLearning learning_;
-  std::mutex mutex_;
+  QNetwork network;
+  OptimizedMemory online;
+  FloatMemory target;
+  QLearning learning;
 };
+
+using QLearner = Exclusive<QCore>;
 
 // The columns of a batch: (obs, actions, rewards, next_obs, discounts, weights, next_allowed).
 class QArguments {
@@ -124,22 +109,17 @@ void construct(QLearner* memory, std::size_t n_inputs, const std::vector<std::si
   });
 }
 
-PyObject* with_errors(std::initializer_list<double> metrics, ArrayOut<float>* errors) {
-  const Ref first = Ref::take(numbers(metrics)), second = Ref::take(errors->finish());
-  return PyTuple_Pack(2, first.get(), second.get());
-}
-
 nb::object gradient(QLearner& self, nb::handle batch, bool is_double, bool is_huber,
                     std::size_t threads) {
   return passing_errors([&] {
-    const QArguments args(batch.ptr(), self.network());
+    const QArguments args(batch.ptr(), self.core().network);
     const QOptions options = {is_double, is_huber, 0.0, 1.0f};
     const auto n = static_cast<npy_intp>(args.rows().n);
     ArrayOut<float> errors(nullptr, "out", 1, &n);
     QMetrics m;
-    self.use([&](QLearning* learning) {
+    self.use([&](QCore* core) {
       Team::lead(threads, [&](Team& team) {
-        m = learning->compute(args.rows(), options, errors.data(), team);
+        m = core->learning.compute(args.rows(), options, errors.data(), team);
       });
     });
     return with_errors({m.loss, m.q_value, m.td_error}, &errors);
@@ -149,15 +129,15 @@ nb::object gradient(QLearner& self, nb::handle batch, bool is_double, bool is_hu
 nb::object step(QLearner& self, nb::handle batch, bool is_double, bool is_huber,
                 double max_grad_norm, float tau, std::size_t threads) {
   return passing_errors([&] {
-    const QArguments args(batch.ptr(), self.network());
+    const QArguments args(batch.ptr(), self.core().network);
     const QOptions options = {is_double, is_huber, max_grad_norm, tau};
     const auto n = static_cast<npy_intp>(args.rows().n);
     ArrayOut<float> errors(nullptr, "out", 1, &n);
     QMetrics m;
-    self.use([&](QLearning* learning) {
-      Adam adam = self.online().adam();
+    self.use([&](QCore* core) {
+      Adam adam = core->online.adam();
       Team::lead(threads, [&](Team& team) {
-        m = learning->step(args.rows(), options, &adam, errors.data(), team);
+        m = core->learning.step(args.rows(), options, &adam, errors.data(), team);
       });
     });
     return with_errors({m.loss, m.q_value, m.td_error, m.grad_norm}, &errors);
@@ -176,18 +156,15 @@ class Player {
 
   PyObject* act(PyObject* given_obs, PyObject* given_allowed,
                 const std::optional<Exploration>& exploration) {
-    const ArrayArg<float> obs(given_obs, "obs");
-    if (obs.ndim() != 2 || static_cast<std::size_t>(obs.dim(1)) != network_.n_inputs()) {
-      throw std::invalid_argument("obs must have shape (n, " + std::to_string(network_.n_inputs()) +
-                                  "), got " + shape_text(obs.ndim(), obs.shape()));
-    }
-    const auto n = static_cast<std::size_t>(obs.dim(0));
+    const ObsArgument obs(given_obs, network_.n_inputs());
+    const std::size_t n = obs.n();
     std::optional<FlagArg> allowed;
     if (given_allowed != Py_None) {
       allowed.emplace(given_allowed, "allowed");
       check_shape("allowed", allowed->array(), {n, network_.n_options()});
     }
-    const npy_intp shape[] = {obs.dim(0), static_cast<npy_intp>(network_.choices().size())};
+    const npy_intp shape[] = {static_cast<npy_intp>(n),
+                              static_cast<npy_intp>(network_.choices().size())};
     ArrayOut<std::int64_t> actions(nullptr, "out", 2, shape);
     {
       const MaybeReleaseGil release(static_cast<double>(n * network_.n_parameters()) / 20.0);

@@ -31,16 +31,12 @@ OptimizedMemory::OptimizedMemory(PyObject* given, const std::string& name, std::
 }
 
 ReplayArguments::ReplayArguments(PyObject* obs, PyObject* rewards, PyObject* next_obs,
-                                 PyObject* discounts, PyObject* weights, std::size_t n_inputs) {
-  arrays_.reserve(5);
-  const ArrayArg<float>& first = arrays_.emplace_back(obs, "obs");
-  if (first.ndim() != 2 || static_cast<std::size_t>(first.dim(1)) != n_inputs) {
-    throw std::invalid_argument("obs must have shape (n, " + std::to_string(n_inputs) + "), got " +
-                                shape_text(first.ndim(), first.shape()));
-  }
-  rows_.n = static_cast<std::size_t>(first.dim(0));
+                                 PyObject* discounts, PyObject* weights, std::size_t n_inputs)
+    : obs_(obs, n_inputs) {
+  arrays_.reserve(4);
+  rows_.n = obs_.n();
   if (rows_.n == 0) throw std::invalid_argument("obs must have rows, got none");
-  rows_.obs = first.data();
+  rows_.obs = obs_.data();
   rows_.rewards = column(rewards, "rewards");
   rows_.discounts = column(discounts, "discounts");
   if (weights != Py_None) rows_.weights = column(weights, "weights");
@@ -53,6 +49,13 @@ const float* ReplayArguments::column(PyObject* given, const char* name) {
   const ArrayArg<float>& array = arrays_.emplace_back(given, name);
   check_shape(name, array.array(), {rows_.n});
   return array.data();
+}
+
+ObsArgument::ObsArgument(PyObject* given, std::size_t n_inputs) : array_(given, "obs") {
+  if (array_.ndim() != 2 || static_cast<std::size_t>(array_.dim(1)) != n_inputs) {
+    throw std::invalid_argument("obs must have shape (n, " + std::to_string(n_inputs) + "), got " +
+                                shape_text(array_.ndim(), array_.shape()));
+  }
 }
 
 Activation activation_of(const std::string& name) {
@@ -87,6 +90,11 @@ PyObject* numbers(std::initializer_list<double> values) {
   ArrayOut<double> out(nullptr, "out", 1, &n);
   std::copy(values.begin(), values.end(), out.data());
   return out.finish();
+}
+
+PyObject* with_errors(std::initializer_list<double> metrics, ArrayOut<float>* errors) {
+  const Ref first = Ref::take(numbers(metrics)), second = Ref::take(errors->finish());
+  return PyTuple_Pack(2, first.get(), second.get());
 }
 
 }  // namespace sharpwave::bind

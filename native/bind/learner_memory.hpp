@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,6 +64,43 @@ class OptimizedMemory {
   double beta1_, beta2_, eps_;
 };
 
+// What computes on memory that it keeps: without the GIL, for one caller at a time.
+template <typename Core>
+class Exclusive {
+ public:
+  template <typename Form, typename... Memory>
+  Exclusive(Form&& form, PyObject* first, Memory... rest)
+      : core_(std::forward<Form>(form), first, rest...) {}
+  Exclusive(const Exclusive&) = delete;
+  Exclusive& operator=(const Exclusive&) = delete;
+
+  // What does not change.
+  const Core& core() const { return core_; }
+
+  template <typename Body>
+  void use(Body&& body) {
+    const ReleaseGil release;
+    const std::lock_guard lock(mutex_);
+    body(&core_);
+  }
+
+ private:
+  Core core_;
+  std::mutex mutex_;
+};
+
+// Observations [n, n_inputs] of some call.
+class ObsArgument {
+ public:
+  ObsArgument(PyObject* given, std::size_t n_inputs);
+
+  const float* data() const { return array_.data(); }
+  std::size_t n() const { return static_cast<std::size_t>(array_.dim(0)); }
+
+ private:
+  ArrayArg<float> array_;
+};
+
 // The arrays of a batch while native code reads them.
 class ReplayArguments {
  public:
@@ -75,6 +113,7 @@ class ReplayArguments {
  private:
   const float* column(PyObject* given, const char* name);
 
+  ObsArgument obs_;
   std::vector<ArrayArg<float>> arrays_;
   ReplayRows rows_;
 };
@@ -85,5 +124,7 @@ void check_sizes(const char* name, const std::vector<std::size_t>& sizes);
 void check_shape(const char* name, PyArrayObject* array, std::initializer_list<std::size_t> shape);
 // A new array of numbers.
 PyObject* numbers(std::initializer_list<double> values);
+// The metrics of a step and the errors [n] of its rows.
+PyObject* with_errors(std::initializer_list<double> metrics, ArrayOut<float>* errors);
 
 }  // namespace sharpwave::bind

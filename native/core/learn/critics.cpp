@@ -6,10 +6,9 @@ namespace sharpwave {
 
 Critics::Critics(std::size_t n, std::size_t n_inputs, const std::vector<std::size_t>& hidden,
                  Activation activation) {
-  std::vector<std::size_t> sizes{n_inputs};
-  sizes.insert(sizes.end(), hidden.begin(), hidden.end());
-  sizes.push_back(1);
-  for (std::size_t i = 0; i < n; ++i) networks_.push_back(Mlp::stacked(sizes, activation, n, i));
+  for (std::size_t i = 0; i < n; ++i) {
+    networks_.push_back(Mlp::stacked(layer_sizes(n_inputs, hidden, 1), activation, n, i));
+  }
 }
 
 void Critics::split(std::size_t n_rows) {

@@ -3,24 +3,13 @@
 #include <algorithm>
 
 #include "core/isa/kernels.hpp"
+#include "core/learn/noise.hpp"
 
 namespace sharpwave {
-namespace {
-
-std::vector<std::size_t> sizes_of(std::size_t n_obs, const std::vector<std::size_t>& hidden,
-                                  std::size_t n_actions) {
-  std::vector<std::size_t> sizes{n_obs};
-  sizes.insert(sizes.end(), hidden.begin(), hidden.end());
-  sizes.push_back(n_actions);
-  return sizes;
-}
-
-}  // namespace
-
 DeterministicActor::DeterministicActor(std::size_t n_obs, std::size_t n_actions,
                                        const std::vector<std::size_t>& hidden,
                                        Activation activation)
-    : network_(sizes_of(n_obs, hidden, n_actions), activation) {}
+    : network_(layer_sizes(n_obs, hidden, n_actions), activation) {}
 
 const Matrix& DeterministicActor::forward(const float* parameters, const float* obs, std::size_t n,
                                           DeterministicPass* pass) const {
@@ -39,6 +28,17 @@ void DeterministicActor::backward(const float* parameters, const float* obs, std
   kernels().learn.tanh_backward(pass->output_grad.data(), pass->actions.data(), n * n_actions());
   network_.backward(parameters, obs, n, pass->output_grad.data(), {gradient, false, nullptr},
                     &pass->memory);
+}
+
+void DeterministicActor::explore(const float* parameters, const float* obs, std::size_t n,
+                                 float deviation, const Philox& random, DeterministicPass* pass,
+                                 float* actions) const {
+  const Matrix& best = forward(parameters, obs, n, pass);
+  std::fill_n(actions, best.size(), 0.0f);
+  if (deviation > 0.0f) draw_normals(random, 0, 0, best.size(), actions);
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    actions[i] = std::clamp(best.data()[i] + deviation * actions[i], -1.0f, 1.0f);
+  }
 }
 
 }  // namespace sharpwave

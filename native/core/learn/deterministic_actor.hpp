@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/learn/mlp.hpp"
+#include "core/rng.hpp"
 
 namespace sharpwave {
 
@@ -28,6 +29,9 @@ class DeterministicActor {
   // After forward(): the gradient of the parameters, given that of the actions.
   void backward(const float* parameters, const float* obs, std::size_t n, const float* action_grad,
                 float* gradient, DeterministicPass* pass) const;
+  // Actions with normal noise of some deviation, clipped to [-1, 1].
+  void explore(const float* parameters, const float* obs, std::size_t n, float deviation,
+               const Philox& random, DeterministicPass* pass, float* actions) const;
 
  private:
   Mlp network_;

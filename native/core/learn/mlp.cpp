@@ -7,6 +7,14 @@
 
 namespace sharpwave {
 
+std::vector<std::size_t> layer_sizes(std::size_t n_inputs, const std::vector<std::size_t>& hidden,
+                                     std::size_t n_outputs) {
+  std::vector<std::size_t> sizes{n_inputs};
+  sizes.insert(sizes.end(), hidden.begin(), hidden.end());
+  sizes.push_back(n_outputs);
+  return sizes;
+}
+
 Mlp::Mlp(std::vector<std::size_t> sizes, Activation activation, bool activates_last)
     : sizes_(std::move(sizes)), activation_(activation) {
   n_activated_ = n_layers() - (activates_last ? 0 : 1);

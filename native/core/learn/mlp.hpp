@@ -15,6 +15,10 @@ namespace sharpwave {
 
 enum class Activation : std::uint8_t { tanh, relu };
 
+// Of the input, the hidden layers and the output.
+std::vector<std::size_t> layer_sizes(std::size_t n_inputs, const std::vector<std::size_t>& hidden,
+                                     std::size_t n_outputs);
+
 // What passes leave behind for the passes after them.
 struct MlpMemory {
   std::vector<Matrix> outputs;  // of every layer, after its activation

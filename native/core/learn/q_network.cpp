@@ -15,10 +15,8 @@ using Sizes = std::vector<std::size_t>;
 // Sizes of the layers from the input, or of a dueling network from its trunk, to the options.
 Sizes advantage_sizes(std::size_t n_inputs, const Sizes& hidden, std::size_t n_options,
                       bool dueling) {
-  Sizes sizes{n_inputs};
-  sizes.insert(sizes.end(), hidden.begin(), hidden.end());
-  if (dueling && sizes.size() > 2) sizes.erase(sizes.begin(), sizes.end() - 2);
-  sizes.push_back(n_options);
+  Sizes sizes = layer_sizes(n_inputs, hidden, n_options);
+  if (dueling && sizes.size() > 3) sizes.erase(sizes.begin(), sizes.end() - 3);
   return sizes;
 }
 
@@ -34,8 +32,8 @@ QNetwork::QNetwork(std::size_t n_inputs, const Sizes& hidden, Activation activat
                  activation) {
   if (!dueling) return;
   if (hidden.size() > 1) {
-    Sizes shared{n_inputs};
-    shared.insert(shared.end(), hidden.begin(), hidden.end() - 1);
+    Sizes shared = layer_sizes(n_inputs, hidden, 1);
+    shared.resize(hidden.size());
     trunk_.emplace(std::move(shared), activation, true);
     value_start_ = trunk_->n_parameters();
   }

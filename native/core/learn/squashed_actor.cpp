@@ -1,6 +1,7 @@
 #include "core/learn/squashed_actor.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/isa/kernels.hpp"
 
@@ -9,21 +10,13 @@ namespace {
 
 constexpr float kLowestLogStd = -20.0f, kHighestLogStd = 2.0f;
 
-std::vector<std::size_t> sizes_of(std::size_t n_obs, const std::vector<std::size_t>& hidden,
-                                  std::size_t n_outputs) {
-  std::vector<std::size_t> sizes{n_obs};
-  sizes.insert(sizes.end(), hidden.begin(), hidden.end());
-  sizes.push_back(n_outputs);
-  return sizes;
-}
-
 std::size_t with_room(std::size_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
 }  // namespace
 
 SquashedActor::SquashedActor(std::size_t n_obs, std::size_t n_actions,
                              const std::vector<std::size_t>& hidden, Activation activation)
-    : n_actions_(n_actions), network_(sizes_of(n_obs, hidden, 2 * n_actions), activation) {}
+    : n_actions_(n_actions), network_(layer_sizes(n_obs, hidden, 2 * n_actions), activation) {}
 
 float* SquashedActor::noise_of(std::size_t n, SquashedPass* pass) const {
   pass->noise.reshape(1, with_room(n * n_actions_));
@@ -81,6 +74,21 @@ void SquashedActor::act(const float* parameters, const float* obs, std::size_t n
   const Matrix& output = network_.forward(parameters, obs, n, &pass->memory);
   for (std::size_t i = 0; i < n; ++i)
     std::copy_n(output.row(i), n_actions_, actions + i * n_actions_);
+  kernels().replay.tanh(actions, n * n_actions_);
+}
+
+void SquashedActor::explore(const float* parameters, const float* obs, std::size_t n,
+                            const Philox& random, SquashedPass* pass, float* actions) const {
+  const Matrix& output = network_.forward(parameters, obs, n, &pass->memory);
+  draw_normals(random, 0, 0, n * n_actions_, noise_of(n, pass));
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < n_actions_; ++j) {
+      const float log_std =
+          std::clamp(output.row(i)[n_actions_ + j], kLowestLogStd, kHighestLogStd);
+      const float noise = pass->noise.data()[i * n_actions_ + j];
+      actions[i * n_actions_ + j] = output.row(i)[j] + std::exp(log_std) * noise;
+    }
+  }
   kernels().replay.tanh(actions, n * n_actions_);
 }
 

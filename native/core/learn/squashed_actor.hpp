@@ -40,6 +40,9 @@ class SquashedActor {
   // The most likely actions before squashing, squashed.
   void act(const float* parameters, const float* obs, std::size_t n, SquashedPass* pass,
            float* actions) const;
+  // Drawn actions.
+  void explore(const float* parameters, const float* obs, std::size_t n, const Philox& random,
+               SquashedPass* pass, float* actions) const;
 
  private:
   std::size_t n_actions_;

@@ -1,34 +1,37 @@
-"""Steps of Q-learning in native code."""
+"""Steps of Q-learning, and acting by values, in native code."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from sharpwave import _native
-from sharpwave.learn.memory import Floats, Numbers, Optimized, rows_of
+from sharpwave.learn.optimizers import Adam, memory_of
+from sharpwave.learn.parameters import FlatArrays
+from sharpwave.learn.replay_layout import QLayout
 
-__all__ = ["QLearner"]
+__all__ = ["QActor", "QLearner"]
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Numbers: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class QLearner:
     """The gradient steps of DQN for multi-layer perceptrons on the CPU.
 
-    It does what `DQN.gradient_step` does with torch, on the same memory. Results do not depend on
-    the number of threads.
+    It does what `DQN.gradient_step` does with torch. Results do not depend on the number of
+    threads.
 
-    A batch is a `ReplayBatch` of arrays or CPU tensors.
+    A batch is a `ReplayBatch` of arrays or CPU tensors, whose observations are rows [B, n_inputs].
 
     Args:
-        n_inputs: Numbers of an observation.
-        hidden: Sizes of the hidden layers.
-        activation: `"tanh"` or `"relu"`, between the layers.
-        choices: Number of options of each choice that makes up an action.
-        online: The network; changed by steps.
-        target: [n] parameters of its slow copy.
-        dueling: The last hidden layer is there twice, for values and advantages.
+        layout: The network.
+        online: Its parameters; changed by steps.
+        adam: The optimiser that does so.
+        target: Parameters of its slow copy.
         threads: Most threads of a step.
 
     Raises:
@@ -36,34 +39,30 @@ class QLearner:
 
     Example:
         >>> from sharpwave.train.replay import ReplayBatch
-        >>> zeros = np.zeros(4, np.float32)
-        >>> learner = QLearner(1, (), "relu", [2], Optimized.of(zeros), zeros.copy())
+        >>> layout = QLayout(n_inputs=1, hidden=(), activation="relu", choices=(2,))
+        >>> online, target = FlatArrays(layout.shapes), FlatArrays(layout.shapes)
+        >>> learner = QLearner(layout, online, Adam(online, lr=0.001), target)
         >>> one = np.ones(1, np.float32)
         >>> batch = ReplayBatch(one[:, None], np.array([1]), one, one[:, None], one)
         >>> metrics, errors = learner.step(batch)
-        >>> metrics.tolist(), errors.tolist()
-        ([0.5, 0.0, 1.0, 1.4142135623730951], [-1.0])
-        >>> zeros.round(3).tolist()
+        >>> metrics.round(3).tolist(), errors.tolist()
+        ([0.5, 0.0, 1.0, 1.414], [-1.0])
+        >>> online.data.round(3).tolist()
         [0.0, 0.001, 0.0, 0.001]
     """
 
     def __init__(
         self,
-        n_inputs: int,
-        hidden: Sequence[int],
-        activation: str,
-        choices: Sequence[int],
-        online: Optimized,
-        target: Floats,
+        layout: QLayout,
+        online: FlatArrays,
+        adam: Adam,
+        target: FlatArrays,
         *,
-        dueling: bool = False,
         threads: int = 1,
     ) -> None:
         self.threads = threads
-        self._n_options = sum(choices)
-        self._native = _native.QLearner(
-            n_inputs, list(hidden), activation, list(choices), dueling, online, target
-        )
+        self._n_options = sum(layout.choices)
+        self._native = _native.QLearner(*_form(layout), memory_of(online, adam), target.data)
 
     def gradient(
         self, batch: Any, *, double: bool = True, huber: bool = True
@@ -89,7 +88,7 @@ class QLearner:
         *,
         double: bool = True,
         huber: bool = True,
-        max_grad_norm: float = np.inf,
+        max_grad_norm: float | None = None,
         tau: float = 1.0,
     ) -> tuple[Numbers, Floats]:
         """One step of the network, and of its slow copy where `tau` is below 1.
@@ -107,20 +106,73 @@ class QLearner:
         Raises:
             ValueError: An array does not fit. Nothing has changed then.
         """
-        return self._native.step(
-            self._columns(batch), double, huber, max_grad_norm, tau, self.threads
-        )
+        longest = np.inf if max_grad_norm is None else max_grad_norm
+        return self._native.step(self._columns(batch), double, huber, longest, tau, self.threads)
 
     def _columns(self, batch: Any) -> tuple[Any, ...]:
-        allowed = batch.next_masks
-        if allowed is not None and allowed.shape[1] < self._n_options:  # of bits: 0 always is
-            allowed = np.stack((np.ones_like(allowed), allowed), -1).reshape(len(allowed), -1)
         return (
-            rows_of(batch.obs),
+            batch.obs,
             batch.actions,
             batch.rewards,
-            rows_of(batch.next_obs),
+            batch.next_obs,
             batch.discounts,
             batch.weights,
-            allowed,
+            _options(batch.next_masks, self._n_options),
         )
+
+
+class QActor:
+    """Acts by the values of a network.
+
+    Args:
+        layout: The network.
+        parameters: Its parameters; later changes count.
+
+    Example:
+        >>> layout = QLayout(n_inputs=1, hidden=(), activation="relu", choices=(2,))
+        >>> flat = FlatArrays(layout.shapes)
+        >>> flat["net.0.bias"][:] = [0.0, 1.0]
+        >>> actor, obs = QActor(layout, flat), np.zeros((3, 1), np.float32)
+        >>> actor.act(obs).tolist()
+        [[1], [1], [1]]
+        >>> actor.explore(obs, epsilon=1.0, draw=(0, 0)).shape
+        (3, 1)
+    """
+
+    def __init__(self, layout: QLayout, parameters: FlatArrays) -> None:
+        self._n_options = sum(layout.choices)
+        self._native = _native.QActor(*_form(layout), parameters.data)
+
+    def act(self, obs: Any, masks: Any = None) -> Ints:
+        """The best actions [B, n_choices], each from 0 on.
+
+        Args:
+            obs: [B, n_inputs].
+            masks: [B, n_options] what is allowed, of bits [B, n_bits]; None for everything.
+        """
+        return self._native.best(obs, _options(masks, self._n_options))
+
+    def explore(
+        self, obs: Any, masks: Any = None, *, epsilon: float, draw: tuple[int, int]
+    ) -> Ints:
+        """The same, or with chance ε random ones that are allowed.
+
+        Args:
+            obs: [B, n_inputs].
+            masks: [B, n_options] what is allowed, of bits [B, n_bits]; None for everything.
+            epsilon: ε.
+            draw: What `Draws.next_call` gave.
+        """
+        return self._native.explore(obs, _options(masks, self._n_options), epsilon, *draw)
+
+
+def _form(layout: QLayout) -> tuple[int, list[int], str, list[int], bool]:
+    choices = list(layout.choices)
+    return layout.n_inputs, list(layout.hidden), layout.activation, choices, layout.dueling
+
+
+def _options(masks: Any, n_options: int) -> Any:
+    """Which options masks allow: of bits, 0 always is allowed."""
+    if masks is None or masks.shape[1] == n_options:
+        return masks
+    return np.stack((np.ones_like(masks), masks), -1).reshape(len(masks), -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ import torch
 from torch import Tensor
 
 from sharpwave import nn
-from sharpwave.learn import QLearner
+from sharpwave.learn import Adam, FlatArrays, QActor, QLayout, QLearner
 from sharpwave.train.replay import ReplayBatch
 from tests.unit.nn.q_cases import ACTIONS, Case
 
 
 class Native(Case):
+    """The same networks and batch for native code."""
+
     def __init__(
         self,
         actions: str = "discrete",
@@ -27,22 +30,35 @@ class Native(Case):
         **options: Any,
     ) -> None:
         super().__init__(actions, hidden=hidden, activation=activation, dueling=dueling, **options)
-        self.optimizer = nn.Adam(self.flat, lr=1e-2, eps=1e-8)
-        self.flat_target = nn.FlatParameters(self.target)
-        self.learner = QLearner(
-            6,
-            hidden,
-            activation,
-            self.online.branches.sizes,
-            self.optimizer.memory(),
-            self.flat_target.block,
+        self.layout = QLayout(
+            n_inputs=6,
+            hidden=hidden,
+            activation=activation,
+            choices=self.online.branches.sizes,
             dueling=dueling,
-            threads=threads,
+        )
+        self.online_flat, self.target_flat = (
+            FlatArrays(self.layout.shapes) for _ in (self.online, self.target)
+        )
+        self.online_flat.load_state_dict(self.online.state_dict())
+        self.target_flat.load_state_dict(self.target.state_dict())
+        self.adam = Adam(self.online_flat, lr=1e-2, eps=1e-8)
+        self.learner = QLearner(
+            self.layout, self.online_flat, self.adam, self.target_flat, threads=threads
         )
 
+    @property
+    def batch(self) -> ReplayBatch:
+        """With rows of numbers as observations."""
+        batch = super().batch
+        batch.obs, batch.next_obs = batch.obs.flatten(1), batch.next_obs.flatten(1)
+        return batch
+
     def native(self, **options: Any) -> tuple[Tensor, Tensor, Tensor]:
-        metrics, errors = self.learner.gradient(self.batch, **options)
-        return self.flat.grad.clone(), torch.from_numpy(metrics), torch.from_numpy(errors)
+        self.online_flat.grad.fill(np.nan)  # what is left over from before must not matter
+        found = self.learner.gradient(self.batch, **options)
+        metrics, errors, grad = (torch.from_numpy(x) for x in (*found, self.online_flat.grad))
+        return grad, metrics, errors
 
     def check(self, *, double: bool = True, huber: bool = True) -> None:
         found = self.native(double=double, huber=huber)
@@ -88,33 +104,37 @@ def test_results_do_not_depend_on_the_number_of_threads(dueling: bool) -> None:
         for _ in range(3):
             case.learner.step(case.batch, tau=0.1)
     for case in cases[1:]:
-        assert torch.equal(case.flat.data, cases[0].flat.data)
-        assert torch.equal(case.flat_target.data, cases[0].flat_target.data)
+        assert np.array_equal(case.online_flat.data, cases[0].online_flat.data)
+        assert np.array_equal(case.target_flat.data, cases[0].target_flat.data)
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.05])
-@pytest.mark.parametrize("max_grad_norm", [np.inf, 0.1])
-def test_50_steps_are_those_of_torch(tau: float, max_grad_norm: float) -> None:
-    native, torchs = Native(hidden=(32, 32)), Native(hidden=(32, 32))
-    by_hand = nn.QByHand(torchs.online, torchs.target)
+@pytest.mark.parametrize("max_grad_norm", [None, 0.1])
+def test_50_steps_are_those_of_torch(tau: float, max_grad_norm: float | None) -> None:
+    case = Native(hidden=(32, 32))
+    by_hand = nn.QByHand(case.online, case.target)
+    optimizer = nn.Adam(case.flat, lr=1e-2, eps=1e-8)
     for i in range(50):
-        drawn = np.random.default_rng(i).integers(0, 32, 16)
-        batch = rows(native.batch, drawn)
-        metrics, errors = native.learner.step(batch, max_grad_norm=max_grad_norm, tau=tau)
+        batch = rows(case.batch, np.random.default_rng(i).integers(0, 32, 16))
+        metrics, errors = case.learner.step(batch, max_grad_norm=max_grad_norm, tau=tau)
         torch_metrics, torch_errors = by_hand.gradient(
-            batch.obs, batch.actions, batch.rewards, batch.next_obs, batch.discounts
+            batch.obs.unflatten(1, (2, 3)),
+            batch.actions,
+            batch.rewards,
+            batch.next_obs.unflatten(1, (2, 3)),
+            batch.discounts,
         )
-        norm = torchs.flat.clip_grad_norm(max_grad_norm)
-        torchs.optimizer.step()
+        norm = case.flat.clip_grad_norm(max_grad_norm or np.inf)
+        optimizer.step()
         if tau < 1:
-            torchs.flat_target.data.lerp_(torchs.flat.data, tau)
+            case.flat_target.data.lerp_(case.flat.data, tau)
         expected = [*torch_metrics.tolist(), norm.item()]
         np.testing.assert_allclose(metrics, expected, rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(errors, torch_errors, rtol=1e-3, atol=1e-4)
-    for one, other in ((native.flat, torchs.flat), (native.flat_target, torchs.flat_target)):
-        torch.testing.assert_close(one.data, other.data, rtol=1e-4, atol=1e-4)
-    for name, tensor in native.optimizer.arrays().items():
-        torch.testing.assert_close(tensor, torchs.optimizer.arrays()[name], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(case.online_flat.data, case.flat.data, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(case.target_flat.data, case.flat_target.data, rtol=1e-4, atol=1e-4)
+    for name, array in case.adam.arrays().items():
+        np.testing.assert_allclose(array, optimizer.arrays()[name], rtol=1e-3, atol=1e-4)
 
 
 def rows(batch: ReplayBatch, drawn: Any) -> ReplayBatch:
@@ -130,13 +150,13 @@ def rows(batch: ReplayBatch, drawn: Any) -> ReplayBatch:
 
 def test_the_learning_rate_is_the_optimisers() -> None:
     case = Native()
-    before = case.flat.data.clone()
-    case.optimizer.set_lr(0.0)
+    before = case.online_flat.data.copy()
+    case.adam.set_lr(0.0)
     case.learner.step(case.batch)
-    assert torch.equal(case.flat.data, before)
-    case.optimizer.set_lr(1e-3)
+    assert np.array_equal(case.online_flat.data, before)
+    case.adam.set_lr(1e-3)
     case.learner.step(case.batch)
-    assert not torch.equal(case.flat.data, before)
+    assert not np.array_equal(case.online_flat.data, before)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +183,11 @@ def test_bad_batches_change_nothing(change: dict[str, Any], message: str) -> Non
     batch = case.batch
     for name, value in change.items():
         setattr(batch, name, value)
-    before = case.flat.data.clone()
+    before = case.online_flat.data.copy()
     with pytest.raises(ValueError, match=message):
         case.learner.step(batch)
-    assert torch.equal(case.flat.data, before)
-    assert case.optimizer.arrays()["steps"] == 0
+    assert np.array_equal(case.online_flat.data, before)
+    assert case.adam.arrays()["steps"] == 0
 
 
 @pytest.mark.parametrize(
@@ -178,19 +198,66 @@ def test_bad_batches_change_nothing(change: dict[str, Any], message: str) -> Non
         ({"choices": ()}, "choices must not be empty"),
         ({"activation": "elu"}, "activation must be 'tanh' or 'relu', got 'elu'"),
         ({"hidden": (3,)}, r"online data must have shape \(\d+,\), got"),
-        ({"target": np.zeros(3, "f")}, r"target must have shape \(\d+,\), got \(3,\)"),
     ],
     ids=str,
 )
 def test_bad_construction(change: dict[str, Any], message: str) -> None:
     case = Native()
-    options = {
-        "n_inputs": 6,
-        "hidden": (16, 12),
-        "activation": "relu",
-        "choices": (5,),
-        "online": case.optimizer.memory(),
-        "target": case.flat_target.block,
-    }
+    layout = dataclasses.replace(case.layout, **change)
     with pytest.raises(ValueError, match=message):
-        QLearner(**{**options, **change})  # type: ignore[arg-type]
+        QLearner(layout, case.online_flat, case.adam, case.target_flat)
+    with pytest.raises(ValueError, match=message.replace("online data", "parameters")):
+        QActor(layout, case.online_flat)
+
+
+class TestActing:
+    @pytest.mark.parametrize("actions", ACTIONS)
+    @pytest.mark.parametrize("dueling", [False, True])
+    @pytest.mark.parametrize("masks", [False, True])
+    @pytest.mark.parametrize("n_rows", [1, 3, 200])
+    def test_the_best_actions(
+        self, actions: str, dueling: bool, masks: bool, n_rows: int
+    ) -> None:
+        case = Native(actions, dueling=dueling, masks=masks, n_rows=n_rows)
+        expected = case.online.branches.greedy(case.online(case.obs), case.next_masks)
+        allowed = None if case.next_masks is None else case.next_masks.numpy()
+        found = QActor(case.layout, case.online_flat).act(case.batch.obs, allowed)
+        assert np.array_equal(found, expected.reshape(n_rows, -1))
+
+    def test_random_actions_are_uniform_among_the_allowed(self) -> None:
+        case = Native("multi discrete")
+        obs = np.zeros((20_000, 6), np.float32)
+        masks = np.ones((20_000, 9), bool)
+        masks[:, [2, 8]] = False
+        actor = QActor(case.layout, case.online_flat)
+        actions = actor.explore(obs, masks, epsilon=1.0, draw=(1, 2))
+        for choice, allowed in enumerate(([0, 1], [1, 2, 3], [0, 1])):
+            values, counts = np.unique(actions[:, choice], return_counts=True)
+            assert values.tolist() == allowed
+            assert np.allclose(counts / 20_000, 1 / len(allowed), atol=0.02)
+
+    def test_epsilon_is_the_share_of_random_actions(self) -> None:
+        case = Native("discrete")
+        actor = QActor(case.layout, case.online_flat)
+        obs = np.zeros((20_000, 6), np.float32)
+        best = actor.act(obs[:1])[0]
+        others = np.mean(actor.explore(obs, epsilon=0.3, draw=(1, 2)) != best)
+        assert abs(others - 0.3 * 4 / 5) < 0.02
+
+    def test_draws_are_a_function_of_seed_and_call(self) -> None:
+        case = Native("discrete", n_rows=50)
+        actor = QActor(case.layout, case.online_flat)
+        obs = case.batch.obs
+        one, same, other, another = (
+            actor.explore(obs, epsilon=1.0, draw=draw) for draw in ((1, 2), (1, 2), (1, 3), (2, 2))
+        )
+        assert np.array_equal(one, same)
+        assert not np.array_equal(one, other)
+        assert not np.array_equal(one, another)
+
+    def test_bad_input(self) -> None:
+        actor = QActor(Native().layout, Native().online_flat)
+        with pytest.raises(ValueError, match=r"obs must have shape \(n, 6\), got \(2, 5\)"):
+            actor.act(np.zeros((2, 5), "f"))
+        with pytest.raises(ValueError, match=r"allowed must have shape \(2, 5\), got \(1, 5\)"):
+            actor.act(np.zeros((2, 6), "f"), np.ones((1, 5), bool))

@@ -43,8 +43,8 @@ class Case:
             **options,
         )
         self.target = copy.deepcopy(self.online)
-        self.flat, target = FlatParameters(self.online), FlatParameters(self.target)
-        for flat in (self.flat, target):
+        self.flat, self.flat_target = FlatParameters(self.online), FlatParameters(self.target)
+        for flat in (self.flat, self.flat_target):
             flat.data.add_(0.3 * torch.randn(len(flat.data), generator=generator))
         self.flat.grad.fill_(float("nan"))  # what is left over from before must not matter
         branches = self.online.branches
