@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sharpwave.lazy import nn, torch
+from sharpwave.learn import Draws, FlatArrays, actor_critic_layouts
+from sharpwave.train.native_replay import NativeSAC
 from sharpwave.train.off_policy import OffPolicy, OffPolicyConfig
 from sharpwave.train.replay import ReplayBatch
+from sharpwave.train.threads import native_threads
+from sharpwave.types import Array
 
 METRICS = ("critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_value")
 """What a gradient step measures, in order."""
@@ -95,6 +99,27 @@ class SAC(OffPolicy):
     metrics = METRICS
     compiled: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss")
     takes: ClassVar[tuple[str, ...]] = ("actor", "critic")
+    TRUTH = (
+        *OffPolicy.TRUTH,
+        "make_actor",
+        "make_critics",
+        "make_optimizer",
+        "sample",
+        "entropies",
+        "wanted_entropy",
+        "alpha",
+        "step_alpha",
+        "targets",
+        "critic_gradient",
+        "actor_gradient",
+        "critic_loss",
+        "actor_loss",
+    )
+
+    def build(self) -> None:
+        """Make networks and collector."""
+        self.explored = 0
+        super().build()
 
     def build_networks(self) -> None:
         """Make actor, critics, their slow copy and the weight of entropy."""
@@ -104,7 +129,6 @@ class SAC(OffPolicy):
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
         self.temperature = nn.Scalar(math.log(max(config.first_alpha, 1e-12))).to(self.device)
         self.fixed_alpha = torch.tensor(config.first_alpha, device=self.device)
-        self.explored = 0
 
         self.flat_actor = nn.FlatParameters(self.policy, self.device)
         self.flat_critics = nn.FlatParameters(self.critics, self.device)
@@ -159,6 +183,35 @@ class SAC(OffPolicy):
             return None
         return nn.SACByHand(self.policy, self.critics, self.target_critics)
 
+    def make_policy(self) -> Any:
+        """A new network of the kind that acts."""
+        return self.make_actor()
+
+    def why_not_native(self) -> str | None:
+        """Why native code cannot do what the algorithm does; None when it can."""
+        return "use_gsde is on" if self.config.use_gsde else super().why_not_native()
+
+    def make_native(self) -> NativeSAC:
+        """Make actor, critics, their slow copy and the weight of entropy, for native code."""
+        config = self.config
+        layouts = actor_critic_layouts(
+            self.observation_space,
+            self.action_dim,
+            hidden=config.hidden,
+            activation=config.activation,
+            n_critics=config.n_critics,
+            outputs_per_action=2,
+        )
+        actor, critics = (layout.first_parameters(self.weights_generator) for layout in layouts)
+        return NativeSAC(
+            self.observation_space,
+            *layouts,
+            actor,
+            critics,
+            log_alpha=math.log(max(config.first_alpha, 1e-12)),
+            threads=native_threads(config.threads, len(critics.data) * config.batch_size),
+        )
+
     def act(
         self,
         policy: Any,
@@ -170,6 +223,19 @@ class SAC(OffPolicy):
     ) -> torch.Tensor:
         """Actions in [-1, 1]: drawn from the policy, or its mode."""
         actions: torch.Tensor = policy.explore(obs, generator) if explore else policy.mode(obs)
+        return actions
+
+    def native_act(
+        self,
+        policy: FlatArrays,
+        inputs: Array,
+        masks: Any,  # noqa: ARG002 - continuous actions have none
+        draws: Draws | None,
+    ) -> Array:
+        """The same, in native code."""
+        actor = self.native.actor(policy)
+        actions: Array
+        actions = actor.mode(inputs) if draws is None else actor.explore(inputs, draws.next_call())
         return actions
 
     def explore(self, obs: Any, masks: torch.Tensor | None) -> torch.Tensor:
@@ -204,15 +270,34 @@ class SAC(OffPolicy):
         actor_loss = self.actor_gradient(batch, actions, log_probs, alpha)
         nn.take_step(self.flat_actor, self.actor_optimizer, max_norm)
 
-        if (self.gradient_steps + 1) % self.config.target_update_interval == 0:
+        if self.moves_targets:
             self.flat_targets.data.lerp_(self.flat_critics.data, self.config.tau)
         with torch.no_grad():
             entropy, q_value = entropies.mean(), targets.mean()
             return torch.stack((critic_loss, actor_loss, alpha, alpha_loss, entropy, q_value))
 
+    def native_step(self, batch: ReplayBatch, noise: Any = None) -> Array:
+        """The same, in native code; `noise` [2, B, d] takes the place of drawn numbers."""
+        config = self.config
+        metrics, batch.td_errors = self.native.learner.step(
+            batch,
+            draw=self.generator.next_call(),
+            noise=noise,
+            alpha=None if config.learns_alpha else config.first_alpha,
+            wanted_entropy=self.wanted_entropy(None),
+            max_grad_norm=config.max_grad_norm,
+            tau=config.tau if self.moves_targets else 0.0,
+        )
+        return metrics  # type: ignore[no-any-return]
+
+    @property
+    def moves_targets(self) -> bool:
+        """Whether the slow critics move in the next gradient step."""
+        return (self.gradient_steps + 1) % self.config.target_update_interval == 0
+
     def graph_key(self) -> Hashable:
         """Whether the slow critics move."""
-        return (self.gradient_steps + 1) % self.config.target_update_interval == 0
+        return self.moves_targets
 
     def sample(
         self,

@@ -173,6 +173,6 @@ def _form(layout: QLayout) -> tuple[int, list[int], str, list[int], bool]:
 
 def _options(masks: Any, n_options: int) -> Any:
     """Which options masks allow: of bits, 0 always is allowed."""
-    if masks is None or masks.shape[1] == n_options:
+    if masks is None or 2 * masks.shape[1] != n_options:
         return masks
     return np.stack((np.ones_like(masks), masks), -1).reshape(len(masks), -1)

@@ -16,7 +16,14 @@ from sharpwave.learn.features import n_features
 from sharpwave.learn.init import fan_in_uniform
 from sharpwave.learn.parameters import FlatArrays
 
-__all__ = ["ActorLayout", "CriticsLayout", "Layer", "QLayout", "ReplayLayout"]
+__all__ = [
+    "ActorLayout",
+    "CriticsLayout",
+    "Layer",
+    "QLayout",
+    "ReplayLayout",
+    "actor_critic_layouts",
+]
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,10 @@ class Layer:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each parameter by name."""
         if self.n_stacked is None:
-            return {f"{self.name}.weight": (self.n_out, self.n_in), f"{self.name}.bias": (self.n_out,)}
+            return {
+                f"{self.name}.weight": (self.n_out, self.n_in),
+                f"{self.name}.bias": (self.n_out,),
+            }
         return {
             f"{self.name}.weight": (self.n_stacked, self.n_in, self.n_out),
             f"{self.name}.bias": (self.n_stacked, 1, self.n_out),
@@ -147,8 +157,10 @@ class ActorLayout(ReplayLayout):
     """Widths of the hidden layers."""
     activation: str
     """`"tanh"` or `"relu"`, between the layers."""
+    n_actions: int
+    """Numbers of an action."""
     n_outputs: int
-    """What it says of an observation."""
+    """What it says of an observation: as much, or twice that for means and deviations."""
 
     @property
     def layers(self) -> list[Layer]:
@@ -166,7 +178,7 @@ class CriticsLayout(ReplayLayout):
     """Widths of the hidden layers."""
     activation: str
     """`"tanh"` or `"relu"`, between the layers."""
-    n_critics: int = 2
+    n_critics: int
     """How many networks it is."""
 
     @property
@@ -176,6 +188,45 @@ class CriticsLayout(ReplayLayout):
             Layer(f"net.layers.{i}", size, next_size, self.n_critics)
             for i, (size, next_size) in enumerate(pairwise((self.n_inputs, *self.hidden, 1)))
         ]
+
+
+def actor_critic_layouts(
+    observation_space: spaces.Space[Any],
+    n_actions: int,
+    *,
+    hidden: Sequence[int],
+    activation: str,
+    n_critics: int,
+    outputs_per_action: int,
+) -> tuple[ActorLayout, CriticsLayout]:
+    """An actor for continuous actions and its critics, as the algorithms make them.
+
+    Raises:
+        TypeError: Observations are images.
+
+    Example:
+        >>> box = spaces.Box(-1.0, 1.0, (3,))
+        >>> actor, critics = actor_critic_layouts(
+        ...     box, 1, hidden=(8,), activation="relu", n_critics=2, outputs_per_action=2
+        ... )
+        >>> actor.shapes["net.2.weight"], critics.shapes["net.layers.0.weight"]
+        ((2, 8), (2, 4, 8))
+    """
+    n_inputs = n_features(observation_space)
+    actor = ActorLayout(
+        n_inputs=n_inputs,
+        hidden=tuple(hidden),
+        activation=activation,
+        n_actions=n_actions,
+        n_outputs=outputs_per_action * n_actions,
+    )
+    critics = CriticsLayout(
+        n_inputs=n_inputs + n_actions,
+        hidden=tuple(hidden),
+        activation=activation,
+        n_critics=n_critics,
+    )
+    return actor, critics
 
 
 def _choices_of(action_space: spaces.Space[Any]) -> tuple[int, ...]:

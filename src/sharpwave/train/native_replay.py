@@ -6,10 +6,24 @@ from typing import Any, Generic, TypeVar
 
 from gymnasium import spaces
 
-from sharpwave.learn import Adam, Features, FlatArrays, QActor, QLayout, QLearner, features_of
+from sharpwave.learn import (
+    ActorLayout,
+    Adam,
+    CriticsLayout,
+    DeterministicActor,
+    Features,
+    FlatArrays,
+    QActor,
+    QLayout,
+    QLearner,
+    SACLearner,
+    SquashedActor,
+    TD3Learner,
+    features_of,
+)
 from sharpwave.types import Array
 
-__all__ = ["NativeAgent", "NativeQ"]
+__all__ = ["NativeAgent", "NativeQ", "NativeSAC", "NativeTD3"]
 
 Actor = TypeVar("Actor")
 
@@ -85,3 +99,83 @@ class NativeQ(NativeAgent[QActor]):
     def as_actions(self, choices: Array) -> Array:
         """Choices [B, k] as actions: [B] where there is one."""
         return choices[:, 0] if self._one_choice else choices
+
+
+class NativeSAC(NativeAgent[SquashedActor]):
+    """An actor whose actions are drawn, critics with their slow copy, and the weight of entropy.
+
+    Args:
+        observation_space: Of the agent.
+        actor_layout: The actor.
+        critics_layout: The critics.
+        actor: Parameters of the actor.
+        critics: Parameters of the critics.
+        log_alpha: First logarithm of the weight of entropy.
+        threads: Most threads of a step.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        actor_layout: ActorLayout,
+        critics_layout: CriticsLayout,
+        actor: FlatArrays,
+        critics: FlatArrays,
+        *,
+        log_alpha: float,
+        threads: int,
+    ) -> None:
+        super().__init__(observation_space)
+        self._layout = actor_layout
+        self.policy = actor
+        targets = critics.copy()
+        temperature = FlatArrays({"value": ()})
+        temperature.data[:] = log_alpha
+        learned = {"actor": actor, "critics": critics, "temperature": temperature}
+        self.networks = {**learned, "target_critics": targets}
+        self.optimizers = {name: Adam(flat, lr=0.0, eps=1e-8) for name, flat in learned.items()}
+        moved = {name: (flat, self.optimizers[name]) for name, flat in learned.items()}
+        self.learner = SACLearner(
+            actor_layout, critics_layout, targets=targets, threads=threads, **moved
+        )
+
+    def make_actor(self, policy: FlatArrays) -> SquashedActor:
+        """What acts with the parameters of a network."""
+        return SquashedActor(self._layout, policy)
+
+
+class NativeTD3(NativeAgent[DeterministicActor]):
+    """An actor that knows one action for each observation, critics, and slow copies of all.
+
+    Args:
+        observation_space: Of the agent.
+        actor_layout: The actor.
+        critics_layout: The critics.
+        actor: Parameters of the actor.
+        critics: Parameters of the critics.
+        threads: Most threads of a step.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        actor_layout: ActorLayout,
+        critics_layout: CriticsLayout,
+        actor: FlatArrays,
+        critics: FlatArrays,
+        *,
+        threads: int,
+    ) -> None:
+        super().__init__(observation_space)
+        self._layout = actor_layout
+        self.policy = actor
+        learned = {"actor": actor, "critics": critics}
+        slow = {f"target_{name}": flat.copy() for name, flat in learned.items()}
+        self.networks = {**learned, **slow}
+        self.optimizers = {name: Adam(flat, lr=0.0, eps=1e-8) for name, flat in learned.items()}
+        moved = {name: (flat, self.optimizers[name]) for name, flat in learned.items()}
+        self.learner = TD3Learner(actor_layout, critics_layout, threads=threads, **moved, **slow)
+
+    def make_actor(self, policy: FlatArrays) -> DeterministicActor:
+        """What acts with the parameters of a network."""
+        return DeterministicActor(self._layout, policy)

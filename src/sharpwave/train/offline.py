@@ -13,7 +13,6 @@ from sharpwave import envs
 from sharpwave.buffers import ReplayBuffer, Transition
 from sharpwave.buffers.offline_mixture import rows_of
 from sharpwave.collect import EpisodeStats
-from sharpwave.lazy import torch
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.callbacks import Callback, CallbackList, EvalCallback
 from sharpwave.train.evaluation import EvaluationResult

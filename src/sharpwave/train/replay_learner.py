@@ -85,7 +85,9 @@ class ReplayLearner(Algorithm):
         """What `gradient_step` does, in native code."""
         raise NotImplementedError
 
-    def native_act(self, policy: FlatArrays, inputs: Array, masks: Any, draws: Draws | None) -> Array:
+    def native_act(
+        self, policy: FlatArrays, inputs: Array, masks: Any, draws: Draws | None
+    ) -> Array:
         """What `act` does, in native code.
 
         Args:
@@ -99,10 +101,11 @@ class ReplayLearner(Algorithm):
     def why_not_native(self) -> str | None:
         """Why native code cannot do what the algorithm does; None when it can."""
         config: Any = self.config
-        twin = next((cls for cls in type(self).__mro__ if "native_step" in vars(cls)), ReplayLearner)
-        if twin is ReplayLearner:
-            return f"{self.name} has no native update"
-        for cls in type(self).__mro__[: type(self).__mro__.index(twin)]:
+        for cls in type(self).__mro__:
+            if cls is ReplayLearner:
+                return f"{self.name} has no native update"
+            if "native_step" in vars(cls):
+                break
             changed = [name for name in self.TRUTH if name in vars(cls)]
             if changed:
                 return f"{cls.__name__} changes {changed[0]}"
@@ -224,9 +227,7 @@ class ReplayLearner(Algorithm):
         if cuda_graph and self.device.type == "cuda":
             self._graphs = GraphedGradients(self.generator)
 
-    def _learn_from(
-        self, sampler: ReplaySampler, drawn: dict[str, Any]
-    ) -> tuple[Any, ReplayBatch]:
+    def _learn_from(self, sampler: ReplaySampler, drawn: dict[str, Any]) -> tuple[Any, ReplayBatch]:
         if self.native is not None:
             batch = sampler.as_batch(drawn)
             batch.obs, batch.next_obs = map(self.native.features, (batch.obs, batch.next_obs))

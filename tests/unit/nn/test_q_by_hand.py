@@ -13,6 +13,7 @@ from torch import Tensor
 from sharpwave.nn import QByHand, QNetwork
 from tests.unit.nn.q_cases import ACTIONS, Case
 
+
 class ByHand(Case):
     def by_hand(self, **options: Any) -> tuple[Tensor, Tensor, Tensor]:
         metrics, errors = QByHand(self.online, self.target).gradient(
