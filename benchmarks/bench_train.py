@@ -33,23 +33,29 @@ HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 FIRST_UPDATE = """
 from trainers import TRAINERS, ZOO_PPO
-TRAINERS[{name!r}](ZOO_PPO, 0).train(ZOO_PPO.n_envs * ZOO_PPO.n_steps)
+TRAINERS[{name!r}](ZOO_PPO, 0, **{options!r}).train(ZOO_PPO.n_envs * ZOO_PPO.n_steps)
 """
+TARGETS = {ZOO_PPO: [Ratio("SB3", 25.0)], ZOO_A2C: [Ratio("SB3", 15.0)]}
+"""Of whole runs."""
 
 
 def rows() -> Iterator[Row | Result]:
-    yield minibatch("by hand", [Ratio("SB3", 4.0)], by_hand=True)
-    yield minibatch("by autograd", [Ratio("SB3", 1.5)], by_hand=False)
+    yield minibatch("in native code", [Ratio("SB3", 12.0)])
+    yield minibatch("by hand in torch", [Ratio("SB3", 4.0)], backend="torch")
+    yield minibatch("by autograd", [Ratio("SB3", 1.5)], backend="torch", by_hand=False)
     yield collection()
-    yield process_start()
+    yield process_start("the first 20 gradient steps", 0.7)
+    yield process_start("the first 20 gradient steps, with torch", 2.5, backend="torch")
     for name, settings in RUNS.items():
         yield from whole_runs(name, settings)
 
 
-def minibatch(way: str, targets: list[Ratio], *, by_hand: bool) -> Row:
+def minibatch(
+    way: str, targets: list[Ratio], *, backend: str = "native", by_hand: bool = True
+) -> Row:
     return Row(
         f"PPO minibatch update, 256 rows, {way}",
-        {OURS: partial(our_update, by_hand), "SB3": sb3_update},
+        {OURS: partial(our_update, backend, by_hand), "SB3": sb3_update},
         targets,
         ops_per_call=ZOO_PPO.n_epochs,
         patience=5,
@@ -57,14 +63,15 @@ def minibatch(way: str, targets: list[Ratio], *, by_hand: bool) -> Row:
     )
 
 
-def our_update(by_hand: bool) -> Operation:
-    algorithm = TRAINERS[OURS](ZOO_PPO, 0).algorithm
+def our_update(backend: str, by_hand: bool) -> Operation:
+    algorithm = TRAINERS[OURS](ZOO_PPO, 0, backend=backend).algorithm
     if not by_hand:
         algorithm.by_hand = None
     from sharpwave.train.batch import OnPolicyBatch
 
     rollout = algorithm.collector.collect(ZOO_PPO.gamma, ZOO_PPO.gae_lambda)
-    batch = OnPolicyBatch.from_rollout(rollout, algorithm.device, None)
+    device = algorithm.device if backend == "torch" else None
+    batch = OnPolicyBatch.from_rollout(rollout, device, None)
     algorithm.follow_schedules(1.0)
     return lambda: {name: float(value) for name, value in algorithm.update(batch).items()}
 
@@ -111,18 +118,18 @@ def sb3_collector(settings: Settings) -> tuple[Any, Operation]:
     )
 
 
-def process_start() -> Result:
+def process_start(what: str, limit: float, **options: Any) -> Result:
     def seconds(name: str) -> float:
         began = time.perf_counter()
-        script = FIRST_UPDATE.format(name=name)
+        script = FIRST_UPDATE.format(name=name, options=options if name == OURS else {})
         subprocess.run([sys.executable, "-c", script], cwd=HERE, env=ENVIRONMENT, check=True)
         return time.perf_counter() - began
 
     return collect(
-        "process start to the first 20 gradient steps",
+        f"process start to {what}",
         "s",
         {name: partial(seconds, name) for name in TRAINERS},
-        [AtMost(2.5, "s")],
+        [AtMost(limit, "s")],
         note="Python starts, imports the library, makes PPO, collects and learns from 8 x 32 steps",
         rounds=ROUNDS,
     )
@@ -150,9 +157,10 @@ def whole_runs(name: str, settings: Settings) -> Iterator[Result]:
         name,
         "s/step",
         {contender: partial(seconds_per_step, contender) for contender in TRAINERS},
+        TARGETS.get(settings, ()),
         rounds=ROUNDS,
     )
-    runs.note = f"{settings.steps} steps; sharpwave's time: {percentages(shares)}"
+    runs.note = f"{settings.steps} steps, native backend; sharpwave's time: {percentages(shares)}"
     yield runs
     yield Result(
         f"{name}: return",

@@ -160,7 +160,7 @@ def rlox(settings: Settings, seed: int) -> Trainer:
     return Trainer(algorithm, algorithm.train, lambda obs: np.asarray(algorithm.predict(obs)))
 
 
-TRAINERS: dict[str, Callable[[Settings, int], Trainer]] = {
+TRAINERS: dict[str, Callable[..., Trainer]] = {
     "sharpwave": ours,
     "rlox": rlox,
     "SB3": sb3,

@@ -25,13 +25,14 @@ def main(steps: int = 30_000) -> None:
     episodes = EpisodeStats(N_ENVS)
     stepper = Stepper(env)  # knows what the environment does at the end of an episode
     obs, _ = stepper.reset(seed=0)
+    generator = torch.Generator().manual_seed(0)
 
     taken = 0
     while taken < steps:
         ppo.follow_schedules(1 - taken / steps)
         rows = []
         for _ in range(N_STEPS):
-            acted = ppo.policy.act(torch.from_numpy(obs), generator=ppo.generator)
+            acted = ppo.policy.act(torch.from_numpy(obs), generator=generator)
             step = stepper.step(acted.actions.numpy())
             # What the action led to: the true last observation where an episode ended.
             next_values = ppo.policy.values(torch.from_numpy(step.next_obs)).numpy()

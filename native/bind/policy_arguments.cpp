@@ -37,7 +37,6 @@ ObsArg::ObsArg(PyObject* given, const Policy& policy) : array_(given, "obs") {
     throw std::invalid_argument("obs must have shape (n, " + std::to_string(policy.n_inputs()) +
                                 "), got " + shape_text(array_.ndim(), array_.shape()));
   }
-  if (size() == 0) throw std::invalid_argument("obs must have rows, got none");
 }
 
 MaskArg::MaskArg(PyObject* given, std::size_t n, const Policy& policy, const ActionSpec& actions) {
@@ -64,6 +63,7 @@ MaskArg::MaskArg(PyObject* given, std::size_t n, const Policy& policy, const Act
 
 RolloutArgs::RolloutArgs(PyObject* const* columns, const Policy& policy, const ActionSpec& actions)
     : obs_(columns[0], policy), masks_(columns[6], obs_.size(), policy, actions) {
+  if (obs_.size() == 0) throw std::invalid_argument("obs must have rows, got none");
   floats_.reserve(kCount);
   rollout_.n_rows = obs_.size();
   rollout_.obs = obs_.data();

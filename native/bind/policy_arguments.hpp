@@ -21,7 +21,7 @@ struct ActionSpec {
   std::unique_ptr<Head> make_head() const;
 };
 
-// Observations [n, n_inputs] in float32; there is at least one.
+// Observations [n, n_inputs] in float32.
 class ObsArg {
  public:
   ObsArg(PyObject* given, const Policy& policy);
@@ -47,7 +47,8 @@ class MaskArg {
 // The columns of a batch; those that may be missing are None.
 class RolloutArgs {
  public:
-  // Throws ValueError where a shape does not fit, an action does not exist or a row allows nothing.
+  // Throws ValueError where there is no row, a shape does not fit, an action does not exist or a
+  // row allows nothing.
   RolloutArgs(PyObject* const* columns, const Policy& policy, const ActionSpec& actions);
 
   // In the order that the constructor takes them.

@@ -118,10 +118,12 @@ OF_PPO = "approx_kl clip_fraction"
 OF_DQN = "loss q_value td_error grad_norm epsilon"
 OF_SAC = "critic_loss actor_loss alpha alpha_loss entropy q_value"
 CASES: dict[str, Case] = {
-    "ppo": on_policy(sw.PPO, OF_PPO, **PPO),
+    "ppo": on_policy(sw.PPO, OF_PPO, **PPO, backend="torch"),
+    "ppo-native": on_policy(sw.PPO, OF_PPO, **PPO, backend="native"),
     "ppo-recurrent": on_policy(sw.PPO, OF_PPO, **{**PPO, "n_steps": 16, "recurrent": "lstm"}),
     "ppo-normalized": on_policy(sw.PPO, OF_PPO, **PPO, normalize_obs=True, normalize_rewards=True),
-    "a2c": on_policy(sw.A2C, "", n_envs=4, n_steps=5),
+    "a2c": on_policy(sw.A2C, "", n_envs=4, n_steps=5, backend="torch"),
+    "a2c-native": on_policy(sw.A2C, "", n_envs=4, n_steps=5, backend="native"),
     "a2c-recurrent": on_policy(sw.A2C, "", n_envs=4, n_steps=5, recurrent="gru"),
     "dqn": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60),
     "dqn-rainbow": replaying(
@@ -287,7 +289,8 @@ class TestPredict:
     def test_wide_policies_stay_inside_the_space(self, case: Case, squash: bool) -> None:
         if case.world is not ANYTHING:
             pytest.skip("it has no such option")
-        algorithm = case(probes.ContinuousIdentity, squash_actions=squash, log_std_init=2.0)
+        options = {"squash_actions": squash, "log_std_init": 2.0, "backend": "auto"}
+        algorithm = case(probes.ContinuousIdentity, **options)
         for _ in range(50):
             action = algorithm.predict(np.zeros(1), deterministic=False)
             assert algorithm.action_space.contains(action)

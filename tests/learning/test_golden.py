@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,13 +18,14 @@ from tests.learning.trajectories import Trajectory
 FOLDER = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("by_hand", [False, True], ids=["autograd", "by_hand"])
+@pytest.mark.parametrize("gradients", ["autograd", "by_hand", "native"])
 @pytest.mark.parametrize("case", trajectories.CASES)
 def test_updates_follow_the_stored_trajectory(
-    case: str, by_hand: bool, request: pytest.FixtureRequest
+    case: str, gradients: Any, request: pytest.FixtureRequest
 ) -> None:
-    found = trajectories.trajectory(case, by_hand=by_hand)
-    compare(case, found, refresh=request.config.getoption("--refresh-golden") and not by_hand)
+    found = trajectories.trajectory(case, gradients)
+    is_truth = gradients == "autograd"
+    compare(case, found, refresh=request.config.getoption("--refresh-golden") and is_truth)
 
 
 @pytest.mark.parametrize("by_hand", [False, True], ids=["autograd", "by_hand"])

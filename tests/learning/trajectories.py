@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -45,22 +45,29 @@ CASES: dict[str, Callable[..., Any]] = {
 }
 
 
-def trajectory(case: str, *, by_hand: bool) -> Trajectory:
+def trajectory(case: str, gradients: Literal["autograd", "by_hand", "native"]) -> Trajectory:
     """What each of the updates measured.
 
     Args:
         case: One of `CASES`.
-        by_hand: Take the gradients by hand; otherwise by autograd.
+        gradients: How they are taken.
     """
-    algorithm = CASES[case](hidden=(16, 16), seed=1, ent_coef=0.01)
-    assert algorithm.by_hand is not None
-    if not by_hand:
+    backend = "native" if gradients == "native" else "torch"
+    algorithm = CASES[case](hidden=(16, 16), seed=1, ent_coef=0.01, backend=backend)
+    if gradients == "autograd":
+        assert algorithm.by_hand is not None
         algorithm.by_hand = None
+    elif gradients == "native":
+        # The rows that torch's updates take.
+        generator = torch.Generator().manual_seed(algorithm._noise_seed)
+        algorithm.native.orders = lambda n_orders, n: np.stack(
+            [torch.randperm(n, generator=generator).numpy() for _ in range(n_orders)]
+        )
     rows = []
     for update, batch in enumerate(batches(algorithm.action_space)):
         algorithm.follow_schedules(1 - update / UPDATES)
         measured = algorithm.update(batch)
-        rows.append({name: float(f"{measured[name].item():.6g}") for name in METRICS})
+        rows.append({name: float(f"{float(measured[name]):.6g}") for name in METRICS})
     return rows
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sharpwave import learn
-from sharpwave.collect import Rollout
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.batch import OnPolicyBatch
@@ -76,6 +75,8 @@ class A2C(OnPolicy):
 
     def update(self, batch: OnPolicyBatch) -> Metrics:
         """Learn from one rollout: one gradient step."""
+        if self.native is not None:
+            return self.native_update(self.native, batch)
         metrics = self.gradient(batch)
         norm = self.flat.clip_grad_norm(self.config.max_grad_norm)
         self.optimizer.step()
@@ -87,11 +88,11 @@ class A2C(OnPolicy):
             ),
         }
 
-    def native_update(self, native: NativePolicy, rollout: Rollout) -> Metrics:
+    def native_update(self, native: NativePolicy, batch: OnPolicyBatch) -> Metrics:
         """What `update` does, in native code."""
         config = self.config
         return native.a2c_update(
-            rollout,
+            batch,
             self.optimizer,
             vf_coef=config.vf_coef,
             ent_coef=config.ent_coef,

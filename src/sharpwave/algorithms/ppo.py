@@ -7,7 +7,6 @@ from functools import partial
 from typing import ClassVar
 
 from sharpwave import learn
-from sharpwave.collect import Rollout
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.batch import OnPolicyBatch
@@ -98,15 +97,18 @@ class PPO(OnPolicy):
         """Set learning rate and clip range."""
         super().follow_schedules(progress_remaining)
         self.clip_range = value_at(self.config.clip_eps, progress_remaining)
+        if self.native is None:
+            self.clip.fill_(self.clip_range)
 
     def update(self, batch: OnPolicyBatch) -> Metrics:
         """Learn from one rollout: `n_epochs` passes of gradient steps on shuffled minibatches."""
+        if self.native is not None:
+            return self.native_update(self.native, batch)
         config = self.config
-        self.clip.fill_(self.clip_range)
-        self.moved_too_far.zero_()
         if self.graphs is not None:
             batch = self.graphs.take(batch)
         self.load(batch)
+        self.moved_too_far.zero_()
 
         step = partial(self.gradient_step, batch)
         if self.graphs is not None:
@@ -125,11 +127,11 @@ class PPO(OnPolicy):
             ),
         }
 
-    def native_update(self, native: NativePolicy, rollout: Rollout) -> Metrics:
+    def native_update(self, native: NativePolicy, batch: OnPolicyBatch) -> Metrics:
         """What `update` does, in native code."""
         config = self.config
         return native.ppo_update(
-            rollout,
+            batch,
             self.optimizer,
             n_epochs=config.n_epochs,
             batch_size=config.batch_size,

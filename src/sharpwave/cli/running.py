@@ -162,8 +162,15 @@ def require_env(env_id: str) -> None:
 def _headline(trainer: Trainer, target: int) -> str:
     algo = trainer.algo
     start = f" from {algo.timesteps:,}" if algo.timesteps else ""
-    what = f"{algo.name} on {algo.subject}, seed {algo.seed}"
+    what = f"{algo.name} on {algo.subject}, seed {algo.seed}, {backend_of(algo)}"
     return f"{what},{start} to {target:,} steps: {trainer.run_dir}"
+
+
+def backend_of(algo: Any) -> str:
+    """What computes, and why where that may be a surprise."""
+    if algo.backend == "native" or algo.config.backend == "torch":
+        return f"{algo.backend} backend"
+    return f"{algo.backend} backend ({algo.backend_reason})"
 
 
 def _how_to_resume(run_dir: Path) -> None:

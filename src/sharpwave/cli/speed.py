@@ -16,7 +16,7 @@ def run(arguments: list[str]) -> int:
     """Measure, and return the exit status."""
     parsed = _parser().parse(arguments)
 
-    from sharpwave.cli.running import require_env
+    from sharpwave.cli.running import backend_of, require_env
 
     with input_errors():
         algorithm: Any = algorithm_class(parsed.algorithm)
@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> int:
         algo.close()
     kind = "preset" if settings else "default settings"
     say(
-        f"{algo.name} on {algo.subject} ({kind}): "
+        f"{algo.name} on {algo.subject} ({kind}, {backend_of(algo)}): "
         f"{statistics.median(rates):,.0f} steps/s, median of {len(rates)} "
         f"({min(rates):,.0f} to {max(rates):,.0f}), {parsed.steps:,} steps each"
     )

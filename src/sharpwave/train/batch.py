@@ -13,7 +13,9 @@ from sharpwave.nest import map_leaves
 
 @dataclass(frozen=True)
 class OnPolicyBatch:
-    """Rows of a rollout as tensors: [B, ...], or for recurrent policies sequences [T, B, ...].
+    """Rows of a rollout: [B, ...], or for recurrent policies sequences [T, B, ...].
+
+    They are tensors; for native code, which takes CPU tensors too, they may be arrays.
 
     Attributes:
         obs: Observations, nested as the environment's.
@@ -47,12 +49,13 @@ class OnPolicyBatch:
 
         Args:
             rollout: With advantages.
-            device: Where the tensors go.
+            device: Where the tensors go; None leaves arrays.
             state: Recurrent state before the rollout; None for policies without.
         """
         columns = rollout.rows() if state is None else rollout.sequences()
-        tensors = _map(lambda leaf: torch.from_numpy(leaf).to(device), columns)
-        return cls(**tensors, state=state)
+        if device is not None:
+            columns = _map(lambda leaf: torch.from_numpy(leaf).to(device), columns)
+        return cls(**columns, state=state)
 
     @property
     def weights(self) -> torch.Tensor | None:

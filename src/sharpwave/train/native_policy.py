@@ -9,7 +9,6 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from sharpwave import _native
-from sharpwave.collect import Rollout
 from sharpwave.envs import ActionMap, VecNormalize
 from sharpwave.learn import (
     Adam,
@@ -21,6 +20,7 @@ from sharpwave.learn import (
     features_of,
 )
 from sharpwave.train.actor import NormalizedPlayer
+from sharpwave.train.batch import OnPolicyBatch
 from sharpwave.types import Array, Nested
 
 Flags = npt.NDArray[np.bool_]
@@ -70,23 +70,24 @@ class NativePolicy:
         """Values [N] of observations [N, ...]."""
         return self.learner.values(self._features(obs))
 
-    def ppo_update(self, rollout: Rollout, adam: Adam, *, n_epochs: int, **options: Any) -> Metrics:
-        """`n_epochs` passes over a rollout; the options are those of `PolicyLearner.ppo_update`."""
-        rows = self._rows(rollout)
+    def ppo_update(
+        self, batch: OnPolicyBatch, adam: Adam, *, n_epochs: int, **options: Any
+    ) -> Metrics:
+        """`n_epochs` passes over a batch; the options are those of `PolicyLearner.ppo_update`."""
+        rows = self._rows(batch)
         orders = self.orders(n_epochs, len(rows["obs"]))
         return self.learner.ppo_update(rows, orders, adam, **options)
 
-    def a2c_update(self, rollout: Rollout, rmsprop: RMSprop, **options: Any) -> Metrics:
-        """One step on a rollout; the options are those of `PolicyLearner.a2c_update`."""
-        return self.learner.a2c_update(self._rows(rollout), rmsprop, **options)
+    def a2c_update(self, batch: OnPolicyBatch, rmsprop: RMSprop, **options: Any) -> Metrics:
+        """One step on a batch; the options are those of `PolicyLearner.a2c_update`."""
+        return self.learner.a2c_update(self._rows(batch), rmsprop, **options)
 
     def orders(self, n_orders: int, n: int) -> npt.NDArray[np.int64]:
         """[n_orders, n] orders of so many rows."""
         return _native.shuffled(*self._draws.next_call(), n_orders, n)
 
-    def _rows(self, rollout: Rollout) -> dict[str, Any]:
-        rows = rollout.rows()
-        return {**rows, "obs": self._features(rows["obs"])}
+    def _rows(self, batch: OnPolicyBatch) -> dict[str, Any]:
+        return {**vars(batch), "obs": self._features(batch.obs)}
 
 
 class NativeActor(NormalizedPlayer):

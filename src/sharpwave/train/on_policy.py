@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from sharpwave.collect import EpisodeStats, OnPolicyCollector, Rollout
+from sharpwave.collect import EpisodeStats, OnPolicyCollector
 from sharpwave.envs import ActionMap
 from sharpwave.lazy import nn, torch
 from sharpwave.learn import PolicyLayout, why_not_native
@@ -72,8 +72,7 @@ class OnPolicyConfig(OnlineConfig):
 class OnPolicy(OnlineAlgorithm):
     """Collects a rollout with the current policy, learns from it, and throws it away.
 
-    A subclass says what an update does in `update`, with torch, and in `native_update`, which does
-    the same in native code.
+    A subclass says what an update does in `update`, with torch, and gives its native twin.
 
     Attributes:
         native: The policy of native code; None where torch computes.
@@ -123,7 +122,7 @@ class OnPolicy(OnlineAlgorithm):
         """Learn from one rollout."""
 
     @abstractmethod
-    def native_update(self, native: NativePolicy, rollout: Rollout) -> Metrics:
+    def native_update(self, native: NativePolicy, batch: OnPolicyBatch) -> Metrics:
         """What `update` does, in native code."""
 
     def why_not_native(self) -> str | None:
@@ -204,10 +203,8 @@ class OnPolicy(OnlineAlgorithm):
             return None
         self._rollout_ended()
         began = time.perf_counter()
-        if self.native is None:
-            metrics = self.update(OnPolicyBatch.from_rollout(rollout, self.device, state))
-        else:
-            metrics = self.native_update(self.native, rollout)
+        device = self.device if self.native is None else None
+        metrics = self.update(OnPolicyBatch.from_rollout(rollout, device, state))
         self.timings["update"] += time.perf_counter() - began
         return {**metrics, "learning_rate": self.optimizer.lr}
 

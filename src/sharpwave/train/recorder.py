@@ -83,7 +83,7 @@ class RunRecorder(Callback):
         self._interval.start(step)
         self._began = self._saved_at = time.perf_counter()
         write_json(self.folder.config_file, _identity(algo) | _options(algo.config))
-        write_json(self.folder.environment_file, self._facts(step))
+        write_json(self.folder.environment_file, self._facts(algo, step))
         self._summarize(algo, "running")
 
     def on_train_batch(self, *, algo: Any, step: int, **metrics: Any) -> None:
@@ -167,10 +167,15 @@ class RunRecorder(Callback):
         for row in read_json_lines(self.folder.metrics_jsonl):
             self._seconds_before = float(row.get("seconds") or self._seconds_before)
 
-    def _facts(self, step: int) -> dict[str, Any]:
-        """The facts of now, and at which steps the run was taken up again."""
+    def _facts(self, algo: Any, step: int) -> dict[str, Any]:
+        """The facts of now, what computes, and at which steps the run was taken up again."""
         resumed = self.folder.environment.get("resumed_at", [])
-        return environment_facts() | ({"resumed_at": [*resumed, step]} if step else {})
+        return {
+            **environment_facts(),
+            "backend": algo.backend,
+            "backend_reason": algo.backend_reason,
+            **({"resumed_at": [*resumed, step]} if step else {}),
+        }
 
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._began

@@ -37,7 +37,7 @@ def test_a_run_with_evaluations(
     options = ["--n-gradient-steps", "50", "--run-dir", str(run_dir)]
     assert main([*command, *options, *QUICK]) == 0
     said = capsys.readouterr().out
-    assert f"{algorithm} on 600 steps of data, seed 42, to 50 steps" in said
+    assert f"{algorithm} on 600 steps of data, seed 42, torch backend" in said
     assert "evaluation: " in said
     lines = (run_dir / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [10, 20, 30, 40, 50]

@@ -40,7 +40,7 @@ def test_a_run_leaves_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
     run_dir = tmp_path / "run"
     assert train(run_dir, "--total-timesteps", "256", "--gamma", "0.9", "--eval-freq", "100") == 0
     said = capsys.readouterr()
-    assert "ppo on 2 x CartPole-v1, seed 42, to 256 steps" in said.out
+    assert "ppo on 2 x CartPole-v1, seed 42, native backend, to 256 steps" in said.out
     assert f"report: {run_dir / 'report.html'}" in said.out
     assert "over 2 episodes" in said.out
     assert said.err == ""
@@ -134,7 +134,7 @@ def test_a_window_opens(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_speed_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "a2c", "CartPole-v1", "--steps", "80", "--repeats", "2"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("a2c on 8 x CartPole-v1 (preset): ")
+    assert said.startswith("a2c on 8 x CartPole-v1 (preset, native backend): ")
     assert "steps/s, median of 2" in said
 
 

@@ -42,6 +42,12 @@ def test_the_most_likely_actions_are_those_of_torch(actions: str, masks: bool) -
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_no_rows_give_no_actions() -> None:
+    case = Case()
+    actions, log_probs, values = learner_of(case).act(np.zeros((0, 6)), None, (1, 2))
+    assert (actions.shape, log_probs.shape, values.shape) == ((0, 1), (0,), (0,))
+
+
 def test_draws_are_a_function_of_seed_and_call() -> None:
     case = Case("gaussian")
     learner, obs = learner_of(case), case.obs.numpy()

@@ -29,6 +29,7 @@ GRADIENTS = ["by hand", "autograd"]
 
 
 def make(cls: Any, env: Any, gradients: str = "by hand", **options: Any) -> Any:
+    options = {"backend": "torch", **options}
     algo = cls(env, n_envs=4, n_steps=16, seed=5, max_grad_norm=1e9, **options)
     if gradients == "autograd":
         algo.by_hand = None
@@ -258,7 +259,7 @@ class TestSchedules:
 
         class Clips(sw.Callback):
             def on_train_batch(self, *, algo: Any, **_: Any) -> None:
-                clips.append(float(algo.clip))
+                clips.append(algo.clip_range)
 
         algo = sw.PPO("CartPole-v1", n_envs=2, n_steps=16, clip_eps=sw.Linear(0.4, 0.0))
         algo.train(128, callbacks=Clips())
