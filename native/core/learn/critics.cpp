@@ -1,6 +1,7 @@
 #include "core/learn/critics.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace sharpwave {
 
@@ -16,12 +17,24 @@ void Critics::split(std::size_t n_rows) {
   if (passes_.size() < n() * lanes_.count()) passes_.resize(n() * lanes_.count());
 }
 
+void Critics::for_passes(std::size_t n, Team& team,
+                         const std::function<void(std::size_t, std::size_t)>& body) const {
+  const std::size_t n_lanes = lanes_.count();
+  if (team.size() <= n) {
+    team.run(n, [&](std::size_t critic) {
+      for (std::size_t lane = 0; lane < n_lanes; ++lane) body(critic, lane);
+    });
+  } else {
+    team.run(n * n_lanes, [&](std::size_t task) { body(task / n_lanes, task % n_lanes); });
+  }
+}
+
 const Matrix& Critics::forward(const float* parameters, const Matrix& x, std::size_t n,
                                Team& team) {
   split(x.n_rows());
   values_.reshape(n, x.n_rows());
-  team.run(n * lanes_.count(), [&](std::size_t task) {
-    const std::size_t critic = task % n, lane = task / n, first = lanes_.first(lane);
+  for_passes(n, team, [&](std::size_t critic, std::size_t lane) {
+    const std::size_t first = lanes_.first(lane);
     const Matrix& output = networks_[critic].forward(parameters, x.row(first), lanes_.size(lane),
                                                      &pass(critic, lane).memory);
     std::copy_n(output.data(), output.size(), values_.row(critic) + first);
@@ -34,43 +47,43 @@ double Critics::regress(const float* parameters, const Matrix& x, const float* w
                         float* mean_errors, Team& team) {
   split(rows.n);
   values_.reshape(n(), rows.n);
-  gradient->set_lanes(lanes_.count());
+  losses_.resize(n() * lanes_.count());
+  const bool in_order = team.size() <= n();
+  gradient->begin(lanes_.count(), in_order);
   const float share = 2.0f * scale / static_cast<float>(rows.n);
-  team.run(n() * lanes_.count(), [&](std::size_t task) {
-    const std::size_t critic = task % n(), lane = task / n();
+  for_passes(n(), team, [&](std::size_t critic, std::size_t lane) {
     const std::size_t first = lanes_.first(lane), size = lanes_.size(lane);
     const Mlp& network = networks_[critic];
-    Pass& own = pass(critic, lane);
+    Pass& own = pass(critic, in_order ? 0 : lane);
     const Matrix& output = network.forward(parameters, x.row(first), size, &own.memory);
     own.grad.reshape(size, 1);
-    own.loss = 0.0;
+    double loss = 0.0;
     for (std::size_t i = 0; i < size; ++i) {
       const float error = output.data()[i] - wanted[first + i];
       const float slope = share * rows.weight(first + i) * error;
-      own.loss += 0.5 * static_cast<double>(slope * error);
+      loss += 0.5 * static_cast<double>(slope * error);
       own.grad.data()[i] = slope;
       values_.row(critic)[first + i] = error;
     }
+    losses_[critic * lanes_.count() + lane] = loss;
     network.backward(parameters, x.row(first), size, own.grad.data(),
-                     {gradient->lane(lane), false, nullptr}, &own.memory);
+                     {gradient->lane(lane), gradient->adds(lane), nullptr}, &own.memory);
   });
-  gradient->add_up(team);
+  gradient->end(team);
 
   for (std::size_t row = 0; row < rows.n; ++row) {
     float sum = 0.0f;
     for (std::size_t critic = 0; critic < n(); ++critic) sum += values_.row(critic)[row];
     mean_errors[row] = sum / static_cast<float>(n());
   }
-  double loss = 0.0;
-  for (std::size_t i = 0; i < n() * lanes_.count(); ++i) loss += passes_[i].loss;
-  return loss;
+  return std::accumulate(losses_.begin(), losses_.end(), 0.0);
 }
 
 void Critics::input_gradient(const float* parameters, const std::vector<std::size_t>& which,
                              float slope, std::size_t first_input, Matrix* gradient, Team& team) {
   gradient->reshape(lanes_.n_rows(), n_inputs() - first_input);
-  team.run(n() * lanes_.count(), [&](std::size_t task) {
-    climb(parameters, which, slope, first_input, task % n(), task / n(), gradient);
+  for_passes(n(), team, [&](std::size_t critic, std::size_t lane) {
+    climb(parameters, which, slope, first_input, critic, lane, gradient);
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "core/learn/lane_gradients.hpp"
@@ -44,18 +45,22 @@ class Critics {
     MlpMemory memory;
     Matrix grad, inputs;
     std::vector<std::size_t> rows;
-    double loss = 0.0;
   };
 
   Pass& pass(std::size_t critic, std::size_t lane) { return passes_[lane * n() + critic]; }
   void split(std::size_t n_rows);
+  // Calls body(critic, lane) for the first n critics on all lanes, those of a critic in order where
+  // there are no threads for them.
+  void for_passes(std::size_t n, Team& team,
+                  const std::function<void(std::size_t, std::size_t)>& body) const;
   void climb(const float* parameters, const std::vector<std::size_t>& which, float slope,
              std::size_t first_input, std::size_t critic, std::size_t lane, Matrix* gradient);
 
   std::vector<Mlp> networks_;
   std::vector<Pass> passes_;
   Lanes lanes_{0};
-  Matrix values_;  // [n, n_rows]
+  Matrix values_;               // [n, n_rows]
+  std::vector<double> losses_;  // of each pass
 };
 
 // Rows of two matrices side by side: joined [n, n_left + n_right].

@@ -21,12 +21,12 @@ const Matrix& DeterministicActor::forward(const float* parameters, const float* 
 }
 
 void DeterministicActor::backward(const float* parameters, const float* obs, std::size_t n,
-                                  const float* action_grad, float* gradient,
+                                  const float* action_grad, float* gradient, bool add,
                                   DeterministicPass* pass) const {
   pass->output_grad.reshape(n, n_actions());
   std::copy_n(action_grad, n * n_actions(), pass->output_grad.data());
   kernels().learn.tanh_backward(pass->output_grad.data(), pass->actions.data(), n * n_actions());
-  network_.backward(parameters, obs, n, pass->output_grad.data(), {gradient, false, nullptr},
+  network_.backward(parameters, obs, n, pass->output_grad.data(), {gradient, add, nullptr},
                     &pass->memory);
 }
 

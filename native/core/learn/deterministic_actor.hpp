@@ -28,7 +28,7 @@ class DeterministicActor {
                         DeterministicPass* pass) const;
   // After forward(): the gradient of the parameters, given that of the actions.
   void backward(const float* parameters, const float* obs, std::size_t n, const float* action_grad,
-                float* gradient, DeterministicPass* pass) const;
+                float* gradient, bool add, DeterministicPass* pass) const;
   // Actions with normal noise of some deviation, clipped to [-1, 1].
   void explore(const float* parameters, const float* obs, std::size_t n, float deviation,
                const Philox& random, DeterministicPass* pass, float* actions) const;

@@ -13,7 +13,7 @@ QMetrics QLearning::compute(const QRows& rows, const QOptions& options, float* t
   const Lanes split(rows.n);
   const std::size_t n_inputs = network_.n_inputs();
   if (lanes_.size() < split.count()) lanes_.resize(split.count());
-  gradients_.set_lanes(split.count());
+  gradients_.begin(split.count(), team.size() == 1);
   const std::size_t passes = options.is_double ? 3 : 2;
   team.run(passes * split.count(), [&](std::size_t task) {
     const std::size_t i = task / passes, first = split.first(i), n = split.size(i);
@@ -25,10 +25,12 @@ QMetrics QLearning::compute(const QRows& rows, const QOptions& options, float* t
     if (task % passes == 2) network_.forward(online_, next_obs, n, &lane.chooser);
   });
   team.run(split.count(), [&](std::size_t i) {
-    differentiate(rows, split.first(i), split.size(i), options, td_errors, gradients_.lane(i),
-                  &lanes_[i]);
+    differentiate(rows, split.first(i), split.size(i), options, td_errors, &lanes_[i]);
+    network_.backward(online_, rows.obs + split.first(i) * n_inputs, split.size(i),
+                      lanes_[i].grad.data(), gradients_.lane(i), gradients_.adds(i),
+                      &lanes_[i].online);
   });
-  gradients_.add_up(team);
+  gradients_.end(team);
   QMetrics metrics;
   const double share = 1.0 / static_cast<double>(rows.n);
   for (std::size_t i = 0; i < split.count(); ++i) {
@@ -40,8 +42,7 @@ QMetrics QLearning::compute(const QRows& rows, const QOptions& options, float* t
 }
 
 void QLearning::differentiate(const QRows& rows, std::size_t first, std::size_t n,
-                              const QOptions& options, float* td_errors, float* gradient,
-                              Lane* lane) const {
+                              const QOptions& options, float* td_errors, Lane* lane) const {
   const std::vector<std::size_t>& choices = network_.choices();
   const std::size_t n_choices = choices.size(), n_options = network_.n_options();
   const Matrix& values = network_.values(lane->online);
@@ -78,8 +79,6 @@ void QLearning::differentiate(const QRows& rows, std::size_t first, std::size_t 
     lane->q_value += static_cast<double>(value);
     lane->td_error += static_cast<double>(std::abs(error));
   }
-  network_.backward(online_, rows.obs + first * network_.n_inputs(), n, lane->grad.data(), gradient,
-                    false, &lane->online);
 }
 
 float QLearning::mean_of(const float* values, const std::vector<std::size_t>& options) const {

@@ -55,8 +55,9 @@ class QLearning {
     double loss, q_value, td_error;
   };
 
+  // Fills the gradient of the values of a lane.
   void differentiate(const QRows& rows, std::size_t first, std::size_t n, const QOptions& options,
-                     float* td_errors, float* gradient, Lane* lane) const;
+                     float* td_errors, Lane* lane) const;
   // The mean of what one row of values says of some options.
   float mean_of(const float* values, const std::vector<std::size_t>& options) const;
 

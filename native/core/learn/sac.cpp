@@ -95,14 +95,14 @@ double SoftActorCritic::climb(const ContinuousRows& rows, float alpha, Team& tea
   least_.resize(rows.n);
   find_least(values, least_.data(), &which_);
   critics_.input_gradient(memory_.critics, which_, -share, n_obs, &action_grad_, team);
-  actor_gradient_.set_lanes(lanes_.count());
+  actor_gradient_.begin(lanes_.count(), team.size() == 1);
   team.run(lanes_.count(), [&](std::size_t lane) {
     const std::size_t first = lanes_.first(lane);
     actor_.backward(memory_.actor, rows.obs + first * n_obs, lanes_.size(lane),
                     action_grad_.data() + first * n_actions, alpha * share,
-                    actor_gradient_.lane(lane), &now_[lane]);
+                    actor_gradient_.lane(lane), actor_gradient_.adds(lane), &now_[lane]);
   });
-  actor_gradient_.add_up(team);
+  actor_gradient_.end(team);
   return static_cast<double>(alpha) * mean_of(log_probs_) - mean_of(least_);
 }
 

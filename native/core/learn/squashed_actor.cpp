@@ -49,7 +49,7 @@ void SquashedActor::sample(const float* parameters, const float* obs, std::size_
 }
 
 void SquashedActor::backward(const float* parameters, const float* obs, std::size_t n,
-                             const float* action_grad, float share, float* gradient,
+                             const float* action_grad, float share, float* gradient, bool add,
                              SquashedPass* pass) const {
   const std::size_t d = n_actions_;
   const Matrix& output = pass->memory.outputs.back();
@@ -65,7 +65,7 @@ void SquashedActor::backward(const float* parameters, const float* obs, std::siz
       pass->output_grad.row(i)[d + j] = is_inside ? by_raw * pass->spread.data()[at] - share : 0.0f;
     }
   }
-  network_.backward(parameters, obs, n, pass->output_grad.data(), {gradient, false, nullptr},
+  network_.backward(parameters, obs, n, pass->output_grad.data(), {gradient, add, nullptr},
                     &pass->memory);
 }
 

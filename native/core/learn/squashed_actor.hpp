@@ -36,7 +36,7 @@ class SquashedActor {
   // After sample(): the gradient of the parameters, given that of the actions [n, n_actions] and
   // `share`, that of every log-probability.
   void backward(const float* parameters, const float* obs, std::size_t n, const float* action_grad,
-                float share, float* gradient, SquashedPass* pass) const;
+                float share, float* gradient, bool add, SquashedPass* pass) const;
   // The most likely actions before squashing, squashed.
   void act(const float* parameters, const float* obs, std::size_t n, SquashedPass* pass,
            float* actions) const;

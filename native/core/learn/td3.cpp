@@ -93,13 +93,14 @@ double Td3::climb(const ContinuousRows& rows, const std::optional<float>& bc_wei
   double loss = -scale * share * sum;
   if (bc_weight) loss += clone(rows);
 
-  actor_gradient_.set_lanes(lanes_.count());
+  actor_gradient_.begin(lanes_.count(), team.size() == 1);
   team.run(lanes_.count(), [&](std::size_t lane) {
     const std::size_t first = lanes_.first(lane);
     actor_.backward(memory_.actor, rows.obs + first * n_obs, lanes_.size(lane),
-                    action_grad_.row(first), actor_gradient_.lane(lane), &passes_[lane]);
+                    action_grad_.row(first), actor_gradient_.lane(lane), actor_gradient_.adds(lane),
+                    &passes_[lane]);
   });
-  actor_gradient_.add_up(team);
+  actor_gradient_.end(team);
   return loss;
 }
 

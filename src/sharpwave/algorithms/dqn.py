@@ -94,6 +94,7 @@ class DQN(OffPolicy):
     name = "dqn"
     Config: ClassVar[type[DQNConfig]] = DQNConfig
     config: DQNConfig
+    native: NativeQ | None
     metrics = METRICS
     compiled = ("loss",)
     takes = ("q_network",)
@@ -192,6 +193,7 @@ class DQN(OffPolicy):
         self, policy: FlatArrays, inputs: Array, masks: Any, draws: Draws | None
     ) -> Array:
         """The same, in native code."""
+        assert self.native is not None
         actor = self.native.actor(policy)
         if draws is None:
             return self.native.as_actions(actor.act(inputs, masks))
@@ -236,8 +238,10 @@ class DQN(OffPolicy):
         metrics = super().iterate()
         return metrics and {**metrics, "epsilon": self.epsilon}
 
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+    def gradient_step(self, batch: ReplayBatch) -> Any:
         """One step of the network, and perhaps of its slow copy; its `METRICS`."""
+        if self.native is not None:
+            return self.native_step(batch)
         config = self.config
         if self.copies_target():
             self.flat_target.data.copy_(self.flat.data)
@@ -253,6 +257,7 @@ class DQN(OffPolicy):
 
     def native_step(self, batch: ReplayBatch) -> Array:
         """The same, in native code."""
+        assert self.native is not None
         config = self.config
         if self.copies_target():
             self.native.target.data[:] = self.native.policy.data

@@ -96,6 +96,7 @@ class SAC(OffPolicy):
     name = "sac"
     Config = SACConfig
     config: SACConfig
+    native: NativeSAC | None
     metrics = METRICS
     compiled: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss")
     takes: ClassVar[tuple[str, ...]] = ("actor", "critic")
@@ -233,10 +234,9 @@ class SAC(OffPolicy):
         draws: Draws | None,
     ) -> Array:
         """The same, in native code."""
+        assert self.native is not None
         actor = self.native.actor(policy)
-        actions: Array
-        actions = actor.mode(inputs) if draws is None else actor.explore(inputs, draws.next_call())
-        return actions
+        return actor.mode(inputs) if draws is None else actor.explore(inputs, draws.next_call())
 
     def explore(self, obs: Any, masks: torch.Tensor | None) -> torch.Tensor:
         """Actions in [-1, 1] drawn from the policy; gSDE keeps its noise for some steps."""
@@ -250,8 +250,10 @@ class SAC(OffPolicy):
         actions: torch.Tensor = self.acting_policy.explore_smoothly(obs)
         return actions
 
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+    def gradient_step(self, batch: ReplayBatch) -> Any:
         """One step of the weight of entropy, of the critics and of the actor; its `METRICS`."""
+        if self.native is not None:
+            return self.native_step(batch)
         max_norm = self.config.max_grad_norm
         if self.by_hand is not None:
             actions, log_probs = self.by_hand.sample(batch.obs, batch.next_obs, self.generator)
@@ -278,6 +280,7 @@ class SAC(OffPolicy):
 
     def native_step(self, batch: ReplayBatch, noise: Any = None) -> Array:
         """The same, in native code; `noise` [2, B, d] takes the place of drawn numbers."""
+        assert self.native is not None
         config = self.config
         metrics, batch.td_errors = self.native.learner.step(
             batch,
@@ -288,7 +291,7 @@ class SAC(OffPolicy):
             max_grad_norm=config.max_grad_norm,
             tau=config.tau if self.moves_targets else 0.0,
         )
-        return metrics  # type: ignore[no-any-return]
+        return metrics
 
     @property
     def moves_targets(self) -> bool:

@@ -83,6 +83,7 @@ class TD3(OffPolicy):
     name = "td3"
     Config = TD3Config
     config: TD3Config
+    native: NativeTD3 | None
     metrics = METRICS
     TRUTH = (
         *OffPolicy.TRUTH,
@@ -192,7 +193,7 @@ class TD3(OffPolicy):
         if self.config.noise_type == "ou":
             starts = torch.as_tensor(self.collector.stepper.ended, device=self.device)
             drawn = torch.empty_like(actions).normal_(generator=self.explore_generator)
-            noise = self.walk.move(starts, drawn)
+            noise: torch.Tensor = self.walk.move(starts, drawn)
         else:
             noise = torch.empty_like(actions).normal_(
                 std=self.config.exploration_noise, generator=self.explore_generator
@@ -207,23 +208,26 @@ class TD3(OffPolicy):
         draws: Draws | None,  # noqa: ARG002 - the policy has no noise of its own
     ) -> Array:
         """What `act` does, in native code."""
-        actions: Array = self.native.actor(policy).mode(inputs)
-        return actions
+        assert self.native is not None
+        return self.native.actor(policy).mode(inputs)
 
     def native_explore(self, inputs: Array, masks: Any) -> Array:
         """What `explore` does, in native code."""
+        assert self.native is not None
         seed, call = self.explore_generator.next_call()
         if self.config.noise_type == "normal":
             actor, deviation = self.native.actor(self.acting_policy), self.config.exploration_noise
-            noisy: Array = actor.explore(inputs, deviation, (seed, call))
-            return noisy
+            return actor.explore(inputs, deviation, (seed, call))
         actions = self.native_act(self.acting_policy, inputs, masks, None)
         drawn = _native.normals(seed, call, actions.size).reshape(actions.shape)
         noise = self.walk.move(self.collector.stepper.ended, drawn)
-        return np.clip(actions + noise, -1.0, 1.0, dtype=np.float32)
+        noisy: Array = np.clip(actions + noise, -1.0, 1.0)
+        return noisy
 
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+    def gradient_step(self, batch: ReplayBatch) -> Any:
         """One step of the critics, and of the rest where it is due; its `METRICS`."""
+        if self.native is not None:
+            return self.native_step(batch)
         config = self.config
 
         # The critics follow what the target actor would earn from the next state on.
@@ -241,6 +245,7 @@ class TD3(OffPolicy):
 
     def native_step(self, batch: ReplayBatch, noise: Any = None) -> Array:
         """The same, in native code; `noise` [B, d] takes the place of drawn numbers."""
+        assert self.native is not None
         config = self.config
         metrics, batch.td_errors = self.native.learner.step(
             batch,
@@ -255,7 +260,7 @@ class TD3(OffPolicy):
         if self.moves_actor:
             self.last_actor_loss[()] = metrics[1]
         metrics[1] = self.last_actor_loss
-        return metrics  # type: ignore[no-any-return]
+        return metrics
 
     @property
     def moves_actor(self) -> bool:

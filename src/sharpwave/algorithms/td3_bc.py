@@ -69,6 +69,7 @@ class TD3BC(OfflineAlgorithm):
     name = "td3_bc"
     Config = TD3BCConfig
     config: TD3BCConfig
+    native: NativeTD3 | None
     metrics = METRICS
     compiled = ("critic_loss", "actor_loss")
     TRUTH = (
@@ -146,8 +147,8 @@ class TD3BC(OfflineAlgorithm):
         draws: Draws | None,  # noqa: ARG002 - the policy knows one action only
     ) -> Array:
         """The same, in native code."""
-        actions: Array = self.native.actor(policy).mode(inputs)
-        return actions
+        assert self.native is not None
+        return self.native.actor(policy).mode(inputs)
 
     @property
     def moves_actor(self) -> bool:
@@ -158,8 +159,10 @@ class TD3BC(OfflineAlgorithm):
         """Whether the actor moves too."""
         return self.moves_actor
 
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+    def gradient_step(self, batch: ReplayBatch) -> Any:
         """One step of the critics, and now and then one of actor and targets; its `METRICS`."""
+        if self.native is not None:
+            return self.native_step(batch)
         targets = self.targets(batch)
         critic_loss = self.critic_loss(batch, targets)
         nn.descend(critic_loss, self.flat_critics, self.critic_optimizer)
@@ -174,6 +177,7 @@ class TD3BC(OfflineAlgorithm):
 
     def native_step(self, batch: ReplayBatch, noise: Any = None) -> Array:
         """The same, in native code; `noise` [B, d] takes the place of drawn numbers."""
+        assert self.native is not None
         config = self.config
         metrics, _ = self.native.learner.step(
             batch,
@@ -188,7 +192,7 @@ class TD3BC(OfflineAlgorithm):
         if self.moves_actor:
             self.last_actor_loss[()] = metrics[1]
         metrics[1] = self.last_actor_loss
-        return metrics  # type: ignore[no-any-return]
+        return metrics
 
     def extra_state(self) -> dict[str, Any]:
         """The last loss of the actor."""

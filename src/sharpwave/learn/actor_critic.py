@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave import _native
+from sharpwave.learn.features import Features, flat
 from sharpwave.learn.optimizers import Adam, memory_of
 from sharpwave.learn.parameters import FlatArrays
 from sharpwave.learn.replay_layout import ActorLayout, CriticsLayout
@@ -24,7 +25,7 @@ class SACLearner:
     It does what `SAC.gradient_step` does with torch. Critics, and rows of a batch, go apart on as
     many threads as there are; results do not depend on their number.
 
-    A batch is a `ReplayBatch` of arrays or CPU tensors, whose observations are rows [B, n_inputs].
+    A batch is a `ReplayBatch` of arrays or CPU tensors.
 
     Args:
         actor_layout: The actor, with two outputs for each action.
@@ -33,6 +34,7 @@ class SACLearner:
         critics: The same of the critics.
         temperature: The same of the logarithm of α.
         targets: Parameters of the slow critics.
+        features: From observations to the inputs of the networks.
         threads: Most threads of a step.
 
     Raises:
@@ -48,9 +50,11 @@ class SACLearner:
         critics: tuple[FlatArrays, Adam],
         temperature: tuple[FlatArrays, Adam],
         targets: FlatArrays,
+        features: Features = flat,
         threads: int = 1,
     ) -> None:
         self.threads = threads
+        self._features = features
         self._native = _native.SACLearner(
             *_form(actor_layout),
             critics_layout.n_critics,
@@ -90,7 +94,14 @@ class SACLearner:
         """
         longest = np.inf if max_grad_norm is None else max_grad_norm
         return self._native.step(
-            _columns(batch), noise, *draw, alpha, wanted_entropy, longest, tau, self.threads
+            _columns(batch, self._features),
+            noise,
+            *draw,
+            alpha,
+            wanted_entropy,
+            longest,
+            tau,
+            self.threads,
         )
 
 
@@ -106,6 +117,7 @@ class TD3Learner:
         critics: The same of the critics.
         target_actor: Parameters of the slow actor.
         target_critics: Parameters of the slow critics.
+        features: From observations to the inputs of the networks.
         threads: Most threads of a step.
 
     Raises:
@@ -121,9 +133,11 @@ class TD3Learner:
         critics: tuple[FlatArrays, Adam],
         target_actor: FlatArrays,
         target_critics: FlatArrays,
+        features: Features = flat,
         threads: int = 1,
     ) -> None:
         self.threads = threads
+        self._features = features
         self._native = _native.TD3Learner(
             *_form(actor_layout),
             critics_layout.n_critics,
@@ -168,7 +182,7 @@ class TD3Learner:
         """
         longest = np.inf if max_grad_norm is None else max_grad_norm
         return self._native.step(
-            _columns(batch),
+            _columns(batch, self._features),
             noise,
             *draw,
             target_noise,
@@ -225,12 +239,12 @@ def _form(layout: ActorLayout) -> tuple[int, int, list[int], str]:
     return layout.n_inputs, layout.n_actions, list(layout.hidden), layout.activation
 
 
-def _columns(batch: Any) -> tuple[Any, ...]:
+def _columns(batch: Any, features: Features) -> tuple[Any, ...]:
     return (
-        batch.obs,
+        features(batch.obs),
         batch.actions,
         batch.rewards,
-        batch.next_obs,
+        features(batch.next_obs),
         batch.discounts,
         batch.weights,
     )

@@ -79,7 +79,7 @@ class FlatArrays:
                     f"{name} must have shape {view.shape}, got {np.shape(state[name])}"
                 )
         for name, view in self._views.items():
-            view[:] = state[name]
+            view[...] = state[name]
 
 
 def aligned_zeros(size: int) -> Floats:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave import _native
+from sharpwave.learn.features import Features, flat
 from sharpwave.learn.optimizers import Adam, memory_of
 from sharpwave.learn.parameters import FlatArrays
 from sharpwave.learn.replay_layout import QLayout
@@ -25,13 +26,14 @@ class QLearner:
     It does what `DQN.gradient_step` does with torch. Results do not depend on the number of
     threads.
 
-    A batch is a `ReplayBatch` of arrays or CPU tensors, whose observations are rows [B, n_inputs].
+    A batch is a `ReplayBatch` of arrays or CPU tensors.
 
     Args:
         layout: The network.
         online: Its parameters; changed by steps.
         adam: The optimiser that does so.
         target: Parameters of its slow copy.
+        features: From observations to the inputs of the network.
         threads: Most threads of a step.
 
     Raises:
@@ -58,9 +60,11 @@ class QLearner:
         adam: Adam,
         target: FlatArrays,
         *,
+        features: Features = flat,
         threads: int = 1,
     ) -> None:
         self.threads = threads
+        self._features = features
         self._n_options = sum(layout.choices)
         self._native = _native.QLearner(*_form(layout), memory_of(online, adam), target.data)
 
@@ -111,10 +115,10 @@ class QLearner:
 
     def _columns(self, batch: Any) -> tuple[Any, ...]:
         return (
-            batch.obs,
+            self._features(batch.obs),
             batch.actions,
             batch.rewards,
-            batch.next_obs,
+            self._features(batch.next_obs),
             batch.discounts,
             batch.weights,
             _options(batch.next_masks, self._n_options),
@@ -130,9 +134,9 @@ class QActor:
 
     Example:
         >>> layout = QLayout(n_inputs=1, hidden=(), activation="relu", choices=(2,))
-        >>> flat = FlatArrays(layout.shapes)
-        >>> flat["net.0.bias"][:] = [0.0, 1.0]
-        >>> actor, obs = QActor(layout, flat), np.zeros((3, 1), np.float32)
+        >>> parameters = FlatArrays(layout.shapes)
+        >>> parameters["net.0.bias"][:] = [0.0, 1.0]
+        >>> actor, obs = QActor(layout, parameters), np.zeros((3, 1), np.float32)
         >>> actor.act(obs).tolist()
         [[1], [1], [1]]
         >>> actor.explore(obs, epsilon=1.0, draw=(0, 0)).shape

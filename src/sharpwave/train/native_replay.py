@@ -90,7 +90,9 @@ class NativeQ(NativeAgent[QActor]):
         self.networks = {"q_network": flat, "target": self.target}
         adam = Adam(flat, lr=0.0, eps=adam_eps)
         self.optimizers = {"q_network": adam}
-        self.learner = QLearner(layout, flat, adam, self.target, threads=threads)
+        self.learner = QLearner(
+            layout, flat, adam, self.target, features=self.features, threads=threads
+        )
 
     def make_actor(self, policy: FlatArrays) -> QActor:
         """What acts with the parameters of a network."""
@@ -134,9 +136,15 @@ class NativeSAC(NativeAgent[SquashedActor]):
         learned = {"actor": actor, "critics": critics, "temperature": temperature}
         self.networks = {**learned, "target_critics": targets}
         self.optimizers = {name: Adam(flat, lr=0.0, eps=1e-8) for name, flat in learned.items()}
-        moved = {name: (flat, self.optimizers[name]) for name, flat in learned.items()}
         self.learner = SACLearner(
-            actor_layout, critics_layout, targets=targets, threads=threads, **moved
+            actor_layout,
+            critics_layout,
+            actor=(actor, self.optimizers["actor"]),
+            critics=(critics, self.optimizers["critics"]),
+            temperature=(temperature, self.optimizers["temperature"]),
+            targets=targets,
+            features=self.features,
+            threads=threads,
         )
 
     def make_actor(self, policy: FlatArrays) -> SquashedActor:
@@ -173,8 +181,16 @@ class NativeTD3(NativeAgent[DeterministicActor]):
         slow = {f"target_{name}": flat.copy() for name, flat in learned.items()}
         self.networks = {**learned, **slow}
         self.optimizers = {name: Adam(flat, lr=0.0, eps=1e-8) for name, flat in learned.items()}
-        moved = {name: (flat, self.optimizers[name]) for name, flat in learned.items()}
-        self.learner = TD3Learner(actor_layout, critics_layout, threads=threads, **moved, **slow)
+        self.learner = TD3Learner(
+            actor_layout,
+            critics_layout,
+            actor=(actor, self.optimizers["actor"]),
+            critics=(critics, self.optimizers["critics"]),
+            target_actor=slow["target_actor"],
+            target_critics=slow["target_critics"],
+            features=self.features,
+            threads=threads,
+        )
 
     def make_actor(self, policy: FlatArrays) -> DeterministicActor:
         """What acts with the parameters of a network."""

@@ -77,7 +77,7 @@ class ReplaySampler:
         *,
         view: View | None,
         gamma: float,
-        device: torch.device | None,
+        device: Any,
         middle: Any,
         radius: Any,
         obs_moments: tuple[Any, Any] | None = None,

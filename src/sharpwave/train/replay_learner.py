@@ -50,7 +50,7 @@ class ReplayLearner(Algorithm):
         """Make the networks and their optimisers, and register those that learning changes."""
 
     @abstractmethod
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+    def gradient_step(self, batch: ReplayBatch) -> Any:
         """Learn from one batch; what it measured, in the order of `metrics`."""
 
     @abstractmethod
@@ -77,7 +77,7 @@ class ReplayLearner(Algorithm):
         """A new network of the kind that acts."""
         raise NotImplementedError
 
-    def make_native(self) -> NativeAgent:
+    def make_native(self) -> NativeAgent[Any]:
         """Make the networks and their optimisers for native code."""
         raise NotImplementedError
 
@@ -228,11 +228,6 @@ class ReplayLearner(Algorithm):
             self._graphs = GraphedGradients(self.generator)
 
     def _learn_from(self, sampler: ReplaySampler, drawn: dict[str, Any]) -> tuple[Any, ReplayBatch]:
-        if self.native is not None:
-            batch = sampler.as_batch(drawn)
-            batch.obs, batch.next_obs = map(self.native.features, (batch.obs, batch.next_obs))
-            return self.native_step(batch), batch
-
         def step() -> tuple[torch.Tensor, ReplayBatch]:
             batch = sampler.as_batch(drawn)
             return self.gradient_step(batch), batch
