@@ -26,6 +26,7 @@ AREAS = (
     "episodes",
     "threads",
     "memory",
+    "envs",
 )
 LONG_AREAS = ("train", "offline")
 """Run only where asked for."""
@@ -33,6 +34,7 @@ BUSY = 0.3
 PACKAGES = {
     "sharpwave": "sharpwave",
     "numpy": "numpy",
+    "gymnasium": "gymnasium",
     "torch": "torch",
     "rlox": "rlox",
     "SB3": "stable-baselines3",

@@ -6,7 +6,17 @@ from typing import Any
 
 from harness import FLOOR, OURS
 
-PEERS = ("rlox", "SB3", "cpprb", "tianshou", "memmap-rb", "numpy", "torch")
+PEERS = (
+    "rlox",
+    "SB3",
+    "cpprb",
+    "tianshou",
+    "memmap-rb",
+    "numpy",
+    "torch",
+    "gymnasium",
+    "SyncVectorEnv",
+)
 
 Results = list[dict[str, Any]]
 

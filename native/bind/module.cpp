@@ -34,4 +34,5 @@ NB_MODULE(_native, module) {
   sharpwave::bind::bind_q_learning(module.ptr());
   sharpwave::bind::bind_returns(module.ptr());
   sharpwave::bind::bind_stats(module.ptr());
+  sharpwave::bind::bind_vector_env(module.ptr());
 }

@@ -7,14 +7,6 @@
 
 namespace sharpwave {
 
-ThreadPool::ThreadPool(std::size_t threads) {
-  try {
-    for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
-  } catch (const std::system_error&) {
-    // The process has as many threads as it may have: fewer do.
-  }
-}
-
 ThreadPool::~ThreadPool() {
   {
     const std::lock_guard lock(mutex_);
@@ -26,44 +18,39 @@ ThreadPool::~ThreadPool() {
 
 ThreadPool& ThreadPool::shared() {
   struct Shared {
-    ThreadPool pool{std::max(1U, std::thread::hardware_concurrency())};
+    ThreadPool pool;
     pid_t process = ::getpid();
   };
-  // Never destroyed: its threads may wait until the process is gone.
+  // Never destroyed: its threads may wait until the process is gone. No lock either: one that
+  // another thread held would stay locked in a forked process.
   static std::atomic<Shared*> current = nullptr;
-  static std::atomic<pid_t> making = 0;
-  for (;;) {
-    Shared* found = current.load(std::memory_order_acquire);
-    const pid_t process = ::getpid();
-    if (found != nullptr && found->process == process) return found->pool;
-    pid_t maker = making.load();
-    // A lock could stay locked for ever in a forked process; the number of a process does not.
-    if (maker != process && making.compare_exchange_strong(maker, process)) {
-      try {
-        current.store(new Shared, std::memory_order_release);
-      } catch (...) {
-        making.store(maker);
-        throw;
-      }
-    } else {
-      std::this_thread::yield();
-    }
-  }
+  Shared* found = current.load(std::memory_order_acquire);
+  if (found != nullptr && found->process == ::getpid()) return found->pool;
+  auto* fresh = new Shared;
+  if (current.compare_exchange_strong(found, fresh)) return fresh->pool;
+  delete fresh;  // another thread was faster
+  return found->pool;
+}
+
+std::size_t ThreadPool::cores() {
+  static const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  return cores;
 }
 
 void ThreadPool::run(std::size_t n, std::size_t threads,
                      const std::function<void(std::size_t)>& task) {
-  const std::size_t helpers = std::min({threads, n, this->threads()});
+  const std::size_t helpers = std::min(threads, n);
   if (helpers <= 1 || in_use_.exchange(true)) {
     for (std::size_t i = 0; i < n; ++i) task(i);
     return;
   }
+  grow(helpers - 1);
   {
     const std::lock_guard lock(mutex_);
     task_ = &task;
     n_tasks_ = n;
     next_task_.store(0, std::memory_order_relaxed);
-    wanted_ = helpers - 1;
+    wanted_ = std::min(helpers - 1, workers_.size());
   }
   if (helpers == 2) {
     has_work_.notify_one();
@@ -71,10 +58,20 @@ void ThreadPool::run(std::size_t n, std::size_t threads,
     has_work_.notify_all();
   }
   do_tasks();
-  std::unique_lock lock(mutex_);
-  wanted_ = 0;  // nothing is left for those who have not come
-  is_done_.wait(lock, [this] { return busy_ == 0; });
+  {
+    std::unique_lock lock(mutex_);
+    wanted_ = 0;  // nothing is left for those who have not come
+    is_done_.wait(lock, [this] { return busy_ == 0; });
+  }
   in_use_.store(false);
+}
+
+void ThreadPool::grow(std::size_t workers) {
+  try {
+    while (workers_.size() < workers) workers_.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {
+    // The process has as many threads as it may have: fewer do.
+  }
 }
 
 void ThreadPool::work() {

@@ -13,29 +13,29 @@ namespace sharpwave {
 
 class ThreadPool {
  public:
-  // The caller of run() is one of the threads.
-  explicit ThreadPool(std::size_t threads);
+  ThreadPool() = default;
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // The pool of the process, with a thread for each core that it may use. A forked process gets a
-  // new one: the threads stayed behind.
+  // The pool of the process. A forked process gets a new one: the threads stayed behind.
   static ThreadPool& shared();
 
-  std::size_t threads() const { return workers_.size() + 1; }
+  // How many threads the cores of this process can run at a time.
+  static std::size_t cores();
 
-  // Calls task(0) to task(n - 1), which must not throw, on at most `threads` threads, and waits for
-  // them. While another caller has the threads, or within a task, they are called one after the
-  // other.
+  // Calls task(0) to task(n - 1), which must not throw, on at most `threads` threads, the caller
+  // among them, and waits for them. While another caller has the pool, or within a task, they are
+  // called one after the other. Threads are made when they are first asked for.
   void run(std::size_t n, std::size_t threads, const std::function<void(std::size_t)>& task);
 
  private:
+  void grow(std::size_t workers);
   void work();
   void do_tasks();
 
-  std::vector<std::thread> workers_;
   std::atomic<bool> in_use_ = false;
+  std::vector<std::thread> workers_;  // changed by the caller that has the pool
   std::mutex mutex_;
   std::condition_variable has_work_, is_done_;
   const std::function<void(std::size_t)>* task_ = nullptr;

@@ -550,6 +550,44 @@ class RowBuffer:
     ) -> tuple[BatchDict, Any]: ...
     def __len__(self) -> int: ...
 
+def environment_specs() -> dict[str, dict[str, Any]]: ...
+
+class VectorEnv:
+    """The type under NativeVectorEnv: many environments of one kind."""
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        max_episode_steps: int,
+        option: float,
+        autoreset_mode: str,
+        threads: int,
+        /,
+    ) -> None: ...
+    def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]: ...
+    def _reset(
+        self,
+        mask: Array | None,
+        seeds: Array | None,
+        is_seeded: Array | None,
+        low: Array,
+        high: Array,
+        /,
+    ) -> Array: ...
+    def _save(self) -> dict[str, Any]: ...
+    def _restore(
+        self,
+        variables: Array,
+        steps: Array,
+        returns: Array,
+        seeds: Array,
+        resets: Array,
+        ended: Array,
+        /,
+    ) -> None: ...
+    def _close(self) -> None: ...
+
 class EpisodeRows:
     """The type under EpisodeBuffer: the methods that run for every step and every batch."""
 

@@ -14,6 +14,7 @@
 #include "core/isa/rows_kernels.hpp"
 #include "core/isa/stats_kernels.hpp"
 #include "core/isa/tree_kernels.hpp"
+#include "envs/env_kernels.hpp"
 
 namespace sharpwave {
 
@@ -28,6 +29,7 @@ struct Kernels {
   LearnKernels learn;
   PolicyKernels policy;
   ReplayKernels replay;
+  EnvTable env;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

@@ -1,10 +1,12 @@
 // Included once per instruction set, inside an anonymous namespace (see kernels.hpp).
 //
 // Matrix products of the sizes that small networks have. A tile of C stays in registers while k
-// runs; the columns of B that it needs lie packed in a panel that fits into the first cache.
+// runs; the columns of B that it needs lie in a panel that fits into the first cache: packed, or
+// where they are in B if that is as good.
 
 constexpr std::size_t kFloats = Simd<float>::kWidth;
 constexpr std::size_t kPanel = 2 * kFloats;  // columns of a tile
+constexpr std::size_t kNarrow = 96;          // floats of a row of B that need not be packed
 #if defined(__AVX512F__)
 constexpr std::size_t kTileRows = 12;  // 24 of 32 registers hold the tile
 #else
@@ -23,17 +25,23 @@ inline Vector<float> repeat(const float* x) {
 #endif
 }
 
+// Columns of B, of which row k is at data + k * row.
+struct Panel {
+  const float* data;
+  std::size_t row;
+};
+
 // `kRows` rows of A, at a + row * a_row + k * a_column, times a panel.
 template <std::size_t kRows>
 [[gnu::always_inline]] inline void tile(std::size_t n_k, const float* a, std::size_t a_row,
-                                        std::size_t a_column, const float* panel, float* c,
+                                        std::size_t a_column, const Panel& panel, float* c,
                                         std::size_t c_row, bool add) {
   Vector<float> sums[kRows][2];
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = Vector<float>{};
   for (std::size_t k = 0; k < n_k; ++k) {
-    const Vector<float> left = load(panel + k * kPanel);
-    const Vector<float> right = load(panel + k * kPanel + kFloats);
+    const Vector<float> left = load(panel.data + k * panel.row);
+    const Vector<float> right = load(panel.data + k * panel.row + kFloats);
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < kRows; ++r) {
       const Vector<float> x = repeat(a + r * a_row + k * a_column);
@@ -66,7 +74,7 @@ struct Target {
 // The same of a panel of which only some columns are wanted, or that goes across memory.
 template <std::size_t kRows>
 void any_tile(std::size_t n_k, const float* a, std::size_t a_row, std::size_t a_column,
-              const float* panel, const Target& c) {
+              const Panel& panel, const Target& c) {
   if (c.n == kPanel && c.column == 1) {
     return tile<kRows>(n_k, a, a_row, a_column, panel, c.data, c.row, c.add);
   }
@@ -82,7 +90,7 @@ void any_tile(std::size_t n_k, const float* a, std::size_t a_row, std::size_t a_
 
 template <std::size_t kRows>
 void tile_of_rows(std::size_t rows, std::size_t n_k, const float* a, std::size_t a_row,
-                  std::size_t a_column, const float* panel, const Target& c) {
+                  std::size_t a_column, const Panel& panel, const Target& c) {
   if (rows == kRows) return any_tile<kRows>(n_k, a, a_row, a_column, panel, c);
   if constexpr (kRows > 1) {
     tile_of_rows<kRows - 1>(rows, n_k, a, a_row, a_column, panel, c);
@@ -216,13 +224,16 @@ std::size_t product_work(std::size_t n_k) { return kPanel * n_k; }
 // C [m, n] at c + i * c_row + j * c_column.
 void product_into(std::size_t m, std::size_t n, std::size_t n_k, const MatrixView& a,
                   const MatrixView& b, float* c, std::size_t c_row, std::size_t c_column, bool add,
-                  float* panel) {
+                  float* work) {
   if (are_few_rows(m, a, b)) {
     return dots_of_rows<kFewRows>(m, n, n_k, a, b, {c, c_row, c_column, n, add});
   }
+  const bool lies_well = b.column == 1 && (m <= kTileRows || b.row <= kNarrow);
   for (std::size_t j = 0; j < n; j += kPanel) {
     const std::size_t columns = n - j < kPanel ? n - j : kPanel;
-    pack_panel(b, n_k, j, columns, panel);
+    const bool packed = !lies_well || columns < kPanel;
+    if (packed) pack_panel(b, n_k, j, columns, work);
+    const Panel panel = packed ? Panel{work, kPanel} : Panel{b.data + j, b.row};
     for (std::size_t i = 0; i < m; i += kTileRows) {
       const std::size_t rows = m - i < kTileRows ? m - i : kTileRows;
       const Target target = {c + i * c_row + j * c_column, c_row, c_column, columns, add};

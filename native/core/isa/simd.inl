@@ -30,6 +30,9 @@ using Vector = typename Simd<T>::Vector;
 
 typedef float HalfFloats __attribute__((vector_size(kVectorBytes / 2)));
 
+// As many integers as there are doubles; also what a comparison of doubles gives, 0 or -1 a lane.
+typedef std::int64_t Longs __attribute__((vector_size(kVectorBytes)));
+
 template <typename T>
 Vector<T> load(const T* from) {
   Vector<T> vector;
@@ -48,6 +51,10 @@ void store(T* to, Vector<T> vector) {
 inline Vector<double> widen(HalfFloats half) {
   return (Vector<double>)_mm512_maskz_cvtps_pd(0xff, (__m256)half);
 }
+inline HalfFloats narrow(Vector<double> wide) {
+  return (HalfFloats)_mm512_maskz_cvtpd_ps(0xff, (__m512d)wide);
+}
+inline bool any(Longs mask) { return _mm512_movepi64_mask((__m512i)mask) != 0; }
 inline Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
   return (Vector<float>)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
@@ -58,6 +65,8 @@ inline Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<do
 inline Vector<double> widen(HalfFloats half) {
   return (Vector<double>)_mm256_cvtps_pd((__m128)half);
 }
+inline HalfFloats narrow(Vector<double> wide) { return (HalfFloats)_mm256_cvtpd_ps((__m256d)wide); }
+inline bool any(Longs mask) { return _mm256_movemask_pd((__m256d)mask) != 0; }
 inline Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
   return (Vector<float>)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 }
@@ -68,6 +77,8 @@ inline Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<do
 inline Vector<double> widen(HalfFloats half) {
   return __builtin_convertvector(half, Vector<double>);
 }
+inline HalfFloats narrow(Vector<double> wide) { return __builtin_convertvector(wide, HalfFloats); }
+inline bool any(Longs mask) { return (mask[0] | mask[1]) != 0; }
 template <typename V>
 inline V multiply_add(V a, V b, V c) {
   return a * b + c;

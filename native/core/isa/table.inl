@@ -2,6 +2,7 @@
 // compiled.
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #ifdef __SSE2__
@@ -29,6 +30,17 @@ namespace {
 #include "core/isa/learn.inl"
 #include "core/isa/policy.inl"
 #include "core/isa/replay.inl"
+#include "core/isa/sin_cos.inl"
+
+namespace envs {
+#include "envs/env_math.inl"
+#include "envs/cart_pole.inl"
+#include "envs/pendulum.inl"
+#include "envs/acrobot.inl"
+#include "envs/mountain_car.inl"
+#include "envs/mountain_car_continuous.inl"
+#include "envs/step.inl"
+}  // namespace envs
 // clang-format on
 
 template <typename T>
@@ -78,6 +90,13 @@ constexpr PolicyKernels policy_table() {
 }
 
 constexpr ReplayKernels replay_table() { return {squash, tanh_in_place}; }
+
+constexpr EnvTable env_table() {
+  using namespace envs;
+  return {{env_kernels<CartPole>(), env_kernels<Pendulum>(), env_kernels<Acrobot>(),
+           env_kernels<MountainCar>(), env_kernels<MountainCarContinuous>()},
+          sin_cos_array};
+}
 
 }  // namespace
 }  // namespace sharpwave

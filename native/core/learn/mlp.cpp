@@ -65,7 +65,7 @@ const Matrix& Mlp::forward(const float* parameters, const float* x, std::size_t 
     const float* from = layer == 0 ? x : memory->outputs[layer - 1].data();
     Matrix& output = memory->outputs[layer];
     output.reshape(n_rows, out);
-    memory->work.resize(std::max(memory->work.size(), learn.product_work(in)));
+    memory->work.reshape(1, learn.product_work(in));
     const MatrixView weights = weight(parameters, layer);
     const Product product{.m = n_rows,
                           .n = out,
@@ -90,8 +90,7 @@ void Mlp::backward(const float* parameters, const float* x, std::size_t n_rows, 
     const std::size_t in = sizes_[layer], out = sizes_[layer + 1];
     if (layer < n_activated_) back(grad, memory->outputs[layer].data(), n_rows * out);
     const float* from = layer == 0 ? x : memory->outputs[layer - 1].data();
-    const std::size_t work = learn.product_work(std::max(n_rows, out));
-    memory->work.resize(std::max(memory->work.size(), work));
+    memory->work.reshape(1, learn.product_work(std::max(n_rows, out)));
     if (gradients.parameters != nullptr) {
       add_layer_gradient(from, n_rows, grad, layer, gradients, memory);
     }

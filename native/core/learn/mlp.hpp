@@ -23,7 +23,7 @@ std::vector<std::size_t> layer_sizes(std::size_t n_inputs, const std::vector<std
 struct MlpMemory {
   std::vector<Matrix> outputs;  // of every layer, after its activation
   Matrix grad, next_grad;
-  std::vector<float> work;
+  Matrix work;
 };
 
 // Where a backward pass leaves what it finds.

@@ -1,5 +1,6 @@
 #include "core/learn/team.hpp"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -32,6 +33,7 @@ class Patience {
 
 void Team::lead(std::size_t threads, const std::function<void(Team&)>& body) {
   Team team;
+  threads = std::min(threads, ThreadPool::cores());  // who waits without sleeping needs a core
   if (threads <= 1) return body(team);
   team.size_ = threads;
   std::exception_ptr error;

@@ -14,8 +14,9 @@ namespace sharpwave {
 
 class Team {
  public:
-  // Runs `body` while other threads of the process wait to help in its loops, `threads` in all with
-  // the caller's. They help where they come in time; the caller does what they leave.
+  // Runs `body` while other threads of the process wait to help in its loops, at most `threads` in
+  // all with the caller's and one for each core. They help where they come in time; the caller does
+  // what they leave.
   static void lead(std::size_t threads, const std::function<void(Team&)>& body);
 
   // How many threads there may be.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sharpwave.envs.goals import goal_rewards as goal_rewards
     from sharpwave.envs.make import make_vec_env as make_vec_env
     from sharpwave.envs.masks import action_masks as action_masks
+    from sharpwave.envs.native import NativeVectorEnv as NativeVectorEnv
     from sharpwave.envs.normalize import VecNormalize as VecNormalize
     from sharpwave.envs.observations import as_batch as as_batch
     from sharpwave.envs.python import PythonVectorEnv as PythonVectorEnv
@@ -36,6 +37,7 @@ _MODULES = {
     "ActionMap": "sharpwave.envs.actions",
     "ActionScale": "sharpwave.envs.actions",
     "EnvironmentFailed": "sharpwave.errors",
+    "NativeVectorEnv": "sharpwave.envs.native",
     "PythonVectorEnv": "sharpwave.envs.python",
     "Step": "sharpwave.envs.autoreset",
     "Stepper": "sharpwave.envs.autoreset",

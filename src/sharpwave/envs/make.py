@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,16 +13,14 @@ from gymnasium.vector import VectorEnv
 
 from sharpwave.envs.atari import is_atari, make_atari
 from sharpwave.envs.envpool import EnvPoolVectorEnv, is_envpool
+from sharpwave.envs.native import NAMESPACE, NativeVectorEnv, why_not_native
 from sharpwave.envs.python import Maker, PythonVectorEnv
 from sharpwave.envs.spaces import check_spaces
 from sharpwave.envs.subprocess import SubprocessVectorEnv
 
-__all__ = ["NATIVE", "make_vec_env"]
+__all__ = ["make_vec_env"]
 
-MODES = ("auto", "sync", "async")
-
-NATIVE: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {}
-"""Makers of native vector environments by the id they stand for: maker(n_envs, **env_kwargs)."""
+MODES = ("auto", "native", "sync", "async")
 
 
 def make_vec_env(
@@ -42,12 +39,14 @@ def make_vec_env(
         n_envs: Number of environments; None for one, or for as many as a vector environment has.
         seed: The environments are reset with it once (environment i with seed + i), so that a later
             reset without a seed goes on from there; the action space is seeded too.
-        mode: "sync" in this process, "async" in one process each, "auto" in native code where there
-            is any for the id (Atari games by ale-py, prepared as usual), otherwise in this process.
+        mode: "sync" in this process, "async" in one process each, "native" in native code (see
+            NativeVectorEnv), "auto" in native code where there is any for the id and `env_kwargs`
+            (Atari games by ale-py, prepared as usual), otherwise in this process.
         env_kwargs: For the maker, or for `gymnasium.make` of the id.
 
     Raises:
-        ValueError: The id is unknown (the nearest are named), or an argument does not fit.
+        ValueError: The id is unknown (the nearest are named), an argument does not fit, or there is
+            no native code and `mode` asks for it.
         TypeError: `env` is none of these, or its spaces are not supported.
         EnvironmentFailed: An environment raised when it was made or reset.
 
@@ -86,9 +85,13 @@ def _made(
         return _as_it_is(env, n_envs, mode, env_kwargs)
     n_envs = 1 if n_envs is None else int(n_envs)
     kwargs = dict(env_kwargs or {})
+    if mode in ("auto", "native"):
+        why_not = why_not_native(env, kwargs)
+        if why_not is None:
+            return NativeVectorEnv(env.removeprefix(NAMESPACE), n_envs, **kwargs)
+        if mode == "native":
+            raise ValueError(f'mode must not be "native": {why_not}')
     if isinstance(env, str):
-        if mode == "auto" and env in NATIVE:
-            return NATIVE[env](n_envs, **kwargs)
         if mode == "auto" and is_atari(env) and importlib.util.find_spec("ale_py") is not None:
             return make_atari(_checked_id(env), n_envs, **kwargs)
         maker = _maker_of_id(env, kwargs)
@@ -108,8 +111,8 @@ def _as_it_is(
 ) -> VectorEnv[Any, Any, Any]:
     if env_kwargs:
         raise ValueError("env_kwargs must not be given with an environment that is already made")
-    if mode == "async":
-        raise ValueError('mode must not be "async" with an environment that is already made')
+    if mode in ("native", "async"):
+        raise ValueError(f'mode must not be "{mode}" with an environment that is already made')
     if isinstance(env, VectorEnv):
         if n_envs is not None and n_envs != env.num_envs:
             raise ValueError(f"n_envs must be {env.num_envs} like the env's, got {n_envs}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ def environment_state(env: Any) -> State | None:
     A vector environment that has `get_state()` and `set_state(state)` is asked itself. Otherwise
     each environment in it must offer them, and so must wrappers other than Gymnasium's stateless
     ones, TimeLimit and RecordEpisodeStatistics; the random number generators are saved with them.
-    The state of vector wrappers, such as VecNormalize, is not part of it.
+    The state of vector wrappers, such as VecNormalize, is not part of it; one with the attribute
+    `resumable = False` cannot go on within an episode.
 
     Args:
         env: A vector environment.
@@ -47,6 +49,8 @@ def environment_state(env: Any) -> State | None:
         True
     """
     base = env.unwrapped
+    if not all(getattr(wrapper, "resumable", True) for wrapper in _wrappers(env)):
+        return None
     if _offers_state(base):
         return {"vector": base.get_state()}
     states = _of_each(base, "state")
@@ -84,7 +88,7 @@ def restore_environment_state(env: Any, state: State) -> None:
 
 
 def random_state(env: Any) -> State | None:
-    """The random number generators of the environments, for those that do not offer their state.
+    """The random number generators of the environments, for those that start new episodes.
 
     Returns:
         Nested dicts and lists of arrays and JSON values; None for vector environments that do not
@@ -92,7 +96,7 @@ def random_state(env: Any) -> State | None:
 
     Example:
         >>> from sharpwave.envs import make_vec_env
-        >>> env = make_vec_env("CartPole-v1", 2, seed=0)
+        >>> env = make_vec_env("CartPole-v1", 2, seed=0, mode="sync")
         >>> state = random_state(env)
         >>> first, _ = env.reset()
         >>> restore_random_state(env, state)
@@ -100,6 +104,8 @@ def random_state(env: Any) -> State | None:
         >>> bool((first == again).all())
         True
     """
+    if _offers_state(env.unwrapped):
+        return {"vector": env.unwrapped.get_state()}
     states = _of_each(env.unwrapped, "random")
     return None if states is None else {"envs": states}
 
@@ -110,8 +116,18 @@ def restore_random_state(env: Any, state: State) -> None:
     Raises:
         ValueError: The number of environments or their wrappers differ.
     """
+    if "vector" in state:
+        restore_environment_state(env, state)
+        return
     _check_number(env, state["envs"])
     _to_each(env.unwrapped, "random", state["envs"])
+
+
+def _wrappers(env: Any) -> Iterator[Any]:
+    """The vector wrappers around an environment, the outermost first."""
+    while env is not env.unwrapped:
+        yield env
+        env = env.env
 
 
 def _of_each(base: Any, kind: str) -> list[Any] | None:

@@ -50,6 +50,9 @@ class RecordVectorEpisodes(VectorWrapper):
         True
     """
 
+    resumable = False
+    """A recorded episode begins with a reset."""
+
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],

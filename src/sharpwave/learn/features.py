@@ -80,8 +80,8 @@ def _one_hot(counts: Any, starts: Any) -> Features:
 
     def encode(obs: Any) -> Floats:
         numbers = np.asarray(obs)
-        encoded: Floats = np.float32(numbers.reshape(len(numbers), -1)[:, source] == values)
-        return encoded
+        equal: npt.NDArray[np.bool_] = numbers.reshape(len(numbers), -1)[:, source] == values
+        return equal.astype(np.float32)
 
     return encode
 

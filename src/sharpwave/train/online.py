@@ -31,7 +31,7 @@ class OnlineConfig(AlgorithmConfig):
     """Scale observations by their running mean and deviation."""
     normalize_rewards: bool = False
     """Scale rewards by the running deviation of the discounted return."""
-    env_mode: Literal["auto", "sync", "async"] = "auto"
+    env_mode: Literal["auto", "native", "sync", "async"] = "auto"
     """Environments in this process or in processes of their own."""
 
     aliases: ClassVar[dict[str, str]] = {"normalize_reward": "normalize_rewards"}

@@ -8,6 +8,9 @@ from typing import Any
 
 from sharpwave.envs import VecNormalize, make_vec_env
 
+OF_THE_VECTOR = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
+"""What `gymnasium.make_vec` adds to a spec."""
+
 
 class EnvSource:
     """An environment as the user named it: an id, an instance, a factory or a vector environment.
@@ -31,7 +34,9 @@ class EnvSource:
             return self.env
         spec = self.env.spec if self._is_made else None
         # The id does not make the wrappers that were put around it by hand.
-        return None if spec is None or spec.additional_wrappers else spec.id
+        if spec is None or spec.additional_wrappers or spec.kwargs.get("wrappers"):
+            return None
+        return str(spec.id)
 
     @property
     def n_envs(self) -> int | None:
@@ -44,6 +49,12 @@ class EnvSource:
     def _is_made(self) -> bool:
         """Whether it is an environment already, not what makes one."""
         return not isinstance(self.env, str | type) and hasattr(self.env, "step")
+
+    @property
+    def _spec_kwargs(self) -> dict[str, Any]:
+        """What the spec of a made environment says of one of them."""
+        kwargs: dict[str, Any] = self.env.spec.kwargs
+        return {name: value for name, value in kwargs.items() if name not in OF_THE_VECTOR}
 
     def make(self, n_envs: int, mode: str) -> Any:
         """The vector environment to train in."""
@@ -68,7 +79,7 @@ class EnvSource:
         elif not self._is_made:
             again, kwargs = self.env, self.env_kwargs
         elif self.env_id is not None:
-            kwargs = {**self.env.spec.kwargs, "render_mode": None, **env_kwargs}
+            kwargs = {**self._spec_kwargs, "render_mode": None, **env_kwargs}
             again = self.env_id
         else:
             raise ValueError(
@@ -83,7 +94,7 @@ class EnvSource:
         """What a checkpoint needs to make it again; None if that is impossible."""
         if self.env_id is None:
             return None
-        kwargs = self.env_kwargs if isinstance(self.env, str) else dict(self.env.spec.kwargs)
+        kwargs = self.env_kwargs if isinstance(self.env, str) else self._spec_kwargs
         try:
             json.dumps(kwargs)
         except TypeError:

@@ -63,10 +63,11 @@ def test_a_folder_in_use_is_refused(finished: Path, capsys: pytest.CaptureFixtur
 def test_a_run_is_evaluated(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(finished), "--episodes", "3", "--seed", "1"]) == 0
     said = capsys.readouterr().out
-    assert "ppo on CartPole-v1, 256 steps" in said
+    assert "best.safetensors: ppo on CartPole-v1" in said
     assert "over 3 episodes" in said
     checkpoint = finished / "checkpoints" / "latest.safetensors"
     assert main(["eval", str(checkpoint), "--episodes", "3", "--stochastic"]) == 0
+    assert "latest.safetensors: ppo on CartPole-v1, 256 steps" in capsys.readouterr().out
 
 
 def test_another_environment_must_fit(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

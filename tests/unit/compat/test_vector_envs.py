@@ -1,4 +1,4 @@
-"""`GymVecEnv` and `VecNormalize` of the rlox names."""
+"""`VecEnv`, `GymVecEnv` and `VecNormalize` of the rlox names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from sharpwave.compat.rlox import GymVecEnv, VecNormalize
+from sharpwave.compat.rlox import GymVecEnv, VecEnv, VecNormalize
 from sharpwave.types import Array
 from tests.learning import probes
 
@@ -140,6 +140,88 @@ def test_environments_that_reset_late_are_refused() -> None:
     with pytest.raises(ValueError, match="no step"):
         GymVecEnv(late, n_envs=2)
     late.close()
+
+
+class TestVecEnv:
+    def test_a_step_has_the_documented_keys_dtypes_and_shapes(self) -> None:
+        env = VecEnv(3)
+        obs = env.reset_all()
+        assert (obs.shape, obs.dtype) == ((3, 4), np.float32)
+        step = env.step_all([0, 1, 0])
+        assert list(step) == ["obs", "rewards", "terminated", "truncated", "terminal_obs"]
+        assert {key: (step[key].shape, step[key].dtype.name) for key in list(step)[:4]} == {
+            "obs": ((3, 4), "float32"),
+            "rewards": ((3,), "float64"),
+            "terminated": ((3,), "uint8"),
+            "truncated": ((3,), "uint8"),
+        }
+        assert step["terminal_obs"] == [None, None, None]
+        assert env.num_envs() == 3
+        assert env.action_space == {"type": "discrete", "n": 2}
+
+    def test_a_continuous_action_space(self) -> None:
+        env = VecEnv(2, env_id="Pendulum")
+        box = {"type": "box", "shape": [1], "low": [-2.0], "high": [2.0]}
+        assert env.action_space == box
+        assert env.env_id == "Pendulum-v1"
+
+    @pytest.mark.parametrize("actions", [np.ones(2, "f"), np.ones((2, 1), "f"), [1.0, 1.0]])
+    def test_numbers_are_taken_in_natural_and_flat_shapes(self, actions: Any) -> None:
+        env, other = VecEnv(2, 1, "Pendulum-v1"), VecEnv(2, 1, "Pendulum-v1")
+        np.testing.assert_array_equal(env.reset_all(), other.reset_all())
+        expected = other.step_all(np.ones((2, 1)))
+        np.testing.assert_array_equal(env.step_all(actions)["obs"], expected["obs"])
+
+    @pytest.mark.parametrize("actions", [[0, 1], np.array([0, 1], np.uint32), [0.0, 1.0]])
+    def test_whole_numbers_are_choices(self, actions: Any) -> None:
+        env = VecEnv(2)
+        env.reset_all()
+        assert env.step_all(actions)["rewards"].tolist() == [1, 1]
+
+    @pytest.mark.parametrize("actions", [[0], [0, 2], [0, -1], [0.5, 0], [np.nan, 0]])
+    def test_actions_that_do_not_fit_are_refused(self, actions: Any) -> None:
+        env = VecEnv(2)
+        env.reset_all()
+        with pytest.raises(ValueError, match="actions must"):
+            env.step_all(actions)
+
+    def test_seeds_decide_the_episodes(self) -> None:
+        first, second, default = VecEnv(2, seed=7), VecEnv(2, seed=7), VecEnv(2)
+        np.testing.assert_array_equal(first.reset_all(), second.reset_all())
+        np.testing.assert_array_equal(first.reset_all(), second.reset_all())
+        np.testing.assert_array_equal(default.reset_all(), first.reset_all(seed=0))
+
+    def test_the_last_observation_of_an_episode_is_the_terminal_one(self) -> None:
+        env = VecEnv(4)
+        obs = env.reset_all()
+        ended = 0
+        for _ in range(100):
+            step = env.step_all(np.ones(4, np.int64))
+            for i in range(4):
+                last = step["terminal_obs"][i]
+                if not step["terminated"][i]:
+                    assert last is None
+                    continue
+                ended += 1
+                assert last.dtype == np.float32
+                assert abs(last[2]) > 0.2
+                assert np.abs(step["obs"][i]).max() <= 0.05
+                assert last[0] == pytest.approx(obs[i, 0] + 0.02 * obs[i, 1], abs=1e-6)
+            obs = step["obs"]
+        assert ended > 20
+
+    def test_no_environment_stands_in_for_another(self) -> None:
+        for env_id in ("HalfCheetah", "HalfCheetah-v4", "CartPole-v0", "cartpole", ""):
+            with pytest.raises(ValueError, match=f"env_id must be one of .*got '{env_id}'"):
+                VecEnv(2, env_id=env_id)
+        with pytest.raises(ValueError, match="at least 1"):
+            VecEnv(0)
+
+    def test_it_can_be_normalised(self) -> None:
+        env = VecNormalize(VecEnv(4, env_id="Acrobot"))
+        env.reset_all()
+        steps = [env.step_all(np.ones(4, np.int64)) for _ in range(50)]
+        assert np.abs(steps[-1]["obs"]).max() <= 10
 
 
 class TestVecNormalize:

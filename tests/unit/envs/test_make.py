@@ -10,20 +10,21 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.vector import SyncVectorEnv
 
 from sharpwave.envs import (
     EnvironmentFailed,
+    NativeVectorEnv,
     PythonVectorEnv,
     SubprocessVectorEnv,
-    make,
     make_vec_env,
 )
+from sharpwave.envs.native import SPECS
 from tests.envs import CountingEnv, FailingEnv, numbered
 
 
 def test_an_id() -> None:
-    env = make_vec_env("CartPole-v1", 3, env_kwargs={"max_episode_steps": 5})
+    env = make_vec_env("CartPole-v1", 3, mode="sync", env_kwargs={"max_episode_steps": 5})
     assert isinstance(env, PythonVectorEnv)
     assert env.num_envs == 3
     assert env.spec is not None
@@ -75,24 +76,83 @@ def test_processes() -> None:
     assert env.closed
 
 
-def test_native_environments_join_by_their_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    def native(n_envs: int, **kwargs: Any) -> VectorEnv[Any, Any, Any]:
-        return SyncVectorEnv(numbered(n_envs, **kwargs))
+class TestNative:
+    @pytest.mark.parametrize("env_id", sorted(SPECS))
+    @pytest.mark.parametrize("mode", ["auto", "native"])
+    def test_native_code_is_taken_where_there_is_any(self, env_id: str, mode: str) -> None:
+        env = make_vec_env(env_id, 3, mode=mode, env_kwargs={"max_episode_steps": 5})
+        assert isinstance(env, NativeVectorEnv)
+        assert env.num_envs == 3
+        assert env.spec is not None
+        assert env.spec.id == env_id
+        assert env.spec.max_episode_steps == 5
+        assert make_vec_env(env_id, mode=mode).num_envs == 1
+        assert isinstance(make_vec_env(f"sharpwave/{env_id}", 2, mode=mode), NativeVectorEnv)
 
-    monkeypatch.setitem(make.NATIVE, "CartPole-v1", native)
-    env = make_vec_env("CartPole-v1", 2, env_kwargs={"lengths": (4,)})
-    assert isinstance(env, SyncVectorEnv)
-    assert env.get_attr("lengths") == ((4,), (4,))
-    assert isinstance(make_vec_env("CartPole-v1", mode="sync"), PythonVectorEnv)
+    def test_an_argument_of_gymnasiums_environment_is_kept(self) -> None:
+        env = make_vec_env("Pendulum-v1", 2, env_kwargs={"g": 0.0, "render_mode": None}, seed=0)
+        assert isinstance(env, NativeVectorEnv)
+        other = make_vec_env("Pendulum-v1", 2, mode="sync", env_kwargs={"g": 0.0}, seed=0)
+        state = env.get_state()
+        state["variables"] = np.ones((2, 2))
+        env.set_state(state)
+        for one in other.envs:  # type: ignore[attr-defined]
+            one.unwrapped.state = np.ones(2)
+        actions = np.ones((2, 1), np.float32)
+        np.testing.assert_array_equal(env.step(actions)[0], other.step(actions)[0])
+
+    @pytest.mark.parametrize(
+        ("env", "env_kwargs", "reason"),
+        [
+            ("CartPole-v1", {"render_mode": "rgb_array"}, "no native argument 'render_mode'"),
+            ("CartPole-v1", {"disable_env_checker": True}, "no native argument 'disable_env"),
+            ("CartPole-v0", {}, "'CartPole-v0' is not a native environment"),
+            ("Blackjack-v1", {}, "not a native"),
+            (lambda: gym.make("CartPole-v1"), {}, "is not a native environment"),
+        ],
+    )
+    @pytest.mark.filterwarnings("ignore:.*The environment CartPole-v0 is out of date")
+    def test_what_it_does_not_know_is_left_to_python(
+        self, env: Any, env_kwargs: dict[str, Any], reason: str
+    ) -> None:
+        if "disable_env_checker" not in env_kwargs:
+            made = make_vec_env(env, 2, env_kwargs=env_kwargs)
+            assert isinstance(made, PythonVectorEnv)
+        with pytest.raises(ValueError, match=reason):
+            make_vec_env(env, 2, mode="native", env_kwargs=env_kwargs)
+
+    def test_an_environment_that_is_made_is_not_native(self) -> None:
+        with pytest.raises(ValueError, match=r"native.*already made"):
+            make_vec_env(CountingEnv(), mode="native")
+        assert isinstance(make_vec_env(NativeVectorEnv("CartPole-v1", 2)), NativeVectorEnv)
+
+    def test_an_id_that_someone_registered_anew_is_theirs(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = gym.envs.registration.EnvSpec("CartPole-v1", entry_point="tests.envs:CountingEnv")
+        monkeypatch.setitem(gym.registry, "CartPole-v1", other)
+        env = make_vec_env("CartPole-v1", 2)
+        assert isinstance(env, PythonVectorEnv)
+        assert isinstance(env.envs[0].unwrapped, CountingEnv)
+        with pytest.raises(ValueError, match="registered as something else"):
+            make_vec_env("CartPole-v1", mode="native")
 
 
-def test_a_seed_decides_what_a_later_reset_without_one_gives() -> None:
-    first, second = (make_vec_env("CartPole-v1", 2, seed=3) for _ in range(2))
+@pytest.mark.parametrize("mode", ["native", "sync"])
+def test_a_seed_decides_what_a_later_reset_without_one_gives(mode: str) -> None:
+    first, second = (make_vec_env("CartPole-v1", 2, seed=3, mode=mode) for _ in range(2))
     np.testing.assert_array_equal(first.reset()[0], second.reset()[0])
     np.testing.assert_array_equal(first.action_space.sample(), second.action_space.sample())
-    other = make_vec_env("CartPole-v1", 2, seed=4)
+    other = make_vec_env("CartPole-v1", 2, seed=4, mode=mode)
     assert not np.array_equal(first.reset()[0], other.reset()[0])
     obs, _ = first.reset(seed=3)
+    for i in range(2):
+        alone = make_vec_env("CartPole-v1", mode=mode)
+        np.testing.assert_array_equal(obs[i], alone.reset(seed=3 + i)[0][0])
+
+
+def test_python_environments_get_gymnasiums_seeds() -> None:
+    obs, _ = make_vec_env("CartPole-v1", 2, mode="sync").reset(seed=3)
     for i in range(2):
         np.testing.assert_array_equal(obs[i], gym.make("CartPole-v1").reset(seed=3 + i)[0])
 

@@ -19,7 +19,7 @@ OBSERVATIONS: dict[str, spaces.Space[Any]] = {
     "matrix": spaces.Box(0, 9, (2, 3), np.int64),
     "one number": spaces.Box(-1.0, 1.0, ()),
     "choice": spaces.Discrete(4, start=2),
-    "choices": spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[0, 1], [5, 0]]),
+    "choices": spaces.MultiDiscrete(np.array([[2, 3], [4, 2]]), start=np.array([[0, 1], [5, 0]])),
     "bits": spaces.MultiBinary((2, 2)),
     "dict": spaces.Dict({"b": spaces.Discrete(3), "a": BOX, "c": spaces.Tuple([BOX, BOX])}),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -135,7 +136,7 @@ class TestMemory:
     def test_a_rollout_holds_what_the_policy_thought_when_it_acted(
         self, make: Any, env: Any
     ) -> None:
-        cls = make.func if isinstance(make, partial) else sw.PPO
+        cls: Any = make.func if isinstance(make, partial) else sw.PPO
         algo = cls(env, n_envs=4, n_steps=32, backend="native", learning_rate=1e-2)
         algo.train(256)
         rollout = algo.collector.collect(0.9, 0.9)
@@ -143,6 +144,25 @@ class TestMemory:
         evaluated = algo.policy.evaluate(batch.obs, batch.actions, masks=batch.masks)
         torch.testing.assert_close(evaluated.log_probs, batch.log_probs, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(evaluated.values, batch.values, rtol=1e-5, atol=1e-6)
+
+
+@BOTH
+def test_an_update_is_a_function_of_the_batch_be_it_of_arrays_or_tensors(make: Any) -> None:
+    rollout = make().collector.collect(0.9, 0.9)
+    results = []
+    for device in (None, "cpu"):
+        batch = copy.deepcopy(OnPolicyBatch.from_rollout(rollout, device, None))
+        before = copy.deepcopy(batch)
+        algo = make(backend="native")
+        algo.env.close()
+        algo.env = algo.collector = algo.actor = None  # an update needs none of them
+        algo.follow_schedules(1.0)
+        metrics = algo.update(batch)
+        for name, column in vars(before).items():
+            np.testing.assert_array_equal(getattr(batch, name), column)
+        assert all(type(value) is float for value in metrics.values())
+        results.append((algo.native.flat.data.tobytes(), metrics))
+    assert results[0] == results[1]
 
 
 @BOTH
@@ -176,7 +196,7 @@ class TestCheckpoints:
 def test_the_same_seed_gives_the_same_run_whatever_the_threads(make: Any) -> None:
     runs = []
     for threads in (1, 2, 4):
-        cls = make.func if isinstance(make, partial) else sw.PPO
+        cls: Any = make.func if isinstance(make, partial) else sw.PPO
         algo = cls(resumable, n_envs=40, n_steps=8, seed=1, threads=threads, backend="native")
         algo.train(1000)
         runs.append(algo.native.flat.data.tobytes())
@@ -197,9 +217,9 @@ def test_a_native_run_does_not_import_torch(tmp_path: Path) -> None:
 import sys
 import sharpwave as sw
 
-for cls in (sw.PPO, sw.A2C):
+for cls, folder in ((sw.PPO, sys.argv[1] + "/run"), (sw.A2C, None)):
     algo = cls("CartPole-v1", n_envs=2, n_steps=16, normalize_obs=True)
-    algo.train(64, run_dir=sys.argv[1] + cls.name)
+    algo.train(64, run_dir=folder)
     algo.predict([0.0, 0.0, 0.0, 0.0])
     algo.evaluate(2)
     algo.save(sys.argv[1] + "/checkpoint")

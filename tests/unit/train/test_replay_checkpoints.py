@@ -155,7 +155,8 @@ class TestWithoutBuffer:
         self, tmp_path: Path
     ) -> None:
         options: dict[str, Any] = {"batch_size": 8, "learning_starts": 10, "hidden": (4,)}
-        first = sw.SAC("Pendulum-v1", save_buffer=True, normalize_obs=True, **options)
+        options |= {"save_buffer": True, "normalize_obs": True, "env_mode": "sync"}
+        first = sw.SAC("Pendulum-v1", **options)
         first.train(30)
         first.save(tmp_path / "a")
         again = sw.SAC.from_checkpoint(tmp_path / "a")

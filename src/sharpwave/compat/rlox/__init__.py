@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.policies import DiscretePolicy as DiscretePolicy
     from sharpwave.compat.rlox.trainer import ALGORITHM_REGISTRY as ALGORITHM_REGISTRY
     from sharpwave.compat.rlox.trainer import Trainer as Trainer
+    from sharpwave.compat.rlox.vec_env import VecEnv as VecEnv
     from sharpwave.compat.rlox.vec_normalize import VecNormalize as VecNormalize
 
 _LAZY = {
@@ -99,6 +100,7 @@ _LAZY = {
     "DiscretePolicy": "policies",
     "ALGORITHM_REGISTRY": "trainer",
     "Trainer": "trainer",
+    "VecEnv": "vec_env",
     "VecNormalize": "vec_normalize",
 }
 
@@ -138,6 +140,7 @@ __all__ = [
     "TensorBoardLogger",
     "TimingCallback",
     "Trainer",
+    "VecEnv",
     "VecNormalize",
     "VideoRecordingCallback",
     "WandbLogger",
