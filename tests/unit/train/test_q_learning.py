@@ -48,7 +48,8 @@ BY_HAND = [(kind, "by hand") for kind in KINDS if "c51" not in kind and "qr" not
 
 def make(kind: str) -> Any:
     """An algorithm whose two networks are away from their start and from each other."""
-    algo = KINDS[kind](Spaces, hidden=(4, 3), learning_rate=RATE, max_grad_norm=None, seed=1)
+    options = {"learning_rate": RATE, "max_grad_norm": None, "seed": 1, "backend": "torch"}
+    algo = KINDS[kind](Spaces, hidden=(4, 3), **options)
     generator = torch.Generator().manual_seed(0)
     for flat in (algo.flat, algo.flat_target):
         flat.data.add_(0.5 * torch.randn(len(flat.data), generator=generator))
