@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sharpwave.buffers.views import Hindsight, NStep, Transition, View
-from sharpwave.collect import EpisodeStats, OffPolicyCollector, Transitions
+from sharpwave.collect import EpisodeStats, NonFiniteError, OffPolicyCollector, Transitions
 from sharpwave.collect.off_policy import OBSERVATION
 from sharpwave.envs import goal_rewards
+from sharpwave.finite import all_finite
 from sharpwave.lazy import torch
 from sharpwave.learn import FlatArrays
 from sharpwave.train.algorithm import Metrics
@@ -277,7 +278,13 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             return self.random_actions.draw(self.env.num_envs, masks)
         if self.normalizer is not None:
             obs = self.normalizer.normalize_obs(obs)
-        return self._to_env(self._explore(obs, masks))
+        actions = self._explore(obs, masks)
+        if actions.dtype.kind == "f" and not all_finite(actions):
+            step = self.collector.timesteps
+            raise NonFiniteError(
+                f"actions must be finite, got {actions} at step {step}: learning diverged"
+            )
+        return self._to_env(actions)
 
     def _explore(self, obs: Nested, masks: Any) -> Array:
         if self.native is not None:

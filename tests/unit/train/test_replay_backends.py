@@ -94,7 +94,7 @@ class TestChoice:
             (td3, {"device": "meta"}, "device is 'meta'"),
             (td3_bc, {"compile": True}, "compile is on"),
         ],
-        ids=str,
+        ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", ""),
     )
     def test_native_code_is_refused_with_the_reason(
         self, make: Any, options: dict[str, Any], reason: str
@@ -192,7 +192,7 @@ class TestObservations:
         class Seen(probes.ConstantValue):
             observation_space = space
 
-            def observation(self) -> Any:
+            def observe(self) -> Any:
                 return space.sample()
 
         native, other = (dqn(Seen, backend=backend) for backend in ("native", "torch"))
@@ -282,7 +282,7 @@ def test_weights_that_are_not_numbers_stop_the_run(make: Any) -> None:
     algorithm = make(backend="native")
     algorithm.train(60)
     algorithm.native.policy.data[5] = np.nan
-    with pytest.raises(NonFiniteError, match=r"must be finite, got nan.*learning diverged"):
+    with pytest.raises(NonFiniteError, match=r"must be finite, got .*nan.*learning diverged"):
         algorithm.train(60)
 
 
