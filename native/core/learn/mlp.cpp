@@ -82,7 +82,7 @@ const Matrix& Mlp::forward(const float* parameters, const float* x, std::size_t 
 }
 
 void Mlp::backward(const float* parameters, const float* x, std::size_t n_rows, float* output_grad,
-                   const MlpGradients& gradients, MlpMemory* memory) const {
+                   const MlpGradients& gradients, MlpMemory* memory, Team* team) const {
   const LearnKernels& learn = kernels().learn;
   const auto back = activation_ == Activation::tanh ? learn.tanh_backward : learn.relu_backward;
   float* grad = output_grad;
@@ -90,49 +90,61 @@ void Mlp::backward(const float* parameters, const float* x, std::size_t n_rows, 
     const std::size_t in = sizes_[layer], out = sizes_[layer + 1];
     if (layer < n_activated_) back(grad, memory->outputs[layer].data(), n_rows * out);
     const float* from = layer == 0 ? x : memory->outputs[layer - 1].data();
-    memory->work.reshape(1, learn.product_work(std::max(n_rows, out)));
-    if (gradients.parameters != nullptr) {
-      add_layer_gradient(from, n_rows, grad, layer, gradients, memory);
+    const auto to_weights = [&] {
+      add_layer_gradient(from, n_rows, grad, layer, gradients, &memory->other_work);
+    };
+    const auto to_inputs = [&] {
+      const std::size_t first = layer == 0 ? gradients.first_input : 0;
+      const MatrixView weights = weight(parameters, layer);
+      memory->work.reshape(1, learn.product_work(out));
+      memory->next_grad.reshape(n_rows, in);
+      float* next = layer == 0 ? gradients.inputs : memory->next_grad.data();
+      const Product product{
+          .m = n_rows,
+          .n = in - first,
+          .k = out,
+          .a = {grad, out, 1},
+          .b = {weights.data + first * weights.column, weights.row, weights.column},
+          .c = next,
+          .c_row = in - first,
+          .add = false};
+      learn.product(product, memory->work.data());
+    };
+    const bool to_both = gradients.parameters != nullptr && layer > 0;
+    if (team != nullptr && to_both) {
+      team->run(2, [&](std::size_t task) { task == 0 ? to_weights() : to_inputs(); });
+    } else {
+      if (gradients.parameters != nullptr) to_weights();
+      if (layer > 0 || gradients.inputs != nullptr) to_inputs();
     }
-    if (layer == 0 && gradients.inputs == nullptr) return;
-
-    const std::size_t first = layer == 0 ? gradients.first_input : 0;
-    const MatrixView weights = weight(parameters, layer);
-    memory->next_grad.reshape(n_rows, in);
-    float* next = layer == 0 ? gradients.inputs : memory->next_grad.data();
-    const Product to_input{
-        .m = n_rows,
-        .n = in - first,
-        .k = out,
-        .a = {grad, out, 1},
-        .b = {weights.data + first * weights.column, weights.row, weights.column},
-        .c = next,
-        .c_row = in - first,
-        .add = false};
-    learn.product(to_input, memory->work.data());
     std::swap(memory->grad, memory->next_grad);
     grad = memory->grad.data();
   }
 }
 
 void Mlp::add_layer_gradient(const float* x, std::size_t n_rows, const float* output_grad,
-                             std::size_t layer, const MlpGradients& gradients,
-                             MlpMemory* memory) const {
+                             std::size_t layer, const MlpGradients& gradients, Matrix* work) const {
   const LearnKernels& learn = kernels().learn;
   const std::size_t in = sizes_[layer], out = sizes_[layer + 1];
   float* bias = gradients.parameters + biases_[layer];
   if (!gradients.add) std::fill(bias, bias + out, 0.0f);
   learn.add_columns(bias, output_grad, n_rows, out);
-  const MatrixView inputs = {x, 1, in}, outputs = {output_grad, out, 1};
-  const Product product{.m = is_stacked_ ? in : out,
-                        .n = is_stacked_ ? out : in,
-                        .k = n_rows,
-                        .a = is_stacked_ ? inputs : MatrixView{output_grad, 1, out},
-                        .b = is_stacked_ ? outputs : MatrixView{x, in, 1},
-                        .c = gradients.parameters + weights_[layer],
-                        .c_row = is_stacked_ ? out : in,
-                        .add = gradients.add};
-  learn.product(product, memory->work.data());
+  work->reshape(1, learn.product_work(n_rows));
+  Product product{.m = out,
+                  .n = in,
+                  .k = n_rows,
+                  .a = {output_grad, 1, out},
+                  .b = {x, in, 1},
+                  .c = gradients.parameters + weights_[layer],
+                  .c_row = in,
+                  .add = gradients.add};
+  if (is_stacked_) {  // whose weights are [in, out]
+    product.m = in;
+    product.n = product.c_row = out;
+    product.a = {x, 1, in};
+    product.b = {output_grad, out, 1};
+  }
+  learn.product(product, work->data());
 }
 
 void Mlp::keep_rows(const std::size_t* rows, std::size_t n, MlpMemory* memory) const {

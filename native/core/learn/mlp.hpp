@@ -10,6 +10,7 @@
 
 #include "core/isa/learn_kernels.hpp"
 #include "core/learn/matrix.hpp"
+#include "core/learn/team.hpp"
 
 namespace sharpwave {
 
@@ -23,7 +24,7 @@ std::vector<std::size_t> layer_sizes(std::size_t n_inputs, const std::vector<std
 struct MlpMemory {
   std::vector<Matrix> outputs;  // of every layer, after its activation
   Matrix grad, next_grad;
-  Matrix work;
+  Matrix work, other_work;
 };
 
 // Where a backward pass leaves what it finds.
@@ -58,8 +59,9 @@ class Mlp {
                 float* gradient, float* x_grad, MlpMemory* memory) const {
     backward(parameters, x, n_rows, output_grad, {gradient, true, x_grad}, memory);
   }
+  // `team`, where it is not null, shares the products of each layer.
   void backward(const float* parameters, const float* x, std::size_t n_rows, float* output_grad,
-                const MlpGradients& gradients, MlpMemory* memory) const;
+                const MlpGradients& gradients, MlpMemory* memory, Team* team = nullptr) const;
   // Has `memory` forget all rows of a forward pass but those given, which rise.
   void keep_rows(const std::size_t* rows, std::size_t n, MlpMemory* memory) const;
 
@@ -69,8 +71,7 @@ class Mlp {
   // Weights of a layer, [out, in].
   MatrixView weight(const float* parameters, std::size_t layer) const;
   void add_layer_gradient(const float* x, std::size_t n_rows, const float* output_grad,
-                          std::size_t layer, const MlpGradients& gradients,
-                          MlpMemory* memory) const;
+                          std::size_t layer, const MlpGradients& gradients, Matrix* work) const;
   void activate(float* x, const float* bias, std::size_t n_rows, std::size_t layer) const;
 
   std::vector<std::size_t> sizes_;

@@ -24,12 +24,17 @@ QMetrics QLearning::compute(const QRows& rows, const QOptions& options, float* t
     if (task % passes == 1) network_.forward(target_, next_obs, n, &lane.target);
     if (task % passes == 2) network_.forward(online_, next_obs, n, &lane.chooser);
   });
-  team.run(split.count(), [&](std::size_t i) {
+  const auto learn = [&](std::size_t i, Team* helpers) {
     differentiate(rows, split.first(i), split.size(i), options, td_errors, &lanes_[i]);
     network_.backward(online_, rows.obs + split.first(i) * n_inputs, split.size(i),
                       lanes_[i].grad.data(), gradients_.lane(i), gradients_.adds(i),
-                      &lanes_[i].online);
-  });
+                      &lanes_[i].online, helpers);
+  };
+  if (split.count() == 1) {
+    learn(0, &team);
+  } else {
+    team.run(split.count(), [&](std::size_t i) { learn(i, nullptr); });
+  }
   gradients_.end(team);
   QMetrics metrics;
   const double share = 1.0 / static_cast<double>(rows.n);

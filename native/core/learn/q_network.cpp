@@ -59,10 +59,10 @@ const Matrix& QNetwork::forward(const float* parameters, const float* x, std::si
 }
 
 void QNetwork::backward(const float* parameters, const float* x, std::size_t n_rows, float* grad,
-                        float* gradient, bool add, QMemory* memory) const {
+                        float* gradient, bool add, QMemory* memory, Team* team) const {
   if (!value_) {
     return advantage_.backward(parameters, x, n_rows, grad, {gradient, add, nullptr},
-                               &memory->advantage);
+                               &memory->advantage, team);
   }
   memory->value_grad.reshape(n_rows, 1);
   for (std::size_t i = 0; i < n_rows; ++i) {
@@ -80,12 +80,13 @@ void QNetwork::backward(const float* parameters, const float* x, std::size_t n_r
     stream_grad = memory->stream_grad.data();
   }
   value_->backward(parameters + value_start_, input, n_rows, memory->value_grad.data(),
-                   {gradient + value_start_, add, stream_grad}, &memory->value);
+                   {gradient + value_start_, add, stream_grad}, &memory->value, team);
   advantage_.backward(parameters + advantage_start_, input, n_rows, grad,
-                      {gradient + advantage_start_, add, trunk_grad}, &memory->advantage);
+                      {gradient + advantage_start_, add, trunk_grad}, &memory->advantage, team);
   if (!trunk_) return;
   kernels().learn.add(trunk_grad, stream_grad, memory->trunk_grad.size());
-  trunk_->backward(parameters, x, n_rows, trunk_grad, {gradient, add, nullptr}, &memory->trunk);
+  trunk_->backward(parameters, x, n_rows, trunk_grad, {gradient, add, nullptr}, &memory->trunk,
+                   team);
 }
 
 void QNetwork::choose(const float* values, const std::uint8_t* allowed, std::size_t* best) const {

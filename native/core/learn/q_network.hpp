@@ -39,9 +39,9 @@ class QNetwork {
     return value_ ? memory.values : memory.advantage.outputs.back();
   }
   // After forward() of the same x: the gradient of the parameters, given that of the values, which
-  // is overwritten.
+  // is overwritten. `team`, where it is not null, shares the work.
   void backward(const float* parameters, const float* x, std::size_t n_rows, float* grad,
-                float* gradient, bool add, QMemory* memory) const;
+                float* gradient, bool add, QMemory* memory, Team* team = nullptr) const;
 
   // The best options of one row of values, of each choice one; `allowed` may be null.
   void choose(const float* values, const std::uint8_t* allowed, std::size_t* best) const;

@@ -220,6 +220,8 @@ class DQN(OffPolicy):
         return actions
 
     def _explore(self, obs: Nested, masks: Any) -> Array:
+        if self.native is not None:
+            return super()._explore(obs, masks)
         return self._act(obs, masks, self.acting_policy, True, self.explore_generator)
 
     def greedy(self, output: torch.Tensor, masks: torch.Tensor | None) -> torch.Tensor:
