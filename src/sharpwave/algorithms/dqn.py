@@ -141,8 +141,8 @@ class DQN(OffPolicy):
             generator=self.weights_generator,
         )
 
-    def make_policy(self) -> Any:
-        """A new network of the kind that acts."""
+    def make_module(self, name: str) -> Any:  # noqa: ARG002 - both are alike
+        """A new torch module like the one of `networks` with this name."""
         return self.make_network()
 
     def why_not_native(self) -> str | None:

@@ -184,9 +184,11 @@ class SAC(OffPolicy):
             return None
         return nn.SACByHand(self.policy, self.critics, self.target_critics)
 
-    def make_policy(self) -> Any:
-        """A new network of the kind that acts."""
-        return self.make_actor()
+    def make_module(self, name: str) -> Any:
+        """A new torch module like the one of `networks` with this name."""
+        if name == "temperature":
+            return nn.Scalar(0.0)
+        return self.make_actor() if name == "actor" else self.make_critics()
 
     def why_not_native(self) -> str | None:
         """Why native code cannot do what the algorithm does; None when it can."""

@@ -126,9 +126,9 @@ class TD3(OffPolicy):
         zeros = torch.zeros(config.n_envs, self.action_dim, device=self.device)
         self.walk = OrnsteinUhlenbeck(zeros, config.exploration_noise)
 
-    def make_policy(self) -> Any:
-        """A new network of the kind that acts."""
-        return self.make_actor()
+    def make_module(self, name: str) -> Any:
+        """A new torch module like the one of `networks` with this name."""
+        return self.make_actor() if name.endswith("actor") else self.make_critics()
 
     def make_native(self) -> NativeTD3:
         """Make actor, critics and their slow copies, for native code."""

@@ -74,6 +74,7 @@ class TD3BC(OfflineAlgorithm):
     compiled = ("critic_loss", "actor_loss")
     TRUTH = (
         *OfflineAlgorithm.TRUTH,
+        "make_actor",
         "make_critics",
         "targets",
         "next_actions",
@@ -84,7 +85,7 @@ class TD3BC(OfflineAlgorithm):
 
     def build_networks(self) -> None:
         """Make actor, critics and their slow copies."""
-        self.policy = self.make_policy()
+        self.policy = self.make_actor()
         self.critics = self.make_critics()
         self.target_policy = deepcopy(self.policy).requires_grad_(False)
         self.target_critics = deepcopy(self.critics).requires_grad_(False)
@@ -101,10 +102,14 @@ class TD3BC(OfflineAlgorithm):
         self.register("target_critics", self.target_critics)
         self.last_actor_loss = torch.zeros((), device=self.device)
 
-    def make_policy(self) -> nn.DeterministicActor:
-        """A new network of the kind that acts."""
+    def make_actor(self) -> nn.DeterministicActor:
+        """What acts."""
         options = self.network_options
         return nn.DeterministicActor(self.observation_space, self.action_dim, **options)
+
+    def make_module(self, name: str) -> Any:
+        """A new torch module like the one of `networks` with this name."""
+        return self.make_actor() if name.endswith("actor") else self.make_critics()
 
     def make_native(self) -> NativeTD3:
         """Make actor, critics and their slow copies, for native code."""

@@ -49,8 +49,8 @@ class QLearner:
         >>> metrics, errors = learner.step(batch)
         >>> metrics.round(3).tolist(), errors.tolist()
         ([0.5, 0.0, 1.0, 1.414], [-1.0])
-        >>> online.data.round(3).tolist()
-        [0.0, 0.001, 0.0, 0.001]
+        >>> online.data.round(3)
+        array([0.   , 0.001, 0.   , 0.001], dtype=float32)
     """
 
     def __init__(

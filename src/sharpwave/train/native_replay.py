@@ -38,16 +38,21 @@ class NativeAgent(Generic[Actor]):
         features: From observations [B, ...] to inputs [B, n].
         networks: Parameters by the name of the network.
         optimizers: By the name of the network that they move.
-        policy: The parameters of the network that acts.
+        acting: The name of the network that acts.
     """
 
     networks: dict[str, FlatArrays]
     optimizers: dict[str, Adam]
-    policy: FlatArrays
+    acting: str = "actor"
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
         self.features: Features = features_of(observation_space)
         self._actors: dict[FlatArrays, Actor] = {}
+
+    @property
+    def policy(self) -> FlatArrays:
+        """The parameters of the network that acts."""
+        return self.networks[self.acting]
 
     def actor(self, policy: FlatArrays) -> Actor:
         """What acts with the parameters of a network."""
@@ -72,6 +77,8 @@ class NativeQ(NativeAgent[QActor]):
         threads: Most threads of a step.
     """
 
+    acting = "q_network"
+
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -85,7 +92,6 @@ class NativeQ(NativeAgent[QActor]):
         super().__init__(observation_space)
         self._layout = layout
         self._one_choice = isinstance(action_space, spaces.Discrete)
-        self.policy = flat
         self.target = flat.copy()
         self.networks = {"q_network": flat, "target": self.target}
         adam = Adam(flat, lr=0.0, eps=adam_eps)
@@ -129,7 +135,6 @@ class NativeSAC(NativeAgent[SquashedActor]):
     ) -> None:
         super().__init__(observation_space)
         self._layout = actor_layout
-        self.policy = actor
         targets = critics.copy()
         temperature = FlatArrays({"value": ()})
         temperature.data[:] = log_alpha
@@ -176,7 +181,6 @@ class NativeTD3(NativeAgent[DeterministicActor]):
     ) -> None:
         super().__init__(observation_space)
         self._layout = actor_layout
-        self.policy = actor
         learned = {"actor": actor, "critics": critics}
         slow = {f"target_{name}": flat.copy() for name, flat in learned.items()}
         self.networks = {**learned, **slow}

@@ -6,7 +6,7 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -73,8 +73,8 @@ class ReplayLearner(Algorithm):
             generator: Source of what is random in that.
         """
 
-    def make_policy(self) -> Any:
-        """A new network of the kind that acts."""
+    def make_module(self, name: str) -> Any:
+        """A new torch module like the one of `networks` with this name."""
         raise NotImplementedError
 
     def make_native(self) -> NativeAgent[Any]:
@@ -101,11 +101,11 @@ class ReplayLearner(Algorithm):
     def why_not_native(self) -> str | None:
         """Why native code cannot do what the algorithm does; None when it can."""
         config: Any = self.config
-        for cls in type(self).__mro__:
-            if cls is ReplayLearner:
-                return f"{self.name} has no native update"
-            if "native_step" in vars(cls):
-                break
+        kinds = type(self).__mro__
+        twin = next(cls for cls in kinds if "native_step" in vars(cls))
+        if twin is ReplayLearner:
+            return f"{self.name} has no native update"
+        for cls in kinds[: kinds.index(twin)]:
             changed = [name for name in self.TRUTH if name in vars(cls)]
             if changed:
                 return f"{cls.__name__} changes {changed[0]}"
@@ -122,14 +122,28 @@ class ReplayLearner(Algorithm):
     def policy(self) -> Any:
         """The network that acts, a torch module. Native code works on the same memory."""
         if self._policy is None and self.native is not None:
-            with torch.random.fork_rng(devices=[]):
-                module = self.make_policy()
-            self._policy = nn.FlatParameters(module, memory=self.native.policy).module
+            self._policy = self._module_of_native(self.native.acting)
         return self._policy
 
     @policy.setter
     def policy(self, policy: Any) -> None:
         self._policy = policy
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The networks of native code as torch modules, each made at its first use."""
+            native = self.__dict__.get("native")
+            if native is None or name not in native.networks:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            module = self._module_of_native(name)
+            setattr(self, name, module)
+            return module
+
+    def _module_of_native(self, name: str) -> Any:
+        with torch.random.fork_rng(devices=[]):
+            module = self.make_module(name)
+        return nn.FlatParameters(module, memory=self.native.networks[name]).module
 
     @property
     def playing_policy(self) -> Any:

@@ -89,11 +89,12 @@ class TestChoice:
         assert Named("CartPole-v1").backend == "native"
 
     def test_algorithms_without_a_native_update_say_so(self) -> None:
-        data = (np.zeros((20, 3), "f"), np.zeros((20, 1), "f"))
-        algo = sw.BC({"obs": data[0], "actions": data[1]})
+        obs, actions, ends = np.zeros((20, 3)), np.zeros((20, 1)), np.zeros(20)
+        data = (obs, obs, actions, ends, ends)
+        algo = sw.BC(data)
         assert (algo.backend, algo.backend_reason) == ("torch", "bc has no native update")
         with pytest.raises(ValueError, match=r"backend.*'native': bc has no native update"):
-            sw.BC({"obs": data[0], "actions": data[1]}, backend="native")
+            sw.BC(data, backend="native")
 
     def test_nor_do_those_that_change_the_loss_of_one_that_has(self) -> None:
         algo = sw.TQC("Pendulum-v1", learning_starts=10)

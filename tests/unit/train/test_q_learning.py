@@ -219,7 +219,7 @@ class TestManyChoices:
         class Twice(Spaces):
             action_space = spaces.MultiDiscrete([3, 3])  # type: ignore[assignment]
 
-        options = {"hidden": (4,), "learning_rate": RATE, "max_grad_norm": None}
+        options = {"hidden": (4,), "learning_rate": RATE, "max_grad_norm": None, "backend": "torch"}
         one, two = cls(Spaces, **options), cls(Twice, **options)
         for network, double in ((one.policy, two.policy), (one.target, two.target)):
             weights = network.state_dict()
