@@ -30,6 +30,8 @@ NB_MODULE(_native, module) {
   sharpwave::bind::bind_llm(module.ptr());
   sharpwave::bind::bind_packing(module.ptr());
   sharpwave::bind::bind_policy(module.ptr());
+  sharpwave::bind::bind_actor_critic(module.ptr());
+  sharpwave::bind::bind_q_learning(module.ptr());
   sharpwave::bind::bind_returns(module.ptr());
   sharpwave::bind::bind_stats(module.ptr());
   sharpwave::bind::bind_vector_env(module.ptr());

@@ -126,7 +126,21 @@ CASES: dict[str, Case] = {
     "a2c": on_policy(sw.A2C, "", n_envs=4, n_steps=5, backend="torch"),
     "a2c-native": on_policy(sw.A2C, "", n_envs=4, n_steps=5, backend="native"),
     "a2c-recurrent": on_policy(sw.A2C, "", n_envs=4, n_steps=5, recurrent="gru"),
-    "dqn": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60),
+    "dqn": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60, backend="torch"),
+    "dqn-native": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60, backend="native"),
+    "dqn-native-all": replaying(
+        sw.DQN,
+        CHOICES,
+        OF_DQN,
+        dueling=True,
+        n_step=3,
+        prioritized=True,
+        normalize_obs=True,
+        normalize_rewards=True,
+        overlap=True,
+        tau=0.1,
+        backend="native",
+    ),
     "dqn-rainbow": replaying(
         sw.DQN,
         CHOICES,
@@ -140,7 +154,8 @@ CASES: dict[str, Case] = {
     ),
     "c51": replaying(sw.C51, CHOICES, OF_DQN, n_atoms=11, v_max=50.0, prioritized=True),
     "qr_dqn": replaying(sw.QRDQN, CHOICES, OF_DQN, n_quantiles=7, overlap=True),
-    "sac": replaying(sw.SAC, FORCES, OF_SAC),
+    "sac": replaying(sw.SAC, FORCES, OF_SAC, backend="torch"),
+    "sac-native": replaying(sw.SAC, FORCES, OF_SAC, backend="native", threads=2),
     "sac-all": replaying(
         sw.SAC,
         FORCES,
@@ -152,7 +167,8 @@ CASES: dict[str, Case] = {
         normalize_rewards=True,
         use_gsde=True,
     ),
-    "td3": replaying(sw.TD3, FORCES, "critic_loss actor_loss"),
+    "td3": replaying(sw.TD3, FORCES, "critic_loss actor_loss", backend="torch"),
+    "td3-native": replaying(sw.TD3, FORCES, "critic_loss actor_loss", backend="native"),
 }
 
 algorithms = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))

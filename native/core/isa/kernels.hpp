@@ -10,6 +10,7 @@
 #include "core/isa/learn_kernels.hpp"
 #include "core/isa/llm_kernels.hpp"
 #include "core/isa/policy_kernels.hpp"
+#include "core/isa/replay_kernels.hpp"
 #include "core/isa/returns_kernels.hpp"
 #include "core/isa/rows_kernels.hpp"
 #include "core/isa/stats_kernels.hpp"
@@ -28,6 +29,7 @@ struct Kernels {
   ChecksumKernels checksum;
   LearnKernels learn;
   PolicyKernels policy;
+  ReplayKernels replay;
   EnvTable env;
   ColumnKernels columns;
 };

@@ -30,6 +30,7 @@ namespace {
 #include "core/isa/learn.inl"
 #include "core/isa/policy.inl"
 #include "core/isa/columns.inl"
+#include "core/isa/replay.inl"
 #include "core/isa/sin_cos.inl"
 
 namespace envs {
@@ -88,6 +89,8 @@ constexpr PolicyKernels policy_table() {
   return {choice_forward,  choice_backward,   bit_forward,     bit_backward,   normal_forward,
           normal_backward, clipped_surrogate, policy_gradient, squared_errors, dot};
 }
+
+constexpr ReplayKernels replay_table() { return {squash, tanh_in_place}; }
 
 constexpr EnvTable env_table() {
   using namespace envs;

@@ -19,6 +19,9 @@ class Team {
   // what they leave.
   static void lead(std::size_t threads, const std::function<void(Team&)>& body);
 
+  // How many threads there may be.
+  std::size_t size() const { return size_; }
+
   // Calls task(0) to task(n - 1), in any order, and waits for them. The first exception of a task
   // is thrown when all are done.
   void run(std::size_t n, const std::function<void(std::size_t)>& task);
@@ -28,7 +31,7 @@ class Team {
   void help();
   bool do_one_task();
 
-  bool alone_ = true;
+  std::size_t size_ = 1;
   std::atomic<bool> is_over_ = false;
   std::atomic<std::uint64_t> left_ = 0;  // number of the loop, then of its tasks not yet begun
   std::atomic<std::size_t> done_ = 0;

@@ -59,7 +59,7 @@ class EpisodeStats:
         """
         self._running_returns += rewards
         self._running_lengths += 1 if real is None else real
-        if ended.any():
+        if np.count_nonzero(ended):  # several times faster than any()
             for env in np.flatnonzero(ended):
                 self.returns.append(float(self._running_returns[env]))
                 self.lengths.append(int(self._running_lengths[env]))
