@@ -15,7 +15,6 @@ import torch
 from gymnasium import spaces
 
 import sharpwave as sw
-from sharpwave.train.checkpoint import read_header, write_checkpoint
 from tests.envs import resumable, resumable_pendulum
 from tests.learning import probes
 
@@ -476,33 +475,3 @@ class TestConstruction:
         config = case.cls.Config(gamma=0.5, total_timesteps=7)
         algorithm = case.cls(case.world.env_id, config=config, total_timesteps=9)
         assert (algorithm.config.gamma, algorithm.config.total_timesteps) == (0.5, 9)
-
-
-class TestCheckpointFiles:
-    def test_a_foreign_file_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "foreign"
-        path.write_bytes(b"not a checkpoint")
-        with pytest.raises(sw.SharpwaveIOError, match="foreign"):
-            sw.PPO.from_checkpoint(path)
-
-    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(sw.SharpwaveIOError, match="absent"):
-            sw.PPO.from_checkpoint(tmp_path / "absent")
-
-    def test_another_version_is_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("sharpwave.train.checkpoint.VERSION", 99)
-        write_checkpoint(tmp_path / "a", {"algorithm": "ppo"}, {})
-        monkeypatch.undo()
-        with pytest.raises(sw.SharpwaveIOError, match="version 99"):
-            read_header(tmp_path / "a")
-
-    def test_a_cut_file_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "a"
-        write_checkpoint(path, {"algorithm": "ppo"}, {"x": np.arange(100)})
-        content = path.read_bytes()
-        for length in (0, 5, 50, len(content) - 1):
-            path.write_bytes(content[:length])
-            with pytest.raises(sw.SharpwaveIOError):
-                sw.PPO.from_checkpoint(path)
