@@ -15,7 +15,7 @@ from typing import Any
 from harness import OURS, AtMost, Measurement, Operation, Ratio, Result, Row, collect
 from trainers import (
     EPISODES,
-    LARGE_PPO,
+    HYBRID_PPO,
     TRAINERS,
     ZOO_A2C,
     ZOO_PPO,
@@ -26,7 +26,7 @@ from trainers import (
 ROUNDS = 3
 RUNS = {
     "PPO CartPole, 8 x 32, 20 epochs": ZOO_PPO,
-    "PPO CartPole, 16 x 128, 4 epochs": LARGE_PPO,
+    "HybridPPO CartPole, 16 x 128, 4 epochs": HYBRID_PPO,
     "A2C CartPole, 8 x 5": ZOO_A2C,
 }
 HERE = Path(__file__).parent
@@ -35,7 +35,11 @@ FIRST_UPDATE = """
 from trainers import TRAINERS, ZOO_PPO
 TRAINERS[{name!r}](ZOO_PPO, 0, **{options!r}).train(ZOO_PPO.n_envs * ZOO_PPO.n_steps)
 """
-TARGETS = {ZOO_PPO: [Ratio("SB3", 25.0)], ZOO_A2C: [Ratio("SB3", 15.0)]}
+TARGETS = {
+    ZOO_PPO: [Ratio("SB3", 25.0)],
+    HYBRID_PPO: [Ratio("SB3", 25.0)],
+    ZOO_A2C: [Ratio("SB3", 15.0)],
+}
 """Of whole runs."""
 
 
@@ -87,7 +91,7 @@ def collection() -> Row:
     return Row(
         "rollout, 16 envs x 128 steps, per step",
         {OURS: our_rollout, "rlox": rlox_rollout, "SB3": sb3_rollout},
-        ops_per_call=LARGE_PPO.n_envs * LARGE_PPO.n_steps,
+        ops_per_call=HYBRID_PPO.n_envs * HYBRID_PPO.n_steps,
         patience=3,
         note="CartPole with a 2 x 64 tanh policy, advantages included;"
         " rlox steps its own environments in Rust, the others Gymnasium's",
@@ -100,8 +104,8 @@ def native_collection() -> Result:
 
     from sharpwave.collect import NativeCollector
 
-    size = LARGE_PPO.n_envs * LARGE_PPO.n_steps
-    shape = {"env_id": "CartPole-v1", "n_envs": LARGE_PPO.n_envs, "n_steps": LARGE_PPO.n_steps}
+    size = HYBRID_PPO.n_envs * HYBRID_PPO.n_steps
+    shape = {"env_id": "CartPole-v1", "n_envs": HYBRID_PPO.n_envs, "n_steps": HYBRID_PPO.n_steps}
     ours = NativeCollector(**shape, capacity=0)
     theirs = rlox.CandleCollector(**shape, obs_dim=4, n_actions=2, hidden=64, capacity=1)
 
@@ -129,17 +133,17 @@ def native_collection() -> Result:
 
 
 def our_rollout() -> Operation:
-    collector = TRAINERS[OURS](LARGE_PPO, 0).algorithm.collector
-    return partial(collector.collect, LARGE_PPO.gamma, LARGE_PPO.gae_lambda)
+    collector = TRAINERS[OURS](HYBRID_PPO, 0).algorithm.collector
+    return partial(collector.collect, HYBRID_PPO.gamma, HYBRID_PPO.gae_lambda)
 
 
 def rlox_rollout() -> Operation:
-    algorithm = TRAINERS["rlox"](LARGE_PPO, 0).algorithm
-    return partial(algorithm.collector.collect, algorithm.policy, LARGE_PPO.n_steps)
+    algorithm = TRAINERS["rlox"](HYBRID_PPO, 0).algorithm
+    return partial(algorithm.collector.collect, algorithm.policy, HYBRID_PPO.n_steps)
 
 
 def sb3_rollout() -> Operation:
-    return sb3_collector(LARGE_PPO)[1]
+    return sb3_collector(HYBRID_PPO)[1]
 
 
 def sb3_collector(settings: Settings) -> tuple[Any, Operation]:
