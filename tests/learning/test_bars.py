@@ -93,6 +93,11 @@ class TestThreeSeeds:
         )
         assert reached.mean >= -100, reached
 
+    def test_ppo_swings_up_pendulum_without_gsde(self, backend: str) -> None:
+        settings = {**preset("hybrid_ppo", "Pendulum-v1"), "backend": backend}
+        reached = final_returns(partial(sw.PPO, "Pendulum-v1", **settings))
+        assert reached.mean >= -300, reached
+
     def test_a2c_learns_cartpole(self, backend: str) -> None:
         reached = final_returns(
             partial(sw.A2C.preset, "CartPole-v1", total_timesteps=200_000, backend=backend)
