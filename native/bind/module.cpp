@@ -32,6 +32,7 @@ NB_MODULE(_native, module) {
   sharpwave::bind::bind_collect(module.ptr());
   sharpwave::bind::bind_policy(module.ptr());
   sharpwave::bind::bind_returns(module.ptr());
+  sharpwave::bind::bind_shared(module.ptr());
   sharpwave::bind::bind_stats(module.ptr());
   sharpwave::bind::bind_vector_env(module.ptr());
 }

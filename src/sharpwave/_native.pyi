@@ -2,7 +2,7 @@
 "The native core of sharpwave."
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy
 from numpy.typing import NDArray
@@ -375,6 +375,43 @@ class PolicyLearner:
         threads: int,
     ) -> NDArray[numpy.float64]:
         """Metrics, the norm and the explained variance."""
+
+class SharedRing:
+    """The head of a ring of steps in memory that processes share."""
+
+    def __init__(
+        self, memory: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]
+    ) -> None: ...
+    BYTES: Final[int] = ...
+    "(arg: object, /) -> int"
+
+    @staticmethod
+    def create(
+        memory: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+        capacity: int,
+    ) -> None:
+        """Prepares memory that is zero."""
+
+    def lock(self) -> None:
+        """Wait for the right to write."""
+
+    def begin(self) -> int:
+        """The step whose slot may be written now."""
+
+    def finish(self) -> None:
+        """The slot is whole."""
+
+    def clear(self) -> None:
+        """Forget all steps."""
+
+    def unlock(self) -> None:
+        """Let others write."""
+
+    def range(self) -> tuple[int, int]:
+        """The oldest whole step, and one after the newest."""
+
+    def next_ticket(self) -> int:
+        """A number that nobody else gets."""
 
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""
