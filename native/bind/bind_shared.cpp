@@ -65,6 +65,7 @@ void bind_shared(PyObject* handle) {
             return std::pair(range.first, range.end);
           },
           "The oldest whole step, and one after the newest.")
+      .def("count", &SharedRing::count, "The steps, of which one may be in the writing.")
       .def("next_ticket", &SharedRing::next_ticket, "A number that nobody else gets.");
 }
 

@@ -105,6 +105,12 @@ SharedRing::Range SharedRing::range() const {
   return {first, end > first ? end : first};
 }
 
+std::int64_t SharedRing::count() const {
+  const std::int64_t floor = head_->floor.load(std::memory_order_acquire);
+  const std::int64_t steps = head_->done.load(std::memory_order_acquire) - floor;
+  return steps < head_->capacity ? steps : head_->capacity;
+}
+
 std::int64_t SharedRing::next_ticket() { return head_->tickets.fetch_add(1); }
 
 }  // namespace sharpwave

@@ -38,6 +38,8 @@ class SharedRing {
 
   // The steps that were whole at some moment of the call.
   Range range() const;
+  // The steps since `clear`, at most the capacity; one of them may be in the writing.
+  std::int64_t count() const;
   // Counts up; no two callers get the same number.
   std::int64_t next_ticket();
 

@@ -36,7 +36,9 @@ void steps_are_counted_and_the_oldest_are_overwritten() {
     CHECK(ring.range().end == step + 1);
   }
   CHECK(ring.range().first == 2);
+  CHECK(ring.count() == 3);
   ring.clear();
+  CHECK(ring.count() == 0);
   CHECK(ring.range().first == 5 && ring.range().end == 5);
   CHECK_THROWS(std::logic_error, ring.unlock());
   CHECK(ring.next_ticket() == 0 && ring.next_ticket() == 1);

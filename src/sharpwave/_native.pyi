@@ -410,6 +410,9 @@ class SharedRing:
     def range(self) -> tuple[int, int]:
         """The oldest whole step, and one after the newest."""
 
+    def count(self) -> int:
+        """The steps, of which one may be in the writing."""
+
     def next_ticket(self) -> int:
         """A number that nobody else gets."""
 

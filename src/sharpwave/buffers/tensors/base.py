@@ -156,15 +156,14 @@ class TensorBuffer:
         """Continue from `state_dict`."""
         raise NotImplementedError
 
-    def _state(self, rows: list[Tensor]) -> dict[str, Any]:
-        """The state of a buffer with these rows [steps * num_envs, ...]."""
-        shape = (self.current_size, self.num_envs)
+    def _state(self, rows: list[Tensor], steps: int) -> dict[str, Any]:
+        """The state of a buffer with these rows [size * num_envs, ...] after so many steps."""
         return {
             "fields": {
-                name: row.reshape(*shape, *row.shape[1:])
+                name: row.reshape(-1, self.num_envs, *row.shape[1:])
                 for name, row in zip(self.fields.names, rows, strict=True)
             },
-            "steps": self._steps,
+            "steps": steps,
             "generator": self.generator.get_state(),
         }
 

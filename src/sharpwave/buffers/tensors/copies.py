@@ -10,9 +10,14 @@ from torch import Tensor
 
 from sharpwave.buffers.tensors.fields import TensorField
 
-__all__ = ["HostBatches", "Landing"]
+__all__ = ["HostBatches", "Landing", "to_device"]
 
 _ALIGNMENT = 256
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device; only a copy to the host is waited for."""
+    return tensor.to(device, non_blocking=device.type != "cpu")
 
 
 class HostBatches:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sharpwave.buffers.prioritized import check_exponent
 from sharpwave.buffers.tensors.base import ResetStrategy
+from sharpwave.buffers.tensors.copies import to_device
 from sharpwave.buffers.tensors.fields import Fields
 from sharpwave.buffers.tensors.native_rows import NativeRows
 from sharpwave.buffers.tensors.replay import TensorReplayBatch, TensorReplayBuffer
@@ -109,12 +110,12 @@ class PrioritizedColumns(Columns):
         )
         # The number of rows drops out over the largest weight of the batch.
         weights = (probabilities.min() / probabilities) ** self._beta
-        return self.fetch(indices), indices.to(self._device), weights.to(self._device)
+        return self.fetch(indices), indices, weights
 
     def set_priorities(self, indices: Tensor, priorities: Tensor) -> None:
         """Set priorities [B] of rows; those that are not finite count as the highest so far."""
-        indices = indices.to(self._store_device, non_blocking=True)
-        priorities = priorities.to(self._store_device, torch.float32, non_blocking=True)
+        indices = to_device(indices, self._store_device)
+        priorities = to_device(priorities.to(torch.float32), self._store_device)
         priorities = torch.where(torch.isfinite(priorities), priorities, self._highest)
         if len(priorities) > 0:
             self._highest = torch.maximum(self._highest, priorities.max())
@@ -255,8 +256,8 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
         tensors, indices, weights = self._weighted.sample_weighted(batch_size, self.generator)
         return TensorPrioritizedReplayBatch(
             **self._columns(tensors),
-            indices=indices.to(self.device, non_blocking=True),
-            weights=weights.to(self.device, non_blocking=True),
+            indices=to_device(indices, self.device),
+            weights=to_device(weights, self.device),
         )
 
     @torch.no_grad()

@@ -221,7 +221,7 @@ class TensorReplayBuffer(TensorBuffer):
     def state_dict(self) -> dict[str, Any]:
         """The steps, where the ring stands and the generator, as tensors."""
         indices = torch.arange(self.total_current_size, device=self.store_device)
-        return self._state(self._rows.gather(indices))
+        return self._state(self._rows.gather(indices), self._steps)
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sharpwave.buffers.replay import check_count
 from sharpwave.buffers.tensors.base import ResetStrategy, TensorBuffer
-from sharpwave.buffers.tensors.copies import HostBatches
+from sharpwave.buffers.tensors.copies import HostBatches, to_device
 from sharpwave.buffers.tensors.fields import Fields, Nest, TensorField, extra_fields, field_nest
 from sharpwave.buffers.tensors.rows import Columns
 from sharpwave.buffers.tensors.statistics import StatsTracker
@@ -190,7 +190,7 @@ class RolloutBuffer(TensorBuffer):
         tensors = self.fields.flat(step, self.num_envs)
         slot = self._make_room()
         self._rows.write(slot, tensors)
-        self._starts.copy_(tensors[self.fields.names.index("done")], non_blocking=True)
+        self._starts = tensors[self.fields.names.index("done")].clone()
         self._steps += 1
         self._computed = 0
         if self.stats_tracker is not None:
@@ -198,6 +198,7 @@ class RolloutBuffer(TensorBuffer):
 
     def stored(self, name: str) -> Tensor:
         """The steps [T, N, ...] of a field by its dotted name (`obs.image`); the memory itself."""
+        self._rows.settle()
         row = self._rows.tensors[self.fields.names.index(name)]
         return row.view(self.buffer_size, self.num_envs, *row.shape[1:])[: len(self)]
 
@@ -231,7 +232,7 @@ class RolloutBuffer(TensorBuffer):
         if len(self) == 0:
             raise RuntimeError("the buffer is empty: add() steps first")
         values, truncated = self.stored("value"), self.stored("truncated")
-        last = torch.as_tensor(last_values).detach().reshape(-1).to(values, non_blocking=True)
+        last = to_device(torch.as_tensor(last_values).detach().reshape(-1), self.store_device)
         if last.shape != (self.num_envs,):
             raise ValueError(f"last_values must have shape ({self.num_envs},), got {last.shape}")
         dones = self.stored("done")
@@ -242,10 +243,10 @@ class RolloutBuffer(TensorBuffer):
                     f"last_dones must have shape ({self.num_envs},), got {tuple(ended.shape)}"
                 )
             dones = dones.clone()
-            dones[-1] |= ended.to(dones.device, non_blocking=True)
+            dones[-1] |= to_device(ended, self.store_device)
         cut = dones & truncated
         following = torch.where(
-            cut, self.stored("final_value"), torch.cat([values[1:], last[None]])
+            cut, self.stored("final_value"), torch.cat([values[1:], last.to(values.dtype)[None]])
         )
         advantages, returns = gae(
             self.stored("reward"),
@@ -310,6 +311,7 @@ class RolloutBuffer(TensorBuffer):
         return self._batch((steps + envs).reshape(-1), (len(self), len(envs)))
 
     def _batch(self, rows: Tensor, lead: tuple[int, ...]) -> RolloutBatch:
+        self._rows.settle()
         by_name = dict(zip(self.fields.names, self._rows.tensors, strict=True))
         columns = [by_name[name] for name in self._seen.names]
         columns += [self._advantages.view(-1), self._returns.view(-1)]
@@ -382,9 +384,10 @@ class RolloutBuffer(TensorBuffer):
 
     def state_dict(self) -> dict[str, Any]:
         """The steps, what was computed of them and the generator, as tensors."""
+        self._rows.settle()
         rows = [column[: self.total_current_size].clone() for column in self._rows.tensors]
         return {
-            **self._state(rows),
+            **self._state(rows, self._steps),
             "advantages": self.advantages.clone(),
             "returns": self.returns.clone(),
             "starts": self._starts.clone(),
@@ -399,7 +402,7 @@ class RolloutBuffer(TensorBuffer):
         self._steps = steps
         for name, mine in (("advantages", self.advantages), ("returns", self.returns)):
             mine.copy_(torch.as_tensor(state[name]))
-        self._starts.copy_(torch.as_tensor(state["starts"]))
+        self._starts = torch.as_tensor(state["starts"]).to(self.store_device)
         self._computed = int(state["computed"])
         self._load_generator(state["generator"])
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sharpwave.buffers.tensors.copies import HostBatches
+from sharpwave.buffers.tensors.copies import HostBatches, to_device
 from sharpwave.buffers.tensors.fields import Fields
 from sharpwave.kernels.rows import gather_rows, push_rows
 
@@ -58,13 +58,16 @@ class Columns:
         tensors: list[Tensor] | None = None,
     ) -> None:
         n_rows = buffer_size * num_envs
-        pinned = store_device.type == "cpu" and device.type == "cuda"
+        pinned = tensors is None and store_device.type == "cpu" and device.type == "cuda"
         self.tensors = tensors or [
             torch.zeros(
                 (n_rows, *leaf.shape), dtype=leaf.dtype, device=store_device, pin_memory=pinned
             )
             for leaf in fields.leaves
         ]
+        self._pinned = pinned
+        if pinned:
+            self._landed = torch.cuda.Event()
         self._num_envs = num_envs
         self._store_device = store_device
         self._device = device
@@ -78,12 +81,19 @@ class Columns:
         """Put a step into a slot."""
         self._filled = max(self._filled, slot + 1)
         if self._store_device.type == "cuda":
-            here = [t.to(self._store_device, non_blocking=True).contiguous() for t in tensors]
+            here = [to_device(tensor, self._store_device).contiguous() for tensor in tensors]
             push_rows(self.tensors, here, self._slot.fill_(slot))
             return
         begin, end = slot * self._num_envs, (slot + 1) * self._num_envs
         for column, tensor in zip(self.tensors, tensors, strict=True):
-            column[begin:end] = tensor
+            column[begin:end].copy_(tensor, non_blocking=self._pinned)
+        if self._pinned:
+            self._landed.record()
+
+    def settle(self) -> None:
+        """Wait for steps that are on their way from a device."""
+        if self._pinned:
+            self._landed.synchronize()
 
     def restore(self, columns: list[Tensor], head: int) -> None:  # noqa: ARG002
         """Fill slots with steps [steps, num_envs, ...]; the oldest is at slot `head`."""
@@ -109,6 +119,7 @@ class Columns:
         """The rows with these indices, on the output device."""
         if self._batches is None:
             return [t.to(self._device) for t in self.gather(indices)]
+        self.settle()
         return self._batches.bring(
             (len(indices),), lambda out: gather_rows(self.tensors, indices, out)
         )
@@ -124,4 +135,5 @@ class Columns:
 
     def gather(self, indices: Tensor) -> list[Tensor]:
         """The rows with these indices, on the storage device."""
-        return gather_rows(self.tensors, indices.to(self._store_device, non_blocking=True))
+        self.settle()
+        return gather_rows(self.tensors, to_device(indices, self._store_device))

@@ -115,9 +115,8 @@ class SharedReplayBuffer(TensorReplayBuffer):
 
     @property
     def current_size(self) -> int:
-        """Steps per environment in the buffer."""
-        first, end = self._ring.range()
-        return end - first
+        """Steps per environment in the buffer, of which one may be in the writing."""
+        return self._ring.count()
 
     @property
     def full(self) -> bool:
@@ -203,8 +202,7 @@ class SharedReplayBuffer(TensorReplayBuffer):
             first, end = self._ring.range()
             slots = torch.arange(first, end)[:, None] % self.buffer_size * self.num_envs
             rows = self._rows.gather((slots + torch.arange(self.num_envs)).reshape(-1))
-            self._steps = end - first
-            return self._state(rows)
+            return self._state(rows, end - first)
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sharpwave.buffers.replay import check_count
+from sharpwave.buffers.tensors.copies import to_device
 from sharpwave.types import Array
 
 __all__ = ["Statistics", "StatsTracker"]
@@ -144,7 +145,8 @@ class StatsTracker:
 
     def _here(self, value: Any) -> Tensor:
         tensor = torch.as_tensor(value).detach()
-        return tensor if tensor.device == self._device else _sent(tensor, self._device)
+        assert self._device is not None
+        return to_device(tensor, self._device)
 
     def _reason_rows(self, given: Any) -> Tensor | None:
         """[reasons, N], 1 where that was the reason."""
@@ -263,9 +265,3 @@ def _names(argument: str, given: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(given, str):
         raise TypeError(f"{argument} must be a list of names, got {given!r}")
     return tuple(given or ())
-
-
-def _sent(tensor: Tensor, device: torch.device | None) -> Tensor:
-    if tensor.device.type == "cpu" and device is not None and device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)

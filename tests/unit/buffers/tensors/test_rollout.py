@@ -152,7 +152,7 @@ def test_episodes_go_on_from_one_rollout_to_the_next() -> None:
     for done in ([False, True], [False, False], [True, False]):
         buffer.add(row, row, row, torch.tensor(done), row, row)
         buffer.compute_returns_and_advantages(row)
-        starts = next(buffer.get(sequences=True)).starts
+        starts = next(buffer.get(shuffle=False, sequences=True)).starts
         assert starts is not None
         found.append(starts[0].tolist())
     assert found == [[True, True], [False, True], [False, False]]
