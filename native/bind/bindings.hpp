@@ -15,6 +15,7 @@ void bind_actor_critic(PyObject* module);
 void bind_q_learning(PyObject* module);
 void bind_returns(PyObject* module);
 void bind_row_buffer(PyObject* module);
+void bind_shared(PyObject* module);
 void bind_engine(PyObject* module);
 void bind_episode_rows(PyObject* module);
 void bind_episodes(PyObject* module);

@@ -33,6 +33,7 @@ NB_MODULE(_native, module) {
   sharpwave::bind::bind_actor_critic(module.ptr());
   sharpwave::bind::bind_q_learning(module.ptr());
   sharpwave::bind::bind_returns(module.ptr());
+  sharpwave::bind::bind_shared(module.ptr());
   sharpwave::bind::bind_stats(module.ptr());
   sharpwave::bind::bind_vector_env(module.ptr());
   sharpwave::bind::bind_collector(module.ptr());

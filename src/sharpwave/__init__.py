@@ -168,6 +168,24 @@ if TYPE_CHECKING:
     from sharpwave.collect import (
         NativeCollector as NativeCollector,
     )
+    from sharpwave.buffers.tensors import (
+        ResetStrategy as ResetStrategy,
+    )
+    from sharpwave.buffers.tensors import (
+        RolloutBuffer as RolloutBuffer,
+    )
+    from sharpwave.buffers.tensors import (
+        SharedReplayBuffer as SharedReplayBuffer,
+    )
+    from sharpwave.buffers.tensors import (
+        StatsTracker as StatsTracker,
+    )
+    from sharpwave.buffers.tensors import (
+        TensorPrioritizedReplayBuffer as TensorPrioritizedReplayBuffer,
+    )
+    from sharpwave.buffers.tensors import (
+        TensorReplayBuffer as TensorReplayBuffer,
+    )
     from sharpwave.envs import (
         VecNormalize as VecNormalize,
     )
@@ -288,6 +306,12 @@ _LAZY = {
     "CrossQConfig": "sharpwave.algorithms",
     "DiscreteSAC": "sharpwave.algorithms",
     "DiscreteSACConfig": "sharpwave.algorithms",
+    "ResetStrategy": "sharpwave.buffers.tensors",
+    "RolloutBuffer": "sharpwave.buffers.tensors",
+    "SharedReplayBuffer": "sharpwave.buffers.tensors",
+    "StatsTracker": "sharpwave.buffers.tensors",
+    "TensorPrioritizedReplayBuffer": "sharpwave.buffers.tensors",
+    "TensorReplayBuffer": "sharpwave.buffers.tensors",
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
     "EpisodeBuffer": "sharpwave.episodes",
@@ -383,16 +407,22 @@ __all__ = [
     "RecordEpisodes",
     "RecordVectorEpisodes",
     "ReplayBuffer",
+    "ResetStrategy",
+    "RolloutBuffer",
     "RunningStats",
     "SACConfig",
     "Schema",
     "Sequence",
+    "SharedReplayBuffer",
     "SharpwaveIOError",
+    "StatsTracker",
     "StopOnReturn",
     "TD3BCConfig",
     "TD3Config",
     "TQCConfig",
     "TensorBoardLogger",
+    "TensorPrioritizedReplayBuffer",
+    "TensorReplayBuffer",
     "Trainer",
     "Transition",
     "Uniform",

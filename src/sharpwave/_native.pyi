@@ -2,7 +2,7 @@
 "The native core of sharpwave."
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy
 from numpy.typing import NDArray
@@ -523,6 +523,46 @@ class QActor:
         """
         With chance epsilon random actions; a function of the seed and the number of the call.
         """
+
+class SharedRing:
+    """The head of a ring of steps in memory that processes share."""
+
+    def __init__(
+        self, memory: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]
+    ) -> None: ...
+    BYTES: Final[int] = ...
+    "(arg: object, /) -> int"
+
+    @staticmethod
+    def create(
+        memory: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+        capacity: int,
+    ) -> None:
+        """Prepares memory that is zero."""
+
+    def lock(self) -> None:
+        """Wait for the right to write."""
+
+    def begin(self) -> int:
+        """The step whose slot may be written now."""
+
+    def finish(self) -> None:
+        """The slot is whole."""
+
+    def clear(self) -> None:
+        """Forget all steps."""
+
+    def unlock(self) -> None:
+        """Let others write."""
+
+    def range(self) -> tuple[int, int]:
+        """The oldest whole step, and one after the newest."""
+
+    def count(self) -> int:
+        """The steps, of which one may be in the writing."""
+
+    def next_ticket(self) -> int:
+        """A number that nobody else gets."""
 
 class Collector:
     """Rollouts of a policy in a VectorEnv."""

@@ -1,0 +1,116 @@
+#include "core/shared_ring.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <ctime>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+namespace sharpwave {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x73772d72696e6731;  // "sw-ring1"
+
+void check(int error, const char* what) {
+  if (error != 0) throw std::system_error(error, std::generic_category(), what);
+}
+
+}  // namespace
+
+struct SharedRing::Head {
+  std::atomic<std::uint64_t> magic;
+  std::int64_t capacity;
+  std::atomic<std::int64_t> begun;  // steps whose slots somebody has touched
+  std::atomic<std::int64_t> done;   // steps that are whole
+  std::atomic<std::int64_t> floor;  // steps before were cleared
+  std::atomic<std::int64_t> tickets;
+  pthread_mutex_t mutex;
+};
+
+SharedRing::SharedRing(std::byte* memory) : head_(reinterpret_cast<Head*>(memory)) {
+  static_assert(sizeof(Head) <= kBytes);
+  static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+  if (head_->magic.load(std::memory_order_acquire) != kMagic) {
+    throw std::invalid_argument("memory must hold the head of a shared ring");
+  }
+}
+
+void SharedRing::create(std::byte* memory, std::int64_t capacity) {
+  if (capacity < 1) throw std::invalid_argument("capacity must be at least 1");
+  Head* head = new (memory) Head{};
+  head->capacity = capacity;
+  pthread_mutexattr_t attributes;
+  check(pthread_mutexattr_init(&attributes), "pthread_mutexattr_init");
+  check(pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED), "setpshared");
+  check(pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST), "setrobust");
+  check(pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK), "settype");
+  check(pthread_mutex_init(&head->mutex, &attributes), "pthread_mutex_init");
+  pthread_mutexattr_destroy(&attributes);
+  head->magic.store(kMagic, std::memory_order_release);
+}
+
+bool SharedRing::lock(int milliseconds) {
+  timespec until{};
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += milliseconds / 1000;
+  until.tv_nsec += static_cast<long>(milliseconds % 1000) * 1000000L;
+  if (until.tv_nsec >= 1000000000L) {
+    until.tv_nsec -= 1000000000L;
+    ++until.tv_sec;
+  }
+  const int error = pthread_mutex_timedlock(&head_->mutex, &until);
+  if (error == ETIMEDOUT) return false;
+  if (error == EOWNERDEAD) {
+    // The counters tell which slot the dead one may have torn, so there is nothing to repair.
+    check(pthread_mutex_consistent(&head_->mutex), "pthread_mutex_consistent");
+    return true;
+  }
+  check(error, "pthread_mutex_timedlock");
+  return true;
+}
+
+std::int64_t SharedRing::begin() {
+  const std::int64_t step = head_->done.load(std::memory_order_relaxed);
+  head_->begun.store(step + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // before any byte of the slot
+  return step;
+}
+
+void SharedRing::finish() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // after every byte of the slot
+  head_->done.store(head_->begun.load(std::memory_order_relaxed), std::memory_order_release);
+}
+
+void SharedRing::clear() {
+  head_->floor.store(head_->done.load(std::memory_order_relaxed), std::memory_order_release);
+}
+
+void SharedRing::unlock() {
+  if (pthread_mutex_unlock(&head_->mutex) != 0) {
+    throw std::logic_error("this thread does not have the lock");
+  }
+}
+
+SharedRing::Range SharedRing::range() const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // after the rows that were read before
+  const std::int64_t end = head_->done.load(std::memory_order_acquire);
+  const std::int64_t begun = head_->begun.load(std::memory_order_acquire);
+  std::int64_t first = begun - head_->capacity;
+  const std::int64_t floor = head_->floor.load(std::memory_order_acquire);
+  if (first < floor) first = floor;
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // before the rows that are read next
+  return {first, end > first ? end : first};
+}
+
+std::int64_t SharedRing::count() const {
+  const std::int64_t floor = head_->floor.load(std::memory_order_acquire);
+  const std::int64_t steps = head_->done.load(std::memory_order_acquire) - floor;
+  return steps < head_->capacity ? steps : head_->capacity;
+}
+
+std::int64_t SharedRing::next_ticket() { return head_->tickets.fetch_add(1); }
+
+}  // namespace sharpwave

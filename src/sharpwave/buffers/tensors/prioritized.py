@@ -1,0 +1,317 @@
+"""Prioritised replay of transitions as torch tensors (Schaul et al., 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from sharpwave.buffers.prioritized import check_exponent
+from sharpwave.buffers.tensors.base import ResetStrategy
+from sharpwave.buffers.tensors.copies import to_device
+from sharpwave.buffers.tensors.fields import Fields
+from sharpwave.buffers.tensors.native_rows import NativeRows
+from sharpwave.buffers.tensors.replay import TensorReplayBatch, TensorReplayBuffer
+from sharpwave.buffers.tensors.rows import Columns, Rows
+from sharpwave.buffers.tensors.statistics import StatsTracker
+from sharpwave.kernels.priorities import PrioritySums
+
+__all__ = ["TensorPrioritizedReplayBatch", "TensorPrioritizedReplayBuffer"]
+
+_LARGEST = 1e28  # so that sums of priorities stay finite
+
+
+@dataclass
+class TensorPrioritizedReplayBatch(TensorReplayBatch):
+    """Transitions drawn by priority, B of them.
+
+    Attributes:
+        indices: [B] int64, slot * num_envs + environment, for `update_priorities`.
+        weights: [B] float32, the largest is 1.
+    """
+
+    indices: Tensor
+    weights: Tensor
+
+
+class WeightedRows(Rows, Protocol):
+    """Rows with priorities; new ones get the highest so far."""
+
+    def sample_weighted(
+        self, count: int, generator: torch.Generator
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Rows drawn by priority, their indices [count] and weights [count]."""
+
+    def set_priorities(self, indices: Tensor, priorities: Tensor) -> None:
+        """Set priorities [B] of rows."""
+
+    def priorities(self) -> tuple[Tensor, float]:
+        """The priorities of all rows in order of their indices, and the highest so far."""
+
+    def restore_priorities(self, priorities: Tensor, highest: float) -> None:
+        """Set what `priorities` returned."""
+
+    def set_beta(self, beta: float) -> None:
+        """Set the exponent of the weights."""
+
+
+class PrioritizedColumns(Columns):
+    """Steps as one tensor per field, with priorities beside them on the device.
+
+    Args:
+        fields: Of a row.
+        buffer_size: Steps.
+        num_envs: Rows of a step.
+        store_device: Where the tensors are.
+        device: Where batches go.
+        stratified: Whether draws are.
+        beta: Of the weights.
+    """
+
+    def __init__(
+        self,
+        fields: Fields,
+        buffer_size: int,
+        num_envs: int,
+        store_device: torch.device,
+        device: torch.device,
+        *,
+        stratified: bool,
+        beta: float,
+    ) -> None:
+        super().__init__(fields, buffer_size, num_envs, store_device, device)
+        self._n_rows = buffer_size * num_envs
+        self._stratified = stratified
+        self._beta = beta
+        self._envs = torch.arange(num_envs, device=store_device)
+        self.clear()
+
+    def write(self, slot: int, tensors: list[Tensor]) -> None:
+        """Put a step into a slot, with the highest priority so far."""
+        super().write(slot, tensors)
+        self._sums.set(self._envs + slot * self._num_envs, self._highest.expand(self._num_envs))
+
+    def clear(self) -> None:
+        """Forget all steps and priorities."""
+        super().clear()
+        self._sums = PrioritySums(self._n_rows, self._store_device)
+        self._highest = torch.ones((), device=self._store_device)
+
+    def sample_weighted(
+        self, count: int, generator: torch.Generator
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Rows drawn by priority, their indices [count] and weights [count]."""
+        uniforms = torch.rand(count, generator=generator, device=self._store_device)
+        indices, probabilities = self._sums.sample(
+            count, uniforms=uniforms, stratified=self._stratified
+        )
+        # The number of rows drops out over the largest weight of the batch.
+        weights = (probabilities.min() / probabilities) ** self._beta
+        return self.fetch(indices), indices, weights
+
+    def set_priorities(self, indices: Tensor, priorities: Tensor) -> None:
+        """Set priorities [B] of rows; those that are not finite count as the highest so far."""
+        indices = to_device(indices, self._store_device)
+        priorities = to_device(priorities.to(torch.float32), self._store_device)
+        priorities = torch.where(torch.isfinite(priorities), priorities, self._highest)
+        if len(priorities) > 0:
+            self._highest = torch.maximum(self._highest, priorities.max())
+        self._sums.set(indices, priorities)
+
+    def priorities(self) -> tuple[Tensor, float]:
+        """The priorities of all rows in order of their indices, and the highest so far."""
+        filled = self._filled * self._num_envs
+        return self._sums.priorities[:filled], float(self._highest)
+
+    def restore_priorities(self, priorities: Tensor, highest: float) -> None:
+        """Set what `priorities` returned."""
+        there = priorities.to(self._store_device)
+        self._sums = PrioritySums(self._n_rows, self._store_device)
+        self._sums.set(torch.arange(len(there), device=self._store_device), there)
+        self._highest.fill_(highest)
+
+    def set_beta(self, beta: float) -> None:
+        """Set the exponent of the weights."""
+        self._beta = beta
+
+
+class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
+    """A `TensorReplayBuffer` that draws steps by priority and tells how to weigh them.
+
+        P(i) = p_i / Σ p_j  with  p = (|td_error| + ε)^α,   weights_i = (N P(i))^-β / max over batch
+
+    New steps get the highest p so far. Priorities belong to places: those for a step that was
+    overwritten since it was drawn go to the step in its place.
+
+    Args:
+        buffer_size: As in `TensorReplayBuffer`.
+        num_envs: As in `TensorReplayBuffer`.
+        obs_shape: As in `TensorReplayBuffer`.
+        action_shape: As in `TensorReplayBuffer`.
+        stats_tracker: As in `TensorReplayBuffer`.
+        alpha: How much TD errors count; 0 is uniform.
+        beta: How much weights correct for that; 1 is fully. Settable, to be annealed.
+        epsilon: What a TD error of 0 is worth.
+        obs_dtype: As in `TensorReplayBuffer`.
+        action_dtype: As in `TensorReplayBuffer`.
+        device: As in `TensorReplayBuffer`.
+        store_device: As in `TensorReplayBuffer`.
+        reset_strategy: As in `TensorReplayBuffer`.
+        stratified: One draw from each of batch_size equal parts of the total, instead of
+            independent draws.
+        extra_fields: As in `TensorReplayBuffer`.
+        seed: As in `TensorReplayBuffer`.
+        generator: As in `TensorReplayBuffer`.
+
+    Example:
+        >>> buffer = TensorPrioritizedReplayBuffer(100, num_envs=2, obs_shape=(), action_shape=())
+        >>> ones, ended = torch.ones(2), torch.tensor([False, False])
+        >>> buffer.add(ones, ones, ones, ended, ones)
+        >>> batch = buffer.get(2)
+        >>> batch.indices.tolist(), batch.weights.tolist()
+        ([0, 1], [1.0, 1.0])
+        >>> buffer.update_priorities(batch.indices, torch.tensor([0.5, -2.0]))
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        num_envs: int,
+        obs_shape: Any,
+        action_shape: Any,
+        stats_tracker: StatsTracker | None = None,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        epsilon: float = 1e-6,
+        obs_dtype: Any = torch.float32,
+        action_dtype: Any = torch.float32,
+        device: torch.device | str = "cpu",
+        store_device: torch.device | str | None = None,
+        reset_strategy: ResetStrategy = ResetStrategy.RECURRENT,
+        *,
+        stratified: bool = True,
+        extra_fields: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.alpha = check_exponent("alpha", alpha)
+        self.epsilon = check_exponent("epsilon", epsilon)
+        if self.epsilon == 0.0:
+            raise ValueError("epsilon must be positive, got 0.0")
+        self.stratified = bool(stratified)
+        self._beta = check_exponent("beta", beta)
+        super().__init__(
+            buffer_size,
+            num_envs,
+            obs_shape,
+            action_shape,
+            stats_tracker,
+            obs_dtype,
+            action_dtype,
+            device,
+            store_device,
+            reset_strategy,
+            extra_fields=extra_fields,
+            seed=seed,
+            generator=generator,
+        )
+
+    def _make_rows(self) -> WeightedRows:
+        places = (self.fields, self.buffer_size, self.num_envs)
+        options: dict[str, Any] = {"stratified": self.stratified, "beta": self._beta}
+        if self.store_device.type == "cpu":
+            return NativeRows(*places, self.device, **options)
+        return PrioritizedColumns(*places, self.store_device, self.device, **options)
+
+    @property
+    def _weighted(self) -> WeightedRows:
+        rows: Any = self._rows
+        found: WeightedRows = rows
+        return found
+
+    @property
+    def beta(self) -> float:
+        """How much weights correct."""
+        return self._beta
+
+    @beta.setter
+    def beta(self, beta: float) -> None:
+        self._beta = check_exponent("beta", beta)
+        self._weighted.set_beta(self._beta)
+
+    @torch.no_grad()
+    def get(self, batch_size: int) -> TensorPrioritizedReplayBatch:
+        """Draw transitions by priority, with replacement.
+
+        Args:
+            batch_size: How many, at most the steps in the buffer.
+
+        Raises:
+            ValueError: There are fewer steps in the buffer.
+        """
+        self._check_batch(batch_size)
+        tensors, indices, weights = self._weighted.sample_weighted(batch_size, self.generator)
+        return TensorPrioritizedReplayBatch(
+            **self._columns(tensors),
+            indices=to_device(indices, self.device),
+            weights=to_device(weights, self.device),
+        )
+
+    @torch.no_grad()
+    def update_priorities(self, indices: Any, td_errors: Any) -> None:
+        """Set the priorities of drawn steps.
+
+        Args:
+            indices: [B], those of a batch. Where one occurs twice, the later TD error counts.
+            td_errors: [B], of either sign; one that is not finite counts as the highest so far.
+
+        Raises:
+            ValueError: The shapes differ.
+            IndexError: An index is not in the buffer (where it is known without waiting for a
+                device).
+        """
+        places = torch.as_tensor(indices).detach().reshape(-1).to(torch.int64)
+        errors = torch.as_tensor(td_errors).detach()
+        if errors.numel() != len(places):
+            raise ValueError(
+                f"td_errors must have shape ({len(places)},), got {tuple(errors.shape)}"
+            )
+        errors = errors.reshape(-1).to(torch.float32)
+        priorities = (errors.abs() + self.epsilon).pow(self.alpha)
+        # A NaN stays one; infinity to the power of 0 would not.
+        priorities = torch.where(torch.isfinite(errors), priorities, torch.nan)
+        self._weighted.set_priorities(places, priorities.clamp(max=_LARGEST))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The steps and priorities, where the ring stands and the generator, as tensors."""
+        priorities, highest = self._weighted.priorities()
+        return {
+            **super().state_dict(),
+            "priorities": priorities,
+            "highest_priority": highest,
+            "beta": self.beta,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict` (see `TensorReplayBuffer.load_state_dict`)."""
+        super().load_state_dict(state)
+        priorities = torch.as_tensor(state["priorities"]).to(torch.float32)
+        if len(priorities) != self.total_current_size:
+            raise ValueError(
+                f"priorities must have shape ({self.total_current_size},), "
+                f"got {tuple(priorities.shape)}"
+            )
+        self._weighted.restore_priorities(priorities, float(state["highest_priority"]))
+        self.beta = float(state["beta"])
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            **super()._options(),
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "epsilon": self.epsilon,
+            "stratified": self.stratified,
+        }

@@ -1,0 +1,255 @@
+"""Replay of transitions as torch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sharpwave.buffers.replay import check_count
+from sharpwave.buffers.tensors.base import ResetStrategy, TensorBuffer
+from sharpwave.buffers.tensors.fields import Fields, Nest, TensorField, extra_fields, field_nest
+from sharpwave.buffers.tensors.native_rows import NativeRows
+from sharpwave.buffers.tensors.rows import Columns, Rows
+from sharpwave.buffers.tensors.statistics import StatsTracker
+
+__all__ = ["TensorReplayBatch", "TensorReplayBuffer"]
+
+
+@dataclass
+class TensorReplayBatch:
+    """Transitions of a replay buffer, B of them.
+
+    Attributes:
+        observations: [B, *obs_shape], or a dict of such.
+        actions: [B, *action_shape].
+        rewards: [B].
+        dones: [B] bool, where the episode ended.
+        truncateds: [B] bool, where it ended by being cut.
+        next_observations: Like observations.
+        extras: The extra fields by name.
+    """
+
+    observations: Nest
+    actions: Nest
+    rewards: Tensor
+    dones: Tensor
+    truncateds: Tensor
+    next_observations: Nest
+    extras: dict[str, Nest] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def terminateds(self) -> Tensor:
+        """[B] bool, where nothing follows: a value target is not bootstrapped there."""
+        return self.dones & ~self.truncateds
+
+
+class TensorReplayBuffer(TensorBuffer):
+    """The newest `buffer_size` steps of `num_envs` environments, drawn uniformly, as tensors.
+
+    On the CPU the rows are in the native engine; on CUDA they are tensors, a step is written in one
+    launch and a batch read in one, and no call waits for the device. With CPU storage and CUDA
+    output, batches are put together in page-locked memory and copied while the device computes.
+
+    Args:
+        buffer_size: Steps to keep of each environment.
+        num_envs: Environments; every `add` brings one step of each.
+        obs_shape: The shape of an observation, or a dict of shapes (nested, if need be).
+        action_shape: The shape of an action, or a dict of shapes.
+        stats_tracker: Is given rewards and dones of every `add`.
+        obs_dtype: Of observations and next observations; for dicts a dict, where float32 is the
+            default, or one for all.
+        action_dtype: Likewise.
+        device: Where batches are.
+        store_device: Where steps are kept, by default on `device`.
+        reset_strategy: What adding to a full buffer does.
+        extra_fields: More fields by name: a dtype, a `(dtype, shape)` pair or a dict of these.
+        seed: Of the draws.
+        generator: Draws instead, on the storage device. `torch.default_generator` makes draws
+            follow `torch.manual_seed`.
+
+    Example:
+        >>> buffer = TensorReplayBuffer(100, num_envs=2, obs_shape=(3,), action_shape=())
+        >>> obs = torch.zeros(2, 3)
+        >>> buffer.add(obs, torch.ones(2), torch.ones(2), torch.tensor([False, True]), obs)
+        >>> batch = buffer.get(2)
+        >>> batch.observations.shape, batch.rewards.tolist()
+        (torch.Size([2, 3]), [1.0, 1.0])
+    """
+
+    STEP = ("obs", "action", "reward", "done", "truncated", "next_obs")
+    """The fields that are not extra ones."""
+
+    def __init__(
+        self,
+        buffer_size: int,
+        num_envs: int,
+        obs_shape: Any,
+        action_shape: Any,
+        stats_tracker: StatsTracker | None = None,
+        obs_dtype: Any = torch.float32,
+        action_dtype: Any = torch.float32,
+        device: torch.device | str = "cpu",
+        store_device: torch.device | str | None = None,
+        reset_strategy: ResetStrategy = ResetStrategy.RECURRENT,
+        *,
+        extra_fields: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            buffer_size,
+            num_envs,
+            stats_tracker,
+            device=device,
+            store_device=store_device,
+            reset_strategy=reset_strategy,
+            fields=_step_fields(obs_shape, obs_dtype, action_shape, action_dtype, extra_fields),
+            seed=seed,
+            generator=generator,
+        )
+        self._rows = self._make_rows()
+
+    def _make_rows(self) -> Rows:
+        places = (self.fields, self.buffer_size, self.num_envs)
+        if self.store_device.type == "cpu":
+            return NativeRows(*places, self.device)
+        return Columns(*places, self.store_device, self.device)
+
+    @torch.no_grad()
+    def add(
+        self,
+        obs: Nest,
+        action: Nest,
+        reward: Any,
+        done: Any,
+        next_obs: Nest,
+        truncated: Any = None,
+        *,
+        infos: Mapping[str, Any] | None = None,
+        done_reasons: Sequence[str | None] | Mapping[str, Any] | None = None,
+        **extras: Any,
+    ) -> None:
+        """Add one step of every environment.
+
+        Args:
+            obs: [N, *obs_shape], before the step. Tensors and arrays of any device; they are cast
+                to the dtype of their field.
+            action: [N, *action_shape].
+            reward: [N].
+            done: [N], nonzero where the episode ended, for whatever reason.
+            next_obs: Like obs, what the step led to; at the end of an episode its last observation.
+            truncated: [N], nonzero where it ended by being cut; None is nowhere.
+            infos: Metrics for the tracker, [N] each.
+            done_reasons: For the tracker.
+            **extras: The extra fields, and metrics of the tracker.
+
+        Raises:
+            ValueError, TypeError: For shapes and names that do not fit; nothing has changed then.
+            RuntimeError: The buffer is full and its strategy is ERROR.
+        """
+        columns, metrics = self._split_names(extras)
+        self._check_complete(columns)
+        if truncated is None:
+            truncated = torch.zeros(self.num_envs, dtype=torch.bool)
+        step = {
+            "obs": obs,
+            "action": action,
+            "reward": reward,
+            "done": done,
+            "truncated": truncated,
+            "next_obs": next_obs,
+            **columns,
+        }
+        tensors = self.fields.flat(step, self.num_envs)
+        self._write(tensors)
+        if self.stats_tracker is not None:
+            self.stats_tracker.update(done, reward, {**metrics, **(infos or {})}, done_reasons)
+
+    def _write(self, tensors: list[Tensor]) -> None:
+        slot = self._make_room()
+        self._rows.write(slot, tensors)
+        self._steps += 1
+
+    @torch.no_grad()
+    def get(self, batch_size: int) -> TensorReplayBatch:
+        """Draw transitions with replacement.
+
+        Args:
+            batch_size: How many, at most the steps in the buffer.
+
+        Raises:
+            ValueError: There are fewer steps in the buffer.
+        """
+        self._check_batch(batch_size)
+        tensors, _ = self._rows.sample(batch_size, self.generator)
+        return TensorReplayBatch(**self._columns(tensors))
+
+    @torch.no_grad()
+    def gather(self, indices: Any) -> TensorReplayBatch:
+        """The transitions with these indices [B] (slot * num_envs + environment)."""
+        rows = self._rows.gather(torch.as_tensor(indices))
+        return TensorReplayBatch(**self._columns([row.to(self.device) for row in rows]))
+
+    def _columns(self, tensors: list[Tensor]) -> dict[str, Any]:
+        """The arguments of a batch."""
+        nests = self.fields.nested(tensors)
+        return {
+            "observations": nests.pop("obs"),
+            "actions": nests.pop("action"),
+            "rewards": nests.pop("reward"),
+            "dones": nests.pop("done"),
+            "truncateds": nests.pop("truncated"),
+            "next_observations": nests.pop("next_obs"),
+            "extras": nests,
+        }
+
+    def _check_batch(self, batch_size: int) -> None:
+        check_count("batch_size", batch_size, 1)
+        if batch_size > self.total_current_size:
+            raise ValueError(
+                f"batch_size must be at most {self.total_current_size}, the steps in the buffer, "
+                f"got {batch_size}"
+            )
+
+    def _clear(self) -> None:
+        self._rows.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The steps, where the ring stands and the generator, as tensors."""
+        indices = torch.arange(self.total_current_size, device=self.store_device)
+        return self._state(self._rows.gather(indices), self._steps)
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`, also from that of a buffer on another device.
+
+        Draws go on as they would have, if both buffers keep steps on the same kind of device.
+
+        Raises:
+            ValueError: The state is of a buffer of other fields, size or environments.
+        """
+        columns, steps = self._checked_state(state)
+        self._rows.restore(columns, steps % self.buffer_size if steps > self.buffer_size else 0)
+        self._steps = steps
+        self._load_generator(state["generator"])
+
+
+def _step_fields(
+    obs_shape: Any, obs_dtype: Any, action_shape: Any, action_dtype: Any, extra: Any
+) -> Fields:
+    obs = field_nest("obs", obs_shape, obs_dtype)
+    return Fields(
+        {
+            "obs": obs,
+            "action": field_nest("action", action_shape, action_dtype),
+            "reward": TensorField(torch.float32),
+            "done": TensorField(torch.bool),
+            "truncated": TensorField(torch.bool),
+            "next_obs": obs,
+            **extra_fields(extra, (*TensorReplayBuffer.STEP, "infos", "done_reasons")),
+        }
+    )

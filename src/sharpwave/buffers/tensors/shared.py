@@ -1,0 +1,231 @@
+"""Replay that several processes fill and sample."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sharpwave.buffers.tensors.base import ResetStrategy
+from sharpwave.buffers.tensors.replay import TensorReplayBatch, TensorReplayBuffer
+from sharpwave.buffers.tensors.rows import Columns
+from sharpwave.buffers.tensors.shared_memory import SharedBlock
+from sharpwave.buffers.tensors.statistics import StatsTracker
+
+__all__ = ["SharedReplayBuffer"]
+
+_ATTEMPTS = 64
+
+
+class SharedReplayBuffer(TensorReplayBuffer):
+    """A `TensorReplayBuffer` in memory that several processes share.
+
+    Make it in one process and hand it to the others, as an argument of `multiprocessing.Process`,
+    through a queue or by forking. Every process may add and sample at any time. A row is one step
+    as it was added, never a mixture: writers take turns, and readers, who wait for nobody, draw
+    rows again that were overwritten while they were read. A process that is killed, even in the
+    middle of a write, harms nobody: its unfinished step is never seen.
+
+    Every process draws its own random rows. Statistics are those of the process that added.
+
+    Args:
+        buffer_size: As in `TensorReplayBuffer`.
+        num_envs: Steps that every `add` brings, of the environments of one process.
+        obs_shape: As in `TensorReplayBuffer`.
+        action_shape: As in `TensorReplayBuffer`.
+        stats_tracker: Stays with the process; a copy has none.
+        obs_dtype: As in `TensorReplayBuffer`.
+        action_dtype: As in `TensorReplayBuffer`.
+        device: Where batches go; steps are in host memory.
+        reset_strategy: As in `TensorReplayBuffer`.
+        extra_fields: As in `TensorReplayBuffer`.
+        seed: Of the draws.
+
+    Raises:
+        MemoryError: There is not that much memory to share.
+
+    Example:
+        >>> buffer = SharedReplayBuffer(100, num_envs=2, obs_shape=(3,), action_shape=())
+        >>> obs, ones = torch.zeros(2, 3), torch.ones(2)
+        >>> buffer.add(obs, ones, ones, torch.tensor([False, True]), obs)
+        >>> len(buffer), buffer.get(2).rewards.tolist()
+        (1, [1.0, 1.0])
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        num_envs: int,
+        obs_shape: Any,
+        action_shape: Any,
+        stats_tracker: StatsTracker | None = None,
+        obs_dtype: Any = torch.float32,
+        action_dtype: Any = torch.float32,
+        device: torch.device | str = "cpu",
+        reset_strategy: ResetStrategy = ResetStrategy.RECURRENT,
+        *,
+        extra_fields: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._seed = seed
+        super().__init__(
+            buffer_size,
+            num_envs,
+            obs_shape,
+            action_shape,
+            stats_tracker,
+            obs_dtype,
+            action_dtype,
+            device,
+            "cpu",
+            reset_strategy,
+            extra_fields=extra_fields,
+            seed=seed,
+        )
+
+    def _make_rows(self) -> Columns:
+        return self._over(SharedBlock(self.fields, self.buffer_size, self.num_envs))
+
+    def _over(self, block: SharedBlock) -> Columns:
+        """Columns over shared memory, drawn from in an order of this process alone."""
+        self._block = block
+        self._ring = block.ring
+        self._writer: int | None = None
+        self._draw_anew()
+        self._columns_here = Columns(
+            self.fields,
+            self.buffer_size,
+            self.num_envs,
+            self.store_device,
+            self.device,
+            block.columns,
+        )
+        return self._columns_here
+
+    def _draw_anew(self) -> None:
+        """Take a generator that no other process has."""
+        self._process = os.getpid()
+        seed = self._seed + self._ring.next_ticket() * 0x9E3779B97F4A7C15
+        self.generator = self._own_generator(seed % 2**63)
+
+    @property
+    def current_size(self) -> int:
+        """Steps per environment in the buffer, of which one may be in the writing."""
+        return self._ring.count()
+
+    @property
+    def full(self) -> bool:
+        """Whether the next step meets the `reset_strategy`."""
+        return self.current_size >= self.buffer_size
+
+    @property
+    def position(self) -> int:
+        """The slot of the next step."""
+        return self._ring.range()[1] % self.buffer_size
+
+    def _write(self, tensors: list[Tensor]) -> None:
+        here = [tensor.cpu() for tensor in tensors]
+        with self._writing():
+            self._make_room()
+            self._rows.write(self._ring.begin() % self.buffer_size, here)
+            self._ring.finish()
+
+    def _clear(self) -> None:
+        self._ring.clear()
+
+    def reset(self, reset_stats: bool = False) -> None:
+        """Forget all steps, for every process; with `reset_stats` also this one's statistics."""
+        with self._writing():
+            super().reset(reset_stats)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Inside, no other process or thread writes."""
+        if self._writer == threading.get_ident():
+            yield
+            return
+        self._ring.lock()
+        self._writer = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._writer = None
+            self._ring.unlock()
+
+    @torch.no_grad()
+    def get(self, batch_size: int) -> TensorReplayBatch:
+        """Draw transitions with replacement.
+
+        Args:
+            batch_size: How many, at most the steps in the buffer.
+
+        Raises:
+            ValueError: There are fewer steps in the buffer.
+        """
+        self._check_batch(batch_size)
+        if self._process != os.getpid():  # forked, with a copy of the generator
+            self._draw_anew()
+        rows = self._drawn_rows(batch_size)
+        if self.device.type != "cpu":
+            rows = self._columns_here.send(rows)
+        return TensorReplayBatch(**self._columns(rows))
+
+    def _drawn_rows(self, count: int) -> list[Tensor]:
+        steps, rows = self._draw(count)
+        for _ in range(_ATTEMPTS):
+            lost = torch.nonzero(steps < self._ring.range()[0]).flatten()
+            if len(lost) == 0:
+                return rows
+            steps[lost], again = self._draw(len(lost))
+            for row, new in zip(rows, again, strict=True):
+                row[lost] = new
+        with self._writing():  # writers are faster than this reader: let them wait
+            return self._draw(count)[1]
+
+    def _draw(self, count: int) -> tuple[Tensor, list[Tensor]]:
+        """Steps [count] that were whole when drawn, and their rows as they are now."""
+        first, end = self._ring.range()
+        if first == end:
+            raise ValueError(f"batch_size must be at most 0, the steps in the buffer, got {count}")
+        steps = torch.randint(first, end, (count,), generator=self.generator)
+        envs = torch.randint(self.num_envs, (count,), generator=self.generator)
+        return steps, self._rows.gather(steps % self.buffer_size * self.num_envs + envs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The steps, oldest first, and this process's generator, as tensors."""
+        with self._writing():
+            first, end = self._ring.range()
+            slots = torch.arange(first, end)[:, None] % self.buffer_size * self.num_envs
+            rows = self._rows.gather((slots + torch.arange(self.num_envs)).reshape(-1))
+            return self._state(rows, end - first)
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`, for every process.
+
+        Raises:
+            ValueError: The state is of a buffer of other fields, size or environments.
+        """
+        columns, steps = self._checked_state(state)
+        oldest = steps % self.buffer_size if steps > self.buffer_size else 0
+        with self._writing():
+            self._ring.clear()
+            for i in range(min(steps, self.buffer_size)):
+                slot = (oldest + i) % self.buffer_size
+                place = self._ring.begin() % self.buffer_size
+                self._rows.write(place, [column[slot] for column in columns])
+                self._ring.finish()
+        self._load_generator(state["generator"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_out = ("_rows", "_ring", "_columns_here", "generator", "stats_tracker")
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, stats_tracker=None)
+        self._rows = self._over(self._block)

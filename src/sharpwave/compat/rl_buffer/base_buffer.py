@@ -1,0 +1,6 @@
+"""What is common to the buffers."""
+
+from sharpwave.buffers.tensors import ResetStrategy
+from sharpwave.buffers.tensors import TensorBuffer as BaseBuffer
+
+__all__ = ["BaseBuffer", "ResetStrategy"]

@@ -1,0 +1,5 @@
+"""On-policy rollouts."""
+
+from sharpwave.buffers.tensors import RolloutBatch, RolloutBuffer
+
+__all__ = ["RolloutBatch", "RolloutBuffer"]

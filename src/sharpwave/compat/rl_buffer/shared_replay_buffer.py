@@ -1,0 +1,5 @@
+"""Replay shared by processes."""
+
+from sharpwave.buffers.tensors import SharedReplayBuffer
+
+__all__ = ["SharedReplayBuffer"]

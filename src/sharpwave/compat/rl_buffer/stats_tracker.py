@@ -1,0 +1,5 @@
+"""Episode statistics."""
+
+from sharpwave.buffers.tensors import StatsTracker
+
+__all__ = ["StatsTracker"]

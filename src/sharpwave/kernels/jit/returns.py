@@ -1,0 +1,427 @@
+"""Returns and advantages in Triton."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from sharpwave.kernels.backend import launch, numel_fits_int32
+from sharpwave.kernels.jit.scan import (
+    Blocks,
+    as_matrix,
+    chain,
+    chain_both,
+    choose_blocks,
+    exact,
+    laid_out,
+    parts,
+)
+
+MODES = {"last": 0, "next": 1, "final": 2, "weighted": 3}
+LAST, NEXT, FINAL, WEIGHTED = (tl.constexpr(number) for number in MODES.values())
+
+
+@triton.jit
+def load_steps(
+    rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t, stride_n,
+    MODE: tl.constexpr, TRUNCATED: tl.constexpr,
+):  # fmt: skip
+    """A block of steps: rewards, values, the values that follow, and both kinds of ends."""
+    inside = ((t >= 0) & (t < n_steps))[:, None] & (env < n_envs)[None, :]
+    place = t[:, None] * stride_t + env[None, :] * stride_n
+    reward = tl.load(rewards + place, mask=inside, other=0)
+    value = tl.load(values + place, mask=inside, other=0)
+    terminal = tl.load(terminated + place, mask=inside, other=0)
+    cut = terminal
+    if TRUNCATED:
+        cut = tl.load(truncated + place, mask=inside, other=0)
+    if MODE == NEXT:
+        follows = tl.load(after + place, mask=inside, other=0)
+    else:
+        more = inside & (t < n_steps - 1)[:, None]
+        follows = tl.load(values + place + stride_t, mask=more, other=0)
+    final = follows
+    if MODE == FINAL:
+        final = tl.load(after + place, mask=inside & (cut != 0), other=0)
+    return reward, value, terminal, cut, follows, final
+
+
+@triton.jit
+def successor(t, n_steps, terminal, cut, follows, final, last, like, MODE: tl.constexpr):
+    """V' of a block of steps, 0 where terminated."""
+    dtype = like.dtype.element_ty
+    follows = follows.to(dtype)
+    if MODE != NEXT:
+        follows = tl.where((t == n_steps - 1)[:, None], last[None, :], follows)
+    if MODE == FINAL:
+        follows = tl.where(cut != 0, final.to(dtype), follows)
+    if MODE == WEIGHTED:
+        return follows
+    return tl.where(terminal != 0, 0.0, follows)
+
+
+@triton.jit
+def gae_kernel(
+    rewards, values, last_values, after, terminated, truncated, advantages, returns,
+    n_steps, n_envs, stride_t, stride_n, gamma, gamma_low, decay, decay_low,
+    MODE: tl.constexpr, TRUNCATED: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Scan from the last block of time to the first; the next block is on its way meanwhile."""
+    dtype = advantages.dtype.element_ty
+    gamma = exact(gamma, gamma_low, advantages)
+    decay = exact(decay, decay_low, advantages)
+    env = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    row = tl.arange(0, BLOCK_T)
+    if WIDE:
+        env = env.to(tl.int64)
+        row = row.to(tl.int64)
+    last = tl.zeros([BLOCK_N], dtype)
+    if MODE != NEXT:
+        last = tl.load(last_values + env, mask=env < n_envs, other=0).to(dtype)
+    carry = tl.zeros([BLOCK_N], dtype)
+    n_blocks = tl.cdiv(n_steps, BLOCK_T)
+    t = (n_blocks - 1) * BLOCK_T + row
+    reward, value, terminal, cut, follows, final = load_steps(
+        rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t, stride_n,
+        MODE, TRUNCATED,
+    )  # fmt: skip
+    for block in range(n_blocks):
+        earlier = t - BLOCK_T
+        reward_, value_, terminal_, cut_, follows_, final_ = load_steps(
+            rewards, values, after, terminated, truncated, earlier, env, n_steps, n_envs, stride_t,
+            stride_n, MODE, TRUNCATED,
+        )  # fmt: skip
+        next_value = successor(
+            t, n_steps, terminal, cut, follows, final, last, advantages, MODE
+        )
+        value = value.to(dtype)
+        if MODE == WEIGHTED:
+            alive = 1.0 - terminal.to(dtype)
+            delta = reward.to(dtype) + gamma * alive * next_value - value
+            factor = decay * alive
+        else:
+            ended = terminal != 0
+            if TRUNCATED:
+                ended = ended | (cut != 0)
+            delta = reward.to(dtype) + gamma * next_value - value
+            factor = tl.where(ended, 0.0, decay).to(dtype)
+        product, total = tl.associative_scan((factor, delta), 0, chain, reverse=True)
+        advantage = tl.where(product == 0, total, total + product * carry[None, :])
+        inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
+        place = t[:, None] * stride_t + env[None, :] * stride_n
+        tl.store(advantages + place, advantage, mask=inside)
+        tl.store(returns + place, advantage + value, mask=inside)
+        carry = tl.sum(tl.where(row[:, None] == 0, advantage, 0.0), 0)
+        t = earlier
+        reward, value, terminal, cut, follows, final = (
+            reward_, value_, terminal_, cut_, follows_, final_
+        )  # fmt: skip
+
+
+@triton.jit
+def vtrace_kernel(
+    log_rhos, rewards, values, last_values, after, terminated, truncated, targets, advantages,
+    n_steps, n_envs, stride_t, stride_n, gamma, gamma_low, decay, decay_low,
+    rho_bar, rho_bar_low, c_bar, c_bar_low, pg_rho_bar, pg_rho_bar_low,
+    MODE: tl.constexpr, TRUNCATED: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """The scan of GAE, which also gives what follows each step."""
+    dtype = targets.dtype.element_ty
+    gamma = exact(gamma, gamma_low, targets)
+    decay = exact(decay, decay_low, targets)
+    rho_bar = exact(rho_bar, rho_bar_low, targets)
+    c_bar = exact(c_bar, c_bar_low, targets)
+    pg_rho_bar = exact(pg_rho_bar, pg_rho_bar_low, targets)
+    env = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    row = tl.arange(0, BLOCK_T)
+    if WIDE:
+        env = env.to(tl.int64)
+        row = row.to(tl.int64)
+    last = tl.zeros([BLOCK_N], dtype)
+    if MODE != NEXT:
+        last = tl.load(last_values + env, mask=env < n_envs, other=0).to(dtype)
+    carry = tl.zeros([BLOCK_N], dtype)  # e of the step after the block
+    n_blocks = tl.cdiv(n_steps, BLOCK_T)
+    for block in range(n_blocks):
+        t = (n_blocks - 1 - block) * BLOCK_T + row
+        reward, value, terminal, cut, follows, final = load_steps(
+            rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t,
+            stride_n, MODE, TRUNCATED,
+        )  # fmt: skip
+        inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
+        place = t[:, None] * stride_t + env[None, :] * stride_n
+        rho = tl.exp(tl.load(log_rhos + place, mask=inside, other=0).to(dtype))
+        more = inside & (t < n_steps - 1)[:, None]
+        next_step_value = tl.load(values + place + stride_t, mask=more, other=0).to(dtype)
+        next_value = successor(t, n_steps, terminal, cut, follows, final, last, targets, MODE)
+        value = value.to(dtype)
+        ended = terminal != 0
+        if TRUNCATED:
+            ended = ended | (cut != 0)
+        gain = reward.to(dtype) + gamma * next_value - value
+        delta = tl.where(rho > rho_bar, rho_bar, rho) * gain
+        trace = decay * tl.where(rho > c_bar, c_bar, rho)
+        factor = tl.where(ended, 0.0, trace).to(dtype)
+        one = tl.full([BLOCK_T, BLOCK_N], 1, dtype)
+        product, total, rest, later = tl.associative_scan(
+            (factor, delta, one, one - one), 0, chain_both, reverse=True
+        )
+        error = tl.where(product == 0, total, total + product * carry[None, :])
+        later = tl.where(rest == 0, later, later + rest * carry[None, :])
+        target = value + error
+        reaches = ended | (t == n_steps - 1)[:, None]
+        follows = tl.where(reaches, next_value, next_step_value + later)
+        weight = tl.where(rho > pg_rho_bar, pg_rho_bar, rho)
+        advantage = weight * (reward.to(dtype) + gamma * follows - value)
+        tl.store(targets + place, target, mask=inside)
+        tl.store(advantages + place, advantage, mask=inside)
+        carry = tl.sum(tl.where(row[:, None] == 0, error, 0.0), 0)
+
+
+@triton.jit
+def discount_kernel(
+    rewards, dones, bootstrap, returns, n_steps, n_envs, stride_t, stride_n, gamma, gamma_low,
+    WIDE: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """x_t = r_t + γ (1 - d_t) x_{t+1} from x_T on."""
+    dtype = returns.dtype.element_ty
+    gamma = exact(gamma, gamma_low, returns)
+    env = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    row = tl.arange(0, BLOCK_T)
+    if WIDE:
+        env = env.to(tl.int64)
+        row = row.to(tl.int64)
+    carry = tl.load(bootstrap + env, mask=env < n_envs, other=0).to(dtype)
+    n_blocks = tl.cdiv(n_steps, BLOCK_T)
+    for block in range(n_blocks):
+        t = (n_blocks - 1 - block) * BLOCK_T + row
+        inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
+        place = t[:, None] * stride_t + env[None, :] * stride_n
+        reward = tl.load(rewards + place, mask=inside, other=0).to(dtype)
+        done = tl.load(dones + place, mask=inside, other=0).to(dtype)
+        factor = tl.where(inside, gamma * (1.0 - done), 1.0).to(dtype)
+        product, total = tl.associative_scan((factor, reward), 0, chain, reverse=True)
+        result = tl.where(product == 0, total, total + product * carry[None, :])
+        tl.store(returns + place, result, mask=inside)
+        carry = tl.sum(tl.where(row[:, None] == 0, result, 0.0), 0)
+
+
+@triton.jit
+def n_step_kernel(
+    rewards, next_values, terminated, truncated, returns, n_steps, n_envs, stride_t, stride_n, n,
+    gamma, gamma_low, WIDE: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Every step walks on for itself."""
+    dtype = returns.dtype.element_ty
+    gamma = exact(gamma, gamma_low, returns)
+    env = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    t = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
+    if WIDE:
+        env = env.to(tl.int64)
+        t = t.to(tl.int64)
+    inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
+    place = t[:, None] * stride_t + env[None, :] * stride_n
+    total = tl.zeros([BLOCK_T, BLOCK_N], dtype)
+    discount = tl.full([BLOCK_T, BLOCK_N], 1, dtype)
+    going = inside
+    for k in range(n):
+        at = place + k * stride_t
+        reward = tl.load(rewards + at, mask=going, other=0).to(dtype)
+        terminal = tl.load(terminated + at, mask=going, other=0) != 0
+        cut = tl.load(truncated + at, mask=going, other=0) != 0
+        total += tl.where(going, discount * reward, 0.0)
+        discount *= gamma
+        leaves = tl.where(t + k == n_steps - 1, 1, 0) + tl.where(k == n - 1, 1, 0)
+        stops = going & (terminal | cut | (leaves != 0)[:, None])
+        reads = stops & (terminal == 0)
+        after = tl.load(next_values + at, mask=reads, other=0).to(dtype)
+        total += tl.where(reads, discount * after, 0.0)
+        going = going & (stops == 0)
+    tl.store(returns + place, total, mask=inside)
+
+
+def gae(
+    rewards: Tensor,
+    values: Tensor,
+    last: Tensor | None,
+    after: Tensor | None,
+    terminated: Tensor,
+    truncated: Tensor | None,
+    mode: str,
+    gamma: float,
+    lam: float,
+    out: tuple[Tensor, Tensor],
+    blocks: Blocks | None = None,
+) -> None:
+    """Launch `gae_kernel`; blocks are chosen unless given."""
+    advantages, returns = (as_matrix(x) for x in out)
+    n_steps, n_envs = advantages.shape
+    if advantages.numel() == 0:
+        return
+    _check_strides(advantages, returns)
+    rewards, values, terminated = (_like(x, advantages) for x in (rewards, values, terminated))
+    after, truncated = laid_out(after, advantages), laid_out(truncated, advantages)
+    last = rewards if last is None else last.contiguous()
+    stride_t, stride_n = advantages.stride()
+    blocks = blocks or choose_blocks(n_steps, n_envs, stride_n, advantages.element_size())
+    launch(
+        gae_kernel,
+        (-(-n_envs // blocks.envs),),
+        advantages,
+        rewards,
+        values,
+        last,
+        rewards if after is None else after,
+        terminated,
+        terminated if truncated is None else truncated,
+        advantages,
+        returns,
+        n_steps,
+        n_envs,
+        stride_t,
+        stride_n,
+        *parts(gamma, advantages.dtype),
+        *parts(gamma * lam, advantages.dtype),
+        MODE=MODES[mode],
+        TRUNCATED=truncated is not None,
+        WIDE=not numel_fits_int32(advantages),
+        BLOCK_T=blocks.steps,
+        BLOCK_N=blocks.envs,
+        num_warps=blocks.warps,
+    )
+
+
+def vtrace(
+    steps: tuple[Tensor, Tensor, Tensor],
+    last: Tensor | None,
+    after: Tensor | None,
+    terminated: Tensor,
+    truncated: Tensor | None,
+    mode: str,
+    gamma: float,
+    lam: float,
+    bars: tuple[float, float, float],
+    out: tuple[Tensor, Tensor],
+) -> None:
+    """Launch `vtrace_kernel`; steps are log_rhos, rewards and values."""
+    targets, advantages = (as_matrix(x) for x in out)
+    n_steps, n_envs = targets.shape
+    if targets.numel() == 0:
+        return
+    _check_strides(targets, advantages)
+    log_rhos, rewards, values = (_like(x, targets) for x in steps)
+    terminated = _like(terminated, targets)
+    after, truncated = laid_out(after, targets), laid_out(truncated, targets)
+    last = rewards if last is None else last.contiguous()
+    stride_t, stride_n = targets.stride()
+    blocks = choose_blocks(n_steps, n_envs, stride_n, targets.element_size())
+    launch(
+        vtrace_kernel,
+        (-(-n_envs // blocks.envs),),
+        targets,
+        log_rhos,
+        rewards,
+        values,
+        last,
+        rewards if after is None else after,
+        terminated,
+        terminated if truncated is None else truncated,
+        targets,
+        advantages,
+        n_steps,
+        n_envs,
+        stride_t,
+        stride_n,
+        *parts(gamma, targets.dtype),
+        *parts(gamma * lam, targets.dtype),
+        *(part for bar in bars for part in parts(bar, targets.dtype)),
+        MODE=MODES[mode],
+        TRUNCATED=truncated is not None,
+        WIDE=not numel_fits_int32(targets),
+        BLOCK_T=blocks.steps,
+        BLOCK_N=blocks.envs,
+        num_warps=blocks.warps,
+    )
+
+
+def discounted_returns(
+    rewards: Tensor, dones: Tensor, gamma: float, bootstrap: Tensor, out: Tensor
+) -> None:
+    """Launch `discount_kernel`."""
+    returns = as_matrix(out)
+    n_steps, n_envs = returns.shape
+    if returns.numel() == 0:
+        return
+    stride_t, stride_n = returns.stride()
+    blocks = choose_blocks(n_steps, n_envs, stride_n, returns.element_size())
+    launch(
+        discount_kernel,
+        (-(-n_envs // blocks.envs),),
+        returns,
+        _like(rewards, returns),
+        _like(dones, returns),
+        bootstrap.contiguous(),
+        returns,
+        n_steps,
+        n_envs,
+        stride_t,
+        stride_n,
+        *parts(gamma, returns.dtype),
+        WIDE=not numel_fits_int32(returns),
+        BLOCK_T=blocks.steps,
+        BLOCK_N=blocks.envs,
+        num_warps=blocks.warps,
+    )
+
+
+def n_step_returns(
+    rewards: Tensor,
+    next_values: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    n: int,
+    gamma: float,
+    out: Tensor,
+) -> None:
+    """Launch `n_step_kernel`."""
+    returns = as_matrix(out)
+    n_steps, n_envs = returns.shape
+    if returns.numel() == 0:
+        return
+    inputs = [_like(x, returns) for x in (rewards, next_values, terminated, truncated)]
+    stride_t, stride_n = returns.stride()
+    block_t, block_n = (8, 128) if stride_n == 1 and n_envs > 16 else (512, 2)
+    launch(
+        n_step_kernel,
+        (-(-n_steps // block_t), -(-n_envs // block_n)),
+        returns,
+        *inputs,
+        returns,
+        n_steps,
+        n_envs,
+        stride_t,
+        stride_n,
+        min(n, n_steps),
+        *parts(gamma, returns.dtype),
+        WIDE=not numel_fits_int32(returns),
+        BLOCK_T=block_t,
+        BLOCK_N=block_n,
+        num_warps=4,
+    )
+
+
+def _like(tensor: Tensor, like: Tensor) -> Tensor:
+    found = laid_out(tensor, like)
+    assert found is not None
+    return found
+
+
+def _check_strides(first: Tensor, second: Tensor) -> None:
+    if first.stride() != second.stride():
+        raise ValueError(
+            f"both tensors of out must have the same strides, got {first.stride()}"
+            f" and {second.stride()}"
+        )

@@ -1,0 +1,367 @@
+"""Returns and advantages of rollouts on a device, time-major [T, N] or [T].
+
+The formulas are those of `sharpwave.primitives`. On CUDA the recurrence x_t = b_t + a_t x_{t+1} is an
+associative scan over blocks of time, one launch for everything; elsewhere it is a loop in torch.
+Results are float32 if the inputs are, otherwise float64. Nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sharpwave.kernels.backend import HAS_TRITON, check_like, uses_triton
+from sharpwave.kernels.plain import returns as plain
+
+if HAS_TRITON:
+    from sharpwave.kernels.jit import returns as jit
+
+__all__ = ["discounted_returns", "gae", "n_step_returns", "vtrace", "weighted_gae"]
+
+def gae(
+    rewards: Tensor,
+    values: Tensor,
+    last_values: Tensor | None,
+    terminated: Tensor,
+    truncated: Tensor | None = None,
+    final_values: Tensor | None = None,
+    *,
+    next_values: Tensor | None = None,
+    gamma: float = 0.99,
+    lam: float = 0.95,
+    out: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Generalized advantage estimation, right at truncation.
+
+    δ_t = r_t + γ (1 - terminated_t) V'_t - V_t and
+    A_t = δ_t + γ λ (1 - (terminated_t or truncated_t)) A_{t+1}; returns are A + V.
+
+    Args:
+        rewards: [T, N] or [T].
+        values: Shape of rewards, V of the state before each step.
+        last_values: [N] (no axes for [T]), V after the last step. V'_t is values[t + 1], after the
+            last step last_values, and where truncated final_values. None with next_values.
+        terminated: Shape of rewards, nonzero where nothing follows.
+        truncated: Shape of rewards, nonzero where the episode was cut; needs final_values or
+            next_values.
+        final_values: Shape of rewards, V of the true final observation; read only where truncated.
+        next_values: Shape of rewards, V' of every step, instead of last_values and final_values.
+        gamma: Discount γ, from 0 to 1.
+        lam: λ, from 0 to 1.
+        out: Two contiguous tensors of rewards' shape and the result's dtype to write into.
+
+    Returns:
+        (advantages, returns) of rewards' shape.
+
+    Raises:
+        ValueError: A shape or device does not fit, or truncated is given without the values of what
+            was cut.
+
+    Example:
+        >>> rewards, values = torch.ones(2, 1), torch.full((2, 1), 0.5)
+        >>> ends = torch.tensor([[False], [True]])
+        >>> gae(rewards, values, torch.tensor([0.7]), ends)[0].tolist()
+        [[1.4652500152587891], [0.5]]
+    """
+    check_factor("gamma", gamma)
+    check_factor("lam", lam)
+    check_steps(rewards, values=values, terminated=terminated, truncated=truncated)
+    mode = _check_successors(rewards, last_values, truncated, final_values, next_values)
+    dtype = result_dtype(rewards, values)
+    out = _pair(out, rewards, dtype)
+    if uses_triton(rewards):
+        after = next_values if mode == "next" else final_values
+        jit.gae(
+            rewards, values, last_values, after, terminated, truncated, mode, gamma, lam, out
+        )
+        return out
+    values = values.to(dtype)
+    if next_values is None:
+        next_values = plain.successors(values, last_values, final_values, truncated)
+    plain.gae(
+        rewards.to(dtype), values, next_values.to(dtype), terminated, truncated, gamma, lam, out
+    )
+    return out
+
+
+def weighted_gae(
+    rewards: Tensor,
+    values: Tensor,
+    last_values: Tensor,
+    dones: Tensor,
+    *,
+    gamma: float,
+    lam: float,
+    dtype: torch.dtype | None = None,
+    out: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`gae` where dones are numbers between 0 and 1 that weigh what follows by 1 - d.
+
+    Args:
+        rewards: [T, N] or [T].
+        values: Shape of rewards.
+        last_values: [N], no axes for [T].
+        dones: Shape of rewards, any dtype.
+        gamma: Discount γ, from 0 to 1.
+        lam: λ, from 0 to 1.
+        dtype: Of the results, if not the one that the inputs give.
+        out: Two tensors of rewards' shape and strides and the result's dtype.
+
+    Returns:
+        (advantages, returns) of rewards' shape.
+
+    Example:
+        >>> rewards, values = torch.ones(2), torch.full((2,), 0.5)
+        >>> dones = torch.tensor([0.0, 0.5])
+        >>> weighted_gae(rewards, values, torch.tensor(1.0), dones, gamma=1.0, lam=1.0)[0].tolist()
+        [2.0, 1.0]
+    """
+    check_factor("gamma", gamma)
+    check_factor("lam", lam)
+    check_steps(rewards, values=values, dones=dones)
+    check_like("last_values", last_values, rewards.shape[1:], "one step of rewards", rewards.device)
+    dtype = dtype or result_dtype(rewards, values)
+    out = _pair(out, rewards, dtype)
+    if uses_triton(rewards):
+        jit.gae(rewards, values, last_values, None, dones, None, "weighted", gamma, lam, out)
+    else:
+        last_values = last_values.to(dtype)
+        plain.weighted_gae(
+            rewards.to(dtype), values.to(dtype), dones, last_values, gamma, lam, out
+        )
+    return out
+
+
+def vtrace(
+    log_rhos: Tensor,
+    rewards: Tensor,
+    values: Tensor,
+    last_values: Tensor | None,
+    terminated: Tensor,
+    truncated: Tensor | None = None,
+    final_values: Tensor | None = None,
+    *,
+    next_values: Tensor | None = None,
+    gamma: float = 0.99,
+    lam: float = 1.0,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+    pg_rho_bar: float | None = None,
+    out: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """V-trace targets; `sharpwave.primitives.vtrace` has the formula.
+
+    Args:
+        log_rhos: Shape of rewards, log π(a|s) - log μ(a|s).
+        rewards: [T, N] or [T].
+        values: Shape of rewards.
+        last_values: As in `gae`.
+        terminated: Shape of rewards.
+        truncated: Shape of rewards.
+        final_values: As in `gae`.
+        next_values: As in `gae`.
+        gamma: Discount γ, from 0 to 1.
+        lam: λ, from 0 to 1.
+        rho_bar: ρ̄, not negative; inf for no bar.
+        c_bar: c̄.
+        pg_rho_bar: Bar of the policy-gradient weights; ρ̄ if None.
+        out: Two contiguous tensors of rewards' shape and the result's dtype to write into.
+
+    Returns:
+        (vs, pg_advantages) of rewards' shape.
+
+    Raises:
+        ValueError: As `gae`, or a bar is negative.
+
+    Example:
+        >>> one = torch.ones(1)
+        >>> vs, _ = vtrace(0 * one, one, one / 2, torch.tensor(2.0), 0 * one, gamma=0.5)
+        >>> vs.tolist()
+        [2.0]
+    """
+    check_factor("gamma", gamma)
+    check_factor("lam", lam)
+    bars = (rho_bar, c_bar, rho_bar if pg_rho_bar is None else pg_rho_bar)
+    for name, bar in zip(("rho_bar", "c_bar", "pg_rho_bar"), bars, strict=True):
+        if not bar >= 0:
+            raise ValueError(f"{name} must not be negative, got {bar}")
+    check_steps(
+        rewards, log_rhos=log_rhos, values=values, terminated=terminated, truncated=truncated
+    )
+    mode = _check_successors(rewards, last_values, truncated, final_values, next_values)
+    dtype = result_dtype(log_rhos, rewards, values)
+    out = _pair(out, rewards, dtype)
+    if uses_triton(rewards):
+        after = next_values if mode == "next" else final_values
+        steps = (log_rhos, rewards, values)
+        jit.vtrace(steps, last_values, after, terminated, truncated, mode, gamma, lam, bars, out)
+        return out
+    values = values.to(dtype)
+    if next_values is None:
+        next_values = plain.successors(values, last_values, final_values, truncated)
+    steps = (log_rhos.to(dtype), rewards.to(dtype), values)
+    ends = (terminated, truncated)
+    plain.vtrace(*steps, next_values.to(dtype), *ends, gamma, lam, bars, out)
+    return out
+
+
+def n_step_returns(
+    rewards: Tensor,
+    next_values: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    n: int,
+    gamma: float,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Returns of at most n steps; `sharpwave.primitives.n_step_returns` has the formula.
+
+    Args:
+        rewards: [T, N] or [T].
+        next_values: Shape of rewards, V' of the state each step really led to.
+        terminated: Shape of rewards.
+        truncated: Shape of rewards.
+        n: At least 1.
+        gamma: Discount γ, from 0 to 1.
+        out: A contiguous tensor of rewards' shape and the result's dtype to write into.
+
+    Returns:
+        Returns of rewards' shape.
+
+    Raises:
+        ValueError: A shape or device does not fit, or n is 0.
+
+    Example:
+        >>> ones, ends = torch.ones(3), torch.tensor([0, 0, 1])
+        >>> n_step_returns(ones, 8 * ones, ends, 0 * ends, 2, 0.5).tolist()
+        [3.5, 1.5, 1.0]
+    """
+    check_factor("gamma", gamma)
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}")
+    steps = {"next_values": next_values, "terminated": terminated, "truncated": truncated}
+    check_steps(rewards, **steps)
+    dtype = result_dtype(rewards, next_values)
+    out = _single(out, rewards, dtype)
+    if uses_triton(rewards):
+        jit.n_step_returns(rewards, next_values, terminated, truncated, n, gamma, out)
+    else:
+        numbers = (rewards.to(dtype), next_values.to(dtype))
+        plain.n_step_returns(*numbers, terminated, truncated, n, gamma, out)
+    return out
+
+
+def discounted_returns(
+    rewards: Tensor,
+    dones: Tensor,
+    gamma: float,
+    bootstrap: Tensor | float = 0.0,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Discounted sums to the end of the episode: G_t = r_t + γ (1 - d_t) G_{t+1}.
+
+    Args:
+        rewards: [T, N] or [T].
+        dones: Shape of rewards; numbers between 0 and 1 weigh what follows by 1 - d.
+        gamma: Discount γ, from 0 to 1.
+        bootstrap: G after the last step, a number or [N].
+        out: A contiguous tensor of rewards' shape and the result's dtype to write into.
+
+    Returns:
+        Returns of rewards' shape, float32 if rewards is, otherwise float64.
+
+    Raises:
+        ValueError: A shape or device does not fit.
+
+    Example:
+        >>> discounted_returns(torch.ones(3), torch.tensor([0, 1, 0]), 0.5, 4.0).tolist()
+        [1.5, 1.0, 3.0]
+    """
+    check_factor("gamma", gamma)
+    check_steps(rewards, dones=dones)
+    dtype = result_dtype(rewards)
+    out = _single(out, rewards, dtype)
+    shape = rewards.shape[1:]
+    if not isinstance(bootstrap, Tensor):
+        bootstrap = torch.full(shape, bootstrap, dtype=dtype, device=rewards.device)
+    elif bootstrap.dim() == 0:
+        bootstrap = bootstrap.expand(shape).contiguous()
+    check_like("bootstrap", bootstrap, shape, "one step of rewards", rewards.device)
+    if uses_triton(rewards):
+        jit.discounted_returns(rewards, dones, gamma, bootstrap, out)
+    else:
+        plain.discounted_returns(rewards.to(dtype), dones, gamma, bootstrap, out)
+    return out
+
+
+def result_dtype(*tensors: Tensor) -> torch.dtype:
+    """float32 if all are, otherwise float64."""
+    return (
+        torch.float32 if all(x.dtype is torch.float32 for x in tensors) else torch.float64
+    )
+
+
+def check_factor(name: str, value: float) -> None:
+    """Raise if a discount or λ does not lie in [0, 1]."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be between 0 and 1, got {value}")
+
+
+def check_steps(rewards: Any, **others: Any) -> None:
+    """Raise if the arguments of a rollout do not fit each other; None is passed over."""
+    if not isinstance(rewards, Tensor):
+        raise TypeError(f"rewards must be a tensor, got {type(rewards).__name__}")
+    if rewards.dim() not in (1, 2):
+        raise ValueError(f"rewards must have shape [T, N] or [T], got {tuple(rewards.shape)}")
+    for name, tensor in others.items():
+        if tensor is not None:
+            check_like(name, tensor, rewards.shape, "rewards", rewards.device)
+
+
+def _check_successors(
+    rewards: Tensor,
+    last_values: Tensor | None,
+    truncated: Tensor | None,
+    final_values: Tensor | None,
+    next_values: Tensor | None,
+) -> str:
+    if (last_values is None) == (next_values is None):
+        raise ValueError("exactly one of last_values and next_values must be given")
+    check_steps(rewards, final_values=final_values, next_values=next_values)
+    if next_values is not None:
+        return "next"
+    check_like("last_values", last_values, rewards.shape[1:], "one step of rewards", rewards.device)
+    if truncated is not None and final_values is None:
+        raise ValueError("truncated needs final_values or next_values: the values of what was cut")
+    return "last" if truncated is None else "final"
+
+
+def _pair(
+    out: tuple[Tensor, Tensor] | None, rewards: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    if out is None:
+        return torch.empty_like(rewards, dtype=dtype), torch.empty_like(rewards, dtype=dtype)
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise TypeError(f"out must be a tuple of two tensors, got {type(out).__name__}")
+    for tensor in out:
+        _check_out(tensor, rewards, dtype)
+    return out
+
+
+def _single(out: Tensor | None, rewards: Tensor, dtype: torch.dtype) -> Tensor:
+    if out is None:
+        return torch.empty_like(rewards, dtype=dtype)
+    _check_out(out, rewards, dtype)
+    return out
+
+
+def _check_out(out: Any, rewards: Tensor, dtype: torch.dtype) -> None:
+    check_like("out", out, rewards.shape, "rewards", rewards.device)
+    if out.dtype != dtype:
+        raise ValueError(f"out must have dtype {dtype}, got {out.dtype}")
+    if not out.is_contiguous() and out.stride() != rewards.stride():
+        raise ValueError(f"out must be contiguous, got strides {out.stride()}")
