@@ -65,7 +65,7 @@ def successor(t, n_steps, terminal, cut, follows, final, last, like, MODE: tl.co
 def gae_kernel(
     rewards, values, last_values, after, terminated, truncated, advantages, returns,
     n_steps, n_envs, stride_t, stride_n, gamma, gamma_low, decay, decay_low,
-    MODE: tl.constexpr, TRUNCATED: tl.constexpr, WIDE: tl.constexpr,
+    MODE: tl.constexpr, TRUNCATED: tl.constexpr, WIDE: tl.constexpr, ONCE: tl.constexpr,
     BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Scan from the last block of time to the first; the next block is on its way meanwhile."""
@@ -89,10 +89,11 @@ def gae_kernel(
     )  # fmt: skip
     for block in range(n_blocks):
         earlier = t - BLOCK_T
-        reward_, value_, terminal_, cut_, follows_, final_ = load_steps(
-            rewards, values, after, terminated, truncated, earlier, env, n_steps, n_envs, stride_t,
-            stride_n, MODE, TRUNCATED,
-        )  # fmt: skip
+        if not ONCE:
+            reward_, value_, terminal_, cut_, follows_, final_ = load_steps(
+                rewards, values, after, terminated, truncated, earlier, env, n_steps, n_envs,
+                stride_t, stride_n, MODE, TRUNCATED,
+            )  # fmt: skip
         next_value = successor(
             t, n_steps, terminal, cut, follows, final, last, advantages, MODE
         )
@@ -113,11 +114,12 @@ def gae_kernel(
         place = t[:, None] * stride_t + env[None, :] * stride_n
         tl.store(advantages + place, advantage, mask=inside)
         tl.store(returns + place, advantage + value, mask=inside)
-        carry = tl.sum(tl.where(row[:, None] == 0, advantage, 0.0), 0)
+        if not ONCE:
+            carry = tl.sum(tl.where(row[:, None] == 0, advantage, 0.0), 0)
+            reward, value, terminal, cut, follows, final = (
+                reward_, value_, terminal_, cut_, follows_, final_
+            )  # fmt: skip
         t = earlier
-        reward, value, terminal, cut, follows, final = (
-            reward_, value_, terminal_, cut_, follows_, final_
-        )  # fmt: skip
 
 
 @triton.jit
@@ -288,6 +290,7 @@ def gae(
         MODE=MODES[mode],
         TRUNCATED=truncated is not None,
         WIDE=not numel_fits_int32(advantages),
+        ONCE=n_steps <= blocks.steps,
         BLOCK_T=blocks.steps,
         BLOCK_N=blocks.envs,
         num_warps=blocks.warps,

@@ -86,12 +86,16 @@ def choose_blocks(n_steps: int, n_envs: int, stride_n: int, itemsize: int) -> Bl
     """
     if stride_n != 1 and n_envs > 1:  # env-major
         steps = min(power_of_two(n_steps), 1024)
-        return Blocks(steps, max(1, min(4096 // steps, power_of_two(n_envs), 8)), 4)
+        return sized(steps, max(1, min(2048 // steps, power_of_two(n_envs), 8)))
     if n_envs >= 16384:
-        return Blocks(min(power_of_two(n_steps), 16), 512 // itemsize, 1)
+        return Blocks(min(power_of_two(n_steps), 4), 512 // itemsize, 1)
     envs = min(power_of_two(n_envs), max(32 // itemsize, min(32, power_of_two(n_envs // 128))))
-    steps = min(power_of_two(n_steps), 8192 // envs * 4 // itemsize)
-    return Blocks(steps, envs, 8 if steps * envs >= 4096 else 4)
+    return sized(min(power_of_two(n_steps), 8192 // envs * 4 // itemsize), envs)
+
+
+def sized(steps: int, envs: int) -> Blocks:
+    """Blocks with at most 16 elements per thread: more would not fit the registers."""
+    return Blocks(steps, envs, min(max(steps * envs // 512, 1), 16))
 
 
 def power_of_two(number: int) -> int:
