@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+
+class Episodes(Protocol):
+    """What can be read of the episodes of a run."""
+
+    @property
+    def count(self) -> int:
+        """Episodes finished so far."""
+
+    @property
+    def returns(self) -> Sequence[float]:
+        """Returns of the last episodes, oldest first."""
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Lengths of the last episodes, oldest first."""
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the last episodes, nan before the first ended."""
+
+    @property
+    def mean_length(self) -> float:
+        """Mean length of the last episodes, nan before the first ended."""
 
 
 class EpisodeStats:

@@ -241,7 +241,7 @@ class Algorithm(Run):
                 spaces are not those of training, or `n_episodes` is less than 1.
         """
         n_episodes = positive(n_episodes, name="n_episodes")
-        own = env is None or not hasattr(env, "num_envs")
+        own = env is None or not hasattr(env, "num_envs") or envs.is_tensor_env(env)
         if env is None:
             played = self.make_env(min(n_episodes, 8))
         else:

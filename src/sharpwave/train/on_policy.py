@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from sharpwave.collect import EpisodeStats, NativeRollouts, OnPolicyCollector
-from sharpwave.envs import ActionMap
+from sharpwave.collect import (
+    Episodes,
+    HostSteps,
+    NativeRollouts,
+    OnPolicyCollector,
+    TensorCollector,
+    TensorSteps,
+)
+from sharpwave.envs import ActionMap, TensorVectorEnv, autoreset_mode
 from sharpwave.lazy import nn, torch
 from sharpwave.learn import PolicyLayout, why_not_native
 from sharpwave.train.actor import PolicyActor
@@ -112,7 +119,7 @@ class OnPolicy(OnlineAlgorithm):
             self.prepare()
         self.actor = self._make_actor()
         self.collection_reason = self.why_not_collect()
-        self.collector = self._make_collector()
+        self.collector: Any = self._make_collector()
 
     @abstractmethod
     def make_optimizer(self) -> Any:
@@ -173,9 +180,10 @@ class OnPolicy(OnlineAlgorithm):
         return super().few_threads() if self.native is None else contextlib.nullcontext()
 
     @property
-    def episodes(self) -> EpisodeStats:
+    def episodes(self) -> Episodes:
         """Returns and lengths of the episodes finished in training."""
-        return self.collector.episodes
+        episodes: Episodes = self.collector.episodes
+        return episodes
 
     def player(self, n_envs: int, deterministic: bool) -> Player:
         """The policy, ready to play `n_envs` environments from their start."""
@@ -212,8 +220,7 @@ class OnPolicy(OnlineAlgorithm):
             return None
         self._rollout_ended()
         began = time.perf_counter()
-        device = self.device if self.native is None else None
-        metrics = self.update(OnPolicyBatch.from_rollout(rollout, device, state))
+        metrics = self.update(self._batch_of(rollout, state))
         self.timings["update"] += time.perf_counter() - began
         return {**metrics, "learning_rate": self.optimizer.lr}
 
@@ -256,11 +263,13 @@ class OnPolicy(OnlineAlgorithm):
             return "torch acts"
         return NativeRollouts.why_not(self.env)
 
-    def _make_collector(self) -> OnPolicyCollector | NativeRollouts:
+    def _make_collector(self) -> OnPolicyCollector | NativeRollouts | TensorCollector:
         config = self.config
         if self.collection_reason is not None:
             if self.overlap:
                 raise ValueError(f"overlap must be False: {self.collection_reason}")
+            if self._stays_on_device:
+                return self._make_tensor_collector()
             return OnPolicyCollector(
                 self.env, self.actor, self.action_map, n_steps=config.n_steps, seed=self.env_seed
             )
@@ -278,6 +287,32 @@ class OnPolicy(OnlineAlgorithm):
             threads=native_threads(config.threads, weights.size * config.n_envs),
             overlap=self.overlap,
         )
+
+    @property
+    def _stays_on_device(self) -> bool:
+        """Whether rollouts are tensors from the beginning."""
+        if self.native is not None or autoreset_mode(self.env) == "next_step":
+            return False
+        return self.device.type != "cpu" or isinstance(self.env, TensorVectorEnv)
+
+    def _make_tensor_collector(self) -> TensorCollector:
+        assert isinstance(self.actor, PolicyActor)
+        is_there = isinstance(self.env, TensorVectorEnv) and self.env.device == self.device
+        steps = (TensorSteps if is_there else HostSteps)(self.env, self.action_map, self.device)
+        return TensorCollector(
+            steps,
+            self.actor,
+            n_envs=self.config.n_envs,
+            n_steps=self.config.n_steps,
+            seed=self.env_seed,
+            device=self.device,
+        )
+
+    def _batch_of(self, rollout: Any, state: torch.Tensor | None) -> OnPolicyBatch:
+        if isinstance(self.collector, TensorCollector):
+            return OnPolicyBatch.from_columns(self.collector.columns(), state)
+        device = self.device if self.native is None else None
+        return OnPolicyBatch.from_rollout(rollout, device, state)
 
     def _make_native(self) -> NativePolicy:
         config, spaces = self.config, (self.observation_space, self.action_space)

@@ -40,7 +40,7 @@ class Watch(sw.Callback):
             self.weights.append(weights(agent).clone())
             return rollout
 
-        agent.collector.collect = kept  # type: ignore[method-assign, assignment]
+        agent.collector.collect = kept
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
