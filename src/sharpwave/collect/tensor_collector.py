@@ -279,10 +279,8 @@ class TensorEpisodes:
             self.tracker.load_state_dict({k: torch.as_tensor(v) for k, v in state.items()})
 
     def _values(self, name: str) -> list[float]:
-        found: list[float] = (
-            self.tracker.get_raw_values().get(f"Rollout/{name}", np.empty(0)).tolist()
-        )
-        return found
+        values: list[float] = self.tracker.get_raw_values().get(name, np.empty(0)).tolist()
+        return values
 
 
 def _mean(values: list[Any]) -> float:
