@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ RUNS = {
     "A2C CartPole, 8 x 5": ZOO_A2C,
 }
 HERE = Path(__file__).parent
+LARGE_PPO = replace(HYBRID_PPO, algorithm="ppo")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 FIRST_UPDATE = """
 from trainers import TRAINERS, ZOO_PPO
@@ -89,7 +91,7 @@ def sb3_update() -> Operation:
 
 def collection() -> Row:
     return Row(
-        "rollout, 16 envs x 128 steps, per step",
+        "rollout in Python environments, 16 envs x 128 steps, per step",
         {OURS: our_rollout, "rlox": rlox_rollout, "SB3": sb3_rollout},
         ops_per_call=HYBRID_PPO.n_envs * HYBRID_PPO.n_steps,
         patience=3,
@@ -133,12 +135,12 @@ def native_collection() -> Result:
 
 
 def our_rollout() -> Operation:
-    collector = TRAINERS[OURS](HYBRID_PPO, 0).algorithm.collector
+    collector = TRAINERS[OURS](LARGE_PPO, 0, env_mode="sync").algorithm.collector
     return partial(collector.collect, HYBRID_PPO.gamma, HYBRID_PPO.gae_lambda)
 
 
 def rlox_rollout() -> Operation:
-    algorithm = TRAINERS["rlox"](HYBRID_PPO, 0).algorithm
+    algorithm = TRAINERS["rlox"](LARGE_PPO, 0).algorithm
     return partial(algorithm.collector.collect, algorithm.policy, HYBRID_PPO.n_steps)
 
 
