@@ -15,6 +15,7 @@ from sharpwave.buffers.tensors.copies import HostBatches, to_device
 from sharpwave.buffers.tensors.fields import Fields, Nest, TensorField, extra_fields, field_nest
 from sharpwave.buffers.tensors.rows import Columns
 from sharpwave.buffers.tensors.statistics import StatsTracker
+from sharpwave.kernels import returns as kernels
 from sharpwave.kernels.rows import gather_rows
 from sharpwave.primitives import gae
 
@@ -245,20 +246,21 @@ class RolloutBuffer(TensorBuffer):
             dones = dones.clone()
             dones[-1] |= to_device(ended, self.store_device)
         cut = dones & truncated
-        following = torch.where(
-            cut, self.stored("final_value"), torch.cat([values[1:], last.to(values.dtype)[None]])
-        )
-        advantages, returns = gae(
-            self.stored("reward"),
-            values,
-            next_values=following,
-            terminated=dones & ~truncated,
-            truncated=cut,
-            gamma=self.gamma,
-            lam=self.gae_lambda,
-        )
-        self._advantages[: len(self)] = advantages
-        self._returns[: len(self)] = returns
+        out = (self.advantages, self.returns)
+        options: dict[str, Any] = {"gamma": self.gamma, "lam": self.gae_lambda, "out": out}
+        rewards, final, ends = self.stored("reward"), self.stored("final_value"), dones & ~truncated
+        last = last.to(values.dtype)
+        if values.is_cuda:
+            kernels.gae(rewards, values, last, ends, cut, final, **options)
+        else:
+            following = torch.where(cut, final, torch.cat([values[1:], last[None]]))
+            gae(
+                *(rewards, values),
+                next_values=following,
+                terminated=ends,
+                truncated=cut,
+                **options,
+            )
         self._computed = len(self)
 
     def get(
