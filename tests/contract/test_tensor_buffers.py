@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -281,7 +282,7 @@ def test_what_was_added_is_copied(case: TensorCase) -> None:
 
 @each_tensor_case
 def test_inputs_of_any_form_store_the_same(case: TensorCase) -> None:
-    forms = {
+    forms: dict[str, Callable[[Any], Any]] = {
         "float64": lambda t: t.double() if t.dtype == torch.float32 else t,
         "strided": lambda t: t.repeat_interleave(2, 0)[::2],
         "with gradients": lambda t: t.clone().requires_grad_() if t.is_floating_point() else t,

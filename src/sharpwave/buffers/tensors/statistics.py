@@ -86,8 +86,9 @@ class StatsTracker:
         # The last column takes what environments write whose episode goes on.
         self._ring = torch.zeros(n_rows, self.max_ep_info_buffer + 1, **floats)
         self._count = torch.zeros((), dtype=torch.int64, device=device)
+        self._rows = self._running.unbind(0)
+        self._no_reasons = torch.zeros(len(self.done_reason_keys), self.num_envs, **floats)
 
-    @torch.no_grad()
     def update(
         self,
         dones: Any,
@@ -113,18 +114,20 @@ class StatsTracker:
         metrics = {
             name: self._here(infos[name]) for name in self.extra_metrics_keys if name in infos
         }
-        ended = self._here(dones).reshape(-1) != 0
+        ended = self._here(dones).reshape(-1)
+        if ended.dtype != torch.bool:
+            ended = ended != 0
         for name, value in {"rewards": reward, "dones": ended, **metrics}.items():
             if value.shape != (self.num_envs,):
                 raise ValueError(
                     f"{name} must have shape ({self.num_envs},), got {tuple(value.shape)}"
                 )
         reasons = self._reason_rows(done_reasons)
-        self._running[0] += reward
-        self._running[1] += 1
+        self._rows[0].add_(reward)
+        self._rows[1].add_(1)
         for i, name in enumerate(self.extra_metrics_keys):
             if name in metrics:
-                self._running[2 + i] += metrics[name]
+                self._rows[2 + i].add_(metrics[name])
         if self._running.device.type == "cpu" and not ended.any():
             return
         self._close(ended, reasons)
@@ -134,12 +137,14 @@ class StatsTracker:
         size = self.max_ep_info_buffer
         order = ended.cumsum(0)
         total = order[-1]
-        # Of more ends at once than the ring has room for, the last ones stay.
-        kept = ended & (total - order < size)
-        slots = torch.where(kept, (self._count + order - 1) % size, size)
-        if reasons is None:
-            reasons = self._running.new_zeros(len(self.done_reason_keys), self.num_envs)
-        self._ring[:, slots] = torch.cat([self._running, reasons])
+        kept = ended
+        if self.num_envs > size:  # of more ends at once than there is room for, the last ones stay
+            kept = ended & (order > total - size)
+        slots = torch.where(kept, (order + (self._count - 1)) % size, size)
+        sums = self._running
+        if self.done_reason_keys:
+            sums = torch.cat([sums, self._no_reasons if reasons is None else reasons])
+        self._ring.index_copy_(1, slots, sums)
         self._running.masked_fill_(ended, 0)
         self._count += total
 
@@ -154,12 +159,9 @@ class StatsTracker:
         if given is None or not keys or len(given) == 0:
             return None
         if isinstance(given, Mapping):
-            none = self._running.new_zeros(self.num_envs)
-            rows = [
-                self._here(given[key]).reshape(-1).to(none) if key in given else none
-                for key in keys
-            ]
-            return torch.stack(rows)
+            none = self._rows[0].new_zeros(self.num_envs)
+            rows = [self._here(given[key]).reshape(-1) if key in given else none for key in keys]
+            return torch.stack([row.to(none) for row in rows])
         if len(given) != self.num_envs:
             raise ValueError(f"done_reasons must have length {self.num_envs}, got {len(given)}")
         table = [[float(reason == key) for reason in given] for key in keys]
