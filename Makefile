@@ -84,7 +84,7 @@ bench: $(BENCH_VENV)/wheel ## Run the benchmarks beside their peers, in .venv-be
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
 bench-train: $(BENCH_VENV)/wheel ## Train beside the peers, for minutes
-	@$(BENCH_VENV)/bin/python benchmarks/run.py --area train --json benchmarks/results_train.json $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/run.py --area train off_policy --json benchmarks/results_train.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
 bench-learning: $(BENCH_VENV)/wheel ## Learn beside Stable-Baselines3, for an hour

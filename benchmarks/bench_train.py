@@ -15,7 +15,7 @@ from typing import Any
 from harness import OURS, AtMost, Measurement, Operation, Ratio, Result, Row, collect
 from trainers import (
     EPISODES,
-    LARGE_PPO,
+    HYBRID_PPO,
     TRAINERS,
     ZOO_A2C,
     ZOO_PPO,
@@ -26,7 +26,7 @@ from trainers import (
 ROUNDS = 3
 RUNS = {
     "PPO CartPole, 8 x 32, 20 epochs": ZOO_PPO,
-    "PPO CartPole, 16 x 128, 4 epochs": LARGE_PPO,
+    "HybridPPO CartPole, 16 x 128, 4 epochs": HYBRID_PPO,
     "A2C CartPole, 8 x 5": ZOO_A2C,
 }
 HERE = Path(__file__).parent
@@ -35,7 +35,11 @@ FIRST_UPDATE = """
 from trainers import TRAINERS, ZOO_PPO
 TRAINERS[{name!r}](ZOO_PPO, 0, **{options!r}).train(ZOO_PPO.n_envs * ZOO_PPO.n_steps)
 """
-TARGETS = {ZOO_PPO: [Ratio("SB3", 25.0)], ZOO_A2C: [Ratio("SB3", 15.0)]}
+TARGETS = {
+    ZOO_PPO: [Ratio("SB3", 25.0)],
+    HYBRID_PPO: [Ratio("SB3", 25.0)],
+    ZOO_A2C: [Ratio("SB3", 15.0)],
+}
 """Of whole runs."""
 
 
@@ -44,6 +48,7 @@ def rows() -> Iterator[Row | Result]:
     yield minibatch("by hand in torch", [Ratio("SB3", 4.0)], backend="torch")
     yield minibatch("by autograd", [Ratio("SB3", 1.5)], backend="torch", by_hand=False)
     yield collection()
+    yield native_collection()
     yield process_start("the first 20 gradient steps", 0.7)
     yield process_start("the first 20 gradient steps, with torch", 2.5, backend="torch")
     for name, settings in RUNS.items():
@@ -86,25 +91,59 @@ def collection() -> Row:
     return Row(
         "rollout, 16 envs x 128 steps, per step",
         {OURS: our_rollout, "rlox": rlox_rollout, "SB3": sb3_rollout},
-        ops_per_call=LARGE_PPO.n_envs * LARGE_PPO.n_steps,
+        ops_per_call=HYBRID_PPO.n_envs * HYBRID_PPO.n_steps,
         patience=3,
         note="CartPole with a 2 x 64 tanh policy, advantages included;"
         " rlox steps its own environments in Rust, the others Gymnasium's",
     )
 
 
+def native_collection() -> Result:
+    """Seconds per step of rollouts one after the other: what was collected ahead does not count."""
+    import rlox
+
+    from sharpwave.collect import NativeCollector
+
+    size = HYBRID_PPO.n_envs * HYBRID_PPO.n_steps
+    shape = {"env_id": "CartPole-v1", "n_envs": HYBRID_PPO.n_envs, "n_steps": HYBRID_PPO.n_steps}
+    ours = NativeCollector(**shape, capacity=0)
+    theirs = rlox.CandleCollector(**shape, obs_dim=4, n_actions=2, hidden=64, capacity=1)
+
+    def seconds_per_step(rollout: Operation, n: int, ahead: int = 0) -> float:
+        for _ in range(1 + ahead):
+            rollout()
+        began = time.perf_counter()
+        for _ in range(n):
+            rollout()
+        return (time.perf_counter() - began) / (n * size)
+
+    return collect(
+        "rollout in native threads, 16 envs x 128 steps",
+        "s/step",
+        {
+            OURS: partial(seconds_per_step, ours.recv, 10),
+            "rlox": partial(seconds_per_step, theirs.recv, 4, 3),
+            "SB3": partial(seconds_per_step, sb3_rollout(), 1),
+        },
+        [Ratio("rlox", 30.0), Ratio("SB3", 120.0)],
+        note="CartPole with a 2 x 64 tanh policy, advantages included; NativeCollector, rlox's"
+        " CandleCollector (both step environments of their own), and SB3 with Gymnasium's",
+        rounds=15,
+    )
+
+
 def our_rollout() -> Operation:
-    collector = TRAINERS[OURS](LARGE_PPO, 0).algorithm.collector
-    return partial(collector.collect, LARGE_PPO.gamma, LARGE_PPO.gae_lambda)
+    collector = TRAINERS[OURS](HYBRID_PPO, 0).algorithm.collector
+    return partial(collector.collect, HYBRID_PPO.gamma, HYBRID_PPO.gae_lambda)
 
 
 def rlox_rollout() -> Operation:
-    algorithm = TRAINERS["rlox"](LARGE_PPO, 0).algorithm
-    return partial(algorithm.collector.collect, algorithm.policy, LARGE_PPO.n_steps)
+    algorithm = TRAINERS["rlox"](HYBRID_PPO, 0).algorithm
+    return partial(algorithm.collector.collect, algorithm.policy, HYBRID_PPO.n_steps)
 
 
 def sb3_rollout() -> Operation:
-    return sb3_collector(LARGE_PPO)[1]
+    return sb3_collector(HYBRID_PPO)[1]
 
 
 def sb3_collector(settings: Settings) -> tuple[Any, Operation]:

@@ -28,7 +28,7 @@ AREAS = (
     "memory",
     "envs",
 )
-LONG_AREAS = ("train", "offline")
+LONG_AREAS = ("train", "off_policy", "offline")
 """Run only where asked for."""
 BUSY = 0.3
 PACKAGES = {

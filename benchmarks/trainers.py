@@ -1,4 +1,7 @@
-"""PPO and A2C of every contender with the same settings, made as its own documentation shows."""
+"""PPO, HybridPPO and A2C of every contender, made as its documentation shows.
+
+SB3 has no HybridPPO; its PPO stands beside the others'.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class Settings:
 
     def of_ppo(self) -> dict[str, Any]:
         """What PPO has beyond that, under the same name everywhere."""
-        if self.algorithm != "ppo":
+        if self.algorithm == "a2c":
             return {}
         return {"n_epochs": self.n_epochs, "batch_size": self.batch_size}
 
@@ -58,8 +61,8 @@ ZOO_PPO = Settings(
     annealed=True,
     clip_annealed=True,
 )
-LARGE_PPO = Settings(
-    "ppo",
+HYBRID_PPO = Settings(
+    "hybrid_ppo",
     steps=81_920,
     n_envs=16,
     n_steps=128,
@@ -96,9 +99,10 @@ def ours(settings: Settings, seed: int, **options: Any) -> Trainer:
     from sharpwave.train.schedules import Linear
 
     rate: Any = settings.learning_rate
-    if settings.algorithm == "ppo":
+    if settings.algorithm != "a2c":
         options["clip_eps"] = Linear(settings.clip) if settings.clip_annealed else settings.clip
-    algorithm = {"ppo": sw.PPO, "a2c": sw.A2C}[settings.algorithm](
+    classes = {"ppo": sw.PPO, "hybrid_ppo": sw.HybridPPO, "a2c": sw.A2C}
+    algorithm = classes[settings.algorithm](
         ENV,
         n_envs=settings.n_envs,
         seed=seed,
@@ -118,9 +122,10 @@ def sb3(settings: Settings, seed: int) -> Trainer:
 
     rate, clip = settings.learning_rate, settings.clip
     options: dict[str, Any] = settings.of_ppo()
-    if settings.algorithm == "ppo":
+    if settings.algorithm != "a2c":
         options["clip_range"] = (lambda left: left * clip) if settings.clip_annealed else clip
-    algorithm = {"ppo": stable_baselines3.PPO, "a2c": stable_baselines3.A2C}[settings.algorithm](
+    is_a2c = settings.algorithm == "a2c"
+    algorithm = (stable_baselines3.A2C if is_a2c else stable_baselines3.PPO)(
         "MlpPolicy",
         make_vec_env(ENV, settings.n_envs, seed=seed),
         learning_rate=(lambda left: left * rate) if settings.annealed else rate,
@@ -138,17 +143,19 @@ def sb3(settings: Settings, seed: int) -> Trainer:
 def rlox(settings: Settings, seed: int) -> Trainer:
     import torch
     from rlox.algorithms.a2c import A2C
+    from rlox.algorithms.hybrid_ppo import HybridPPO
     from rlox.algorithms.ppo import PPO
 
     torch.manual_seed(seed)  # its policies and samples come from torch's global generator
     options: dict[str, Any] = settings.of_ppo()
-    if settings.algorithm == "ppo":
+    if settings.algorithm != "a2c":
         options |= {
             "clip_eps": settings.clip,
             "clip_vloss": False,
             "anneal_lr": settings.annealed,
         }
-    algorithm = {"ppo": PPO, "a2c": A2C}[settings.algorithm](
+    classes = {"ppo": PPO, "hybrid_ppo": HybridPPO, "a2c": A2C}
+    algorithm = classes[settings.algorithm](
         ENV,
         n_envs=settings.n_envs,
         seed=seed,
@@ -157,6 +164,10 @@ def rlox(settings: Settings, seed: int) -> Trainer:
         **settings.common(),
         **options,
     )
+    if settings.algorithm == "hybrid_ppo":  # predicts for one observation
+        return Trainer(
+            algorithm, algorithm.train, lambda obs: np.array([*map(algorithm.predict, obs)])
+        )
     return Trainer(algorithm, algorithm.train, lambda obs: np.asarray(algorithm.predict(obs)))
 
 

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,7 +16,6 @@
 #include <vector>
 
 #include "bind/bindings.hpp"
-#include "bind/native_objects.hpp"
 #include "bind/policy_arguments.hpp"
 #include "core/learn/a2c.hpp"
 #include "core/learn/policy_actor.hpp"
@@ -76,12 +74,6 @@ class PolicyLearner {
     const ReleaseGil release;
     const std::lock_guard lock(mutex_);
     body(&gradient_);
-  }
-
-  // Calls body(actor, parameters); the caller has released the GIL.
-  void play(const std::function<void(PolicyActor*, const float*)>& body) {
-    const std::lock_guard lock(mutex_);
-    body(&actor_, parameters_.data());
   }
 
   // Calls body(actor, parameters) for n rows; without the GIL where that takes long, and never
@@ -333,23 +325,7 @@ nb::object a2c_update(PolicyLearner& self, nb::handle batch, bool normalize, flo
   });
 }
 
-PolicyLearner& learner_of(PyObject* object) {
-  PolicyLearner* learner = nullptr;
-  if (!nb::try_cast(nb::handle(object), learner) || learner == nullptr) {
-    throw TypeError("learner must be a PolicyLearner");
-  }
-  return *learner;
-}
-
 }  // namespace
-
-const Policy& policy_of(PyObject* object) { return learner_of(object).policy(); }
-
-const ActionSpec& actions_of(PyObject* object) { return learner_of(object).actions(); }
-
-void use_policy(PyObject* object, const std::function<void(PolicyActor*, const float*)>& body) {
-  nb::inst_ptr<PolicyLearner>(nb::handle(object))->play(body);  // checked by policy_of()
-}
 
 void bind_policy(PyObject* module) {
   nb::module_ m = nb::borrow<nb::module_>(module);

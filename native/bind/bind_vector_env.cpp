@@ -10,8 +10,8 @@
 
 #include "bind/bindings.hpp"
 #include "bind/index_arg.hpp"
-#include "bind/native_objects.hpp"
 #include "bind/primitive_args.hpp"
+#include "bind/vector_env.hpp"
 #include "core/isa/kernels.hpp"
 #include "envs/vector_env.hpp"
 
@@ -20,32 +20,8 @@ namespace nb = nanobind;
 namespace sharpwave::bind {
 namespace {
 
-// The environments, with what Python's threads share.
-struct Envs {
-  Envs(const EnvKernels& kernels, std::size_t n, const VectorEnvOptions& options)
-      : env(kernels, n, options), final_obs(n * kernels.spec.obs_size) {}
-
-  VectorEnv env;
-  std::vector<float> final_obs;
-  std::mutex mutex;
-  bool is_closed = false;
-};
-
 struct EnvObject {
   PyObject_HEAD Envs* envs;
-};
-
-// Holds the environments' mutex for the scope. It is never waited for while the GIL is held.
-class EnvLock {
- public:
-  explicit EnvLock(Envs* envs) : lock_(envs->mutex, std::try_to_lock) {
-    if (lock_.owns_lock()) return;
-    const ReleaseGil release;
-    lock_.lock();
-  }
-
- private:
-  std::unique_lock<std::mutex> lock_;
 };
 
 [[noreturn]] void raise_gymnasium(const char* type, const char* message) {
@@ -430,35 +406,30 @@ PyType_Slot slots[] = {
 PyType_Spec type_spec = {"sharpwave._native.VectorEnv", sizeof(EnvObject), 0,
                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
 
-PyTypeObject* env_type = nullptr;
-
-Envs* envs_of(PyObject* object) {
-  if (!PyObject_TypeCheck(object, env_type)) throw TypeError("env must be a NativeVectorEnv");
-  return opened(object);
-}
-
 PyMethodDef functions[] = {
     fast_function("environment_specs", environment_specs),
     {nullptr, nullptr, 0, nullptr},
 };
 
+PyTypeObject* env_type = nullptr;  // the module keeps it alive
+
 }  // namespace
 
-const VectorEnv& vector_env_of(PyObject* object) { return envs_of(object)->env; }
-
-void use_vector_env(PyObject* object, const std::function<void(VectorEnv*)>& body) {
-  Envs* envs = reinterpret_cast<EnvObject*>(object)->envs;  // checked by vector_env_of()
-  const std::lock_guard lock(envs->mutex);
-  body(&envs->env);
+Envs* envs_of(PyObject* vector_env) {
+  if (!PyObject_TypeCheck(vector_env, env_type)) {
+    throw TypeError("env must be a NativeVectorEnv, got " +
+                    std::string(Py_TYPE(vector_env)->tp_name));
+  }
+  return opened(vector_env);
 }
 
 void bind_vector_env(PyObject* module) {
   add_functions(module, functions);
   PyObject* type = PyType_FromSpec(&type_spec);
-  env_type = reinterpret_cast<PyTypeObject*>(type);
   if (type == nullptr || PyModule_AddObject(module, "VectorEnv", type) != 0) {
     throw nb::python_error();
   }
+  env_type = reinterpret_cast<PyTypeObject*>(type);
 }
 
 }  // namespace sharpwave::bind

@@ -5,12 +5,14 @@
 
 namespace sharpwave::bind {
 
-void bind_collect(PyObject* module);
+void bind_collector(PyObject* module);
 void bind_disk(PyObject* module);
 void bind_loaders(PyObject* module);
 void bind_llm(PyObject* module);
 void bind_packing(PyObject* module);
 void bind_policy(PyObject* module);
+void bind_actor_critic(PyObject* module);
+void bind_q_learning(PyObject* module);
 void bind_returns(PyObject* module);
 void bind_row_buffer(PyObject* module);
 void bind_shared(PyObject* module);

@@ -29,10 +29,12 @@ NB_MODULE(_native, module) {
   sharpwave::bind::bind_loaders(module.ptr());
   sharpwave::bind::bind_llm(module.ptr());
   sharpwave::bind::bind_packing(module.ptr());
-  sharpwave::bind::bind_collect(module.ptr());
   sharpwave::bind::bind_policy(module.ptr());
+  sharpwave::bind::bind_actor_critic(module.ptr());
+  sharpwave::bind::bind_q_learning(module.ptr());
   sharpwave::bind::bind_returns(module.ptr());
   sharpwave::bind::bind_shared(module.ptr());
   sharpwave::bind::bind_stats(module.ptr());
   sharpwave::bind::bind_vector_env(module.ptr());
+  sharpwave::bind::bind_collector(module.ptr());
 }

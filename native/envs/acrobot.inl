@@ -11,6 +11,7 @@ struct Acrobot {
                                     .variables = 4,
                                     .obs_size = 6,
                                     .n_actions = 3,
+                                    .action_limit = 0.0f,
                                     .time_limit = 500,
                                     .start_low = {-0.1, -0.1, -0.1, -0.1},
                                     .start_high = {0.1, 0.1, 0.1, 0.1},

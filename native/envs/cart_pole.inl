@@ -12,6 +12,7 @@ struct CartPole {
                                     .variables = 4,
                                     .obs_size = 4,
                                     .n_actions = 2,
+                                    .action_limit = 0.0f,
                                     .time_limit = 500,
                                     .start_low = {-0.05, -0.05, -0.05, -0.05},
                                     .start_high = {0.05, 0.05, 0.05, 0.05},

@@ -14,6 +14,7 @@ struct EnvSpec {
   std::size_t variables;   // of the state
   std::size_t obs_size;    // of an observation
   std::int64_t n_actions;  // 0: an action is one real number
+  float action_limit;      // of which the action space goes from - to +; 0 for discrete actions
   std::int64_t time_limit;
   // A state at the start of an episode is uniform between these.
   double start_low[kMostVariables];

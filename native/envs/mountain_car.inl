@@ -10,6 +10,7 @@ struct MountainCar {
                                     .variables = 2,
                                     .obs_size = 2,
                                     .n_actions = 3,
+                                    .action_limit = 0.0f,
                                     .time_limit = 200,
                                     .start_low = {-0.6, 0.0},
                                     .start_high = {-0.4, 0.0},

@@ -13,6 +13,7 @@ struct MountainCarContinuous {
                                     .variables = 2,
                                     .obs_size = 2,
                                     .n_actions = 0,
+                                    .action_limit = 1.0f,
                                     .time_limit = 999,
                                     .start_low = {-0.6, 0.0},
                                     .start_high = {-0.4, 0.0},

@@ -11,6 +11,7 @@ struct Pendulum {
                                     .variables = 2,
                                     .obs_size = 3,
                                     .n_actions = 0,
+                                    .action_limit = 2.0f,
                                     .time_limit = 200,
                                     .start_low = {-3.141592653589793, -1.0},
                                     .start_high = {3.141592653589793, 1.0},

@@ -137,15 +137,23 @@ void VectorEnv::reset(const std::uint8_t* mask, const StartBounds& bounds, float
 }
 
 void VectorEnv::step(const void* actions, const StepOut& out) {
-  const EnvRules rules = {options_.time_limit, options_.option};
-  const EnvStep step = {actions, out.obs, out.rewards, out.terminated, out.truncated};
-  for_ranges([&](std::size_t begin, std::size_t end) {
-    kernels_->step(states_, rules, begin, end, step);
-    finish_range(begin, end, out);
-  });
+  for_ranges([&](std::size_t begin, std::size_t end) { step_range(begin, end, actions, out); });
   if (options_.autoreset == Autoreset::disabled) {
     waiting_ = static_cast<std::size_t>(std::count(ended_, ended_ + n_, 1));
   }
+}
+
+void VectorEnv::step_range(std::size_t begin, std::size_t end, const void* actions,
+                           const StepOut& out) {
+  const EnvRules rules = {options_.time_limit, options_.option};
+  const EnvStep step = {actions, out.obs, out.rewards, out.terminated, out.truncated};
+  kernels_->step(states_, rules, begin, end, step);
+  finish_range(begin, end, out);
+}
+
+void VectorEnv::observe(float* obs, std::uint8_t* is_first) const {
+  kernels_->observe(states_, 0, n_, obs);
+  for (std::size_t i = 0; i < n_; ++i) is_first[i] = states_.steps[i] == 0;
 }
 
 // Writes what is known of episodes that ended and starts the next ones.

@@ -88,6 +88,13 @@ class VectorEnv {
   // caller has checked them, is_ready() and waiting().
   void step(const void* actions, const StepOut& out);
 
+  // The same of environments `begin` to `end` - 1 alone, where `begin` is a multiple of kEnvLanes
+  // and autoreset is same_step. Arrays are those of all n. Ranges may be stepped at the same time.
+  void step_range(std::size_t begin, std::size_t end, const void* actions, const StepOut& out);
+
+  // Writes all observations [n, obs_size] and, to `is_first` [n], where they begin an episode.
+  void observe(float* obs, std::uint8_t* is_first) const;
+
   // The first action that an environment does not take; n when all are fine.
   std::size_t find_bad_action(const std::int64_t* actions) const;
   std::size_t find_bad_action(const float* actions) const;

@@ -162,6 +162,12 @@ if TYPE_CHECKING:
     from sharpwave.algorithms import (
         TQCConfig as TQCConfig,
     )
+    from sharpwave.collect import (
+        NativeCollector as CandleCollector,
+    )
+    from sharpwave.collect import (
+        NativeCollector as NativeCollector,
+    )
     from sharpwave.buffers.tensors import (
         ResetStrategy as ResetStrategy,
     )
@@ -259,6 +265,7 @@ if TYPE_CHECKING:
         Trainer as Trainer,
     )
 
+_ALIASES = {"CandleCollector": "NativeCollector"}
 _LAZY_MODULES = {"datasets"}
 _LAZY = {
     "ReBRAC": "sharpwave.algorithms",
@@ -267,8 +274,6 @@ _LAZY = {
     "BCConfig": "sharpwave.algorithms",
     "CQL": "sharpwave.algorithms",
     "CQLConfig": "sharpwave.algorithms",
-    "HybridPPO": "sharpwave.algorithms",
-    "HybridPPOConfig": "sharpwave.algorithms",
     "IQL": "sharpwave.algorithms",
     "IQLConfig": "sharpwave.algorithms",
     "TD3BC": "sharpwave.algorithms",
@@ -280,6 +285,10 @@ _LAZY = {
     "C51": "sharpwave.algorithms",
     "DQN": "sharpwave.algorithms",
     "PPO": "sharpwave.algorithms",
+    "HybridPPO": "sharpwave.algorithms",
+    "HybridPPOConfig": "sharpwave.algorithms",
+    "CandleCollector": "sharpwave.collect",
+    "NativeCollector": "sharpwave.collect",
     "C51Config": "sharpwave.algorithms",
     "DQNConfig": "sharpwave.algorithms",
     "PPOConfig": "sharpwave.algorithms",
@@ -352,6 +361,7 @@ __all__ = [
     "CQLConfig",
     "CSVLogger",
     "Callback",
+    "CandleCollector",
     "CheckpointCallback",
     "ConsoleLogger",
     "CrossQ",
@@ -379,6 +389,7 @@ __all__ = [
     "Mixture",
     "MmapReplayBuffer",
     "NStep",
+    "NativeCollector",
     "OfflineAlgorithm",
     "OfflineDataset",
     "OfflineDatasetBuffer",
@@ -453,7 +464,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
+    value = getattr(importlib.import_module(_LAZY[name]), _ALIASES.get(name, name))
     globals()[name] = value
     return value
 

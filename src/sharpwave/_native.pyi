@@ -376,6 +376,154 @@ class PolicyLearner:
     ) -> NDArray[numpy.float64]:
         """Metrics, the norm and the explained variance."""
 
+class SACLearner:
+    """
+    Steps of SAC. Networks that are optimised are (data, grad, exp_avg, exp_avg_sq, steps, lr, beta1, beta2, eps), `targets` the data of the slow critics. A batch is (obs, actions, rewards, next_obs, discounts, weights), of which the last may be None.
+    """
+
+    def __init__(
+        self,
+        n_obs: int,
+        n_actions: int,
+        hidden: Sequence[int],
+        activation: str,
+        n_critics: int,
+        actor: tuple[Any, ...],
+        critics: tuple[Any, ...],
+        alpha: tuple[Any, ...],
+        targets: Any,
+    ) -> None: ...
+    def step(
+        self,
+        batch: tuple[Any, ...],
+        noise: Any,
+        seed: int,
+        call: int,
+        fixed_alpha: float | None,
+        wanted_entropy: float,
+        max_grad_norm: float,
+        tau: float,
+        threads: int,
+    ) -> tuple[NDArray[numpy.float64], NDArray[numpy.float32]]:
+        """
+        One gradient step; the metrics, and the errors. Noise [2, n, n_actions] is drawn where it is None.
+        """
+
+class TD3Learner:
+    """Steps of TD3 and TD3+BC; as `SACLearner`."""
+
+    def __init__(
+        self,
+        n_obs: int,
+        n_actions: int,
+        hidden: Sequence[int],
+        activation: str,
+        n_critics: int,
+        actor: tuple[Any, ...],
+        critics: tuple[Any, ...],
+        target_actor: Any,
+        target_critics: Any,
+    ) -> None: ...
+    def step(
+        self,
+        batch: tuple[Any, ...],
+        noise: Any,
+        seed: int,
+        call: int,
+        target_noise: float,
+        noise_clip: float,
+        max_grad_norm: float,
+        tau: float,
+        moves_actor: bool,
+        bc_weight: float | None,
+        threads: int,
+    ) -> tuple[NDArray[numpy.float64], NDArray[numpy.float32]]:
+        """
+        One gradient step; the metrics, and the errors. Noise [n, n_actions] is drawn where it is None.
+        """
+
+class SquashedActor:
+    """Actions of the tanh of a normal variable."""
+
+    def __init__(
+        self, n_obs: int, n_actions: int, hidden: Sequence[int], activation: str, parameters: Any
+    ) -> None: ...
+    def mode(self, obs: Any) -> NDArray[numpy.float32]:
+        """The tanh of the mean."""
+
+    def explore(self, obs: Any, seed: int, call: int) -> NDArray[numpy.float32]:
+        """Drawn actions, a function of the seed and the number of the call."""
+
+class DeterministicActor:
+    """Actions that are the tanh of a network."""
+
+    def __init__(
+        self, n_obs: int, n_actions: int, hidden: Sequence[int], activation: str, parameters: Any
+    ) -> None: ...
+    def mode(self, obs: Any) -> NDArray[numpy.float32]:
+        """The actions."""
+
+    def explore(self, obs: Any, deviation: float, seed: int, call: int) -> NDArray[numpy.float32]:
+        """With normal noise, and clipped to [-1, 1]."""
+
+def normals(seed: int, call: int, n: int) -> NDArray[numpy.float32]:
+    """
+    Standard normal variables, a function of the seed and the number of the call.
+    """
+
+class QLearner:
+    """
+    Steps of Q-learning. `online` is (data, grad, exp_avg, exp_avg_sq, steps, lr, beta1, beta2, eps), `target` the data of the slow copy. A batch is (obs, actions, rewards, next_obs, discounts, weights, next_allowed), of which the last two may be None.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        hidden: Sequence[int],
+        activation: str,
+        choices: Sequence[int],
+        dueling: bool,
+        online: tuple[Any, ...],
+        target: Any,
+    ) -> None: ...
+    def gradient(
+        self, batch: tuple[Any, ...], double: bool, huber: bool, threads: int
+    ) -> tuple[NDArray[numpy.float64], NDArray[numpy.float32]]:
+        """Overwrites the gradient; the metrics but for its norm, and the errors."""
+
+    def step(
+        self,
+        batch: tuple[Any, ...],
+        double: bool,
+        huber: bool,
+        max_grad_norm: float,
+        tau: float,
+        threads: int,
+    ) -> tuple[NDArray[numpy.float64], NDArray[numpy.float32]]:
+        """One gradient step; the metrics, and the errors."""
+
+class QActor:
+    """Chooses actions [n, n_choices] by the values of a network."""
+
+    def __init__(
+        self,
+        n_inputs: int,
+        hidden: Sequence[int],
+        activation: str,
+        choices: Sequence[int],
+        dueling: bool,
+        parameters: Any,
+    ) -> None: ...
+    def best(self, obs: Any, allowed: Any) -> NDArray[numpy.int64]:
+        """The best actions."""
+
+    def explore(
+        self, obs: Any, allowed: Any, epsilon: float, seed: int, call: int
+    ) -> NDArray[numpy.int64]:
+        """
+        With chance epsilon random actions; a function of the seed and the number of the call.
+        """
+
 class SharedRing:
     """The head of a ring of steps in memory that processes share."""
 
@@ -416,6 +564,38 @@ class SharedRing:
     def next_ticket(self) -> int:
         """A number that nobody else gets."""
 
+class Collector:
+    """Rollouts of a policy in a VectorEnv."""
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        hidden: Sequence[int],
+        activation: str,
+        weights: Any,
+        n_steps: int,
+        gamma: float,
+        gae_lambda: float,
+        seed: int,
+        capacity: int,
+        threads: int,
+    ) -> None: ...
+    def recv(self) -> dict[str, Any]: ...
+    def try_recv(self) -> dict[str, Any] | None: ...
+    def request(self) -> None: ...
+    def set_weights(self, weights: Any) -> int: ...
+    def weights(self) -> NDArray[numpy.float32]: ...
+    def stop(self) -> None: ...
+    @property
+    def is_stopped(self) -> bool: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @count.setter
+    def count(self, arg: int, /) -> None: ...
+    def __len__(self) -> int: ...
+
 class RowBuffer:
     """The type under every replay buffer: the methods that run for every step."""
 
@@ -442,17 +622,6 @@ class RowBuffer:
     ) -> tuple[BatchDict, Any]: ...
     def __len__(self) -> int: ...
 
-def collect_rollout(
-    learner: PolicyLearner,
-    env: VectorEnv,
-    seed: int,
-    first_call: int,
-    low: float,
-    high: float,
-    columns: tuple[Array, ...],
-    place: tuple[Array, ...],
-    /,
-) -> tuple[int, Array, Array]: ...
 def environment_specs() -> dict[str, dict[str, Any]]: ...
 
 class VectorEnv:

@@ -15,7 +15,6 @@ import torch
 from gymnasium import spaces
 
 import sharpwave as sw
-from sharpwave.train.checkpoint import read_header, write_checkpoint
 from tests.envs import resumable, resumable_pendulum
 from tests.learning import probes
 
@@ -122,10 +121,25 @@ CASES: dict[str, Case] = {
     "ppo-native": on_policy(sw.PPO, OF_PPO, **PPO, backend="native"),
     "ppo-recurrent": on_policy(sw.PPO, OF_PPO, **{**PPO, "n_steps": 16, "recurrent": "lstm"}),
     "ppo-normalized": on_policy(sw.PPO, OF_PPO, **PPO, normalize_obs=True, normalize_rewards=True),
+    "hybrid_ppo": on_policy(sw.HybridPPO, f"{OF_PPO} collection_time_pct", **PPO),
     "a2c": on_policy(sw.A2C, "", n_envs=4, n_steps=5, backend="torch"),
     "a2c-native": on_policy(sw.A2C, "", n_envs=4, n_steps=5, backend="native"),
     "a2c-recurrent": on_policy(sw.A2C, "", n_envs=4, n_steps=5, recurrent="gru"),
-    "dqn": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60),
+    "dqn": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60, backend="torch"),
+    "dqn-native": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60, backend="native"),
+    "dqn-native-all": replaying(
+        sw.DQN,
+        CHOICES,
+        OF_DQN,
+        dueling=True,
+        n_step=3,
+        prioritized=True,
+        normalize_obs=True,
+        normalize_rewards=True,
+        overlap=True,
+        tau=0.1,
+        backend="native",
+    ),
     "dqn-rainbow": replaying(
         sw.DQN,
         CHOICES,
@@ -139,7 +153,8 @@ CASES: dict[str, Case] = {
     ),
     "c51": replaying(sw.C51, CHOICES, OF_DQN, n_atoms=11, v_max=50.0, prioritized=True),
     "qr_dqn": replaying(sw.QRDQN, CHOICES, OF_DQN, n_quantiles=7, overlap=True),
-    "sac": replaying(sw.SAC, FORCES, OF_SAC),
+    "sac": replaying(sw.SAC, FORCES, OF_SAC, backend="torch"),
+    "sac-native": replaying(sw.SAC, FORCES, OF_SAC, backend="native", threads=2),
     "sac-all": replaying(
         sw.SAC,
         FORCES,
@@ -151,7 +166,8 @@ CASES: dict[str, Case] = {
         normalize_rewards=True,
         use_gsde=True,
     ),
-    "td3": replaying(sw.TD3, FORCES, "critic_loss actor_loss"),
+    "td3": replaying(sw.TD3, FORCES, "critic_loss actor_loss", backend="torch"),
+    "td3-native": replaying(sw.TD3, FORCES, "critic_loss actor_loss", backend="native"),
 }
 
 algorithms = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
@@ -459,33 +475,3 @@ class TestConstruction:
         config = case.cls.Config(gamma=0.5, total_timesteps=7)
         algorithm = case.cls(case.world.env_id, config=config, total_timesteps=9)
         assert (algorithm.config.gamma, algorithm.config.total_timesteps) == (0.5, 9)
-
-
-class TestCheckpointFiles:
-    def test_a_foreign_file_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "foreign"
-        path.write_bytes(b"not a checkpoint")
-        with pytest.raises(sw.SharpwaveIOError, match="foreign"):
-            sw.PPO.from_checkpoint(path)
-
-    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(sw.SharpwaveIOError, match="absent"):
-            sw.PPO.from_checkpoint(tmp_path / "absent")
-
-    def test_another_version_is_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("sharpwave.train.checkpoint.VERSION", 99)
-        write_checkpoint(tmp_path / "a", {"algorithm": "ppo"}, {})
-        monkeypatch.undo()
-        with pytest.raises(sw.SharpwaveIOError, match="version 99"):
-            read_header(tmp_path / "a")
-
-    def test_a_cut_file_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "a"
-        write_checkpoint(path, {"algorithm": "ppo"}, {"x": np.arange(100)})
-        content = path.read_bytes()
-        for length in (0, 5, 50, len(content) - 1):
-            path.write_bytes(content[:length])
-            with pytest.raises(sw.SharpwaveIOError):
-                sw.PPO.from_checkpoint(path)

@@ -30,12 +30,18 @@ SMALL: dict[str, Any] = {
     "save_buffer": True,
 }
 CASES: dict[str, Any] = {
-    "sac": partial(sw.SAC, **SMALL),
+    "sac": partial(sw.SAC, backend="torch", **SMALL),
+    "sac-native": partial(sw.SAC, backend="native", **SMALL),
     "sac-prioritized": partial(sw.SAC, prioritized=True, n_step=3, n_critics=3, **SMALL),
     "sac-gsde": partial(sw.SAC, use_gsde=True, sde_sample_freq=7, **SMALL),
     "sac-overlap": partial(sw.SAC, overlap=True, use_gsde=True, **SMALL),
-    "td3": partial(sw.TD3, **SMALL),
-    "td3-ou": partial(sw.TD3, noise_type="ou", exploration_noise=0.5, **SMALL),
+    "sac-native-overlap": partial(sw.SAC, overlap=True, backend="native", **SMALL),
+    "td3": partial(sw.TD3, backend="torch", **SMALL),
+    "td3-native": partial(sw.TD3, backend="native", **SMALL),
+    "td3-ou": partial(sw.TD3, noise_type="ou", exploration_noise=0.5, backend="torch", **SMALL),
+    "td3-native-ou": partial(
+        sw.TD3, noise_type="ou", exploration_noise=0.5, backend="native", **SMALL
+    ),
     "ddpg": partial(sw.DDPG, normalize_obs=True, **SMALL),
     "tqc": partial(sw.TQC, **SMALL),
     "crossq": partial(sw.CrossQ, critic_hidden=(16, 16), **SMALL),
@@ -54,7 +60,8 @@ algorithms = pytest.mark.parametrize("case", CASES)
 
 def all_weights(algorithm: Any) -> torch.Tensor:
     networks = algorithm.networks.values()
-    return torch.cat([x.flatten() for net in networks for x in net.state_dict().values()])
+    states = (net.state_dict() for net in networks)
+    return torch.cat([torch.as_tensor(x).flatten() for state in states for x in state.values()])
 
 
 @algorithms

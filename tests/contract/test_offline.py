@@ -39,7 +39,8 @@ CASES: dict[str, Any] = {
     "bc": partial(sw.BC, **SMALL),
     "bc-best": partial(sw.BC, top_share=0.3, **SMALL),
     "bc-discrete": partial(sw.BC, **SMALL),
-    "td3_bc": partial(sw.TD3BC, **SMALL),
+    "td3_bc": partial(sw.TD3BC, backend="torch", **SMALL),
+    "td3_bc-native": partial(sw.TD3BC, backend="native", **SMALL),
     "rebrac": partial(sw.ReBRAC, **SMALL),
     "iql": partial(sw.IQL, **SMALL),
     "iql-deterministic": partial(sw.IQL, actor="deterministic", **SMALL),
@@ -66,8 +67,8 @@ def make(case: str, **options: Any) -> Any:
 
 
 def weights(algorithm: Any) -> torch.Tensor:
-    networks = algorithm.networks.values()
-    return torch.cat([p.detach().flatten() for net in networks for p in net.parameters()])
+    states = (net.state_dict() for net in algorithm.networks.values())
+    return torch.cat([torch.as_tensor(x).flatten() for state in states for x in state.values()])
 
 
 def stop_after(steps: int) -> sw.Callback:
@@ -136,13 +137,13 @@ class TestRun:
         step = algorithm.gradient_step
 
         def watched(batch: Any) -> Any:
-            seen.append(batch.obs.clone())
+            seen.append(np.asarray(batch.obs).tobytes())
             return step(batch)
 
         algorithm.gradient_step = watched
         algorithm.train(15)
         algorithm.train(15)
-        assert len({batch.numpy().tobytes() for batch in seen}) == 30
+        assert len(set(seen)) == 30
 
     def test_a_second_train_goes_on(self, case: str) -> None:
         algorithm = make(case)
@@ -211,8 +212,8 @@ class TestNormalization:
         np.testing.assert_allclose(algorithm.normalizer.mean, obs.mean(0), rtol=1e-5)
         np.testing.assert_allclose(algorithm.normalizer.std, obs.std(0) + 1e-3, rtol=1e-5)
         batch = algorithm.sampler.sample(0)
-        assert batch.obs.abs().mean() < 1.5
-        assert batch.next_obs.abs().mean() < 1.5
+        assert abs(batch.obs).mean() < 1.5
+        assert abs(batch.next_obs).mean() < 1.5
 
     def test_prediction_normalizes_too(self, case: str) -> None:
         algorithm = make(case, normalize_obs=True)
@@ -233,7 +234,7 @@ class TestNormalization:
         algorithm = CASES[case](own, **options)
         drawn = algorithm.dataset.rows.sample(32, algorithm._world_seed << 32)["obs"]
         batch = algorithm.sampler.sample(algorithm._world_seed << 32)
-        np.testing.assert_array_equal(batch.obs.numpy(), drawn)
+        np.testing.assert_array_equal(batch.obs, drawn)
         np.testing.assert_array_equal(algorithm.normalizer.mean, own.obs_mean)
         np.testing.assert_array_equal(algorithm.normalizer.std, own.obs_std)
 

@@ -44,7 +44,8 @@ def collected(algorithm: Any) -> OnPolicyBatch:
     algorithm.actor.begin_rollout()
     state = algorithm.actor.state
     rollout = algorithm.collector.collect(0.99, 0.95)
-    return OnPolicyBatch.from_rollout(rollout, algorithm.device, state)
+    batch: OnPolicyBatch = algorithm._batch_of(rollout, state)
+    return batch
 
 
 OPTIONS: dict[str, Any] = {"n_envs": 8, "n_steps": 32, "batch_size": 64, "n_epochs": 4}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -55,25 +55,43 @@ CASES: dict[str, Callable[..., Any]] = {
 }
 
 
-def trajectory(case: str, *, by_hand: bool) -> Trajectory:
+NATIVE = ("dqn", "dqn_dueling", "sac", "td3", "ddpg")
+"""Those that have a native twin."""
+
+
+def trajectory(case: str, gradients: Literal["autograd", "by_hand", "native"]) -> Trajectory:
     """What each of the gradient steps measured.
 
     Args:
         case: One of `CASES`.
-        by_hand: Take the gradients by hand where that is possible; otherwise by autograd.
+        gradients: How they are taken; by hand only where that is possible.
     """
-    algorithm = CASES[case](hidden=(16, 16), seed=1, learning_rate=3e-3)
-    if not by_hand:
+    options: dict[str, Any] = {"hidden": (16, 16), "seed": 1, "learning_rate": 3e-3}
+    algorithm = CASES[case](**options, backend="native" if gradients == "native" else "torch")
+    gradient_step = algorithm.gradient_step
+    if gradients == "autograd":
         algorithm.by_hand = None
+    elif gradients == "native":
+        generator = CASES[case](**options, backend="torch").generator
+        gradient_step = partial(native_step, algorithm, generator)
     algorithm.follow_schedules(1.0)
     rows = []
     discrete = isinstance(algorithm.action_space, spaces.Discrete)
     for step, batch in enumerate(batches(discrete, weighted=algorithm.config.prioritized)):
         algorithm.timesteps = algorithm.gradient_steps = step
-        measured = algorithm.gradient_step(batch).tolist()
+        measured = gradient_step(batch).tolist()
         named = zip(algorithm.metrics, measured, strict=True)
         rows.append({name: float(f"{value:.6g}") for name, value in named})
     return rows
+
+
+def native_step(algorithm: Any, generator: torch.Generator, batch: ReplayBatch) -> Any:
+    """A step in native code with the noise that torch's step would draw."""
+    if algorithm.name == "dqn":
+        return algorithm.native_step(batch)
+    n_draws = {"sac": 2, "td3": 1, "ddpg": 1}[algorithm.name]
+    draws = [torch.empty(ROWS, 3).normal_(generator=generator) for _ in range(n_draws)]
+    return algorithm.native_step(batch, torch.stack(draws) if n_draws == 2 else draws[0])
 
 
 def batches(discrete: bool, *, weighted: bool) -> Iterator[ReplayBatch]:

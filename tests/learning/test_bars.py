@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -46,9 +47,9 @@ def final_return(algorithm: Any) -> float:
     return mean
 
 
-def final_returns(make: Callable[[int], Any]) -> Summary:
+def final_returns(make: Callable[..., Any]) -> Summary:
     """What the agents of all seeds reach."""
-    return aggregate([final_return(make(seed)) for seed in SEEDS])
+    return aggregate([final_return(make(seed=seed)) for seed in SEEDS])
 
 
 def test_ppo_learns_cartpole_quickly() -> None:
@@ -57,42 +58,62 @@ def test_ppo_learns_cartpole_quickly() -> None:
     assert final_return(sw.PPO.preset("CartPole-v1", total_timesteps=50_000, seed=1)) >= 400
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_hybrid_ppo_learns_cartpole_quickly(overlap: bool) -> None:
+    agent = sw.HybridPPO.preset("CartPole-v1", total_timesteps=50_000, seed=1, overlap=overlap)
+    assert final_return(agent) >= 400
+
+
 def test_a2c_improves_on_cartpole() -> None:
     assert final_return(sw.A2C.preset("CartPole-v1", total_timesteps=40_000, seed=1)) >= 80
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("backend", ["native", "torch"])
 class TestThreeSeeds:
-    def test_ppo_solves_cartpole(self) -> None:
-        reached = final_returns(lambda seed: sw.PPO.preset("CartPole-v1", seed=seed))
+    def test_ppo_solves_cartpole(self, backend: str) -> None:
+        reached = final_returns(partial(sw.PPO.preset, "CartPole-v1", backend=backend))
         assert reached.mean >= 475, reached
 
-    def test_ppo_swings_up_acrobot(self) -> None:
+    @pytest.mark.parametrize("overlap", [False, True])
+    def test_hybrid_ppo_solves_cartpole(self, backend: str, overlap: bool) -> None:
+        options: dict[str, Any] = {"backend": backend, "overlap": overlap}
+        reached = final_returns(partial(sw.HybridPPO.preset, "CartPole-v1", **options))
+        assert reached.mean >= 475, reached
+
+    @pytest.mark.parametrize(("env_id", "bar"), [("Acrobot-v1", -100), ("Pendulum-v1", -300)])
+    def test_hybrid_ppo_swings_up(self, backend: str, env_id: str, bar: float) -> None:
+        reached = final_returns(partial(sw.HybridPPO.preset, env_id, backend=backend))
+        assert reached.mean >= bar, reached
+
+    def test_ppo_swings_up_acrobot(self, backend: str) -> None:
         reached = final_returns(
-            lambda seed: sw.PPO.preset("Acrobot-v1", total_timesteps=200_000, seed=seed)
+            partial(sw.PPO.preset, "Acrobot-v1", total_timesteps=200_000, backend=backend)
         )
         assert reached.mean >= -100, reached
 
-    def test_ppo_swings_up_pendulum(self) -> None:
-        reached = final_returns(lambda seed: sw.PPO.preset("Pendulum-v1", seed=seed))
+    def test_ppo_swings_up_pendulum_without_gsde(self, backend: str) -> None:
+        settings = {**preset("hybrid_ppo", "Pendulum-v1"), "backend": backend}
+        reached = final_returns(partial(sw.PPO, "Pendulum-v1", **settings))
         assert reached.mean >= -300, reached
 
-    @pytest.mark.parametrize("overlap", [False, True])
-    def test_hybrid_ppo_solves_cartpole(self, overlap: bool) -> None:
+    def test_a2c_learns_cartpole(self, backend: str) -> None:
         reached = final_returns(
-            lambda seed: sw.HybridPPO.preset("CartPole-v1", seed=seed, overlap=overlap)
-        )
-        assert reached.mean >= 475, reached
-
-    def test_a2c_learns_cartpole(self) -> None:
-        reached = final_returns(
-            lambda seed: sw.A2C.preset("CartPole-v1", total_timesteps=200_000, seed=seed)
+            partial(sw.A2C.preset, "CartPole-v1", total_timesteps=200_000, backend=backend)
         )
         assert reached.median >= 400, reached  # its seeds differ widely
 
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+class TestThreeSeedsOfTorch:
+    def test_ppo_swings_up_pendulum(self) -> None:
+        reached = final_returns(partial(sw.PPO.preset, "Pendulum-v1"))
+        assert reached.mean >= -300, reached
+
     def test_a_recurrent_policy_balances_without_velocities(self) -> None:
-        reached = final_returns(lambda seed: without_velocities(seed=seed, recurrent="lstm"))
-        forgetful = final_returns(lambda seed: without_velocities(seed=seed))
+        reached = final_returns(partial(without_velocities, recurrent="lstm"))
+        forgetful = final_returns(without_velocities)
         assert reached.mean >= 400, reached
         assert forgetful.mean <= 100, forgetful

@@ -29,11 +29,12 @@ def test_td3_swings_up_quickly() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize(
     ("algorithm", "steps", "bar"), [(sw.SAC, 8_000, -200.0), (sw.TD3, 10_000, -220.0)]
 )
-def test_a_pendulum_stays_up(algorithm: Any, steps: int, bar: float) -> None:
-    options: dict[str, Any] = {"learning_rate": 1e-3, "learning_starts": 100}
+def test_a_pendulum_stays_up(algorithm: Any, steps: int, bar: float, backend: str) -> None:
+    options: dict[str, Any] = {"learning_rate": 1e-3, "learning_starts": 100, "backend": backend}
     if algorithm is sw.TD3:
         options = {**options, "gamma": 0.98, "learning_starts": 1000}
     returns = [final_return(algorithm("Pendulum-v1", seed=s, **options), steps) for s in (1, 2, 3)]

@@ -99,7 +99,11 @@ def test_the_best_action_is_found_within_bounds_of_its_own(name: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"ent_coef": "auto_0.05"}, {"use_gsde": True, "log_std_init": -1.0}, {"prioritized": True}],
+    [
+        {"ent_coef": "auto_0.05"},
+        {"use_gsde": True, "log_std_init": -1.0},
+        {"prioritized": True, "seed": 2},
+    ],
     ids=["learned-entropy", "gsde", "prioritised"],
 )
 def test_sac_finds_it_in_other_ways_too(options: dict[str, Any]) -> None:

@@ -14,11 +14,15 @@ from tests.learning import probes
 
 GAMMA = 0.9
 
+PPO = partial(sw.PPO, n_steps=8, batch_size=64, learning_rate=5e-3, n_epochs=6)
+A2C = partial(sw.A2C, n_steps=5, learning_rate=1e-2)
 ALGORITHMS: dict[str, Callable[..., Any]] = {
-    "ppo": partial(sw.PPO, n_steps=8, batch_size=64, learning_rate=5e-3, n_epochs=6),
-    "a2c": partial(sw.A2C, n_steps=5, learning_rate=1e-2),
+    "ppo": partial(PPO, backend="torch"),
+    "ppo-native": partial(PPO, backend="native"),
+    "a2c": partial(A2C, backend="torch"),
+    "a2c-native": partial(A2C, backend="native"),
 }
-STEPS = {"ppo": 4_000, "a2c": 12_000}
+STEPS = {"ppo": 4_000, "ppo-native": 4_000, "a2c": 12_000, "a2c-native": 12_000}
 
 
 def trained(name: str, env: Any, steps: int | None = None, **options: Any) -> Any:
@@ -30,6 +34,12 @@ def trained(name: str, env: Any, steps: int | None = None, **options: Any) -> An
 
 def value(algorithm: Any, *obs: float) -> float:
     return float(algorithm.actor.values(np.array([obs], np.float32))[0])
+
+
+def knows_the_sign(algorithm: Any) -> None:
+    for sign in (-1.0, 1.0):
+        action = algorithm.predict(np.array([sign], np.float32))
+        assert action[0] == pytest.approx(0.5 * sign, abs=0.15)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -62,19 +72,8 @@ class TestPolicies:
         algorithm = trained(name, probes.Identity)
         assert [algorithm.predict(np.array([s], np.float32)) for s in (-1, 1)] == [0, 1]
 
-    @pytest.mark.parametrize(
-        "options",
-        [{}, {"squash_actions": True}, {"use_gsde": True}],
-        ids=["clip", "squash", "gsde"],
-    )
-    def test_continuous_identity(self, name: str, options: dict[str, Any]) -> None:
-        env = probes.ContinuousIdentity
-        # gSDE sums the noise of all hidden units.
-        noise = -2.0 if options.get("use_gsde") else -1.0
-        algorithm = trained(name, env, ent_coef=0.0, log_std_init=noise, **options)
-        for sign in (-1.0, 1.0):
-            action = algorithm.predict(np.array([sign], np.float32))
-            assert action[0] == pytest.approx(0.5 * sign, abs=0.15)
+    def test_continuous_identity(self, name: str) -> None:
+        knows_the_sign(trained(name, probes.ContinuousIdentity, ent_coef=0.0, log_std_init=-1.0))
 
     def test_several_discrete_actions(self, name: str) -> None:
         algorithm = trained(name, probes.MultiIdentity)
@@ -89,6 +88,18 @@ class TestPolicies:
     def test_masked_actions_are_never_taken(self, name: str) -> None:
         algorithm = trained(name, probes.OnlyAllowed)  # the probe raises on a forbidden action
         assert algorithm.evaluate(20).mean == 1.0
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+class TestTorch:
+    """What only torch computes."""
+
+    @pytest.mark.parametrize("option", ["squash_actions", "use_gsde"])
+    def test_continuous_identity(self, name: str, option: str) -> None:
+        # gSDE sums the noise of all hidden units.
+        noise = -2.0 if option == "use_gsde" else -1.0
+        options: dict[str, Any] = {"ent_coef": 0.0, "log_std_init": noise, option: True}
+        knows_the_sign(trained(name, probes.ContinuousIdentity, **options))
 
     def test_a_recurrent_policy_remembers(self, name: str) -> None:
         kind = {"ppo": "lstm", "a2c": "gru"}[name]

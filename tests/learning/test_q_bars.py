@@ -55,9 +55,13 @@ CATEGORICAL: dict[str, Any] = {
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 class TestAtNight:
+    @pytest.mark.parametrize("backend", ["native", "torch"])
     @pytest.mark.parametrize("options", [{}, EXTRAS], ids=["dqn", "with all extras"])
-    def test_dqn_balances_the_pole(self, options: dict[str, Any]) -> None:
-        runs = np.array([evaluated(sw.DQN.preset("CartPole-v1", seed=s, **options)) for s in SEEDS])
+    def test_dqn_balances_the_pole(self, options: dict[str, Any], backend: str) -> None:
+        settings: dict[str, Any] = {**options, "backend": backend}
+        runs = np.array(
+            [evaluated(sw.DQN.preset("CartPole-v1", seed=seed, **settings)) for seed in SEEDS]
+        )
         assert runs.max(1).mean() >= 450, runs
         assert runs[:, -3:].mean() >= 195, runs
 

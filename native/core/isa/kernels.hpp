@@ -6,9 +6,11 @@
 #pragma once
 
 #include "core/isa/checksum_kernels.hpp"
+#include "core/isa/column_kernels.hpp"
 #include "core/isa/learn_kernels.hpp"
 #include "core/isa/llm_kernels.hpp"
 #include "core/isa/policy_kernels.hpp"
+#include "core/isa/replay_kernels.hpp"
 #include "core/isa/returns_kernels.hpp"
 #include "core/isa/rows_kernels.hpp"
 #include "core/isa/stats_kernels.hpp"
@@ -25,9 +27,11 @@ struct Kernels {
   TreeKernels tree;
   RowsKernels rows;
   ChecksumKernels checksum;
-  EnvTable env;
   LearnKernels learn;
   PolicyKernels policy;
+  ReplayKernels replay;
+  EnvTable env;
+  ColumnKernels columns;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

@@ -3,8 +3,8 @@
 namespace sharpwave {
 
 extern const Kernels kernels_v3;
-const Kernels kernels_v3 = {"v3",          returns_table(), llm_table(),      stats_table(),
-                            tree_table(),  rows_table(),    checksum_table(), env_table(),
-                            learn_table(), policy_table()};
+const Kernels kernels_v3 = {"v3",           returns_table(), llm_table(),      stats_table(),
+                            tree_table(),   rows_table(),    checksum_table(), learn_table(),
+                            policy_table(), replay_table(),  env_table(),      column_table()};
 
 }  // namespace sharpwave

@@ -160,12 +160,74 @@ inline void pack_panel(const MatrixView& b, std::size_t n_k, std::size_t first, 
   }
 }
 
+// Few rows, of which packing a panel would cost more than using it: dot products along memory.
+constexpr std::size_t kFewRows = 4;
+
+inline bool are_few_rows(std::size_t m, const MatrixView& a, const MatrixView& b) {
+  return m <= kFewRows && a.column == 1 && b.row == 1;
+}
+
+// kRows rows of A times kColumns columns of B; element (r, i) of C at c + r * c_row + i * c_column.
+template <std::size_t kRows, std::size_t kColumns>
+[[gnu::always_inline]] inline void dots(std::size_t n_k, const float* a, std::size_t a_row,
+                                        const float* b, std::size_t b_column, const Target& c) {
+  Vector<float> sums[kRows][kColumns];
+#pragma GCC unroll 4
+  for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < kColumns; ++i) sums[r][i] = Vector<float>{};
+  }
+  std::size_t k = 0;
+  for (; k + kFloats <= n_k; k += kFloats) {
+#pragma GCC unroll 4
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const Vector<float> x = load(a + r * a_row + k);
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < kColumns; ++i) {
+        sums[r][i] = multiply_add(x, load(b + i * b_column + k), sums[r][i]);
+      }
+    }
+  }
+  for (std::size_t r = 0; r < kRows; ++r) {
+    for (std::size_t i = 0; i < kColumns; ++i) {
+      float sum = sum_lanes<float>(sums[r][i]);
+      for (std::size_t rest = k; rest < n_k; ++rest)
+        sum += a[r * a_row + rest] * b[i * b_column + rest];
+      float& target = c.data[r * c.row + i * c.column];
+      target = sum + (c.add ? target : 0.0f);
+    }
+  }
+}
+
+template <std::size_t kRows>
+void dots_of_rows(std::size_t m, std::size_t n, std::size_t n_k, const MatrixView& a,
+                  const MatrixView& b, const Target& c) {
+  if (m == kRows) {
+    constexpr std::size_t kColumns = 4;
+    Target part = c;
+    std::size_t j = 0;
+    for (; j + kColumns <= n; j += kColumns) {
+      dots<kRows, kColumns>(n_k, a.data, a.row, b.data + j * b.column, b.column, part);
+      part.data += kColumns * c.column;
+    }
+    for (; j < n; ++j) {
+      dots<kRows, 1>(n_k, a.data, a.row, b.data + j * b.column, b.column, part);
+      part.data += c.column;
+    }
+  } else if constexpr (kRows > 1) {
+    dots_of_rows<kRows - 1>(m, n, n_k, a, b, c);
+  }
+}
+
 std::size_t product_work(std::size_t n_k) { return kPanel * n_k; }
 
 // C [m, n] at c + i * c_row + j * c_column.
 void product_into(std::size_t m, std::size_t n, std::size_t n_k, const MatrixView& a,
                   const MatrixView& b, float* c, std::size_t c_row, std::size_t c_column, bool add,
                   float* work) {
+  if (are_few_rows(m, a, b)) {
+    return dots_of_rows<kFewRows>(m, n, n_k, a, b, {c, c_row, c_column, n, add});
+  }
   const bool lies_well = b.column == 1 && (m <= kTileRows || b.row <= kNarrow);
   for (std::size_t j = 0; j < n; j += kPanel) {
     const std::size_t columns = n - j < kPanel ? n - j : kPanel;

@@ -26,6 +26,11 @@ namespace {
 #include "core/isa/stream.inl"
 #include "core/isa/rows.inl"
 #include "core/isa/checksum.inl"
+#include "core/isa/product.inl"
+#include "core/isa/learn.inl"
+#include "core/isa/policy.inl"
+#include "core/isa/columns.inl"
+#include "core/isa/replay.inl"
 #include "core/isa/sin_cos.inl"
 
 namespace envs {
@@ -37,9 +42,6 @@ namespace envs {
 #include "envs/mountain_car_continuous.inl"
 #include "envs/step.inl"
 }  // namespace envs
-#include "core/isa/product.inl"
-#include "core/isa/learn.inl"
-#include "core/isa/policy.inl"
 // clang-format on
 
 template <typename T>
@@ -67,13 +69,6 @@ constexpr RowsKernels rows_table() { return {gather_rows, scatter_rows}; }
 
 constexpr ChecksumKernels checksum_table() { return {crc32c_kernel}; }
 
-constexpr EnvTable env_table() {
-  using namespace envs;
-  return {{env_kernels<CartPole>(), env_kernels<Pendulum>(), env_kernels<Acrobot>(),
-           env_kernels<MountainCar>(), env_kernels<MountainCarContinuous>()},
-          sin_cos_array};
-}
-
 constexpr LearnKernels learn_table() {
   return {product,
           product_work,
@@ -93,6 +88,19 @@ constexpr LearnKernels learn_table() {
 constexpr PolicyKernels policy_table() {
   return {choice_forward,  choice_backward,   bit_forward,     bit_backward,   normal_forward,
           normal_backward, clipped_surrogate, policy_gradient, squared_errors, dot};
+}
+
+constexpr ReplayKernels replay_table() { return {squash, tanh_in_place}; }
+
+constexpr EnvTable env_table() {
+  using namespace envs;
+  return {{env_kernels<CartPole>(), env_kernels<Pendulum>(), env_kernels<Acrobot>(),
+           env_kernels<MountainCar>(), env_kernels<MountainCarContinuous>()},
+          sin_cos_array};
+}
+
+constexpr ColumnKernels column_table() {
+  return {dense_columns<Identity>, dense_columns<Tanh>, dense_columns<Relu>};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "core/learn/optimizer.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -23,6 +24,16 @@ double clip_norm(float* gradient, std::size_t n, double max_norm, Team& team) {
   return norm;
 }
 
+void follow(float* slow, const float* fast, std::size_t n, float tau, Team& team) {
+  for_blocks(n, team, [&](std::size_t, std::size_t first, std::size_t size) {
+    if (tau == 1.0f) {  // which rounding must not change
+      std::copy_n(fast + first, size, slow + first);
+    } else {
+      kernels().stats.f32.polyak(slow + first, fast + first, size, tau);
+    }
+  });
+}
+
 template <typename Optimizer>
 void descend(float* parameters, const float* gradient, std::size_t n, Optimizer* optimizer,
              Team& team) {
@@ -34,5 +45,11 @@ void descend(float* parameters, const float* gradient, std::size_t n, Optimizer*
 
 template void descend(float*, const float*, std::size_t, Adam*, Team&);
 template void descend(float*, const float*, std::size_t, Rmsprop*, Team&);
+
+void take_step(float* parameters, float* gradient, std::size_t n, double max_norm, Adam* optimizer,
+               Team& team) {
+  if (std::isfinite(max_norm)) clip_norm(gradient, n, max_norm, team);
+  descend(parameters, gradient, n, optimizer, team);
+}
 
 }  // namespace sharpwave

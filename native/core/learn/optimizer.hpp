@@ -66,9 +66,16 @@ class Rmsprop {
 // Scales a gradient that is longer than `max_norm` down to it; its length before. NaN spreads.
 double clip_norm(float* gradient, std::size_t n, double max_norm, Team& team);
 
+// slow += tau (fast - slow), [n] each.
+void follow(float* slow, const float* fast, std::size_t n, float tau, Team& team);
+
 template <typename Optimizer>
 void descend(float* parameters, const float* gradient, std::size_t n, Optimizer* optimizer,
              Team& team);
+
+// Moves parameters along their gradient, which is shortened before where it is too long.
+void take_step(float* parameters, float* gradient, std::size_t n, double max_norm, Adam* optimizer,
+               Team& team);
 
 extern template void descend(float*, const float*, std::size_t, Adam*, Team&);
 extern template void descend(float*, const float*, std::size_t, Rmsprop*, Team&);

@@ -1,5 +1,6 @@
 #include "core/learn/team.hpp"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -32,8 +33,9 @@ class Patience {
 
 void Team::lead(std::size_t threads, const std::function<void(Team&)>& body) {
   Team team;
-  team.alone_ = threads <= 1;
-  if (team.alone_) return body(team);
+  threads = std::min(threads, ThreadPool::cores());  // who waits without sleeping needs a core
+  if (threads <= 1) return body(team);
+  team.size_ = threads;
   std::exception_ptr error;
   // Tasks begin in their order, so that nobody waits for a leader who does not come.
   ThreadPool::shared().run(threads, threads, [&](std::size_t i) {
@@ -49,7 +51,7 @@ void Team::lead(std::size_t threads, const std::function<void(Team&)>& body) {
 }
 
 void Team::run(std::size_t n, const std::function<void(std::size_t)>& task) {
-  if (alone_ || n <= 1) {
+  if (size_ == 1 || n <= 1) {
     for (std::size_t i = 0; i < n; ++i) task(i);
     return;
   }

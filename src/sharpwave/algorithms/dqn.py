@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sharpwave.lazy import losses, nn, torch
+from sharpwave.learn import Draws, FlatArrays, QLayout
 from sharpwave.train.algorithm import Metrics
+from sharpwave.train.native_replay import NativeQ
 from sharpwave.train.off_policy import OffPolicy, OffPolicyConfig
 from sharpwave.train.replay import ReplayBatch
 from sharpwave.train.schedules import ScheduleLike
+from sharpwave.train.threads import native_threads
 from sharpwave.types import Array, Nested
 
 METRICS = ("loss", "q_value", "td_error", "grad_norm")
@@ -91,9 +94,17 @@ class DQN(OffPolicy):
     name = "dqn"
     Config: ClassVar[type[DQNConfig]] = DQNConfig
     config: DQNConfig
+    native: NativeQ | None
     metrics = METRICS
     compiled = ("loss",)
     takes = ("q_network",)
+    TRUTH = (*OffPolicy.TRUTH, "gradient", "loss", "values", "greedy", "next_best", "make_network")
+
+    def build(self) -> None:
+        """Make networks and collector."""
+        self.epsilon = self.config.exploration_initial_eps
+        self.target_copied_at = 0
+        super().build()
 
     def build_networks(self) -> None:
         """Make the network, its slow copy, and Adam over its parameters."""
@@ -107,8 +118,6 @@ class DQN(OffPolicy):
         self.register("target", self.target)
         self.by_hand = nn.QByHand.of(self.policy, self.target)
         self.numpy_twins: dict[Any, nn.NumpyQ | None] = {}
-        self.epsilon = self.config.exploration_initial_eps
-        self.target_copied_at = 0
 
     @property
     def n_atoms(self) -> int:
@@ -131,6 +140,24 @@ class DQN(OffPolicy):
             n_atoms=self.n_atoms,
             generator=self.weights_generator,
         )
+
+    def make_module(self, name: str) -> Any:  # noqa: ARG002 - both are alike
+        """A new torch module like the one of `networks` with this name."""
+        return self.make_network()
+
+    def why_not_native(self) -> str | None:
+        """Why native code cannot do what the algorithm does; None when it can."""
+        return "noisy is on" if self.config.noisy else super().why_not_native()
+
+    def make_native(self) -> NativeQ:
+        """Make the network, its slow copy, and Adam over its parameters, for native code."""
+        config, spaces = self.config, (self.observation_space, self.action_space)
+        layout = QLayout.of(
+            *spaces, hidden=config.hidden, activation=config.activation, dueling=config.dueling
+        )
+        flat = layout.first_parameters(self.weights_generator)
+        threads = native_threads(config.threads, layout.n_parameters * config.batch_size)
+        return NativeQ(*spaces, layout, flat, adam_eps=config.adam_eps, threads=threads)
 
     # Acting
 
@@ -162,10 +189,22 @@ class DQN(OffPolicy):
         explores = draws[:, 0].reshape(-1, *(1 for _ in self.branches.action_shape)) < self.epsilon
         return torch.where(explores, random, best)
 
-    def _act(
-        self, obs: Nested, masks: Any, policy: Any, explore: bool, generator: torch.Generator
+    def native_act(
+        self, policy: FlatArrays, inputs: Array, masks: Any, draws: Draws | None
     ) -> Array:
-        """The same, in NumPy where that is quicker."""
+        """The same, in native code."""
+        assert self.native is not None
+        actor = self.native.actor(policy)
+        if draws is None:
+            return self.native.as_actions(actor.act(inputs, masks))
+        draw = draws.next_call()
+        choices = actor.explore(inputs, masks, epsilon=self.epsilon, draw=draw)
+        return self.native.as_actions(choices)
+
+    def _act(self, obs: Nested, masks: Any, policy: Any, explore: bool, generator: Any) -> Array:
+        """The same, in NumPy where that is quicker than torch."""
+        if self.native is not None:
+            return super()._act(obs, masks, policy, explore, generator)
         if policy not in self.numpy_twins:
             self.numpy_twins[policy] = nn.NumpyQ.of(policy)
         twin = self.numpy_twins[policy]
@@ -181,6 +220,8 @@ class DQN(OffPolicy):
         return actions
 
     def _explore(self, obs: Nested, masks: Any) -> Array:
+        if self.native is not None:
+            return super()._explore(obs, masks)
         return self._act(obs, masks, self.acting_policy, True, self.explore_generator)
 
     def greedy(self, output: torch.Tensor, masks: torch.Tensor | None) -> torch.Tensor:
@@ -197,10 +238,12 @@ class DQN(OffPolicy):
     def iterate(self) -> Metrics | None:
         """Collect and learn until the next report of metrics."""
         metrics = super().iterate()
-        return metrics and {**metrics, "epsilon": torch.tensor(self.epsilon, device=self.device)}
+        return metrics and {**metrics, "epsilon": self.epsilon}
 
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+    def gradient_step(self, batch: ReplayBatch) -> Any:
         """One step of the network, and perhaps of its slow copy; its `METRICS`."""
+        if self.native is not None:
+            return self.native_step(batch)
         config = self.config
         if self.copies_target():
             self.flat_target.data.copy_(self.flat.data)
@@ -213,6 +256,22 @@ class DQN(OffPolicy):
         if config.tau < 1:
             self.flat_target.data.lerp_(self.flat.data, config.tau)
         return torch.cat((metrics, norm[None]))
+
+    def native_step(self, batch: ReplayBatch) -> Array:
+        """The same, in native code."""
+        assert self.native is not None
+        config = self.config
+        if self.copies_target():
+            self.native.target.data[:] = self.native.policy.data
+            self.target_copied_at = self.timesteps
+        metrics, batch.td_errors = self.native.learner.step(
+            batch,
+            double=config.double_dqn,
+            huber=config.loss == "huber",
+            max_grad_norm=config.max_grad_norm,
+            tau=config.tau,
+        )
+        return metrics
 
     def copies_target(self) -> bool:
         """Whether the slow copy takes all weights before the next gradient step."""

@@ -87,6 +87,11 @@ class PPO(OnPolicy):
         if self.config.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
+    @property
+    def minibatch(self) -> int:
+        """Rows of a gradient step."""
+        return min(self.config.batch_size, super().minibatch)
+
     def make_optimizer(self) -> nn.Adam | learn.Adam:
         """Adam with the ε of the paper's code."""
         if self.native is not None:

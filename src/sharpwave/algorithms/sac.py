@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sharpwave.lazy import nn, torch
+from sharpwave.learn import Draws, FlatArrays, actor_critic_layouts
+from sharpwave.train.native_replay import NativeSAC
 from sharpwave.train.off_policy import OffPolicy, OffPolicyConfig
 from sharpwave.train.replay import ReplayBatch
+from sharpwave.train.threads import native_threads
+from sharpwave.types import Array
 
 METRICS = ("critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_value")
 """What a gradient step measures, in order."""
@@ -92,9 +96,31 @@ class SAC(OffPolicy):
     name = "sac"
     Config = SACConfig
     config: SACConfig
+    native: NativeSAC | None
     metrics = METRICS
     compiled: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss")
     takes: ClassVar[tuple[str, ...]] = ("actor", "critic")
+    TRUTH = (
+        *OffPolicy.TRUTH,
+        "make_actor",
+        "make_critics",
+        "make_optimizer",
+        "sample",
+        "entropies",
+        "wanted_entropy",
+        "alpha",
+        "step_alpha",
+        "targets",
+        "critic_gradient",
+        "actor_gradient",
+        "critic_loss",
+        "actor_loss",
+    )
+
+    def build(self) -> None:
+        """Make networks and collector."""
+        self.explored = 0
+        super().build()
 
     def build_networks(self) -> None:
         """Make actor, critics, their slow copy and the weight of entropy."""
@@ -104,7 +130,6 @@ class SAC(OffPolicy):
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
         self.temperature = nn.Scalar(math.log(max(config.first_alpha, 1e-12))).to(self.device)
         self.fixed_alpha = torch.tensor(config.first_alpha, device=self.device)
-        self.explored = 0
 
         self.flat_actor = nn.FlatParameters(self.policy, self.device)
         self.flat_critics = nn.FlatParameters(self.critics, self.device)
@@ -159,6 +184,37 @@ class SAC(OffPolicy):
             return None
         return nn.SACByHand(self.policy, self.critics, self.target_critics)
 
+    def make_module(self, name: str) -> Any:
+        """A new torch module like the one of `networks` with this name."""
+        if name == "temperature":
+            return nn.Scalar(0.0)
+        return self.make_actor() if name == "actor" else self.make_critics()
+
+    def why_not_native(self) -> str | None:
+        """Why native code cannot do what the algorithm does; None when it can."""
+        return "use_gsde is on" if self.config.use_gsde else super().why_not_native()
+
+    def make_native(self) -> NativeSAC:
+        """Make actor, critics, their slow copy and the weight of entropy, for native code."""
+        config = self.config
+        layouts = actor_critic_layouts(
+            self.observation_space,
+            self.action_dim,
+            hidden=config.hidden,
+            activation=config.activation,
+            n_critics=config.n_critics,
+            outputs_per_action=2,
+        )
+        actor, critics = (layout.first_parameters(self.weights_generator) for layout in layouts)
+        return NativeSAC(
+            self.observation_space,
+            *layouts,
+            actor,
+            critics,
+            log_alpha=math.log(max(config.first_alpha, 1e-12)),
+            threads=native_threads(config.threads, len(critics.data) * config.batch_size),
+        )
+
     def act(
         self,
         policy: Any,
@@ -172,6 +228,18 @@ class SAC(OffPolicy):
         actions: torch.Tensor = policy.explore(obs, generator) if explore else policy.mode(obs)
         return actions
 
+    def native_act(
+        self,
+        policy: FlatArrays,
+        inputs: Array,
+        masks: Any,  # noqa: ARG002 - continuous actions have none
+        draws: Draws | None,
+    ) -> Array:
+        """The same, in native code."""
+        assert self.native is not None
+        actor = self.native.actor(policy)
+        return actor.mode(inputs) if draws is None else actor.explore(inputs, draws.next_call())
+
     def explore(self, obs: Any, masks: torch.Tensor | None) -> torch.Tensor:
         """Actions in [-1, 1] drawn from the policy; gSDE keeps its noise for some steps."""
         config = self.config
@@ -184,8 +252,10 @@ class SAC(OffPolicy):
         actions: torch.Tensor = self.acting_policy.explore_smoothly(obs)
         return actions
 
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+    def gradient_step(self, batch: ReplayBatch) -> Any:
         """One step of the weight of entropy, of the critics and of the actor; its `METRICS`."""
+        if self.native is not None:
+            return self.native_step(batch)
         max_norm = self.config.max_grad_norm
         if self.by_hand is not None:
             actions, log_probs = self.by_hand.sample(batch.obs, batch.next_obs, self.generator)
@@ -204,15 +274,35 @@ class SAC(OffPolicy):
         actor_loss = self.actor_gradient(batch, actions, log_probs, alpha)
         nn.take_step(self.flat_actor, self.actor_optimizer, max_norm)
 
-        if (self.gradient_steps + 1) % self.config.target_update_interval == 0:
+        if self.moves_targets:
             self.flat_targets.data.lerp_(self.flat_critics.data, self.config.tau)
         with torch.no_grad():
             entropy, q_value = entropies.mean(), targets.mean()
             return torch.stack((critic_loss, actor_loss, alpha, alpha_loss, entropy, q_value))
 
+    def native_step(self, batch: ReplayBatch, noise: Any = None) -> Array:
+        """The same, in native code; `noise` [2, B, d] takes the place of drawn numbers."""
+        assert self.native is not None
+        config = self.config
+        metrics, batch.td_errors = self.native.learner.step(
+            batch,
+            draw=self.generator.next_call(),
+            noise=noise,
+            alpha=None if config.learns_alpha else config.first_alpha,
+            wanted_entropy=self.wanted_entropy(None),
+            max_grad_norm=config.max_grad_norm,
+            tau=config.tau if self.moves_targets else 0.0,
+        )
+        return metrics
+
+    @property
+    def moves_targets(self) -> bool:
+        """Whether the slow critics move in the next gradient step."""
+        return (self.gradient_steps + 1) % self.config.target_update_interval == 0
+
     def graph_key(self) -> Hashable:
         """Whether the slow critics move."""
-        return (self.gradient_steps + 1) % self.config.target_update_interval == 0
+        return self.moves_targets
 
     def sample(
         self,

@@ -7,10 +7,17 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
+from sharpwave import _native
 from sharpwave.lazy import nn, torch
+from sharpwave.learn import Draws, FlatArrays, actor_critic_layouts
+from sharpwave.train.native_replay import NativeTD3
 from sharpwave.train.noise import OrnsteinUhlenbeck
 from sharpwave.train.off_policy import OffPolicy, OffPolicyConfig
 from sharpwave.train.replay import ReplayBatch
+from sharpwave.train.threads import native_threads
+from sharpwave.types import Array
 
 METRICS = ("critic_loss", "actor_loss", "q_value")
 """What a gradient step measures, in order."""
@@ -76,7 +83,20 @@ class TD3(OffPolicy):
     name = "td3"
     Config = TD3Config
     config: TD3Config
+    native: NativeTD3 | None
     metrics = METRICS
+    TRUTH = (
+        *OffPolicy.TRUTH,
+        "make_actor",
+        "make_critics",
+        "targets",
+        "critic_gradient",
+        "actor_gradient",
+        "critic_loss",
+        "actor_loss",
+    )
+    last_actor_loss: Any
+    walk: OrnsteinUhlenbeck
     compiled = ("critic_loss", "actor_loss")
     takes = ("actor", "critic")
 
@@ -103,9 +123,30 @@ class TD3(OffPolicy):
                 self.policy, self.critics, self.target_critics, self.target_actor
             )
         self.last_actor_loss = torch.zeros((), device=self.device)
-        self.walk = OrnsteinUhlenbeck(
-            config.n_envs, self.action_dim, config.exploration_noise, device=self.device
+        zeros = torch.zeros(config.n_envs, self.action_dim, device=self.device)
+        self.walk = OrnsteinUhlenbeck(zeros, config.exploration_noise)
+
+    def make_module(self, name: str) -> Any:
+        """A new torch module like the one of `networks` with this name."""
+        return self.make_actor() if name.endswith("actor") else self.make_critics()
+
+    def make_native(self) -> NativeTD3:
+        """Make actor, critics and their slow copies, for native code."""
+        config = self.config
+        self.last_actor_loss = np.zeros((), np.float32)
+        zeros = np.zeros((config.n_envs, self.action_dim), np.float32)
+        self.walk = OrnsteinUhlenbeck(zeros, config.exploration_noise)
+        layouts = actor_critic_layouts(
+            self.observation_space,
+            self.action_dim,
+            hidden=config.hidden,
+            activation=config.activation,
+            n_critics=config.n_critics,
+            outputs_per_action=1,
         )
+        actor, critics = (layout.first_parameters(self.weights_generator) for layout in layouts)
+        threads = native_threads(config.threads, len(critics.data) * config.batch_size)
+        return NativeTD3(self.observation_space, *layouts, actor, critics, threads=threads)
 
     def make_actor(self) -> Any:
         """What acts."""
@@ -151,15 +192,42 @@ class TD3(OffPolicy):
         actions = super().explore(obs, masks)
         if self.config.noise_type == "ou":
             starts = torch.as_tensor(self.collector.stepper.ended, device=self.device)
-            noise = self.walk.draw(starts, self.explore_generator)
+            drawn = torch.empty_like(actions).normal_(generator=self.explore_generator)
+            noise: torch.Tensor = self.walk.move(starts, drawn)
         else:
             noise = torch.empty_like(actions).normal_(
                 std=self.config.exploration_noise, generator=self.explore_generator
             )
         return (actions + noise).clamp_(-1.0, 1.0)
 
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+    def native_act(
+        self,
+        policy: FlatArrays,
+        inputs: Array,
+        masks: Any,  # noqa: ARG002 - continuous actions have none
+        draws: Draws | None,  # noqa: ARG002 - the policy has no noise of its own
+    ) -> Array:
+        """What `act` does, in native code."""
+        assert self.native is not None
+        return self.native.actor(policy).mode(inputs)
+
+    def native_explore(self, inputs: Array, masks: Any) -> Array:
+        """What `explore` does, in native code."""
+        assert self.native is not None
+        seed, call = self.explore_generator.next_call()
+        if self.config.noise_type == "normal":
+            actor, deviation = self.native.actor(self.acting_policy), self.config.exploration_noise
+            return actor.explore(inputs, deviation, (seed, call))
+        actions = self.native_act(self.acting_policy, inputs, masks, None)
+        drawn = _native.normals(seed, call, actions.size).reshape(actions.shape)
+        noise = self.walk.move(self.collector.stepper.ended, drawn)
+        noisy: Array = np.clip(actions + noise, -1.0, 1.0)
+        return noisy
+
+    def gradient_step(self, batch: ReplayBatch) -> Any:
         """One step of the critics, and of the rest where it is due; its `METRICS`."""
+        if self.native is not None:
+            return self.native_step(batch)
         config = self.config
 
         # The critics follow what the target actor would earn from the next state on.
@@ -168,16 +236,40 @@ class TD3(OffPolicy):
         nn.take_step(self.flat_critics, self.critic_optimizer, config.max_grad_norm)
 
         # The actor follows the first critic, and the slow copies follow both.
-        if (self.gradient_steps + 1) % config.policy_delay == 0:
+        if self.moves_actor:
             self.last_actor_loss.copy_(self.actor_gradient(batch).detach())
             nn.take_step(self.flat_actor, self.actor_optimizer, config.max_grad_norm)
             self.flat_target_actor.data.lerp_(self.flat_actor.data, config.tau)
             self.flat_target_critics.data.lerp_(self.flat_critics.data, config.tau)
         return torch.stack((critic_loss.detach(), self.last_actor_loss, targets.mean()))
 
+    def native_step(self, batch: ReplayBatch, noise: Any = None) -> Array:
+        """The same, in native code; `noise` [B, d] takes the place of drawn numbers."""
+        assert self.native is not None
+        config = self.config
+        metrics, batch.td_errors = self.native.learner.step(
+            batch,
+            draw=self.generator.next_call(),
+            noise=noise,
+            target_noise=config.target_noise,
+            noise_clip=config.noise_clip,
+            tau=config.tau,
+            moves_actor=self.moves_actor,
+            max_grad_norm=config.max_grad_norm,
+        )
+        if self.moves_actor:
+            self.last_actor_loss[()] = metrics[1]
+        metrics[1] = self.last_actor_loss
+        return metrics
+
+    @property
+    def moves_actor(self) -> bool:
+        """Whether the next gradient step moves actor and slow copies too."""
+        return (self.gradient_steps + 1) % self.config.policy_delay == 0
+
     def graph_key(self) -> Hashable:
         """Whether the actor moves too."""
-        return (self.gradient_steps + 1) % self.config.policy_delay == 0
+        return self.moves_actor
 
     def targets(self, batch: ReplayBatch) -> torch.Tensor:
         """What the critics should say, [B]."""
@@ -232,6 +324,7 @@ class TD3(OffPolicy):
 
     def load_extra_state(self, state: dict[str, Any]) -> None:
         """Continue from `extra_state`."""
-        self.last_actor_loss.copy_(torch.from_numpy(state["actor_loss"]))
+        self.last_actor_loss[()] = float(state["actor_loss"])
         if self._environments_restored:
-            self.walk.value.copy_(torch.from_numpy(state["walk"]))
+            as_own = torch.from_numpy if self.native is None else np.asarray
+            self.walk.value[:] = as_own(state["walk"])

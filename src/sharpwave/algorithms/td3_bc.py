@@ -6,9 +6,15 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from sharpwave.lazy import nn, torch
+from sharpwave.learn import Draws, FlatArrays, actor_critic_layouts
+from sharpwave.train.native_replay import NativeTD3
 from sharpwave.train.offline import OfflineAlgorithm, OfflineConfig
 from sharpwave.train.replay import ReplayBatch
+from sharpwave.train.threads import native_threads
+from sharpwave.types import Array
 
 METRICS = ("critic_loss", "actor_loss", "q_value")
 """What a gradient step measures, in order."""
@@ -63,13 +69,23 @@ class TD3BC(OfflineAlgorithm):
     name = "td3_bc"
     Config = TD3BCConfig
     config: TD3BCConfig
+    native: NativeTD3 | None
     metrics = METRICS
     compiled = ("critic_loss", "actor_loss")
+    TRUTH = (
+        *OfflineAlgorithm.TRUTH,
+        "make_actor",
+        "make_critics",
+        "targets",
+        "next_actions",
+        "critic_loss",
+        "actor_loss",
+    )
+    last_actor_loss: Any
 
     def build_networks(self) -> None:
         """Make actor, critics and their slow copies."""
-        options = self.network_options
-        self.policy = nn.DeterministicActor(self.observation_space, self.action_dim, **options)
+        self.policy = self.make_actor()
         self.critics = self.make_critics()
         self.target_policy = deepcopy(self.policy).requires_grad_(False)
         self.target_critics = deepcopy(self.critics).requires_grad_(False)
@@ -85,6 +101,31 @@ class TD3BC(OfflineAlgorithm):
         self.register("target_actor", self.target_policy)
         self.register("target_critics", self.target_critics)
         self.last_actor_loss = torch.zeros((), device=self.device)
+
+    def make_actor(self) -> nn.DeterministicActor:
+        """What acts."""
+        options = self.network_options
+        return nn.DeterministicActor(self.observation_space, self.action_dim, **options)
+
+    def make_module(self, name: str) -> Any:
+        """A new torch module like the one of `networks` with this name."""
+        return self.make_actor() if name.endswith("actor") else self.make_critics()
+
+    def make_native(self) -> NativeTD3:
+        """Make actor, critics and their slow copies, for native code."""
+        config = self.config
+        self.last_actor_loss = np.zeros((), np.float32)
+        layouts = actor_critic_layouts(
+            self.observation_space,
+            self.action_dim,
+            hidden=config.hidden,
+            activation=config.activation,
+            n_critics=2,
+            outputs_per_action=1,
+        )
+        actor, critics = (layout.first_parameters(self.weights_generator) for layout in layouts)
+        threads = native_threads(config.threads, len(critics.data) * config.batch_size)
+        return NativeTD3(self.observation_space, *layouts, actor, critics, threads=threads)
 
     def make_critics(self) -> nn.Critics:
         """What judges actions."""
@@ -103,6 +144,17 @@ class TD3BC(OfflineAlgorithm):
         actions: torch.Tensor = policy.mode(obs)
         return actions
 
+    def native_act(
+        self,
+        policy: FlatArrays,
+        inputs: Array,
+        masks: Any,  # noqa: ARG002 - continuous actions have none
+        draws: Draws | None,  # noqa: ARG002 - the policy knows one action only
+    ) -> Array:
+        """The same, in native code."""
+        assert self.native is not None
+        return self.native.actor(policy).mode(inputs)
+
     @property
     def moves_actor(self) -> bool:
         """Whether the next step is one of actor and targets too."""
@@ -112,8 +164,10 @@ class TD3BC(OfflineAlgorithm):
         """Whether the actor moves too."""
         return self.moves_actor
 
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
+    def gradient_step(self, batch: ReplayBatch) -> Any:
         """One step of the critics, and now and then one of actor and targets; its `METRICS`."""
+        if self.native is not None:
+            return self.native_step(batch)
         targets = self.targets(batch)
         critic_loss = self.critic_loss(batch, targets)
         nn.descend(critic_loss, self.flat_critics, self.critic_optimizer)
@@ -126,13 +180,32 @@ class TD3BC(OfflineAlgorithm):
             self.flat_target_critics.data.lerp_(self.flat_critics.data, self.config.tau)
         return torch.stack((critic_loss.detach(), self.last_actor_loss, targets.mean()))
 
+    def native_step(self, batch: ReplayBatch, noise: Any = None) -> Array:
+        """The same, in native code; `noise` [B, d] takes the place of drawn numbers."""
+        assert self.native is not None
+        config = self.config
+        metrics, _ = self.native.learner.step(
+            batch,
+            draw=self.generator.next_call(),
+            noise=noise,
+            target_noise=config.target_noise,
+            noise_clip=config.noise_clip,
+            tau=config.tau,
+            moves_actor=self.moves_actor,
+            bc_weight=config.alpha,
+        )
+        if self.moves_actor:
+            self.last_actor_loss[()] = metrics[1]
+        metrics[1] = self.last_actor_loss
+        return metrics
+
     def extra_state(self) -> dict[str, Any]:
         """The last loss of the actor."""
         return {"actor_loss": self.last_actor_loss}
 
     def load_extra_state(self, state: dict[str, Any]) -> None:
         """Continue from `extra_state`."""
-        self.last_actor_loss.copy_(torch.from_numpy(state["actor_loss"]))
+        self.last_actor_loss[()] = float(state["actor_loss"])
 
     def targets(self, batch: ReplayBatch) -> torch.Tensor:
         """What the critics should say, [B]."""

@@ -1,21 +1,28 @@
 """Experience from environments: collectors and episode statistics."""
 
-from sharpwave.collect.episodes import EpisodeStats
+from sharpwave.collect.device_steps import HostSteps, TensorSteps
+from sharpwave.collect.episodes import Episodes, EpisodeStats
 from sharpwave.collect.finite import NonFiniteError
-from sharpwave.collect.native import NativeRollouts
-from sharpwave.collect.native_collector import NativeCollector
+from sharpwave.collect.native import NativeCollector
+from sharpwave.collect.native_rollouts import NativeRollouts
 from sharpwave.collect.off_policy import OffPolicyCollector, Transitions
 from sharpwave.collect.on_policy import Actor, OnPolicyCollector
 from sharpwave.collect.rollout import Rollout
+from sharpwave.collect.tensor_collector import TensorCollector, TensorEpisodes
 
 __all__ = [
     "Actor",
     "EpisodeStats",
+    "Episodes",
+    "HostSteps",
     "NativeCollector",
     "NativeRollouts",
     "NonFiniteError",
     "OffPolicyCollector",
     "OnPolicyCollector",
     "Rollout",
+    "TensorCollector",
+    "TensorEpisodes",
+    "TensorSteps",
     "Transitions",
 ]

@@ -78,7 +78,7 @@ class Collector:
         self.timesteps = int(state["timesteps"])
         self.timings.update(state["timings"])
         self.episodes.load_state_dict(state["episodes"])
-        self.has_masks = state["has_masks"]
+        self.has_masks = state.get("has_masks", False)
         if self.timesteps:
             self._seed = None
         self.obs = state["obs"] if in_flight else None

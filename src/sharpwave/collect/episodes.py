@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+
+class Episodes(Protocol):
+    """What can be read of the episodes of a run."""
+
+    @property
+    def count(self) -> int:
+        """Episodes finished so far."""
+
+    @property
+    def returns(self) -> Sequence[float]:
+        """Returns of the last episodes, oldest first."""
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Lengths of the last episodes, oldest first."""
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the last episodes, nan before the first ended."""
+
+    @property
+    def mean_length(self) -> float:
+        """Mean length of the last episodes, nan before the first ended."""
 
 
 class EpisodeStats:
@@ -59,7 +84,7 @@ class EpisodeStats:
         """
         self._running_returns += rewards
         self._running_lengths += 1 if real is None else real
-        if ended.any():
+        if np.count_nonzero(ended):  # several times faster than any()
             for env in np.flatnonzero(ended):
                 self.returns.append(float(self._running_returns[env]))
                 self.lengths.append(int(self._running_lengths[env]))
@@ -67,13 +92,13 @@ class EpisodeStats:
             self._running_returns[ended] = 0
             self._running_lengths[ended] = 0
 
-    @property
-    def in_flight(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Returns and lengths [N] of the episodes so far: the memory itself."""
-        return self._running_returns, self._running_lengths
+    def add(self, returns: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
+        """Add whole episodes that something else has counted.
 
-    def add(self, returns: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64]) -> None:
-        """Add whole episodes."""
+        Args:
+            returns: [E].
+            lengths: [E].
+        """
         self.returns.extend(returns.tolist())
         self.lengths.extend(lengths.tolist())
         self.count += len(returns)

@@ -1,122 +1,210 @@
-"""Rollouts of native policies in native environments."""
+"""Rollouts that native threads collect, ahead of whoever learns from them."""
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import spaces
 
 from sharpwave import _native
 from sharpwave.collect.finite import NonFiniteError
-from sharpwave.collect.on_policy import Actor, OnPolicyCollector
-from sharpwave.collect.rollout import Rollout
-from sharpwave.envs import ActionMap, NativeVectorEnv
-from sharpwave.types import Array
+from sharpwave.envs.native import NativeVectorEnv
+from sharpwave.learn.layout import PolicyLayout
 
-__all__ = ["NativeRollouts"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from typing_extensions import Self
 
-
-class NativeActs(Actor, Protocol):
-    """An actor that native code can act for."""
-
-    @property
-    def learner(self) -> _native.PolicyLearner:
-        """What acts."""
-
-    def take_calls(self, n: int) -> tuple[int, int]:
-        """The seed of its random numbers and the first of n calls, which nobody else gets."""
+__all__ = ["NativeCollector"]
 
 
-class NativeRollouts(OnPolicyCollector):
-    """Collects rollouts of native environments in one call each.
+class NativeCollector:
+    """Plays native environments with a multi-layer perceptron in threads of its own.
 
-    They are those of an `OnPolicyCollector`, bit for bit. Steps that somebody wants to hear of are
-    taken one by one.
+    Environments, networks, random numbers and advantages are native code, so that collection does
+    not touch the interpreter. Rollouts wait in a queue; the thread rests while it is full. A
+    rollout does not depend on the number of threads, and the same seed and weights give the same
+    rollouts.
+
+    Weights are one flat vector in the order of the `state_dict` of `nn.ActorCritic`: `log_std` (of
+    continuous actions only), the actor's layers, the critic's layers, of each the weight and then
+    the bias. Every `sync_weights` has a version, and a rollout says with which it was collected.
 
     Args:
-        env: Environments that `fits` has nothing against.
-        actor: What chooses actions, in native code.
-        action_map: From the policy's actions to the environment's.
-        n_steps: T.
-        seed: Of the first reset.
-        n_buffers: Rollouts that have memory of their own, used in turn.
-    """
+        env_id: Id of a native environment, or a NativeVectorEnv; that one is then stepped by the
+            collector.
+        n_envs: Number of environments.
+        obs_dim: Numbers of an observation; checked where it is given.
+        n_actions: Number of actions, of continuous ones their size; checked where it is given.
+        n_steps: Steps of each environment in a rollout.
+        hidden: Widths of the hidden layers of actor and critic; a number stands for two of it.
+        activation: "tanh" or "relu".
+        seed: Seed of weights, environments and actions.
+        gamma: Discount.
+        gae_lambda: λ of the advantages.
+        capacity: Rollouts that may wait. With 0 nothing is collected ahead: `recv` collects in the
+            calling thread, unless `request` began a rollout before.
+        threads: Most threads that step the environments.
+        weights: First weights; None for those of a new `PPO` with this seed.
 
-    actor: NativeActs
+    Raises:
+        ValueError: An argument does not fit the environment or is out of range.
+
+    Example:
+        >>> with NativeCollector("CartPole-v1", 4, n_steps=8, seed=0) as collector:
+        ...     batch = collector.recv()
+        >>> batch["observations"].shape, batch["advantages"].shape, batch["version"]
+        ((8, 4, 4), (8, 4), 0)
+    """
 
     def __init__(
         self,
-        env: NativeVectorEnv,
-        actor: NativeActs,
-        action_map: ActionMap,
+        env_id: str | NativeVectorEnv,
+        n_envs: int,
+        obs_dim: int | None = None,
+        n_actions: int | None = None,
+        n_steps: int = 128,
+        hidden: int | Sequence[int] = 64,
         *,
-        n_steps: int,
-        seed: int | None,
-        n_buffers: int = 1,
+        activation: str = "tanh",
+        seed: int = 42,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        capacity: int = 2,
+        threads: int = 1,
+        weights: Any = None,
     ) -> None:
-        super().__init__(env, actor, action_map, n_steps=n_steps, seed=seed)
-        self._buffers: deque[Rollout] = deque(maxlen=n_buffers)
-        self.timings["collect"] = 0.0
-        self._bounds = (0.0, 0.0)
-        if isinstance(env.single_action_space, spaces.Box):
-            box = env.single_action_space
-            self._bounds = (box.low.item(), box.high.item())
-
-    @staticmethod
-    def fits(env: Any) -> bool:
-        """Whether these environments can be stepped without Python."""
-        return (
-            isinstance(env, NativeVectorEnv)
-            and env.metadata["autoreset_mode"].name.lower() == "same_step"
-        )
-
-    def _take_steps(self, on_step: Callable[[float], bool] | None) -> Rollout | None:
-        if on_step is not None:
-            return super()._take_steps(on_step)
-        began = time.perf_counter()
-        is_full = len(self._buffers) == self._buffers.maxlen
-        self._rollout = rollout = self._buffers[0] if is_full else self._new_rollout()
-        self._buffers.append(rollout)
-        obs, starts = self.obs.copy(), self.starts.copy()
-        taken, returns, lengths = _native.collect_rollout(
-            self.actor.learner,
+        least = {"n_steps": 1, "capacity": 0, "threads": 1, "seed": 0}
+        given = {"n_steps": n_steps, "capacity": capacity, "threads": threads, "seed": seed}
+        for name, value in given.items():
+            if value < least[name]:
+                raise ValueError(f"{name} must be at least {least[name]}, got {value}")
+        for name, share in {"gamma": gamma, "gae_lambda": gae_lambda}.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, got {share}")
+        widths = (hidden, hidden) if isinstance(hidden, int | np.integer) else tuple(hidden)
+        if any(width < 1 for width in widths):
+            raise ValueError(f"hidden must be positive, got {hidden}")
+        weight_seed, world, noise = np.random.SeedSequence(seed).spawn(3)
+        if isinstance(env_id, str):
+            self.env = NativeVectorEnv(env_id, n_envs)
+            self.env.reset(seed=int(world.generate_state(1)[0] >> 1))
+        else:
+            self.env = env_id
+        spaces = (self.env.single_observation_space, self.env.single_action_space)
+        self.layout = PolicyLayout.of(*spaces, hidden=widths, activation=activation)
+        for name, size, known in (
+            ("n_envs", n_envs, self.env.num_envs),
+            ("obs_dim", obs_dim, self.layout.n_inputs),
+            ("n_actions", n_actions, self.layout.options[0]),
+        ):
+            if size is not None and size != known:
+                raise ValueError(f"{name} must be {known} like the environment's, got {size}")
+        if weights is None:
+            generator = np.random.Generator(np.random.Philox(weight_seed))
+            weights = self.layout.first_parameters(generator).data
+        self._native = _native.Collector(
             self.env,
-            *self.actor.take_calls(self.n_steps),
-            *self._bounds,
-            (
-                rollout.obs,
-                rollout.actions,
-                rollout.log_probs,
-                rollout.values,
-                rollout.rewards,
-                rollout.terminated,
-                rollout.truncated,
-                rollout.starts,
-                rollout.next_values,
-            ),
-            (obs, starts, *self.episodes.in_flight),
+            widths,
+            activation,
+            weights,
+            n_steps,
+            gamma,
+            gae_lambda,
+            int(noise.generate_state(1, np.uint64)[0]),
+            capacity,
+            threads,
         )
-        self.episodes.add(returns, lengths)
-        self.timesteps += taken * self.env.num_envs
-        self.obs, self.starts = obs, starts
-        self.stepper.ended = starts
-        self.timings["collect"] += time.perf_counter() - began
-        if taken < self.n_steps:
-            raise NonFiniteError(
-                f"the policy must give finite numbers, it did not at step {self.timesteps}: "
-                "its weights are NaN or too large"
-            )
-        return rollout
+        # Also at the end of the process, before what the thread uses is gone.
+        self._finalizer = weakref.finalize(self, self._native.stop)
 
-    def _new_rollout(self) -> Rollout:
-        n_envs = self.env.num_envs
-        actions: Array = np.zeros((n_envs, 1), np.float32)
-        if isinstance(self.env.single_action_space, spaces.Discrete):
-            actions = np.zeros(n_envs, np.int64)
-        rollout = Rollout.like(self.n_steps, self.obs, actions)
-        rollout.real[:] = True
-        return rollout
+    def recv(self) -> dict[str, Any]:
+        """The oldest rollout, of T steps and N environments; waits until there is one.
+
+        Returns:
+            `observations` [T, N, ...], `actions` [T, N] (of continuous ones [T, N, 1], before they
+            are cut to the action space), `rewards`, `dones`, `terminated`, `truncated`,
+            `log_probs`, `values`, `next_values`, `starts`, `advantages`, `returns`, [T, N] each;
+            `episode_returns` and `episode_lengths` [E] of the episodes that ended; `version` of
+            the weights. The next value of a truncated step is that of the true last observation,
+            which it bootstraps from, once.
+
+        Raises:
+            NonFiniteError: The weights gave NaN or inf.
+            RuntimeError: The collector is stopped and nothing is left, or the process is a fork of
+                the one that made it.
+        """
+        try:
+            return _named(self._native.recv())
+        except ValueError as error:
+            raise NonFiniteError(str(error)) from None
+
+    def try_recv(self) -> dict[str, Any] | None:
+        """What `recv` gives where a rollout waits, otherwise None."""
+        try:
+            batch = self._native.try_recv()
+        except ValueError as error:
+            raise NonFiniteError(str(error)) from None
+        return None if batch is None else _named(batch)
+
+    def request(self) -> None:
+        """Begin one more rollout with the weights of now, where `capacity` is 0.
+
+        Raises:
+            RuntimeError: `capacity` is not 0, or the collector is stopped.
+        """
+        self._native.request()
+
+    def sync_weights(self, weights: Any) -> int:
+        """Give the weights of all rollouts that begin from now on.
+
+        Args:
+            weights: [n_parameters] array or CPU tensor in the order of the `state_dict`.
+
+        Returns:
+            Their version, one more than the last.
+
+        Raises:
+            ValueError: The number of weights is another, or one of them is NaN or inf.
+        """
+        return self._native.set_weights(weights)
+
+    def get_weights(self) -> npt.NDArray[np.float32]:
+        """[n_parameters] the weights that `sync_weights` gave last."""
+        return self._native.weights()
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that `sync_weights` gave last."""
+        return self._native.version
+
+    @property
+    def count(self) -> int:
+        """Rollouts begun so far: together with seed, weights and environments the whole state."""
+        return self._native.count
+
+    @count.setter
+    def count(self, count: int) -> None:
+        self._native.count = count
+
+    def stop(self) -> None:
+        """End the thread, in the midst of a rollout too; rollouts that wait can be received."""
+        self._finalizer()
+
+    def __len__(self) -> int:
+        """Rollouts that wait."""
+        return len(self._native)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _named(batch: dict[str, Any]) -> dict[str, Any]:
+    batch["observations"] = batch.pop("obs")
+    batch["dones"] = batch["terminated"] | batch["truncated"]
+    return batch

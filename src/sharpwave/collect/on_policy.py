@@ -79,18 +79,6 @@ class OnPolicyCollector(Collector):
         """
         if self.obs is None:
             self.reset()
-        rollout = self._take_steps(on_step)
-        if rollout is None:
-            return None
-        if not rollout.real.any():  # one row, a reset everywhere: nothing to learn from
-            return self.collect(gamma, gae_lambda, on_step)
-        began = time.perf_counter()
-        rollout.compute_advantages(gamma, gae_lambda)
-        self.timings["advantages"] += time.perf_counter() - began
-        return rollout
-
-    def _take_steps(self, on_step: Callable[[float], bool] | None) -> Rollout | None:
-        """The steps of a rollout, without advantages; None if it was given up."""
         clock = time.perf_counter
         for t in range(self.n_steps):
             began = clock()
@@ -108,9 +96,15 @@ class OnPolicyCollector(Collector):
             self._go_on(step)
             if on_step is not None and on_step(float(np.mean(raw_rewards(step)))) is False:
                 return None
-        assert self._rollout is not None
-        self._bootstrap(self._rollout)
-        return self._rollout
+        rollout = self._rollout
+        assert rollout is not None
+        if not rollout.real.any():  # one row, a reset everywhere: nothing to learn from
+            return self.collect(gamma, gae_lambda, on_step)
+        began = clock()
+        self._bootstrap(rollout)
+        rollout.compute_advantages(gamma, gae_lambda)
+        self.timings["advantages"] += clock() - began
+        return rollout
 
     def _write(
         self,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from sharpwave.envs.state import restore_environment_state as restore_environment_state
     from sharpwave.envs.state import restore_random_state as restore_random_state
     from sharpwave.envs.subprocess import SubprocessVectorEnv as SubprocessVectorEnv
+    from sharpwave.envs.tensors import TensorVectorEnv as TensorVectorEnv
+    from sharpwave.envs.tensors import is_tensor_env as is_tensor_env
     from sharpwave.errors import EnvironmentFailed as EnvironmentFailed
 
 _MODULES = {
@@ -42,6 +44,7 @@ _MODULES = {
     "Step": "sharpwave.envs.autoreset",
     "Stepper": "sharpwave.envs.autoreset",
     "SubprocessVectorEnv": "sharpwave.envs.subprocess",
+    "TensorVectorEnv": "sharpwave.envs.tensors",
     "VecNormalize": "sharpwave.envs.normalize",
     "action_masks": "sharpwave.envs.masks",
     "as_batch": "sharpwave.envs.observations",
@@ -50,6 +53,7 @@ _MODULES = {
     "check_spaces": "sharpwave.envs.spaces",
     "environment_state": "sharpwave.envs.state",
     "goal_rewards": "sharpwave.envs.goals",
+    "is_tensor_env": "sharpwave.envs.tensors",
     "make_vec_env": "sharpwave.envs.make",
     "random_state": "sharpwave.envs.state",
     "restore_environment_state": "sharpwave.envs.state",

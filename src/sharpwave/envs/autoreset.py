@@ -99,9 +99,9 @@ class Stepper:
         ended = terminated | truncated
         next_obs, real = obs, None
         if self.mode == "next_step":
-            if self.ended.any():
+            if np.count_nonzero(self.ended):  # several times faster than any()
                 real = ~self.ended
-        elif ended.any():
+        elif np.count_nonzero(ended):
             if self.mode == "same_step":
                 next_obs = with_final_obs(obs, ended, infos)
             else:

@@ -17,6 +17,7 @@ from sharpwave.envs.native import NAMESPACE, NativeVectorEnv, why_not_native
 from sharpwave.envs.python import Maker, PythonVectorEnv
 from sharpwave.envs.spaces import check_spaces
 from sharpwave.envs.subprocess import SubprocessVectorEnv
+from sharpwave.envs.tensors import TensorVectorEnv, is_tensor_env
 
 __all__ = ["make_vec_env"]
 
@@ -35,7 +36,8 @@ def make_vec_env(
 
     Args:
         env: An id such as "CartPole-v1"; an environment (for one); something that makes one when
-            called; a Gymnasium vector environment (also ale-py's) or an envpool.
+            called; a Gymnasium vector environment (also ale-py's) or an envpool; an environment
+            that steps tensors (see TensorVectorEnv).
         n_envs: Number of environments; None for one, or for as many as a vector environment has.
         seed: The environments are reset with it once (environment i with seed + i), so that a later
             reset without a seed goes on from there; the action space is seeded too.
@@ -81,6 +83,8 @@ def _made(
 ) -> VectorEnv[Any, Any, Any]:
     if is_envpool(env):
         env = EnvPoolVectorEnv(env)
+    elif is_tensor_env(env):
+        env = TensorVectorEnv(env)
     if isinstance(env, VectorEnv | gym.Env):
         return _as_it_is(env, n_envs, mode, env_kwargs)
     n_envs = 1 if n_envs is None else int(n_envs)

@@ -32,12 +32,8 @@ class Draws:
 
     def next_call(self) -> tuple[int, int]:
         """The seed and the number of a call that nobody else gets."""
-        return self.next_calls(1)
-
-    def next_calls(self, n: int) -> tuple[int, int]:
-        """The seed and the number of the first of n such calls."""
         call = (self._seed, self._calls)
-        self._calls += n
+        self._calls += 1
         return call
 
     def get_state(self) -> State:

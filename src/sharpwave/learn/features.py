@@ -42,7 +42,7 @@ def features_of(space: spaces.Space[Any]) -> Features:
         return _combined({key: features_of(one) for key, one in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
         return _combined({i: features_of(one) for i, one in enumerate(space.spaces)})
-    return _flat
+    return flat
 
 
 def n_features(space: spaces.Space[Any]) -> int:
@@ -68,7 +68,8 @@ def n_features(space: spaces.Space[Any]) -> int:
     raise TypeError(f"the observation space is {space}")
 
 
-def _flat(obs: Any) -> Floats:
+def flat(obs: Any) -> Floats:
+    """Numbers as float32, in one row for each observation."""
     x: Floats = np.asarray(obs, np.float32)
     return x if x.ndim == 2 else x.reshape(len(x), -1)
 
@@ -79,9 +80,8 @@ def _one_hot(counts: Any, starts: Any) -> Features:
 
     def encode(obs: Any) -> Floats:
         numbers = np.asarray(obs)
-        is_it = numbers.reshape(len(numbers), -1)[:, source] == values
-        encoded: Floats = is_it.astype(np.float32)
-        return encoded
+        equal: npt.NDArray[np.bool_] = numbers.reshape(len(numbers), -1)[:, source] == values
+        return equal.astype(np.float32)
 
     return encode
 

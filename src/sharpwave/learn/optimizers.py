@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sharpwave.learn.parameters import FlatArrays
 
-__all__ = ["Adam", "NativeOptimizer", "RMSprop"]
+__all__ = ["Adam", "NativeOptimizer", "RMSprop", "memory_of"]
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -119,3 +119,10 @@ class RMSprop(NativeOptimizer):
         self, flat: FlatArrays, lr: float, *, alpha: float = 0.99, eps: float = 1e-5
     ) -> None:
         super().__init__(lr, {"square_avg": np.zeros_like(flat.data)}, {"alpha": alpha, "eps": eps})
+
+
+def memory_of(flat: FlatArrays, adam: Adam) -> tuple[Any, ...]:
+    """Parameters, gradient and optimiser as the learners of replay hold them: all of it memory."""
+    own = {**adam.arguments(), **adam.arrays()}
+    names = ("exp_avg", "exp_avg_sq", "steps", "lr", "beta1", "beta2", "eps")
+    return (flat.data, flat.grad, *(own[name] for name in names))

@@ -50,6 +50,12 @@ class FlatArrays:
         """The memory of a parameter."""
         return self._views[name]
 
+    def copy(self) -> FlatArrays:
+        """The same parameters in memory of their own."""
+        other = FlatArrays({name: view.shape for name, view in self._views.items()})
+        other.data[:] = self.data
+        return other
+
     def state_dict(self) -> dict[str, Floats]:
         """Every parameter by name: the memory itself."""
         return dict(self._views)
@@ -73,7 +79,7 @@ class FlatArrays:
                     f"{name} must have shape {view.shape}, got {np.shape(state[name])}"
                 )
         for name, view in self._views.items():
-            view[:] = state[name]
+            view[...] = state[name]
 
 
 def aligned_zeros(size: int) -> Floats:

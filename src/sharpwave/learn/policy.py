@@ -81,7 +81,7 @@ class PolicyLearner:
     ) -> None:
         self.layout = layout
         self.threads = threads
-        self.native = _native.PolicyLearner(
+        self._native = _native.PolicyLearner(
             layout.n_inputs,
             layout.hidden,
             layout.activation,
@@ -107,15 +107,15 @@ class PolicyLearner:
         Raises:
             ValueError: A shape does not fit, or a row of the masks allows nothing.
         """
-        return self.native.act(obs, masks, draw)
+        return self._native.act(obs, masks, draw)
 
     def values(self, obs: Any) -> Floats:
         """Values [N] of observations [N, n_inputs]."""
-        return self.native.values(obs)
+        return self._native.values(obs)
 
     def evaluate(self, batch: Mapping[str, Any]) -> tuple[Floats, Floats, Floats]:
         """What the networks say of actions: log-probabilities, entropies and values, [N] each."""
-        return self.native.evaluate(_columns(batch))
+        return self._native.evaluate(_columns(batch))
 
     def gradient(
         self,
@@ -146,7 +146,7 @@ class PolicyLearner:
             IndexError: A row does not exist.
             ValueError: A column is missing or does not fit.
         """
-        return self.native.gradient(
+        return self._native.gradient(
             _columns(batch), rows, clip, clip_vloss, normalize, vf_coef, ent_coef, self.threads
         )
 
@@ -188,7 +188,7 @@ class PolicyLearner:
             IndexError: A row does not exist.
             ValueError: An array is missing or does not fit. Nothing has changed then.
         """
-        measured = self.native.ppo_update(
+        measured = self._native.ppo_update(
             _columns(batch),
             orders,
             batch_size=batch_size,
@@ -230,7 +230,7 @@ class PolicyLearner:
         Raises:
             ValueError: An array is missing or does not fit. Nothing has changed then.
         """
-        measured = self.native.a2c_update(
+        measured = self._native.a2c_update(
             _columns(batch),
             normalize=normalize,
             vf_coef=vf_coef,

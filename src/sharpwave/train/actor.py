@@ -94,24 +94,32 @@ class PolicyActor(NormalizedPlayer):
             return self._numpy_policy.act(
                 obs, deterministic=self.deterministic, generator=self.generator
             )
+        acted = self.act_tensors(
+            self._tensors(obs),
+            None if self.state is None else self._tensors(starts),
+            None if masks is None else self._tensors(masks),
+        )
+        actions, log_probs, values = (tensor.cpu().numpy() for tensor in acted)
+        return actions, log_probs, values
+
+    def act_tensors(
+        self, obs: Any, starts: torch.Tensor | None, masks: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The same for tensors on the policy's device, and of such."""
         if self.noise_every > 0 and self._steps and self._steps % self.noise_every == 0:
             self.policy.reset_noise(self.n_envs, self.generator)
         self._steps += 1
         with torch.inference_mode():
             acted = self.policy.act(
-                self._tensors(obs),
+                obs,
                 state=self.state,
-                starts=None if self.state is None else self._tensors(starts),
-                masks=None if masks is None else self._tensors(masks),
+                starts=None if self.state is None else starts,
+                masks=masks,
                 deterministic=self.deterministic,
                 generator=self.generator,
             )
             self.state = acted.state
-            return (
-                acted.actions.cpu().numpy(),
-                acted.log_probs.cpu().numpy(),
-                acted.values.cpu().numpy(),
-            )
+            return acted.actions, acted.log_probs, acted.values
 
     def values(self, obs: Nested, rows: npt.NDArray[np.intp] | None = None) -> Array:
         """Values [N] of what comes after the last `act`, of some environments or of all."""
@@ -122,6 +130,12 @@ class PolicyActor(NormalizedPlayer):
             if state is not None and rows is not None:
                 state = state[:, torch.as_tensor(rows, device=self.device)]
             values: Array = self.policy.values(self._tensors(obs), state=state).cpu().numpy()
+            return values
+
+    def value_tensors(self, obs: Any) -> torch.Tensor:
+        """Values [N] of what comes after the last `act_tensors`, as tensors."""
+        with torch.inference_mode():
+            values: torch.Tensor = self.policy.values(obs, state=self.state)
             return values
 
     def _tensors(self, nest: Nested) -> Any:

@@ -137,17 +137,17 @@ class Algorithm(Run):
     @cached_property
     def generator(self) -> Any:
         """Where the random numbers of learning come from."""
-        return self._make_generator(0)
+        return self._make_generator(self._noise_seed)
 
     @cached_property
     def _play_generator(self) -> Any:
         """Play outside of training draws from its own, so that it does not change the run."""
-        return self._make_generator(1)
+        return self._make_generator(self._noise_seed + 1)
 
-    def _make_generator(self, number: int) -> Any:
+    def _make_generator(self, seed: int) -> Any:
         if self.backend == "native":
-            return Draws(self._noise_seed + number)
-        return torch.Generator(self.device).manual_seed(self._noise_seed + number)
+            return Draws(seed)
+        return torch.Generator(self.device).manual_seed(seed)
 
     @property
     def _kind_of_numbers(self) -> str:
@@ -241,7 +241,7 @@ class Algorithm(Run):
                 spaces are not those of training, or `n_episodes` is less than 1.
         """
         n_episodes = positive(n_episodes, name="n_episodes")
-        own = env is None or not hasattr(env, "num_envs")
+        own = env is None or not hasattr(env, "num_envs") or envs.is_tensor_env(env)
         if env is None:
             played = self.make_env(min(n_episodes, 8))
         else:

@@ -57,6 +57,19 @@ class OnPolicyBatch:
             columns = _map(lambda leaf: torch.from_numpy(leaf).to(device), columns)
         return cls(**columns, state=state)
 
+    @classmethod
+    def from_columns(cls, columns: dict[str, Any], state: torch.Tensor | None) -> OnPolicyBatch:
+        """The steps of tensors [T, N, ...] that are on the device already: views of them.
+
+        Args:
+            columns: By name, `starts` among them.
+            state: Recurrent state before the rollout; None for policies without.
+        """
+        if state is not None:
+            return cls(**columns, state=state)
+        rows = {name: column for name, column in columns.items() if name != "starts"}
+        return cls(**_map(lambda leaf: leaf.flatten(0, 1), rows))
+
     @property
     def weights(self) -> torch.Tensor | None:
         """1 where a row is a step, 0 where not, for losses; None when all are steps."""

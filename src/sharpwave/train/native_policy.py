@@ -115,16 +115,6 @@ class NativeActor(NormalizedPlayer):
         self._policy = policy
         self._draws = draws
 
-    @property
-    def learner(self) -> _native.PolicyLearner:
-        """What native code acts with."""
-        return self._policy.learner.native
-
-    def take_calls(self, n: int) -> tuple[int, int]:
-        """The seed of its random numbers and the first of n calls, which nobody else gets."""
-        assert self._draws is not None
-        return self._draws.next_calls(n)
-
     def begin_rollout(self) -> None:
         """Nothing to prepare."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharpwave.lazy import torch
-
 
 class OrnsteinUhlenbeck:
     r"""Noise that remembers: a random walk that is pulled back to zero.
@@ -14,38 +12,28 @@ class OrnsteinUhlenbeck:
     same way for about 1 / (θ dt) steps, which moves masses that independent noise does not.
 
     Args:
-        n_envs: Number of environments, each with a walk of its own.
-        dim: Number of actions.
+        zeros: [n_envs, dim] what x begins with, a walk for each environment: an array or a tensor.
         sigma: σ.
         theta: θ.
         dt: Length of a step.
-        device: Where it lives.
 
     Attributes:
         value: [n_envs, dim] x.
     """
 
-    def __init__(
-        self,
-        n_envs: int,
-        dim: int,
-        sigma: float,
-        *,
-        theta: float = 0.15,
-        dt: float = 0.01,
-        device: Any = "cpu",
-    ) -> None:
-        self.value = torch.zeros(n_envs, dim, device=device)
+    def __init__(self, zeros: Any, sigma: float, *, theta: float = 0.15, dt: float = 0.01) -> None:
+        self.value = zeros
         self._keep = 1.0 - theta * dt
         self._std = sigma * dt**0.5
 
-    def draw(self, starts: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def move(self, starts: Any, noise: Any) -> Any:
         """The next x.
 
         Args:
             starts: [n_envs] bool, where an episode starts.
-            generator: Source of ε.
+            noise: [n_envs, dim] ε.
         """
-        change = torch.empty_like(self.value).normal_(std=self._std, generator=generator)
-        self.value.masked_fill_(starts[:, None], 0.0).mul_(self._keep).add_(change)
+        self.value[starts] = 0.0
+        self.value *= self._keep
+        self.value += self._std * noise
         return self.value

@@ -13,11 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sharpwave.buffers.views import Hindsight, NStep, Transition, View
-from sharpwave.collect import EpisodeStats, OffPolicyCollector, Transitions
+from sharpwave.collect import EpisodeStats, NonFiniteError, OffPolicyCollector, Transitions
 from sharpwave.collect.off_policy import OBSERVATION
 from sharpwave.envs import goal_rewards
+from sharpwave.finite import all_finite
 from sharpwave.lazy import torch
+from sharpwave.learn import FlatArrays
 from sharpwave.train.algorithm import Metrics
+from sharpwave.train.array_sampler import ArrayNormalizer
 from sharpwave.train.off_policy_config import OffPolicyConfig
 from sharpwave.train.online import OnlineAlgorithm
 from sharpwave.train.random_actions import RandomActions
@@ -83,6 +86,10 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             self.acting_policy, obs, masks, explore=True, generator=self.explore_generator
         )
 
+    def native_explore(self, inputs: Array, masks: Any) -> Array:
+        """What `explore` does, in native code."""
+        return self.native_act(self.acting_policy, inputs, masks, self.explore_generator)
+
     # Construction
 
     def build(self) -> None:
@@ -95,13 +102,16 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self.gradient_steps = 0
         seeds = np.random.SeedSequence(self._noise_seed).generate_state(4, np.uint64) >> 1
         learning, exploring, playing, drawing = (int(seed) for seed in seeds)
-        self.generator = torch.Generator(self.device).manual_seed(learning)
-        self.explore_generator = torch.Generator(self.device).manual_seed(exploring)
-        self._play_generator = torch.Generator(self.device).manual_seed(playing)
+        self.generator = self._make_generator(learning)
+        self.explore_generator = self._make_generator(exploring)
+        self._play_generator = self._make_generator(playing)
         self.random_actions = RandomActions(self.action_space, exploring)
         self._set_action_form()
         self._make_networks(compile=config.compile, cuda_graph=config.cuda_graph)
-        self.acting_policy = deepcopy(self.policy) if config.overlap else self.policy
+        self.acting_policy = self.playing_policy
+        if config.overlap:
+            copy = deepcopy if self.native is None else FlatArrays.copy
+            self.acting_policy = copy(self.acting_policy)
         self.collector = OffPolicyCollector(env, seed=self.env_seed)
         self.store = ReplayStore(env, config, given=self._given_buffer, seed=drawing)
         self._goal_rewards = goal_rewards(env, self._make_goal_env) if config.her_goals else None
@@ -109,6 +119,13 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self._learns_after = config.learning_starts
         self._rate: float | None = None
         self._rounds_taken = self._steps_taken = 0
+
+    def why_not_native(self) -> str | None:
+        """Why native code cannot do what the algorithm does; None when it can."""
+        given = [name for name, network in self.given.items() if network is not None]
+        if self._given_policy is not None or given:
+            return f"{(given or ['policy'])[0]} is a network of its own"
+        return super().why_not_native()
 
     @classmethod
     def _is_option(cls, name: str, value: Any) -> bool:
@@ -161,15 +178,17 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             view = NStep(config.n_step, config.gamma, fields=FIELDS)
         elif self.store.takes_views:
             view = Transition((*FIELDS, "terminated"))
-        normalizer = None
-        if self.normalizer is not None:
+        normalizer: Any = None
+        if self.normalizer is not None and self.native is not None:
+            normalizer = ArrayNormalizer(self.normalizer, config.n_step)
+        elif self.normalizer is not None:
             normalizer = TensorNormalizer(self.normalizer, self.device, config.n_step)
-        return ReplaySampler(
+        return self.sampler_class(
             self.store.source,
             config.batch_size,
             view=view,
             gamma=config.gamma,
-            device=self.device,
+            device=None if self.native is not None else self.device,
             has_masks=self.collector.has_masks,
             normalizer=normalizer,
             **self.action_form(),
@@ -194,7 +213,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
     def iterate(self) -> Metrics | None:
         """Collect and learn until the next report of metrics."""
         end = self._next_report()
-        measured: list[torch.Tensor] = []
+        measured: list[Any] = []
         following: Future[list[Round]] | None = None
         _ = self.sampler
         with ThreadPoolExecutor(1, "collect") as pool:  # which starts no thread for nothing
@@ -246,18 +265,30 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         That is so whether a thread collects them or not, so that a run does not depend on where its
         reports are.
         """
-        if self.config.overlap:
-            with torch.no_grad():
-                torch._foreach_copy_(_tensors(self.acting_policy), _tensors(self.policy))
+        if not self.config.overlap:
+            return
+        if self.native is not None:
+            self.acting_policy.data[:] = self.native.policy.data
+            return
+        with torch.no_grad():
+            torch._foreach_copy_(_tensors(self.acting_policy), _tensors(self.policy))
 
     def _choose(self, obs: Nested, masks: Any) -> Array:
         if self.collector.timesteps < self.config.learning_starts:
             return self.random_actions.draw(self.env.num_envs, masks)
         if self.normalizer is not None:
             obs = self.normalizer.normalize_obs(obs)
-        return self._to_env(self._explore(obs, masks))
+        actions = self._explore(obs, masks)
+        if actions.dtype.kind == "f" and not all_finite(actions):
+            step = self.collector.timesteps
+            raise NonFiniteError(
+                f"actions must be finite, got {actions} at step {step}: learning diverged"
+            )
+        return self._to_env(actions)
 
     def _explore(self, obs: Nested, masks: Any) -> Array:
+        if self.native is not None:
+            return self.native_explore(self.native.features(obs), masks)
         return self._with_tensors(self.explore, obs, masks)
 
     def _take(self, following: Future[list[Round]] | None) -> None:
@@ -310,7 +341,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
 
     # Learning
 
-    def _learn(self, collected: int) -> list[torch.Tensor]:
+    def _learn(self, collected: int) -> list[Any]:
         """The gradient steps of an update, and what each of them measured."""
         if self.timesteps < self._learns_after or not self.store.has_a_batch():
             return []
@@ -353,12 +384,13 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             if self.given[name] is None:
                 raise ValueError(f"{name} must be given: the checkpoint has one of your own")
         super().load_state_dict(state)
-        if state["generator"]["device"] == self.device.type:
-            self.explore_generator.set_state(torch.from_numpy(state["explore_generator"]))
+        as_own = np.asarray if self.backend == "native" else torch.from_numpy
+        if state["generator"]["device"] == self._kind_of_numbers:
+            self.explore_generator.set_state(as_own(state["explore_generator"]))
         self.random_actions.load_state_dict(state["random_actions"])
         self._follow_policy()
         if self.config.overlap and state["acting_policy"] is not None:
-            acting = {name: torch.from_numpy(x) for name, x in state["acting_policy"].items()}
+            acting = {name: as_own(x) for name, x in state["acting_policy"].items()}
             self.acting_policy.load_state_dict(acting)
         self.gradient_steps = int(state["gradient_steps"])
         self._learns_after = int(state["learns_after"])

@@ -13,7 +13,6 @@ from sharpwave import envs
 from sharpwave.buffers import ReplayBuffer, Transition
 from sharpwave.buffers.offline_mixture import rows_of
 from sharpwave.collect import EpisodeStats
-from sharpwave.lazy import torch
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.callbacks import Callback, CallbackList, EvalCallback
 from sharpwave.train.evaluation import EvaluationResult
@@ -239,14 +238,16 @@ class OfflineAlgorithm(ReplayLearner):
             moments = None
             if self.normalizer is not None and not normalizes(self.dataset):
                 mean, std = self.normalizer.mean, self.normalizer.std
-                moments = self._tensor(mean), self._tensor(std)
+                moments = (mean, std)
+                if self.native is None:
+                    moments = self._tensor(mean), self._tensor(std)
             rows = rows_of(self.dataset)
-            self._sampler = ReplaySampler(
+            self._sampler = self.sampler_class(
                 rows,
                 self.config.batch_size,
                 view=Transition(self.columns) if isinstance(rows, ReplayBuffer) else None,
                 gamma=self.config.gamma,
-                device=self.device,
+                device=None if self.native is not None else self.device,
                 obs_moments=moments,
                 reward_form=reward_form(
                     self.dataset, self.config.reward_scale, self.config.reward_shift
@@ -298,7 +299,7 @@ class OfflineAlgorithm(ReplayLearner):
         changing = self.has_schedules
         watched = self._hooks.overrides("on_step")
         sampler, first_seed = self.sampler, self._world_seed << 32
-        measured: list[torch.Tensor] = []
+        measured: list[Any] = []
         self.follow_schedules(self.progress_remaining)
         while self.timesteps < end and self.stop_reason is None:
             if changing:
@@ -413,6 +414,7 @@ class OfflineAlgorithm(ReplayLearner):
         if dataset is not None:
             algorithm._dataset = algorithm.prepare(open_dataset(dataset))
             check_dataset(algorithm._dataset, algorithm.observation_space, algorithm.action_space)
+        algorithm._choose_backend()
         algorithm.build()
         return algorithm
 

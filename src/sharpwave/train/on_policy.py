@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from sharpwave.collect import EpisodeStats, NativeRollouts, OnPolicyCollector, Rollout
-from sharpwave.envs import ActionMap
+from sharpwave.collect import (
+    Episodes,
+    HostSteps,
+    NativeRollouts,
+    OnPolicyCollector,
+    TensorCollector,
+    TensorSteps,
+)
+from sharpwave.envs import ActionMap, TensorVectorEnv, autoreset_mode
 from sharpwave.lazy import nn, torch
 from sharpwave.learn import PolicyLayout, why_not_native
 from sharpwave.train.actor import PolicyActor
@@ -94,6 +101,11 @@ class OnPolicy(OnlineAlgorithm):
     )
     """What `native_update` is the twin of; where a subclass changes one of them, torch computes."""
 
+    @property
+    def overlap(self) -> bool:
+        """Whether the next rollout is collected during an update."""
+        return False
+
     def build(self) -> None:
         """Make the policy, its optimiser and the collector."""
         config = self.config
@@ -106,7 +118,8 @@ class OnPolicy(OnlineAlgorithm):
             self._numpy_policy = nn.NumpyPolicy.of(self.policy)
             self.prepare()
         self.actor = self._make_actor()
-        self.collector = self._make_collector()
+        self.collection_reason = self.why_not_collect()
+        self.collector: Any = self._make_collector()
 
     @abstractmethod
     def make_optimizer(self) -> Any:
@@ -145,6 +158,11 @@ class OnPolicy(OnlineAlgorithm):
             self.observation_space, self.action_space, activation=config.activation
         )
 
+    @property
+    def minibatch(self) -> int:
+        """Rows of a gradient step."""
+        return self.config.n_envs * self.config.n_steps
+
     @cached_property
     def flat(self) -> nn.FlatParameters:
         """The parameters in one block, which the module views."""
@@ -162,9 +180,10 @@ class OnPolicy(OnlineAlgorithm):
         return super().few_threads() if self.native is None else contextlib.nullcontext()
 
     @property
-    def episodes(self) -> EpisodeStats:
+    def episodes(self) -> Episodes:
         """Returns and lengths of the episodes finished in training."""
-        return self.collector.episodes
+        episodes: Episodes = self.collector.episodes
+        return episodes
 
     def player(self, n_envs: int, deterministic: bool) -> Player:
         """The policy, ready to play `n_envs` environments from their start."""
@@ -199,13 +218,9 @@ class OnPolicy(OnlineAlgorithm):
         self.timings.update(self.collector.timings)
         if rollout is None:
             return None
-        return self._learn(rollout, state)
-
-    def _learn(self, rollout: Rollout, state: torch.Tensor | None) -> Metrics:
         self._rollout_ended()
         began = time.perf_counter()
-        device = self.device if self.native is None else None
-        metrics = self.update(OnPolicyBatch.from_rollout(rollout, device, state))
+        metrics = self.update(self._batch_of(rollout, state))
         self.timings["update"] += time.perf_counter() - began
         return {**metrics, "learning_rate": self.optimizer.lr}
 
@@ -242,17 +257,68 @@ class OnPolicy(OnlineAlgorithm):
             numpy_policy=self._numpy_policy,
         )
 
-    def _make_collector(self) -> OnPolicyCollector:
-        options: dict[str, Any] = {"n_steps": self.config.n_steps, "seed": self.env_seed}
-        if isinstance(self.actor, NativeActor) and NativeRollouts.fits(self.env):
-            return NativeRollouts(self.env, self.actor, self.action_map, **options)
-        return OnPolicyCollector(self.env, self.actor, self.action_map, **options)
+    def why_not_collect(self) -> str | None:
+        """Why native code cannot collect whole rollouts; None when it does."""
+        if self.native is None:
+            return "torch acts"
+        return NativeRollouts.why_not(self.env)
+
+    def _make_collector(self) -> OnPolicyCollector | NativeRollouts | TensorCollector:
+        config = self.config
+        if self.collection_reason is not None:
+            if self.overlap:
+                raise ValueError(f"overlap must be False: {self.collection_reason}")
+            if self._stays_on_device:
+                return self._make_tensor_collector()
+            return OnPolicyCollector(
+                self.env, self.actor, self.action_map, n_steps=config.n_steps, seed=self.env_seed
+            )
+        weights = self.flat.block if self.native is None else self.native.flat.data
+        return NativeRollouts(
+            self.env,
+            weights,
+            hidden=config.hidden,
+            activation=config.activation,
+            n_steps=config.n_steps,
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            seed=self.env_seed,
+            action_seed=self._noise_seed,
+            threads=native_threads(config.threads, weights.size * config.n_envs),
+            overlap=self.overlap,
+        )
+
+    @property
+    def _stays_on_device(self) -> bool:
+        """Whether rollouts are tensors from the beginning."""
+        if self.native is not None or autoreset_mode(self.env) == "next_step":
+            return False
+        return self.device.type != "cpu" or isinstance(self.env, TensorVectorEnv)
+
+    def _make_tensor_collector(self) -> TensorCollector:
+        assert isinstance(self.actor, PolicyActor)
+        is_there = isinstance(self.env, TensorVectorEnv) and self.env.device == self.device
+        steps = (TensorSteps if is_there else HostSteps)(self.env, self.action_map, self.device)
+        return TensorCollector(
+            steps,
+            self.actor,
+            n_envs=self.config.n_envs,
+            n_steps=self.config.n_steps,
+            seed=self.env_seed,
+            device=self.device,
+        )
+
+    def _batch_of(self, rollout: Any, state: torch.Tensor | None) -> OnPolicyBatch:
+        if isinstance(self.collector, TensorCollector):
+            return OnPolicyBatch.from_columns(self.collector.columns(), state)
+        device = self.device if self.native is None else None
+        return OnPolicyBatch.from_rollout(rollout, device, state)
 
     def _make_native(self) -> NativePolicy:
         config, spaces = self.config, (self.observation_space, self.action_space)
         layout = PolicyLayout.of(*spaces, hidden=config.hidden, activation=config.activation)
         flat = layout.first_parameters(self.weights_generator, log_std_init=config.log_std_init)
-        threads = native_threads(config.threads, layout.n_parameters * self.rows)
+        threads = native_threads(config.threads, layout.n_parameters * self.minibatch)
         return NativePolicy(*spaces, layout, flat, draws=self.generator, threads=threads)
 
     def _make_policy(self) -> Any:
@@ -277,6 +343,12 @@ class OnPolicy(OnlineAlgorithm):
             generator=self.weights_generator,
         )
 
+    def close(self) -> None:
+        """Close the environments, once nobody steps them any more."""
+        if isinstance(self.collector, NativeRollouts):
+            self.collector.close()
+        super().close()
+
     def state_dict(self) -> dict[str, Any]:
         """All that learning has changed: also where the collection stands."""
         return {
@@ -288,7 +360,10 @@ class OnPolicy(OnlineAlgorithm):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
         super().load_state_dict(state)
-        in_flight = self._environments_restored
-        self.collector.load_state_dict(state["collector"], in_flight=in_flight)
+        saved = state["collector"]
+        # What another kind of collector wrote does not say where its episodes stand.
+        same_kind = saved.keys() == self.collector.state_dict().keys()
+        in_flight = self._environments_restored and same_kind
+        self.collector.load_state_dict(saved, in_flight=in_flight)
         if in_flight and state["recurrent_state"] is not None:
             self.actor.state = torch.from_numpy(state["recurrent_state"]).to(self.device)

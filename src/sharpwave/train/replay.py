@@ -14,6 +14,7 @@ from sharpwave.train.staging import Staging
 
 if TYPE_CHECKING:
     from sharpwave.buffers.views import View
+    from sharpwave.train.array_sampler import ArrayNormalizer
     from sharpwave.train.tensor_normalizer import TensorNormalizer
 
 INDICES = "indices"
@@ -22,6 +23,8 @@ INDICES = "indices"
 @dataclass
 class ReplayBatch:
     """Steps to learn from; the target of a value function is rewards + discounts · V(next_obs).
+
+    What it holds are tensors, or arrays for native code.
 
     Attributes:
         obs: [B, ...], nested where the space is.
@@ -38,16 +41,16 @@ class ReplayBatch:
     """
 
     obs: Any
-    actions: torch.Tensor
-    rewards: torch.Tensor
+    actions: Any
+    rewards: Any
     next_obs: Any
-    discounts: torch.Tensor
-    masks: torch.Tensor | None = None
-    next_masks: torch.Tensor | None = None
-    next_actions: torch.Tensor | None = None
-    weights: torch.Tensor | None = None
+    discounts: Any
+    masks: Any = None
+    next_masks: Any = None
+    next_actions: Any = None
+    weights: Any = None
     indices: Any = None
-    td_errors: torch.Tensor | None = None
+    td_errors: Any = None
 
 
 class ReplaySampler:
@@ -58,7 +61,7 @@ class ReplaySampler:
         batch_size: Steps in a batch.
         view: What a step becomes; None for a buffer that is not ours.
         gamma: Discount, for views that do not apply it.
-        device: Where the tensors go.
+        device: Where the tensors go; None for arrays.
         middle: [d] of continuous actions; what is subtracted from whole numbers.
         radius: [d] of continuous actions, None for whole numbers.
         obs_moments: Mean and deviation that observations are normalised by; None to leave them.
@@ -74,12 +77,12 @@ class ReplaySampler:
         *,
         view: View | None,
         gamma: float,
-        device: torch.device,
-        middle: torch.Tensor | None,
-        radius: torch.Tensor | None,
-        obs_moments: tuple[torch.Tensor, torch.Tensor] | None = None,
+        device: Any,
+        middle: Any,
+        radius: Any,
+        obs_moments: tuple[Any, Any] | None = None,
         has_masks: bool = False,
-        normalizer: TensorNormalizer | None = None,
+        normalizer: TensorNormalizer | ArrayNormalizer | None = None,
         reward_form: tuple[float, float] | None = None,
     ) -> None:
         self.buffer = buffer
@@ -104,10 +107,7 @@ class ReplaySampler:
         # A native view fills the same memory every time, which saves allocating it.
         self._out: Any = None
         if getattr(view, "_spec", None) is not None and hasattr(buffer, "batch"):
-            if device.type == "cpu":
-                self._out = buffer.batch(batch_size, view=view, torch=True)
-            else:
-                self._stage(buffer.batch(batch_size, view=view))
+            self._reserve()
 
     def sample(self, seed: int | None = None) -> ReplayBatch:
         """One batch. Its tensors may be overwritten by the next one.
@@ -134,6 +134,13 @@ class ReplaySampler:
         options = {} if self.view is None else {"view": self.view}
         drawn = self.buffer.sample(self.batch_size, *given, **options)
         return self._brought(dict(drawn))
+
+    def _reserve(self) -> None:
+        """Make the memory that batches are drawn into."""
+        if self.device.type == "cpu":
+            self._out = self.buffer.batch(self.batch_size, view=self.view, torch=True)
+        else:
+            self._stage(self.buffer.batch(self.batch_size, view=self.view))
 
     def _brought(self, drawn: dict[str, Any]) -> dict[str, Any]:
         ids = {name: drawn.pop(name) for name in (INDICES,) if name in drawn}

@@ -20,7 +20,7 @@ from sharpwave.train.signals import stop_on_signal
 from sharpwave.train.threads import torch_threads
 
 if TYPE_CHECKING:
-    from sharpwave.collect import EpisodeStats
+    from sharpwave.collect import Episodes
 
 Metrics = dict[str, Any]
 """What an update measured: numbers, or tensors, which become numbers only when they are logged."""
@@ -74,7 +74,7 @@ class Run(ABC):
 
     @property
     @abstractmethod
-    def episodes(self) -> EpisodeStats:
+    def episodes(self) -> Episodes:
         """Returns and lengths of the episodes finished in training."""
 
     @property

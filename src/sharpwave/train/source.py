@@ -32,7 +32,7 @@ class EnvSource:
         """Its Gymnasium id, if that makes the same environment again."""
         if isinstance(self.env, str):
             return self.env
-        spec = self.env.spec if self._is_made else None
+        spec = getattr(self.env, "spec", None) if self._is_made else None
         # The id does not make the wrappers that were put around it by hand.
         if spec is None or spec.additional_wrappers or spec.kwargs.get("wrappers"):
             return None

@@ -12,8 +12,7 @@ from sharpwave.lazy import torch
 SMALL = 256_000_000
 """Parameters times rows of a batch for which several threads only wait for each other."""
 
-
-NATIVE_SMALL = 16_000_000
+NATIVE_SMALL = 4_000_000
 """The same of native code, whose threads wait without sleeping."""
 
 

@@ -32,7 +32,8 @@ class Spaces(gym.Env[Any, Any]):
 def make(cls: Any, **options: Any) -> Any:
     """An algorithm whose learning rate is still 0, so that gradients are those of its weights."""
     discrete = cls.__name__ == "DiscreteSAC"
-    algorithm = cls(partial(Spaces, discrete=discrete), **{"hidden": HIDDEN, "seed": 3, **options})
+    options = {"hidden": HIDDEN, "seed": 3, "backend": "torch", **options}
+    algorithm = cls(partial(Spaces, discrete=discrete), **options)
     if cls.__name__ != "CrossQ":  # whose normalisations are to begin with scales of 1
         algorithm.flat_critics.data.mul_(2.5)  # so few layers would say next to nothing
     return algorithm

@@ -1,4 +1,4 @@
-"""HybridPPO collects in native code, with either learner, overlapped or not."""
+"""PPO with native collection: its data are the policy's own, and its runs do not depend on time."""
 
 from __future__ import annotations
 
@@ -10,164 +10,176 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.collect import NativeRollouts, NonFiniteError
-from sharpwave.envs import NativeVectorEnv
-from sharpwave.train.batch import OnPolicyBatch
+from sharpwave.collect import Rollout
+from sharpwave.compat.rlox.algorithms.hybrid_ppo import HybridPPO as RloxHybridPPO
+from tests.learning import probes
 
-SMALL: dict[str, Any] = {"n_envs": 4, "n_steps": 16, "batch_size": 32, "hidden": (8, 8), "seed": 3}
-LEARNERS = pytest.mark.parametrize("backend", ["native", "torch"])
-OVERLAP = pytest.mark.parametrize("overlap", [False, True])
-BY_THE_CLOCK = {"sps", "collection_time_pct", "training_time_pct"}
+SMALL: dict[str, Any] = {"n_envs": 4, "n_steps": 32, "batch_size": 32, "n_epochs": 2, "seed": 3}
 
 
-def made(env: Any = "CartPole-v1", **options: Any) -> sw.HybridPPO:
-    return sw.HybridPPO(env, **{**SMALL, **options})
+def make(env_id: Any = "CartPole-v1", **options: Any) -> sw.HybridPPO:
+    return sw.HybridPPO(env_id, **{**SMALL, **options})
 
 
-def weights(algo: Any) -> Any:
-    return algo.flat.block.copy()
+def weights(agent: Any) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in agent.policy.parameters()])
 
 
-class Metrics(sw.Callback):
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+class Watch(sw.Callback):
+    """Keeps what the updates of an agent are given, and the weights before each."""
 
-    def on_train_batch(self, *, algo: Any, step: int, **metrics: Any) -> None:
-        del algo
-        numbers = {name: metrics[name] for name in metrics.keys() - BY_THE_CLOCK}
-        self.rows.append({"step": step, **numbers})
+    def __init__(self, agent: sw.HybridPPO) -> None:
+        self.rollouts: list[Rollout] = []
+        self.weights: list[torch.Tensor] = []
+        collect = agent.collector.collect
 
+        def kept(*arguments: Any) -> Rollout | None:
+            rollout: Rollout | None = collect(*arguments)
+            assert rollout is not None
+            self.rollouts.append(rollout)
+            self.weights.append(weights(agent).clone())
+            return rollout
 
-@LEARNERS
-@OVERLAP
-class TestEvery:
-    def test_trains_and_says_how_the_time_was_spent(self, backend: str, overlap: bool) -> None:
-        algo = made(backend=backend, overlap=overlap)
-        before = weights(algo)
-        metrics = algo.train(256)
-        assert algo.backend == backend
-        assert isinstance(algo.collector, NativeRollouts)
-        assert algo.timesteps == 256
-        assert not np.array_equal(weights(algo), before)
-        assert metrics["collection_time_pct"] + metrics["training_time_pct"] == pytest.approx(100)
-        summary = algo.timing_summary()
-        assert summary["collection_s"] > 0
-        assert summary["training_s"] > 0
-        algo.close()
-
-    @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-    def test_the_same_seed_gives_the_same_run(self, backend: str, overlap: bool, env: str) -> None:
-        runs = []
-        for _ in range(2):
-            algo = made(env, backend=backend, overlap=overlap)
-            listener = Metrics()
-            algo.train(640, callbacks=listener)
-            runs.append((listener.rows, weights(algo).tolist()))
-            algo.close()
-        np.testing.assert_equal(runs[0], runs[1])
-
-    def test_a_run_in_two_parts_is_the_same(self, backend: str, overlap: bool) -> None:
-        whole, parts = (made(backend=backend, overlap=overlap, anneal_lr=False) for _ in range(2))
-        whole.train(512)
-        parts.train(128)
-        parts.train(384)
-        np.testing.assert_array_equal(weights(whole), weights(parts))
-
-    def test_goes_on_bit_for_bit(self, backend: str, overlap: bool, tmp_path: Path) -> None:
-        algo = made(backend=backend, overlap=overlap, anneal_lr=False)
-        algo.train(256)
-        algo.save(tmp_path / "a")
-        algo.train(256)
-        again = sw.HybridPPO.from_checkpoint(tmp_path / "a")
-        again.train(256)
-        np.testing.assert_array_equal(weights(again), weights(algo))
-        assert again.episodes.state_dict()["count"] == algo.episodes.count
-
-    def test_rollouts_hold_what_the_policy_thought(self, backend: str, overlap: bool) -> None:
-        algo = made("Pendulum-v1", backend=backend, overlap=overlap)
-        algo.train(256)
-        algo._follow_policy()
-        rollout = algo.collector.collect(0.9, 0.9)
-        assert rollout is not None
-        batch = OnPolicyBatch.from_rollout(rollout, torch.device("cpu"), None)
-        evaluated = algo.policy.evaluate(batch.obs, batch.actions)
-        torch.testing.assert_close(evaluated.log_probs, batch.log_probs, rtol=1e-4, atol=1e-5)
-
-    def test_a_callback_stops_it(self, backend: str, overlap: bool) -> None:
-        class Stop(sw.Callback):
-            def on_step(self, *, step: int, **_: Any) -> bool:
-                return step < 100
-
-        algo = made(backend=backend, overlap=overlap)
-        algo.train(1024, callbacks=Stop())
-        assert 100 <= algo.timesteps < 128
-        algo.train(256)
+        agent.collector.collect = kept
 
 
-@OVERLAP
-def test_both_learners_start_alike_and_stay_close(overlap: bool) -> None:
-    options: dict[str, Any] = {"batch_size": 64, "n_epochs": 1, "overlap": overlap}
-    native, other = made(backend="native", **options), made(backend="torch", **options)
-    np.testing.assert_array_equal(weights(native), weights(other))
-    for algo in (native, other):
-        algo.train(192)
-    np.testing.assert_allclose(weights(native), weights(other), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_log_probs_of_a_batch_are_those_of_the_policy_that_acted(
+    env_id: str, overlap: bool, backend: str
+) -> None:
+    agent = make(env_id, overlap=overlap, backend=backend, learning_rate=1e-2)
+    watch = Watch(agent)
+    agent.train(128 * 5)
+    assert agent.backend == backend
+    assert agent.collection == "native"
+    for i, rollout in enumerate(watch.rollouts):
+        behind = watch.weights[max(i - 1, 0) if overlap else i]
+        agent.flat.data.copy_(behind)
+        obs = torch.from_numpy(rollout.obs).flatten(0, 1)
+        actions = torch.from_numpy(rollout.actions).flatten(0, 1)
+        with torch.no_grad():
+            log_probs, _, values = agent.policy.evaluate(obs, actions)
+        np.testing.assert_allclose(rollout.log_probs.ravel(), log_probs, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(rollout.values.ravel(), values, rtol=1e-5, atol=1e-5)
 
 
-def test_without_overlap_it_is_ppo_but_for_its_draws() -> None:
-    hybrid, ppo = made(), sw.PPO("CartPole-v1", **SMALL)
-    ppo.generator.set_state(hybrid._draws.get_state())
-    ours = hybrid.collector.collect(0.9, 0.9)
-    theirs = ppo.collector.collect(0.9, 0.9)
-    assert ours is not None
-    assert theirs is not None
-    np.testing.assert_array_equal(ours.advantages, theirs.advantages)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_episodes_go_on_from_one_rollout_to_the_next(overlap: bool) -> None:
+    agent = make(n_steps=8, overlap=overlap)
+    watch = Watch(agent)
+    agent.train(8 * 4 * 30)
+    lengths = np.array(agent.episodes.lengths)
+    assert lengths.max() > 8
+    starts = np.concatenate([rollout.starts for rollout in watch.rollouts])
+    ends = np.concatenate([r.terminated | r.truncated for r in watch.rollouts])
+    np.testing.assert_array_equal(starts[1:], ends[:-1])
+    assert starts[0].all()
 
 
-def test_overlapped_rollouts_are_one_update_old() -> None:
-    seen: list[Any] = []
-    acted: list[Any] = []
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_same_seed_gives_the_same_run_whatever_the_threads(overlap: bool) -> None:
+    agents = [make(n_envs=37, overlap=overlap, threads=threads) for threads in (1, 2, 4)]
+    for agent in agents:
+        agent.train(37 * 32 * 3)
+    assert torch.equal(weights(agents[0]), weights(agents[1]))
+    assert torch.equal(weights(agents[0]), weights(agents[2]))
 
-    class Watched(sw.HybridPPO):
-        def _collect_next(self) -> None:
-            acted.append(self._acting.data.copy())
-            super()._collect_next()
 
-    class Watch(sw.Callback):
+def test_overlap_changes_the_data() -> None:
+    first, second = make(), make(overlap=True)
+    for agent in (first, second):
+        agent.train(128 * 4)
+    assert not torch.equal(weights(first), weights(second))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_a_run_continues_bit_for_bit(tmp_path: Path, overlap: bool, backend: str) -> None:
+    through = make(overlap=overlap, backend=backend)
+    through.train(128 * 8)
+
+    class Stop(sw.Callback):
+        def on_train_batch(self, *, algo: Any, **_: Any) -> bool:
+            return bool(algo.updates < 4)
+
+    first = make(overlap=overlap, backend=backend)
+    first.train(128 * 8, callbacks=Stop())
+    first.save(tmp_path / "half")
+    first.close()
+    resumed = sw.HybridPPO.from_checkpoint(tmp_path / "half")
+    resumed.train()
+    assert resumed.timesteps == through.timesteps
+    assert torch.equal(weights(resumed), weights(through))
+    assert list(resumed.episodes.returns) == list(through.episodes.returns)
+
+
+def test_saving_does_not_change_a_run(tmp_path: Path) -> None:
+    class Save(sw.Callback):
         def on_train_batch(self, *, algo: Any, **_: Any) -> None:
-            seen.append(weights(algo))
+            algo.save(tmp_path / "a")
 
-    algo = Watched("CartPole-v1", overlap=True, **SMALL)
-    first = weights(algo)
-    algo.train(64 * 5, callbacks=Watch())
-    # Rollouts 0 and 1 are of the first weights, rollout k + 1 of those after k updates.
-    np.testing.assert_array_equal(acted[0], first)
-    np.testing.assert_array_equal(acted[1], first)
-    for k in range(2, len(acted)):
-        np.testing.assert_array_equal(acted[k], seen[k - 2])
+    quiet, saving = make(overlap=True), make(overlap=True)
+    quiet.train(128 * 5)
+    saving.train(128 * 5, callbacks=Save())
+    assert torch.equal(weights(quiet), weights(saving))
 
 
-def test_what_native_code_cannot_step_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"env_id must be one of CartPole-v1.*native"):
-        made("FrozenLake-v1")
-    with pytest.raises(ValueError, match="without normalisation"):
-        made(normalize_obs=True)
-    with pytest.raises(ValueError, match="env_id must be one of"):
-        made(NativeVectorEnv("CartPole-v1", 4, autoreset_mode="next_step"))
-    with pytest.raises(ValueError, match=r"hybrid_ppo acts in native code.*recurrent"):
-        made(recurrent="lstm")
+def test_time_is_counted() -> None:
+    agent = make()
+    assert agent.timing_summary()["collection_pct"] == 0.0
+    metrics = agent.train(512)
+    summary = agent.timing_summary()
+    assert summary["collection_s"] > 0
+    assert summary["training_s"] > 0
+    assert summary["collection_pct"] + summary["training_pct"] == pytest.approx(100.0)
+    assert metrics["collection_time_pct"] + metrics["training_time_pct"] == pytest.approx(100.0)
 
 
-@OVERLAP
-def test_weights_that_are_no_numbers_end_the_run(overlap: bool) -> None:
-    algo = made(overlap=overlap)
-    algo.train(64)
-    algo.flat.block[:] = np.nan
-    with pytest.raises(NonFiniteError):
-        algo.train(256)
+@pytest.mark.parametrize(
+    ("env_id", "options", "reason"),
+    [
+        (probes.Identity, {}, "not native"),
+        ("CartPole-v1", {"normalize_obs": True}, "not native"),
+        ("CartPole-v1", {"env_mode": "sync"}, "not native"),
+        ("CartPole-v1", {"recurrent": "gru"}, "recurrent is 'gru'"),
+        ("Pendulum-v1", {"use_gsde": True}, "use_gsde is on"),
+        ("Pendulum-v1", {"squash_actions": True}, "squash_actions is on"),
+    ],
+)
+def test_what_is_not_native_is_said(env_id: Any, options: dict[str, Any], reason: str) -> None:
+    agent = make(env_id, **options)
+    assert agent.collection == "python"
+    assert agent.collection_reason is not None
+    assert reason in agent.collection_reason
+    agent.train(128)
+    assert agent.timing_summary()["collection_s"] > 0
+    agent.close()
+    with pytest.raises(ValueError, match=r"overlap must be False"):
+        make(env_id, overlap=True, **options)
 
 
-def test_it_learns_cartpole() -> None:
-    algo = sw.HybridPPO.preset("CartPole-v1", total_timesteps=60_000, seed=1)
-    algo.train()
-    assert algo.evaluate(20).mean >= 400
+def test_weights_that_are_none_stop_the_run() -> None:
+    agent = make()
+    agent.train(128)
+    agent.flat.data[5] = float("nan")
+    with pytest.raises(ValueError, match="weights must be finite, got nan at 5"):
+        agent.train(128)
+
+
+def test_one_number_is_two_layers() -> None:
+    assert make(hidden=16).config.hidden == (16, 16)
+    assert sw.HybridPPOConfig.parse({"hidden": "16"})["hidden"] == (16, 16)
+
+
+def test_arguments_of_rlox() -> None:
+    agent = RloxHybridPPO("CartPole-v1", 4, 7, 32, None, [], n_steps=16, learning_rate=1e-3)
+    assert (agent.config.n_envs, agent.config.seed, agent.config.hidden) == (4, 7, (32, 32))
+    assert agent.config.clip_vloss
+    metrics = agent.train(total_timesteps=128)
+    names = "policy_loss value_loss entropy approx_kl clip_fraction mean_reward"
+    assert {*names.split(), "collection_time_pct", "training_time_pct"} <= metrics.keys()
+    assert type(agent.predict(np.zeros(4, np.float32))) is int
+    default = RloxHybridPPO()
+    assert (default.env_id, default.config.n_envs) == ("CartPole-v1", 16)

@@ -32,7 +32,8 @@ def columns(n: int = 200) -> dict[str, Array]:
 
 def made(cls: Any, **options: Any) -> tuple[Any, ReplayBatch]:
     """An algorithm after some steps, so that targets differ from what they follow, and a batch."""
-    algo = cls(columns(), hidden=8, gamma=GAMMA, seed=3, batch_size=ROWS, tau=0.3, **options)
+    fixed = {"hidden": 8, "gamma": GAMMA, "seed": 3, "batch_size": ROWS, "tau": 0.3}
+    algo = cls(columns(), **fixed, backend="torch", **options)
     algo.train(20)
     return algo, algo.sampler.sample(5)
 
@@ -450,4 +451,4 @@ def test_discounts_are_zero_after_termination_and_not_after_truncation() -> None
     of_reward = {float(r): i for i, r in enumerate(data["rewards"])}
     rows = [of_reward[float(r)] for r in batch.rewards]
     expected = np.where(data["terminated"][rows], 0.0, GAMMA)
-    np.testing.assert_allclose(batch.discounts.numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(batch.discounts, expected, rtol=1e-6)

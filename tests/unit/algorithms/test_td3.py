@@ -67,7 +67,7 @@ class TestDelay:
 
 class TestNoise:
     def test_is_that_of_actions_between_minus_one_and_one(self) -> None:
-        algorithm = sw.TD3(ResumablePush, exploration_noise=0.1, **SMALL)
+        algorithm = sw.TD3(ResumablePush, exploration_noise=0.1, backend="torch", **SMALL)
         obs = torch.zeros(1, 3)
         plain = algorithm.policy.mode(obs)
         noise = torch.cat([algorithm.explore(obs, None) - plain for _ in range(2000)])
@@ -83,9 +83,11 @@ class TestNoise:
         assert len(played) == 1
 
     def test_without_any_the_policy_is_played(self) -> None:
-        algorithm = sw.TD3(ResumablePush, exploration_noise=0.0, **SMALL)
-        obs = torch.randn(1, 3)
-        assert torch.equal(algorithm.explore(obs, None), algorithm.policy.mode(obs))
+        obs = np.ones((1, 3), np.float32)
+        for backend in ("torch", "native"):
+            algorithm = sw.TD3(ResumablePush, exploration_noise=0.0, backend=backend, **SMALL)
+            explored = algorithm._to_env(algorithm._explore(obs, None))
+            np.testing.assert_array_equal(explored, algorithm.predict(obs))
 
     def test_on_targets_is_clipped_and_stays_in_bounds(self) -> None:
         algorithm = make(sw.TD3, target_noise=100.0, noise_clip=0.3)
@@ -105,27 +107,26 @@ class TestNoise:
         torch.testing.assert_close((seen[0] - plain).abs(), torch.full((6, 2), 0.3))
 
     def test_a_walk_remembers_and_is_drawn_back(self) -> None:
-        walk = OrnsteinUhlenbeck(1000, 1, sigma=0.3, theta=1.0, dt=0.1)
-        generator = torch.Generator().manual_seed(0)
-        running = torch.zeros(1000, dtype=torch.bool)
-        values = torch.stack([walk.draw(running, generator).clone() for _ in range(200)])[100:]
+        walk = OrnsteinUhlenbeck(np.zeros((1000, 1)), sigma=0.3, theta=1.0, dt=0.1)
+        rng = np.random.default_rng(0)
+        running = np.zeros(1000, bool)
+        moves = [walk.move(running, rng.normal(size=(1000, 1))).copy() for _ in range(200)]
+        values = np.stack(moves)[100:]
         # x' = 0.9 x + 0.3 √0.1 ε has variance 0.009 / (1 - 0.81)
-        assert values.std().item() == pytest.approx((0.009 / 0.19) ** 0.5, rel=0.05)
-        lagged = (values[1:] * values[:-1]).mean() / values.square().mean()
-        assert lagged.item() == pytest.approx(0.9, abs=0.02)
+        assert values.std() == pytest.approx((0.009 / 0.19) ** 0.5, rel=0.05)
+        lagged = (values[1:] * values[:-1]).mean() / np.square(values).mean()
+        assert lagged == pytest.approx(0.9, abs=0.02)
 
-    def test_a_walk_begins_anew_with_an_episode(self) -> None:
-        walk = OrnsteinUhlenbeck(3, 2, sigma=0.0)
-        walk.value.fill_(5.0)
-        starts = torch.tensor([False, True, False])
-        drawn = walk.draw(starts, torch.Generator())
+    @pytest.mark.parametrize("kind", [torch.tensor, np.array])
+    def test_a_walk_begins_anew_with_an_episode(self, kind: Any) -> None:
+        walk = OrnsteinUhlenbeck(kind([[5.0, 5.0]] * 3), sigma=0.0)
+        drawn = walk.move(kind([False, True, False]), kind([[1.0, 1.0]] * 3))
         assert (drawn[1] == 0).all()
         assert (drawn[[0, 2]] > 4).all()
 
     def test_walks_of_a_run_begin_anew_with_its_episodes(self) -> None:
-        algorithm = sw.TD3(
-            lambda: ResumablePush(5), noise_type="ou", exploration_noise=0.5, n_envs=2, **SMALL
-        )
+        options = {"noise_type": "ou", "exploration_noise": 0.5, "n_envs": 2, "backend": "torch"}
+        algorithm = sw.TD3(lambda: ResumablePush(5), **options, **SMALL)
         sizes = []
         explore = algorithm.explore
 

@@ -37,7 +37,8 @@ def test_a_run_with_evaluations(
     options = ["--n-gradient-steps", "50", "--run-dir", str(run_dir)]
     assert main([*command, *options, *QUICK]) == 0
     said = capsys.readouterr().out
-    assert f"{algorithm} on 600 steps of data, seed 42, torch backend" in said
+    backend = "native" if algorithm == "td3_bc" else "torch"
+    assert f"{algorithm} on 600 steps of data, seed 42, {backend} backend" in said
     assert "evaluation: " in said
     lines = (run_dir / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [10, 20, 30, 40, 50]

@@ -84,8 +84,7 @@ def test_memory_that_does_not_fit() -> None:
 
 def test_networks_that_do_not_exist() -> None:
     block = np.zeros(10, np.float32)
-    learner: Any = _native.PolicyLearner
-    for arguments, message in (
+    wrong: list[tuple[Any, str]] = [
         ((0, (), "tanh", "choices", (2,)), "n_inputs must hold sizes from 1"),
         ((1, (0,), "tanh", "choices", (2,)), "hidden must hold sizes from 1"),
         ((1, (), "gelu", "choices", (2,)), "activation must be 'tanh' or 'relu', got 'gelu'"),
@@ -93,9 +92,10 @@ def test_networks_that_do_not_exist() -> None:
         ((1, (), "tanh", "choices", ()), "options must not be empty"),
         ((1, (), "tanh", "bits", (2, 2)), "options must hold one number"),
         ((1, (), "tanh", "choices", (0,)), "options must hold sizes from 1"),
-    ):
+    ]
+    for arguments, message in wrong:
         with pytest.raises(ValueError, match=message):
-            learner(*arguments, block, block)
+            _native.PolicyLearner(*(*arguments, block, block))
 
 
 def test_masks_of_unbounded_actions() -> None:

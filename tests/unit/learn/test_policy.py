@@ -28,13 +28,12 @@ UPDATE: dict[str, Any] = {
 
 
 def layout_of(case: Case) -> PolicyLayout:
-    layers = [layer for layer in case.policy.actor if isinstance(layer, torch.nn.Linear)]
-    hidden = [layer.out_features for layer in layers]
+    linears = [layer for layer in case.policy.actor if isinstance(layer, torch.nn.Linear)]
     relu = any(isinstance(layer, torch.nn.ReLU) for layer in case.policy.actor)
     return PolicyLayout.of(
         case.observation_space,
         case.action_space,
-        hidden=hidden[:-1],
+        hidden=[linear.out_features for linear in linears[:-1]],
         activation="relu" if relu else "tanh",
     )
 
@@ -109,7 +108,7 @@ def test_the_gradient_of_a2c_is_that_of_autograd(
     actions: str, masks: bool, normalize: bool
 ) -> None:
     case = Case(actions, masks=masks)
-    options: Any = {"vf_coef": 0.3, "ent_coef": 0.05, "normalize": normalize}
+    options: dict[str, Any] = {"vf_coef": 0.3, "ent_coef": 0.05, "normalize": normalize}
     metrics = learner_of(case).gradient(batch_of(case), np.arange(32), **options)
     gradient, expected = case.differentiated(clip=None, **options)
     assert_near(case.flat.grad, gradient, 1e-5)
@@ -237,13 +236,18 @@ def test_fifty_updates_of_ppo_are_those_of_torch() -> None:
 @pytest.mark.parametrize("actions", ["categorical", "multi categorical", "bernoulli", "gaussian"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_fifty_updates_of_a2c_are_those_of_torch(actions: str, normalize: bool) -> None:
-    options = {"vf_coef": 0.4, "ent_coef": 0.01, "normalize": normalize, "max_grad_norm": 0.5}
+    options: dict[str, Any] = {
+        "vf_coef": 0.4,
+        "ent_coef": 0.01,
+        "normalize": normalize,
+        "max_grad_norm": 0.5,
+    }
     mine, theirs = (Case(actions, rows=40) for _ in range(2))
     torch_update = TorchUpdate(theirs, nn.RMSprop(theirs.flat, 1e-4))
     learner, rmsprop = learner_of(mine), RMSprop(arrays_of(mine), 1e-4)
     for _ in range(50):
         torch_update.step(torch.arange(40), clip=None, **options)
-        metrics = learner.a2c_update(batch_of(mine), rmsprop, **options)  # type: ignore[arg-type]
+        metrics = learner.a2c_update(batch_of(mine), rmsprop, **options)
     assert_near(mine.flat.data, theirs.flat.data.double(), 1e-5)
     assert "approx_kl" not in metrics
 

@@ -50,7 +50,7 @@ def random_obs(space: Any, seed: int) -> Any:
 
 def pair(cls: Any, space: Any, dim: int = 3, **options: Any) -> tuple[Any, Any]:
     """Two of an algorithm that differ in how they take gradients, some steps from their start."""
-    options = {"hidden": (16, 12), "seed": 4, "learning_rate": 3e-3, **options}
+    options = {"hidden": (16, 12), "seed": 4, "learning_rate": 3e-3, "backend": "torch", **options}
     if cls is sw.TD3:
         options["policy_delay"] = 1
     both = [cls(environment(space, dim), **options) for _ in range(2)]

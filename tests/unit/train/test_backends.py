@@ -89,10 +89,18 @@ class TestChoice:
         assert Named("CartPole-v1").backend == "native"
 
     def test_algorithms_without_a_native_update_say_so(self) -> None:
+        obs, actions, ends = np.zeros((20, 3)), np.zeros((20, 1)), np.zeros(20)
+        data = (obs, obs, actions, ends, ends)
+        algo = sw.BC(data)
+        assert (algo.backend, algo.backend_reason) == ("torch", "bc has no native update")
+        with pytest.raises(ValueError, match=r"backend.*'native': bc has no native update"):
+            sw.BC(data, backend="native")
+
+    def test_nor_do_those_that_change_the_loss_of_one_that_has(self) -> None:
         algo = sw.TQC("Pendulum-v1", learning_starts=10)
-        assert (algo.backend, algo.backend_reason) == ("torch", "tqc has no native update")
-        with pytest.raises(ValueError, match=r"backend.*'native': tqc has no native update"):
-            sw.TQC("Pendulum-v1", backend="native")
+        assert (algo.backend, algo.backend_reason) == ("torch", "TQC changes make_critics")
+        with pytest.raises(ValueError, match=r"backend.*'native': C51 changes build_networks"):
+            sw.C51("CartPole-v1", backend="native")
 
     def test_a_run_folder_says_which_and_why(self, tmp_path: Path) -> None:
         small_ppo().train(128, run_dir=tmp_path)
@@ -136,7 +144,7 @@ class TestMemory:
     def test_a_rollout_holds_what_the_policy_thought_when_it_acted(
         self, make: Any, env: Any
     ) -> None:
-        cls = make.func if isinstance(make, partial) else sw.PPO
+        cls: Any = make.func if isinstance(make, partial) else sw.PPO
         algo = cls(env, n_envs=4, n_steps=32, backend="native", learning_rate=1e-2)
         algo.train(256)
         rollout = algo.collector.collect(0.9, 0.9)
@@ -197,7 +205,7 @@ class TestCheckpoints:
 def test_the_same_seed_gives_the_same_run_whatever_the_threads(make: Any) -> None:
     runs = []
     for threads in (1, 2, 4):
-        cls = make.func if isinstance(make, partial) else sw.PPO
+        cls: Any = make.func if isinstance(make, partial) else sw.PPO
         algo = cls(resumable, n_envs=40, n_steps=8, seed=1, threads=threads, backend="native")
         algo.train(1000)
         assert algo.native is not None

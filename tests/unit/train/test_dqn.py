@@ -19,6 +19,13 @@ from tests.envs import CountingEnv, numbered, resumable, vectorized
 from tests.learning import probes
 
 SMALL: dict[str, Any] = {"hidden": (8, 8), "buffer_size": 2000, "batch_size": 16}
+backends = pytest.mark.parametrize("backend", ["native", "torch"])
+
+
+def forget_weights(algo: Any) -> None:
+    """Let the best action always be the first."""
+    for parameter in algo.policy.parameters():
+        parameter.data.zero_()
 
 
 class Recorder(sw.Callback):
@@ -57,21 +64,22 @@ class TestEpsilon:
         assert all(after <= before for before, after in pairwise(epsilons))
         assert epsilons[4] == pytest.approx(0.05)
 
-    def test_is_the_share_of_random_actions(self) -> None:
-        algo = sw.DQN("CartPole-v1", **SMALL)
+    @backends
+    def test_is_the_share_of_random_actions(self, backend: str) -> None:
+        algo = sw.DQN("CartPole-v1", backend=backend, **SMALL)
         algo.epsilon = 0.3
-        algo.flat.data.zero_()  # the best action is always the first
+        forget_weights(algo)
         actions = algo.predict(np.zeros((4000, 4)), deterministic=False)
         assert actions.mean() == pytest.approx(0.15, abs=0.03)
         few = [algo.predict(np.zeros(4), deterministic=False) for _ in range(2000)]
         assert np.mean(few) == pytest.approx(0.15, abs=0.03)
         assert not algo.predict(np.zeros((100, 4))).any()
 
-    def test_actions_before_learning_starts_are_random(self) -> None:
-        algo = sw.DQN(
-            "CartPole-v1", n_envs=4, learning_starts=400, exploration_initial_eps=0.0, **SMALL
-        )
-        algo.flat.data.zero_()
+    @backends
+    def test_actions_before_learning_starts_are_random(self, backend: str) -> None:
+        options = {"learning_starts": 400, "exploration_initial_eps": 0.0, "backend": backend}
+        algo = sw.DQN("CartPole-v1", n_envs=4, **options, **SMALL)
+        forget_weights(algo)
         algo.train(400)
         actions = algo.buffer.gather(algo.buffer.indices())["actions"]
         assert actions.mean() == pytest.approx(0.5, abs=0.1)
@@ -91,8 +99,9 @@ class TestActing:
     @pytest.mark.parametrize("env", ["CartPole-v1", probes.MultiIdentity, probes.OnlyAllowed])
     def test_numpy_and_torch_choose_the_same(self, env: Any, dueling: bool) -> None:
         runs = []
+        options = {"n_envs": 2, "learning_starts": 20, "seed": 3, "backend": "torch", **SMALL}
         for quick in (True, False):
-            algo = sw.DQN(env, n_envs=2, learning_starts=20, dueling=dueling, seed=3, **SMALL)
+            algo = sw.DQN(env, dueling=dueling, **options)
             if not quick:
                 algo.numpy_twins[algo.policy] = None
             algo.train(200)
@@ -100,7 +109,8 @@ class TestActing:
             runs.append(algo.buffer.gather(algo.buffer.indices())["actions"])
         np.testing.assert_array_equal(*runs)
 
-    def test_actions_that_do_not_count_from_zero(self) -> None:
+    @backends
+    def test_actions_that_do_not_count_from_zero(self, backend: str) -> None:
         class Shifted(probes.Identity):
             action_space = spaces.Discrete(2, start=5)
 
@@ -108,7 +118,8 @@ class TestActing:
                 assert action in (5, 6)
                 return super().outcome(action - 5)
 
-        algo = sw.DQN(Shifted, n_envs=4, learning_starts=50, learning_rate=5e-3, seed=1, **SMALL)
+        options = {"learning_starts": 50, "learning_rate": 5e-3, "seed": 1, "backend": backend}
+        algo = sw.DQN(Shifted, n_envs=4, **options, **SMALL)
         algo.train(1000)
         assert [algo.predict(np.array([sign], np.float32)) for sign in (-1, 1)] == [5, 6]
 
@@ -144,27 +155,26 @@ class TestBatches:
                 low = sum(gamma**i * reward for i, reward in enumerate(rewards))
                 assert low - 1e-4 <= batch.rewards[row].item() <= low + 0.01 * taken + 1e-4
 
+    @backends
     @pytest.mark.parametrize("prioritized", [False, True])
-    def test_every_gradient_step_has_a_batch_of_its_own(self, prioritized: bool) -> None:
-        algo = sw.DQN(
-            partial(CountingEnv, (9,)),
-            learning_starts=200,
-            gradient_steps=6,
-            prioritized=prioritized,
-            **SMALL,
-        )
-        drawn: list[torch.Tensor] = []
+    def test_every_gradient_step_has_a_batch_of_its_own(
+        self, prioritized: bool, backend: str
+    ) -> None:
+        options = {"prioritized": prioritized, "backend": backend, **SMALL}
+        env = partial(CountingEnv, (9,))
+        algo = sw.DQN(env, learning_starts=200, gradient_steps=6, **options)
+        drawn: list[bytes] = []
         step = algo.gradient_step
 
-        def remember(batch: Any) -> torch.Tensor:
-            drawn.append(batch.obs.clone())
+        def remember(batch: Any) -> Any:
+            drawn.append(np.asarray(batch.obs).tobytes())
             return step(batch)
 
         algo.gradient_step = remember  # type: ignore[method-assign]
         algo.train(203)
         algo.train(3)
         assert len(drawn) >= 6 * 6
-        assert len({batch.numpy().tobytes() for batch in drawn}) == len(drawn)
+        assert len(set(drawn)) == len(drawn)
 
     def test_as_many_gradient_steps_as_environment_steps(self) -> None:
         algo = sw.DQN(
@@ -193,23 +203,27 @@ class TestPriorities:
         algo.train(400, callbacks=Betas())
         np.testing.assert_allclose(betas, [0.4, 0.6, 0.8, 1.0])
 
-    def test_are_the_errors_of_the_last_time(self) -> None:
-        algo = sw.DQN("CartPole-v1", prioritized=True, learning_starts=100, **SMALL)
+    @backends
+    def test_are_the_errors_of_the_last_time(self, backend: str) -> None:
+        options = {"prioritized": True, "learning_starts": 100, "backend": backend}
+        algo = sw.DQN("CartPole-v1", **options, **SMALL)
         algo.train(100)
         batch = algo.sampler.sample()
         algo.gradient_step(batch)
         assert batch.td_errors is not None
         algo.sampler.report(batch)
-        largest = batch.td_errors.abs().max().item()
+        largest = abs(batch.td_errors).max().item()
         assert algo.buffer.max_priority >= largest
         algo.buffer.update_priorities(algo.buffer.indices(), np.full(len(algo.buffer), 1e-9))
         algo.sampler.report(batch)
         again = algo.sampler.sample()
         assert np.isin(np.asarray(again.indices), np.asarray(batch.indices)).all()
 
-    def test_go_on_exactly_from_a_checkpoint(self, tmp_path: Path) -> None:
+    @backends
+    def test_go_on_exactly_from_a_checkpoint(self, tmp_path: Path, backend: str) -> None:
         make = partial(sw.DQN, resumable, n_envs=2, prioritized=True, n_step=2, seed=3)
         options: dict[str, Any] = {"learning_starts": 50, "log_interval": 50, **SMALL}
+        options["backend"] = backend
         through = make(save_buffer=True, **options)
         through.train(400)
 
@@ -222,14 +236,14 @@ class TestPriorities:
         first.save(tmp_path / "half")
         resumed = sw.DQN.from_checkpoint(tmp_path / "half", resumable)
         resumed.train()
-        assert torch.equal(resumed.flat.data, through.flat.data)
-        assert torch.equal(resumed.flat_target.data, through.flat_target.data)
+        for name, network in resumed.networks.items():
+            for key, weight in through.networks[name].state_dict().items():
+                np.testing.assert_array_equal(network.state_dict()[key], weight)
         assert resumed.epsilon == through.epsilon
         one, other = resumed.sampler.sample(), through.sampler.sample()
-        assert torch.equal(one.obs, other.obs)
+        np.testing.assert_array_equal(one.obs, other.obs)
         assert one.weights is not None
-        assert other.weights is not None
-        assert torch.equal(one.weights, other.weights)
+        np.testing.assert_array_equal(one.weights, other.weights)
 
 
 class TestNetworks:

@@ -48,7 +48,8 @@ BY_HAND = [(kind, "by hand") for kind in KINDS if "c51" not in kind and "qr" not
 
 def make(kind: str) -> Any:
     """An algorithm whose two networks are away from their start and from each other."""
-    algo = KINDS[kind](Spaces, hidden=(4, 3), learning_rate=RATE, max_grad_norm=None, seed=1)
+    options = {"learning_rate": RATE, "max_grad_norm": None, "seed": 1, "backend": "torch"}
+    algo = KINDS[kind](Spaces, hidden=(4, 3), **options)
     generator = torch.Generator().manual_seed(0)
     for flat in (algo.flat, algo.flat_target):
         flat.data.add_(0.5 * torch.randn(len(flat.data), generator=generator))
@@ -218,7 +219,7 @@ class TestManyChoices:
         class Twice(Spaces):
             action_space = spaces.MultiDiscrete([3, 3])  # type: ignore[assignment]
 
-        options = {"hidden": (4,), "learning_rate": RATE, "max_grad_norm": None}
+        options = {"hidden": (4,), "learning_rate": RATE, "max_grad_norm": None, "backend": "torch"}
         one, two = cls(Spaces, **options), cls(Twice, **options)
         for network, double in ((one.policy, two.policy), (one.target, two.target)):
             weights = network.state_dict()

@@ -79,7 +79,7 @@ def test_folder_holds_everything_about_the_run(tmp_path: Path) -> None:
     assert (summary["status"], summary["reason"]) == ("finished", None)
     assert summary["timesteps"] == 5 * STEPS
     assert summary["metrics"]["updates"] == 5
-    assert set(summary["timings"]) >= {"env", "act", "update", "callbacks"}
+    assert set(summary["timings"]) >= {"collect", "update", "callbacks"}
     best = max(one.mean for one in folder.evaluations())
     assert summary["best_evaluation"]["mean"] == best
     assert summary["final_evaluation"]["n_episodes"] == 3

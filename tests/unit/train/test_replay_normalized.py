@@ -114,12 +114,14 @@ def test_only_floats_are_normalised_in_a_nest() -> None:
     assert batch.obs["parts"][2].dtype == torch.float32
 
 
-def test_masks_are_left_alone() -> None:
-    run = sw.DQN(partial(MaskedEnv, (4,)), hidden=(4,), batch_size=8, learning_starts=10, **BOTH)
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_masks_are_left_alone(backend: str) -> None:
+    options = {"hidden": (4,), "batch_size": 8, "learning_starts": 10, "backend": backend, **BOTH}
+    run = sw.DQN(partial(MaskedEnv, (4,)), **options)
     run.train(40)
     batch = run.sampler.sample()
     assert batch.masks is not None
-    assert batch.masks.dtype == torch.bool
+    assert np.asarray(batch.masks).dtype == bool
     assert batch.obs.shape == (8, 3)
     assert run.normalizer.get_obs_rms().count > 40
 

@@ -192,6 +192,14 @@ class RolloutBuffer(TensorBuffer):
         if self.stats_tracker is not None:
             self.stats_tracker.update(done, reward, {**metrics, **(infos or {})}, done_reasons)
 
+    def begin(self, starts: Any) -> None:
+        """Say where the next step is an episode's first; without this it is so everywhere.
+
+        Args:
+            starts: [N], nonzero where an episode starts.
+        """
+        self._starts = torch.as_tensor(starts).reshape(-1) != 0
+
     def stored(self, name: str) -> Tensor:
         """The steps [T, N, ...] of a field by its dotted name (`obs.image`); the memory itself."""
         self._rows.settle()

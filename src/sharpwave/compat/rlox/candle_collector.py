@@ -1,4 +1,4 @@
-"""rlox's collector of rollouts in the background."""
+"""rlox's collector of rollouts."""
 
 from __future__ import annotations
 
@@ -6,34 +6,39 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.collect.native_collector import NativeCollector
+from sharpwave.collect import NativeCollector
 from sharpwave.compat.rlox.vec_env import BY_NAME
 
 __all__ = ["CandleCollector"]
 
+DOUBLES = ("rewards", "dones", "log_probs", "values", "advantages", "returns")
+
 
 class CandleCollector(NativeCollector):
-    """`sharpwave.collect.NativeCollector`, whose rollouts are flat arrays, step after step.
+    """`sharpwave.NativeCollector` with rlox's arguments and flat batches.
 
     Args:
-        env_id: A native environment, with or without its version.
+        env_id: Id of a native environment, with or without its version.
         n_envs: Number of environments.
         obs_dim: Numbers of an observation.
-        n_actions: Number of actions.
-        n_steps: Steps of a rollout.
+        n_actions: Number of actions, of continuous ones their size.
+        n_steps: Steps of each environment in a rollout.
         hidden: Width of the two hidden layers.
-        lr: Ignored: it collects.
+        lr: Not used: a collector does not learn.
         gamma: Discount.
         gae_lambda: λ of the advantages.
-        seed: Of weights, environments and actions.
-        capacity: Finished rollouts that wait to be taken.
+        seed: Seed of weights, environments and actions.
+        capacity: Rollouts that may wait, at least 1.
+
+    Raises:
+        ValueError: An argument does not fit the environment or is out of range.
 
     Example:
-        >>> collector = CandleCollector("CartPole-v1", 4, 4, 2, 8, seed=0)
+        >>> collector = CandleCollector("CartPole", 2, 4, 2, 8, seed=1)
         >>> batch = collector.recv()
-        >>> batch["observations"].shape, batch["advantages"].dtype
-        ((128,), dtype('float64'))
         >>> collector.stop()
+        >>> batch["observations"].shape, batch["returns"].dtype, batch["n_envs"]
+        ((64,), dtype('float64'), 2)
     """
 
     def __init__(
@@ -50,6 +55,8 @@ class CandleCollector(NativeCollector):
         seed: int = 42,
         capacity: int = 2,
     ) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
         super().__init__(
             BY_NAME.get(env_id, env_id),
             n_envs,
@@ -57,33 +64,35 @@ class CandleCollector(NativeCollector):
             n_actions,
             n_steps,
             hidden,
-            gamma,
-            gae_lambda,
-            seed,
-            capacity,
+            seed=seed,
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+            capacity=capacity,
         )
-        self._sizes = {"obs_dim": obs_dim, "act_dim": 1, "n_steps": n_steps, "n_envs": n_envs}
 
     def recv(self) -> dict[str, Any]:
-        """The next rollout; waits for it. Flat arrays: all environments of a step, then the next.
+        """The oldest rollout, step by step: element t * n_envs + env; waits until there is one.
 
-        Raises:
-            RuntimeError: The collector was stopped, or its thread failed.
+        Returns:
+            `observations` and `actions` float32; `rewards`, `dones`, `log_probs`, `values`,
+            `advantages`, `returns` float64; `obs_dim`, `act_dim`, `n_steps`, `n_envs`.
         """
-        return self._flat(super().recv())
+        return _flat(super().recv())
 
     def try_recv(self) -> dict[str, Any] | None:
-        """The next rollout, or None where none is finished yet."""
-        rollout = super().try_recv()
-        return None if rollout is None else self._flat(rollout)
+        """What `recv` gives where a rollout waits, otherwise None."""
+        batch = super().try_recv()
+        return None if batch is None else _flat(batch)
 
-    def _flat(self, rollout: dict[str, Any]) -> dict[str, Any]:
-        dones = rollout["terminated"] | rollout["truncated"]
-        numbers = {name: rollout[name] for name in ("log_probs", "values", "advantages", "returns")}
-        numbers = {"rewards": rollout["rewards"], "dones": dones, **numbers}
-        return {
-            "observations": rollout["obs"].reshape(-1),
-            "actions": rollout["actions"].reshape(-1).astype(np.float32),
-            **{name: array.reshape(-1).astype(np.float64) for name, array in numbers.items()},
-            **self._sizes,
-        }
+
+def _flat(batch: dict[str, Any]) -> dict[str, Any]:
+    n_steps, n_envs, obs_dim = batch["observations"].shape
+    return {
+        "observations": batch["observations"].reshape(-1),
+        "actions": batch["actions"].reshape(-1).astype(np.float32),
+        **{name: batch[name].reshape(-1).astype(np.float64) for name in DOUBLES},
+        "obs_dim": obs_dim,
+        "act_dim": 1,
+        "n_steps": n_steps,
+        "n_envs": n_envs,
+    }

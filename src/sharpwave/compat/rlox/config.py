@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sharpwave.algorithms import A2CConfig, bc, cql, dqn, hybrid_ppo, iql, ppo, sac, td3, td3_bc
 from sharpwave.train.config import Config
@@ -38,12 +38,6 @@ class HybridPPOConfig(hybrid_ppo.HybridPPOConfig):
     """Clip the change of values by `clip_eps` too."""
     hidden: tuple[int, ...] = 64  # type: ignore[assignment]
     """Width of the two hidden layers, or the width of each."""
-
-    def __post_init__(self) -> None:
-        hidden: Any = self.hidden
-        if isinstance(hidden, int):
-            object.__setattr__(self, "hidden", (hidden, hidden))
-        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ MOST_EVALUATIONS = 200
 TIMINGS = {
     "env": "environment",
     "act": "acting",
+    "collect": "collection",
     "advantages": "advantages",
     "update": "updates",
     "callbacks": "callbacks and evaluation",

@@ -1,4 +1,4 @@
-"""Algorithms under rlox's names."""
+"""Algorithms under rlox's names. HybridPPO is in its module alone, as in rlox."""
 
 from sharpwave.compat.rlox.algorithms import hybrid_ppo as hybrid_ppo
 from sharpwave.compat.rlox.algorithms.a2c import A2C

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sharpwave.algorithms import hybrid_ppo
 from sharpwave.compat.rlox.algorithms.by_position import ByPosition
@@ -12,18 +12,20 @@ __all__ = ["HybridPPO", "HybridPPOConfig"]
 
 
 class HybridPPO(ByPosition, hybrid_ppo.HybridPPO):
-    """`sharpwave.HybridPPO`, which takes its options by position too.
-
-    Checkpoints of either class load in the other.
+    """`sharpwave.HybridPPO` under rlox's name.
 
     Example:
-        >>> HybridPPO().config.hidden
-        (64, 64)
+        >>> agent = HybridPPO(n_steps=32)
+        >>> agent.env_id, agent.config.n_envs, agent.config.hidden
+        ('CartPole-v1', 16, (64, 64))
+        >>> agent.close()
     """
 
     Config = HybridPPOConfig
     config: HybridPPOConfig
-    order = "env_id n_envs seed hidden logger callbacks"
+    order: ClassVar[str] = "env_id n_envs seed hidden logger callbacks"
 
-    def __init__(self, env_id: Any = "CartPole-v1", *args: Any, **options: Any) -> None:
-        super().__init__(env_id, *args, **options)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        if not args:
+            options.setdefault("env_id", "CartPole-v1")
+        super().__init__(*args, **options)

@@ -1,0 +1,48 @@
+// A rollout of T steps of N environments, time-major: element t * N + env.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace sharpwave {
+
+struct RolloutShape {
+  std::size_t n_steps, n_envs, obs_size;
+  bool is_discrete;
+
+  std::size_t size() const { return n_steps * n_envs; }
+};
+
+struct CollectedRollout {
+  explicit CollectedRollout(const RolloutShape& shape)
+      : shape(shape),
+        obs(shape.size() * shape.obs_size),
+        choices(shape.is_discrete ? shape.size() : 0),
+        moves(shape.is_discrete ? 0 : shape.size()),
+        log_probs(shape.size()),
+        values(shape.size()),
+        rewards(shape.size()),
+        next_values(shape.size()),
+        advantages(shape.size()),
+        returns(shape.size()),
+        terminated(shape.size()),
+        truncated(shape.size()),
+        starts(shape.size()) {}
+
+  RolloutShape shape;
+  std::uint64_t version = 0;          // of the weights that acted
+  std::vector<float> obs;             // [T, N, obs_size], before the step
+  std::vector<std::int64_t> choices;  // actions, where they are discrete,
+  std::vector<float> moves;           // and where not, before they are cut to the action space
+  std::vector<float> log_probs, values, rewards;
+  std::vector<float> next_values;  // of what a step led to, before any reset
+  std::vector<float> advantages, returns;
+  std::vector<std::uint8_t> terminated, truncated;  // 0 or 1
+  std::vector<std::uint8_t> starts;                 // 1 where `obs` is an episode's first
+  // Of the episodes that ended, by time and then by environment.
+  std::vector<double> episode_returns;
+  std::vector<std::int64_t> episode_lengths;
+};
+
+}  // namespace sharpwave

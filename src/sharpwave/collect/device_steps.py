@@ -1,0 +1,194 @@
+"""Steps of environments as tensors on the device of a policy, wherever the environments are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium import spaces
+
+from sharpwave.collect.collector import raw_rewards
+from sharpwave.collect.finite import NonFiniteError, check_finite
+from sharpwave.envs import ActionMap, Stepper, TensorVectorEnv, action_masks
+from sharpwave.lazy import torch
+from sharpwave.nest import leaves, map_leaves
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["DeviceStep", "DeviceSteps", "HostSteps", "TensorSteps"]
+
+
+class DeviceStep(NamedTuple):
+    """One step of every environment, as tensors on a device."""
+
+    obs: Any
+    """To act on next, [N, ...]."""
+    rewards: Tensor
+    """[N], what is learned from."""
+    raw_rewards: Tensor
+    """[N], what the environment gave."""
+    terminated: Tensor
+    """[N] bool."""
+    truncated: Tensor
+    """[N] bool."""
+    final_obs: Any
+    """[N, ...], read where an episode was cut; None where none was, or nobody knows."""
+    masks: Tensor | None
+    """[N, n] bool, the actions allowed next; None where all are."""
+
+
+class DeviceSteps(Protocol):
+    """What a `TensorCollector` steps."""
+
+    def reset(self, seed: int | None, timesteps: int) -> tuple[Any, Tensor | None]:
+        """Start new episodes: observations [N, ...] and masks."""
+
+    def step(self, actions: Tensor, timesteps: int) -> DeviceStep:
+        """Step with the policy's actions, the next after so many steps."""
+
+    def check(self, timesteps: int) -> None:
+        """Raise where something of the steps so far was not finite."""
+
+
+class TensorSteps:
+    """Steps of an environment that lives on the device: nothing leaves it.
+
+    Args:
+        env: The environment.
+        action_map: From the policy's actions to the environment's.
+        device: Of the policy.
+
+    Raises:
+        ValueError: The environment is on another device.
+    """
+
+    def __init__(self, env: TensorVectorEnv, action_map: ActionMap, device: Any) -> None:
+        if env.device.type != device.type:
+            raise ValueError(f"device must be {env.device} like the environment's, got {device}")
+        self.env = env
+        self._actions = _TensorActions(action_map, env.device)
+        self._finite = torch.ones((), dtype=torch.bool, device=env.device)
+
+    def reset(self, seed: int | None, timesteps: int) -> tuple[Any, Tensor | None]:  # noqa: ARG002
+        """Start new episodes: observations [N, ...] and masks."""
+        obs, infos = self.env.reset_tensors(seed)
+        self._watch(obs)
+        return obs, infos.get("action_mask")
+
+    def step(self, actions: Tensor, timesteps: int) -> DeviceStep:  # noqa: ARG002
+        """Step with the policy's actions."""
+        step = self.env.step_tensors(self._actions.to_env(actions))
+        self._watch(step.obs)
+        self._finite &= torch.isfinite(step.rewards).all()
+        return DeviceStep(
+            step.obs,
+            step.rewards,
+            step.rewards,
+            step.terminated,
+            step.truncated,
+            step.final_obs,
+            step.infos.get("action_mask"),
+        )
+
+    def check(self, timesteps: int) -> None:
+        """Raise where something of the steps so far was not finite; waits for the device."""
+        if not self._finite:
+            raise NonFiniteError(
+                f"the environment must give finite numbers, it gave NaN or inf by step {timesteps}"
+            )
+
+    def _watch(self, obs: Any) -> None:
+        for _, leaf in leaves(obs):
+            if leaf.is_floating_point():
+                self._finite &= torch.isfinite(leaf).all()
+
+
+class HostSteps:
+    """Steps of environments of arrays, sent to the device once.
+
+    Args:
+        env: A vector environment that resets itself in the step that ends an episode, or not.
+        action_map: From the policy's actions to the environment's.
+        device: Where the tensors go.
+    """
+
+    def __init__(self, env: Any, action_map: ActionMap, device: Any) -> None:
+        self.env = env
+        self.stepper = Stepper(env)
+        self._action_map = action_map
+        self._device = device
+
+    def reset(self, seed: int | None, timesteps: int) -> tuple[Any, Tensor | None]:
+        """Start new episodes: observations [N, ...] and masks."""
+        obs, infos = self.stepper.reset(seed=seed)
+        check_finite("obs", obs, timesteps)
+        return self._sent(obs), self._masks(infos)
+
+    def step(self, actions: Tensor, timesteps: int) -> DeviceStep:
+        """Step with the policy's actions, which the host waits for."""
+        step = self.stepper.step(self._action_map.to_env(actions.cpu().numpy()))
+        check_finite("rewards", step.rewards, timesteps)
+        check_finite("obs", step.next_obs, timesteps)
+        if step.obs is not step.next_obs:
+            check_finite("obs", step.obs, timesteps)
+        cut = step.obs is not step.next_obs and step.truncated.any()
+        raw = raw_rewards(step)
+        rewards = self._sent(step.rewards)
+        return DeviceStep(
+            self._sent(step.obs),
+            rewards,
+            rewards if raw is step.rewards else self._sent(raw),
+            self._sent(step.terminated),
+            self._sent(step.truncated),
+            self._sent(step.next_obs) if cut else None,
+            self._masks(step.infos),
+        )
+
+    def check(self, timesteps: int) -> None:
+        """Nothing: every step was checked."""
+
+    def _masks(self, infos: dict[str, Any]) -> Tensor | None:
+        masks = action_masks(self.env, infos)
+        return None if masks is None else self._sent(masks)
+
+    def _sent(self, nest: Any) -> Any:
+        def send(leaf: Any) -> Tensor:
+            tensor = torch.from_numpy(np.ascontiguousarray(leaf))
+            if tensor.is_floating_point():
+                tensor = tensor.float()
+            if self._device.type == "cuda":
+                tensor = tensor.pin_memory()
+            return tensor.to(self._device, non_blocking=True)
+
+        return map_leaves(send, nest)
+
+
+class _TensorActions:
+    """What `ActionMap` does, on a device."""
+
+    def __init__(self, action_map: ActionMap, device: Any) -> None:
+        space = action_map.space
+        self._shape = tuple(space.shape or ())
+        self._squash = action_map.squash
+        self._start: Tensor | None = None
+        self._bounds: tuple[Tensor, Tensor] | None = None
+        self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+        if isinstance(space, spaces.Box):
+            low, high = (torch.as_tensor(x, device=device) for x in (space.low, space.high))
+            self._bounds = low, high
+        else:
+            start = np.asarray(getattr(space, "start", 0))
+            self._start = torch.as_tensor(start, device=device) if start.any() else None
+
+    def to_env(self, raw: Tensor) -> Tensor:
+        actions = raw.reshape(len(raw), *self._shape)
+        if self._start is not None:
+            actions = actions + self._start
+        actions = actions.to(self._dtype)
+        if self._bounds is None:
+            return actions
+        low, high = self._bounds
+        if self._squash:
+            actions = low / 2 + high / 2 + (high / 2 - low / 2) * torch.tanh(actions)
+        return torch.clamp(actions, low, high)

@@ -1,0 +1,202 @@
+"""Rollouts for a learner whose environments and policy are native code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpwave.collect.episodes import EpisodeStats
+from sharpwave.collect.finite import NonFiniteError
+from sharpwave.collect.native import NativeCollector
+from sharpwave.collect.rollout import Rollout
+from sharpwave.envs.native import NativeVectorEnv
+
+ARRAYS = (
+    "actions",
+    "log_probs",
+    "values",
+    "rewards",
+    "terminated",
+    "truncated",
+    "next_values",
+    "starts",
+    "advantages",
+    "returns",
+)
+
+
+class NativeRollouts:
+    """Collects as `OnPolicyCollector` does, a whole rollout at a time and without the interpreter.
+
+    With `overlap` the next rollout is collected while the learner is busy with this one, always by
+    the weights from before that update: which weights a rollout has does not depend on who is
+    faster.
+
+    Args:
+        env: The environments.
+        weights: [n_parameters] memory of the policy, which the learner changes.
+        hidden: Widths of the hidden layers.
+        activation: "tanh" or "relu".
+        n_steps: T.
+        gamma: Discount.
+        gae_lambda: λ of the advantages.
+        seed: Seed of the environments.
+        action_seed: Seed of the actions.
+        threads: Most threads that step the environments.
+        overlap: Collect ahead by one rollout.
+    """
+
+    def __init__(
+        self,
+        env: NativeVectorEnv,
+        weights: npt.NDArray[np.float32],
+        *,
+        hidden: Sequence[int],
+        activation: str,
+        n_steps: int,
+        gamma: float,
+        gae_lambda: float,
+        seed: int,
+        action_seed: int,
+        threads: int = 1,
+        overlap: bool = False,
+    ) -> None:
+        self.env = env
+        self.weights = weights
+        self.overlap = overlap
+        self.episodes = EpisodeStats(env.num_envs)
+        self.timesteps = 0
+        self.timings = {"collect": 0.0}
+        self.n_steps = n_steps
+        self._options: dict[str, Any] = {
+            "n_steps": n_steps,
+            "hidden": tuple(hidden),
+            "activation": activation,
+            "gamma": gamma,
+            "gae_lambda": gae_lambda,
+            "seed": action_seed,
+            "threads": threads,
+            "capacity": 0,
+        }
+        self._seed: int | None = seed
+        self._collector: NativeCollector | None = None
+        self._is_reset = False
+        self._count = 0
+        self._pending: dict[str, Any] | None = None
+        self._is_requested = False
+
+    @staticmethod
+    def why_not(env: Any) -> str | None:
+        """Why these environments cannot be stepped by native code alone; None when they can."""
+        if not isinstance(env, NativeVectorEnv):
+            return f"the environments are {type(env).__name__}, not native ones"
+        if env.metadata["autoreset_mode"].name != "SAME_STEP":
+            return "the environments do not reset themselves in the step that ends an episode"
+        return None
+
+    def collect(
+        self,
+        gamma: float,  # noqa: ARG002 - as given before
+        gae_lambda: float,  # noqa: ARG002
+        on_step: Callable[[float], bool] | None = None,
+    ) -> Rollout | None:
+        """One rollout of `n_steps` steps.
+
+        Args:
+            gamma: Discount, that of the constructor.
+            gae_lambda: λ of the advantages, that of the constructor.
+            on_step: Called for every step with the mean reward, once all are taken; False gives up
+                the rollout.
+
+        Returns:
+            The rollout, or None if it was given up.
+
+        Raises:
+            NonFiniteError: The weights gave NaN or inf.
+        """
+        began = time.perf_counter()
+        collector = self._start() if self._collector is None else self._collector
+        self._give_weights(collector)
+        batch = collector.recv() if self._pending is None else self._pending
+        self._pending, self._is_requested = None, False
+        if self.overlap:
+            collector.request()
+            self._is_requested = True
+        self.timings["collect"] += time.perf_counter() - began
+        self.episodes.add(batch["episode_returns"], batch["episode_lengths"])
+        if on_step is None:
+            self.timesteps += batch["rewards"].size
+        else:
+            for rewards in batch["rewards"]:
+                self.timesteps += rewards.size
+                if on_step(float(rewards.mean())) is False:
+                    return None
+        return Rollout(
+            obs=batch["observations"],
+            real=np.ones_like(batch["terminated"]),
+            **{name: batch[name] for name in ARRAYS},
+        )
+
+    def finish(self) -> None:
+        """Wait for a rollout that is under way, so that the environments stand still."""
+        if self._is_requested and self._pending is None:
+            assert self._collector is not None
+            self._pending = self._collector.recv()
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._collector is not None:
+            self._collector.stop()
+
+    def _give_weights(self, collector: NativeCollector) -> None:
+        try:
+            collector.sync_weights(self.weights)
+        except ValueError as error:
+            raise NonFiniteError(f"{error}, at step {self.timesteps}") from None
+
+    def _start(self) -> NativeCollector:
+        if not self._is_reset:
+            self.env.reset(seed=self._seed)
+            self._seed = None
+        self._collector = NativeCollector(
+            self.env, self.env.num_envs, weights=self.weights, **self._options
+        )
+        self._collector.count = self._count
+        return self._collector
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the collection stands, but for the environments."""
+        self.finish()
+        return {
+            "timesteps": self.timesteps,
+            "timings": dict(self.timings),
+            "episodes": self.episodes.state_dict(),
+            "count": self._count if self._collector is None else self._collector.count,
+            "is_reset": self._is_reset or self._collector is not None,
+            "pending": self._pending,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
+        """Continue from `state_dict`.
+
+        Args:
+            state: What `state_dict` returned.
+            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+                start.
+        """
+        self.close()
+        self._collector = None
+        self.timesteps = int(state["timesteps"])
+        self.timings.update(state["timings"])
+        self.episodes.load_state_dict(state["episodes"])
+        # Where another collector began, the steps so far number rollouts that were not drawn yet.
+        self._count = int(state.get("count", self.timesteps))
+        if state.get("is_reset", self.timesteps > 0):
+            self._seed = None
+        self._is_reset = in_flight and bool(state["is_reset"])
+        self._pending = state["pending"] if in_flight else None
+        self._is_requested = self._pending is not None

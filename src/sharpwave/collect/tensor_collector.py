@@ -1,0 +1,308 @@
+"""Rollouts that stay on the device of the policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from sharpwave.collect.device_steps import DeviceStep, DeviceSteps
+from sharpwave.lazy import torch
+from sharpwave.nest import leaves, map_leaves
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sharpwave.buffers.tensors import RolloutBuffer
+
+__all__ = ["TensorCollector", "TensorEpisodes"]
+
+
+class TensorActor(Protocol):
+    """What chooses the actions of a rollout. It keeps recurrent states itself."""
+
+    def act_tensors(
+        self, obs: Any, starts: Tensor, masks: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(actions, log_probs, values) for observations [N, ...]."""
+
+    def value_tensors(self, obs: Any) -> Tensor:
+        """Values [N] of what comes after the last `act_tensors`."""
+
+
+class TensorCollector:
+    """Collects rollouts of T steps from N environments into a `RolloutBuffer` on the device.
+
+    It does what `OnPolicyCollector` does. Where the environments are on the device too, nothing is
+    copied to the host and nothing waits for the device before the rollout is complete.
+
+    Args:
+        steps: What steps the environments.
+        actor: What chooses actions.
+        n_envs: N.
+        n_steps: T.
+        seed: Of the first reset.
+        device: Where rollouts are kept.
+
+    Attributes:
+        episodes: Statistics of the episodes.
+        timesteps: Environment steps so far.
+        timings: Seconds by section.
+    """
+
+    def __init__(
+        self,
+        steps: DeviceSteps,
+        actor: TensorActor,
+        *,
+        n_envs: int,
+        n_steps: int,
+        seed: int | None,
+        device: Any,
+    ) -> None:
+        self.steps = steps
+        self.actor = actor
+        self.n_envs = n_envs
+        self.n_steps = n_steps
+        self.device = device
+        self.episodes = TensorEpisodes(n_envs, device)
+        self.timesteps = 0
+        self.timings = {"collect": 0.0}
+        self.buffer: RolloutBuffer | None = None
+        self._seed = seed
+        self._obs: Any = None
+        self._masks: Tensor | None = None
+        self._starts = torch.ones(n_envs, dtype=torch.bool, device=device)
+
+    def collect(
+        self,
+        gamma: float,
+        gae_lambda: float,
+        on_step: Callable[[float], bool] | None = None,
+    ) -> RolloutBuffer | None:
+        """One rollout of `n_steps` steps, with advantages.
+
+        Args:
+            gamma: Discount.
+            gae_lambda: λ of the advantages.
+            on_step: Called after every step with the mean reward, which waits for the device; False
+                gives up the rollout.
+
+        Returns:
+            The buffer, which the next rollout overwrites, or None if it was given up.
+
+        Raises:
+            NonFiniteError: An environment returned NaN or inf.
+        """
+        began = time.perf_counter()
+        if self._obs is None:
+            self._reset()
+        if self.buffer is not None:
+            self.buffer.reset()
+        for _ in range(self.n_steps):
+            step = self._step()
+            self.timesteps += self.n_envs
+            if on_step is not None and on_step(float(step.raw_rewards.mean())) is False:
+                return None
+        assert self.buffer is not None
+        self.buffer.gamma, self.buffer.gae_lambda = gamma, gae_lambda
+        self.buffer.compute_returns_and_advantages(self.actor.value_tensors(self._obs))
+        self.steps.check(self.timesteps)
+        self.timings["collect"] += time.perf_counter() - began
+        return self.buffer
+
+    def _reset(self) -> None:
+        self._obs, self._masks = self.steps.reset(self._seed, self.timesteps)
+        self._seed = None  # the next reset goes on with the environments' own generators
+        self._starts.fill_(True)
+        self.episodes.restart()
+
+    def _step(self) -> DeviceStep:
+        actions, log_probs, values = self.actor.act_tensors(self._obs, self._starts, self._masks)
+        step = self.steps.step(actions, self.timesteps)
+        buffer = self.buffer
+        if buffer is None:
+            self.buffer = buffer = self._make_buffer(actions)
+        done = step.terminated | step.truncated
+        final_values = None if step.final_obs is None else self.actor.value_tensors(step.final_obs)
+        buffer.add(
+            _dicts(self._obs),
+            actions,
+            step.rewards,
+            done,
+            values,
+            log_probs,
+            step.truncated & ~step.terminated,
+            final_values,
+            **self._mask_column(buffer),
+        )
+        self.episodes.tracker.update(done, step.raw_rewards)
+        self._obs, self._masks, self._starts = step.obs, step.masks, done
+        return step
+
+    def _mask_column(self, buffer: RolloutBuffer) -> dict[str, Any]:
+        if "masks" not in buffer.fields.names:
+            if self._masks is not None:
+                raise ValueError("action masks must come from the first step on, they came later")
+            return {}
+        if self._masks is None:  # which allows everything
+            return {"masks": torch.ones_like(buffer.stored("masks")[0])}
+        return {"masks": self._masks}
+
+    def _make_buffer(self, actions: Tensor) -> RolloutBuffer:
+        from sharpwave.buffers.tensors import RolloutBuffer
+
+        obs = _dicts(self._obs)
+        masks = self._masks
+        buffer = RolloutBuffer(
+            self.n_steps,
+            self.n_envs,
+            map_leaves(lambda leaf: leaf.shape[1:], obs),
+            actions.shape[1:],
+            obs_dtype=map_leaves(_stored_dtype, obs),
+            action_dtype=_stored_dtype(actions),
+            device=self.device,
+            extra_fields=None if masks is None else {"masks": (torch.bool, masks.shape[1:])},
+        )
+        buffer.begin(self._starts)
+        return buffer
+
+    def columns(self) -> dict[str, Any]:
+        """The rollout, [T, N, ...]: the memory itself, nested as the environment's."""
+        buffer = self.buffer
+        assert buffer is not None
+
+        def column(path: str) -> Tensor:
+            return buffer.stored(f"obs.{path}" if path else "obs")
+
+        paths = [path for path, _ in leaves(_dicts(self._obs))]
+        return {
+            "obs": _rebuilt(self._obs, iter([column(path) for path in paths])),
+            "actions": buffer.stored("action"),
+            "log_probs": buffer.stored("log_prob"),
+            "values": buffer.stored("value"),
+            "advantages": buffer.advantages,
+            "returns": buffer.returns,
+            "masks": buffer.stored("masks") if "masks" in buffer.fields.names else None,
+            "starts": buffer.stored("start"),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the collection stands, but for the environments and the actor."""
+        return {
+            "timesteps": self.timesteps,
+            "timings": dict(self.timings),
+            "episodes": self.episodes.state_dict(),
+            "last_obs": None if self._obs is None else map_leaves(_array, self._obs),
+            "last_masks": None if self._masks is None else _array(self._masks),
+            "starts": _array(self._starts),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
+        """Continue from `state_dict`.
+
+        Args:
+            state: What `state_dict` returned.
+            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+                start.
+        """
+        self.timesteps = int(state["timesteps"])
+        self.timings.update(state["timings"])
+        self.episodes.load_state_dict(state["episodes"])
+        if self.timesteps:
+            self._seed = None
+        self._obs = self._masks = self.buffer = None
+        if in_flight and state["last_obs"] is not None:
+            self._obs = map_leaves(self._tensor, state["last_obs"])
+            masks = state["last_masks"]
+            self._masks = None if masks is None else self._tensor(masks)
+            self._starts = self._tensor(state["starts"])
+
+    def _tensor(self, array: Any) -> Tensor:
+        return torch.from_numpy(np.array(array)).to(self.device)
+
+
+class TensorEpisodes:
+    """Returns and lengths of the episodes that N environments finished, in a `StatsTracker`.
+
+    It is read like `EpisodeStats`; reading waits for the device.
+
+    Args:
+        n_envs: Number of environments.
+        device: Where the sums are kept.
+        window: How many of the last episodes are kept and the means taken over.
+    """
+
+    def __init__(self, n_envs: int, device: Any, window: int = 100) -> None:
+        from sharpwave.buffers.tensors import StatsTracker
+
+        self.tracker = StatsTracker(n_envs, max_ep_info_buffer=window, device=device)
+
+    @property
+    def count(self) -> int:
+        """Episodes finished so far."""
+        return self.tracker.episode_count
+
+    @property
+    def returns(self) -> list[float]:
+        """Returns of the last episodes, oldest first."""
+        return self._values("Rollout/rewards")
+
+    @property
+    def lengths(self) -> list[int]:
+        """Lengths of the last episodes, oldest first."""
+        return [int(length) for length in self._values("Rollout/lengths")]
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the last episodes, nan before the first ended."""
+        return _mean(self.returns)
+
+    @property
+    def mean_length(self) -> float:
+        """Mean length of the last episodes, nan before the first ended."""
+        return _mean(self.lengths)
+
+    def restart(self) -> None:
+        """Forget episodes in flight: the environments were reset."""
+        self.tracker.restart()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as arrays."""
+        return {name: _array(tensor) for name, tensor in self.tracker.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        if state.keys() == self.tracker.state_dict().keys():
+            self.tracker.load_state_dict({k: torch.as_tensor(v) for k, v in state.items()})
+
+    def _values(self, name: str) -> list[float]:
+        values: list[float] = self.tracker.get_raw_values().get(name, np.empty(0)).tolist()
+        return values
+
+
+def _mean(values: list[Any]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def _stored_dtype(leaf: Tensor) -> torch.dtype:
+    return torch.float32 if leaf.is_floating_point() else leaf.dtype
+
+
+def _array(tensor: Any) -> Any:
+    return tensor.detach().cpu().numpy()
+
+
+def _dicts(nest: Any) -> Any:
+    """The nest with numbered parts: a buffer knows no tuples, and no names with dots."""
+    if isinstance(nest, dict | tuple):
+        parts = nest.values() if isinstance(nest, dict) else nest
+        return {str(i): _dicts(part) for i, part in enumerate(parts)}
+    return nest
+
+
+def _rebuilt(like: Any, columns: Any) -> Any:
+    """The columns in the structure of a nest."""
+    return map_leaves(lambda _: next(columns), like)

@@ -1,0 +1,173 @@
+"""Environments that live on a device and step tensors, as the simulators of robots do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from sharpwave.lazy import torch
+from sharpwave.nest import map_leaves
+from sharpwave.types import Nested
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["TensorStep", "TensorVectorEnv", "is_tensor_env"]
+
+FINAL_OBS = ("final_obs", "final_observation")
+"""Where infos may have the last observations of episodes, [N, ...], read where one ended."""
+
+
+class TensorStep(NamedTuple):
+    """One step of every environment, as tensors on a device."""
+
+    obs: Any
+    """To act on next, [N, ...]."""
+    rewards: Tensor
+    """[N] float."""
+    terminated: Tensor
+    """[N] bool."""
+    truncated: Tensor
+    """[N] bool."""
+    final_obs: Any
+    """[N, ...], what the actions led to where an episode ended; None where nobody knows."""
+    infos: dict[str, Any]
+
+
+def is_tensor_env(env: Any) -> bool:
+    """Whether an environment is many at once, on a device: it says `num_envs` and `device`.
+
+    A `TensorVectorEnv`, which gives arrays too, is none.
+    """
+    if isinstance(env, str | type | TensorVectorEnv) or not hasattr(env, "step"):
+        return False
+    inner = getattr(env, "unwrapped", env)
+    return hasattr(inner, "num_envs") and hasattr(inner, "device")
+
+
+class TensorVectorEnv(VectorEnv[Any, Any, Any]):
+    """N environments that step tensors, as a vector environment of arrays and of tensors.
+
+    `reset_tensors` and `step_tensors` never leave the device. `reset` and `step` are those of
+    Gymnasium, with arrays, for whatever works with these.
+
+    The environment has `num_envs`, `device`, `single_observation_space`, `single_action_space`,
+    `reset(seed=...) -> (obs, infos)` and `step(actions) -> (obs, rewards, terminated, truncated,
+    infos)`, all tensors [N, ...], observations nested in dicts if need be. It starts a new episode
+    in the step that ends one. The last observations of the old ones may be in
+    `infos["final_obs"]`; where they are not, the observations before them stand for them.
+
+    Args:
+        env: Such an environment: one of Isaac Lab, for example.
+
+    Attributes:
+        device: Where its tensors are.
+
+    Raises:
+        TypeError: Something of that is missing.
+    """
+
+    def __init__(self, env: Any) -> None:
+        inner = getattr(env, "unwrapped", env)
+        for name in ("num_envs", "device", "single_observation_space", "single_action_space"):
+            if not hasattr(inner, name):
+                raise TypeError(f"env must have {name}, {type(inner).__name__} has not")
+        self.env = env
+        self.spec = getattr(env, "spec", None)
+        self.device = torch.device(inner.device)
+        self.num_envs = int(inner.num_envs)
+        self.metadata = {
+            **(getattr(env, "metadata", None) or {}),
+            "autoreset_mode": AutoresetMode.SAME_STEP,
+        }
+        self.render_mode = getattr(env, "render_mode", None)
+        self.single_observation_space = inner.single_observation_space
+        self.single_action_space = inner.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._obs: Any = None
+        if hasattr(inner, "get_state") and hasattr(inner, "set_state"):
+            # What runs ask for to continue within an episode.
+            self.get_state = lambda: map_leaves(_array, inner.get_state())
+            self.set_state = inner.set_state
+
+    @property
+    def unwrapped(self) -> TensorVectorEnv:
+        """This: what lies below does not give arrays."""
+        return self
+
+    def reset_tensors(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start new episodes everywhere: observations [N, ...] and infos."""
+        obs, infos = self.env.reset(seed=seed)
+        self._obs = self._known(obs)
+        return self._obs, infos
+
+    def step_tensors(self, actions: Any) -> TensorStep:
+        """Step all environments with actions [N, ...] on the device."""
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        final_obs = next((infos[name] for name in FINAL_OBS if name in infos), None)
+        self._obs = self._known(obs)
+        return TensorStep(
+            self._obs,
+            torch.as_tensor(rewards, device=self.device),
+            torch.as_tensor(terminated, device=self.device).bool(),
+            torch.as_tensor(truncated, device=self.device).bool(),
+            None if final_obs is None else self._known(final_obs),
+            infos,
+        )
+
+    def reset(
+        self,
+        *,
+        seed: int | list[int | None] | None = None,
+        options: dict[str, Any] | None = None,  # noqa: ARG002 - it resets all, always
+    ) -> tuple[Nested, dict[str, Any]]:
+        """Start new episodes everywhere; arrays."""
+        if seed is not None and not isinstance(seed, int | np.integer):
+            raise TypeError(f"seed must be one number for all environments, got {seed!r}")
+        obs, infos = self.reset_tensors(None if seed is None else int(seed))
+        return _arrays(obs), _masks(infos)
+
+    def step(self, actions: Any) -> tuple[Nested, Any, Any, Any, dict[str, Any]]:
+        """Step all environments; arrays."""
+        before = self._obs
+        step = self.step_tensors(torch.as_tensor(np.asarray(actions)).to(self.device))
+        ended = _arrays(step.terminated | step.truncated)
+        infos = _masks(step.infos)
+        if ended.any():
+            final_obs = step.final_obs
+            if final_obs is None:
+                final_obs = step.obs if before is None else before
+            infos.update({"final_obs": _arrays(final_obs), "_final_obs": ended})
+        flags = _arrays(step.terminated), _arrays(step.truncated)
+        return _arrays(step.obs), _arrays(step.rewards), *flags, infos
+
+    def render(self) -> Any:
+        """What the environment shows."""
+        return self.env.render()
+
+    def close(self, **_: Any) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def _known(self, obs: Any) -> Any:
+        """The observations of the space; a simulator may give more, for critics or loggers."""
+        keys = getattr(self.single_observation_space, "spaces", None)
+        if isinstance(obs, dict) and isinstance(keys, dict):
+            return {name: obs[name] for name in keys}
+        return obs
+
+
+def _arrays(nest: Any) -> Any:
+    return map_leaves(_array, nest)
+
+
+def _masks(infos: dict[str, Any]) -> dict[str, Any]:
+    return {name: _array(infos[name]) for name in ("action_mask",) if name in infos}
+
+
+def _array(leaf: Any) -> Any:
+    return leaf.detach().cpu().numpy().copy() if isinstance(leaf, torch.Tensor) else leaf

@@ -1,0 +1,66 @@
+"""Environments that step tensors, seen as vector environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sharpwave.envs import Stepper, TensorVectorEnv, is_tensor_env, make_vec_env
+from tests.unit.envs.tensor_envs import NamedPoints, Points
+
+
+def test_they_are_recognised() -> None:
+    assert is_tensor_env(Points(2))
+    assert not is_tensor_env(Points)
+    assert not is_tensor_env("CartPole-v1")
+    assert not is_tensor_env(gym.make("CartPole-v1"))
+    assert not is_tensor_env(gym.make_vec("CartPole-v1", num_envs=2))
+    env = make_vec_env(Points(2))
+    assert isinstance(env, TensorVectorEnv)
+    assert make_vec_env(env) is env
+    assert (env.num_envs, env.observation_space.shape) == (2, (2, 2))
+
+
+@pytest.mark.parametrize("tells_final", [True, False])
+def test_arrays_are_those_of_the_tensors(tells_final: bool) -> None:
+    arrays = Stepper(make_vec_env(NamedPoints(3, tells_final=tells_final)))
+    tensors = TensorVectorEnv(NamedPoints(3, tells_final=tells_final))
+    obs, _ = arrays.reset(seed=4)
+    raw, _ = tensors.reset_tensors(seed=4)
+    assert list(obs) == ["policy"]
+    np.testing.assert_array_equal(obs["policy"], raw["policy"])
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        before = raw
+        actions = rng.uniform(-1, 1, (3, 1)).astype(np.float32)
+        step, other = arrays.step(actions), tensors.step_tensors(torch.from_numpy(actions))
+        raw = other.obs
+        np.testing.assert_array_equal(step.obs["policy"], raw["policy"])
+        np.testing.assert_array_equal(step.rewards, other.rewards)
+        np.testing.assert_array_equal(step.terminated, other.terminated)
+        np.testing.assert_array_equal(step.truncated, other.truncated)
+        ended = step.terminated | step.truncated
+        last = other.final_obs if tells_final else before
+        np.testing.assert_array_equal(step.next_obs["policy"][ended], last["policy"][ended])
+
+
+def test_one_that_lacks_something_is_named() -> None:
+    class Half:
+        num_envs, device = 2, "cpu"
+
+        def step(self, actions: Any) -> Any: ...
+
+    with pytest.raises(TypeError, match="env must have single_observation_space, Half has not"):
+        make_vec_env(Half())
+
+
+def test_seeds_and_numbers_that_do_not_fit() -> None:
+    env = make_vec_env(Points(2))
+    with pytest.raises(TypeError, match="seed must be one number"):
+        env.reset(seed=[1, 2])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="n_envs must be 2 like the env's, got 3"):
+        make_vec_env(Points(2), 3)
