@@ -21,8 +21,6 @@ from sharpwave.kernels.priorities import PrioritySums
 
 __all__ = ["TensorPrioritizedReplayBatch", "TensorPrioritizedReplayBuffer"]
 
-_LARGEST = 1e28  # so that sums of priorities stay finite
-
 
 @dataclass
 class TensorPrioritizedReplayBatch(TensorReplayBatch):
@@ -279,10 +277,7 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
                 f"td_errors must have shape ({len(places)},), got {tuple(errors.shape)}"
             )
         errors = errors.reshape(-1).to(torch.float32)
-        priorities = (errors.abs() + self.epsilon).pow(self.alpha)
-        # A NaN stays one; infinity to the power of 0 would not.
-        priorities = torch.where(torch.isfinite(errors), priorities, torch.nan)
-        self._weighted.set_priorities(places, priorities.clamp(max=_LARGEST))
+        self._weighted.set_priorities(places, (errors.abs() + self.epsilon).pow(self.alpha))
 
     def state_dict(self) -> dict[str, Any]:
         """The steps and priorities, where the ring stands and the generator, as tensors."""

@@ -83,8 +83,10 @@ class StatsTracker:
         n_rows = len(self._metrics) + len(self.done_reason_keys)
         floats: dict[str, Any] = {"dtype": torch.float64, "device": device}
         self._running = torch.zeros(len(self._metrics), self.num_envs, **floats)
-        # The last column takes what environments write whose episode goes on.
-        self._ring = torch.zeros(n_rows, self.max_ep_info_buffer + 1, **floats)
+        # As many episodes may end at once as there are environments. The last column takes what
+        # environments write whose episode goes on.
+        self._places = max(self.max_ep_info_buffer, self.num_envs)
+        self._ring = torch.zeros(n_rows, self._places + 1, **floats)
         self._count = torch.zeros((), dtype=torch.int64, device=device)
         self._rows = self._running.unbind(0)
         self._no_reasons = torch.zeros(len(self.done_reason_keys), self.num_envs, **floats)
@@ -134,19 +136,14 @@ class StatsTracker:
 
     def _close(self, ended: Tensor, reasons: Tensor | None) -> None:
         """Write the sums of the environments whose episode ended to the ring."""
-        size = self.max_ep_info_buffer
         order = ended.cumsum(0)
-        total = order[-1]
-        kept = ended
-        if self.num_envs > size:  # of more ends at once than there is room for, the last ones stay
-            kept = ended & (order > total - size)
-        slots = torch.where(kept, (order + (self._count - 1)) % size, size)
+        slots = torch.where(ended, (order + self._count) % self._places, self._places)
         sums = self._running
         if self.done_reason_keys:
             sums = torch.cat([sums, self._no_reasons if reasons is None else reasons])
         self._ring.index_copy_(1, slots, sums)
         self._running.masked_fill_(ended, 0)
-        self._count += total
+        self._count += order[-1]
 
     def _here(self, value: Any) -> Tensor:
         tensor = torch.as_tensor(value).detach()
@@ -211,9 +208,10 @@ class StatsTracker:
         n_rows = len(self._metrics) + len(self.done_reason_keys)
         if self._device is None:
             return np.zeros((n_rows, 0))
-        count, size = self.episode_count, self.max_ep_info_buffer
-        ring: Array = self._ring[:, :size].cpu().numpy()
-        return ring[:, :count] if count <= size else np.roll(ring, -(count % size), axis=1)
+        count = self.episode_count
+        last = np.arange(max(count - self.max_ep_info_buffer, 0), count)
+        ring: Array = self._ring.cpu().numpy()
+        return ring[:, (last + 1) % self._places]  # the first one of all is at place 1
 
     @property
     def episode_count(self) -> int:
