@@ -291,13 +291,13 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict` (see `TensorReplayBuffer.load_state_dict`)."""
-        super().load_state_dict(state)
         priorities = torch.as_tensor(state["priorities"]).to(torch.float32)
-        if len(priorities) != self.total_current_size:
+        expected = min(int(state["steps"]), self.buffer_size) * self.num_envs
+        if priorities.shape != (expected,):
             raise ValueError(
-                f"priorities must have shape ({self.total_current_size},), "
-                f"got {tuple(priorities.shape)}"
+                f"priorities must have shape ({expected},), got {tuple(priorities.shape)}"
             )
+        super().load_state_dict(state)
         self._weighted.restore_priorities(priorities, float(state["highest_priority"]))
         self.beta = float(state["beta"])
 

@@ -103,7 +103,7 @@ class StatsTracker:
         Args:
             dones: [N], nonzero where the step was an episode's last.
             rewards: [N], or [N, d] to be added up.
-            infos: The extra metrics by name, [N] each; other names are ignored.
+            infos: The extra metrics by name, [N] each or one number for all; other names are ignored.
             done_reasons: For each environment the reason or None, or a flag tensor [N] by reason.
         """
         reward = torch.as_tensor(rewards).detach()
@@ -114,7 +114,7 @@ class StatsTracker:
             reward = reward.sum(1)
         infos = infos or {}
         metrics = {
-            name: self._here(infos[name]) for name in self.extra_metrics_keys if name in infos
+            name: self._metric(infos[name]) for name in self.extra_metrics_keys if name in infos
         }
         ended = self._here(dones).reshape(-1)
         if ended.dtype != torch.bool:
@@ -144,6 +144,10 @@ class StatsTracker:
         self._ring.index_copy_(1, slots, sums)
         self._running.masked_fill_(ended, 0)
         self._count += order[-1]
+
+    def _metric(self, value: Any) -> Tensor:
+        tensor = self._here(value)
+        return tensor.expand(self.num_envs) if tensor.ndim == 0 else tensor.reshape(-1)
 
     def _here(self, value: Any) -> Tensor:
         tensor = torch.as_tensor(value).detach()
