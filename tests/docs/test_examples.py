@@ -48,4 +48,4 @@ def test_environments_on_a_device_learn_without_waiting_for_it(tmp_path: Path) -
         said = dict(line.split(": ") for line in done.stdout.splitlines())
         return next(float(mean) for name, mean in said.items() if "Step/rewards" in name)
 
-    assert mean_return(60_000) > mean_return(8_192) + 0.1
+    assert mean_return(120_000) > mean_return(8_192) + 0.2

@@ -103,7 +103,7 @@ class StatsTracker:
         Args:
             dones: [N], nonzero where the step was an episode's last.
             rewards: [N], or [N, d] to be added up.
-            infos: The extra metrics by name, [N] each or one number for all; other names are ignored.
+            infos: The extra metrics by name, [N] or one number for all; other names are ignored.
             done_reasons: For each environment the reason or None, or a flag tensor [N] by reason.
         """
         reward = torch.as_tensor(rewards).detach()
