@@ -42,7 +42,7 @@ class DeviceBuffer:
         from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer, TensorReplayBuffer
 
         self._obs = schema.fields["obs"]
-        action = schema.fields["action"]
+        action: Any = schema.fields["action"]
         obs = numbered(self._obs)
         options: dict[str, Any] = {
             "buffer_size": max(1, config.buffer_size // n_envs),
