@@ -40,10 +40,13 @@ void steps_are_counted_and_the_oldest_are_overwritten() {
   ring.clear();
   CHECK(ring.count() == 0);
   CHECK(ring.range().first == 5 && ring.range().end == 5);
+#ifndef __SANITIZE_THREAD__  // which reports it
   CHECK_THROWS(std::logic_error, ring.unlock());
+#endif
   CHECK(ring.next_ticket() == 0 && ring.next_ticket() == 1);
 }
 
+#ifndef __SANITIZE_THREAD__  // which does not see that the lock of a dead process is taken over
 void a_writer_that_is_killed_leaves_a_step_that_nobody_reads() {
   std::byte* memory = shared_memory(SharedRing::kBytes);
   SharedRing::create(memory, 3);
@@ -70,6 +73,8 @@ void a_writer_that_is_killed_leaves_a_step_that_nobody_reads() {
   ring.unlock();
   CHECK(ring.range().first == 2 && ring.range().end == 5);
 }
+
+#endif
 
 void one_writer_at_a_time() {
   std::byte* memory = shared_memory(SharedRing::kBytes);
@@ -99,7 +104,9 @@ void one_writer_at_a_time() {
 
 int main() {
   steps_are_counted_and_the_oldest_are_overwritten();
+#ifndef __SANITIZE_THREAD__
   a_writer_that_is_killed_leaves_a_step_that_nobody_reads();
+#endif
   one_writer_at_a_time();
   return 0;
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from sharpwave.types import Nested
 
-__all__ = ["leaves", "map_leaves"]
+__all__ = ["leaves", "like", "map_leaves", "numbered"]
 
 
 def map_leaves(function: Callable[..., Any], *nests: Nested) -> Nested:
@@ -53,6 +53,30 @@ def leaves(nest: Nested, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(inner, f"{path}.{key}" if path else str(key))
     else:
         yield path, nest
+
+
+def numbered(nest: Nested) -> Nested:
+    """The nest with numbered parts, for what knows neither tuples nor names with dots.
+
+    Example:
+        >>> numbered({"x": 1, "y": (2, 3)})
+        {'0': 1, '1': {'0': 2, '1': 3}}
+    """
+    if isinstance(nest, dict | tuple):
+        parts = nest.values() if isinstance(nest, dict) else nest
+        return {str(i): numbered(part) for i, part in enumerate(parts)}
+    return nest
+
+
+def like(structure: Nested, nest: Nested) -> Nested:
+    """The leaves of a nest in the structure of another one with as many leaves, in order.
+
+    Example:
+        >>> like({"x": 0, "y": (0, 0)}, {"0": 1, "1": {"0": 2, "1": 3}})
+        {'x': 1, 'y': (2, 3)}
+    """
+    in_order = iter([leaf for _, leaf in leaves(nest)])
+    return map_leaves(lambda _: next(in_order), structure)
 
 
 def _kind(nest: Nested) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +226,17 @@ def assert_same_rows(buffer: Any, other: Any) -> None:
 
 
 @each_tensor_case
+def test_copies_go_on_alike(case: TensorCase) -> None:
+    if case.shared or case.device == "cuda":
+        pytest.skip("a copy is a handle of the same memory, or is made by a state")
+    buffer, _ = filled(case)
+    buffer.get(3)
+    for other in (copy.deepcopy(buffer), pickle.loads(pickle.dumps(buffer))):
+        assert_same_rows(buffer, other)
+        assert_same_batch(copy.deepcopy(buffer).get(9), other.get(9))
+
+
+@each_tensor_case
 def test_a_state_of_another_kind_is_refused(case: TensorCase, tmp_path: Path) -> None:
     buffer, _ = filled(case)
     state = buffer.state_dict()
@@ -234,6 +248,9 @@ def test_a_state_of_another_kind_is_refused(case: TensorCase, tmp_path: Path) ->
         buffer.load_state_dict({**state, "fields": {"reward": columns["reward"]}})
     with pytest.raises(ValueError, match="dtype"):
         buffer.load_state_dict({**state, "fields": {**columns, "reward": columns["done"]}})
+    if case.prioritized:
+        with pytest.raises(ValueError, match="priorities must have shape"):
+            buffer.load_state_dict({**state, "priorities": state["priorities"][1:]})
     assert_same_rows(buffer, filled(case)[0])
     with pytest.raises(SharpwaveIOError):
         type(buffer).load(tmp_path / "nothing")
@@ -281,7 +298,7 @@ def test_what_was_added_is_copied(case: TensorCase) -> None:
 
 @each_tensor_case
 def test_inputs_of_any_form_store_the_same(case: TensorCase) -> None:
-    forms = {
+    forms: dict[str, Callable[[Any], Any]] = {
         "float64": lambda t: t.double() if t.dtype == torch.float32 else t,
         "strided": lambda t: t.repeat_interleave(2, 0)[::2],
         "with gradients": lambda t: t.clone().requires_grad_() if t.is_floating_point() else t,

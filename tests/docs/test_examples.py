@@ -31,3 +31,21 @@ def test_a_short_run_ends_with_an_evaluation(name: str, said: str, tmp_path: Pat
     assert said in done.stdout
     assert "over 10 episodes" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_environments_on_a_device_learn_without_waiting_for_it(tmp_path: Path) -> None:
+    def mean_return(steps: int) -> float:
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / "device_envs.py"), str(steps)],
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Rollout/Done/fell_rate on " in done.stdout
+        said = dict(line.split(": ") for line in done.stdout.splitlines())
+        return next(float(mean) for name, mean in said.items() if "Step/rewards" in name)
+
+    assert mean_return(120_000) > mean_return(8_192) + 0.2

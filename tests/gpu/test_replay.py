@@ -195,3 +195,12 @@ def test_runs_are_the_same_twice() -> None:
     for run in runs:
         run.train(150)
     torch.testing.assert_close(flat_weights(runs[0]), flat_weights(runs[1]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"prioritized": True}, {"cuda_graph": True}])
+@pytest.mark.parametrize(("cls", "env"), [(sw.DQN, "CartPole-v1"), (sw.SAC, "Pendulum-v1")])
+def test_replay_on_the_device(cls: Any, env: str, options: dict[str, Any]) -> None:
+    agent = cls(env, device="cuda", buffer="device", learning_starts=200, batch_size=64, **options)
+    metrics = agent.train(600)
+    assert agent.buffer.gather([0]).observations.device.type == "cuda"
+    assert all(torch.isfinite(torch.as_tensor(metrics[name])) for name in agent.metrics)

@@ -27,7 +27,7 @@ class Steps:
     def step(self) -> Step:
         """The arguments of `add`."""
         self.count += 1
-        tensors = []
+        tensors: list[Tensor] = []
         for i, (name, leaf) in enumerate(zip(self.fields.names, self.fields.leaves, strict=True)):
             shape = (self.num_envs, *leaf.shape)
             if name in ("done", "truncated"):

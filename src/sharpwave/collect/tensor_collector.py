@@ -10,7 +10,7 @@ import numpy as np
 
 from sharpwave.collect.device_steps import DeviceStep, DeviceSteps
 from sharpwave.lazy import torch
-from sharpwave.nest import leaves, map_leaves
+from sharpwave.nest import leaves, map_leaves, numbered
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -128,7 +128,7 @@ class TensorCollector:
         done = step.terminated | step.truncated
         final_values = None if step.final_obs is None else self.actor.value_tensors(step.final_obs)
         buffer.add(
-            _dicts(self._obs),
+            numbered(self._obs),
             actions,
             step.rewards,
             done,
@@ -154,7 +154,7 @@ class TensorCollector:
     def _make_buffer(self, actions: Tensor) -> RolloutBuffer:
         from sharpwave.buffers.tensors import RolloutBuffer
 
-        obs = _dicts(self._obs)
+        obs = numbered(self._obs)
         masks = self._masks
         buffer = RolloutBuffer(
             self.n_steps,
@@ -174,12 +174,10 @@ class TensorCollector:
         buffer = self.buffer
         assert buffer is not None
 
-        def column(path: str) -> Tensor:
-            return buffer.stored(f"obs.{path}" if path else "obs")
-
-        paths = [path for path, _ in leaves(_dicts(self._obs))]
+        paths = [path for path, _ in leaves(numbered(self._obs))]
+        columns = iter([buffer.stored(f"obs.{path}" if path else "obs") for path in paths])
         return {
-            "obs": _rebuilt(self._obs, iter([column(path) for path in paths])),
+            "obs": map_leaves(lambda _: next(columns), self._obs),
             "actions": buffer.stored("action"),
             "log_probs": buffer.stored("log_prob"),
             "values": buffer.stored("value"),
@@ -293,16 +291,3 @@ def _stored_dtype(leaf: Tensor) -> torch.dtype:
 
 def _array(tensor: Any) -> Any:
     return tensor.detach().cpu().numpy()
-
-
-def _dicts(nest: Any) -> Any:
-    """The nest with numbered parts: a buffer knows no tuples, and no names with dots."""
-    if isinstance(nest, dict | tuple):
-        parts = nest.values() if isinstance(nest, dict) else nest
-        return {str(i): _dicts(part) for i, part in enumerate(parts)}
-    return nest
-
-
-def _rebuilt(like: Any, columns: Any) -> Any:
-    """The columns in the structure of a nest."""
-    return map_leaves(lambda _: next(columns), like)

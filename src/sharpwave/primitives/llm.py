@@ -12,7 +12,8 @@ of a sequence:
 | `weighted` | exp(log p_policy) d | weighs each sample by its own probability; biased |
 
 Two equal log-probabilities differ by 0 even when both are -inf; other infinities and NaN
-propagate. Sums are kept in float64 whatever the dtype.
+propagate. Sums are kept in float64 whatever the dtype. CUDA tensors give CUDA tensors, where a single
+number is a tensor without axes, and nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from sharpwave import _native
+from sharpwave.primitives import device
 
 __all__ = [
     "compute_batch_group_advantages",
@@ -51,6 +53,8 @@ def compute_group_advantages(rewards: Any) -> Any:
         >>> compute_group_advantages([0.0, 2.0]).tolist()
         [-1.0, 1.0]
     """
+    if getattr(rewards, "is_cuda", False):
+        return device.batch_group_advantages(rewards, max(rewards.numel(), 1))
     return _native.compute_group_advantages(rewards)
 
 
@@ -71,6 +75,8 @@ def compute_batch_group_advantages(rewards: Any, group_size: int) -> Any:
         >>> compute_batch_group_advantages([0.0, 2.0, 5.0, 5.0], 2).tolist()
         [-1.0, 1.0, 0.0, 0.0]
     """
+    if getattr(rewards, "is_cuda", False):
+        return device.batch_group_advantages(rewards, group_size)
     return _native.compute_batch_group_advantages(rewards, group_size)
 
 
@@ -80,7 +86,7 @@ def compute_token_kl(
     *,
     estimator: Estimator = "k1",
     mask: Any = None,
-) -> float:
+) -> Any:
     """KL(policy || reference) of one sequence, summed over its tokens.
 
     Args:
@@ -99,19 +105,21 @@ def compute_token_kl(
         >>> compute_token_kl([-1.0, -2.0], [-1.5, -1.0], estimator="k1")
         -0.5
     """
+    if getattr(log_probs_policy, "is_cuda", False):
+        return device.token_kl(log_probs_policy, log_probs_ref, estimator, mask)
     return _native.compute_token_kl(log_probs_policy, log_probs_ref, estimator, mask)
 
 
 def compute_token_kl_schulman(
     log_probs_policy: Any, log_probs_ref: Any, *, mask: Any = None
-) -> float:
+) -> Any:
     """`compute_token_kl` with the estimator k3.
 
     Example:
         >>> compute_token_kl_schulman([-1.0], [-1.0])
         0.0
     """
-    return _native.compute_token_kl(log_probs_policy, log_probs_ref, "k3", mask)
+    return compute_token_kl(log_probs_policy, log_probs_ref, estimator="k3", mask=mask)
 
 
 def compute_batch_token_kl(
@@ -144,6 +152,8 @@ def compute_batch_token_kl(
         >>> compute_batch_token_kl([-1.0, -2.0, -1.0, -1.0], [-1.5, -2.0, -1.0, -3.0], 2).tolist()
         [0.5, 2.0]
     """
+    if getattr(log_p, "is_cuda", False):
+        return device.batch_token_kl(log_p, log_q, seq_len, estimator, mask, out)
     return _native.compute_batch_token_kl(log_p, log_q, seq_len, estimator, mask, out)
 
 
@@ -156,7 +166,7 @@ def compute_batch_token_kl_schulman(
         >>> compute_batch_token_kl_schulman([-1.0, -2.0], [-1.0, -2.0], 2).tolist()
         [0.0]
     """
-    return _native.compute_batch_token_kl(log_p, log_q, seq_len, "k3", mask, out)
+    return compute_batch_token_kl(log_p, log_q, seq_len, estimator="k3", mask=mask, out=out)
 
 
 compute_token_kl_f32 = compute_token_kl

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpwave import _native
+from sharpwave.primitives import device
 from sharpwave.types import Array
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def pack_sequences(
 
     Args:
         sequences: Either the lengths of the sequences, an array [n] or list of integers; or the
-            sequences, a list of token arrays.
+            sequences, a list of token arrays; CUDA tensors are packed on their device.
         max_len: Length of a row.
         pad_id: Token written where a row is not full (token arrays only).
 
@@ -116,6 +117,8 @@ def pack_sequences(
         >>> pack_sequences([[7, 8, 9], [4]], 5).input_ids.tolist()
         [[7, 8, 9, 4, 0]]
     """
+    if _are_on_device(sequences):
+        return PackedSequences(*device.pack_sequences(sequences, max_len, index(pad_id)))
     if _are_lengths(sequences):
         return _native.pack_lengths(sequences, max_len)
     return PackedSequences(*_native.pack_tokens(sequences, max_len, index(pad_id)))
@@ -126,3 +129,7 @@ def _are_lengths(sequences: Any) -> bool:
         return len(sequences) > 0 and not hasattr(sequences[0], "__len__")
     ndim = getattr(sequences, "ndim", None)
     return ndim == 1 and str(sequences.dtype) != "object"
+
+
+def _are_on_device(sequences: Any) -> bool:
+    return isinstance(sequences, Sequence) and any(getattr(x, "is_cuda", False) for x in sequences[:1])

@@ -4,8 +4,8 @@ Time-major functions (`gae`, `vtrace`, `n_step_returns`) tell *terminated* (noth
 *truncated* (the episode was cut; the value of its true final observation still counts). The
 `compute_*` functions have one `dones` array and treat every end as terminal.
 
-Inputs may be arrays, lists or torch CPU tensors of any real dtype and any strides; a torch tensor
-in `rewards` gives torch tensors out. A finite number that does not fit float32 where float32 is
+Inputs may be arrays, lists or torch tensors of any real dtype and any strides; a torch tensor in
+`rewards` gives torch tensors out. If it is on CUDA everything is, and nothing waits for the device. A finite number that does not fit float32 where float32 is
 used raises ValueError. NaN and inf propagate: a NaN reward makes every earlier result of its
 environment NaN.
 """
@@ -15,6 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from sharpwave import _native
+from sharpwave.lazy import torch
+from sharpwave.primitives import device
 
 __all__ = [
     "compute_gae",
@@ -63,6 +65,8 @@ def compute_gae(
         >>> [round(float(a), 5) for a in advantages]
         [1.46525, 0.5]
     """
+    if getattr(rewards, "is_cuda", False):
+        return device.gae_trajectory(rewards, values, dones, last_value, gamma, lam, out)
     return _native.compute_gae(rewards, values, dones, last_value, gamma, lam, out)
 
 
@@ -101,6 +105,9 @@ def compute_gae_batched(
         >>> advantages.tolist()
         [2.0, 1.0, 4.0, 2.0]
     """
+    if getattr(rewards, "is_cuda", False):
+        arguments = (rewards, values, dones, last_values, n_steps, gamma, lam, out)
+        return device.gae_batched(*arguments, torch.float64)
     return _native.compute_gae_batched(
         rewards, values, dones, last_values, n_steps, gamma, lam, out
     )
@@ -124,6 +131,9 @@ def compute_gae_batched_f32(
         >>> advantages.tolist(), str(advantages.dtype)
         ([2.0, 1.0], 'float32')
     """
+    if getattr(rewards, "is_cuda", False):
+        arguments = (rewards, values, dones, last_values, n_steps, gamma, lam, out)
+        return device.gae_batched(*arguments, torch.float32)
     return _native.compute_gae_batched_f32(
         rewards, values, dones, last_values, n_steps, gamma, lam, out
     )
@@ -174,6 +184,9 @@ def gae(
         >>> advantages.round(5).tolist()
         [[1.46525], [0.5]]
     """
+    if getattr(rewards, "is_cuda", False):
+        ends = (terminated, truncated)
+        return device.gae(rewards, values, next_values, bootstrap, *ends, gamma, lam, out)
     return _native.gae(
         rewards, values, next_values, bootstrap, terminated, truncated, gamma, lam, out
     )
@@ -212,6 +225,9 @@ def compute_vtrace(
         >>> vs.tolist(), pg_advantages.tolist()
         ([2.0], [1.5])
     """
+    if getattr(rewards, "is_cuda", False):
+        steps = (log_rhos, rewards, values, dones)
+        return device.vtrace_trajectory(*steps, bootstrap_value, gamma, rho_bar, c_bar)
     return _native.compute_vtrace(
         log_rhos, rewards, values, dones, bootstrap_value, gamma, rho_bar, c_bar
     )
@@ -268,6 +284,22 @@ def vtrace(
         >>> vs.tolist()
         [2.0]
     """
+    if getattr(rewards, "is_cuda", False):
+        return device.vtrace(
+            log_rhos,
+            rewards,
+            values,
+            next_values,
+            bootstrap,
+            terminated,
+            truncated,
+            gamma=gamma,
+            lam=lam,
+            rho_bar=rho_bar,
+            c_bar=c_bar,
+            pg_rho_bar=pg_rho_bar,
+            out=out,
+        )
     return _native.vtrace(
         log_rhos,
         rewards,
@@ -311,6 +343,8 @@ def n_step_returns(
         >>> n_step_returns([1, 1, 1], [8, 8, 8], [0, 0, 1], [0, 0, 0], 2, 0.5).tolist()
         [3.5, 1.5, 1.0]
     """
+    if getattr(rewards, "is_cuda", False):
+        return device.n_step_returns(rewards, next_values, terminated, truncated, n, gamma)
     return _native.n_step_returns(rewards, next_values, terminated, truncated, n, gamma)
 
 
@@ -333,4 +367,6 @@ def discounted_returns(rewards: Any, dones: Any, gamma: float, bootstrap: Any = 
         >>> discounted_returns([1, 1, 1], [0, 1, 0], 0.5, bootstrap=4.0).tolist()
         [1.5, 1.0, 3.0]
     """
+    if getattr(rewards, "is_cuda", False):
+        return device.discounted_returns(rewards, dones, gamma, bootstrap)
     return _native.discounted_returns(rewards, dones, gamma, bootstrap)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpwave import _native
+from sharpwave.primitives import device
 
 __all__ = ["RunningStats", "polyak"]
 
@@ -146,7 +147,7 @@ def polyak(target: Any, source: Any, tau: float) -> None:
     """Moves target towards source in place: target += tau * (source - target).
 
     Args:
-        target: A float32 or float64 array or torch CPU tensor, or an iterable of them (such as
+        target: A float32 or float64 array or torch tensor, or an iterable of them (such as
             `module.parameters()`).
         source: The same of source's numbers, in the same order and shapes.
         tau: From 0 (target stays) to 1.
@@ -162,4 +163,10 @@ def polyak(target: Any, source: Any, tau: float) -> None:
         >>> target.tolist()
         [0.25, 0.25]
     """
+    if not isinstance(target, np.ndarray):
+        target = target if hasattr(target, "shape") else list(target)
+        first = target[0] if isinstance(target, list) and target else target
+        if getattr(first, "is_cuda", False):
+            device.polyak(target, source, tau)
+            return
     _native.polyak(target, source, tau)

@@ -21,7 +21,7 @@ from sharpwave.lazy import torch
 from sharpwave.learn import FlatArrays
 from sharpwave.train.algorithm import Metrics
 from sharpwave.train.array_sampler import ArrayNormalizer
-from sharpwave.train.off_policy_config import OffPolicyConfig
+from sharpwave.train.off_policy_config import DEVICE, OffPolicyConfig
 from sharpwave.train.online import OnlineAlgorithm
 from sharpwave.train.random_actions import RandomActions
 from sharpwave.train.replay import ReplaySampler
@@ -113,7 +113,9 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             copy = deepcopy if self.native is None else FlatArrays.copy
             self.acting_policy = copy(self.acting_policy)
         self.collector = OffPolicyCollector(env, seed=self.env_seed)
-        self.store = ReplayStore(env, config, given=self._given_buffer, seed=drawing)
+        self.store = ReplayStore(
+            env, config, given=self._given_buffer, seed=drawing, device=self.config.device
+        )
         self._goal_rewards = goal_rewards(env, self._make_goal_env) if config.her_goals else None
         self._sampler: ReplaySampler | None = None
         self._learns_after = config.learning_starts
@@ -125,6 +127,8 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         given = [name for name, network in self.given.items() if network is not None]
         if self._given_policy is not None or given:
             return f"{(given or ['policy'])[0]} is a network of its own"
+        if self.config.buffer == DEVICE and self._given_buffer is None:
+            return 'buffer is "device"'
         return super().why_not_native()
 
     @classmethod

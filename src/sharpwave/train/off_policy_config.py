@@ -10,10 +10,12 @@ from typing import Any, Literal
 from sharpwave.train.online import OnlineConfig
 from sharpwave.train.schedules import ScheduleLike
 
-__all__ = ["MEMORY", "OffPolicyConfig"]
+__all__ = ["DEVICE", "MEMORY", "OffPolicyConfig"]
 
 MEMORY = "memory"
 """The option `buffer` of a buffer in memory."""
+DEVICE = "device"
+"""The option `buffer` of one on the device that learns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +46,8 @@ class OffPolicyConfig(OnlineConfig):
     beta_start: float = 0.4
     """How much weights correct for that at the start; they end at 1."""
     buffer: str = MEMORY
-    """Where the buffer lies: in memory, or in the folder of this path. The constructor also takes a
-    buffer itself."""
+    """Where the buffer lies: in "memory", on the "device" that learns, or in the folder of this
+    path. The constructor also takes a buffer itself."""
     frame_stack: int = 1
     """Image observations are stacks of this many frames along the first axis, which the buffer
     stores once each."""
@@ -74,7 +76,7 @@ class OffPolicyConfig(OnlineConfig):
         hidden: Any = self.hidden
         if isinstance(hidden, int):
             object.__setattr__(self, "hidden", (hidden, hidden))
-        if isinstance(self.buffer, str) and self.buffer != MEMORY:
+        if isinstance(self.buffer, str) and self.buffer not in (MEMORY, DEVICE):
             # A run that is resumed elsewhere must find it.
             object.__setattr__(self, "buffer", str(Path(self.buffer).absolute()))
         super().__post_init__()
@@ -101,5 +103,9 @@ class OffPolicyConfig(OnlineConfig):
         self.require_range("beta_start", 0, 1)
         if self.gradient_steps < 0 and self.gradient_steps != -1:
             raise ValueError(f"gradient_steps must be at least 0 or -1, got {self.gradient_steps}")
+        if self.buffer == DEVICE:
+            for option, plain in {"n_step": 1, "frame_stack": 1, "her_goals": 0}.items():
+                if getattr(self, option) != plain:
+                    raise ValueError(f'buffer="device" needs {option}={plain}')
         if self.her_goals and self.n_step > 1:
             raise ValueError("her_goals needs n_step=1: a new goal changes the rewards on the way")

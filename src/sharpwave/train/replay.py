@@ -212,6 +212,9 @@ class ReplaySampler:
         """Write the new priorities of a batch that was learned from."""
         if batch.indices is None or batch.td_errors is None:
             return
+        if isinstance(batch.indices, torch.Tensor):  # a buffer on the device
+            self.buffer.update_priorities(batch.indices, batch.td_errors.detach())
+            return
         priorities = batch.td_errors.detach().abs().add(1e-6).cpu().numpy()
         self.buffer.update_priorities(np.asarray(batch.indices), priorities)
 

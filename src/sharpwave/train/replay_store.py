@@ -14,9 +14,11 @@ from sharpwave.buffers.folder import is_store
 from sharpwave.buffers.offline_mixture import OfflineMixture
 from sharpwave.buffers.schema import Field, Schema
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions
+from sharpwave.envs import autoreset_mode
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.train.device_buffer import DeviceBuffer
 from sharpwave.train.foreign_buffer import ForeignBuffer
-from sharpwave.train.off_policy_config import MEMORY, OffPolicyConfig
+from sharpwave.train.off_policy_config import DEVICE, MEMORY, OffPolicyConfig
 from sharpwave.train.replay_fit import check_fields, check_given, differences
 
 HOT_SHARE = 0.1
@@ -35,6 +37,7 @@ class ReplayStore:
         config: Of the algorithm.
         given: A buffer in place of the configuration's.
         seed: Of the draws.
+        device: Where a buffer on the device lies.
 
     Attributes:
         buffer: The buffer, as the user knows it; None before `open`.
@@ -45,8 +48,11 @@ class ReplayStore:
         TypeError, ValueError: The given buffer lacks what is asked of it.
     """
 
-    def __init__(self, env: Any, config: OffPolicyConfig, *, given: Any, seed: int) -> None:
+    def __init__(
+        self, env: Any, config: OffPolicyConfig, *, given: Any, seed: int, device: Any = "cpu"
+    ) -> None:
         self.config = config
+        self._device = device
         self.buffer: Any = None
         self.source: Any = None
         self.rows: Any = None
@@ -82,6 +88,8 @@ class ReplayStore:
     @property
     def has_priorities(self) -> bool:
         """Whether steps are drawn by priority."""
+        if isinstance(self.rows, DeviceBuffer):
+            return self.rows.is_prioritized
         ours = self.takes_views and self.source is self.rows
         return ours and self.rows._options["priorities"] is not None
 
@@ -101,6 +109,8 @@ class ReplayStore:
         if self._given is not None:
             source = self._given_source
             rows = self._take_given(source, schema, saved)
+        elif self.config.buffer == DEVICE:
+            source = rows = self._on_device(schema, timesteps, saved)
         elif self.config.buffer != MEMORY:
             source = rows = self._open_folder(Path(self.config.buffer), schema, saved)
         else:
@@ -108,6 +118,8 @@ class ReplayStore:
         self._saved = None
         self.source, self.rows = source, rows
         self.buffer = rows if self._given is None else self._given
+        if isinstance(rows, DeviceBuffer):
+            self.buffer = rows.tensors
 
     def write(self, rows: Transitions) -> None:
         """Put one step of the environments into the buffer."""
@@ -153,7 +165,9 @@ class ReplayStore:
             self.rows.flush()
             pushed = self.rows.stats()["pushed"]
             return {"kind": "folder", "path": str(self.rows.path), "pushed": pushed}
-        return _dumped(self.rows) if self.config.save_buffer else None
+        if not self.config.save_buffer:
+            return None
+        return self.rows.state_dict() if isinstance(self.rows, DeviceBuffer) else _dumped(self.rows)
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Continue from `state_dict` once the buffer is needed."""
@@ -198,6 +212,22 @@ class ReplayStore:
         if old.schema == buffer.schema and old._options | any_seed == buffer._options | any_seed:
             return old
         move(old, buffer)
+        return buffer
+
+    def _on_device(
+        self, schema: Schema, timesteps: int, saved: dict[str, Any] | None
+    ) -> DeviceBuffer:
+        if autoreset_mode(self._env) == "next_step":
+            raise ValueError(
+                'buffer="device" takes a step of every environment at a time: env must not spend '
+                "steps on resets (autoreset mode next_step)"
+            )
+        options = self._options(schema, timesteps)
+        buffer = DeviceBuffer(
+            schema, self.config, self._env.num_envs, self._device, options["seed"]
+        )
+        if saved is not None and saved["kind"] == "device":
+            buffer.load_state_dict(saved)
         return buffer
 
     def _open_folder(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ def test_priorities_belong_to_the_rows_of_their_indices_after_the_ring_went_roun
 
 
 def test_buffers_have_what_the_original_lacks(tmp_path: Path) -> None:
-    options = {"obs_shape": {"image": (2,)}, "action_shape": (1,), "seed": 3}
+    options: dict[str, Any] = {"obs_shape": {"image": (2,)}, "action_shape": (1,), "seed": 3}
     buffer = ReplayBuffer(4, 1, **options)
     one = torch.ones(1)
     for _ in range(3):

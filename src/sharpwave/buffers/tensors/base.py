@@ -64,6 +64,8 @@ class TensorBuffer:
         self.stats_tracker = stats_tracker
         self.reset_strategy = ResetStrategy(reset_strategy)
         self.fields = fields
+        self._extra_names = fields.nests.keys() - set(self.STEP)
+        self._never = torch.zeros(self.num_envs, dtype=torch.bool, device=self.store_device)
         self.generator = self._own_generator(seed) if generator is None else generator
         if self.generator.device.type != self.store_device.type:
             raise ValueError(
@@ -132,21 +134,18 @@ class TensorBuffer:
 
     def _split_names(self, given: Mapping[str, Any]) -> tuple[dict[str, Nest], dict[str, Any]]:
         """Names that `add` does not know itself: extra fields, and metrics of the tracker."""
+        if not given and not self._extra_names:
+            return {}, {}
         metrics = () if self.stats_tracker is None else self.stats_tracker.extra_metrics_keys
         extras = {name: given[name] for name in given if name in self.fields.nests}
         infos = {name: given[name] for name in given if name in metrics}
         unknown = given.keys() - extras.keys() - infos.keys()
         if unknown:
             raise TypeError(f"add() got unknown names {sorted(unknown)}")
-        return extras, infos
-
-    def _extras(self) -> tuple[str, ...]:
-        return tuple(name for name in self.fields.nests if name not in self.STEP)
-
-    def _check_complete(self, extras: Mapping[str, Nest]) -> None:
-        missing = set(self._extras()) - extras.keys()
+        missing = self._extra_names - extras.keys()
         if missing:
             raise TypeError(f"add() needs the extra fields {sorted(missing)}")
+        return extras, infos
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as tensors."""

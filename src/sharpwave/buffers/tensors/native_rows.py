@@ -167,15 +167,16 @@ class NativeRows:
 
     def _push(self, tensors: list[Tensor]) -> None:
         arrays = {
-            name: tensor.contiguous().view(dtype).numpy()
+            name: (tensor if tensor.dtype is dtype else tensor.contiguous().view(dtype)).numpy()
             for name, dtype, tensor in zip(self._names, self._stored, tensors, strict=True)
         }
         self._rows.push_batch(**arrays)
 
     def _tensors(self, batch: dict[str, Any]) -> list[Tensor]:
+        tensors = [torch.from_numpy(batch[name]) for name in self._names]
         return [
-            torch.from_numpy(batch[name]).view(leaf.dtype)
-            for name, leaf in zip(self._names, self._fields.leaves, strict=True)
+            tensor if tensor.dtype is leaf.dtype else tensor.view(leaf.dtype)
+            for tensor, leaf in zip(tensors, self._fields.leaves, strict=True)
         ]
 
     def _indices(self, ids: Array) -> Array:

@@ -21,8 +21,6 @@ from sharpwave.kernels.priorities import PrioritySums
 
 __all__ = ["TensorPrioritizedReplayBatch", "TensorPrioritizedReplayBuffer"]
 
-_LARGEST = 1e28  # so that sums of priorities stay finite
-
 
 @dataclass
 class TensorPrioritizedReplayBatch(TensorReplayBatch):
@@ -242,7 +240,6 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
         self._beta = check_exponent("beta", beta)
         self._weighted.set_beta(self._beta)
 
-    @torch.no_grad()
     def get(self, batch_size: int) -> TensorPrioritizedReplayBatch:
         """Draw transitions by priority, with replacement.
 
@@ -280,10 +277,7 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
                 f"td_errors must have shape ({len(places)},), got {tuple(errors.shape)}"
             )
         errors = errors.reshape(-1).to(torch.float32)
-        priorities = (errors.abs() + self.epsilon).pow(self.alpha)
-        # A NaN stays one; infinity to the power of 0 would not.
-        priorities = torch.where(torch.isfinite(errors), priorities, torch.nan)
-        self._weighted.set_priorities(places, priorities.clamp(max=_LARGEST))
+        self._weighted.set_priorities(places, (errors.abs() + self.epsilon).pow(self.alpha))
 
     def state_dict(self) -> dict[str, Any]:
         """The steps and priorities, where the ring stands and the generator, as tensors."""
@@ -297,13 +291,13 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict` (see `TensorReplayBuffer.load_state_dict`)."""
-        super().load_state_dict(state)
         priorities = torch.as_tensor(state["priorities"]).to(torch.float32)
-        if len(priorities) != self.total_current_size:
+        expected = min(int(state["steps"]), self.buffer_size) * self.num_envs
+        if priorities.shape != (expected,):
             raise ValueError(
-                f"priorities must have shape ({self.total_current_size},), "
-                f"got {tuple(priorities.shape)}"
+                f"priorities must have shape ({expected},), got {tuple(priorities.shape)}"
             )
+        super().load_state_dict(state)
         self._weighted.restore_priorities(priorities, float(state["highest_priority"]))
         self.beta = float(state["beta"])
 

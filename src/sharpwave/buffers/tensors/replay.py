@@ -119,7 +119,6 @@ class TensorReplayBuffer(TensorBuffer):
             return NativeRows(*places, self.device)
         return Columns(*places, self.store_device, self.device)
 
-    @torch.no_grad()
     def add(
         self,
         obs: Nest,
@@ -152,15 +151,12 @@ class TensorReplayBuffer(TensorBuffer):
             RuntimeError: The buffer is full and its strategy is ERROR.
         """
         columns, metrics = self._split_names(extras)
-        self._check_complete(columns)
-        if truncated is None:
-            truncated = torch.zeros(self.num_envs, dtype=torch.bool)
         step = {
             "obs": obs,
             "action": action,
             "reward": reward,
             "done": done,
-            "truncated": truncated,
+            "truncated": self._never if truncated is None else truncated,
             "next_obs": next_obs,
             **columns,
         }
@@ -174,7 +170,6 @@ class TensorReplayBuffer(TensorBuffer):
         self._rows.write(slot, tensors)
         self._steps += 1
 
-    @torch.no_grad()
     def get(self, batch_size: int) -> TensorReplayBatch:
         """Draw transitions with replacement.
 

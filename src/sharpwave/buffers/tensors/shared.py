@@ -157,7 +157,6 @@ class SharedReplayBuffer(TensorReplayBuffer):
             self._writer = None
             self._ring.unlock()
 
-    @torch.no_grad()
     def get(self, batch_size: int) -> TensorReplayBatch:
         """Draw transitions with replacement.
 

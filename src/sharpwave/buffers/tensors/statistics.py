@@ -83,11 +83,14 @@ class StatsTracker:
         n_rows = len(self._metrics) + len(self.done_reason_keys)
         floats: dict[str, Any] = {"dtype": torch.float64, "device": device}
         self._running = torch.zeros(len(self._metrics), self.num_envs, **floats)
-        # The last column takes what environments write whose episode goes on.
-        self._ring = torch.zeros(n_rows, self.max_ep_info_buffer + 1, **floats)
+        # As many episodes may end at once as there are environments. The last column takes what
+        # environments write whose episode goes on.
+        self._places = max(self.max_ep_info_buffer, self.num_envs)
+        self._ring = torch.zeros(n_rows, self._places + 1, **floats)
         self._count = torch.zeros((), dtype=torch.int64, device=device)
+        self._rows = self._running.unbind(0)
+        self._no_reasons = torch.zeros(len(self.done_reason_keys), self.num_envs, **floats)
 
-    @torch.no_grad()
     def update(
         self,
         dones: Any,
@@ -100,7 +103,7 @@ class StatsTracker:
         Args:
             dones: [N], nonzero where the step was an episode's last.
             rewards: [N], or [N, d] to be added up.
-            infos: The extra metrics by name, [N] each; other names are ignored.
+            infos: The extra metrics by name, [N] or one number for all; other names are ignored.
             done_reasons: For each environment the reason or None, or a flag tensor [N] by reason.
         """
         reward = torch.as_tensor(rewards).detach()
@@ -111,37 +114,40 @@ class StatsTracker:
             reward = reward.sum(1)
         infos = infos or {}
         metrics = {
-            name: self._here(infos[name]) for name in self.extra_metrics_keys if name in infos
+            name: self._metric(infos[name]) for name in self.extra_metrics_keys if name in infos
         }
-        ended = self._here(dones).reshape(-1) != 0
+        ended = self._here(dones).reshape(-1)
+        if ended.dtype != torch.bool:
+            ended = ended != 0
         for name, value in {"rewards": reward, "dones": ended, **metrics}.items():
             if value.shape != (self.num_envs,):
                 raise ValueError(
                     f"{name} must have shape ({self.num_envs},), got {tuple(value.shape)}"
                 )
         reasons = self._reason_rows(done_reasons)
-        self._running[0] += reward
-        self._running[1] += 1
+        self._rows[0].add_(reward)
+        self._rows[1].add_(1)
         for i, name in enumerate(self.extra_metrics_keys):
             if name in metrics:
-                self._running[2 + i] += metrics[name]
+                self._rows[2 + i].add_(metrics[name])
         if self._running.device.type == "cpu" and not ended.any():
             return
         self._close(ended, reasons)
 
     def _close(self, ended: Tensor, reasons: Tensor | None) -> None:
         """Write the sums of the environments whose episode ended to the ring."""
-        size = self.max_ep_info_buffer
         order = ended.cumsum(0)
-        total = order[-1]
-        # Of more ends at once than the ring has room for, the last ones stay.
-        kept = ended & (total - order < size)
-        slots = torch.where(kept, (self._count + order - 1) % size, size)
-        if reasons is None:
-            reasons = self._running.new_zeros(len(self.done_reason_keys), self.num_envs)
-        self._ring[:, slots] = torch.cat([self._running, reasons])
+        slots = torch.where(ended, (order + self._count) % self._places, self._places)
+        sums = self._running
+        if self.done_reason_keys:
+            sums = torch.cat([sums, self._no_reasons if reasons is None else reasons])
+        self._ring.index_copy_(1, slots, sums)
         self._running.masked_fill_(ended, 0)
-        self._count += total
+        self._count += order[-1]
+
+    def _metric(self, value: Any) -> Tensor:
+        tensor = self._here(value)
+        return tensor.expand(self.num_envs) if tensor.ndim == 0 else tensor.reshape(-1)
 
     def _here(self, value: Any) -> Tensor:
         tensor = torch.as_tensor(value).detach()
@@ -154,12 +160,9 @@ class StatsTracker:
         if given is None or not keys or len(given) == 0:
             return None
         if isinstance(given, Mapping):
-            none = self._running.new_zeros(self.num_envs)
-            rows = [
-                self._here(given[key]).reshape(-1).to(none) if key in given else none
-                for key in keys
-            ]
-            return torch.stack(rows)
+            none = self._rows[0].new_zeros(self.num_envs)
+            rows = [self._here(given[key]).reshape(-1) if key in given else none for key in keys]
+            return torch.stack([row.to(none) for row in rows])
         if len(given) != self.num_envs:
             raise ValueError(f"done_reasons must have length {self.num_envs}, got {len(given)}")
         table = [[float(reason == key) for reason in given] for key in keys]
@@ -209,9 +212,10 @@ class StatsTracker:
         n_rows = len(self._metrics) + len(self.done_reason_keys)
         if self._device is None:
             return np.zeros((n_rows, 0))
-        count, size = self.episode_count, self.max_ep_info_buffer
-        ring: Array = self._ring[:, :size].cpu().numpy()
-        return ring[:, :count] if count <= size else np.roll(ring, -(count % size), axis=1)
+        count = self.episode_count
+        last = np.arange(max(count - self.max_ep_info_buffer, 0), count)
+        ring: Array = self._ring.cpu().numpy()
+        return ring[:, (last + 1) % self._places]  # the first one of all is at place 1
 
     @property
     def episode_count(self) -> int:

@@ -10,12 +10,13 @@ from sharpwave.kernels.backend import launch, numel_fits_int32
 from sharpwave.kernels.jit.scan import (
     Blocks,
     as_matrix,
-    chain,
-    chain_both,
     choose_blocks,
     exact,
+    first_lane,
+    incoming,
     laid_out,
     parts,
+    walk,
 )
 
 MODES = {"last": 0, "next": 1, "final": 2, "weighted": 3}
@@ -23,12 +24,9 @@ LAST, NEXT, FINAL, WEIGHTED = (tl.constexpr(number) for number in MODES.values()
 
 
 @triton.jit
-def load_steps(
-    rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t, stride_n,
-    MODE: tl.constexpr, TRUNCATED: tl.constexpr,
-):  # fmt: skip
-    """A block of steps: rewards, values, the values that follow, and both kinds of ends."""
-    inside = ((t >= 0) & (t < n_steps))[:, None] & (env < n_envs)[None, :]
+def load_steps(rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t, stride_n, MODE: tl.constexpr, TRUNCATED: tl.constexpr):  # fmt: skip
+    """One step of every lane: reward, value, both kinds of ends, and what `after` holds."""
+    inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
     place = t[:, None] * stride_t + env[None, :] * stride_n
     reward = tl.load(rewards + place, mask=inside, other=0)
     value = tl.load(values + place, mask=inside, other=0)
@@ -36,90 +34,106 @@ def load_steps(
     cut = terminal
     if TRUNCATED:
         cut = tl.load(truncated + place, mask=inside, other=0)
+    final = value
     if MODE == NEXT:
-        follows = tl.load(after + place, mask=inside, other=0)
-    else:
-        more = inside & (t < n_steps - 1)[:, None]
-        follows = tl.load(values + place + stride_t, mask=more, other=0)
-    final = follows
+        final = tl.load(after + place, mask=inside, other=0)
     if MODE == FINAL:
         final = tl.load(after + place, mask=inside & (cut != 0), other=0)
-    return reward, value, terminal, cut, follows, final
+    return reward, value, terminal, cut, final
 
 
 @triton.jit
-def successor(t, n_steps, terminal, cut, follows, final, last, like, MODE: tl.constexpr):
-    """V' of a block of steps, 0 where terminated."""
-    dtype = like.dtype.element_ty
-    follows = follows.to(dtype)
-    if MODE != NEXT:
-        follows = tl.where((t == n_steps - 1)[:, None], last[None, :], follows)
+def value_after(values, last, t, env, n_steps, n_envs, stride_t, stride_n):
+    """V at step t of every lane, `last` after the last step."""
+    inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
+    place = t[:, None] * stride_t + env[None, :] * stride_n
+    value = tl.load(values + place, mask=inside, other=0).to(last.dtype)
+    return tl.where((t == n_steps)[:, None], last[None, :], value)
+
+
+@triton.jit
+def successor(terminal, cut, follows, final, MODE: tl.constexpr):
+    """V' of a step, 0 where terminated."""
+    if MODE == NEXT:
+        follows = final
     if MODE == FINAL:
-        follows = tl.where(cut != 0, final.to(dtype), follows)
-    if MODE == WEIGHTED:
-        return follows
-    return tl.where(terminal != 0, 0.0, follows)
+        follows = tl.where(cut != 0, final, follows)
+    if MODE != WEIGHTED:
+        follows = tl.where(terminal != 0, 0.0, follows)
+    return follows
 
 
 @triton.jit
 def gae_kernel(
     rewards, values, last_values, after, terminated, truncated, advantages, returns,
     n_steps, n_envs, stride_t, stride_n, gamma, gamma_low, decay, decay_low,
-    MODE: tl.constexpr, TRUNCATED: tl.constexpr, WIDE: tl.constexpr, ONCE: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr,
+    MODE: tl.constexpr, TRUNCATED: tl.constexpr, WIDE: tl.constexpr,
+    LANES: tl.constexpr, STEPS: tl.constexpr, ENVS: tl.constexpr,
 ):  # fmt: skip
-    """Scan from the last block of time to the first; the next block is on its way meanwhile."""
+    """All steps of a block are loaded before the first is used."""
     dtype = advantages.dtype.element_ty
     gamma = exact(gamma, gamma_low, advantages)
     decay = exact(decay, decay_low, advantages)
-    env = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    row = tl.arange(0, BLOCK_T)
+    env = tl.program_id(0) * ENVS + tl.arange(0, ENVS)
+    lane = tl.arange(0, LANES) * STEPS
     if WIDE:
         env = env.to(tl.int64)
-        row = row.to(tl.int64)
-    last = tl.zeros([BLOCK_N], dtype)
+        lane = lane.to(tl.int64)
+    last = tl.zeros([ENVS], dtype)
     if MODE != NEXT:
         last = tl.load(last_values + env, mask=env < n_envs, other=0).to(dtype)
-    carry = tl.zeros([BLOCK_N], dtype)
-    n_blocks = tl.cdiv(n_steps, BLOCK_T)
-    t = (n_blocks - 1) * BLOCK_T + row
-    reward, value, terminal, cut, follows, final = load_steps(
-        rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t, stride_n,
-        MODE, TRUNCATED,
-    )  # fmt: skip
+    carry = tl.zeros([ENVS], dtype)
+    n_blocks = tl.cdiv(n_steps, LANES * STEPS)
     for block in range(n_blocks):
-        earlier = t - BLOCK_T
-        if not ONCE:
-            reward_, value_, terminal_, cut_, follows_, final_ = load_steps(
-                rewards, values, after, terminated, truncated, earlier, env, n_steps, n_envs,
+        first = (n_blocks - 1 - block) * (LANES * STEPS) + lane
+        gains = ()
+        kept = ()
+        terminals = ()
+        cuts = ()
+        finals = ()
+        for k in tl.static_range(STEPS):
+            reward, value, terminal, cut, final = load_steps(
+                rewards, values, after, terminated, truncated, first + k, env, n_steps, n_envs,
                 stride_t, stride_n, MODE, TRUNCATED,
             )  # fmt: skip
-        next_value = successor(
-            t, n_steps, terminal, cut, follows, final, last, advantages, MODE
+            gains = gains + (reward,)
+            kept = kept + (value,)
+            terminals = terminals + (terminal,)
+            cuts = cuts + (cut,)
+            finals = finals + (final,)
+        follows = value_after(
+            values, last, first + STEPS, env, n_steps, n_envs, stride_t, stride_n
         )
-        value = value.to(dtype)
-        if MODE == WEIGHTED:
-            alive = 1.0 - terminal.to(dtype)
-            delta = reward.to(dtype) + gamma * alive * next_value - value
-            factor = decay * alive
-        else:
-            ended = terminal != 0
-            if TRUNCATED:
-                ended = ended | (cut != 0)
-            delta = reward.to(dtype) + gamma * next_value - value
-            factor = tl.where(ended, 0.0, decay).to(dtype)
-        product, total = tl.associative_scan((factor, delta), 0, chain, reverse=True)
-        advantage = tl.where(product == 0, total, total + product * carry[None, :])
-        inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
-        place = t[:, None] * stride_t + env[None, :] * stride_n
-        tl.store(advantages + place, advantage, mask=inside)
-        tl.store(returns + place, advantage + value, mask=inside)
-        if not ONCE:
-            carry = tl.sum(tl.where(row[:, None] == 0, advantage, 0.0), 0)
-            reward, value, terminal, cut, follows, final = (
-                reward_, value_, terminal_, cut_, follows_, final_
-            )  # fmt: skip
-        t = earlier
+        factors = ()
+        offsets = ()
+        for k in tl.static_range(STEPS - 1, -1, -1):
+            value = kept[k].to(dtype)
+            terminal = terminals[k]
+            if MODE != NEXT:
+                ends = (first + k == n_steps - 1)[:, None]
+                follows = tl.where(ends, last[None, :], follows)
+            next_value = successor(terminal, cuts[k], follows, finals[k].to(dtype), MODE)
+            if MODE == WEIGHTED:
+                alive = 1.0 - terminal.to(dtype)
+                next_value = alive * next_value
+                factor = decay * alive
+            else:
+                ended = terminal != 0
+                if TRUNCATED:
+                    ended = ended | (cuts[k] != 0)
+                factor = tl.where(ended, 0.0, decay).to(dtype)
+            factors = (factor,) + factors
+            offsets = (gains[k].to(dtype) + gamma * next_value - value,) + offsets
+            follows = value
+        x = incoming(factors, offsets, carry, LANES, STEPS)
+        for k in tl.static_range(STEPS - 1, -1, -1):
+            x = walk(factors[k], offsets[k], x)
+            t = first + k
+            inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
+            place = t[:, None] * stride_t + env[None, :] * stride_n
+            tl.store(advantages + place, x, mask=inside)
+            tl.store(returns + place, x + kept[k].to(dtype), mask=inside)
+        carry = first_lane(x, LANES)
 
 
 @triton.jit
@@ -128,87 +142,115 @@ def vtrace_kernel(
     n_steps, n_envs, stride_t, stride_n, gamma, gamma_low, decay, decay_low,
     rho_bar, rho_bar_low, c_bar, c_bar_low, pg_rho_bar, pg_rho_bar_low,
     MODE: tl.constexpr, TRUNCATED: tl.constexpr, WIDE: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr,
+    LANES: tl.constexpr, STEPS: tl.constexpr, ENVS: tl.constexpr,
 ):  # fmt: skip
-    """The scan of GAE, which also gives what follows each step."""
+    """The walk of GAE with weights; x is vs - V."""
     dtype = targets.dtype.element_ty
     gamma = exact(gamma, gamma_low, targets)
     decay = exact(decay, decay_low, targets)
     rho_bar = exact(rho_bar, rho_bar_low, targets)
     c_bar = exact(c_bar, c_bar_low, targets)
     pg_rho_bar = exact(pg_rho_bar, pg_rho_bar_low, targets)
-    env = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    row = tl.arange(0, BLOCK_T)
+    env = tl.program_id(0) * ENVS + tl.arange(0, ENVS)
+    lane = tl.arange(0, LANES) * STEPS
     if WIDE:
         env = env.to(tl.int64)
-        row = row.to(tl.int64)
-    last = tl.zeros([BLOCK_N], dtype)
+        lane = lane.to(tl.int64)
+    last = tl.zeros([ENVS], dtype)
     if MODE != NEXT:
         last = tl.load(last_values + env, mask=env < n_envs, other=0).to(dtype)
-    carry = tl.zeros([BLOCK_N], dtype)  # e of the step after the block
-    n_blocks = tl.cdiv(n_steps, BLOCK_T)
+    carry = tl.zeros([ENVS], dtype)
+    n_blocks = tl.cdiv(n_steps, LANES * STEPS)
     for block in range(n_blocks):
-        t = (n_blocks - 1 - block) * BLOCK_T + row
-        reward, value, terminal, cut, follows, final = load_steps(
-            rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t,
-            stride_n, MODE, TRUNCATED,
-        )  # fmt: skip
-        inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
-        place = t[:, None] * stride_t + env[None, :] * stride_n
-        rho = tl.exp(tl.load(log_rhos + place, mask=inside, other=0).to(dtype))
-        more = inside & (t < n_steps - 1)[:, None]
-        next_step_value = tl.load(values + place + stride_t, mask=more, other=0).to(dtype)
-        next_value = successor(t, n_steps, terminal, cut, follows, final, last, targets, MODE)
-        value = value.to(dtype)
-        ended = terminal != 0
-        if TRUNCATED:
-            ended = ended | (cut != 0)
-        gain = reward.to(dtype) + gamma * next_value - value
-        delta = tl.where(rho > rho_bar, rho_bar, rho) * gain
-        trace = decay * tl.where(rho > c_bar, c_bar, rho)
-        factor = tl.where(ended, 0.0, trace).to(dtype)
-        one = tl.full([BLOCK_T, BLOCK_N], 1, dtype)
-        product, total, rest, later = tl.associative_scan(
-            (factor, delta, one, one - one), 0, chain_both, reverse=True
+        first = (n_blocks - 1 - block) * (LANES * STEPS) + lane
+        value_later = value_after(
+            values, last, first + STEPS, env, n_steps, n_envs, stride_t, stride_n
         )
-        error = tl.where(product == 0, total, total + product * carry[None, :])
-        later = tl.where(rest == 0, later, later + rest * carry[None, :])
-        target = value + error
-        reaches = ended | (t == n_steps - 1)[:, None]
-        follows = tl.where(reaches, next_value, next_step_value + later)
-        weight = tl.where(rho > pg_rho_bar, pg_rho_bar, rho)
-        advantage = weight * (reward.to(dtype) + gamma * follows - value)
-        tl.store(targets + place, target, mask=inside)
-        tl.store(advantages + place, advantage, mask=inside)
-        carry = tl.sum(tl.where(row[:, None] == 0, error, 0.0), 0)
+        follows = value_later
+        factors = ()
+        offsets = ()
+        for k in tl.static_range(STEPS - 1, -1, -1):
+            t = first + k
+            reward, value, terminal, cut, final = load_steps(
+                rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t,
+                stride_n, MODE, TRUNCATED,
+            )  # fmt: skip
+            inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
+            place = t[:, None] * stride_t + env[None, :] * stride_n
+            rho = tl.exp(tl.load(log_rhos + place, mask=inside, other=0).to(dtype))
+            value = value.to(dtype)
+            if MODE != NEXT:
+                follows = tl.where((t == n_steps - 1)[:, None], last[None, :], follows)
+            next_value = successor(terminal, cut, follows, final.to(dtype), MODE)
+            ended = terminal != 0
+            if TRUNCATED:
+                ended = ended | (cut != 0)
+            trace = decay * tl.where(rho > c_bar, c_bar, rho)
+            factors = (tl.where(ended, 0.0, trace).to(dtype),) + factors
+            gain = reward.to(dtype) + gamma * next_value - value
+            offsets = (tl.where(rho > rho_bar, rho_bar, rho) * gain,) + offsets
+            follows = value
+        x = incoming(factors, offsets, carry, LANES, STEPS)
+        for k in tl.static_range(STEPS - 1, -1, -1):
+            t = first + k
+            reward, value, terminal, cut, final = load_steps(
+                rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t,
+                stride_n, MODE, TRUNCATED,
+            )  # fmt: skip
+            inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
+            place = t[:, None] * stride_t + env[None, :] * stride_n
+            rho = tl.exp(tl.load(log_rhos + place, mask=inside, other=0).to(dtype))
+            value = value.to(dtype)
+            ends = (t == n_steps - 1)[:, None]
+            if MODE != NEXT:
+                value_later = tl.where(ends, last[None, :], value_later)
+            next_value = successor(terminal, cut, value_later, final.to(dtype), MODE)
+            leaves = (terminal != 0) | ends
+            if TRUNCATED:
+                leaves = leaves | (cut != 0)
+            target_later = tl.where(leaves, next_value, value_later + x)
+            weight = tl.where(rho > pg_rho_bar, pg_rho_bar, rho)
+            advantage = weight * (reward.to(dtype) + gamma * target_later - value)
+            x = walk(factors[k], offsets[k], x)
+            tl.store(targets + place, value + x, mask=inside)
+            tl.store(advantages + place, advantage, mask=inside)
+            value_later = value
+        carry = first_lane(x, LANES)
 
 
 @triton.jit
 def discount_kernel(
     rewards, dones, bootstrap, returns, n_steps, n_envs, stride_t, stride_n, gamma, gamma_low,
-    WIDE: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr,
+    WIDE: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr, ENVS: tl.constexpr,
 ):  # fmt: skip
-    """x_t = r_t + γ (1 - d_t) x_{t+1} from x_T on."""
+    """x_t = r_t + γ (1 - d_t) x_{t+1} from x_T on; steps past the end let it through."""
     dtype = returns.dtype.element_ty
     gamma = exact(gamma, gamma_low, returns)
-    env = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    row = tl.arange(0, BLOCK_T)
+    env = tl.program_id(0) * ENVS + tl.arange(0, ENVS)
+    lane = tl.arange(0, LANES) * STEPS
     if WIDE:
         env = env.to(tl.int64)
-        row = row.to(tl.int64)
+        lane = lane.to(tl.int64)
     carry = tl.load(bootstrap + env, mask=env < n_envs, other=0).to(dtype)
-    n_blocks = tl.cdiv(n_steps, BLOCK_T)
+    n_blocks = tl.cdiv(n_steps, LANES * STEPS)
     for block in range(n_blocks):
-        t = (n_blocks - 1 - block) * BLOCK_T + row
-        inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
-        place = t[:, None] * stride_t + env[None, :] * stride_n
-        reward = tl.load(rewards + place, mask=inside, other=0).to(dtype)
-        done = tl.load(dones + place, mask=inside, other=0).to(dtype)
-        factor = tl.where(inside, gamma * (1.0 - done), 1.0).to(dtype)
-        product, total = tl.associative_scan((factor, reward), 0, chain, reverse=True)
-        result = tl.where(product == 0, total, total + product * carry[None, :])
-        tl.store(returns + place, result, mask=inside)
-        carry = tl.sum(tl.where(row[:, None] == 0, result, 0.0), 0)
+        first = (n_blocks - 1 - block) * (LANES * STEPS) + lane
+        factors = ()
+        offsets = ()
+        for k in tl.static_range(STEPS):
+            inside = (first + k < n_steps)[:, None] & (env < n_envs)[None, :]
+            place = (first + k)[:, None] * stride_t + env[None, :] * stride_n
+            done = tl.load(dones + place, mask=inside, other=0).to(dtype)
+            factors = factors + (tl.where(inside, gamma * (1.0 - done), 1.0).to(dtype),)
+            offsets = offsets + (tl.load(rewards + place, mask=inside, other=0).to(dtype),)
+        x = incoming(factors, offsets, carry, LANES, STEPS)
+        for k in tl.static_range(STEPS - 1, -1, -1):
+            t = first + k
+            x = walk(factors[k], offsets[k], x)
+            inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
+            place = t[:, None] * stride_t + env[None, :] * stride_n
+            tl.store(returns + place, x, mask=inside)
+        carry = first_lane(x, LANES)
 
 
 @triton.jit
@@ -268,7 +310,7 @@ def gae(
     after, truncated = laid_out(after, advantages), laid_out(truncated, advantages)
     last = rewards if last is None else last.contiguous()
     stride_t, stride_n = advantages.stride()
-    blocks = blocks or choose_blocks(n_steps, n_envs, stride_n, advantages.element_size())
+    blocks = blocks or choose_blocks(n_steps, n_envs)
     launch(
         gae_kernel,
         (-(-n_envs // blocks.envs),),
@@ -290,9 +332,9 @@ def gae(
         MODE=MODES[mode],
         TRUNCATED=truncated is not None,
         WIDE=not numel_fits_int32(advantages),
-        ONCE=n_steps <= blocks.steps,
-        BLOCK_T=blocks.steps,
-        BLOCK_N=blocks.envs,
+        LANES=blocks.lanes,
+        STEPS=blocks.steps,
+        ENVS=blocks.envs,
         num_warps=blocks.warps,
     )
 
@@ -320,7 +362,7 @@ def vtrace(
     after, truncated = laid_out(after, targets), laid_out(truncated, targets)
     last = rewards if last is None else last.contiguous()
     stride_t, stride_n = targets.stride()
-    blocks = choose_blocks(n_steps, n_envs, stride_n, targets.element_size())
+    blocks = choose_blocks(n_steps, n_envs)
     launch(
         vtrace_kernel,
         (-(-n_envs // blocks.envs),),
@@ -344,8 +386,9 @@ def vtrace(
         MODE=MODES[mode],
         TRUNCATED=truncated is not None,
         WIDE=not numel_fits_int32(targets),
-        BLOCK_T=blocks.steps,
-        BLOCK_N=blocks.envs,
+        LANES=blocks.lanes,
+        STEPS=blocks.steps,
+        ENVS=blocks.envs,
         num_warps=blocks.warps,
     )
 
@@ -359,7 +402,7 @@ def discounted_returns(
     if returns.numel() == 0:
         return
     stride_t, stride_n = returns.stride()
-    blocks = choose_blocks(n_steps, n_envs, stride_n, returns.element_size())
+    blocks = choose_blocks(n_steps, n_envs)
     launch(
         discount_kernel,
         (-(-n_envs // blocks.envs),),
@@ -374,8 +417,9 @@ def discounted_returns(
         stride_n,
         *parts(gamma, returns.dtype),
         WIDE=not numel_fits_int32(returns),
-        BLOCK_T=blocks.steps,
-        BLOCK_N=blocks.envs,
+        LANES=blocks.lanes,
+        STEPS=blocks.steps,
+        ENVS=blocks.envs,
         num_warps=blocks.warps,
     )
 

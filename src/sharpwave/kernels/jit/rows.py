@@ -37,6 +37,8 @@ def cast_like(word, pointer):
     """The word in the type that the pointer points to."""
     if pointer.dtype.element_ty == tl.int1:
         return word != 0
+    elif pointer.dtype.element_ty == tl.bfloat16:
+        return word.to(tl.float32).to(tl.bfloat16)
     else:
         return word.to(pointer.dtype.element_ty)
 

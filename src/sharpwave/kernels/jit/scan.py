@@ -1,4 +1,9 @@
-"""The recurrence x_t = b_t + a_t x_{t+1} as an associative scan, and the blocks it runs in."""
+"""The recurrence x_t = b_t + a_t x_{t+1}, walked by lanes that an associative scan joins.
+
+A rollout is cut into blocks of LANES x STEPS steps, from the last to the first. Inside a block every
+lane walks its STEPS steps alone, the scan tells every lane what comes in from the later ones, and the
+lane walks again with that. With one lane there is nothing to join, and one walk is enough.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,13 @@ import triton.language as tl
 from torch import Tensor
 
 TINY = tl.constexpr(1e-37)
+FEW = 16384  # environments below which lanes share the steps of one
 
 
 class Blocks(NamedTuple):
-    """How a rollout is cut: one program scans BLOCK_N environments, BLOCK_T steps at a time."""
+    """How a rollout is cut."""
 
+    lanes: int
     steps: int
     envs: int
     warps: int
@@ -35,13 +42,38 @@ def chain(a_later, b_later, a, b):
 
 @triton.jit
 def chain_both(a_later, b_later, p_later, q_later, a, b, p, q):
-    """`chain` that also keeps (p, q), the same without the earliest map.
-
-    That makes x_{t+1} known beside x_t.
-    """
+    """`chain` that also keeps (p, q), the same without the earliest map: an exclusive scan."""
     full_a, full_b = chain(a_later, b_later, a, b)
     rest_p, rest_q = chain(a_later, b_later, p, q)
     return full_a, full_b, rest_p, rest_q
+
+
+@triton.jit
+def walk(factor, offset, x):
+    """One step, past whose end not even NaN comes."""
+    return tl.where(factor == 0, offset, offset + factor * x)
+
+
+@triton.jit
+def incoming(factors, offsets, carry, LANES: tl.constexpr, STEPS: tl.constexpr):
+    """x after the last step of every lane [LANES, N], given x after the block [N]."""
+    x = tl.zeros_like(offsets[0]) + carry[None, :]
+    if LANES > 1:
+        a = factors[STEPS - 1]
+        b = offsets[STEPS - 1]
+        for k in tl.static_range(STEPS - 2, -1, -1):
+            a, b = chain(a, b, factors[k], offsets[k])
+        one = tl.zeros_like(a) + 1.0
+        a, b, rest, later = tl.associative_scan((a, b, one, one - one), 0, chain_both, reverse=True)
+        x = walk(rest, later, x)
+    return x
+
+
+@triton.jit
+def first_lane(x, LANES: tl.constexpr):
+    """Row 0 of [LANES, N]."""
+    lane = tl.arange(0, LANES)
+    return tl.sum(tl.where((lane == 0)[:, None], x, 0.0), 0)
 
 
 @triton.jit
@@ -78,24 +110,18 @@ def laid_out(tensor: Tensor | None, like: Tensor) -> Tensor | None:
     return copy.copy_(tensor)
 
 
-def choose_blocks(n_steps: int, n_envs: int, stride_n: int, itemsize: int) -> Blocks:
+def choose_blocks(n_steps: int, n_envs: int) -> Blocks:
     """Blocks that keep every multiprocessor busy and every access whole.
 
-    With many environments a thread scans its own ones in registers. With few, lanes share the steps
-    of an environment. Where the steps of an environment lie side by side lanes always do.
+    With many environments a lane has one of its own. With few, lanes share the steps of an
+    environment, and a program takes so few environments that all multiprocessors have work.
     """
-    if stride_n != 1 and n_envs > 1:  # env-major
-        steps = min(power_of_two(n_steps), 1024)
-        return sized(steps, max(1, min(2048 // steps, power_of_two(n_envs), 8)))
-    if n_envs >= 16384:
-        return Blocks(min(power_of_two(n_steps), 4), 512 // itemsize, 1)
-    envs = min(power_of_two(n_envs), max(32 // itemsize, min(32, power_of_two(n_envs // 128))))
-    return sized(min(power_of_two(n_steps), 8192 // envs * 4 // itemsize), envs)
-
-
-def sized(steps: int, envs: int) -> Blocks:
-    """Blocks with at most 16 elements per thread: more would not fit the registers."""
-    return Blocks(steps, envs, min(max(steps * envs // 512, 1), 16))
+    if n_envs >= FEW:
+        return Blocks(1, min(power_of_two(n_steps), 16), 64, 2)
+    envs = min(power_of_two(n_envs), 8 if n_envs <= 2048 else 16 if n_envs <= 8192 else 32)
+    steps = min(power_of_two(n_steps), 8)
+    lanes = min(power_of_two(-(-n_steps // steps)), 512 // envs)
+    return Blocks(lanes, steps, envs, min(max(lanes * envs // 32, 1), 16))
 
 
 def power_of_two(number: int) -> int:

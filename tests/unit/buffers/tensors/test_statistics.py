@@ -100,6 +100,13 @@ def test_rewards_of_several_parts_are_added_up() -> None:
     assert tracker.get_statistics()["Rollout/rewards"] == 5.0
 
 
+def test_a_metric_may_be_one_number_for_all() -> None:
+    tracker = StatsTracker(2, extra_metrics_keys=["level", "score"])
+    tracker.update([True, True], [0.0, 0.0], {"level": 3, "score": np.array([[1.0], [2.0]])})
+    found = tracker.get_statistics()
+    assert (found["Rollout/level"], found["Rollout/score"]) == (3.0, 1.5)
+
+
 def test_one_episode_has_no_deviation() -> None:
     tracker = StatsTracker(1, category="Eval")
     tracker.update([True], [2.0])

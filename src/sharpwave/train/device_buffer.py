@@ -1,0 +1,143 @@
+"""Replay on the device that learns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sharpwave.buffers.schema import Field, Schema
+from sharpwave.lazy import torch
+from sharpwave.nest import like, map_leaves, numbered
+from sharpwave.types import Nested
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sharpwave.train.off_policy_config import OffPolicyConfig
+
+__all__ = ["DeviceBuffer"]
+
+
+class DeviceBuffer:
+    """A `TensorReplayBuffer`, or a prioritised one, as the buffer of a run.
+
+    Steps go to the device once, and batches never leave it. They lie at one address, where a CUDA
+    graph finds them: a batch is gone when the next one is drawn.
+
+    Args:
+        schema: The fields of a step.
+        config: Of the algorithm.
+        n_envs: Number of environments.
+        device: Where it lies.
+        seed: Of the draws.
+
+    Attributes:
+        tensors: The buffer itself.
+    """
+
+    def __init__(
+        self, schema: Schema, config: OffPolicyConfig, n_envs: int, device: Any, seed: int
+    ) -> None:
+        from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer, TensorReplayBuffer
+
+        self._obs = schema.fields["obs"]
+        action: Any = schema.fields["action"]
+        obs = numbered(self._obs)
+        options: dict[str, Any] = {
+            "buffer_size": max(1, config.buffer_size // n_envs),
+            "num_envs": n_envs,
+            "obs_shape": map_leaves(lambda field: field.shape, obs),
+            "action_shape": action.shape,
+            "obs_dtype": map_leaves(_dtype, obs),
+            "action_dtype": _dtype(action),
+            "device": device,
+            "seed": seed % 2**63,
+        }
+        self.is_prioritized = config.prioritized
+        self.tensors: Any
+        if config.prioritized:
+            options.update(alpha=config.alpha, beta=config.beta_start)
+            self.tensors = TensorPrioritizedReplayBuffer(**options)
+        else:
+            self.tensors = TensorReplayBuffer(**options)
+        self._batch: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        size: int = self.tensors.total_current_size
+        return size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether new steps replace old ones."""
+        full: bool = self.tensors.full
+        return full
+
+    def push_batch(
+        self,
+        *,
+        obs: Nested,
+        actions: Nested,
+        rewards: Any,
+        terminated: Any,
+        truncated: Any,
+        next_obs: Nested,
+    ) -> None:
+        """Put one step of every environment into the buffer, [N, ...] each."""
+        self.tensors.add(
+            numbered(obs),
+            actions,
+            rewards,
+            np.logical_or(terminated, truncated),
+            numbered(next_obs),
+            np.logical_and(truncated, np.logical_not(terminated)),
+        )
+
+    def sample(self, batch_size: int) -> dict[str, Any]:
+        """A batch of tensors on the device."""
+        drawn = self.tensors.get(batch_size)
+        batch = {
+            "obs": like(self._obs, drawn.observations),
+            "actions": drawn.actions,
+            "rewards": drawn.rewards,
+            "next_obs": like(self._obs, drawn.next_observations),
+            "terminated": drawn.dones & ~drawn.truncateds,
+        }
+        if self.is_prioritized:
+            batch.update(weights=drawn.weights, indices=drawn.indices)
+        if self._batch is None:
+            self._batch = map_leaves(lambda leaf: leaf.clone(), batch)
+            return self._batch
+        map_leaves(lambda mine, new: mine.copy_(new), self._batch, batch)
+        return self._batch
+
+    def update_priorities(self, indices: Any, errors: Tensor) -> None:
+        """Set the priorities of steps by their new errors."""
+        self.tensors.update_priorities(indices, errors)
+
+    def set_beta(self, beta: float) -> None:
+        """Set how much weights correct for priorities."""
+        self.tensors.beta = beta
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as arrays."""
+        return {"kind": "device", "tensors": map_leaves(_array, self.tensors.state_dict())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.tensors.load_state_dict(map_leaves(_tensor, state["tensors"]))
+
+
+def _dtype(field: Field) -> Any:
+    numpy_dtype = np.dtype(field.dtype)
+    if numpy_dtype.kind == "f":
+        return torch.float32
+    return torch.from_numpy(np.empty(0, numpy_dtype)).dtype
+
+
+def _array(leaf: Any) -> Any:
+    return leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _tensor(leaf: Any) -> Any:
+    return torch.from_numpy(np.array(leaf)) if isinstance(leaf, np.ndarray) else leaf

@@ -1,0 +1,143 @@
+"""The kernels on a CUDA device: the tests of the CPU, large sizes, graphs and no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+from sharpwave import primitives as sp
+from sharpwave.kernels import backend, llm, log_probs, returns, rows
+from sharpwave.kernels.plain import returns as plain
+from sharpwave.kernels.priorities import PrioritySums
+from tests.unit.kernels.test_llm import *  # noqa: F403
+from tests.unit.kernels.test_log_probs import *  # noqa: F403
+from tests.unit.kernels.test_priorities import *  # noqa: F403
+from tests.unit.kernels.test_returns import *  # noqa: F403
+from tests.unit.kernels.test_rows import *  # noqa: F403
+
+Call = Callable[[], Any]
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+@contextmanager
+def no_host_sync() -> Iterator[None]:
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def calls() -> dict[str, Call]:
+    """Every kernel on inputs of its own."""
+    steps = [torch.randn(50, 300, device="cuda") for _ in range(4)]
+    ends = [torch.rand(50, 300, device="cuda") < 0.1 for _ in range(2)]
+    last = torch.randn(300, device="cuda")
+    columns = [torch.randn(1000, 6, device="cuda"), torch.rand(1000, device="cuda") < 0.5]
+    step = [column[:10].clone() for column in columns]
+    index = torch.randperm(1000, device="cuda")[:10]
+    position = torch.tensor(3, device="cuda")
+    sums = PrioritySums(5000, "cuda")
+    priority = torch.rand(10, device="cuda")
+    uniforms = torch.rand(64, device="cuda")
+    logits = torch.randn(10, 5000, device="cuda")
+    weight = torch.randn(5000, 16, device="cuda")
+    hidden = torch.randn(10, 16, device="cuda")
+    return {
+        "gae": lambda: returns.gae(*steps[:2], last, *ends, steps[2]),
+        "vtrace": lambda: returns.vtrace(*steps[:3], None, *ends, next_values=steps[3]),
+        "n_step": lambda: returns.n_step_returns(*steps[:2], *ends, 4, 0.9),
+        "discounted": lambda: returns.discounted_returns(steps[0], ends[0], 0.9, last),
+        "gather": lambda: rows.gather_rows(columns, index),
+        "scatter": lambda: rows.scatter_rows(columns, step, index),
+        "push": lambda: rows.push_rows(columns, step, position),
+        "update": lambda: sums.set(index, priority),
+        "sample": lambda: sums.sample(64, uniforms=uniforms),
+        "groups": lambda: llm.group_advantages(steps[0], 300),
+        "kl": lambda: llm.token_kl(steps[0], steps[1], estimator="k3", mask=ends[0]),
+        "selected": lambda: log_probs.selected_log_probs(logits, index),
+        "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
+    }
+
+
+NAMES = [
+    "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "update", "sample",
+    "groups", "kl", "selected", "linear",
+]  # fmt: skip
+
+
+def tensors(result: Any) -> list[torch.Tensor]:
+    if result is None:
+        return []
+    return [result] if isinstance(result, torch.Tensor) else list(result)
+
+
+def test_triton_is_what_runs() -> None:
+    assert backend.uses_triton(torch.zeros(1, device="cuda"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_never_wait_and_replay_in_graphs(name: str) -> None:
+    call = calls()[name]
+    eager = [x.clone() for x in tensors(call())]
+    torch.cuda.synchronize()
+    with no_host_sync():
+        call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = tensors(call())
+    for tensor in captured:
+        tensor.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    for a, b in zip(captured, eager, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    "shape", [(128, 4096), (1024, 1024), (64, 40_000), (5000, 7), (33, 20_001)], ids=str
+)
+def test_gae_of_every_way_to_cut_a_rollout(shape: tuple[int, int]) -> None:
+    rewards, values, following = (torch.randn(shape, device="cuda") for _ in range(3))
+    ends = [torch.rand(shape, device="cuda") < 0.02 for _ in range(2)]
+    found = returns.gae(rewards, values, None, *ends, next_values=following)
+    wanted = tuple(torch.empty(shape, dtype=torch.float64, device="cuda") for _ in range(2))
+    doubles = [x.double() for x in (rewards, values, following)]
+    plain.gae(*doubles, *ends, 0.99, 0.95, wanted)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
+
+
+def test_primitives_take_cuda_tensors() -> None:
+    rewards, values = (torch.randn(6, 40, device="cuda") for _ in range(2))
+    dones = torch.rand(6, 40, device="cuda") < 0.1
+    last = torch.randn(6, device="cuda")
+    found = sp.compute_gae_batched_f32(rewards, values, dones, last, 40, 0.99, 0.95)
+    assert found[0].is_cuda
+    assert found[0].dtype == torch.float32
+    for env in range(6):
+        alone = sp.compute_gae(rewards[env], values[env], dones[env], last[env], 0.99, 0.95)
+        torch.testing.assert_close(found[0][env], alone[0], rtol=1e-4, atol=1e-4)
+    assert sp.gae(rewards, values, bootstrap=rewards[0], terminated=dones)[0].is_cuda
+    assert sp.compute_token_kl(rewards[0], values[0]).shape == ()
+    assert sp.compute_group_advantages(rewards).shape == rewards.shape
+    with pytest.raises(ValueError, match="values must be on cuda:0 like rewards, got cpu"):
+        sp.gae(rewards, values.cpu(), bootstrap=rewards[0], terminated=dones)
+    with pytest.raises(TypeError, match="values must be a tensor"):
+        sp.gae(rewards, [[0.0]], bootstrap=rewards[0], terminated=dones)
+    target = [torch.zeros(3, device="cuda")]
+    sp.polyak(target, [torch.ones(3, device="cuda")], 0.25)
+    assert target[0].tolist() == [0.25] * 3

@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+import torch
+
+from sharpwave.kernels.priorities import PrioritySums
+
+capacities = pytest.mark.parametrize("capacity", [1, 5, 1000, 40_000])
+
+
+def filled(capacity: int, device: torch.device) -> tuple[PrioritySums, torch.Tensor]:
+    """Priorities after several updates with repeated rows, and what they should be."""
+    sums = PrioritySums(capacity, device)
+    wanted = torch.zeros(capacity)
+    for _ in range(3):
+        index = torch.randint(0, capacity, (200,))
+        priority = torch.rand(200) - 0.1
+        sums.set(index.to(device), priority.to(device))
+        for at, value in zip(index.tolist(), priority.clamp(min=0).tolist(), strict=True):
+            wanted[at] = value
+    if not wanted.any():
+        sums.set(torch.zeros(1, dtype=torch.int64, device=device), torch.ones(1, device=device))
+        wanted[0] = 1
+    return sums, wanted
+
+
+@capacities
+def test_the_last_of_several_priorities_of_a_row_counts(
+    capacity: int, device: torch.device
+) -> None:
+    sums, wanted = filled(capacity, device)
+    assert torch.equal(sums.priorities.cpu(), wanted)
+    np.testing.assert_allclose(float(sums.total), float(wanted.sum()), rtol=1e-5)
+    assert float(sums.minimum) == float(wanted[wanted > 0].min())
+    assert float(sums.maximum) == float(wanted.max())
+
+
+@capacities
+@pytest.mark.parametrize("stratified", [False, True])
+def test_samples_lie_where_the_prefix_sums_say(
+    capacity: int, stratified: bool, device: torch.device
+) -> None:
+    sums, wanted = filled(capacity, device)
+    uniforms = torch.rand(300, dtype=torch.float64)
+    index, probability = sums.sample(300, uniforms=uniforms.to(device), stratified=stratified)
+    shares = (torch.arange(300) + uniforms) / 300 if stratified else uniforms
+    prefixes = wanted.double().cumsum(0)
+    expected = torch.searchsorted(prefixes, shares * prefixes[-1], right=True)
+    assert ((index.cpu() - expected) != 0).sum() <= 3  # rounding, at the border of two rows
+    chosen = wanted[index.cpu()]
+    assert (chosen > 0).all()
+    np.testing.assert_allclose(probability.cpu(), chosen / wanted.sum(), rtol=1e-4)
+
+
+def test_weights_are_one_for_the_rarest_row(device: torch.device) -> None:
+    sums, wanted = filled(1000, device)
+    index, probability = sums.sample(100)
+    expected = (wanted[wanted > 0].min() / wanted[index.cpu()]) ** 0.5
+    for beta in (0.5, torch.tensor(0.5, device=device)):
+        found = sums.weights(probability, beta)
+        np.testing.assert_allclose(found.cpu(), expected, rtol=1e-4)
+
+
+def test_rows_without_priority_are_never_drawn(device: torch.device) -> None:
+    sums = PrioritySums(500, device)
+    index = torch.tensor([7, 300], device=device)
+    sums.set(index, torch.tensor([1e-3, 1e3], device=device))
+    ends = torch.tensor([0.0, 1 - 1e-16, 1.0], dtype=torch.float64, device=device)
+    found, _ = sums.sample(3, uniforms=ends, stratified=False)
+    assert found.tolist() == [7, 300, 300]
+
+
+def test_strange_priorities_harm_nothing(device: torch.device) -> None:
+    sums = PrioritySums(10, device)
+    strange = torch.tensor([torch.nan, -1.0, torch.inf, 2.0], device=device)
+    sums.set(torch.arange(4, device=device), strange)
+    np.testing.assert_allclose(sums.priorities[:4].cpu(), [0, 0, 1e30, 2], rtol=1e-6)
+    assert torch.isfinite(sums.total)
+
+
+def test_nothing_to_draw_gives_zeros(device: torch.device) -> None:
+    index, probability = PrioritySums(10, device).sample(4)
+    assert index.tolist() == [0] * 4
+    assert probability.tolist() == [0] * 4
+
+
+def test_a_state_goes_on_elsewhere(device: torch.device) -> None:
+    sums, wanted = filled(1000, device)
+    other = PrioritySums(1000, device)
+    other.load_state_dict(sums.state_dict())
+    assert torch.equal(other.priorities.cpu(), wanted)
+    assert float(other.total) == pytest.approx(float(sums.total))
+    with pytest.raises(ValueError, match="priorities must have shape"):
+        PrioritySums(3, device).load_state_dict(sums.state_dict())
+
+
+def test_arguments_that_do_not_fit_raise(device: torch.device) -> None:
+    sums, zeros = PrioritySums(10, device), torch.zeros(3, device=device)
+    with pytest.raises(ValueError, match="index must be int64"):
+        sums.set(zeros, zeros)
+    with pytest.raises(ValueError, match=r"priority must have shape \(3,\)"):
+        sums.set(zeros.long(), zeros[:2])
+    with pytest.raises(ValueError, match="uniforms must be floating-point"):
+        sums.sample(4, uniforms=zeros)
+    with pytest.raises(ValueError, match="capacity must be at least 1"):
+        PrioritySums(0)

@@ -1,0 +1,123 @@
+"""Replay on the device that learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import sharpwave as sw
+from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer, TensorReplayBuffer
+from sharpwave.nest import leaves
+from tests.envs import MaskedEnv, NestedEnv, ResumableCartPole, ResumablePendulum
+
+OPTIONS: dict[str, Any] = {
+    "n_envs": 2,
+    "hidden": (8,),
+    "batch_size": 8,
+    "buffer_size": 400,
+    "learning_starts": 20,
+    "log_interval": 50,
+}
+
+
+def rows(nest: Any) -> list[tuple[Any, ...]]:
+    """Rows of all leaves side by side, sorted."""
+    columns = [np.asarray(leaf).reshape(len(leaf), -1) for _, leaf in leaves(nest)]
+    return sorted(map(tuple, np.concatenate(columns, 1).astype(np.float64)))
+
+
+@pytest.mark.parametrize(
+    ("cls", "env"),
+    [(sw.DQN, "CartPole-v1"), (sw.SAC, "Pendulum-v1"), (sw.DQN, NestedEnv), (sw.DQN, MaskedEnv)],
+)
+def test_it_holds_the_steps_that_memory_holds(cls: Any, env: Any) -> None:
+    options = {**OPTIONS, "learning_starts": 10_000, "backend": "torch"}  # random actions alone
+    memory, device = (cls(env, buffer=where, **options) for where in ("memory", "device"))
+    for algorithm in (memory, device):
+        algorithm.train(120)
+    assert isinstance(device.buffer, TensorReplayBuffer)
+    kept = memory.buffer.gather(memory.buffer.indices())
+    batch = device.buffer.gather(torch.arange(device.buffer.total_current_size))
+    assert len(kept["rewards"]) == len(batch.rewards) == 120
+    ours = (batch.observations, batch.actions, batch.rewards, batch.next_observations)
+    flags = (batch.dones & ~batch.truncateds, batch.truncateds)
+    theirs = [kept[name] for name in ("obs", "actions", "rewards", "next_obs")]
+    ends = (kept["terminated"], kept["truncated"])
+    assert rows((*ours, *flags)) == rows((*theirs, *ends))
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize(
+    ("cls", "env"),
+    [
+        (sw.DQN, "CartPole-v1"),
+        (sw.DQN, MaskedEnv),
+        (sw.SAC, "Pendulum-v1"),
+        (sw.TD3, "Pendulum-v1"),
+    ],
+)
+def test_algorithms_learn_from_it(cls: Any, env: Any, prioritized: bool) -> None:
+    agent = cls(env, buffer="device", prioritized=prioritized, **OPTIONS)
+    assert agent.backend == "torch"
+    assert agent.backend_reason == 'buffer is "device"'
+    metrics = agent.train(200)
+    assert all(np.isfinite(float(metrics[name])) for name in agent.metrics)
+    if prioritized:
+        assert isinstance(agent.buffer, TensorPrioritizedReplayBuffer)
+        assert agent.buffer.beta == pytest.approx(1.0, abs=0.02)
+        priorities = agent.buffer.state_dict()["priorities"]
+        assert len(set(priorities.reshape(-1).tolist())) > 10
+
+
+def test_batches_lie_at_one_address() -> None:
+    agent = sw.DQN("CartPole-v1", buffer="device", **OPTIONS)
+    agent.train(100)
+    first = agent.sampler.draw()["obs"].data_ptr()
+    assert agent.sampler.draw()["obs"].data_ptr() == first
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize(("cls", "env"), [(sw.DQN, ResumableCartPole), (sw.SAC, ResumablePendulum)])
+def test_a_run_that_saves_it_resumes_exactly(
+    cls: Any, env: Any, prioritized: bool, tmp_path: Path
+) -> None:
+    options = {**OPTIONS, "buffer": "device", "save_buffer": True, "total_timesteps": 240}
+    whole, half = (cls(env, prioritized=prioritized, **options) for _ in range(2))
+    whole.train()
+
+    class Stop(sw.Callback):
+        def on_train_batch(self, *, algo: Any, **_: Any) -> bool:
+            return bool(algo.timesteps < 120)
+
+    half.train(callbacks=Stop())
+    half.save(tmp_path / "half")
+    resumed = cls.from_checkpoint(tmp_path / "half", env_id=env)
+    resumed.train()
+    assert resumed.timesteps == whole.timesteps == 240
+    for mine, other in zip(resumed.policy.parameters(), whole.policy.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_step": 3}, 'buffer="device" needs n_step=1'),
+        ({"her_goals": 4}, 'buffer="device" needs her_goals=0'),
+        ({"frame_stack": 4}, 'buffer="device" needs frame_stack=1'),
+    ],
+)
+def test_what_it_cannot_do_is_said(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sw.DQN("CartPole-v1", buffer="device", **options)
+
+
+def test_environments_that_spend_steps_on_resets() -> None:
+    env = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    agent = sw.DQN(env, buffer="device", **{**OPTIONS, "n_envs": 2})
+    with pytest.raises(ValueError, match="next_step"):
+        agent.train(10)
