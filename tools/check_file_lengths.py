@@ -6,7 +6,12 @@ from pathlib import Path
 
 LIMIT = 500
 SUFFIXES = {".py", ".cpp", ".hpp", ".inl", ".md", ".txt", ".json", ".toml"}
-GENERATED = {Path("src/sharpwave/_native.pyi"), Path("benchmarks/results.json")}
+GENERATED = {
+    Path("src/sharpwave/_native.pyi"),
+    Path("benchmarks/results.json"),
+    Path("benchmarks/results_train.json"),
+    Path("benchmarks/results_gpu.json"),
+}
 
 
 def main() -> int:
