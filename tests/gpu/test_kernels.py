@@ -43,8 +43,8 @@ def no_host_sync() -> Iterator[None]:
 
 def calls() -> dict[str, Call]:
     """Every kernel on inputs of its own."""
-    steps = [torch.randn(50, 300, device="cuda") for _ in range(4)]
-    ends = [torch.rand(50, 300, device="cuda") < 0.1 for _ in range(2)]
+    steps: Any = [torch.randn(50, 300, device="cuda") for _ in range(4)]
+    ends: Any = [torch.rand(50, 300, device="cuda") < 0.1 for _ in range(2)]
     last = torch.randn(300, device="cuda")
     columns = [torch.randn(1000, 6, device="cuda"), torch.rand(1000, device="cuda") < 0.5]
     step = [column[:10].clone() for column in columns]
@@ -112,10 +112,10 @@ def test_kernels_never_wait_and_replay_in_graphs(name: str) -> None:
 )
 def test_gae_of_every_way_to_cut_a_rollout(shape: tuple[int, int]) -> None:
     rewards, values, following = (torch.randn(shape, device="cuda") for _ in range(3))
-    ends = [torch.rand(shape, device="cuda") < 0.02 for _ in range(2)]
+    ends: Any = [torch.rand(shape, device="cuda") < 0.02 for _ in range(2)]
     found = returns.gae(rewards, values, None, *ends, next_values=following)
     wanted = tuple(torch.empty(shape, dtype=torch.float64, device="cuda") for _ in range(2))
-    doubles = [x.double() for x in (rewards, values, following)]
+    doubles: Any = [x.double() for x in (rewards, values, following)]
     plain.gae(*doubles, *ends, 0.99, 0.95, wanted)
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)

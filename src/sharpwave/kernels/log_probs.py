@@ -28,7 +28,7 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 def selected_log_probs(
     logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, in_place: bool = False
 ) -> Tensor:
-    """log softmax(logits / temperature) at one token per row.
+    """Log softmax(logits / temperature) at one token per row.
 
     Args:
         logits: [..., V]; float32, bfloat16 or float16 on CUDA.
@@ -62,7 +62,12 @@ def selected_log_probs(
 
 
 def linear_log_probs(
-    hidden: Tensor, weight: Tensor, tokens: Tensor, *, temperature: float = 1.0, slice_size: int = SLICE
+    hidden: Tensor,
+    weight: Tensor,
+    tokens: Tensor,
+    *,
+    temperature: float = 1.0,
+    slice_size: int = SLICE,
 ) -> Tensor:
     """`selected_log_probs` of the logits hidden @ weightᵀ, which are never all in memory.
 
@@ -127,9 +132,7 @@ class _Selected(torch.autograd.Function):
         out = logits.detach() if ctx.in_place else torch.empty_like(logits)
         gradients = gradients.contiguous()
         n_tokens = logits.shape[1]
-        jit.backward(
-            logits, tokens, log_sums, gradients, out, ctx.temperature, n_tokens=n_tokens
-        )
+        jit.backward(logits, tokens, log_sums, gradients, out, ctx.temperature, n_tokens=n_tokens)
         return out, None, None, None
 
 
@@ -192,7 +195,7 @@ def _slices(hidden: Tensor, weight: Tensor, size: int) -> Any:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right with a float32 total, without rounding the product first on CUDA."""
+    """Total += left @ right with a float32 total, without rounding the product first on CUDA."""
     if left.dtype == torch.float32:
         torch.addmm(total, left, right, out=total)
     elif left.is_cuda:

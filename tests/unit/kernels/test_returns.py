@@ -32,10 +32,10 @@ class Rollout:
         self.last = torch.tensor(rng.normal(size=shape[1]), dtype=dtype, device=device)
         self.tolerance = TOLERANCES[dtype]
 
-    def given(self, *names: str) -> list[torch.Tensor]:
+    def given(self, *names: str) -> Any:
         return [self.tensors[name] for name in names]
 
-    def exact(self, *names: str) -> list[Any]:
+    def exact(self, *names: str) -> Any:
         ends = ("terminated", "truncated")
         return [
             (x if name in ends else x.double()).cpu().numpy()

@@ -41,14 +41,13 @@ def kl_term(p, q, ESTIMATOR: tl.constexpr):
     d = tl.where(p == q, 0.0, p - q)
     if ESTIMATOR == 1:
         return d
-    elif ESTIMATOR == 2:
+    if ESTIMATOR == 2:
         return d * d * 0.5
-    elif ESTIMATOR == 3:
+    if ESTIMATOR == 3:
         tail = 1 / 24.0 - d * (1 / 120.0 - d * (1 / 720.0 - d * (1 / 5040.0)))
         series = d * d * (0.5 - d * (1 / 6.0 - d * tail))
         return tl.where(tl.abs(d) < SMALL, series, tl.exp(-d) - 1.0 + d)
-    else:
-        return tl.where(p == float("-inf"), 0.0, tl.exp(p) * d)
+    return tl.where(p == float("-inf"), 0.0, tl.exp(p) * d)
 
 
 @triton.jit

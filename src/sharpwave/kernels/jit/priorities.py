@@ -86,7 +86,9 @@ def sample_kernel(
         prefix = carry + tl.cumsum(part, 0)
         above = (prefix[None, :] > target[:, None]) & (part > 0)[None, :]
         first = tl.min(tl.where(above, number[None, :], NONE), 1)
-        start_of = tl.sum(tl.where(number[None, :] == first[:, None], (prefix - part)[None, :], 0.0), 1)
+        start_of = tl.sum(
+            tl.where(number[None, :] == first[:, None], (prefix - part)[None, :], 0.0), 1
+        )
         before = tl.where(block == NONE, start_of, before)
         block = tl.minimum(block, first)
         latest = tl.max(tl.where(part > 0, number, -1), 0)
@@ -199,9 +201,7 @@ def sample(
     return index, probability
 
 
-def weights(
-    sums: Tensor, minima: Tensor, probability: Tensor, beta: float | Tensor
-) -> Tensor:
+def weights(sums: Tensor, minima: Tensor, probability: Tensor, beta: float | Tensor) -> Tensor:
     """Launch `weights_kernel`."""
     count = probability.shape[0]
     found = torch.empty(count, dtype=torch.float32, device=sums.device)

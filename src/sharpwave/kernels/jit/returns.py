@@ -101,9 +101,7 @@ def gae_kernel(
             terminals = terminals + (terminal,)
             cuts = cuts + (cut,)
             finals = finals + (final,)
-        follows = value_after(
-            values, last, first + STEPS, env, n_steps, n_envs, stride_t, stride_n
-        )
+        follows = value_after(values, last, first + STEPS, env, n_steps, n_envs, stride_t, stride_n)
         factors = ()
         offsets = ()
         for k in tl.static_range(STEPS - 1, -1, -1):

@@ -24,12 +24,11 @@ def as_words(pointer, BYTES: tl.constexpr):
     """The pointer to words of so many bytes; to its own elements if 0."""
     if BYTES == 4:
         return pointer.to(tl.pointer_type(tl.int32))
-    elif BYTES == 2:
+    if BYTES == 2:
         return pointer.to(tl.pointer_type(tl.int16))
-    elif BYTES == 1:
+    if BYTES == 1:
         return pointer.to(tl.pointer_type(tl.int8))
-    else:
-        return pointer
+    return pointer
 
 
 @triton.jit
@@ -37,10 +36,9 @@ def cast_like(word, pointer):
     """The word in the type that the pointer points to."""
     if pointer.dtype.element_ty == tl.int1:
         return word != 0
-    elif pointer.dtype.element_ty == tl.bfloat16:
+    if pointer.dtype.element_ty == tl.bfloat16:
         return word.to(tl.float32).to(tl.bfloat16)
-    else:
-        return word.to(pointer.dtype.element_ty)
+    return word.to(pointer.dtype.element_ty)
 
 
 @triton.jit
@@ -49,7 +47,7 @@ def move_kernel(
     GATHER: tl.constexpr, BYTES: tl.constexpr, WIDTHS: tl.constexpr,
     HEIGHTS: tl.constexpr, SPANS: tl.constexpr,
 ):  # fmt: skip
-    """rows = columns[index] or columns[index] = rows; a program moves HEIGHT rows, SPAN words wide."""
+    """Rows = columns[index] or columns[index] = rows; a program moves HEIGHT rows, SPAN words wide."""
     program = tl.program_id(0)
     for f in tl.static_range(len(columns)):
         parts = (WIDTHS[f] + SPANS[f] - 1) // SPANS[f]
@@ -73,9 +71,7 @@ def move_kernel(
 
 
 @triton.jit
-def push_kernel(
-    columns, rows, position, count, n_rows, BYTES: tl.constexpr, WIDTHS: tl.constexpr
-):
+def push_kernel(columns, rows, position, count, n_rows, BYTES: tl.constexpr, WIDTHS: tl.constexpr):
     """Copy rows to columns from row position · count on."""
     program = tl.program_id(0)
     slot = tl.load(position)

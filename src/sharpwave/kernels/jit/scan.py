@@ -56,7 +56,7 @@ def walk(factor, offset, x):
 
 @triton.jit
 def incoming(factors, offsets, carry, LANES: tl.constexpr, STEPS: tl.constexpr):
-    """x after the last step of every lane [LANES, N], given x after the block [N]."""
+    """X after the last step of every lane [LANES, N], given x after the block [N]."""
     x = tl.zeros_like(offsets[0]) + carry[None, :]
     if LANES > 1:
         a = factors[STEPS - 1]
@@ -82,8 +82,7 @@ def exact(high, low, like):
     if like.dtype.element_ty == tl.float64:
         one = tl.full((), 1.0, tl.float64)
         return one * high + one * low
-    else:
-        return high
+    return high
 
 
 def parts(number: float, dtype: torch.dtype) -> tuple[float, float]:
@@ -119,7 +118,7 @@ def choose_blocks(n_steps: int, n_envs: int) -> Blocks:
     if n_envs >= FEW:
         return Blocks(1, min(power_of_two(n_steps), 16), 64, 2)
     envs = min(power_of_two(n_envs), 8 if n_envs <= 2048 else 16 if n_envs <= 8192 else 32)
-    steps = min(power_of_two(n_steps), 8)
+    steps = min(power_of_two(n_steps), 16 if n_steps >= 1024 else 8)
     lanes = min(power_of_two(-(-n_steps // steps)), 512 // envs)
     return Blocks(lanes, steps, envs, min(max(lanes * envs // 32, 1), 16))
 
