@@ -1,4 +1,4 @@
-"""Which implementation runs: Triton on CUDA tensors where it is installed, plain torch elsewhere."""
+"""Which implementation runs: Triton on CUDA where it is installed, plain torch elsewhere."""
 
 from __future__ import annotations
 

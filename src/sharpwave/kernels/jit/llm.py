@@ -16,7 +16,10 @@ TILE = 2048
 
 
 @triton.jit
-def group_kernel(rewards, out, n_groups, size, WIDE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
+def group_kernel(
+    rewards, out, n_groups, size,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
     """The first reward is taken off before anything is summed, so that equals give 0."""
     dtype = out.dtype.element_ty
     group = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -41,13 +44,14 @@ def kl_term(p, q, ESTIMATOR: tl.constexpr):
     d = tl.where(p == q, 0.0, p - q)
     if ESTIMATOR == 1:
         return d
-    if ESTIMATOR == 2:
+    elif ESTIMATOR == 2:
         return d * d * 0.5
-    if ESTIMATOR == 3:
+    elif ESTIMATOR == 3:
         tail = 1 / 24.0 - d * (1 / 120.0 - d * (1 / 720.0 - d * (1 / 5040.0)))
         series = d * d * (0.5 - d * (1 / 6.0 - d * tail))
         return tl.where(tl.abs(d) < SMALL, series, tl.exp(-d) - 1.0 + d)
-    return tl.where(p == float("-inf"), 0.0, tl.exp(p) * d)
+    else:
+        return tl.where(p == float("-inf"), 0.0, tl.exp(p) * d)
 
 
 @triton.jit

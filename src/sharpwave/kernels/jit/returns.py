@@ -24,7 +24,10 @@ LAST, NEXT, FINAL, WEIGHTED = (tl.constexpr(number) for number in MODES.values()
 
 
 @triton.jit
-def load_steps(rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t, stride_n, MODE: tl.constexpr, TRUNCATED: tl.constexpr):  # fmt: skip
+def load_steps(
+    rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t, stride_n,
+    MODE: tl.constexpr, TRUNCATED: tl.constexpr,
+):  # fmt: skip
     """One step of every lane: reward, value, both kinds of ends, and what `after` holds."""
     inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
     place = t[:, None] * stride_t + env[None, :] * stride_n

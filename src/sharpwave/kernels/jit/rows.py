@@ -24,11 +24,12 @@ def as_words(pointer, BYTES: tl.constexpr):
     """The pointer to words of so many bytes; to its own elements if 0."""
     if BYTES == 4:
         return pointer.to(tl.pointer_type(tl.int32))
-    if BYTES == 2:
+    elif BYTES == 2:
         return pointer.to(tl.pointer_type(tl.int16))
-    if BYTES == 1:
+    elif BYTES == 1:
         return pointer.to(tl.pointer_type(tl.int8))
-    return pointer
+    else:
+        return pointer
 
 
 @triton.jit
@@ -36,9 +37,10 @@ def cast_like(word, pointer):
     """The word in the type that the pointer points to."""
     if pointer.dtype.element_ty == tl.int1:
         return word != 0
-    if pointer.dtype.element_ty == tl.bfloat16:
+    elif pointer.dtype.element_ty == tl.bfloat16:
         return word.to(tl.float32).to(tl.bfloat16)
-    return word.to(pointer.dtype.element_ty)
+    else:
+        return word.to(pointer.dtype.element_ty)
 
 
 @triton.jit
@@ -47,7 +49,7 @@ def move_kernel(
     GATHER: tl.constexpr, BYTES: tl.constexpr, WIDTHS: tl.constexpr,
     HEIGHTS: tl.constexpr, SPANS: tl.constexpr,
 ):  # fmt: skip
-    """Rows = columns[index] or columns[index] = rows; a program moves HEIGHT rows, SPAN words wide."""
+    """Gather or scatter; a program moves HEIGHT rows, SPAN words wide."""
     program = tl.program_id(0)
     for f in tl.static_range(len(columns)):
         parts = (WIDTHS[f] + SPANS[f] - 1) // SPANS[f]

@@ -1,8 +1,8 @@
 """The recurrence x_t = b_t + a_t x_{t+1}, walked by lanes that an associative scan joins.
 
-A rollout is cut into blocks of LANES x STEPS steps, from the last to the first. Inside a block every
-lane walks its STEPS steps alone, the scan tells every lane what comes in from the later ones, and the
-lane walks again with that. With one lane there is nothing to join, and one walk is enough.
+A rollout is cut into blocks of LANES x STEPS steps, from the last to the first. Inside a block
+every lane walks its STEPS steps alone, the scan tells every lane what comes in from the later ones,
+and the lane walks again with that. With one lane there is nothing to join, and one walk is enough.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def exact(high, low, like):
     if like.dtype.element_ty == tl.float64:
         one = tl.full((), 1.0, tl.float64)
         return one * high + one * low
-    return high
+    else:
+        return high
 
 
 def parts(number: float, dtype: torch.dtype) -> tuple[float, float]:
