@@ -15,8 +15,9 @@ pytestmark = [
 ]
 
 from sharpwave import primitives as sp
-from sharpwave.kernels import backend, llm, log_probs, returns, rows
-from sharpwave.kernels.plain import returns as plain
+from sharpwave.kernels import backend, llm, log_probs, rows
+from sharpwave.kernels import returns as typed_returns
+from sharpwave.kernels.plain import returns as typed_plain
 from sharpwave.kernels.priorities import PrioritySums
 from tests.unit.kernels.test_llm import *  # noqa: F403
 from tests.unit.kernels.test_log_probs import *  # noqa: F403
@@ -25,6 +26,8 @@ from tests.unit.kernels.test_returns import *  # noqa: F403
 from tests.unit.kernels.test_rows import *  # noqa: F403
 
 Call = Callable[[], Any]
+returns: Any = typed_returns  # arguments come in lists here
+plain: Any = typed_plain
 
 
 @pytest.fixture
