@@ -55,7 +55,7 @@ def selected_log_probs(
     _check_temperature(temperature)
     rows, flat = logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1)
     if uses_triton(logits) and logits.dtype in FLOATS:
-        found = _Selected.apply(rows, flat, temperature, in_place)
+        found = _apply(_Selected, rows, flat, temperature, in_place)
     else:
         found = plain.selected_log_probs(rows, flat, temperature)
     return found.view(tokens.shape)
@@ -101,7 +101,7 @@ def linear_log_probs(
         )
     rows, flat = hidden.reshape(-1, hidden.shape[-1]), tokens.reshape(-1)
     if uses_triton(hidden) and hidden.dtype in FLOATS:
-        found = _Linear.apply(rows, weight, flat, temperature, slice_size)
+        found = _apply(_Linear, rows, weight, flat, temperature, slice_size)
     else:
         found = plain.selected_log_probs(rows @ weight.T, flat, temperature)
     return found.view(tokens.shape)
@@ -180,6 +180,12 @@ class _Linear(torch.autograd.Function):
         if hidden_gradient is not None:
             hidden_gradient = hidden_gradient.to(hidden.dtype)
         return hidden_gradient, weight_gradient, None, None, None
+
+
+def _apply(function: Any, *arguments: Any) -> Tensor:
+    """Call an autograd function, which torch does not annotate."""
+    found: Tensor = function.apply(*arguments)
+    return found
 
 
 def _slices(hidden: Tensor, weight: Tensor, size: int) -> Any:

@@ -65,8 +65,7 @@ def sample_kernel(
     sample = tl.program_id(0) * SAMPLES + tl.arange(0, SAMPLES)
     inside = sample < count
     place = tl.arange(0, CHUNK)
-    total = 0.0
-    total = total.to(tl.float64)
+    total = tl.full((), 0.0, tl.float64)
     for start in range(0, n_blocks, CHUNK):
         part = tl.load(sums + start + place, mask=start + place < n_blocks, other=0.0)
         total += tl.sum(part.to(tl.float64), 0)
