@@ -20,7 +20,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-slow test-gpu test-native test-clang test-arm64-compile check format stubs bench bench-train bench-learning demo wheel clean
+.PHONY: help dev build test test-slow test-gpu test-native test-clang test-arm64-compile check format stubs bench bench-train bench-learning bench-gpu demo wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,10 @@ bench-train: $(BENCH_VENV)/wheel ## Train beside the peers, for minutes
 bench-learning: $(BENCH_VENV)/wheel ## Learn beside Stable-Baselines3, for an hour
 	@$(BENCH_VENV)/bin/python benchmarks/side_by_side.py --jobs 2 --json benchmarks/results_learning.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/learning_page.py
+
+bench-gpu: ## Check and time the kernels on a CUDA device, with the python3 that has CUDA's torch
+	@PYTHONPATH=src $(PYTHON) benchmarks/gpu/run.py --out benchmarks/results_gpu.json $(ARGS)
+	@$(PYTHON) benchmarks/report.py
 
 demo: build ## Show what the library does and how fast
 	@python examples/demo.py

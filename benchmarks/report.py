@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,20 @@ def page(reports: list[dict[str, Any]]) -> str:
         parts.append(machine(report["machine"], report["quick"]))
         areas = tables.by_area(report["results"])
         parts += [section(area, rows) for area, rows in areas.items()]
+    gpu = HERE / "results_gpu.json"
+    if gpu.exists():
+        parts.append(gpu_tables().section(json.loads(gpu.read_text())))
     return "\n".join(parts)
+
+
+def gpu_tables() -> Any:
+    """The module of the tables of kernels; its folder has a `tables` too."""
+    spec = importlib.util.spec_from_file_location("gpu_tables", HERE / "gpu/tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def machine(facts: dict[str, Any], quick: bool) -> str:

@@ -57,12 +57,13 @@ def measured(case: Case, machine: dict[str, Any]) -> dict[str, Any]:
         row["error"] = case.check()
         row["correct"] = row["error"] <= case.tolerance
         row["eager_ms"] = eager_ms(case.ours)
-        row["graph_ms"] = graph_ms(case.ours, case.graph_calls)
+        if case.graph_calls:
+            row["graph_ms"] = graph_ms(case.ours, case.graph_calls)
         floor = case.bytes / machine["bytes_per_second"]
         floor = max(floor, case.flops / machine["operations_per_second"])
         if floor:
             row["floor_ms"] = floor * 1e3
-            row["fraction"] = floor * 1e3 / row["graph_ms"]
+            row["fraction"] = floor * 1e3 / row.get("graph_ms", row["eager_ms"])
         if case.memory_of:
             row["memory"] = peak_bytes(case.ours) / case.memory_of
         if case.torch is not None:

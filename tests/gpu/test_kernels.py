@@ -15,8 +15,9 @@ pytestmark = [
 ]
 
 from sharpwave import primitives as sp
-from sharpwave.kernels import backend, llm, log_probs, returns, rows
-from sharpwave.kernels.plain import returns as plain
+from sharpwave.kernels import backend, llm, log_probs, rows
+from sharpwave.kernels import returns as typed_returns
+from sharpwave.kernels.plain import returns as typed_plain
 from sharpwave.kernels.priorities import PrioritySums
 from tests.unit.kernels.test_llm import *  # noqa: F403
 from tests.unit.kernels.test_log_probs import *  # noqa: F403
@@ -25,6 +26,8 @@ from tests.unit.kernels.test_returns import *  # noqa: F403
 from tests.unit.kernels.test_rows import *  # noqa: F403
 
 Call = Callable[[], Any]
+on_cuda: Any = typed_returns  # arguments come in lists here
+plain: Any = typed_plain
 
 
 @pytest.fixture
@@ -43,8 +46,8 @@ def no_host_sync() -> Iterator[None]:
 
 def calls() -> dict[str, Call]:
     """Every kernel on inputs of its own."""
-    steps = [torch.randn(50, 300, device="cuda") for _ in range(4)]
-    ends = [torch.rand(50, 300, device="cuda") < 0.1 for _ in range(2)]
+    steps: Any = [torch.randn(50, 300, device="cuda") for _ in range(4)]
+    ends: Any = [torch.rand(50, 300, device="cuda") < 0.1 for _ in range(2)]
     last = torch.randn(300, device="cuda")
     columns = [torch.randn(1000, 6, device="cuda"), torch.rand(1000, device="cuda") < 0.5]
     step = [column[:10].clone() for column in columns]
@@ -57,10 +60,10 @@ def calls() -> dict[str, Call]:
     weight = torch.randn(5000, 16, device="cuda")
     hidden = torch.randn(10, 16, device="cuda")
     return {
-        "gae": lambda: returns.gae(*steps[:2], last, *ends, steps[2]),
-        "vtrace": lambda: returns.vtrace(*steps[:3], None, *ends, next_values=steps[3]),
-        "n_step": lambda: returns.n_step_returns(*steps[:2], *ends, 4, 0.9),
-        "discounted": lambda: returns.discounted_returns(steps[0], ends[0], 0.9, last),
+        "gae": lambda: on_cuda.gae(*steps[:2], last, *ends, steps[2]),
+        "vtrace": lambda: on_cuda.vtrace(*steps[:3], None, *ends, next_values=steps[3]),
+        "n_step": lambda: on_cuda.n_step_returns(*steps[:2], *ends, 4, 0.9),
+        "discounted": lambda: on_cuda.discounted_returns(steps[0], ends[0], 0.9, last),
         "gather": lambda: rows.gather_rows(columns, index),
         "scatter": lambda: rows.scatter_rows(columns, step, index),
         "push": lambda: rows.push_rows(columns, step, position),
@@ -112,10 +115,10 @@ def test_kernels_never_wait_and_replay_in_graphs(name: str) -> None:
 )
 def test_gae_of_every_way_to_cut_a_rollout(shape: tuple[int, int]) -> None:
     rewards, values, following = (torch.randn(shape, device="cuda") for _ in range(3))
-    ends = [torch.rand(shape, device="cuda") < 0.02 for _ in range(2)]
-    found = returns.gae(rewards, values, None, *ends, next_values=following)
+    ends: Any = [torch.rand(shape, device="cuda") < 0.02 for _ in range(2)]
+    found = on_cuda.gae(rewards, values, None, *ends, next_values=following)
     wanted = tuple(torch.empty(shape, dtype=torch.float64, device="cuda") for _ in range(2))
-    doubles = [x.double() for x in (rewards, values, following)]
+    doubles: Any = [x.double() for x in (rewards, values, following)]
     plain.gae(*doubles, *ends, 0.99, 0.95, wanted)
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)

@@ -28,7 +28,7 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 def selected_log_probs(
     logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, in_place: bool = False
 ) -> Tensor:
-    """log softmax(logits / temperature) at one token per row.
+    """Log softmax(logits / temperature) at one token per row.
 
     Args:
         logits: [..., V]; float32, bfloat16 or float16 on CUDA.
@@ -55,14 +55,19 @@ def selected_log_probs(
     _check_temperature(temperature)
     rows, flat = logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1)
     if uses_triton(logits) and logits.dtype in FLOATS:
-        found = _Selected.apply(rows, flat, temperature, in_place)
+        found = _apply(_Selected, rows, flat, temperature, in_place)
     else:
         found = plain.selected_log_probs(rows, flat, temperature)
     return found.view(tokens.shape)
 
 
 def linear_log_probs(
-    hidden: Tensor, weight: Tensor, tokens: Tensor, *, temperature: float = 1.0, slice_size: int = SLICE
+    hidden: Tensor,
+    weight: Tensor,
+    tokens: Tensor,
+    *,
+    temperature: float = 1.0,
+    slice_size: int = SLICE,
 ) -> Tensor:
     """`selected_log_probs` of the logits hidden @ weightᵀ, which are never all in memory.
 
@@ -96,7 +101,7 @@ def linear_log_probs(
         )
     rows, flat = hidden.reshape(-1, hidden.shape[-1]), tokens.reshape(-1)
     if uses_triton(hidden) and hidden.dtype in FLOATS:
-        found = _Linear.apply(rows, weight, flat, temperature, slice_size)
+        found = _apply(_Linear, rows, weight, flat, temperature, slice_size)
     else:
         found = plain.selected_log_probs(rows @ weight.T, flat, temperature)
     return found.view(tokens.shape)
@@ -127,9 +132,7 @@ class _Selected(torch.autograd.Function):
         out = logits.detach() if ctx.in_place else torch.empty_like(logits)
         gradients = gradients.contiguous()
         n_tokens = logits.shape[1]
-        jit.backward(
-            logits, tokens, log_sums, gradients, out, ctx.temperature, n_tokens=n_tokens
-        )
+        jit.backward(logits, tokens, log_sums, gradients, out, ctx.temperature, n_tokens=n_tokens)
         return out, None, None, None
 
 
@@ -179,6 +182,12 @@ class _Linear(torch.autograd.Function):
         return hidden_gradient, weight_gradient, None, None, None
 
 
+def _apply(function: Any, *arguments: Any) -> Tensor:
+    """Call an autograd function, which torch does not annotate."""
+    found: Tensor = function.apply(*arguments)
+    return found
+
+
 def _slices(hidden: Tensor, weight: Tensor, size: int) -> Any:
     """Yield (first column, logits of some columns), in one buffer."""
     n_rows = max(len(hidden), 1)
@@ -192,7 +201,7 @@ def _slices(hidden: Tensor, weight: Tensor, size: int) -> Any:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right with a float32 total, without rounding the product first on CUDA."""
+    """Total += left @ right with a float32 total, without rounding the product first on CUDA."""
     if left.dtype == torch.float32:
         torch.addmm(total, left, right, out=total)
     elif left.is_cuda:

@@ -1,4 +1,4 @@
-"""Packing of token sequences on a device: the plan is made on the host, tokens stay where they are."""
+"""Packing of token sequences on a device: the plan is the host's, tokens stay where they are."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def unpack_tokens(packed: Tensor, layout: PackingLayout) -> Tensor:
 
 def _pack(tokens: Tensor, layout: PackingLayout, pad_id: int, packed: PackedTokens) -> None:
     n = layout.table.shape[1]
-    offsets, lengths, starts = layout.table
+    _, lengths, starts = layout.table
     # The entries of the layout in the order of the concatenation; empty sequences repeat 0 times.
     order = starts.argsort(stable=True)
     own = torch.repeat_interleave(order, lengths[order])

@@ -231,9 +231,9 @@ class PrioritySums:
 
 
 def block_size(capacity: int) -> int:
-    """Leaves per block: a power of two near half the square root, so that both levels are short."""
+    """Leaves per block: a power of two near the square root, so that both levels are short."""
     size = 64
-    while size < 1024 and 8 * size * size < capacity:
+    while size < 1024 and 2 * size * size < capacity:
         size *= 2
     return size
 

@@ -1,7 +1,7 @@
 """Returns and advantages of rollouts on a device, time-major [T, N] or [T].
 
-The formulas are those of `sharpwave.primitives`. On CUDA the recurrence x_t = b_t + a_t x_{t+1} is an
-associative scan over blocks of time, one launch for everything; elsewhere it is a loop in torch.
+The formulas are those of `sharpwave.primitives`. On CUDA the recurrence x_t = b_t + a_t x_{t+1} is
+one launch, parallel in time where environments are few; elsewhere it is a loop in torch.
 Results are float32 if the inputs are, otherwise float64. Nothing waits for the device.
 """
 
@@ -19,6 +19,7 @@ if HAS_TRITON:
     from sharpwave.kernels.jit import returns as jit
 
 __all__ = ["discounted_returns", "gae", "n_step_returns", "vtrace", "weighted_gae"]
+
 
 def gae(
     rewards: Tensor,
@@ -73,9 +74,7 @@ def gae(
     out = _pair(out, rewards, dtype)
     if uses_triton(rewards):
         after = next_values if mode == "next" else final_values
-        jit.gae(
-            rewards, values, last_values, after, terminated, truncated, mode, gamma, lam, out
-        )
+        jit.gae(rewards, values, last_values, after, terminated, truncated, mode, gamma, lam, out)
         return out
     values = values.to(dtype)
     if next_values is None:
@@ -128,9 +127,7 @@ def weighted_gae(
         jit.gae(rewards, values, last_values, None, dones, None, "weighted", gamma, lam, out)
     else:
         last_values = last_values.to(dtype)
-        plain.weighted_gae(
-            rewards.to(dtype), values.to(dtype), dones, last_values, gamma, lam, out
-        )
+        plain.weighted_gae(rewards.to(dtype), values.to(dtype), dones, last_values, gamma, lam, out)
     return out
 
 
@@ -242,7 +239,7 @@ def n_step_returns(
     check_factor("gamma", gamma)
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
-    steps = {"next_values": next_values, "terminated": terminated, "truncated": truncated}
+    steps: Any = {"next_values": next_values, "terminated": terminated, "truncated": truncated}
     check_steps(rewards, **steps)
     dtype = result_dtype(rewards, next_values)
     out = _single(out, rewards, dtype)
@@ -300,9 +297,7 @@ def discounted_returns(
 
 def result_dtype(*tensors: Tensor) -> torch.dtype:
     """float32 if all are, otherwise float64."""
-    return (
-        torch.float32 if all(x.dtype is torch.float32 for x in tensors) else torch.float64
-    )
+    return torch.float32 if all(x.dtype is torch.float32 for x in tensors) else torch.float64
 
 
 def check_factor(name: str, value: float) -> None:

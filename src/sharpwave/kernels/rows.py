@@ -137,7 +137,9 @@ def _check_columns(columns: Sequence[Tensor], index: Tensor) -> None:
                 f" and {tuple(columns[0].shape)}"
             )
         if column.device != device:
-            raise ValueError(f"columns[{i}] must be on {device} like the index, got {column.device}")
+            raise ValueError(
+                f"columns[{i}] must be on {device} like the index, got {column.device}"
+            )
         if not column.is_contiguous():
             raise ValueError(f"columns[{i}] must be contiguous, got strides {column.stride()}")
 

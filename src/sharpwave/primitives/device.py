@@ -32,7 +32,7 @@ __all__ = [
 
 def gae_trajectory(
     rewards: Tensor, values: Any, dones: Any, last_value: Any, gamma: float, lam: float, out: Any
-) -> Any:
+) -> tuple[Any, Any]:
     """`compute_gae`."""
     from sharpwave.kernels import returns
 
@@ -51,7 +51,7 @@ def gae_batched(
     lam: float,
     out: Any,
     dtype: Any,
-) -> Any:
+) -> tuple[Any, Any]:
     """`compute_gae_batched`: env-major tensors are read as they lie."""
     from sharpwave.kernels import returns
     from sharpwave.kernels.backend import check_like
@@ -81,7 +81,7 @@ def gae_batched(
         dtype=dtype,
         out=(targets[0], targets[1]),
     )
-    return tuple(out)
+    return out[0], out[1]
 
 
 def gae(
@@ -94,7 +94,7 @@ def gae(
     gamma: float,
     lam: float,
     out: Any,
-) -> Any:
+) -> tuple[Any, Any]:
     """`gae`."""
     from sharpwave.kernels import returns
 
@@ -112,15 +112,15 @@ def vtrace_trajectory(
     gamma: float,
     rho_bar: float,
     c_bar: float,
-) -> Any:
+) -> tuple[Any, Any]:
     """`compute_vtrace`, in float32."""
     from sharpwave.kernels import returns
 
     _check_axes("rewards", rewards, 1)
-    steps = [x.float() for x in (log_rhos, rewards, values)]
-    last = _filled(bootstrap_value, steps[1], ())
+    log_rhos, rewards, values = (x.float() for x in (log_rhos, rewards, values))
+    last = _filled(bootstrap_value, rewards, ())
     bars: Any = {"rho_bar": rho_bar, "c_bar": c_bar}
-    return returns.vtrace(*steps, last, dones, gamma=gamma, **bars)
+    return returns.vtrace(log_rhos, rewards, values, last, dones, gamma=gamma, **bars)
 
 
 def vtrace(
@@ -132,13 +132,14 @@ def vtrace(
     terminated: Any,
     truncated: Any,
     **options: Any,
-) -> Any:
+) -> tuple[Any, Any]:
     """`vtrace`."""
     from sharpwave.kernels import returns
 
     last = _bootstrap(rewards, next_values, bootstrap)
-    steps = (log_rhos, rewards, values)
-    return returns.vtrace(*steps, last, terminated, truncated, next_values=next_values, **options)
+    ends = (terminated, truncated)
+    options["next_values"] = next_values
+    return returns.vtrace(log_rhos, rewards, values, last, *ends, **options)
 
 
 def n_step_returns(
@@ -158,7 +159,7 @@ def discounted_returns(rewards: Tensor, dones: Any, gamma: float, bootstrap: Any
 
 
 def batch_group_advantages(rewards: Tensor, group_size: int) -> Any:
-    """`compute_batch_group_advantages`; of one group with its own size `compute_group_advantages`."""
+    """`compute_batch_group_advantages`, and with one group `compute_group_advantages`."""
     from sharpwave.kernels import llm
 
     return llm.group_advantages(rewards, group_size)

@@ -12,8 +12,8 @@ of a sequence:
 | `weighted` | exp(log p_policy) d | weighs each sample by its own probability; biased |
 
 Two equal log-probabilities differ by 0 even when both are -inf; other infinities and NaN
-propagate. Sums are kept in float64 whatever the dtype. CUDA tensors give CUDA tensors, where a single
-number is a tensor without axes, and nothing waits for the device.
+propagate. Sums are kept in float64 whatever the dtype. CUDA tensors give CUDA tensors, where a
+single number is a tensor without axes, and nothing waits for the device.
 """
 
 from __future__ import annotations

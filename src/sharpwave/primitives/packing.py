@@ -132,4 +132,6 @@ def _are_lengths(sequences: Any) -> bool:
 
 
 def _are_on_device(sequences: Any) -> bool:
-    return isinstance(sequences, Sequence) and any(getattr(x, "is_cuda", False) for x in sequences[:1])
+    return isinstance(sequences, Sequence) and any(
+        getattr(x, "is_cuda", False) for x in sequences[:1]
+    )

@@ -5,9 +5,9 @@ Time-major functions (`gae`, `vtrace`, `n_step_returns`) tell *terminated* (noth
 `compute_*` functions have one `dones` array and treat every end as terminal.
 
 Inputs may be arrays, lists or torch tensors of any real dtype and any strides; a torch tensor in
-`rewards` gives torch tensors out. If it is on CUDA everything is, and nothing waits for the device. A finite number that does not fit float32 where float32 is
-used raises ValueError. NaN and inf propagate: a NaN reward makes every earlier result of its
-environment NaN.
+`rewards` gives torch tensors out. If it is on CUDA everything is, and nothing waits for the device.
+A finite number that does not fit float32 where float32 is used raises ValueError, but on CUDA. NaN
+and inf propagate: a NaN reward makes every earlier result of its environment NaN.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def compute_gae(
     rewards: Any,
     values: Any,
     dones: Any,
-    last_value: float,
+    last_value: Any,
     gamma: float,
     lam: float,
     *,

@@ -53,7 +53,7 @@ def test_linear_log_probs_and_their_gradients(dtype: torch.dtype, device: torch.
     exact = [x.double().requires_grad_() for x in (hidden, weight)]
     wanted = exactly(exact[0] @ exact[1].T, tokens, 1.3)
     wanted.backward(gradients.double())
-    leaves = [x.to(device).requires_grad_() for x in (hidden, weight)]
+    leaves: Any = [x.to(device).requires_grad_() for x in (hidden, weight)]
     found = linear_log_probs(*leaves, tokens.to(device), temperature=1.3, slice_size=1)
     found.backward(gradients.to(device))
     tolerance = TOLERANCES[dtype]

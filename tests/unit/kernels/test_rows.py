@@ -57,7 +57,10 @@ def test_scatter_and_push_write_every_column(cast: bool, device: torch.device) -
 
 
 def test_columns_that_do_not_fit_raise(device: torch.device) -> None:
-    column, index = torch.zeros(4, 2, device=device), torch.zeros(3, dtype=torch.int64, device=device)
+    column, index = (
+        torch.zeros(4, 2, device=device),
+        torch.zeros(3, dtype=torch.int64, device=device),
+    )
     with pytest.raises(ValueError, match="index must be a contiguous int64"):
         gather_rows([column], index.int())
     with pytest.raises(ValueError, match=r"columns\[0\] must be contiguous"):

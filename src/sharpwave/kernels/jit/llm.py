@@ -16,7 +16,10 @@ TILE = 2048
 
 
 @triton.jit
-def group_kernel(rewards, out, n_groups, size, WIDE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
+def group_kernel(
+    rewards, out, n_groups, size,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
     """The first reward is taken off before anything is summed, so that equals give 0."""
     dtype = out.dtype.element_ty
     group = tl.program_id(0) * ROWS + tl.arange(0, ROWS)

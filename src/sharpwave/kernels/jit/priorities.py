@@ -65,8 +65,7 @@ def sample_kernel(
     sample = tl.program_id(0) * SAMPLES + tl.arange(0, SAMPLES)
     inside = sample < count
     place = tl.arange(0, CHUNK)
-    total = 0.0
-    total = total.to(tl.float64)
+    total = tl.full((), 0.0, tl.float64)
     for start in range(0, n_blocks, CHUNK):
         part = tl.load(sums + start + place, mask=start + place < n_blocks, other=0.0)
         total += tl.sum(part.to(tl.float64), 0)
@@ -86,7 +85,9 @@ def sample_kernel(
         prefix = carry + tl.cumsum(part, 0)
         above = (prefix[None, :] > target[:, None]) & (part > 0)[None, :]
         first = tl.min(tl.where(above, number[None, :], NONE), 1)
-        start_of = tl.sum(tl.where(number[None, :] == first[:, None], (prefix - part)[None, :], 0.0), 1)
+        start_of = tl.sum(
+            tl.where(number[None, :] == first[:, None], (prefix - part)[None, :], 0.0), 1
+        )
         before = tl.where(block == NONE, start_of, before)
         block = tl.minimum(block, first)
         latest = tl.max(tl.where(part > 0, number, -1), 0)
@@ -199,9 +200,7 @@ def sample(
     return index, probability
 
 
-def weights(
-    sums: Tensor, minima: Tensor, probability: Tensor, beta: float | Tensor
-) -> Tensor:
+def weights(sums: Tensor, minima: Tensor, probability: Tensor, beta: float | Tensor) -> Tensor:
     """Launch `weights_kernel`."""
     count = probability.shape[0]
     found = torch.empty(count, dtype=torch.float32, device=sums.device)

@@ -24,7 +24,10 @@ LAST, NEXT, FINAL, WEIGHTED = (tl.constexpr(number) for number in MODES.values()
 
 
 @triton.jit
-def load_steps(rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t, stride_n, MODE: tl.constexpr, TRUNCATED: tl.constexpr):  # fmt: skip
+def load_steps(
+    rewards, values, after, terminated, truncated, t, env, n_steps, n_envs, stride_t, stride_n,
+    MODE: tl.constexpr, TRUNCATED: tl.constexpr,
+):  # fmt: skip
     """One step of every lane: reward, value, both kinds of ends, and what `after` holds."""
     inside = (t < n_steps)[:, None] & (env < n_envs)[None, :]
     place = t[:, None] * stride_t + env[None, :] * stride_n
@@ -101,9 +104,7 @@ def gae_kernel(
             terminals = terminals + (terminal,)
             cuts = cuts + (cut,)
             finals = finals + (final,)
-        follows = value_after(
-            values, last, first + STEPS, env, n_steps, n_envs, stride_t, stride_n
-        )
+        follows = value_after(values, last, first + STEPS, env, n_steps, n_envs, stride_t, stride_n)
         factors = ()
         offsets = ()
         for k in tl.static_range(STEPS - 1, -1, -1):

@@ -49,7 +49,7 @@ def move_kernel(
     GATHER: tl.constexpr, BYTES: tl.constexpr, WIDTHS: tl.constexpr,
     HEIGHTS: tl.constexpr, SPANS: tl.constexpr,
 ):  # fmt: skip
-    """rows = columns[index] or columns[index] = rows; a program moves HEIGHT rows, SPAN words wide."""
+    """Gather or scatter; a program moves HEIGHT rows, SPAN words wide."""
     program = tl.program_id(0)
     for f in tl.static_range(len(columns)):
         parts = (WIDTHS[f] + SPANS[f] - 1) // SPANS[f]
@@ -73,9 +73,7 @@ def move_kernel(
 
 
 @triton.jit
-def push_kernel(
-    columns, rows, position, count, n_rows, BYTES: tl.constexpr, WIDTHS: tl.constexpr
-):
+def push_kernel(columns, rows, position, count, n_rows, BYTES: tl.constexpr, WIDTHS: tl.constexpr):
     """Copy rows to columns from row position · count on."""
     program = tl.program_id(0)
     slot = tl.load(position)

@@ -1,8 +1,8 @@
 """The recurrence x_t = b_t + a_t x_{t+1}, walked by lanes that an associative scan joins.
 
-A rollout is cut into blocks of LANES x STEPS steps, from the last to the first. Inside a block every
-lane walks its STEPS steps alone, the scan tells every lane what comes in from the later ones, and the
-lane walks again with that. With one lane there is nothing to join, and one walk is enough.
+A rollout is cut into blocks of LANES x STEPS steps, from the last to the first. Inside a block
+every lane walks its STEPS steps alone, the scan tells every lane what comes in from the later ones,
+and the lane walks again with that. With one lane there is nothing to join, and one walk is enough.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def walk(factor, offset, x):
 
 @triton.jit
 def incoming(factors, offsets, carry, LANES: tl.constexpr, STEPS: tl.constexpr):
-    """x after the last step of every lane [LANES, N], given x after the block [N]."""
+    """X after the last step of every lane [LANES, N], given x after the block [N]."""
     x = tl.zeros_like(offsets[0]) + carry[None, :]
     if LANES > 1:
         a = factors[STEPS - 1]
@@ -119,7 +119,7 @@ def choose_blocks(n_steps: int, n_envs: int) -> Blocks:
     if n_envs >= FEW:
         return Blocks(1, min(power_of_two(n_steps), 16), 64, 2)
     envs = min(power_of_two(n_envs), 8 if n_envs <= 2048 else 16 if n_envs <= 8192 else 32)
-    steps = min(power_of_two(n_steps), 8)
+    steps = min(power_of_two(n_steps), 16 if n_steps >= 1024 else 8)
     lanes = min(power_of_two(-(-n_steps // steps)), 512 // envs)
     return Blocks(lanes, steps, envs, min(max(lanes * envs // 32, 1), 16))
 

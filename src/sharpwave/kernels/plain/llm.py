@@ -37,7 +37,7 @@ def token_kl(
 
 
 def selected_log_probs(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
-    """[R, V] and [R] in, [R] out; 0 for tokens outside the vocabulary. Autograd knows the way back."""
+    """[R, V] and [R] in, [R] out, differentiable; 0 for tokens outside the vocabulary."""
     known = (tokens >= 0) & (tokens < logits.shape[1])
     wide = logits if logits.dtype == torch.float64 else logits.float()
     log_probs = torch.log_softmax(wide / temperature, 1)

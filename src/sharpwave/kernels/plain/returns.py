@@ -73,7 +73,7 @@ def vtrace(
     bars: tuple[float, float, float],
     out: tuple[Tensor, Tensor],
 ) -> None:
-    """vs and policy-gradient advantages; bars are ρ̄, c̄ and that of the policy gradient."""
+    """Vs and policy-gradient advantages; bars are ρ̄, c̄ and that of the policy gradient."""
     vs, pg_advantages = out
     rho_bar, c_bar, pg_rho_bar = bars
     ended = terminated != 0
@@ -87,7 +87,9 @@ def vtrace(
     follows = after[-1:].sum(0)
     for t in reversed(range(len(rewards))):
         follows = torch.where(ended[t], after[t], follows)
-        pg_advantages[t] = rhos[t].clamp(max=pg_rho_bar) * (rewards[t] + gamma * follows - values[t])
+        pg_advantages[t] = rhos[t].clamp(max=pg_rho_bar) * (
+            rewards[t] + gamma * follows - values[t]
+        )
         correction = deltas[t] + torch.where(ended[t], 0.0, traces[t] * correction)
         follows = values[t] + correction
         vs[t] = follows
