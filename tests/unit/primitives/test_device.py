@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from sharpwave import primitives as sp
-from sharpwave.primitives import device
+from sharpwave.primitives import device as typed_device
 
 GAMMA, LAM = 0.99, 0.95
+device: Any = typed_device  # arguments come in tuples here
 
 
 def steps(*shape: int) -> Any:
