@@ -64,7 +64,7 @@ def gae(
         >>> rewards, values = torch.ones(2, 1), torch.full((2, 1), 0.5)
         >>> ends = torch.tensor([[False], [True]])
         >>> gae(rewards, values, torch.tensor([0.7]), ends)[0].tolist()
-        [[1.4652500152587891], [0.5]]
+        [[1.465250015258789], [0.5]]
     """
     check_factor("gamma", gamma)
     check_factor("lam", lam)

@@ -53,8 +53,8 @@ def test_linear_log_probs_and_their_gradients(dtype: torch.dtype, device: torch.
     exact = [x.double().requires_grad_() for x in (hidden, weight)]
     wanted = exactly(exact[0] @ exact[1].T, tokens, 1.3)
     wanted.backward(gradients.double())
-    leaves: Any = [x.to(device).requires_grad_() for x in (hidden, weight)]
-    found = linear_log_probs(*leaves, tokens.to(device), temperature=1.3, slice_size=1)
+    leaves = [x.to(device).requires_grad_() for x in (hidden, weight)]
+    found = linear_log_probs(leaves[0], leaves[1], tokens.to(device), temperature=1.3, slice_size=1)
     found.backward(gradients.to(device))
     tolerance = TOLERANCES[dtype]
     np.testing.assert_allclose(found.detach().cpu(), wanted.detach(), **tolerance)
