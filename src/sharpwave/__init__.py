@@ -162,12 +162,6 @@ if TYPE_CHECKING:
     from sharpwave.algorithms import (
         TQCConfig as TQCConfig,
     )
-    from sharpwave.collect import (
-        NativeCollector as CandleCollector,
-    )
-    from sharpwave.collect import (
-        NativeCollector as NativeCollector,
-    )
     from sharpwave.buffers.tensors import (
         ResetStrategy as ResetStrategy,
     )
@@ -185,6 +179,12 @@ if TYPE_CHECKING:
     )
     from sharpwave.buffers.tensors import (
         TensorReplayBuffer as TensorReplayBuffer,
+    )
+    from sharpwave.collect import (
+        NativeCollector as CandleCollector,
+    )
+    from sharpwave.collect import (
+        NativeCollector as NativeCollector,
     )
     from sharpwave.envs import (
         VecNormalize as VecNormalize,
