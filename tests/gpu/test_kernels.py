@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from sharpwave.kernels import backend, llm, log_probs, rows
 from sharpwave.kernels import returns as typed_returns
 from sharpwave.kernels.plain import returns as typed_plain
 from sharpwave.kernels.priorities import PrioritySums
+from tests.gpu.host_sync import no_host_sync
 from tests.unit.kernels.test_llm import *  # noqa: F403
 from tests.unit.kernels.test_log_probs import *  # noqa: F403
 from tests.unit.kernels.test_priorities import *  # noqa: F403
@@ -33,15 +33,6 @@ plain: Any = typed_plain
 @pytest.fixture
 def device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
-
-
-@contextmanager
-def no_host_sync() -> Iterator[None]:
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def calls() -> dict[str, Call]:

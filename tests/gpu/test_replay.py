@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import sharpwave as sw
 from sharpwave.train.replay import ReplayBatch
 from sharpwave.train.staging import Staging
 from tests.envs import BitFlipEnv, BoxActionEnv, CountingEnv, MaskedEnv, ReachEnv
+from tests.gpu.host_sync import no_host_sync
 from tests.learning import probes
 
 pytestmark = [
@@ -63,15 +63,6 @@ CASES: dict[str, Callable[..., Any]] = {
 }
 
 cases = pytest.mark.parametrize("case", CASES)
-
-
-@contextmanager
-def no_host_sync() -> Iterator[None]:
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def flat_weights(algorithm: Any) -> torch.Tensor:

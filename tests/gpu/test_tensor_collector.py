@@ -9,7 +9,7 @@ import torch
 
 import sharpwave as sw
 from sharpwave.collect import HostSteps, TensorCollector, TensorSteps
-from tests.gpu.test_training import no_host_sync
+from tests.gpu.host_sync import no_host_sync
 from tests.unit.envs.tensor_envs import NamedPoints, Points
 
 pytestmark = [

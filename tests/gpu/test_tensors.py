@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 
 import sharpwave as sw
+from tests.gpu.host_sync import no_host_sync
 
 pytestmark = [
     pytest.mark.gpu,
@@ -18,17 +16,6 @@ pytestmark = [
 ]
 
 N = 64
-
-
-@contextmanager
-def no_host_sync() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Synchronization debug mode")
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def on_device(shape: tuple[int, ...]) -> torch.Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from gymnasium import spaces
 
 import sharpwave as sw
 from sharpwave.train.batch import OnPolicyBatch
+from tests.gpu.host_sync import no_host_sync
 from tests.learning import probes
 
 pytestmark = [
@@ -28,15 +27,6 @@ class Picture(probes.Identity):
 
     def observe(self) -> Any:
         return np.full((1, 36, 36), 255 if self.sign > 0 else 0, np.uint8)
-
-
-@contextmanager
-def no_host_sync() -> Iterator[None]:
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def collected(algorithm: Any) -> OnPolicyBatch:
