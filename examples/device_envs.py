@@ -7,6 +7,7 @@ in the loops below waits for the device; on a GPU PyTorch is told to raise if an
 """
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
