@@ -11,7 +11,8 @@ import torch
 
 import sharpwave as sw
 from sharpwave.nest import map_leaves
-from tests.gpu.test_training import Picture, no_host_sync
+from tests.gpu.host_sync import no_host_sync
+from tests.gpu.test_training import Picture
 from tests.learning import probes
 
 pytestmark = [
@@ -52,7 +53,7 @@ def test_identity(kind: str, cuda_graph: bool) -> None:
 def test_a_gradient_step_does_what_it_does_on_the_cpu(kind: str, env: Any) -> None:
     if kind == "noisy":
         pytest.skip("each device has random numbers of its own")
-    options = {**OPTIONS, "learning_starts": 10_000}
+    options = {**OPTIONS, "learning_starts": 10_000, "backend": "torch"}
     here, there = (KINDS[kind](env, device=device, **options) for device in ("cpu", "cuda"))
     here.train(400)
     batch = here.sampler.sample()

@@ -100,7 +100,7 @@ def test_graphs_learn_the_same(case: str) -> None:
 @pytest.mark.parametrize("case", ["dqn", "c51", "qr-dqn"])  # which draw no noise to learn
 def test_a_gradient_step_equals_that_on_the_cpu(case: str) -> None:
     on_gpu = CASES[case](**OPTIONS)
-    on_cpu = CASES[case](**{**OPTIONS, "device": "cpu"})
+    on_cpu = CASES[case](**{**OPTIONS, "device": "cpu", "backend": "torch"})
     on_cpu.train(80)
     for name, network in on_cpu.networks.items():
         on_gpu.networks[name].load_state_dict(network.state_dict())
@@ -153,12 +153,14 @@ def test_a_checkpoint_moves_between_devices(tmp_path: Any) -> None:
     on_gpu = sw.SAC(BoxActionEnv, save_buffer=True, **OPTIONS)
     on_gpu.train(200)
     on_gpu.save(tmp_path / "a")
-    on_cpu = sw.SAC.from_checkpoint(tmp_path / "a", BoxActionEnv, device="cpu")
+    options = {"device": "cpu", "backend": "torch"}
+    on_cpu = sw.SAC.from_checkpoint(tmp_path / "a", BoxActionEnv, **options)
     torch.testing.assert_close(flat_weights(on_cpu), flat_weights(on_gpu).cpu(), rtol=0, atol=0)
     on_cpu.train(50)
     assert len(on_cpu.buffer) == 250
 
 
+@pytest.mark.filterwarnings("ignore")  # of the compiler
 @pytest.mark.parametrize("graph", [False, True])
 def test_compiled_losses_learn(graph: bool) -> None:
     sac = sw.SAC(BoxActionEnv, compile=True, cuda_graph=graph, **OPTIONS)

@@ -65,7 +65,7 @@ def test_an_update_never_waits_for_the_device(variant: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_update_equals_that_on_the_cpu(variant: str) -> None:
     options = {**OPTIONS, **VARIANTS[variant], "batch_size": 256, "n_epochs": 3}
-    on_cpu = sw.PPO(env_of(variant), **options)
+    on_cpu = sw.PPO(env_of(variant), backend="torch", **options)
     on_gpu = sw.PPO(env_of(variant), device="cuda", **options)
     on_gpu.policy.load_state_dict(on_cpu.policy.state_dict())
     batch = collected(on_cpu)

@@ -268,13 +268,27 @@ class TensorEpisodes:
         self.tracker.restart()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as arrays."""
-        return {name: _array(tensor) for name, tensor in self.tracker.state_dict().items()}
+        """Everything, as arrays and numbers, as `EpisodeStats` gives it."""
+        running = _array(self.tracker.state_dict()["running"])
+        return {
+            "count": self.count,
+            "returns": np.array(self.returns, np.float64),
+            "lengths": np.array(self.lengths, np.int64),
+            "running_returns": running[0],
+            "running_lengths": running[1].astype(np.int64),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        if state.keys() == self.tracker.state_dict().keys():
-            self.tracker.load_state_dict({k: torch.as_tensor(v) for k, v in state.items()})
+        """Continue from `state_dict`, also from that of `EpisodeStats`."""
+        tensors = self.tracker.state_dict()
+        tensors["episodes"] = torch.from_numpy(np.array([state["returns"], state["lengths"]], "d"))
+        tensors["count"] = torch.tensor(int(state["count"]))
+        running = torch.from_numpy(
+            np.array([state["running_returns"], state["running_lengths"]], "d")
+        )
+        if running.shape == tensors["running"].shape:
+            tensors["running"] = running
+        self.tracker.load_state_dict(tensors)
 
     def _values(self, name: str) -> list[float]:
         values: list[float] = self.tracker.get_raw_values().get(name, np.empty(0)).tolist()

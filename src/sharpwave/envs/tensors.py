@@ -77,7 +77,7 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
                 raise TypeError(f"env must have {name}, {type(inner).__name__} has not")
         self.env = env
         self.spec = getattr(env, "spec", None)
-        self.device = torch.device(inner.device)
+        self.device = torch.empty(0, device=inner.device).device  # with its number
         self.num_envs = int(inner.num_envs)
         self.metadata = {
             **(getattr(env, "metadata", None) or {}),

@@ -12,8 +12,8 @@ def find_device(name: str) -> torch.device:
         ValueError: Torch does not have it here.
     """
     try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
+        # What torch says of a tensor there: with its number.
+        device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(
             f"device must be one that torch has here, got {name!r}: {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import torch
 
 import sharpwave as sw
 from sharpwave.collect import (
+    EpisodeStats,
     HostSteps,
     NonFiniteError,
     OnPolicyCollector,
     Rollout,
     TensorCollector,
+    TensorEpisodes,
 )
 from sharpwave.nest import leaves
 from tests.envs import BoxActionEnv, CountingEnv, MaskedEnv, NestedEnv
@@ -148,7 +151,7 @@ def test_other_agents_see_arrays_of_them(cls: Any) -> None:
     assert env.closed
 
 
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Any) -> None:
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
     def run(steps: int, algorithm: Any) -> Any:
         algorithm.train(steps)
         return algorithm
@@ -160,6 +163,45 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Any) -> None:
     resumed = run(320, sw.PPO.from_checkpoint(tmp_path / "half", env_id=Points(4)))
     torch.testing.assert_close(resumed.flat.data, whole.flat.data, rtol=0, atol=0)
     assert resumed.episodes.returns == whole.episodes.returns
+
+
+@pytest.mark.parametrize("backends", [("torch", "native"), ("native", "torch")])
+def test_a_run_goes_on_with_the_other_backend(backends: tuple[str, str], tmp_path: Path) -> None:
+    first = sw.PPO(Points(4), n_steps=16, hidden=(8,), backend=backends[0])
+    first.train(320)
+    first.save(tmp_path / "run")
+    second = sw.PPO.from_checkpoint(tmp_path / "run", env_id=Points(4), backend=backends[1])
+    assert second.backend == backends[1]
+    assert list(second.episodes.returns) == pytest.approx(list(first.episodes.returns))
+    assert list(second.episodes.lengths) == list(first.episodes.lengths)
+    assert second.episodes.count == first.episodes.count
+    second.train(320)
+    assert second.timesteps == 640
+    assert second.episodes.count > first.episodes.count
+
+
+@pytest.mark.parametrize("n_steps", [3, 150, 450])
+def test_episodes_are_saved_and_read_by_either_kind(n_steps: int) -> None:
+    rng = np.random.default_rng(n_steps)
+    arrays, tensors = EpisodeStats(3), TensorEpisodes(3, torch.device("cpu"))
+    for _ in range(n_steps):
+        rewards, ended = rng.normal(size=3), rng.random(3) < 0.3
+        arrays.update(rewards, ended)
+        tensors.tracker.update(torch.from_numpy(ended), torch.from_numpy(rewards))
+    others = TensorEpisodes(3, torch.device("cpu"))
+    others.load_state_dict(arrays.state_dict())
+    back = EpisodeStats(3)
+    back.load_state_dict(tensors.state_dict())
+    for _ in range(40):
+        rewards, ended = rng.normal(size=3), rng.random(3) < 0.3
+        for stats in (arrays, back):
+            stats.update(rewards, ended)
+        others.tracker.update(torch.from_numpy(ended), torch.from_numpy(rewards))
+    found: tuple[Any, ...] = (back, others)
+    for stats in found:
+        assert stats.count == arrays.count
+        assert list(stats.lengths) == list(arrays.lengths)
+        np.testing.assert_allclose(list(stats.returns), list(arrays.returns))
 
 
 def test_numbers_that_are_not_finite_stop_the_run() -> None:

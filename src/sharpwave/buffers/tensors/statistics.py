@@ -238,31 +238,39 @@ class StatsTracker:
             self._running.zero_()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as tensors."""
+        """Everything, as tensors: sums over episodes in flight, the last episodes, and a count."""
         if self._device is None:
             return {}
         return {
             "running": self._running.clone(),
-            "ring": self._ring.clone(),
+            "episodes": torch.from_numpy(self._episodes()),
             "count": self._count.clone(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Continue from `state_dict`.
+
+        Raises:
+            ValueError: It is that of a tracker with other environments, metrics or reasons.
+        """
         if not state:
             self.reset()
             return
         tensors = {name: torch.as_tensor(value) for name, value in state.items()}
         if self._device is None:
-            self._allocate(tensors["ring"].device)
-        for name, mine in (("running", self._running), ("ring", self._ring)):
-            if tensors[name].shape != mine.shape:
+            self._allocate(tensors["running"].device)
+        episodes = tensors["episodes"][:, -self.max_ep_info_buffer :]
+        count, kept = int(tensors["count"]), episodes.shape[1]
+        expected = {"running": self._running.shape, "episodes": (len(self._ring), kept)}
+        for name, found in {"running": tensors["running"], "episodes": episodes}.items():
+            if tuple(found.shape) != tuple(expected[name]):
                 raise ValueError(
-                    f"{name} must have shape {tuple(mine.shape)}, got {tuple(tensors[name].shape)}"
+                    f"{name} must have shape {tuple(expected[name])}, got {tuple(found.shape)}"
                 )
         self._running.copy_(tensors["running"])
-        self._ring.copy_(tensors["ring"])
-        self._count.copy_(tensors["count"])
+        places = torch.arange(count - kept + 1, count + 1) % self._places
+        self._ring[:, places.to(self._ring.device)] = episodes.to(self._ring)
+        self._count.fill_(count)
 
 
 def _names(argument: str, given: Sequence[str] | None) -> tuple[str, ...]:
