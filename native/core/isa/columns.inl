@@ -1,7 +1,6 @@
 // Included once per instruction set, inside an anonymous namespace (see kernels.hpp).
 //
-// The sums are those of product.inl, in the same order: a row gives the same numbers either way, but
-// for what the compiler contracts.
+// The sums are those of product.inl, in the same order.
 
 // `kRows` outputs of a layer for `kVectors` vectors of rows.
 template <typename Activation, std::size_t kRows, std::size_t kVectors>
