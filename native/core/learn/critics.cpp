@@ -1,6 +1,7 @@
 #include "core/learn/critics.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace sharpwave {
@@ -44,7 +45,7 @@ const Matrix& Critics::forward(const float* parameters, const Matrix& x, std::si
 
 double Critics::regress(const float* parameters, const Matrix& x, const float* wanted,
                         const ReplayRows& rows, float scale, LaneGradients* gradient,
-                        float* mean_errors, Team& team) {
+                        float* error_sizes, Team& team) {
   split(rows.n);
   values_.reshape(n(), rows.n);
   losses_.resize(n() * lanes_.count());
@@ -73,8 +74,8 @@ double Critics::regress(const float* parameters, const Matrix& x, const float* w
 
   for (std::size_t row = 0; row < rows.n; ++row) {
     float sum = 0.0f;
-    for (std::size_t critic = 0; critic < n(); ++critic) sum += values_.row(critic)[row];
-    mean_errors[row] = sum / static_cast<float>(n());
+    for (std::size_t critic = 0; critic < n(); ++critic) sum += std::abs(values_.row(critic)[row]);
+    error_sizes[row] = sum / static_cast<float>(n());
   }
   return std::accumulate(losses_.begin(), losses_.end(), 0.0);
 }

@@ -29,9 +29,9 @@ class Critics {
   const Matrix& forward(const float* parameters, const Matrix& x, std::size_t n, Team& team);
 
   // Overwrites the gradient with that of scale * sum over critics of mean(w (Q(x) - wanted)^2);
-  // returns the loss and writes the mean error of each row.
+  // returns the loss and writes the mean size of the errors of each row.
   double regress(const float* parameters, const Matrix& x, const float* wanted,
-                 const ReplayRows& rows, float scale, LaneGradients* gradient, float* mean_errors,
+                 const ReplayRows& rows, float scale, LaneGradients* gradient, float* error_sizes,
                  Team& team);
 
   // After forward(): the gradient [n_rows, n_inputs - first_input] of sum over rows of

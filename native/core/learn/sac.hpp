@@ -49,7 +49,7 @@ class SoftActorCritic {
   const SquashedActor& actor() const { return actor_; }
 
   // One step of the weight of entropy, of the critics and of the actor. Noise is [2, n, n_actions]:
-  // for obs, then for next_obs. Writes the mean errors [n] of the critics.
+  // for obs, then for next_obs. Writes the mean sizes [n] of the critics' errors.
   SacMetrics step(const ContinuousRows& rows, const Noise& noise, const SacOptions& options,
                   const SacOptimizers& optimizers, float* td_errors, Team& team);
 

@@ -49,7 +49,7 @@ class Td3 {
   const DeterministicActor& actor() const { return actor_; }
 
   // One step of the critics, and perhaps of the rest. Noise is [n, n_actions]. Writes the mean
-  // errors [n] of the critics.
+  // sizes [n] of the critics' errors.
   Td3Metrics step(const ContinuousRows& rows, const Noise& noise, const Td3Options& options,
                   const Td3Optimizers& optimizers, float* td_errors, Team& team);
 

@@ -135,7 +135,7 @@ class CrossQ(SAC):
     def joint_loss(
         self, batch: ReplayBatch, next_actions: torch.Tensor, penalties: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The loss of the critics, the mean error of each row [B], and the mean target.
+        """The loss of the critics, the mean size of the errors of each row [B], and the mean target.
 
         Args:
             batch: Steps.
@@ -149,7 +149,7 @@ class CrossQ(SAC):
         targets = torch.addcmul(batch.rewards, batch.discounts, soft_values)
         errors = values - targets
         squares = errors.square() if batch.weights is None else batch.weights * errors.square()
-        return 0.5 * squares.mean(-1).sum(), errors.detach().mean(0), targets.mean()
+        return 0.5 * squares.mean(-1).sum(), errors.detach().abs().mean(0), targets.mean()
 
     def extra_state(self) -> dict[str, Any]:
         """Where the noise of gSDE stands, and what the last step of the actor measured."""

@@ -139,12 +139,12 @@ class DiscreteSAC(SAC):
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss of the critics, and the mean error of each row [B]."""
+        """The loss of the critics, and the mean size of the errors of each row [B]."""
         values = self.critics(batch.obs)
         taken = batch.actions.view(1, -1, 1).expand(len(values), -1, 1)
         errors = values.gather(-1, taken).squeeze(-1) - targets
         squares = errors.square() if batch.weights is None else batch.weights * errors.square()
-        return 0.5 * squares.mean(-1).sum(), errors.detach().mean(0)
+        return 0.5 * squares.mean(-1).sum(), errors.detach().abs().mean(0)
 
     def actor_loss(
         self,

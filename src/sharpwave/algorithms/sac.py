@@ -377,10 +377,10 @@ class SAC(OffPolicy):
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss of the critics, and the mean error of each row [B]."""
+        """The loss of the critics, and the mean size of the errors of each row [B]."""
         errors = self.critics(batch.obs, batch.actions) - targets
         squares = errors.square() if batch.weights is None else batch.weights * errors.square()
-        return 0.5 * squares.mean(-1).sum(), errors.detach().mean(0)
+        return 0.5 * squares.mean(-1).sum(), errors.detach().abs().mean(0)
 
     def actor_loss(
         self,

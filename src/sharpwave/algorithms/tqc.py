@@ -95,13 +95,14 @@ class TQC(SAC):
     def critic_loss(
         self, batch: ReplayBatch, targets: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss of the critics, and the mean error of each row [B]."""
+        """The loss of the critics, and the mean size of the errors of each row [B]."""
         n_critics, n_quantiles = self.config.n_critics, self.config.n_quantiles
         quantiles = self.quantiles(self.critics, batch.obs, batch.actions)
         every_critic = targets.repeat(n_critics, 1)
         rows = losses.quantile_huber(quantiles.flatten(0, 1), every_critic).view(n_critics, -1)
-        errors = quantiles.detach().mean((0, 2)) - targets.mean(1)
-        return losses.weighted_mean(rows.mean(0), batch.weights) / n_quantiles, errors
+        errors = quantiles.detach().mean(2) - targets.mean(1)
+        loss = losses.weighted_mean(rows.mean(0), batch.weights) / n_quantiles
+        return loss, errors.abs().mean(0)
 
     def actor_loss(
         self,

@@ -87,7 +87,7 @@ class SACLearner:
             tau: Share of the new weights that the slow critics take; 0 leaves them.
 
         Returns:
-            What `sac.METRICS` names [6]; the mean errors [B] of the critics.
+            What `sac.METRICS` names [6]; the mean sizes [B] of the critics' errors.
 
         Raises:
             ValueError: An array does not fit. Nothing has changed then.
@@ -175,7 +175,7 @@ class TD3Learner:
 
         Returns:
             Loss of the critics, of the actor (0 where it did not move) and mean target [3]; the
-            mean errors [B] of the critics.
+            mean sizes [B] of the critics' errors.
 
         Raises:
             ValueError: An array does not fit. Nothing has changed then.

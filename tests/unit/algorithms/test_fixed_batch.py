@@ -127,7 +127,7 @@ class TestSAC:
         ]
         assert step.td_errors is not None
         np.testing.assert_allclose(
-            rows(step.td_errors), np.mean(values, 0) - targets, rtol=1e-3, atol=1e-4
+            rows(step.td_errors), np.mean(np.abs(values - targets), 0), rtol=1e-3, atol=1e-4
         )
 
     def test_the_weight_of_entropy(self) -> None:

@@ -74,7 +74,7 @@ class _ByHand:
             scale: s.
 
         Returns:
-            The loss [], and the mean error of each row [B].
+            The loss [], and the mean size of the errors of each row [B].
         """
         x = torch.cat((self.features(obs), actions), 1)
         errors = self.critics.forward(x) - targets
@@ -82,7 +82,7 @@ class _ByHand:
         if weights is not None:
             slopes *= weights
         self.critics.backward(slopes)
-        return 0.5 * (slopes * errors).sum(), errors.mean(0)
+        return 0.5 * (slopes * errors).sum(), errors.abs().mean(0)
 
 
 class SACByHand(_ByHand):
