@@ -135,7 +135,7 @@ class CrossQ(SAC):
     def joint_loss(
         self, batch: ReplayBatch, next_actions: torch.Tensor, penalties: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The loss of the critics, the mean size of the errors of each row [B], and the mean target.
+        """The loss of the critics, the mean size of each row's errors [B], and the mean target.
 
         Args:
             batch: Steps.
