@@ -70,17 +70,7 @@ class HybridPPO(PPO):
 
     def why_not_collect(self) -> str | None:
         """Why native code cannot collect whole rollouts; None when it does."""
-        config = self.config
-        if self._custom_policy:
-            return "policy is a network of its own"
-        if config.device != "cpu":
-            return f"device is {config.device!r}"
-        if config.recurrent is not None:
-            return f"recurrent is {config.recurrent!r}"
-        for option in ("use_gsde", "squash_actions"):
-            if getattr(config, option):
-                return f"{option} is on"
-        return NativeRollouts.why_not(self.env)
+        return self.why_not_act() or NativeRollouts.why_not(self.env)
 
     @property
     def collection(self) -> str:

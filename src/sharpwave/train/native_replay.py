@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from gymnasium import spaces
@@ -28,7 +29,7 @@ __all__ = ["NativeAgent", "NativeQ", "NativeSAC", "NativeTD3"]
 Actor = TypeVar("Actor")
 
 
-class NativeAgent(Generic[Actor]):
+class NativeAgent(ABC, Generic[Actor]):
     """Networks, their optimisers, and what acts.
 
     Args:
@@ -60,9 +61,9 @@ class NativeAgent(Generic[Actor]):
             self._actors[policy] = self.make_actor(policy)
         return self._actors[policy]
 
+    @abstractmethod
     def make_actor(self, policy: FlatArrays) -> Actor:
         """A new one."""
-        raise NotImplementedError
 
 
 class NativeQ(NativeAgent[QActor]):

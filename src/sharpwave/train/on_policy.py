@@ -139,13 +139,10 @@ class OnPolicy(OnlineAlgorithm):
     def why_not_native(self) -> str | None:
         """Why native code cannot do what the algorithm does; None when it can."""
         config = self.config
-        if config.device != "cpu":
-            return f"device is {config.device!r}"
-        if self._custom_policy:
-            return "policy is a network of its own"
-        if config.recurrent is not None:
-            return f"recurrent is {config.recurrent!r}"
-        for option in ("use_gsde", "squash_actions", "compile", "cuda_graph"):
+        reason = self.why_not_act()
+        if reason is not None:
+            return reason
+        for option in ("compile", "cuda_graph"):
             if getattr(config, option, False):
                 return f"{option} is on"
         for cls in type(self).__mro__:
@@ -157,6 +154,20 @@ class OnPolicy(OnlineAlgorithm):
         return why_not_native(
             self.observation_space, self.action_space, activation=config.activation
         )
+
+    def why_not_act(self) -> str | None:
+        """Why native code cannot act for the policy, whoever learns; None when it can."""
+        config = self.config
+        if config.device != "cpu":
+            return f"device is {config.device!r}"
+        if self._custom_policy:
+            return "policy is a network of its own"
+        if config.recurrent is not None:
+            return f"recurrent is {config.recurrent!r}"
+        for option in ("use_gsde", "squash_actions"):
+            if getattr(config, option):
+                return f"{option} is on"
+        return None
 
     @property
     def minibatch(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeVar
@@ -31,7 +32,7 @@ class ResetStrategy(Enum):
     """It forgets all steps first."""
 
 
-class TensorBuffer:
+class TensorBuffer(ABC):
     """The steps of `num_envs` environments, `buffer_size` of each.
 
     Positions are counted on the host, so that no call waits for a CUDA device to know where it is.
@@ -118,8 +119,9 @@ class TensorBuffer:
         if reset_stats and self.stats_tracker is not None:
             self.stats_tracker.reset()
 
+    @abstractmethod
     def _clear(self) -> None:
-        raise NotImplementedError
+        """Forget what is stored."""
 
     def _make_room(self) -> int:
         """The slot for a step, after the `reset_strategy` if the buffer is full."""
@@ -147,13 +149,13 @@ class TensorBuffer:
             raise TypeError(f"add() needs the extra fields {sorted(missing)}")
         return extras, infos
 
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Everything, as tensors."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
-        raise NotImplementedError
 
     def _state(self, rows: list[Tensor], steps: int) -> dict[str, Any]:
         """The state of a buffer with these rows [size * num_envs, ...] after so many steps."""
