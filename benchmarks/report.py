@@ -42,10 +42,9 @@ settings. SB3 has one torch thread. The floor is the matrix products of a step a
 one thread: what a target above it asks for cannot be had on one core of this machine.
 
 How far native learners are from their arithmetic: a profile of PPO's update (256 rows, 2 x 64)
-spends 61 % in matrix products, 53 of them in the inner loop, which does two multiply-adds a cycle
-where it is not waiting, 9 % in tanh, 7 % in packing, the rest in losses, Adam and gathering. Of
-DQN's gradient step (64 rows, 2 x 256) the inner loop takes 64 %, packing 11 %, Adam 7 %; of SAC's
-(256 rows) the products take three quarters.\
+spends 61 % in matrix products, 53 of them in their inner loop, 9 % in tanh, the rest in losses,
+Adam and gathering. Of DQN's gradient step (64 rows, 2 x 256) the inner loop takes 64 %, packing
+11 %, Adam 7 %; of SAC's (256 rows) the products take three quarters.\
 """,
 }
 INTRODUCTION = """\
