@@ -10,9 +10,11 @@ import torch
 from timing import Call
 from torch import Tensor
 
-from sharpwave.kernels import llm, log_probs, returns, rows
+from sharpwave.buffers.tensors import TensorReplayBuffer
+from sharpwave.kernels import llm, log_probs, returns
 from sharpwave.kernels.plain import returns as plain
 from sharpwave.kernels.priorities import PrioritySums
+from sharpwave.kernels.rows import RowTable
 
 GAMMA, LAM = 0.99, 0.95
 
@@ -389,6 +391,7 @@ def row_cases(capacity: int, count: int, compiles: bool) -> Iterator[Case]:
         torch.randn(capacity, device="cuda"),
         uniform(capacity) < 0.1,
     ]
+    table = RowTable(columns)
     index = torch.randint(0, capacity, (count,), device="cuda")
     step = [column[:count].clone() for column in columns]
     position = torch.tensor(1, device="cuda")
@@ -399,7 +402,7 @@ def row_cases(capacity: int, count: int, compiles: bool) -> Iterator[Case]:
 
     def check_gather() -> float:
         index.random_(0, capacity)
-        pairs = zip(rows.gather_rows(columns, index), torch_gather(index), strict=True)
+        pairs = zip(table.gather(index), torch_gather(index), strict=True)
         return float(not all(torch.equal(a, b) for a, b in pairs))
 
     def torch_push() -> None:
@@ -408,14 +411,14 @@ def row_cases(capacity: int, count: int, compiles: bool) -> Iterator[Case]:
             column.index_copy_(0, at, row)
 
     def check_push() -> float:
-        rows.push_rows(columns, step, position)
+        table.push(step, position)
         pairs = zip(columns, step, strict=True)
         return float(not all(torch.equal(c[count : 2 * count], row) for c, row in pairs))
 
     fast = torch.compile(torch_gather) if compiles else None
     yield Case(
         f"replay sample {count} x 5 fields",
-        lambda: rows.gather_rows(columns, index),
+        lambda: table.gather(index),
         check_gather,
         0.0,
         bytes=count * (2 * row_bytes + 8),
@@ -425,7 +428,7 @@ def row_cases(capacity: int, count: int, compiles: bool) -> Iterator[Case]:
     )
     yield Case(
         f"add one step of {count} environments",
-        lambda: rows.push_rows(columns, step, position),
+        lambda: table.push(step, position),
         check_push,
         0.0,
         bytes=2 * count * row_bytes,

@@ -107,6 +107,19 @@ def test_a_batch_has_the_promised_names_dtypes_shapes_and_device(case: TensorCas
 
 
 @each_tensor_case
+def test_a_field_can_be_changed_while_another_waits_for_its_gradient(case: TensorCase) -> None:
+    batch = filled(case)[0].get(4)
+    observations = batch.observations
+    if isinstance(observations, dict):
+        observations = next(iter(observations.values()))
+    weight = torch.ones((), device=case.device, requires_grad=True)
+    loss = (observations.float() * weight).square().sum()
+    for tensor in (batch.rewards, batch.dones, batch.truncateds):
+        tensor.zero_()
+    loss.backward()
+
+
+@each_tensor_case
 def test_every_drawn_row_is_a_row_that_was_added(case: TensorCase) -> None:
     for n in (3, 12):
         buffer, oracle = filled(case, n)

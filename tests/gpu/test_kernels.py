@@ -14,10 +14,11 @@ pytestmark = [
 ]
 
 from sharpwave import primitives as sp
-from sharpwave.kernels import backend, llm, log_probs, rows
+from sharpwave.kernels import backend, llm, log_probs
 from sharpwave.kernels import returns as typed_returns
 from sharpwave.kernels.plain import returns as typed_plain
 from sharpwave.kernels.priorities import PrioritySums
+from sharpwave.kernels.rows import RowTable
 from tests.gpu.host_sync import no_host_sync
 from tests.unit.kernels.test_llm import *  # noqa: F403
 from tests.unit.kernels.test_log_probs import *  # noqa: F403
@@ -41,6 +42,7 @@ def calls() -> dict[str, Call]:
     ends: Any = [torch.rand(50, 300, device="cuda") < 0.1 for _ in range(2)]
     last = torch.randn(300, device="cuda")
     columns = [torch.randn(1000, 6, device="cuda"), torch.rand(1000, device="cuda") < 0.5]
+    table = RowTable(columns)
     step = [column[:10].clone() for column in columns]
     index = torch.randperm(1000, device="cuda")[:10]
     position = torch.tensor(3, device="cuda")
@@ -55,9 +57,9 @@ def calls() -> dict[str, Call]:
         "vtrace": lambda: on_cuda.vtrace(*steps[:3], None, *ends, next_values=steps[3]),
         "n_step": lambda: on_cuda.n_step_returns(*steps[:2], *ends, 4, 0.9),
         "discounted": lambda: on_cuda.discounted_returns(steps[0], ends[0], 0.9, last),
-        "gather": lambda: rows.gather_rows(columns, index),
-        "scatter": lambda: rows.scatter_rows(columns, step, index),
-        "push": lambda: rows.push_rows(columns, step, position),
+        "gather": lambda: table.gather(index),
+        "scatter": lambda: table.scatter(step, index),
+        "push": lambda: table.push(step, position),
         "update": lambda: sums.set(index, priority),
         "sample": lambda: sums.sample(64, uniforms=uniforms),
         "groups": lambda: llm.group_advantages(steps[0], 300),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["HAS_TRITON", "INTERPRETED", "check_like", "launch", "numel_fits_int32", "uses_triton"]
+__all__ = ["HAS_TRITON", "INTERPRETED", "check_like", "numel_fits_int32", "uses_triton"]
 
 HAS_TRITON = find_spec("triton") is not None
 INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
@@ -20,17 +20,6 @@ INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
 def uses_triton(tensor: Tensor) -> bool:
     """Whether work on this tensor goes to a Triton kernel."""
     return HAS_TRITON and (tensor.is_cuda or INTERPRETED)
-
-
-def launch(
-    kernel: Any, grid: tuple[int, ...], where: Tensor, *arguments: Any, **options: Any
-) -> None:
-    """Start a Triton kernel on the device of `where`, which need not be the current one."""
-    if where.is_cuda and where.get_device() != torch.cuda.current_device():
-        with torch.cuda.device(where.device):
-            kernel[grid](*arguments, **options)
-    else:
-        kernel[grid](*arguments, **options)
 
 
 def check_like(
@@ -47,6 +36,6 @@ def check_like(
         raise ValueError(f"{name} must be on {device} like {like}, got {tensor.device}")
 
 
-def numel_fits_int32(*tensors: Tensor) -> bool:
-    """Whether kernels may count the elements of these tensors in 32 bits."""
-    return all(tensor.numel() < 2**31 for tensor in tensors)
+def numel_fits_int32(tensor: Tensor) -> bool:
+    """Whether kernels may count the elements of a tensor in 32 bits."""
+    return tensor.numel() < 2**31

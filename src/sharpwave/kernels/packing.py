@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sharpwave.kernels.backend import HAS_TRITON, uses_triton
-from sharpwave.kernels.rows import gather_rows
+from sharpwave.kernels.rows import RowTable
 
 if HAS_TRITON:
     from sharpwave.kernels.jit import packing as jit
@@ -139,7 +139,7 @@ def unpack_tokens(packed: Tensor, layout: PackingLayout) -> Tensor:
             f"packed must have shape [{layout.n_bins}, {layout.max_len}, ...],"
             f" got {tuple(packed.shape)}"
         )
-    return gather_rows([packed.contiguous().flatten(0, 1)], layout.places)[0]
+    return RowTable([packed.contiguous().flatten(0, 1)]).gather(layout.places)[0]
 
 
 def _pack(tokens: Tensor, layout: PackingLayout, pad_id: int, packed: PackedTokens) -> None:

@@ -297,7 +297,10 @@ def discounted_returns(
 
 def result_dtype(*tensors: Tensor) -> torch.dtype:
     """float32 if all are, otherwise float64."""
-    return torch.float32 if all(x.dtype is torch.float32 for x in tensors) else torch.float64
+    for tensor in tensors:
+        if tensor.dtype is not torch.float32:
+            return torch.float64
+    return torch.float32
 
 
 def check_factor(name: str, value: float) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from sharpwave.kernels.rows import gather_rows, push_rows, scatter_rows
+from sharpwave.kernels.rows import RowTable
 
 N_ROWS = 100
 
@@ -31,14 +31,18 @@ def test_gather_takes_the_rows_of_every_column(count: int, device: torch.device)
     given = columns(N_ROWS, device)
     index = torch.randint(0, N_ROWS, (count,), device=device)
     wanted = [column[index] for column in given]
-    assert same(gather_rows(given, index), wanted)
+    table = RowTable(given)
+    assert same(table.gather(index), wanted)
     out = [torch.empty_like(x) for x in wanted]
-    assert gather_rows(given, index, out)[0] is out[0]
+    assert table.gather(index, out)[0] is out[0]
     assert same(out, wanted)
 
 
 @pytest.mark.parametrize("cast", [False, True])
-def test_scatter_and_push_write_every_column(cast: bool, device: torch.device) -> None:
+@pytest.mark.parametrize("on_device", [False, True])
+def test_scatter_and_push_write_every_column(
+    cast: bool, on_device: bool, device: torch.device
+) -> None:
     given = columns(N_ROWS, device)
     rows = columns(20, device)
     if cast:  # every other dtype that a caller may have
@@ -46,11 +50,12 @@ def test_scatter_and_push_write_every_column(cast: bool, device: torch.device) -
         rows = [x.to(kinds[i % 4]) for i, x in enumerate(rows)]
     wanted = [column.clone() for column in given]
     index = torch.randperm(N_ROWS)[:20].to(device)
-    scatter_rows(given, rows, index)
+    table = RowTable(given)
+    table.scatter(rows, index)
     for column, row in zip(wanted, rows, strict=True):
         column[index] = row.to(column.dtype)
     assert same(given, wanted)
-    push_rows(given, rows, torch.tensor(3, device=device))
+    table.push(rows, torch.tensor(3, device=device) if on_device else 3)
     for column, row in zip(wanted, rows, strict=True):
         column[60:80] = row.to(column.dtype)
     assert same(given, wanted)
@@ -61,15 +66,20 @@ def test_columns_that_do_not_fit_raise(device: torch.device) -> None:
         torch.zeros(4, 2, device=device),
         torch.zeros(3, dtype=torch.int64, device=device),
     )
+    table = RowTable([column])
     with pytest.raises(ValueError, match="index must be a contiguous int64"):
-        gather_rows([column], index.int())
+        table.gather(index.int())
     with pytest.raises(ValueError, match=r"columns\[0\] must be contiguous"):
-        gather_rows([column.T], index)
+        RowTable([column.T])
     with pytest.raises(ValueError, match=r"columns\[1\] must have as many rows"):
-        gather_rows([column, column[:2]], index)
+        RowTable([column, column[:2]])
+    with pytest.raises(ValueError, match="columns must hold at least one"):
+        RowTable([])
+    with pytest.raises(ValueError, match="out must have dtypes"):
+        table.gather(index, [torch.zeros(3, 2, dtype=torch.int64, device=device)])
     with pytest.raises(ValueError, match=r"rows\[0\] must have shape \(3, 2\)"):
-        scatter_rows([column], [column], index)
+        table.scatter([column], index)
     with pytest.raises(ValueError, match="rows must hold 1 tensors"):
-        scatter_rows([column], [], index)
-    with pytest.raises(ValueError, match="position must be an int64 tensor"):
-        push_rows([column], [column], index)
+        table.scatter([], index)
+    with pytest.raises(ValueError, match="position must be an int or an int64 tensor"):
+        table.push([column], index)

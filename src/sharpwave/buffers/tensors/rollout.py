@@ -13,7 +13,7 @@ from sharpwave.buffers.replay import check_count
 from sharpwave.buffers.tensors.base import ResetStrategy, TensorBuffer
 from sharpwave.buffers.tensors.copies import HostBatches, to_device
 from sharpwave.buffers.tensors.fields import Fields, Nest, TensorField, extra_fields, field_nest
-from sharpwave.buffers.tensors.rows import Columns, gather_any
+from sharpwave.buffers.tensors.rows import Columns, Table
 from sharpwave.buffers.tensors.statistics import StatsTracker
 from sharpwave.kernels import returns as kernels
 from sharpwave.primitives import gae
@@ -132,6 +132,9 @@ class RolloutBuffer(TensorBuffer):
         self._starts = torch.ones(num_envs, dtype=torch.bool, device=self.store_device)
         self._computed = 0
         self._seen = Fields({k: v for k, v in self.fields.nests.items() if k not in _UNSEEN})
+        by_name = dict(zip(self.fields.names, self._rows.tensors, strict=True))
+        numbers = [self._advantages.view(-1), self._returns.view(-1)]
+        self._table = Table([*(by_name[name] for name in self._seen.names), *numbers])
         number = TensorField(torch.float32)
         self._batches = HostBatches([*self._seen.leaves, number, number], self.device)
 
@@ -317,13 +320,10 @@ class RolloutBuffer(TensorBuffer):
 
     def _batch(self, rows: Tensor, lead: tuple[int, ...]) -> RolloutBatch:
         self._rows.settle()
-        by_name = dict(zip(self.fields.names, self._rows.tensors, strict=True))
-        columns = [by_name[name] for name in self._seen.names]
-        columns += [self._advantages.view(-1), self._returns.view(-1)]
         if self.store_device.type == "cpu" and self.device.type == "cuda":
-            found = self._batches.bring((len(rows),), lambda out: gather_any(columns, rows, out))
+            found = self._batches.bring((len(rows),), lambda out: self._table.gather(rows, out))
         else:
-            found = [column.to(self.device) for column in gather_any(columns, rows)]
+            found = [column.to(self.device) for column in self._table.gather(rows)]
         *found, advantages, returns = (one.view(*lead, *one.shape[1:]) for one in found)
         nests = self._seen.nested(found)
         starts = nests.pop("start")

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from sharpwave.buffers.tensors.copies import HostBatches, to_device
 from sharpwave.buffers.tensors.fields import Fields
-from sharpwave.kernels.rows import gather_rows, push_rows
+from sharpwave.kernels.rows import RowTable
 
-__all__ = ["Columns", "Rows", "gather_any"]
+__all__ = ["Columns", "Rows", "Table"]
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _KNOWN = frozenset(
@@ -20,7 +20,7 @@ _KNOWN = frozenset(
         *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     }
 )
-"""The dtypes that kernels know; of others they move the bits."""
+"""The dtypes that kernels know."""
 
 
 class Rows(Protocol):
@@ -80,7 +80,7 @@ class Columns:
         self._num_envs = num_envs
         self._store_device = store_device
         self._device = device
-        self._slot = torch.zeros((), dtype=torch.int64, device=store_device)
+        self._table = Table(self.tensors)
         self._filled = 0
         self._batches: HostBatches | None = None
         if store_device.type == "cpu" and device.type != "cpu":
@@ -90,8 +90,8 @@ class Columns:
         """Put a step into a slot."""
         self._filled = max(self._filled, slot + 1)
         if self._store_device.type == "cuda":
-            here = [to_device(tensor, self._store_device).contiguous() for tensor in tensors]
-            push_rows(_as_bits(self.tensors), _as_bits(here), self._slot.fill_(slot))
+            device = self._store_device
+            self._table.push([to_device(x, device).contiguous() for x in tensors], slot)
             return
         begin, end = slot * self._num_envs, (slot + 1) * self._num_envs
         for column, tensor in zip(self.tensors, tensors, strict=True):
@@ -129,9 +129,7 @@ class Columns:
         if self._batches is None:
             return [t.to(self._device) for t in self.gather(indices)]
         self.settle()
-        return self._batches.bring(
-            (len(indices),), lambda out: gather_any(self.tensors, indices, out)
-        )
+        return self._batches.bring((len(indices),), lambda out: self._table.gather(indices, out))
 
     def send(self, rows: list[Tensor]) -> list[Tensor]:
         """Rows that lie on the storage device, on the output device."""
@@ -145,30 +143,38 @@ class Columns:
     def gather(self, indices: Tensor) -> list[Tensor]:
         """The rows with these indices, on the storage device."""
         self.settle()
-        return gather_any(self.tensors, to_device(indices, self._store_device))
+        return self._table.gather(to_device(indices, self._store_device))
 
 
-def gather_any(
-    columns: list[Tensor], indices: Tensor, out: list[Tensor] | None = None
-) -> list[Tensor]:
-    """`gather_rows` of columns of any dtype."""
-    if out is not None:
-        gather_rows(_as_bits(columns), indices, _as_bits(out))
-        return out
-    return [
-        row if row.dtype is column.dtype else row.view(column.dtype)
-        for row, column in zip(gather_rows(_as_bits(columns), indices), columns, strict=True)
-    ]
+class Table:
+    """A `RowTable` of columns of any dtype; of those that kernels do not know it moves the bits."""
+
+    def __init__(self, columns: list[Tensor]) -> None:
+        self._table = RowTable([_as_bits(column) for column in columns])
+        self._foreign = [(i, c.dtype) for i, c in enumerate(columns) if c.dtype not in _KNOWN]
+
+    def gather(self, indices: Tensor, out: list[Tensor] | None = None) -> list[Tensor]:
+        """The rows with these indices, in `out` if given."""
+        if out is not None:
+            self._table.gather(indices, self._bits(out))
+            return out
+        rows = self._table.gather(indices)
+        for i, dtype in self._foreign:
+            rows[i] = rows[i].view(dtype)
+        return rows
+
+    def push(self, rows: list[Tensor], slot: int) -> None:
+        """Write a step."""
+        self._table.push(self._bits(rows), slot)
+
+    def _bits(self, rows: list[Tensor]) -> list[Tensor]:
+        return [_as_bits(row) for row in rows] if self._foreign else rows
 
 
-def _as_bits(tensors: list[Tensor]) -> list[Tensor]:
-    return [
-        tensor if tensor.dtype in _KNOWN else tensor.view(_bits(tensor.dtype)) for tensor in tensors
-    ]
-
-
-def _bits(dtype: torch.dtype) -> torch.dtype:
-    found = _BITS.get(dtype.itemsize)
+def _as_bits(tensor: Tensor) -> Tensor:
+    if tensor.dtype in _KNOWN:
+        return tensor
+    found = _BITS.get(tensor.dtype.itemsize)
     if found is None:
-        raise TypeError(f"fields of dtype {dtype} cannot be stored on a device")
-    return found
+        raise TypeError(f"fields of dtype {tensor.dtype} cannot be stored on a device")
+    return tensor.view(found)

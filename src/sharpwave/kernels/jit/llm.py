@@ -6,7 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sharpwave.kernels.backend import launch, numel_fits_int32
+from sharpwave.kernels.backend import numel_fits_int32
+from sharpwave.kernels.jit.launching import launch
 from sharpwave.kernels.jit.scan import power_of_two
 
 ESTIMATORS = {"k1": 1, "k2": 2, "k3": 3, "weighted": 4}

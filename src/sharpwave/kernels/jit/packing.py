@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sharpwave.kernels.backend import launch
+from sharpwave.kernels.jit.launching import launch
 
 BLOCK = tl.constexpr(512)
 

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sharpwave.kernels.backend import launch
+from sharpwave.kernels.jit.launching import launch
 
 LARGEST = tl.constexpr(1e30)
 LOW_HALF = tl.constexpr(0xFFFFFFFF)

@@ -6,7 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sharpwave.kernels.backend import launch, numel_fits_int32
+from sharpwave.kernels.backend import numel_fits_int32
+from sharpwave.kernels.jit.launching import launch
 from sharpwave.kernels.jit.scan import (
     Blocks,
     as_matrix,
@@ -302,13 +303,15 @@ def gae(
     blocks: Blocks | None = None,
 ) -> None:
     """Launch `gae_kernel`; blocks are chosen unless given."""
-    advantages, returns = (as_matrix(x) for x in out)
+    advantages, returns = as_matrix(out[0]), as_matrix(out[1])
     n_steps, n_envs = advantages.shape
     if advantages.numel() == 0:
         return
     _check_strides(advantages, returns)
-    rewards, values, terminated = (_like(x, advantages) for x in (rewards, values, terminated))
-    after, truncated = laid_out(after, advantages), laid_out(truncated, advantages)
+    rewards, values = laid_out(rewards, advantages), laid_out(values, advantages)
+    terminated = laid_out(terminated, advantages)
+    after = None if after is None else laid_out(after, advantages)
+    truncated = None if truncated is None else laid_out(truncated, advantages)
     last = rewards if last is None else last.contiguous()
     stride_t, stride_n = advantages.stride()
     blocks = blocks or choose_blocks(n_steps, n_envs)
@@ -353,14 +356,15 @@ def vtrace(
     out: tuple[Tensor, Tensor],
 ) -> None:
     """Launch `vtrace_kernel`; steps are log_rhos, rewards and values."""
-    targets, advantages = (as_matrix(x) for x in out)
+    targets, advantages = as_matrix(out[0]), as_matrix(out[1])
     n_steps, n_envs = targets.shape
     if targets.numel() == 0:
         return
     _check_strides(targets, advantages)
-    log_rhos, rewards, values = (_like(x, targets) for x in steps)
-    terminated = _like(terminated, targets)
-    after, truncated = laid_out(after, targets), laid_out(truncated, targets)
+    log_rhos, rewards, values = (laid_out(x, targets) for x in steps)
+    terminated = laid_out(terminated, targets)
+    after = None if after is None else laid_out(after, targets)
+    truncated = None if truncated is None else laid_out(truncated, targets)
     last = rewards if last is None else last.contiguous()
     stride_t, stride_n = targets.stride()
     blocks = choose_blocks(n_steps, n_envs)
@@ -408,8 +412,8 @@ def discounted_returns(
         discount_kernel,
         (-(-n_envs // blocks.envs),),
         returns,
-        _like(rewards, returns),
-        _like(dones, returns),
+        laid_out(rewards, returns),
+        laid_out(dones, returns),
         bootstrap.contiguous(),
         returns,
         n_steps,
@@ -439,7 +443,7 @@ def n_step_returns(
     n_steps, n_envs = returns.shape
     if returns.numel() == 0:
         return
-    inputs = [_like(x, returns) for x in (rewards, next_values, terminated, truncated)]
+    inputs = [laid_out(x, returns) for x in (rewards, next_values, terminated, truncated)]
     stride_t, stride_n = returns.stride()
     block_t, block_n = (8, 128) if stride_n == 1 and n_envs > 16 else (512, 2)
     launch(
@@ -459,12 +463,6 @@ def n_step_returns(
         BLOCK_N=block_n,
         num_warps=4,
     )
-
-
-def _like(tensor: Tensor, like: Tensor) -> Tensor:
-    found = laid_out(tensor, like)
-    assert found is not None
-    return found
 
 
 def _check_strides(first: Tensor, second: Tensor) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from sharpwave.kernels.backend import launch
+from sharpwave.kernels.jit.launching import launch
 from sharpwave.kernels.jit.scan import power_of_two
 
 ELEMENTS = 0  # instead of the bytes of a word: elements keep their type and are cast
 TILE = 1024
 FLAT = tl.constexpr(2048)
 
-Plan = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+class Plan(NamedTuple):
+    """Per column: bytes of a word, words per row, and the rows and words that a program moves."""
+
+    words: tuple[int, ...]
+    widths: tuple[int, ...]
+    heights: tuple[int, ...]
+    spans: tuple[int, ...]
 
 
 @triton.jit
@@ -72,11 +79,14 @@ def move_kernel(
         program -= programs
 
 
-@triton.jit
-def push_kernel(columns, rows, position, count, n_rows, BYTES: tl.constexpr, WIDTHS: tl.constexpr):
+@triton.jit(do_not_specialize=["position"])
+def push_kernel(
+    columns, rows, position, count, n_rows,
+    ON_DEVICE: tl.constexpr, BYTES: tl.constexpr, WIDTHS: tl.constexpr,
+):  # fmt: skip
     """Copy rows to columns from row position · count on."""
     program = tl.program_id(0)
-    slot = tl.load(position)
+    slot = tl.load(position) if ON_DEVICE else tl.cast(position, tl.int64)
     for f in tl.static_range(len(columns)):
         words = count * WIDTHS[f]
         programs = tl.cdiv(words, FLAT)
@@ -92,87 +102,8 @@ def push_kernel(columns, rows, position, count, n_rows, BYTES: tl.constexpr, WID
         program -= programs
 
 
-def gather(columns: Sequence[Tensor], index: Tensor, out: Sequence[Tensor]) -> None:
-    """Launch `move_kernel` to read rows."""
-    _move(columns, out, index, gather=True)
-
-
-def scatter(columns: Sequence[Tensor], rows: Sequence[Tensor], index: Tensor) -> None:
-    """Launch `move_kernel` to write rows."""
-    _move(columns, rows, index, gather=False)
-
-
-def push(columns: Sequence[Tensor], rows: Sequence[Tensor], position: Tensor) -> None:
-    """Launch `push_kernel`."""
-    columns, rows = _moved(columns, rows)
-    if not columns:
-        return
-    count = rows[0].shape[0]
-    sizes, widths, _, _ = _plan(tuple(_kind(c, r) for c, r in zip(columns, rows, strict=True)))
-    programs = sum(-(-count * width // FLAT.value) for width in widths)
-    launch(
-        push_kernel,
-        (programs,),
-        position,
-        tuple(columns),
-        tuple(rows),
-        position,
-        count,
-        columns[0].shape[0],
-        BYTES=sizes,
-        WIDTHS=widths,
-        num_warps=4,
-    )
-
-
-def _move(columns: Sequence[Tensor], rows: Sequence[Tensor], index: Tensor, gather: bool) -> None:
-    columns, rows = _moved(columns, rows)
-    if not columns:
-        return
-    count = rows[0].shape[0]
-    sizes, widths, heights, spans = _plan(
-        tuple(_kind(c, r) for c, r in zip(columns, rows, strict=True))
-    )
-    programs = sum(
-        -(-count // height) * -(-width // span)
-        for width, height, span in zip(widths, heights, spans, strict=True)
-    )
-    launch(
-        move_kernel,
-        (programs,),
-        index,
-        tuple(columns),
-        tuple(rows),
-        index,
-        count,
-        columns[0].shape[0],
-        GATHER=gather,
-        BYTES=sizes,
-        WIDTHS=widths,
-        HEIGHTS=heights,
-        SPANS=spans,
-        num_warps=4,
-    )
-
-
-def _moved(
-    columns: Sequence[Tensor], rows: Sequence[Tensor]
-) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """Those columns whose rows hold anything."""
-    if all(row.numel() for row in rows):
-        return columns, rows
-    pairs = [(c, r) for c, r in zip(columns, rows, strict=True) if r.numel()]
-    return [column for column, _ in pairs], [row for _, row in pairs]
-
-
-def _kind(column: Tensor, row: Tensor) -> tuple[int, int, bool]:
-    """Elements per row, bytes per element, and whether bytes may be copied as they are."""
-    return row.numel() // row.shape[0], column.element_size(), column.dtype is row.dtype
-
-
-@lru_cache(maxsize=1024)
-def _plan(kinds: tuple[tuple[int, int, bool], ...]) -> Plan:
-    """Bytes of a word, words per row, and the rows and words of one program, per column."""
+def plan_rows(kinds: tuple[tuple[int, int, bool], ...]) -> Plan:
+    """How rows are moved, from elements per row, bytes per element and whether dtypes agree."""
     entries = []
     for elements, itemsize, same in kinds:
         if same:
@@ -183,5 +114,62 @@ def _plan(kinds: tuple[tuple[int, int, bool], ...]) -> Plan:
             word, width = ELEMENTS, elements
         span = min(power_of_two(width), TILE)
         entries.append((word, width, min(TILE // span, 256), span))
-    sizes, widths, heights, spans = zip(*entries, strict=True)
-    return sizes, widths, heights, spans
+    return Plan(*zip(*entries, strict=True))
+
+
+def move(
+    columns: tuple[Tensor, ...], rows: tuple[Tensor, ...], index: Tensor, plan: Plan, gather: bool
+) -> None:
+    """Launch `move_kernel`; there is at least one column, and rows are not empty."""
+    count = index.shape[0]
+    launch(
+        move_kernel,
+        (_move_programs(plan, count),),
+        index,
+        columns,
+        rows,
+        index,
+        count,
+        columns[0].shape[0],
+        GATHER=gather,
+        BYTES=plan.words,
+        WIDTHS=plan.widths,
+        HEIGHTS=plan.heights,
+        SPANS=plan.spans,
+        num_warps=4,
+    )
+
+
+def push(
+    columns: tuple[Tensor, ...],
+    rows: tuple[Tensor, ...],
+    position: Tensor | int,
+    count: int,
+    plan: Plan,
+) -> None:
+    """Launch `push_kernel`; there is at least one column, and rows are not empty."""
+    launch(
+        push_kernel,
+        (_push_programs(plan, count),),
+        columns[0],
+        columns,
+        rows,
+        position,
+        count,
+        columns[0].shape[0],
+        ON_DEVICE=isinstance(position, Tensor),
+        BYTES=plan.words,
+        WIDTHS=plan.widths,
+        num_warps=4,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _move_programs(plan: Plan, count: int) -> int:
+    parts = zip(plan.widths, plan.heights, plan.spans, strict=True)
+    return sum(-(-count // height) * -(-width // span) for width, height, span in parts)
+
+
+@lru_cache(maxsize=1024)
+def _push_programs(plan: Plan, count: int) -> int:
+    return sum(-(-count * width // FLAT.value) for width in plan.widths)

@@ -8,6 +8,7 @@ and the lane walks again with that. With one lane there is nothing to join, and 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -99,10 +100,8 @@ def as_matrix(tensor: Tensor) -> Tensor:
     return tensor if tensor.dim() == 2 else tensor.unsqueeze(-1)
 
 
-def laid_out(tensor: Tensor | None, like: Tensor) -> Tensor | None:
+def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
     """The tensor as [T, N] with the strides of `like`."""
-    if tensor is None:
-        return None
     tensor = as_matrix(tensor)
     if tensor.stride() == like.stride():
         return tensor
@@ -110,6 +109,7 @@ def laid_out(tensor: Tensor | None, like: Tensor) -> Tensor | None:
     return copy.copy_(tensor)
 
 
+@lru_cache(maxsize=1024)
 def choose_blocks(n_steps: int, n_envs: int) -> Blocks:
     """Blocks that keep every multiprocessor busy and every access whole.
 

@@ -1,0 +1,113 @@
+"""Starting Triton kernels.
+
+Triton's own way from Python to the driver takes longer than most of our kernels run. A kernel that
+was started before with arguments of the same kind is started again without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from sharpwave.kernels.backend import INTERPRETED
+
+__all__ = ["launch"]
+
+try:
+    from triton import knobs
+except ImportError:  # before 3.4; every launch takes Triton's way there
+    knobs = None
+
+Start = Callable[[tuple[int, ...], tuple[Any, ...]], None]
+
+_ALIGNMENT = 16
+_starts: dict[tuple[Any, ...], Start] = {}
+
+
+def launch(
+    kernel: Any, grid: tuple[int, ...], where: Tensor, *arguments: Any, **options: Any
+) -> None:
+    """Start a Triton kernel on the device of `where`, which need not be the current one.
+
+    Args:
+        kernel: Made by `triton.jit`.
+        grid: One to three numbers of programs.
+        where: A tensor on the device.
+        *arguments: The parameters of the kernel that are not constants, in order: tensors, numbers
+            and tuples of tensors.
+        **options: Its constants, and what Triton takes beside them.
+    """
+    if INTERPRETED or knobs is None:
+        kernel[grid](*arguments, **options)
+        return
+    device = where.get_device()
+    if device == torch.cuda.current_device():
+        _launch(kernel, grid, device, arguments, options)
+    else:
+        with torch.cuda.device(device):
+            _launch(kernel, grid, device, arguments, options)
+
+
+def _launch(
+    kernel: Any,
+    grid: tuple[int, ...],
+    device: int,
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+) -> None:
+    kind: list[Any] = [kernel.fn, device, *options.values()]  # a kernel's own hash is slow
+    if _watched() or not _add_kinds(arguments, kind):
+        kernel[grid](*arguments, **options)
+        return
+    start = _starts.get(key := tuple(kind))
+    if start is None:
+        compiled = kernel[grid](*arguments, **options)
+        constants = tuple(options[name] for name in kernel.arg_names if name in options)
+        _starts[key] = _starter(compiled, device, constants)
+    else:
+        start(grid, arguments)
+
+
+def _watched() -> bool:
+    """Whether Triton tells somebody of launches, such as a profiler."""
+    hook = knobs.runtime.launch_enter_hook or knobs.runtime.launch_exit_hook
+    return bool(getattr(hook, "calls", hook))
+
+
+def _add_kinds(arguments: tuple[Any, ...], kind: list[Any]) -> bool:
+    """Add what Triton compiles a kernel for; False if an argument is one we know too little of."""
+    pointers = 0
+    for argument in arguments:
+        its_type = type(argument)
+        if its_type is Tensor:
+            kind.append(argument.dtype)
+            pointers |= argument.data_ptr()
+        elif its_type is int:
+            small = -(2**31) <= argument < 2**31
+            kind.append((argument == 1, argument % _ALIGNMENT == 0, small))
+        elif its_type is float:
+            kind.append(float)
+        elif its_type is tuple:
+            kind.append(len(argument))
+            if not _add_kinds(argument, kind):
+                return False
+        else:
+            return False
+    return pointers % _ALIGNMENT == 0
+
+
+def _starter(compiled: Any, device: int, constants: tuple[Any, ...]) -> Start:
+    """What starts a compiled kernel with other arguments of the same kind."""
+    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+    current_stream = triton.runtime.driver.active.get_current_stream
+
+    def start(grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        x, y, z = (*grid, 1, 1)[:3]
+        stream = current_stream(device)
+        run(x, y, z, stream, function, metadata, None, None, None, *arguments, *constants)
+
+    return start
