@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from timing import Call
+from case import Case, error, uniform
+from replay_cases import buffer_cases, priority_cases, row_cases
 from torch import Tensor
 
-from sharpwave.buffers.tensors import TensorReplayBuffer
 from sharpwave.kernels import llm, log_probs, returns
 from sharpwave.kernels.plain import returns as plain
-from sharpwave.kernels.priorities import PrioritySums
-from sharpwave.kernels.rows import RowTable
 
 GAMMA, LAM = 0.99, 0.95
-
-
-@dataclass
-class Case:
-    """One operation, with what it is compared to and how it is judged."""
-
-    name: str
-    ours: Call
-    check: Callable[[], float]
-    """Relative error against float64."""
-    tolerance: float
-    bytes: int = 0
-    """What must be moved through memory at least."""
-    flops: int = 0
-    torch: Call | None = None
-    compiled: Call | None = None
-    graph_calls: int = 20
-    """Calls in one graph; 0 where a call cannot be captured alone."""
-    targets: dict[str, float] = field(default_factory=dict)
-    """Bounds: eager_ms and graph_ms from above, fraction of the roofline from below."""
-    memory_of: int = 0
-    """Bytes that the extra memory is compared with; 0 to leave it out."""
-
-
-def error(found: Tensor, wanted: Tensor) -> float:
-    """‖found - wanted‖ / ‖wanted‖ in float64, NaN if anything is."""
-    found, wanted = found.detach().double(), wanted.detach().double()
-    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-300))
-
-
-def uniform(*shape: int) -> Tensor:
-    return torch.rand(shape, device="cuda")
 
 
 def gae_case(n_steps: int, n_envs: int, compile_loops: bool, targets: dict[str, float]) -> Case:
@@ -331,112 +296,6 @@ def linear_cases(n_rows: int, width: int, n_vocab: int) -> Iterator[Case]:
     )
 
 
-def priority_cases(capacity: int, count: int) -> Iterator[Case]:
-    sums = PrioritySums(capacity, "cuda")
-    sums.load_state_dict({"priorities": uniform(capacity)})
-    uniforms = torch.rand(count, device="cuda", dtype=torch.float64)
-    index = torch.randint(0, capacity, (count,), device="cuda")
-    fresh = uniform(count)
-    leaves = uniform(capacity)
-
-    def check_sample() -> float:
-        uniforms.uniform_()
-        prefixes = sums.priorities.double().cumsum(0)
-        places = torch.arange(count, device="cuda")
-        targets = (places + uniforms) / count * prefixes[-1]
-        wanted = torch.searchsorted(prefixes, targets, right=True)
-        found, probability = sums.sample(count, uniforms=uniforms)
-        gap = (found - wanted).abs().max()  # rounding may move a sample to the neighbour
-        chances = sums.priorities[found].double() / prefixes[-1]
-        return max(float(gap > 1), error(probability, chances))
-
-    def check_update() -> float:
-        twice = torch.cat([index, index])
-        given = torch.cat([fresh + 1, fresh])
-        sums.set(twice, given)
-        found = sums.priorities
-        last = torch.full((capacity,), -1, device="cuda")
-        last.scatter_reduce_(0, twice, torch.arange(2 * count, device="cuda"), "amax")
-        touched = last >= 0
-        exact = bool((found[touched] == given[last[touched]]).all())
-        return max(float(not exact), error(sums.total, found.double().sum()))
-
-    def torch_sample() -> Tensor:
-        prefixes = leaves.cumsum(0)
-        return torch.searchsorted(prefixes, uniforms.float() * prefixes[-1])
-
-    yield Case(
-        f"prioritised sample {count} of {capacity}",
-        lambda: sums.sample(count, uniforms=uniforms),
-        check_sample,
-        1e-5,
-        torch=torch_sample,
-        targets={"graph_ms": 0.03},
-    )
-    yield Case(
-        f"prioritised update {count} of {capacity}",
-        lambda: sums.set(index, fresh),
-        check_update,
-        1e-5,
-        torch=lambda: leaves.index_copy_(0, index, fresh),
-        targets={"graph_ms": 0.02},
-    )
-
-
-def row_cases(capacity: int, count: int, compiles: bool) -> Iterator[Case]:
-    columns = [
-        torch.randn(capacity, 64, device="cuda"),
-        torch.randn(capacity, 64, device="cuda"),
-        torch.randn(capacity, 8, device="cuda"),
-        torch.randn(capacity, device="cuda"),
-        uniform(capacity) < 0.1,
-    ]
-    table = RowTable(columns)
-    index = torch.randint(0, capacity, (count,), device="cuda")
-    step = [column[:count].clone() for column in columns]
-    position = torch.tensor(1, device="cuda")
-    row_bytes = sum(c.element_size() * c[0].numel() for c in columns)
-
-    def torch_gather(index: Tensor) -> list[Tensor]:
-        return [column[index] for column in columns]
-
-    def check_gather() -> float:
-        index.random_(0, capacity)
-        pairs = zip(table.gather(index), torch_gather(index), strict=True)
-        return float(not all(torch.equal(a, b) for a, b in pairs))
-
-    def torch_push() -> None:
-        at = position * count + torch.arange(count, device="cuda")
-        for column, row in zip(columns, step, strict=True):
-            column.index_copy_(0, at, row)
-
-    def check_push() -> float:
-        table.push(step, position)
-        pairs = zip(columns, step, strict=True)
-        return float(not all(torch.equal(c[count : 2 * count], row) for c, row in pairs))
-
-    fast = torch.compile(torch_gather) if compiles else None
-    yield Case(
-        f"replay sample {count} x 5 fields",
-        lambda: table.gather(index),
-        check_gather,
-        0.0,
-        bytes=count * (2 * row_bytes + 8),
-        torch=lambda: torch_gather(index),
-        compiled=fast and (lambda: fast(index)),
-        targets={"graph_ms": 0.010, "eager_ms": 0.03},
-    )
-    yield Case(
-        f"add one step of {count} environments",
-        lambda: table.push(step, position),
-        check_push,
-        0.0,
-        bytes=2 * count * row_bytes,
-        torch=torch_push,
-        targets={"graph_ms": 0.008, "eager_ms": 0.025},
-    )
-
-
 def all_cases(compiles: bool) -> Iterator[Case]:
     """Every case, made when it is its turn: together they would not fit the device."""
     yield gae_case(128, 4096, compiles, {"graph_ms": 0.010, "eager_ms": 0.03})
@@ -446,6 +305,7 @@ def all_cases(compiles: bool) -> Iterator[Case]:
     yield from walk_cases(128, 4096)
     yield from priority_cases(1_000_000, 4096)
     yield from row_cases(1_000_000, 4096, compiles)
+    yield from buffer_cases(256, 4096, 4096)
     yield from llm_cases(65536, 1024, compiles)
     yield from log_prob_cases(8192, 151_936, compiles)
     yield from linear_cases(8192, 4096, 151_936)

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 import triton
-from cases import Case, all_cases
+from case import Case
+from cases import all_cases
 from timing import copy_bandwidth, eager_ms, graph_ms, matrix_rate, peak_bytes
 
 

@@ -117,6 +117,49 @@ def test_gae_of_every_way_to_cut_a_rollout(shape: tuple[int, int]) -> None:
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("n_envs", [1, 16, 17, 300])
+@pytest.mark.parametrize("n_steps", [1, 2, 16, 17])
+def test_a_kernel_started_again_computes_what_it_did(n_steps: int, n_envs: int) -> None:
+    for beginning in (0, 0, 1, 0):  # the tensors lie at multiples of 16 bytes, or do not
+        flat: Any = [torch.randn(n_steps * n_envs + beginning, device="cuda") for _ in range(3)]
+        steps = [x[beginning:].view(n_steps, n_envs) for x in flat]
+        ends: Any = [torch.rand(n_steps, n_envs, device="cuda") < 0.2 for _ in range(2)]
+        found = on_cuda.gae(*steps[:2], None, *ends, next_values=steps[2])
+        wanted = tuple(torch.empty_like(steps[0], dtype=torch.float64) for _ in range(2))
+        plain.gae(*[x.double() for x in steps], *ends, 0.99, 0.95, wanted)
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
+        column = torch.randn(n_steps, n_envs, device="cuda")
+        index = torch.randint(n_steps, (n_envs + beginning,), device="cuda")[beginning:]
+        assert torch.equal(RowTable([column]).gather(index)[0], column[index])
+
+
+def test_numbers_of_every_size_reach_a_kernel_that_was_started_before() -> None:
+    columns = [torch.zeros(600, 2, device="cuda"), torch.zeros(600, device="cuda")]
+    table = RowTable(columns)
+    for _ in range(2):
+        for slot in (0, 1, 2, 15, 16, 17, 99):
+            rows = [torch.randn(6, 2, device="cuda"), torch.randn(6, device="cuda")]
+            table.push(rows, slot)
+            for column, row in zip(columns, rows, strict=True):
+                assert torch.equal(column[6 * slot : 6 * slot + 6], row)
+    before = [column.clone() for column in columns]
+    for slot in (100, 2**31, 2**40, -1):  # outside
+        table.push(rows, slot)
+    assert all(map(torch.equal, columns, before))
+
+
+def test_every_discount_reaches_a_kernel_that_was_started_before() -> None:
+    rewards = torch.randn(20, 30, device="cuda")
+    last = torch.zeros(30, device="cuda")
+    ends = torch.zeros(20, 30, device="cuda", dtype=torch.bool)
+    for discount in (0.9, 0.0, 1.0, 0.5, 1, 0):
+        wanted = torch.empty_like(rewards, dtype=torch.float64)
+        plain.discounted_returns(rewards.double(), ends, discount, last.double(), wanted)
+        found = on_cuda.discounted_returns(rewards, ends, discount, last)
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_primitives_take_cuda_tensors() -> None:
     rewards, values = (torch.randn(6, 40, device="cuda") for _ in range(2))
     dones = torch.rand(6, 40, device="cuda") < 0.1

@@ -60,14 +60,16 @@ class HostBatches:
         return places, size
 
     def _views(self, block: Tensor, places: list[int], lead: tuple[int, ...]) -> list[Tensor]:
-        """The tensors in a block. As slices of it they would count as changed with each other,
-        and writing to one would forbid the gradients of another."""
-        storage = block.untyped_storage()
+        """The tensors in a block, each with a count of changes of its own.
+
+        As plain slices they would count as changed together: writing to one would forbid the
+        gradients of another.
+        """
         views = []
         for field, begin in zip(self._fields, places, strict=True):
-            empty = torch.empty(0, dtype=field.dtype, device=block.device)
-            shape = torch.Size((*lead, *field.shape))
-            views.append(empty.set_(storage, begin // field.dtype.itemsize, shape))
+            shape = (*lead, *field.shape)
+            end = begin + math.prod(shape) * field.dtype.itemsize
+            views.append(block[begin:end].view(field.dtype).view(shape).data)
         return views
 
 

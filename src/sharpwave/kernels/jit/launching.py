@@ -59,7 +59,8 @@ def _launch(
     arguments: tuple[Any, ...],
     options: dict[str, Any],
 ) -> None:
-    kind: list[Any] = [kernel.fn, device, *options.values()]  # a kernel's own hash is slow
+    # A kernel's own hash is slow, that of its function is not.
+    kind: list[Any] = [kernel.fn, device, *options, *options.values()]
     if _watched() or not _add_kinds(arguments, kind):
         kernel[grid](*arguments, **options)
         return
