@@ -8,14 +8,14 @@ import torch
 from case import Case, error, uniform
 from torch import Tensor
 
-from sharpwave.buffers.tensors import TensorReplayBuffer
+from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer, TensorReplayBuffer
 from sharpwave.kernels.priorities import PrioritySums
 from sharpwave.kernels.rows import RowTable
 
 
 def priority_cases(capacity: int, count: int) -> Iterator[Case]:
     sums = PrioritySums(capacity, "cuda")
-    sums.load_state_dict({"priorities": uniform(capacity)})
+    sums.load_state_dict({"priorities": uniform(capacity), "highest": 1.0})
     uniforms = torch.rand(count, device="cuda", dtype=torch.float64)
     index = torch.randint(0, capacity, (count,), device="cuda")
     fresh = uniform(count)
@@ -127,19 +127,27 @@ def row_cases(capacity: int, count: int, compiles: bool) -> Iterator[Case]:
     )
 
 
-def buffer_cases(n_steps: int, n_envs: int, count: int) -> Iterator[Case]:
-    buffer = TensorReplayBuffer(n_steps, n_envs, (64,), (8,), device="cuda")
-    shapes: dict[str, tuple[int, ...]] = {
-        "obs": (64,),
-        "action": (8,),
-        "reward": (),
-        "next_obs": (64,),
-    }
+def step_of(n_envs: int) -> dict[str, Tensor]:
+    """What environments hand to a replay buffer."""
+    shapes: dict[str, tuple[int, ...]]
+    shapes = {"obs": (64,), "action": (8,), "reward": (), "next_obs": (64,)}
     step = {name: torch.randn(n_envs, *shape, device="cuda") for name, shape in shapes.items()}
     step["done"], step["truncated"] = (uniform(n_envs) < 0.1 for _ in range(2))
-    columns = [x.expand(n_steps, *x.shape).flatten(0, 1).clone() for x in step.values()]
+    return step
 
-    def add() -> None:
+
+def kept(buffer: TensorReplayBuffer, step: dict[str, Tensor]) -> float:
+    """0 if a buffer filled with this step returns it, otherwise 1."""
+    batch = buffer.gather(torch.arange(buffer.num_envs, device="cuda"))
+    same = torch.equal(batch.observations, step["obs"])
+    return float(not (same and torch.equal(batch.truncateds, step["truncated"])))
+
+
+def buffer_cases(n_steps: int, n_envs: int, count: int) -> Iterator[Case]:
+    step = step_of(n_envs)
+    columns = [x.expand(n_steps, *x.shape).flatten(0, 1).clone() for x in step.values()]
+    buffer = TensorReplayBuffer(n_steps, n_envs, (64,), (8,), device="cuda")
+    for _ in range(n_steps):
         buffer.add(**step)
 
     def torch_add() -> None:
@@ -150,17 +158,10 @@ def buffer_cases(n_steps: int, n_envs: int, count: int) -> Iterator[Case]:
         index = torch.randint(n_steps * n_envs, (count,), device="cuda")
         return [column[index] for column in columns]
 
-    def check() -> float:
-        for _ in range(n_steps):
-            add()
-        found = buffer.gather(torch.arange(n_envs, device="cuda"))
-        same = torch.equal(found.observations, step["obs"])
-        return float(not (same and torch.equal(found.truncateds.bool(), step["truncated"])))
-
     yield Case(
         f"TensorReplayBuffer.add, {n_envs} environments",
-        add,
-        check,
+        lambda: buffer.add(**step),
+        lambda: kept(buffer, step),
         0.0,
         torch=torch_add,
         graph_calls=0,
@@ -168,8 +169,59 @@ def buffer_cases(n_steps: int, n_envs: int, count: int) -> Iterator[Case]:
     yield Case(
         f"TensorReplayBuffer.get({count})",
         lambda: buffer.get(count),
-        check,
+        lambda: kept(buffer, step),
         0.0,
         torch=torch_get,
+        graph_calls=0,
+    )
+
+
+def prioritized_buffer_cases(n_steps: int, n_envs: int, count: int) -> Iterator[Case]:
+    n_rows, step = n_steps * n_envs, step_of(n_envs)
+    columns = [x.expand(n_steps, *x.shape).flatten(0, 1).clone() for x in step.values()]
+    buffer = TensorPrioritizedReplayBuffer(n_steps, n_envs, (64,), (8,), device="cuda")
+    for _ in range(n_steps):
+        buffer.add(**step)
+    leaves = uniform(n_rows)
+    drawn = torch.randint(n_rows, (count,), device="cuda")
+    errors = torch.randn(count, device="cuda")
+
+    def check_update() -> float:
+        buffer.update_priorities(drawn, errors)
+        last = torch.full((n_rows,), -1, device="cuda")
+        last.scatter_reduce_(0, drawn, torch.arange(count, device="cuda"), "amax")
+        wanted = (errors[last].double().abs() + 1e-6) ** 0.6
+        return error(buffer.state_dict()["priorities"], torch.where(last >= 0, wanted, 1.0))
+
+    def torch_update() -> None:
+        leaves[drawn] = (errors.abs() + 1e-6) ** 0.6
+
+    def torch_get() -> list[Tensor]:
+        prefixes = leaves.cumsum(0)
+        index = torch.searchsorted(prefixes, torch.rand(count, device="cuda") * prefixes[-1])
+        weights = (leaves[index] / prefixes[-1]) ** -0.4
+        return [weights / weights.max(), *(column[index] for column in columns)]
+
+    yield Case(
+        f"TensorPrioritizedReplayBuffer.update_priorities, {count} rows",
+        lambda: buffer.update_priorities(drawn, errors),
+        check_update,
+        1e-5,
+        torch=torch_update,
+        graph_calls=0,
+    )
+    yield Case(
+        f"TensorPrioritizedReplayBuffer.get({count})",
+        lambda: buffer.get(count),
+        lambda: kept(buffer, step),
+        0.0,
+        torch=torch_get,
+        graph_calls=0,
+    )
+    yield Case(
+        f"TensorPrioritizedReplayBuffer.add, {n_envs} environments",
+        lambda: buffer.add(**step),
+        lambda: kept(buffer, step),
+        0.0,
         graph_calls=0,
     )

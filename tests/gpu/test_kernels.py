@@ -61,7 +61,10 @@ def calls() -> dict[str, Call]:
         "scatter": lambda: table.scatter(step, index),
         "push": lambda: table.push(step, position),
         "update": lambda: sums.set(index, priority),
+        "errors": lambda: sums.set_errors(index, priority, 0.6, 1e-6),
+        "fill": lambda: sums.fill(10, 2000),
         "sample": lambda: sums.sample(64, uniforms=uniforms),
+        "weights": lambda: sums.weights(uniforms, 0.4, of_batch=True),
         "groups": lambda: llm.group_advantages(steps[0], 300),
         "kl": lambda: llm.token_kl(steps[0], steps[1], estimator="k3", mask=ends[0]),
         "selected": lambda: log_probs.selected_log_probs(logits, index),
@@ -70,8 +73,8 @@ def calls() -> dict[str, Call]:
 
 
 NAMES = [
-    "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "update", "sample",
-    "groups", "kl", "selected", "linear",
+    "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "update", "errors",
+    "fill", "sample", "weights", "groups", "kl", "selected", "linear",
 ]  # fmt: skip
 
 

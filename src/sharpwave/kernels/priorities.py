@@ -3,7 +3,8 @@
 Priorities lie in blocks, and every block keeps its sum, its smallest positive and its largest
 priority. A sample looks for its block among the prefix sums of the blocks and then for its leaf
 among the prefix sums inside the block; an update sums the touched blocks anew, so that no error
-piles up. Nothing waits for the device, and everything can be captured in a CUDA graph.
+piles up. The highest priority so far is kept for rows that are new. Nothing waits for the device,
+and everything can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ if HAS_TRITON:
 __all__ = ["PrioritySums"]
 
 LARGEST = 1e30  # so that sums stay finite
+LONG = 2**16  # samples of a batch from which on its smallest probability is looked for once
 INFINITY = float("inf")
 
 
 class PrioritySums:
     """Priorities of `capacity` rows, all 0 at first, with two levels of sums.
+
+    The highest priority so far is 1 at first.
 
     Args:
         capacity: Number of rows.
@@ -56,6 +60,8 @@ class PrioritySums:
         self._sums = torch.zeros(self.n_blocks, device=device)
         self._minima = torch.full((self.n_blocks,), INFINITY, device=device)
         self._maxima = torch.zeros(self.n_blocks, device=device)
+        # The second is ahead of the first during an update only.
+        self._highest = torch.ones(2, device=device)
 
     @property
     def device(self) -> torch.device:
@@ -86,6 +92,11 @@ class PrioritySums:
         """The largest priority, a tensor without axes."""
         return self._maxima.amax()
 
+    @property
+    def highest(self) -> Tensor:
+        """The largest priority that any row ever got; a tensor without axes."""
+        return self._highest[0]
+
     def set(self, index: Tensor, priority: Tensor) -> None:
         """Give rows their priorities; where an index occurs twice, the later one counts.
 
@@ -96,37 +107,78 @@ class PrioritySums:
         Raises:
             ValueError: A shape, dtype or device does not fit.
         """
+        self._check("priority", index, priority)
+        if uses_triton(self._sums):
+            self._launch_update(index, priority)
+        else:
+            self._set(index, priority.to(torch.float32))
+
+    def set_errors(self, index: Tensor, errors: Tensor, alpha: float, epsilon: float) -> None:
+        """Give rows the priorities (|error| + ε)^α; where an index occurs twice, the later counts.
+
+        Args:
+            index: [B] int64. On CUDA nobody looks: an index outside the capacity is passed over.
+            errors: [B]; one whose priority is not finite gives the highest so far.
+            alpha: How much errors count.
+            epsilon: What an error of 0 is worth, more than 0.
+
+        Raises:
+            ValueError: A shape, dtype or device does not fit.
+        """
+        self._check("errors", index, errors)
+        if uses_triton(self._sums):
+            self._launch_update(index, errors, (float(alpha), float(epsilon)))
+            return
+        priority = (errors.to(torch.float32).abs() + epsilon).pow(alpha)
+        self._set(index, torch.where(torch.isfinite(priority), priority, self.highest))
+
+    def fill(self, begin: int, end: int) -> None:
+        """Give rows from begin to end (without) the highest priority so far.
+
+        Raises:
+            ValueError: The rows do not lie in the capacity.
+        """
+        if not 0 <= begin <= end <= self.capacity:
+            raise ValueError(
+                f"begin and end must be rows of {self.capacity}, got {begin} and {end}"
+            )
+        if begin == end:
+            return
+        if uses_triton(self._sums):
+            jit.fill(*self._levels(), begin, end, self.block)
+        else:
+            self._leaves[begin:end] = self.highest
+            blocks = range(begin // self.block, (end - 1) // self.block + 1)
+            self._renew(torch.tensor(blocks, device=self.device))
+
+    def _check(self, name: str, index: Tensor, given: Tensor) -> None:
         if index.dtype != torch.int64 or index.dim() != 1:
             raise ValueError(
                 f"index must be int64 of one axis, got {index.dtype} of shape {tuple(index.shape)}"
             )
-        if priority.shape != index.shape:
+        if given.shape != index.shape:
             raise ValueError(
-                f"priority must have shape {tuple(index.shape)} like index,"
-                f" got {tuple(priority.shape)}"
+                f"{name} must have shape {tuple(index.shape)} like index, got {tuple(given.shape)}"
             )
-        if index.device != self.device or priority.device != self.device:
+        if index.device != self.device or given.device != self.device:
             raise ValueError(
-                f"index and priority must be on {self.device},"
-                f" got {index.device} and {priority.device}"
+                f"index and {name} must be on {self.device}, got {index.device} and {given.device}"
             )
-        if uses_triton(self._sums):
-            jit.update(
-                self._entries,
-                self._sums,
-                self._minima,
-                self._maxima,
-                index.contiguous(),
-                priority.contiguous(),
-                self.capacity,
-                self.block,
-            )
-        else:
-            self._set(index, priority)
+
+    def _levels(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        return self._entries, self._sums, self._minima, self._maxima, self._highest
+
+    def _launch_update(
+        self, index: Tensor, given: Tensor, exponents: tuple[float, float] | None = None
+    ) -> None:
+        index, given = index.contiguous(), given.contiguous()
+        jit.update(*self._levels(), index, given, self.capacity, self.block, exponents)
 
     def _set(self, index: Tensor, priority: Tensor) -> None:
-        priority = priority.to(torch.float32)
+        if len(index) == 0:
+            return
         priority = torch.where(priority > 0, priority, 0.0).clamp(max=LARGEST)
+        self._highest.copy_(torch.maximum(self.highest, priority.max()))
         order = index.argsort(stable=True)
         ordered = index[order]
         last = torch.ones_like(ordered, dtype=torch.bool)
@@ -195,7 +247,9 @@ class PrioritySums:
         probability = torch.where(chosen > 0, chosen / prefixes[-1].float(), 0.0)
         return block * self.block + leaf, probability
 
-    def weights(self, probability: Tensor, beta: float | Tensor) -> Tensor:
+    def weights(
+        self, probability: Tensor, beta: float | Tensor, *, of_batch: bool = False
+    ) -> Tensor:
         """Importance weights over the largest of any row: (min_j P(j) / P(i))^β.
 
         This is (N P(i))^-β / max_j (N P(j))^-β, whatever the number N of rows.
@@ -203,17 +257,19 @@ class PrioritySums:
         Args:
             probability: [B] of drawn rows, from `sample`.
             beta: How much weights correct, from 0 to 1; a tensor is read on the device.
+            of_batch: Take the largest of the B rows instead, so that one weight is 1.
 
         Returns:
             [B] float32.
         """
-        if uses_triton(self._sums):
-            return jit.weights(self._sums, self._minima, probability.contiguous(), beta)
-        return (self.minimum / self.total / probability) ** beta
+        if uses_triton(self._sums) and not (of_batch and len(probability) > LONG):
+            return jit.weights(self._sums, self._minima, probability.contiguous(), beta, of_batch)
+        smallest = probability.min() if of_batch else self.minimum / self.total
+        return (smallest / probability) ** beta
 
     def state_dict(self) -> dict[str, Any]:
-        """The priorities."""
-        return {"priorities": self.priorities}
+        """The priorities and the highest so far."""
+        return {"priorities": self.priorities, "highest": self.highest.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave.
@@ -227,6 +283,7 @@ class PrioritySums:
                 f"priorities must have shape ({self.capacity},), got {tuple(priorities.shape)}"
             )
         self._leaves[: self.capacity] = priorities
+        self._highest.copy_(torch.as_tensor(state["highest"]))
         self._renew(torch.arange(self.n_blocks, device=self.device))
 
 

@@ -77,6 +77,62 @@ def test_strange_priorities_harm_nothing(device: torch.device) -> None:
     assert torch.isfinite(sums.total)
 
 
+@capacities
+def test_errors_become_priorities(capacity: int, device: torch.device) -> None:
+    sums, wanted = filled(capacity, device)
+    index = torch.randint(0, capacity, (300,))
+    errors = torch.randn(300).abs().pow(8) * torch.randn(300).sign()
+    errors[7], errors[9] = torch.nan, -torch.inf
+    highest = float(sums.highest)
+    given = (errors.abs() + 1e-6) ** 0.6
+    given[7] = given[9] = highest
+    for at, value in zip(index.tolist(), given.tolist(), strict=True):
+        wanted[at] = value
+    sums.set_errors(index.to(device), errors.to(device), 0.6, 1e-6)
+    np.testing.assert_allclose(sums.priorities.cpu(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(float(sums.total), float(wanted.sum()), rtol=1e-5)
+    assert float(sums.highest) == pytest.approx(max(highest, float(given.max())), rel=1e-5)
+
+
+def test_the_highest_priority_is_never_forgotten(device: torch.device) -> None:
+    sums = PrioritySums(100, device)
+    assert float(sums.highest) == 1.0
+    row = torch.zeros(2, dtype=torch.int64, device=device)
+    sums.set(row, torch.tensor([5.0, 2.0], device=device))  # also one that did not stay
+    assert float(sums.highest) == 5.0
+    sums.set(row, torch.tensor([3.0, 0.5], device=device))
+    assert float(sums.highest) == 5.0
+    sums.set(row[:0], torch.zeros(0, device=device))
+    assert float(sums.highest) == 5.0
+
+
+@capacities
+def test_new_rows_get_the_highest_priority(capacity: int, device: torch.device) -> None:
+    sums, wanted = filled(capacity, device)
+    highest = float(sums.highest)
+    sums.fill(0, 0)
+    for begin, end in ((0, 1), (capacity // 2, capacity), (capacity // 3, capacity // 3 + 1)):
+        sums.fill(begin, end)
+        wanted[begin:end] = highest
+    assert torch.equal(sums.priorities.cpu(), wanted)
+    np.testing.assert_allclose(float(sums.total), float(wanted.sum()), rtol=1e-5)
+    assert float(sums.minimum) == float(wanted[wanted > 0].min())
+    assert float(sums.maximum) == float(wanted.max())
+    sums.set(torch.tensor([0], device=device), torch.tensor([0.25], device=device))
+    assert float(sums.priorities[0]) == 0.25
+    with pytest.raises(ValueError, match=f"must be rows of {capacity}, got 0 and {capacity + 1}"):
+        sums.fill(0, capacity + 1)
+
+
+@pytest.mark.parametrize("count", [1, 100, 1300])
+def test_weights_of_a_batch_are_one_for_its_rarest_row(count: int, device: torch.device) -> None:
+    sums, _ = filled(1000, device)
+    _, probability = sums.sample(count)
+    expected = (probability.min() / probability) ** 0.4
+    found = sums.weights(probability, 0.4, of_batch=True)
+    np.testing.assert_allclose(found.cpu(), expected.cpu(), rtol=1e-5)
+
+
 def test_nothing_to_draw_gives_zeros(device: torch.device) -> None:
     index, probability = PrioritySums(10, device).sample(4)
     assert index.tolist() == [0] * 4
@@ -89,6 +145,7 @@ def test_a_state_goes_on_elsewhere(device: torch.device) -> None:
     other.load_state_dict(sums.state_dict())
     assert torch.equal(other.priorities.cpu(), wanted)
     assert float(other.total) == pytest.approx(float(sums.total))
+    assert float(other.highest) == float(sums.highest)
     with pytest.raises(ValueError, match="priorities must have shape"):
         PrioritySums(3, device).load_state_dict(sums.state_dict())
 

@@ -17,6 +17,8 @@ _ALIGNMENT = 256
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a device; only a copy to the host is waited for."""
+    if tensor.device == device:
+        return tensor
     return tensor.to(device, non_blocking=device.type != "cpu")
 
 

@@ -109,6 +109,7 @@ class Fields:
         pairs = [pair for name, nest in self.nests.items() for pair in _leaves(name, nest)]
         self.names = tuple(name for name, _ in pairs)
         self.leaves = tuple(leaf for _, leaf in pairs)
+        self._has_dicts = self.names != tuple(self.nests)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Fields) and self.nests == other.nests
@@ -140,6 +141,8 @@ class Fields:
 
     def nested(self, tensors: list[Tensor]) -> dict[str, Nest]:
         """The opposite of `flat`."""
+        if not self._has_dicts:
+            return dict(zip(self.names, tensors, strict=True))
         left = iter(tensors)
         return {name: _nest_like(nest, left) for name, nest in self.nests.items()}
 

@@ -115,8 +115,12 @@ class NativeRows:
         self._landing.settle()
         return self._tensors(self._rows.gather(self._ids(indices)))
 
-    def set_priorities(self, indices: Tensor, priorities: Tensor) -> None:
-        """Set priorities [B] of rows; those that are not finite count as the highest so far."""
+    def set_errors(self, indices: Tensor, errors: Tensor, alpha: float, epsilon: float) -> None:
+        """Set the priorities of rows [B] from TD errors [B]."""
+        errors = errors.to("cpu", torch.float32)
+        self._set_priorities(indices, (errors.abs() + epsilon).pow(alpha))
+
+    def _set_priorities(self, indices: Tensor, priorities: Tensor) -> None:
         self._landing.settle()
         given = priorities.to("cpu", torch.float32).numpy()
         highest = self._rows._engine.max_priority
@@ -137,8 +141,8 @@ class NativeRows:
             return
         indices = torch.arange(len(priorities))
         # The engine remembers the highest priority it has seen.
-        self.set_priorities(indices[:1], torch.tensor([highest]))
-        self.set_priorities(indices, priorities)
+        self._set_priorities(indices[:1], torch.tensor([highest]))
+        self._set_priorities(indices, priorities)
 
     def set_beta(self, beta: float) -> None:
         """Set the exponent of the weights."""

@@ -43,8 +43,8 @@ class WeightedRows(Rows, Protocol):
     ) -> tuple[list[Tensor], Tensor, Tensor]:
         """Rows drawn by priority, their indices [count] and weights [count]."""
 
-    def set_priorities(self, indices: Tensor, priorities: Tensor) -> None:
-        """Set priorities [B] of rows."""
+    def set_errors(self, indices: Tensor, errors: Tensor, alpha: float, epsilon: float) -> None:
+        """Set the priorities of rows [B] from TD errors [B]."""
 
     def priorities(self) -> tuple[Tensor, float]:
         """The priorities of all rows in order of their indices, and the highest so far."""
@@ -84,52 +84,43 @@ class PrioritizedColumns(Columns):
         self._n_rows = buffer_size * num_envs
         self._stratified = stratified
         self._beta = beta
-        self._envs = torch.arange(num_envs, device=store_device)
         self.clear()
 
     def write(self, slot: int, tensors: list[Tensor]) -> None:
         """Put a step into a slot, with the highest priority so far."""
         super().write(slot, tensors)
-        self._sums.set(self._envs + slot * self._num_envs, self._highest.expand(self._num_envs))
+        self._sums.fill(slot * self._num_envs, (slot + 1) * self._num_envs)
 
     def clear(self) -> None:
         """Forget all steps and priorities."""
         super().clear()
         self._sums = PrioritySums(self._n_rows, self._store_device)
-        self._highest = torch.ones((), device=self._store_device)
 
     def sample_weighted(
         self, count: int, generator: torch.Generator
     ) -> tuple[list[Tensor], Tensor, Tensor]:
         """Rows drawn by priority, their indices [count] and weights [count]."""
-        uniforms = torch.rand(count, generator=generator, device=self._store_device)
         indices, probabilities = self._sums.sample(
-            count, uniforms=uniforms, stratified=self._stratified
+            count, generator=generator, stratified=self._stratified
         )
-        # The number of rows drops out over the largest weight of the batch.
-        weights = (probabilities.min() / probabilities) ** self._beta
+        weights = self._sums.weights(probabilities, self._beta, of_batch=True)
         return self.fetch(indices), indices, weights
 
-    def set_priorities(self, indices: Tensor, priorities: Tensor) -> None:
-        """Set priorities [B] of rows; those that are not finite count as the highest so far."""
+    def set_errors(self, indices: Tensor, errors: Tensor, alpha: float, epsilon: float) -> None:
+        """Set the priorities of rows [B] from TD errors [B]."""
         indices = to_device(indices, self._store_device)
-        priorities = to_device(priorities.to(torch.float32), self._store_device)
-        priorities = torch.where(torch.isfinite(priorities), priorities, self._highest)
-        if len(priorities) > 0:
-            self._highest = torch.maximum(self._highest, priorities.max())
-        self._sums.set(indices, priorities)
+        self._sums.set_errors(indices, to_device(errors, self._store_device), alpha, epsilon)
 
     def priorities(self) -> tuple[Tensor, float]:
         """The priorities of all rows in order of their indices, and the highest so far."""
         filled = self._filled * self._num_envs
-        return self._sums.priorities[:filled], float(self._highest)
+        return self._sums.priorities[:filled], float(self._sums.highest)
 
     def restore_priorities(self, priorities: Tensor, highest: float) -> None:
         """Set what `priorities` returned."""
-        there = priorities.to(self._store_device)
-        self._sums = PrioritySums(self._n_rows, self._store_device)
-        self._sums.set(torch.arange(len(there), device=self._store_device), there)
-        self._highest.fill_(highest)
+        there = torch.zeros(self._n_rows, device=self._store_device)
+        there[: len(priorities)] = priorities
+        self._sums.load_state_dict({"priorities": there, "highest": highest})
 
     def set_beta(self, beta: float) -> None:
         """Set the exponent of the weights."""
@@ -257,7 +248,6 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
             weights=to_device(weights, self.device),
         )
 
-    @torch.no_grad()
     def update_priorities(self, indices: Any, td_errors: Any) -> None:
         """Set the priorities of drawn steps.
 
@@ -276,8 +266,7 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
             raise ValueError(
                 f"td_errors must have shape ({len(places)},), got {tuple(errors.shape)}"
             )
-        errors = errors.reshape(-1).to(torch.float32)
-        self._weighted.set_priorities(places, (errors.abs() + self.epsilon).pow(self.alpha))
+        self._weighted.set_errors(places, errors.reshape(-1), self.alpha, self.epsilon)
 
     def state_dict(self) -> dict[str, Any]:
         """The steps and priorities, where the ring stands and the generator, as tensors."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sharpwave.buffers.replay import check_count
 from sharpwave.buffers.tensors.base import ResetStrategy, TensorBuffer
+from sharpwave.buffers.tensors.copies import to_device
 from sharpwave.buffers.tensors.fields import Fields, Nest, TensorField, extra_fields, field_nest
 from sharpwave.buffers.tensors.native_rows import NativeRows
 from sharpwave.buffers.tensors.rows import Columns, Rows
@@ -187,7 +188,7 @@ class TensorReplayBuffer(TensorBuffer):
     def gather(self, indices: Any) -> TensorReplayBatch:
         """The transitions with these indices [B] (slot * num_envs + environment)."""
         rows = self._rows.gather(torch.as_tensor(indices))
-        return TensorReplayBatch(**self._columns([row.to(self.device) for row in rows]))
+        return TensorReplayBatch(**self._columns([to_device(row, self.device) for row in rows]))
 
     def _columns(self, tensors: list[Tensor]) -> dict[str, Any]:
         """The arguments of a batch."""

@@ -323,7 +323,7 @@ class RolloutBuffer(TensorBuffer):
         if self.store_device.type == "cpu" and self.device.type == "cuda":
             found = self._batches.bring((len(rows),), lambda out: self._table.gather(rows, out))
         else:
-            found = [column.to(self.device) for column in self._table.gather(rows)]
+            found = [to_device(row, self.device) for row in self._table.gather(rows)]
         *found, advantages, returns = (one.view(*lead, *one.shape[1:]) for one in found)
         nests = self._seen.nested(found)
         starts = nests.pop("start")

@@ -127,14 +127,14 @@ class Columns:
     def fetch(self, indices: Tensor) -> list[Tensor]:
         """The rows with these indices, on the output device."""
         if self._batches is None:
-            return [t.to(self._device) for t in self.gather(indices)]
+            return [to_device(row, self._device) for row in self.gather(indices)]
         self.settle()
         return self._batches.bring((len(indices),), lambda out: self._table.gather(indices, out))
 
     def send(self, rows: list[Tensor]) -> list[Tensor]:
         """Rows that lie on the storage device, on the output device."""
         if self._batches is None:
-            return [row.to(self._device) for row in rows]
+            return [to_device(row, self._device) for row in rows]
         return self._batches.bring(
             (len(rows[0]),),
             lambda out: [to.copy_(row) for to, row in zip(out, rows, strict=True)],

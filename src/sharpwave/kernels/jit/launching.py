@@ -82,23 +82,31 @@ def _watched() -> bool:
 def _add_kinds(arguments: tuple[Any, ...], kind: list[Any]) -> bool:
     """Add what Triton compiles a kernel for; False if an argument is one we know too little of."""
     pointers = 0
+    add = kind.append
     for argument in arguments:
         its_type = type(argument)
         if its_type is Tensor:
-            kind.append(argument.dtype)
+            add(argument.dtype)
             pointers |= argument.data_ptr()
         elif its_type is int:
-            small = -(2**31) <= argument < 2**31
-            kind.append((argument == 1, argument % _ALIGNMENT == 0, small))
+            if argument == 1:
+                add(1)
+            else:
+                small = -(2**31) <= argument < 2**31
+                add(32 if small else 64)
+                add(argument & (_ALIGNMENT - 1) == 0)
         elif its_type is float:
-            kind.append(float)
+            add(float)
         elif its_type is tuple:
-            kind.append(len(argument))
-            if not _add_kinds(argument, kind):
-                return False
+            add(len(argument))
+            for tensor in argument:
+                if type(tensor) is not Tensor:
+                    return False
+                add(tensor.dtype)
+                pointers |= tensor.data_ptr()
         else:
             return False
-    return pointers % _ALIGNMENT == 0
+    return pointers & (_ALIGNMENT - 1) == 0
 
 
 def _starter(compiled: Any, device: int, constants: tuple[Any, ...]) -> Start:

@@ -21,24 +21,39 @@ def priority_of(entry):
 
 
 @triton.jit
-def claim_kernel(entries, index, priorities, capacity, count, BLOCK: tl.constexpr):
-    """Every row takes the entry of the last writer: the largest of (place + 1, priority)."""
+def claim_kernel(
+    entries, highest, index, given, capacity, count, alpha, epsilon,
+    ERRORS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Every row takes the entry of the last writer: the largest of (place + 1, priority).
+
+    `highest` is read at 0 and raised at 1, so that all programs read the same.
+    """
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < count
     at = tl.load(index + place, mask=inside, other=-1)
-    given = tl.load(priorities + place, mask=inside, other=0).to(tl.float32)
-    priority = tl.minimum(tl.where(given > 0, given, 0.0), LARGEST)
-    bits = priority.to(tl.int32, bitcast=True).to(tl.int64)
-    entry = ((place + 1).to(tl.int64) << 32) | bits
+    priority = tl.load(given + place, mask=inside, other=0).to(tl.float32)
+    if ERRORS:
+        priority = tl.exp2(alpha * tl.log2(tl.abs(priority) + epsilon))
+        priority = tl.where(priority < float("inf"), priority, tl.load(highest))
+    priority = tl.minimum(tl.where(priority > 0, priority, 0.0), LARGEST)
+    bits = priority.to(tl.int32, bitcast=True)
+    entry = ((place + 1).to(tl.int64) << 32) | bits.to(tl.int64)
     exists = inside & (at >= 0) & (at < capacity)
     tl.atomic_max(entries + at, entry, mask=exists, sem="relaxed")
+    # The bits of positive numbers have their order.
+    rising = (highest + 1).to(tl.pointer_type(tl.int32))
+    tl.atomic_max(rising, tl.max(tl.where(exists, bits, 0), 0), sem="relaxed")
 
 
 @triton.jit
 def renew_kernel(
-    entries, sums, minima, maxima, index, capacity, count, ROWS: tl.constexpr, LEAVES: tl.constexpr
-):
+    entries, sums, minima, maxima, highest, index, capacity, count,
+    ROWS: tl.constexpr, LEAVES: tl.constexpr,
+):  # fmt: skip
     """Sum the touched blocks anew and clear the high halves; twice the same block does no harm."""
+    if tl.program_id(0) == 0:
+        tl.store(highest, tl.load(highest + 1))
     place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     at = tl.load(index + place, mask=place < count, other=-1)
     exists = (at >= 0) & (at < capacity)
@@ -50,6 +65,21 @@ def renew_kernel(
     tl.store(maxima + block, tl.max(priority, 1), mask=exists)
     entry = tl.load(entries + at, mask=exists, other=0)
     tl.store(entries + at, entry & LOW_HALF, mask=exists)
+
+
+@triton.jit(do_not_specialize=["begin", "end"])
+def fill_kernel(
+    entries, sums, minima, maxima, highest, begin, end, LEAVES: tl.constexpr
+):  # fmt: skip
+    """Give rows from begin to end the highest priority; a program has a block of its own."""
+    block = (begin // LEAVES).to(tl.int64) + tl.program_id(0)
+    leaf = block * LEAVES + tl.arange(0, LEAVES)
+    entry = tl.load(entries + leaf)
+    priority = tl.where((leaf >= begin) & (leaf < end), tl.load(highest), priority_of(entry))
+    tl.store(entries + leaf, priority.to(tl.int32, bitcast=True).to(tl.int64))
+    tl.store(sums + block, tl.sum(priority, 0))
+    tl.store(minima + block, tl.min(tl.where(priority > 0, priority, float("inf")), 0))
+    tl.store(maxima + block, tl.max(priority, 0))
 
 
 @triton.jit
@@ -115,24 +145,31 @@ def sample_kernel(
 @triton.jit
 def weights_kernel(
     sums, minima, probability, beta, weights, count, n_blocks,
-    BETA_IS_TENSOR: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
+    OF_BATCH: tl.constexpr, BETA_IS_TENSOR: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """(min P / P)^β."""
+    """(min P / P)^β, with the smallest P of all rows or of the batch."""
     place = tl.arange(0, CHUNK)
-    total = 0.0
     smallest = float("inf")
-    for start in range(0, n_blocks, CHUNK):
-        inside = start + place < n_blocks
-        total += tl.sum(tl.load(sums + start + place, mask=inside, other=0.0), 0)
-        part = tl.load(minima + start + place, mask=inside, other=float("inf"))
-        smallest = tl.minimum(smallest, tl.min(part, 0))
+    if OF_BATCH:
+        for start in range(0, count, CHUNK):
+            inside = start + place < count
+            part = tl.load(probability + start + place, mask=inside, other=float("inf"))
+            smallest = tl.minimum(smallest, tl.min(part, 0).to(tl.float32))
+    else:
+        total = 0.0
+        for start in range(0, n_blocks, CHUNK):
+            inside = start + place < n_blocks
+            total += tl.sum(tl.load(sums + start + place, mask=inside, other=0.0), 0)
+            part = tl.load(minima + start + place, mask=inside, other=float("inf"))
+            smallest = tl.minimum(smallest, tl.min(part, 0))
+        smallest = smallest / total
     if BETA_IS_TENSOR:
         exponent = tl.load(beta).to(tl.float32)
     else:
         exponent = beta
     sample = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     chance = tl.load(probability + sample, mask=sample < count, other=1.0).to(tl.float32)
-    ratio = smallest / total / chance
+    ratio = smallest / chance
     tl.store(weights + sample, tl.exp2(exponent * tl.log2(ratio)), mask=sample < count)
 
 
@@ -141,17 +178,32 @@ def update(
     sums: Tensor,
     minima: Tensor,
     maxima: Tensor,
+    highest: Tensor,
     index: Tensor,
-    priority: Tensor,
+    given: Tensor,
     capacity: int,
     leaves: int,
+    exponents: tuple[float, float] | None = None,
 ) -> None:
-    """Launch `claim_kernel` and `renew_kernel`."""
+    """Launch `claim_kernel` and `renew_kernel`; with (α, ε) TD errors are given."""
     count = index.shape[0]
     if count == 0:
         return
-    arguments = (entries, index, priority, capacity, count)
-    launch(claim_kernel, (-(-count // 256),), sums, *arguments, BLOCK=256, num_warps=4)
+    launch(
+        claim_kernel,
+        (-(-count // 256),),
+        sums,
+        entries,
+        highest,
+        index,
+        given,
+        capacity,
+        count,
+        *(exponents or (0.0, 0.0)),
+        ERRORS=exponents is not None,
+        BLOCK=256,
+        num_warps=4,
+    )
     rows = max(1, 2048 // leaves)
     launch(
         renew_kernel,
@@ -161,10 +213,38 @@ def update(
         sums,
         minima,
         maxima,
+        highest,
         index,
         capacity,
         count,
         ROWS=rows,
+        LEAVES=leaves,
+        num_warps=4,
+    )
+
+
+def fill(
+    entries: Tensor,
+    sums: Tensor,
+    minima: Tensor,
+    maxima: Tensor,
+    highest: Tensor,
+    begin: int,
+    end: int,
+    leaves: int,
+) -> None:
+    """Launch `fill_kernel`; there is at least one row."""
+    launch(
+        fill_kernel,
+        ((end - 1) // leaves - begin // leaves + 1,),
+        sums,
+        entries,
+        sums,
+        minima,
+        maxima,
+        highest,
+        begin,
+        end,
         LEAVES=leaves,
         num_warps=4,
     )
@@ -200,7 +280,9 @@ def sample(
     return index, probability
 
 
-def weights(sums: Tensor, minima: Tensor, probability: Tensor, beta: float | Tensor) -> Tensor:
+def weights(
+    sums: Tensor, minima: Tensor, probability: Tensor, beta: float | Tensor, of_batch: bool
+) -> Tensor:
     """Launch `weights_kernel`."""
     count = probability.shape[0]
     found = torch.empty(count, dtype=torch.float32, device=sums.device)
@@ -216,6 +298,7 @@ def weights(sums: Tensor, minima: Tensor, probability: Tensor, beta: float | Ten
             found,
             count,
             sums.shape[0],
+            OF_BATCH=of_batch,
             BETA_IS_TENSOR=isinstance(beta, Tensor),
             BLOCK=512,
             CHUNK=512,
