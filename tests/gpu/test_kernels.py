@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 from sharpwave import primitives as sp
-from sharpwave.kernels import backend, llm, log_probs
+from sharpwave.kernels import backend, llm, log_probs, packing
 from sharpwave.kernels import returns as typed_returns
 from sharpwave.kernels.plain import returns as typed_plain
 from sharpwave.kernels.priorities import PrioritySums
@@ -22,6 +22,7 @@ from sharpwave.kernels.rows import RowTable
 from tests.gpu.host_sync import no_host_sync
 from tests.unit.kernels.test_llm import *  # noqa: F403
 from tests.unit.kernels.test_log_probs import *  # noqa: F403
+from tests.unit.kernels.test_packing import *  # noqa: F403
 from tests.unit.kernels.test_priorities import *  # noqa: F403
 from tests.unit.kernels.test_returns import *  # noqa: F403
 from tests.unit.kernels.test_rows import *  # noqa: F403
@@ -135,6 +136,43 @@ def test_a_kernel_started_again_computes_what_it_did(n_steps: int, n_envs: int) 
         column = torch.randn(n_steps, n_envs, device="cuda")
         index = torch.randint(n_steps, (n_envs + beginning,), device="cuda")[beginning:]
         assert torch.equal(RowTable([column]).gather(index)[0], column[index])
+
+
+def test_kernels_take_sizes_of_one() -> None:
+    """Triton compiles a 1 into a kernel, where it is no tensor."""
+    one, end = torch.full((1, 1), 0.5), torch.ones(1, 1, dtype=torch.bool)
+    index, last = torch.zeros(1, dtype=torch.int64), torch.ones(1)
+
+    def results(where: str) -> list[torch.Tensor]:
+        x, ended, at, after = (tensor.to(where) for tensor in (one, end, index, last))
+        sums = PrioritySums(1, where)
+        sums.fill(0, 1)
+        sums.set_errors(at, after * 3, 1, 1)
+        sampled = sums.sample(1, uniforms=after * 0.5)
+        table = RowTable([x.clone(), after.clone()])
+        table.push([x + 1, after + 1], 0)
+        table.scatter([x + 2, after + 2], at)
+        layout = packing.plan_layout([1], 1, where)
+        packed = packing.pack_tokens(at + 1, layout, pad_id=1)
+        return [
+            *on_cuda.gae(x, x, after, ended, ended, x),
+            *on_cuda.vtrace(x, x, x, after, ended),
+            on_cuda.n_step_returns(x, x, ended, ended, 1, 1.0),
+            on_cuda.discounted_returns(x, ended, 1, after),
+            *sampled,
+            sums.weights(sampled[1], 1),
+            sums.weights(sampled[1], 1, of_batch=True),
+            sums.highest,
+            *table.gather(at),
+            llm.group_advantages(x, 1),
+            llm.token_kl(x, x * 2, estimator="k3", mask=ended),
+            log_probs.selected_log_probs(x, at),
+            log_probs.linear_log_probs(x, x, at, slice_size=1),
+            *packed,
+        ]
+
+    for a, b in zip(results("cuda"), results("cpu"), strict=True):
+        torch.testing.assert_close(a.cpu(), b)
 
 
 def test_numbers_of_every_size_reach_a_kernel_that_was_started_before() -> None:

@@ -68,7 +68,14 @@ def gae(
     """
     check_factor("gamma", gamma)
     check_factor("lam", lam)
-    check_steps(rewards, values=values, terminated=terminated, truncated=truncated)
+    check_steps(
+        rewards,
+        values=values,
+        terminated=terminated,
+        truncated=truncated,
+        final_values=final_values,
+        next_values=next_values,
+    )
     mode = _check_successors(rewards, last_values, truncated, final_values, next_values)
     dtype = result_dtype(rewards, values)
     out = _pair(out, rewards, dtype)
@@ -185,7 +192,13 @@ def vtrace(
         if not bar >= 0:
             raise ValueError(f"{name} must not be negative, got {bar}")
     check_steps(
-        rewards, log_rhos=log_rhos, values=values, terminated=terminated, truncated=truncated
+        rewards,
+        log_rhos=log_rhos,
+        values=values,
+        terminated=terminated,
+        truncated=truncated,
+        final_values=final_values,
+        next_values=next_values,
     )
     mode = _check_successors(rewards, last_values, truncated, final_values, next_values)
     dtype = result_dtype(log_rhos, rewards, values)
@@ -315,9 +328,10 @@ def check_steps(rewards: Any, **others: Any) -> None:
         raise TypeError(f"rewards must be a tensor, got {type(rewards).__name__}")
     if rewards.dim() not in (1, 2):
         raise ValueError(f"rewards must have shape [T, N] or [T], got {tuple(rewards.shape)}")
+    shape, device = rewards.shape, rewards.device
     for name, tensor in others.items():
         if tensor is not None:
-            check_like(name, tensor, rewards.shape, "rewards", rewards.device)
+            check_like(name, tensor, shape, "rewards", device)
 
 
 def _check_successors(
@@ -329,7 +343,6 @@ def _check_successors(
 ) -> str:
     if (last_values is None) == (next_values is None):
         raise ValueError("exactly one of last_values and next_values must be given")
-    check_steps(rewards, final_values=final_values, next_values=next_values)
     if next_values is not None:
         return "next"
     check_like("last_values", last_values, rewards.shape[1:], "one step of rewards", rewards.device)

@@ -19,10 +19,17 @@ __all__ = ["RowTable"]
 
 
 class _Kind(NamedTuple):
-    """What rows of a column look like."""
+    """What rows of a column look like: shape, strides of a batch of them, dtype."""
 
     shape: tuple[int, ...]
+    strides: tuple[int, ...]
     dtype: torch.dtype
+
+
+def _kind_of(column: Tensor) -> _Kind:
+    # A column of one row may have any stride there, so that its own ones do not tell.
+    shape = tuple(column.shape[1:])
+    return _Kind(shape, torch.empty((2, *shape), device="meta").stride(), column.dtype)
 
 
 class RowTable:
@@ -60,7 +67,7 @@ class RowTable:
             if not column.is_contiguous():
                 raise ValueError(f"columns[{i}] must be contiguous, got strides {column.stride()}")
         self._device = first.device
-        self._kinds = tuple(_Kind(tuple(c.shape[1:]), c.dtype) for c in self.columns)
+        self._kinds = tuple(_kind_of(column) for column in self.columns)
         self._filled = tuple(i for i, kind in enumerate(self._kinds) if math.prod(kind.shape))
         self._uses_triton = uses_triton(first)
         if self._uses_triton and self._filled:
@@ -82,9 +89,9 @@ class RowTable:
         """
         count = self._check_index(index)
         if out is None:
-            out = [
-                torch.empty((count, *kind.shape), dtype=kind.dtype, device=self._device)
-                for kind in self._kinds
+            out = [  # like torch.empty, which takes longer to look at its arguments
+                torch.empty_strided((count, *shape), strides, dtype=dtype, device=self._device)
+                for shape, strides, dtype in self._kinds
             ]
         elif not self._check_rows("out", out, count):
             raise ValueError(

@@ -38,6 +38,16 @@ def test_gather_takes_the_rows_of_every_column(count: int, device: torch.device)
     assert same(out, wanted)
 
 
+def test_the_stride_of_a_single_row_does_not_matter(device: torch.device) -> None:
+    column = torch.randn(4, 6, device=device)[::9]
+    assert column.is_contiguous()
+    assert column.stride(0) == 54
+    index = torch.zeros(3, dtype=torch.int64, device=device)
+    (found,) = RowTable([column]).gather(index)
+    assert found.is_contiguous()
+    assert torch.equal(found, column[index])
+
+
 @pytest.mark.parametrize("cast", [False, True])
 @pytest.mark.parametrize("on_device", [False, True])
 def test_scatter_and_push_write_every_column(

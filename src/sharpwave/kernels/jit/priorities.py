@@ -101,7 +101,7 @@ def sample_kernel(
         total += tl.sum(part.to(tl.float64), 0)
     share = tl.load(uniforms + sample, mask=inside, other=0.0).to(tl.float64)
     if STRATIFIED:
-        share = (sample.to(tl.float64) + share) / count.to(tl.float64)
+        share = (sample.to(tl.float64) + share) / (tl.full((), 1.0, tl.float64) * count)
     target = share * total
 
     block = tl.full([SAMPLES], NONE, tl.int32)

@@ -102,6 +102,8 @@ def as_matrix(tensor: Tensor) -> Tensor:
 
 def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
     """The tensor as [T, N] with the strides of `like`."""
+    if tensor.stride() == like.stride():
+        return tensor
     tensor = as_matrix(tensor)
     if tensor.stride() == like.stride():
         return tensor
