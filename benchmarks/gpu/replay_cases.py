@@ -8,7 +8,11 @@ import torch
 from case import Case, error, uniform
 from torch import Tensor
 
-from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer, TensorReplayBuffer
+from sharpwave.buffers.tensors import (
+    StatsTracker,
+    TensorPrioritizedReplayBuffer,
+    TensorReplayBuffer,
+)
 from sharpwave.kernels.priorities import PrioritySums
 from sharpwave.kernels.rows import RowTable
 
@@ -150,9 +154,17 @@ def buffer_cases(n_steps: int, n_envs: int, count: int) -> Iterator[Case]:
     for _ in range(n_steps):
         buffer.add(**step)
 
+    tracker = StatsTracker(n_envs, device="cuda")
+
     def torch_add() -> None:
         for column, row in zip(columns, step.values(), strict=True):
             column[:n_envs] = row
+
+    def check_tracker() -> float:
+        tracker.update(step["done"], step["reward"])
+        returns = step["reward"][step["done"]][-100:]
+        found = torch.from_numpy(tracker.get_raw_values()["Rollout/rewards"])
+        return error(found[-len(returns) :], returns.cpu())
 
     def torch_get() -> list[Tensor]:
         index = torch.randint(n_steps * n_envs, (count,), device="cuda")
@@ -167,7 +179,34 @@ def buffer_cases(n_steps: int, n_envs: int, count: int) -> Iterator[Case]:
         graph_calls=0,
     )
     yield Case(
+        f"StatsTracker.update, {n_envs} environments",
+        lambda: tracker.update(step["done"], step["reward"]),
+        check_tracker,
+        0.0,
+    )
+    yield Case(
         f"TensorReplayBuffer.get({count})",
+        lambda: buffer.get(count),
+        lambda: kept(buffer, step),
+        0.0,
+        torch=torch_get,
+        graph_calls=0,
+    )
+    yield from host_cases(step, n_steps // 4, n_envs, count)
+
+
+def host_cases(step: dict[str, Tensor], n_steps: int, n_envs: int, count: int) -> Iterator[Case]:
+    buffer = TensorReplayBuffer(n_steps, n_envs, (64,), (8,), device="cuda", store_device="cpu")
+    columns = [x.cpu().expand(n_steps, *x.shape).flatten(0, 1).clone() for x in step.values()]
+    for _ in range(n_steps):
+        buffer.add(**step)
+
+    def torch_get() -> list[Tensor]:
+        index = torch.randint(n_steps * n_envs, (count,))
+        return [column[index].to("cuda") for column in columns]
+
+    yield Case(
+        f"TensorReplayBuffer.get({count}), steps in host memory",
         lambda: buffer.get(count),
         lambda: kept(buffer, step),
         0.0,

@@ -16,10 +16,12 @@ pytestmark = [
 from sharpwave import primitives as sp
 from sharpwave.kernels import backend, llm, log_probs, packing
 from sharpwave.kernels import returns as typed_returns
+from sharpwave.kernels.episodes import EpisodeSums
 from sharpwave.kernels.plain import returns as typed_plain
 from sharpwave.kernels.priorities import PrioritySums
 from sharpwave.kernels.rows import RowTable
 from tests.gpu.host_sync import no_host_sync
+from tests.unit.kernels.test_episodes import *  # noqa: F403
 from tests.unit.kernels.test_llm import *  # noqa: F403
 from tests.unit.kernels.test_log_probs import *  # noqa: F403
 from tests.unit.kernels.test_packing import *  # noqa: F403
@@ -50,6 +52,7 @@ def calls() -> dict[str, Call]:
     sums = PrioritySums(5000, "cuda")
     priority = torch.rand(10, device="cuda")
     uniforms = torch.rand(64, device="cuda")
+    episodes = EpisodeSums(300, 2, 1, 9, "cuda")
     logits = torch.randn(10, 5000, device="cuda")
     weight = torch.randn(5000, 16, device="cuda")
     hidden = torch.randn(10, 16, device="cuda")
@@ -66,6 +69,7 @@ def calls() -> dict[str, Call]:
         "fill": lambda: sums.fill(10, 2000),
         "sample": lambda: sums.sample(64, uniforms=uniforms),
         "weights": lambda: sums.weights(uniforms, 0.4, of_batch=True),
+        "episodes": lambda: episodes.add([steps[0][0], steps[1][0]], ends[0][0], ends[1][:1]),
         "groups": lambda: llm.group_advantages(steps[0], 300),
         "kl": lambda: llm.token_kl(steps[0], steps[1], estimator="k3", mask=ends[0]),
         "selected": lambda: log_probs.selected_log_probs(logits, index),
@@ -75,7 +79,7 @@ def calls() -> dict[str, Call]:
 
 NAMES = [
     "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "update", "errors",
-    "fill", "sample", "weights", "groups", "kl", "selected", "linear",
+    "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
 ]  # fmt: skip
 
 
@@ -152,6 +156,8 @@ def test_kernels_take_sizes_of_one() -> None:
         table = RowTable([x.clone(), after.clone()])
         table.push([x + 1, after + 1], 0)
         table.scatter([x + 2, after + 2], at)
+        episodes = EpisodeSums(1, 1, 1, 1, where)
+        episodes.add([after], ended[0], ended)
         layout = packing.plan_layout([1], 1, where)
         packed = packing.pack_tokens(at + 1, layout, pad_id=1)
         return [
@@ -164,6 +170,8 @@ def test_kernels_take_sizes_of_one() -> None:
             sums.weights(sampled[1], 1, of_batch=True),
             sums.highest,
             *table.gather(at),
+            episodes.running,
+            episodes.last(1),
             llm.group_advantages(x, 1),
             llm.token_kl(x, x * 2, estimator="k3", mask=ended),
             log_probs.selected_log_probs(x, at),

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sharpwave.buffers.replay import check_count
 from sharpwave.buffers.tensors.copies import to_device
+from sharpwave.kernels.episodes import EpisodeSums
 from sharpwave.types import Array
 
 __all__ = ["Statistics", "StatsTracker"]
@@ -74,22 +75,14 @@ class StatsTracker:
         self._metrics = ("rewards", "lengths", *self.extra_metrics_keys)
         if len(set(self._metrics)) != len(self._metrics):
             raise ValueError(f"extra_metrics_keys must be new names, got {extra_metrics_keys}")
-        self._device: torch.device | None = None
+        self._sums: EpisodeSums | None = None
         if device is not None:
-            self._allocate(torch.device(device))
+            self._sums = self._make_sums(torch.device(device))
 
-    def _allocate(self, device: torch.device) -> None:
-        self._device = device
-        n_rows = len(self._metrics) + len(self.done_reason_keys)
-        floats: dict[str, Any] = {"dtype": torch.float64, "device": device}
-        self._running = torch.zeros(len(self._metrics), self.num_envs, **floats)
-        # As many episodes may end at once as there are environments. The last column takes what
-        # environments write whose episode goes on.
-        self._places = max(self.max_ep_info_buffer, self.num_envs)
-        self._ring = torch.zeros(n_rows, self._places + 1, **floats)
-        self._count = torch.zeros((), dtype=torch.int64, device=device)
-        self._rows = self._running.unbind(0)
-        self._no_reasons = torch.zeros(len(self.done_reason_keys), self.num_envs, **floats)
+    def _make_sums(self, device: torch.device) -> EpisodeSums:
+        self._one = torch.ones(self.num_envs, device=device)
+        sizes = (self.num_envs, len(self._metrics), len(self.done_reason_keys))
+        return EpisodeSums(*sizes, self.max_ep_info_buffer, device)
 
     def update(
         self,
@@ -107,16 +100,19 @@ class StatsTracker:
             done_reasons: For each environment the reason or None, or a flag tensor [N] by reason.
         """
         reward = torch.as_tensor(rewards).detach()
-        if self._device is None:
-            self._allocate(reward.device)
-        reward = self._here(reward)
+        if self._sums is None:
+            self._sums = self._make_sums(reward.device)
+        here = self._sums.device
+        reward = to_device(reward, here)
         if reward.ndim == 2:
             reward = reward.sum(1)
         infos = infos or {}
         metrics = {
-            name: self._metric(infos[name]) for name in self.extra_metrics_keys if name in infos
+            name: self._metric(infos[name], here)
+            for name in self.extra_metrics_keys
+            if name in infos
         }
-        ended = self._here(dones).reshape(-1)
+        ended = _tensor(dones, here).reshape(-1)
         if ended.dtype != torch.bool:
             ended = ended != 0
         for name, value in {"rewards": reward, "dones": ended, **metrics}.items():
@@ -124,49 +120,26 @@ class StatsTracker:
                 raise ValueError(
                     f"{name} must have shape ({self.num_envs},), got {tuple(value.shape)}"
                 )
-        reasons = self._reason_rows(done_reasons)
-        self._rows[0].add_(reward)
-        self._rows[1].add_(1)
-        for i, name in enumerate(self.extra_metrics_keys):
-            if name in metrics:
-                self._rows[2 + i].add_(metrics[name])
-        if self._running.device.type == "cpu" and not ended.any():
-            return
-        self._close(ended, reasons)
+        gains = (reward, self._one, *(metrics.get(name) for name in self.extra_metrics_keys))
+        self._sums.add(gains, ended, self._reason_rows(done_reasons, here))
 
-    def _close(self, ended: Tensor, reasons: Tensor | None) -> None:
-        """Write the sums of the environments whose episode ended to the ring."""
-        order = ended.cumsum(0)
-        slots = torch.where(ended, (order + self._count) % self._places, self._places)
-        sums = self._running
-        if self.done_reason_keys:
-            sums = torch.cat([sums, self._no_reasons if reasons is None else reasons])
-        self._ring.index_copy_(1, slots, sums)
-        self._running.masked_fill_(ended, 0)
-        self._count += order[-1]
-
-    def _metric(self, value: Any) -> Tensor:
-        tensor = self._here(value)
+    def _metric(self, value: Any, here: torch.device) -> Tensor:
+        tensor = _tensor(value, here)
         return tensor.expand(self.num_envs) if tensor.ndim == 0 else tensor.reshape(-1)
 
-    def _here(self, value: Any) -> Tensor:
-        tensor = torch.as_tensor(value).detach()
-        assert self._device is not None
-        return to_device(tensor, self._device)
-
-    def _reason_rows(self, given: Any) -> Tensor | None:
+    def _reason_rows(self, given: Any, here: torch.device) -> Tensor | None:
         """[reasons, N], 1 where that was the reason."""
         keys = self.done_reason_keys
         if given is None or not keys or len(given) == 0:
             return None
         if isinstance(given, Mapping):
-            none = self._rows[0].new_zeros(self.num_envs)
-            rows = [self._here(given[key]).reshape(-1) if key in given else none for key in keys]
+            none = torch.zeros_like(self._one)
+            rows = [_tensor(given[key], here).reshape(-1) if key in given else none for key in keys]
             return torch.stack([row.to(none) for row in rows])
         if len(given) != self.num_envs:
             raise ValueError(f"done_reasons must have length {self.num_envs}, got {len(given)}")
         table = [[float(reason == key) for reason in given] for key in keys]
-        return self._here(torch.tensor(table, dtype=torch.float64))
+        return _tensor(torch.tensor(table), here)
 
     def get_statistics(self) -> Statistics:
         """Means over the last episodes, with more in `.detailed`; empty before the first end.
@@ -209,18 +182,15 @@ class StatsTracker:
 
     def _episodes(self) -> Array:
         """[metrics and reasons, episodes], oldest first."""
-        n_rows = len(self._metrics) + len(self.done_reason_keys)
-        if self._device is None:
-            return np.zeros((n_rows, 0))
-        count = self.episode_count
-        last = np.arange(max(count - self.max_ep_info_buffer, 0), count)
-        ring: Array = self._ring.cpu().numpy()
-        return ring[:, (last + 1) % self._places]  # the first one of all is at place 1
+        if self._sums is None:
+            return np.zeros((len(self._metrics) + len(self.done_reason_keys), 0))
+        found: Array = self._sums.last(self.max_ep_info_buffer).numpy()
+        return found
 
     @property
     def episode_count(self) -> int:
         """All episodes finished so far."""
-        return 0 if self._device is None else int(self._count)
+        return 0 if self._sums is None else int(self._sums.count)
 
     @property
     def trajectory_num(self) -> int:
@@ -229,22 +199,22 @@ class StatsTracker:
 
     def reset(self) -> None:
         """Forget all episodes, those in flight too."""
-        if self._device is not None:
-            self._allocate(self._device)
+        if self._sums is not None:
+            self._sums = self._make_sums(self._sums.device)
 
     def restart(self) -> None:
         """Forget the episodes in flight: the environments were reset."""
-        if self._device is not None:
-            self._running.zero_()
+        if self._sums is not None:
+            self._sums.running.zero_()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as tensors: sums over episodes in flight, the last episodes, and a count."""
-        if self._device is None:
+        if self._sums is None:
             return {}
         return {
-            "running": self._running.clone(),
+            "running": self._sums.running.clone(),
             "episodes": torch.from_numpy(self._episodes()),
-            "count": self._count.clone(),
+            "count": self._sums.count.clone(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -257,20 +227,21 @@ class StatsTracker:
             self.reset()
             return
         tensors = {name: torch.as_tensor(value) for name, value in state.items()}
-        if self._device is None:
-            self._allocate(tensors["running"].device)
+        if self._sums is None:
+            self._sums = self._make_sums(tensors["running"].device)
         episodes = tensors["episodes"][:, -self.max_ep_info_buffer :]
-        count, kept = int(tensors["count"]), episodes.shape[1]
-        expected = {"running": self._running.shape, "episodes": (len(self._ring), kept)}
+        n_rows = len(self._metrics) + len(self.done_reason_keys)
+        expected = {"running": self._sums.running.shape, "episodes": (n_rows, episodes.shape[1])}
         for name, found in {"running": tensors["running"], "episodes": episodes}.items():
             if tuple(found.shape) != tuple(expected[name]):
                 raise ValueError(
                     f"{name} must have shape {tuple(expected[name])}, got {tuple(found.shape)}"
                 )
-        self._running.copy_(tensors["running"])
-        places = torch.arange(count - kept + 1, count + 1) % self._places
-        self._ring[:, places.to(self._ring.device)] = episodes.to(self._ring)
-        self._count.fill_(count)
+        self._sums.restore(tensors["running"], episodes, int(tensors["count"]))
+
+
+def _tensor(value: Any, device: torch.device) -> Tensor:
+    return to_device(torch.as_tensor(value).detach(), device)
 
 
 def _names(argument: str, given: Sequence[str] | None) -> tuple[str, ...]:
