@@ -198,6 +198,14 @@ def test_numbers_of_every_size_reach_a_kernel_that_was_started_before() -> None:
     assert all(map(torch.equal, columns, before))
 
 
+def test_a_tensor_of_the_host_is_refused_also_the_second_time() -> None:
+    sums, chances = PrioritySums(100, "cuda"), torch.rand(10)
+    sums.weights(chances.cuda(), 0.5)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="cannot be accessed from Triton"):
+            sums.weights(chances, 0.5)
+
+
 def test_every_discount_reaches_a_kernel_that_was_started_before() -> None:
     rewards = torch.randn(20, 30, device="cuda")
     last = torch.zeros(30, device="cuda")

@@ -22,7 +22,7 @@ try:
 except ImportError:  # before 3.4; every launch takes Triton's way there
     knobs = None
 
-Start = Callable[[tuple[int, ...], tuple[Any, ...]], None]
+Start = Callable[[tuple[int, ...], list[Any]], None]
 
 _ALIGNMENT = 16
 _starts: dict[tuple[Any, ...], Start] = {}
@@ -61,7 +61,8 @@ def _launch(
 ) -> None:
     # A kernel's own hash is slow, that of its function is not.
     kind: list[Any] = [kernel.fn, device, *options, *options.values()]
-    if _watched() or not _add_kinds(arguments, kind):
+    plain = None if _watched() else _plain(arguments, kind)
+    if plain is None:
         kernel[grid](*arguments, **options)
         return
     start = _starts.get(key := tuple(kind))
@@ -70,7 +71,7 @@ def _launch(
         constants = tuple(options[name] for name in kernel.arg_names if name in options)
         _starts[key] = _starter(compiled, device, constants)
     else:
-        start(grid, arguments)
+        start(grid, plain)
 
 
 def _watched() -> bool:
@@ -79,34 +80,48 @@ def _watched() -> bool:
     return bool(getattr(hook, "calls", hook))
 
 
-def _add_kinds(arguments: tuple[Any, ...], kind: list[Any]) -> bool:
-    """Add what Triton compiles a kernel for; False if an argument is one we know too little of."""
-    pointers = 0
-    add = kind.append
+def _plain(arguments: tuple[Any, ...], kind: list[Any]) -> list[Any] | None:
+    """The arguments with addresses instead of tensors; None if we know too little of one.
+
+    What Triton compiles a kernel for is added to `kind`. The driver would ask every tensor for its
+    address again, and the device whether it is one.
+    """
+    plain: list[Any] = []
+    add, give = kind.append, plain.append
+    addresses = 0
     for argument in arguments:
         its_type = type(argument)
         if its_type is Tensor:
+            if not argument.is_cuda:
+                return None  # Triton says so
             add(argument.dtype)
-            pointers |= argument.data_ptr()
+            address = argument.data_ptr()
+            addresses |= address
+            give(address)
+        elif its_type is tuple:
+            add(len(argument))
+            inner = []
+            for tensor in argument:
+                if type(tensor) is not Tensor or not tensor.is_cuda:
+                    return None
+                add(tensor.dtype)
+                address = tensor.data_ptr()
+                addresses |= address
+                inner.append(address)
+            give(tuple(inner))
         elif its_type is int:
             if argument == 1:
                 add(1)
             else:
-                small = -(2**31) <= argument < 2**31
-                add(32 if small else 64)
+                add(32 if -(2**31) <= argument < 2**31 else 64)
                 add(argument & (_ALIGNMENT - 1) == 0)
+            give(argument)
         elif its_type is float:
             add(float)
-        elif its_type is tuple:
-            add(len(argument))
-            for tensor in argument:
-                if type(tensor) is not Tensor:
-                    return False
-                add(tensor.dtype)
-                pointers |= tensor.data_ptr()
+            give(argument)
         else:
-            return False
-    return pointers & (_ALIGNMENT - 1) == 0
+            return None
+    return None if addresses & (_ALIGNMENT - 1) else plain
 
 
 def _starter(compiled: Any, device: int, constants: tuple[Any, ...]) -> Start:
@@ -114,7 +129,7 @@ def _starter(compiled: Any, device: int, constants: tuple[Any, ...]) -> Start:
     run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
     current_stream = triton.runtime.driver.active.get_current_stream
 
-    def start(grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+    def start(grid: tuple[int, ...], arguments: list[Any]) -> None:
         x, y, z = (*grid, 1, 1)[:3]
         stream = current_stream(device)
         run(x, y, z, stream, function, metadata, None, None, None, *arguments, *constants)
