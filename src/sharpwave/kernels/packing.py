@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from sharpwave.kernels.backend import HAS_TRITON, uses_triton
-from sharpwave.kernels.rows import RowTable
 
 if HAS_TRITON:
     from sharpwave.kernels.jit import packing as jit
@@ -139,7 +138,7 @@ def unpack_tokens(packed: Tensor, layout: PackingLayout) -> Tensor:
             f"packed must have shape [{layout.n_bins}, {layout.max_len}, ...],"
             f" got {tuple(packed.shape)}"
         )
-    return RowTable([packed.contiguous().flatten(0, 1)]).gather(layout.places)[0]
+    return packed.flatten(0, 1).index_select(0, layout.places)  # which has a gradient
 
 
 def _pack(tokens: Tensor, layout: PackingLayout, pad_id: int, packed: PackedTokens) -> None:

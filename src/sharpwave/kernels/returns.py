@@ -2,7 +2,8 @@
 
 The formulas are those of `sharpwave.primitives`. On CUDA the recurrence x_t = b_t + a_t x_{t+1} is
 one launch, parallel in time where environments are few; elsewhere it is a loop in torch.
-Results are float32 if the inputs are, otherwise float64. Nothing waits for the device.
+Results are float32 if the inputs are, otherwise float64, and have no gradients. Nothing waits for
+the device.
 """
 
 from __future__ import annotations

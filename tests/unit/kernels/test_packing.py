@@ -33,3 +33,13 @@ def test_unpacking_gives_the_tokens_back(device: torch.device) -> None:
         pack_tokens(tokens[1:], layout)
     with pytest.raises(ValueError, match="packed must have shape"):
         unpack_tokens(packed.input_ids[:, 1:], layout)
+
+
+def test_gradients_go_back_through_unpacking(device: torch.device) -> None:
+    layout = plan_layout([2, 3, 1], 4, device)
+    given = torch.randn(layout.n_bins, 4, device=device, requires_grad=True)
+    unpack_tokens(given, layout).square().sum().backward()
+    is_token = torch.zeros(layout.n_bins * 4, dtype=torch.bool, device=device)
+    is_token[layout.places] = True
+    assert given.grad is not None
+    assert torch.equal(given.grad, torch.where(is_token.view(-1, 4), 2 * given, 0.0))

@@ -207,3 +207,22 @@ def test_arguments_that_do_not_fit_raise(change: dict[str, Any], message: str) -
     given: dict[str, Any] = {"rewards": zeros, "values": zeros, "last_values": torch.zeros(3)}
     with pytest.raises(ValueError, match=message):
         returns.gae(**{**given, "terminated": zeros, **change})
+
+
+def test_results_have_no_gradients(device: torch.device) -> None:
+    rollout = Rollout((4, 3), torch.float32, device)
+    rewards, values, log_rhos, ends = rollout.given("rewards", "values", "log_rhos", "terminated")
+
+    def results(values: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            *returns.gae(rewards, values, rollout.last, ends),
+            *returns.vtrace(log_rhos, rewards, values, rollout.last, ends),
+            returns.n_step_returns(rewards, values, ends, ends, 2, GAMMA),
+            returns.discounted_returns(values, ends, GAMMA, rollout.last),
+        ]
+
+    for found, wanted in zip(
+        results(values.clone().requires_grad_()), results(values), strict=True
+    ):
+        assert not found.requires_grad
+        assert torch.equal(found, wanted)

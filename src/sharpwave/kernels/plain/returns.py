@@ -17,6 +17,7 @@ def successors(
     return torch.where(truncated != 0, final.to(values.dtype), following)
 
 
+@torch.no_grad()
 def gae(
     rewards: Tensor,
     values: Tensor,
@@ -41,6 +42,7 @@ def gae(
     torch.add(advantages, values, out=returns)
 
 
+@torch.no_grad()
 def weighted_gae(
     rewards: Tensor,
     values: Tensor,
@@ -61,6 +63,7 @@ def weighted_gae(
     torch.add(advantages, values, out=returns)
 
 
+@torch.no_grad()
 def vtrace(
     log_rhos: Tensor,
     rewards: Tensor,
@@ -95,6 +98,7 @@ def vtrace(
         vs[t] = follows
 
 
+@torch.no_grad()
 def n_step_returns(
     rewards: Tensor,
     next_values: Tensor,
@@ -121,6 +125,7 @@ def n_step_returns(
     out.copy_(total)
 
 
+@torch.no_grad()
 def discounted_returns(
     rewards: Tensor, dones: Tensor, gamma: float, bootstrap: Tensor, out: Tensor
 ) -> None:
