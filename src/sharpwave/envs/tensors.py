@@ -19,6 +19,8 @@ __all__ = ["TensorStep", "TensorVectorEnv", "is_tensor_env"]
 
 FINAL_OBS = ("final_obs", "final_observation")
 """Where infos may have the last observations of episodes, [N, ...], read where one ended."""
+MASK = "action_mask"
+"""Where infos may have the actions that are allowed next, [N, n]."""
 
 
 class TensorStep(NamedTuple):
@@ -102,21 +104,21 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
     def reset_tensors(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Start new episodes everywhere: observations [N, ...] and infos."""
         obs, infos = self.env.reset(seed=seed)
-        self._obs = self._known(obs)
-        return self._obs, infos
+        self._obs = self._kept(obs)
+        return self._obs, _with_own_masks(infos)
 
     def step_tensors(self, actions: Any) -> TensorStep:
         """Step all environments with actions [N, ...] on the device."""
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         final_obs = next((infos[name] for name in FINAL_OBS if name in infos), None)
-        self._obs = self._known(obs)
+        self._obs = self._kept(obs)
         return TensorStep(
             self._obs,
             torch.as_tensor(rewards, device=self.device),
             torch.as_tensor(terminated, device=self.device).bool(),
             torch.as_tensor(truncated, device=self.device).bool(),
             None if final_obs is None else self._known(final_obs),
-            infos,
+            _with_own_masks(infos),
         )
 
     def reset(
@@ -153,6 +155,10 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
         """Close the environment."""
         self.env.close()
 
+    def _kept(self, obs: Any) -> Any:
+        """Observations that last beyond the next step, for which it may use its memory again."""
+        return map_leaves(lambda leaf: leaf.clone(), self._known(obs))
+
     def _known(self, obs: Any) -> Any:
         """The observations of the space; a simulator may give more, for critics or loggers."""
         keys = getattr(self.single_observation_space, "spaces", None)
@@ -161,12 +167,18 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
         return obs
 
 
+def _with_own_masks(infos: dict[str, Any]) -> dict[str, Any]:
+    if MASK not in infos:
+        return infos
+    return {**infos, MASK: infos[MASK].clone()}
+
+
 def _arrays(nest: Any) -> Any:
     return map_leaves(_array, nest)
 
 
 def _masks(infos: dict[str, Any]) -> dict[str, Any]:
-    return {name: _array(infos[name]) for name in ("action_mask",) if name in infos}
+    return {MASK: _array(infos[MASK])} if MASK in infos else {}
 
 
 def _array(leaf: Any) -> Any:

@@ -91,3 +91,26 @@ class NamedPoints(Points):
 
     def observe(self, state: Tensor) -> Any:
         return {"policy": state.clone(), "critic": state * 2}
+
+
+class ReusingPoints(Points):
+    """One that writes every observation and mask to the same memory, as fast simulators do."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.memory = torch.zeros(self.num_envs, 2, device=self.device)
+        self.mask = torch.ones(self.num_envs, 3, dtype=torch.bool, device=self.device)
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._told({})
+
+    def step(self, actions: Tensor) -> tuple[Any, Tensor, Tensor, Tensor, dict[str, Any]]:
+        _, rewards, terminated, truncated, infos = super().step(actions)
+        obs, infos = self._told(infos)
+        return obs, rewards, terminated, truncated, infos
+
+    def _told(self, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        self.memory.copy_(self.state)
+        self.mask[:, 0] = self.state[:, 0] > 0
+        return self.memory, {**infos, "action_mask": self.mask}

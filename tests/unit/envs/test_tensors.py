@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sharpwave.envs import Stepper, TensorVectorEnv, is_tensor_env, make_vec_env
-from tests.unit.envs.tensor_envs import NamedPoints, Points
+from tests.unit.envs.tensor_envs import NamedPoints, Points, ReusingPoints
 
 
 def test_they_are_recognised() -> None:
@@ -46,6 +46,18 @@ def test_arrays_are_those_of_the_tensors(tells_final: bool) -> None:
         ended = step.terminated | step.truncated
         last = other.final_obs if tells_final else before
         np.testing.assert_array_equal(step.next_obs["policy"][ended], last["policy"][ended])
+
+
+def test_an_environment_may_use_its_memory_again() -> None:
+    env = TensorVectorEnv(ReusingPoints(3))
+    obs, infos = env.reset_tensors(seed=4)
+    for _ in range(5):
+        kept = obs.clone(), infos["action_mask"].clone()
+        step = env.step_tensors(torch.ones(3, 1))
+        assert torch.equal(obs, kept[0])
+        assert torch.equal(infos["action_mask"], kept[1])
+        assert not torch.equal(step.obs, obs)
+        obs, infos = step.obs, step.infos
 
 
 def test_one_that_lacks_something_is_named() -> None:
