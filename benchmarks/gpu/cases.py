@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from case import Case, error, uniform
+from collect_cases import collect_cases
 from replay_cases import buffer_cases, prioritized_buffer_cases, priority_cases, row_cases
 from torch import Tensor
 
@@ -307,6 +308,7 @@ def all_cases(compiles: bool) -> Iterator[Case]:
     yield from row_cases(1_000_000, 4096, compiles)
     yield from buffer_cases(256, 4096, 4096)
     yield from prioritized_buffer_cases(256, 4096, 4096)
+    yield from collect_cases(4096)
     yield from llm_cases(65536, 1024, compiles)
     yield from log_prob_cases(8192, 151_936, compiles)
     yield from linear_cases(8192, 4096, 151_936)

@@ -191,7 +191,7 @@ class TD3(OffPolicy):
         """Actions in [-1, 1] with noise."""
         actions = super().explore(obs, masks)
         if self.config.noise_type == "ou":
-            starts = torch.as_tensor(self.collector.stepper.ended, device=self.device)
+            starts = torch.as_tensor(self.collector.ended, device=self.device)
             drawn = torch.empty_like(actions).normal_(generator=self.explore_generator)
             noise: torch.Tensor = self.walk.move(starts, drawn)
         else:
@@ -220,7 +220,7 @@ class TD3(OffPolicy):
             return actor.explore(inputs, deviation, (seed, call))
         actions = self.native_act(self.acting_policy, inputs, masks, None)
         drawn = _native.normals(seed, call, actions.size).reshape(actions.shape)
-        noise = self.walk.move(self.collector.stepper.ended, drawn)
+        noise = self.walk.move(self.collector.ended, drawn)
         noisy: Array = np.clip(actions + noise, -1.0, 1.0)
         return noisy
 

@@ -9,6 +9,7 @@ from sharpwave.collect.off_policy import OffPolicyCollector, Transitions
 from sharpwave.collect.on_policy import Actor, OnPolicyCollector
 from sharpwave.collect.rollout import Rollout
 from sharpwave.collect.tensor_collector import TensorCollector, TensorEpisodes
+from sharpwave.collect.tensor_transitions import TensorTransitionCollector
 
 __all__ = [
     "Actor",
@@ -24,5 +25,6 @@ __all__ = [
     "TensorCollector",
     "TensorEpisodes",
     "TensorSteps",
+    "TensorTransitionCollector",
     "Transitions",
 ]

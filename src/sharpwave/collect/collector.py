@@ -45,6 +45,11 @@ class Collector:
         self.has_masks = False
         self._seed = seed
 
+    @property
+    def ended(self) -> Flags:
+        """[N] where the last step ended an episode."""
+        return self.stepper.ended
+
     def reset(self) -> None:
         """Start new episodes everywhere."""
         obs, infos = self.stepper.reset(seed=self._seed)

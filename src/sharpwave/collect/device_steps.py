@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from gymnasium import spaces
 
 from sharpwave.collect.collector import raw_rewards
 from sharpwave.collect.finite import NonFiniteError, check_finite
+from sharpwave.collect.tensor_actions import TensorActions
 from sharpwave.envs import ActionMap, Stepper, TensorVectorEnv, action_masks
 from sharpwave.lazy import torch
 from sharpwave.nest import leaves, map_leaves
@@ -16,7 +16,7 @@ from sharpwave.nest import leaves, map_leaves
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["DeviceStep", "DeviceSteps", "HostSteps", "TensorSteps"]
+__all__ = ["DeviceStep", "DeviceSteps", "FiniteWatch", "HostSteps", "TensorSteps"]
 
 
 class DeviceStep(NamedTuple):
@@ -51,6 +51,30 @@ class DeviceSteps(Protocol):
         """Raise where something of the steps so far was not finite."""
 
 
+class FiniteWatch:
+    """Looks at numbers on a device, and says much later whether one of them was not finite.
+
+    Args:
+        device: Where the numbers are.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._finite = torch.ones((), dtype=torch.bool, device=device)
+
+    def look(self, nest: Any) -> None:
+        """Look at a nest of tensors."""
+        for _, leaf in leaves(nest):
+            if leaf.is_floating_point():
+                self._finite &= torch.isfinite(leaf).all()
+
+    def check(self, what: str, timesteps: int) -> None:
+        """Raise where one was not; waits for the device."""
+        if not self._finite:
+            raise NonFiniteError(
+                f"{what} must give finite numbers, it gave NaN or inf by step {timesteps}"
+            )
+
+
 class TensorSteps:
     """Steps of an environment that lives on the device: nothing leaves it.
 
@@ -67,20 +91,19 @@ class TensorSteps:
         if env.device.type != device.type:
             raise ValueError(f"device must be {env.device} like the environment's, got {device}")
         self.env = env
-        self._actions = _TensorActions(action_map, env.device)
-        self._finite = torch.ones((), dtype=torch.bool, device=env.device)
+        self._actions = TensorActions(action_map, env.device)
+        self._watch = FiniteWatch(env.device)
 
     def reset(self, seed: int | None, timesteps: int) -> tuple[Any, Tensor | None]:  # noqa: ARG002
         """Start new episodes: observations [N, ...] and masks."""
         obs, infos = self.env.reset_tensors(seed)
-        self._watch(obs)
+        self._watch.look(obs)
         return obs, infos.get("action_mask")
 
     def step(self, actions: Tensor, timesteps: int) -> DeviceStep:  # noqa: ARG002
         """Step with the policy's actions."""
         step = self.env.step_tensors(self._actions.to_env(actions))
-        self._watch(step.obs)
-        self._finite &= torch.isfinite(step.rewards).all()
+        self._watch.look((step.obs, step.rewards))
         return DeviceStep(
             step.obs,
             step.rewards,
@@ -93,15 +116,7 @@ class TensorSteps:
 
     def check(self, timesteps: int) -> None:
         """Raise where something of the steps so far was not finite; waits for the device."""
-        if not self._finite:
-            raise NonFiniteError(
-                f"the environment must give finite numbers, it gave NaN or inf by step {timesteps}"
-            )
-
-    def _watch(self, obs: Any) -> None:
-        for _, leaf in leaves(obs):
-            if leaf.is_floating_point():
-                self._finite &= torch.isfinite(leaf).all()
+        self._watch.check("the environment", timesteps)
 
 
 class HostSteps:
@@ -162,33 +177,3 @@ class HostSteps:
             return tensor.to(self._device, non_blocking=True)
 
         return map_leaves(send, nest)
-
-
-class _TensorActions:
-    """What `ActionMap` does, on a device."""
-
-    def __init__(self, action_map: ActionMap, device: Any) -> None:
-        space = action_map.space
-        self._shape = tuple(space.shape or ())
-        self._squash = action_map.squash
-        self._start: Tensor | None = None
-        self._bounds: tuple[Tensor, Tensor] | None = None
-        self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
-        if isinstance(space, spaces.Box):
-            low, high = (torch.as_tensor(x, device=device) for x in (space.low, space.high))
-            self._bounds = low, high
-        else:
-            start = np.asarray(getattr(space, "start", 0))
-            self._start = torch.as_tensor(start, device=device) if start.any() else None
-
-    def to_env(self, raw: Tensor) -> Tensor:
-        actions = raw.reshape(len(raw), *self._shape)
-        if self._start is not None:
-            actions = actions + self._start
-        actions = actions.to(self._dtype)
-        if self._bounds is None:
-            return actions
-        low, high = self._bounds
-        if self._squash:
-            actions = low / 2 + high / 2 + (high / 2 - low / 2) * torch.tanh(actions)
-        return torch.clamp(actions, low, high)

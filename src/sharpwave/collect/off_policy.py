@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,13 @@ OBSERVATION, MASK = "observation", "action_mask"
 
 
 class Transitions(NamedTuple):
-    """One step of every environment, as a buffer takes it."""
+    """One step of every environment, as a buffer takes it: arrays, or tensors on a device."""
 
     obs: Nested
-    actions: Array
-    rewards: Array
-    terminated: Flags
-    truncated: Flags
+    actions: Any
+    rewards: Any
+    terminated: Any
+    truncated: Any
     next_obs: Nested
     streams: npt.NDArray[np.intp] | None
     """Environments that the rows belong to; None for all of them in order."""
@@ -121,5 +121,9 @@ class OffPolicyCollector(Collector):
     @property
     def n_choices(self) -> int:
         """The length of a mask."""
-        space = self.env.single_action_space
-        return int(np.sum(space.nvec)) if hasattr(space, "nvec") else int(np.prod(space.n))
+        return count_choices(self.env.single_action_space)
+
+
+def count_choices(space: Any) -> int:
+    """The length of a mask for actions of a space."""
+    return int(np.sum(space.nvec)) if hasattr(space, "nvec") else int(np.prod(space.n))

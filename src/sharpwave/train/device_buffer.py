@@ -88,9 +88,9 @@ class DeviceBuffer:
             numbered(obs),
             actions,
             rewards,
-            np.logical_or(terminated, truncated),
+            terminated | truncated,
             numbered(next_obs),
-            np.logical_and(truncated, np.logical_not(terminated)),
+            truncated & ~terminated,
         )
 
     def sample(self, batch_size: int) -> dict[str, Any]:

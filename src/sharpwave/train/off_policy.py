@@ -13,9 +13,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sharpwave.buffers.views import Hindsight, NStep, Transition, View
-from sharpwave.collect import EpisodeStats, NonFiniteError, OffPolicyCollector, Transitions
+from sharpwave.collect import (
+    Episodes,
+    NonFiniteError,
+    OffPolicyCollector,
+    TensorTransitionCollector,
+    Transitions,
+)
 from sharpwave.collect.off_policy import OBSERVATION
-from sharpwave.envs import goal_rewards
+from sharpwave.collect.tensor_actions import TensorActions, TensorScale
+from sharpwave.envs import ActionMap, TensorVectorEnv, goal_rewards
 from sharpwave.finite import all_finite
 from sharpwave.lazy import torch
 from sharpwave.learn import FlatArrays
@@ -34,8 +41,8 @@ from sharpwave.types import Array, Nested
 
 __all__ = ["OffPolicy", "OffPolicyConfig"]
 
-Round = tuple["Transitions | None", float]
-"""One step of every environment: rows for the buffer, and the mean reward."""
+Round = tuple["Transitions | None", Any]
+"""One step of every environment: rows for the buffer, and the mean reward, maybe as a tensor."""
 FIELDS = ("obs", "next_obs", "actions", "rewards")
 """What of a step a batch needs beside discounts."""
 
@@ -112,7 +119,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         if config.overlap:
             copy = deepcopy if self.native is None else FlatArrays.copy
             self.acting_policy = copy(self.acting_policy)
-        self.collector = OffPolicyCollector(env, seed=self.env_seed)
+        self.collector = self._make_collector(env)
         self.store = ReplayStore(
             env, config, given=self._given_buffer, seed=drawing, device=self.config.device
         )
@@ -121,6 +128,19 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
         self._learns_after = config.learning_starts
         self._rate: float | None = None
         self._rounds_taken = self._steps_taken = 0
+
+    def _make_collector(self, env: Any) -> OffPolicyCollector | TensorTransitionCollector:
+        """Where environments, policy and buffer are on one device, steps stay there."""
+        to_device = self.config.buffer == DEVICE and self._given_buffer is None
+        is_there = isinstance(env, TensorVectorEnv) and env.device == self.device
+        if to_device and is_there and self.normalizer is None and not self.config.overlap:
+            self._to_tensor_env: TensorActions | TensorScale
+            if self.action_scale is None:
+                self._to_tensor_env = TensorActions(ActionMap(self.action_space), self.device)
+            else:
+                self._to_tensor_env = TensorScale(self.action_scale, self.device)
+            return TensorTransitionCollector(env, seed=self.env_seed)
+        return OffPolicyCollector(env, seed=self.env_seed)
 
     def why_not_native(self) -> str | None:
         """Why native code cannot do what the algorithm does; None when it can."""
@@ -206,7 +226,7 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
     # A run
 
     @property
-    def episodes(self) -> EpisodeStats:
+    def episodes(self) -> Episodes:
         """Returns and lengths of the episodes finished in training."""
         return self.collector.episodes
 
@@ -238,6 +258,8 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
                     raise
                 if done:
                     break
+        if isinstance(self.collector, TensorTransitionCollector):
+            self.collector.check()
         self.timings.update(self.collector.timings)
         self._rollout_ended()
         return self.means(measured) if measured else {}
@@ -260,8 +282,12 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
 
     def _rounds(self) -> Iterator[Round]:
         """Steps the environments until an update is due, each time when it is asked for."""
+        collector = self.collector
+        choose: Any = self._choose
+        if isinstance(collector, TensorTransitionCollector):
+            choose = self._choose_tensors
         for _ in range(self.config.train_freq - self._rounds_taken):
-            yield self.collector.step(self._choose)
+            yield collector.step(choose)
 
     def _follow_policy(self) -> None:
         """With `overlap`, has the next rounds act with the policy before it learns from these.
@@ -290,6 +316,17 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
             )
         return self._to_env(actions)
 
+    def _choose_tensors(self, obs: Any, masks: torch.Tensor | None) -> torch.Tensor:
+        collector = self.collector
+        assert isinstance(collector, TensorTransitionCollector)
+        if collector.timesteps < self.config.learning_starts:
+            allowed = None if masks is None else masks.cpu().numpy()
+            return self._tensor(self.random_actions.draw(self.env.num_envs, allowed))
+        with torch.no_grad():
+            actions = self.explore(obs, masks)
+            collector.watch.look(actions)
+            return self._to_tensor_env.to_env(actions)
+
     def _explore(self, obs: Nested, masks: Any) -> Array:
         if self.native is not None:
             return self.native_explore(self.native.features(obs), masks)
@@ -310,8 +347,10 @@ class OffPolicy(ReplayLearner, OnlineAlgorithm):
                 for rows, _ in rounds:
                     self._store_round(rows)
 
-    def _on_step(self, reward: float) -> bool:
-        return not self._hooks.overrides("on_step") or self._call_hook("on_step", reward=reward)
+    def _on_step(self, reward: Any) -> bool:
+        if not self._hooks.overrides("on_step"):
+            return True
+        return self._call_hook("on_step", reward=float(reward))
 
     def _store_round(self, rows: Transitions | None) -> None:
         self._rounds_taken += 1

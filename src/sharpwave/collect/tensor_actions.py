@@ -1,0 +1,75 @@
+"""Actions of policies on a device, as environments there take them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from sharpwave.envs import ActionMap, ActionScale
+from sharpwave.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["TensorActions", "TensorScale"]
+
+
+class TensorActions:
+    """What `ActionMap.to_env` does, on a device.
+
+    Args:
+        action_map: From the policy's actions to the environment's.
+        device: Where actions are.
+    """
+
+    def __init__(self, action_map: ActionMap, device: Any) -> None:
+        space = action_map.space
+        self._shape = tuple(space.shape or ())
+        self._squash = action_map.squash
+        self._start: Tensor | None = None
+        self._bounds: tuple[Tensor, Tensor] | None = None
+        self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+        if isinstance(space, spaces.Box):
+            low, high = (torch.as_tensor(x, device=device) for x in (space.low, space.high))
+            self._bounds = low, high
+        else:
+            start = np.asarray(getattr(space, "start", 0))
+            self._start = torch.as_tensor(start, device=device) if start.any() else None
+
+    def to_env(self, raw: Tensor) -> Tensor:
+        """What the environment takes, [N, *shape]."""
+        actions = raw.reshape(len(raw), *self._shape)
+        if self._start is not None:
+            actions = actions + self._start
+        actions = actions.to(self._dtype)
+        if self._bounds is None:
+            return actions
+        low, high = self._bounds
+        if self._squash:
+            actions = low / 2 + high / 2 + (high / 2 - low / 2) * torch.tanh(actions)
+        return torch.clamp(actions, low, high)
+
+
+class TensorScale:
+    """What `ActionScale.to_env` does, on a device.
+
+    Args:
+        scale: Between actions in [-1, 1] and those of the environment.
+        device: Where actions are.
+    """
+
+    def __init__(self, scale: ActionScale, device: Any) -> None:
+        space = scale.space
+        self._shape = tuple(space.shape)
+        self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+        form = (scale.radius, scale.middle)
+        self._radius, self._middle = (torch.as_tensor(x, device=device).double() for x in form)
+        self._low, self._high = (torch.as_tensor(x, device=device) for x in (space.low, space.high))
+
+    def to_env(self, unit: Tensor) -> Tensor:
+        """What the environment takes, [N, *shape], for actions [N, d] in [-1, 1]."""
+        actions = unit * self._radius + self._middle
+        shaped = actions.reshape(len(actions), *self._shape).to(self._dtype)
+        return torch.clamp(shaped, self._low, self._high)

@@ -1,0 +1,176 @@
+"""Steps for a replay buffer that stay on the device of their environments."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sharpwave.collect.device_steps import FiniteWatch
+from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions, count_choices
+from sharpwave.collect.tensor_collector import TensorEpisodes
+from sharpwave.envs import TensorVectorEnv
+from sharpwave.lazy import torch
+from sharpwave.nest import map_leaves
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["TensorTransitionCollector"]
+
+Choose = Callable[[Any, "Tensor | None"], "Tensor"]
+"""From observations [N, ...] and masks [N, n] to actions [N, ...] of the environments."""
+
+
+class TensorTransitionCollector:
+    """Steps N environments of tensors and hands out what happened.
+
+    It does what `OffPolicyCollector` does. Nothing is copied to the host, and nothing waits for the
+    device before `check`.
+
+    Args:
+        env: The environments.
+        seed: Of the first reset.
+
+    Attributes:
+        episodes: Statistics of the episodes.
+        timesteps: Environment steps so far.
+        timings: Seconds by section, of the host alone.
+        obs: [N, ...] to act on next; None before the first reset.
+        masks: [N, n] actions allowed there; None where all are.
+        has_masks: Whether actions are masked at all, as far as is known.
+        ended: [N] where the last step ended an episode.
+        watch: What looks at the numbers that come and go.
+    """
+
+    def __init__(self, env: TensorVectorEnv, seed: int | None) -> None:
+        self.env = env
+        self.episodes = TensorEpisodes(env.num_envs, env.device)
+        self.timesteps = 0
+        self.timings = {"env": 0.0, "act": 0.0}
+        self.obs: Any = None
+        self.masks: Tensor | None = None
+        self.has_masks = False
+        self.ended = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self.watch = FiniteWatch(env.device)
+        self._seed = seed
+
+    @property
+    def n_choices(self) -> int:
+        """The length of a mask."""
+        return count_choices(self.env.single_action_space)
+
+    def reset(self) -> None:
+        """Start new episodes everywhere."""
+        obs, infos = self.env.reset_tensors(self._seed)
+        self._seed = None  # the next reset goes on with the environments' own generators
+        self.masks = infos.get(MASK)
+        self.has_masks |= self.masks is not None
+        self.ended.fill_(True)
+        self.episodes.restart()
+        self.watch.look(obs)
+        self.obs = obs
+
+    def step(self, choose: Choose) -> tuple[Transitions, Tensor]:
+        """One step of every environment.
+
+        Args:
+            choose: What chooses the actions.
+
+        Returns:
+            The rows for a buffer and their mean reward, all tensors.
+
+        Raises:
+            ValueError: The first action mask came later than with the first observation.
+        """
+        if self.obs is None:
+            self.reset()
+        clock = time.perf_counter
+        began = clock()
+        actions = choose(self.obs, self.masks)
+        acted = clock()
+        # Whatever ends this step early: the environments no longer stand at this observation.
+        obs, self.obs = self.obs, None
+        step = self.env.step_tensors(actions)
+        self.timings["act"] += acted - began
+        self.timings["env"] += clock() - acted
+        self.watch.look((step.obs, step.rewards))
+        masks = step.infos.get(MASK)
+        if masks is not None and not self.has_masks:
+            raise ValueError("env must give an action mask with its first observation too")
+        self.ended = step.terminated | step.truncated
+        # Where nobody knows the last observation, the one before it stands for it.
+        last = obs if step.final_obs is None else step.final_obs
+        next_obs = map_leaves(self._where_ended, last, step.obs)
+        if self.has_masks:
+            allowed = None if masks is None else masks | self.ended[:, None]
+            next_obs = self._with_mask(next_obs, allowed)
+            obs = self._with_mask(obs, self.masks)
+        rows = Transitions(
+            obs, actions, step.rewards, step.terminated, step.truncated, next_obs, None
+        )
+        self.episodes.tracker.update(self.ended, step.rewards)
+        self.timesteps += self.env.num_envs
+        self.obs, self.masks = step.obs, masks
+        return rows, step.rewards.mean()
+
+    def check(self) -> None:
+        """Raise where something was not finite; waits for the device.
+
+        Raises:
+            NonFiniteError: It was not.
+        """
+        self.watch.check("the environment and the policy", self.timesteps)
+
+    def _where_ended(self, last: Tensor, now: Tensor) -> Tensor:
+        shape = (-1, *(1 for _ in now.shape[1:]))
+        return torch.where(self.ended.view(shape), last, now)
+
+    def _with_mask(self, obs: Any, masks: Tensor | None) -> Any:
+        if masks is None:
+            shape = (self.env.num_envs, self.n_choices)
+            masks = torch.ones(shape, dtype=torch.bool, device=self.env.device)
+        return {OBSERVATION: obs, MASK: masks}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the collection stands, but for the environments, as that of arrays says it."""
+        return {
+            "timesteps": self.timesteps,
+            "timings": dict(self.timings),
+            "episodes": self.episodes.state_dict(),
+            "obs": None if self.obs is None else map_leaves(_array, self.obs),
+            "masks": None if self.masks is None else _array(self.masks),
+            "has_masks": self.has_masks,
+            "ended": _array(self.ended),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
+        """Continue from `state_dict`, also from that of an `OffPolicyCollector`.
+
+        Args:
+            state: What `state_dict` returned.
+            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+                start.
+        """
+        self.timesteps = int(state["timesteps"])
+        self.timings.update(state["timings"])
+        self.episodes.load_state_dict(state["episodes"])
+        self.has_masks = state.get("has_masks", False)
+        if self.timesteps:
+            self._seed = None
+        self.obs = self.masks = None
+        if in_flight:
+            if state["obs"] is not None:
+                self.obs = map_leaves(self._tensor, state["obs"])
+            if state["masks"] is not None:
+                self.masks = self._tensor(state["masks"])
+            self.ended = self._tensor(state["ended"])
+
+    def _tensor(self, array: Any) -> Tensor:
+        return torch.from_numpy(np.array(array)).to(self.env.device)
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().numpy()

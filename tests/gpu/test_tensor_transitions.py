@@ -1,0 +1,71 @@
+"""Replay of environments on a CUDA device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import sharpwave as sw
+from sharpwave.collect import TensorTransitionCollector
+from tests.gpu.host_sync import no_host_sync
+from tests.unit.collect.test_tensor_transitions import Chosen, Wide
+from tests.unit.envs.tensor_envs import NamedPoints, Points
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+class Trusting(Chosen):
+    """One that does not look at the actions it gets, for which it would have to wait."""
+
+    def step(self, actions: Any) -> Any:
+        return super(Chosen, self).step((actions[:, None] - 6).float())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [(sw.SAC, NamedPoints), (sw.TD3, Wide), (sw.DQN, Trusting)],
+    ids=["sac", "td3", "dqn"],
+)
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_steps_and_learning_never_wait_for_the_device(
+    algorithm: Any, env: Any, prioritized: bool
+) -> None:
+    agent = algorithm(
+        env(64, "cuda"),
+        device="cuda",
+        buffer="device",
+        learning_starts=128,
+        prioritized=prioritized,
+        log_interval=640,
+    )
+    assert isinstance(agent.collector, TensorTransitionCollector)
+    agent.train(1280)
+    torch.cuda.synchronize()
+    with no_host_sync():
+        for rows, _ in (agent.collector.step(agent._choose_tensors) for _ in range(40)):
+            agent._store_round(rows)
+    for name, column in agent.buffer.state_dict()["fields"].items():
+        assert column.device.type == "cuda", name
+    with no_host_sync():
+        agent._learn(64)
+
+
+def test_an_agent_learns_without_leaving_the_device() -> None:
+    sac = sw.SAC(
+        Points(64, "cuda"),
+        device="cuda",
+        buffer="device",
+        gamma=0.9,
+        learning_starts=1000,
+        hidden=(32,),
+        learning_rate=3e-3,
+        gradient_steps=2,
+    )
+    before = sac.evaluate(64, env=Points(64, "cuda")).mean
+    sac.train(50_000)
+    assert sac.evaluate(64, env=Points(64, "cuda")).mean > before / 3
