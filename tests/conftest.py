@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,11 @@ from hypothesis import settings
 settings.register_profile("search", deadline=None)
 settings.register_profile("judge", deadline=None, derandomize=True)
 settings.load_profile("judge" if os.environ.get("CI") else "search")
+
+
+# A shell has what it starts in the background ignore interrupts; some tests interrupt themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

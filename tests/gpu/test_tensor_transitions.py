@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.collect import TensorTransitionCollector
+from sharpwave.collect import NonFiniteError, TensorTransitionCollector
+from sharpwave.collect.device_steps import FiniteWatch
 from tests.gpu.host_sync import no_host_sync
 from tests.unit.collect.test_tensor_transitions import Chosen, Wide
 from tests.unit.envs.tensor_envs import NamedPoints, Points
@@ -53,6 +54,21 @@ def test_steps_and_learning_never_wait_for_the_device(
         assert column.device.type == "cuda", name
     with no_host_sync():
         agent._learn(64)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+def test_numbers_that_are_not_finite_are_seen(number: float) -> None:
+    watch = FiniteWatch("cuda")
+    good = torch.full((1000, 3), 3e38, device="cuda")
+    with no_host_sync():
+        watch.look({"obs": good, "flags": good > 0})
+    watch.check("it", 5)
+    good[700, 1] = number
+    with no_host_sync():
+        watch.look((good, -good))
+        watch.look(torch.zeros(3, device="cuda"))
+    with pytest.raises(NonFiniteError, match="it must give finite numbers"):
+        watch.check("it", 5)
 
 
 def test_an_agent_learns_without_leaving_the_device() -> None:

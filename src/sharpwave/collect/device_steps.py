@@ -59,17 +59,18 @@ class FiniteWatch:
     """
 
     def __init__(self, device: Any) -> None:
-        self._finite = torch.ones((), dtype=torch.bool, device=device)
+        self._zero = torch.zeros((), dtype=torch.float64, device=device)
 
     def look(self, nest: Any) -> None:
         """Look at a nest of tensors."""
         for _, leaf in leaves(nest):
             if leaf.is_floating_point():
-                self._finite &= torch.isfinite(leaf).all()
+                # 0 times NaN or inf is NaN. isfinite() and all() take three times as many launches.
+                self._zero.add_(leaf.sum(dtype=torch.float64), alpha=0.0)
 
     def check(self, what: str, timesteps: int) -> None:
         """Raise where one was not; waits for the device."""
-        if not self._finite:
+        if float(self._zero) != 0.0:
             raise NonFiniteError(
                 f"{what} must give finite numbers, it gave NaN or inf by step {timesteps}"
             )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import sharpwave as sw
 from sharpwave.collect import NonFiniteError, OffPolicyCollector, TensorTransitionCollector
+from sharpwave.collect.device_steps import FiniteWatch
 from sharpwave.envs import TensorVectorEnv
 from sharpwave.nest import leaves
 from sharpwave.train.off_policy import OffPolicy
@@ -133,6 +134,19 @@ def test_what_does_not_fit_the_device_goes_through_the_host() -> None:
     for options in ({"buffer": "memory"}, {"overlap": True}, {"normalize_obs": True}):
         algorithm = made("sac", **options)
         assert isinstance(algorithm.collector, OffPolicyCollector), options
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+def test_numbers_that_are_not_finite_are_seen(number: float) -> None:
+    watch = FiniteWatch("cpu")
+    good = torch.full((1000, 3), 3e38)
+    watch.look({"obs": good, "flags": good > 0})
+    watch.check("it", 5)
+    good[700, 1] = number
+    watch.look((good, -good))
+    watch.look(torch.zeros(3))
+    with pytest.raises(NonFiniteError, match="it must give finite numbers"):
+        watch.check("it", 5)
 
 
 def test_numbers_that_are_not_finite_end_the_run() -> None:
