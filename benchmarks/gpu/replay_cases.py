@@ -192,6 +192,14 @@ def buffer_cases(n_steps: int, n_envs: int, count: int) -> Iterator[Case]:
         torch=torch_get,
         graph_calls=0,
     )
+    given = buffer.get(count)
+    yield Case(
+        f"TensorReplayBuffer.get({count}), out given",
+        lambda: buffer.get(count, out=given),
+        lambda: kept(buffer, step),
+        0.0,
+        graph_calls=0,
+    )
     yield from host_cases(step, n_steps // 4, n_envs, count)
 
 
@@ -255,6 +263,14 @@ def prioritized_buffer_cases(n_steps: int, n_envs: int, count: int) -> Iterator[
         lambda: kept(buffer, step),
         0.0,
         torch=torch_get,
+        graph_calls=0,
+    )
+    given = buffer.get(count)
+    yield Case(
+        f"TensorPrioritizedReplayBuffer.get({count}), out given",
+        lambda: buffer.get(count, out=given),
+        lambda: kept(buffer, step),
+        0.0,
         graph_calls=0,
     )
     yield Case(

@@ -47,6 +47,12 @@ def tensors_of(buffer: Any, batch: Any) -> list[Tensor]:
     return [tensor.cpu() for tensor in found]
 
 
+def flat(nest: Any) -> list[Tensor]:
+    if isinstance(nest, dict):
+        return [tensor for inner in nest.values() for tensor in flat(inner)]
+    return [nest]
+
+
 def same_row(row: list[Tensor], other: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(row, other, strict=True))
 
@@ -104,6 +110,29 @@ def test_a_batch_has_the_promised_names_dtypes_shapes_and_device(case: TensorCas
     assert list(vars(batch))[:6] == names
     if case.prioritized:
         assert (batch.indices.dtype, batch.weights.dtype) == (torch.int64, torch.float32)
+
+
+@each_tensor_case
+def test_a_batch_can_be_overwritten(case: TensorCase) -> None:
+    (buffer, _), (other, _) = filled(case), filled(case)
+    batch, wanted = buffer.get(4), other.get(4)
+    assert_same_batch(batch, wanted)
+    addresses = [tensor.data_ptr() for tensor in flat(vars(batch))]
+    for _ in range(3):
+        assert buffer.get(4, out=batch) is batch
+        assert_same_batch(batch, other.get(4))
+    assert [tensor.data_ptr() for tensor in flat(vars(batch))] == addresses
+
+
+@each_tensor_case
+def test_a_batch_of_another_kind_is_not_overwritten(case: TensorCase) -> None:
+    buffer, _ = filled(case)
+    with pytest.raises(ValueError, match=r"of out must be a contiguous .* of shape \(5"):
+        buffer.get(5, out=buffer.get(4))
+    batch = buffer.get(4)
+    batch.rewards = batch.rewards.double()
+    with pytest.raises(ValueError, match=r"reward of out must be a contiguous torch\.float32"):
+        buffer.get(4, out=batch)
 
 
 @each_tensor_case

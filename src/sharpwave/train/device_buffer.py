@@ -61,7 +61,8 @@ class DeviceBuffer:
             self.tensors = TensorPrioritizedReplayBuffer(**options)
         else:
             self.tensors = TensorReplayBuffer(**options)
-        self._batch: dict[str, Any] | None = None
+        self._drawn: Any = None
+        self._batch: dict[str, Any] = {}
 
     def __len__(self) -> int:
         size: int = self.tensors.total_current_size
@@ -95,20 +96,22 @@ class DeviceBuffer:
 
     def sample(self, batch_size: int) -> dict[str, Any]:
         """A batch of tensors on the device."""
-        drawn = self.tensors.get(batch_size)
-        batch = {
-            "obs": like(self._obs, drawn.observations),
-            "actions": drawn.actions,
-            "rewards": drawn.rewards,
-            "next_obs": like(self._obs, drawn.next_observations),
-            "terminated": drawn.dones & ~drawn.truncateds,
-        }
-        if self.is_prioritized:
-            batch.update(weights=drawn.weights, indices=drawn.indices)
-        if self._batch is None:
-            self._batch = map_leaves(lambda leaf: leaf.clone(), batch)
-            return self._batch
-        map_leaves(lambda mine, new: mine.copy_(new), self._batch, batch)
+        drawn = self._drawn
+        if drawn is not None and len(drawn.rewards) == batch_size:
+            self.tensors.get(batch_size, out=drawn)
+        else:
+            self._drawn = drawn = self.tensors.get(batch_size)
+            self._batch = {
+                "obs": like(self._obs, drawn.observations),
+                "actions": drawn.actions,
+                "rewards": drawn.rewards,
+                "next_obs": like(self._obs, drawn.next_observations),
+                "terminated": torch.empty_like(drawn.dones),
+            }
+            if self.is_prioritized:
+                self._batch.update(weights=drawn.weights, indices=drawn.indices)
+        # Ended, and not by being cut.
+        torch.gt(drawn.dones, drawn.truncateds, out=self._batch["terminated"])
         return self._batch
 
     def update_priorities(self, indices: Any, errors: Tensor) -> None:

@@ -139,6 +139,35 @@ class Fields:
                 _collect(name, nest, value, n, found)
         return found
 
+    def as_they_are(self, values: Mapping[str, Nest], n: int, device: torch.device) -> list[Tensor]:
+        """The tensors [n, ...] of a batch, to be written to.
+
+        Raises:
+            ValueError: One of them is not such as its field has on this device, or not contiguous.
+        """
+        found: list[Tensor] = []
+        for name, nest in self.nests.items():
+            for path, field, value in _fields_with(name, nest, values[name]):
+                fits = (
+                    isinstance(value, Tensor)
+                    and value.shape == (n, *field.shape)
+                    and value.dtype is field.dtype
+                    and value.device == device
+                    and value.is_contiguous()
+                )
+                if not fits:
+                    what = (
+                        f"{value.dtype} of shape {tuple(value.shape)} on {value.device}"
+                        if isinstance(value, Tensor)
+                        else type(value).__name__
+                    )
+                    raise ValueError(
+                        f"{path} of out must be a contiguous {field.dtype} of shape "
+                        f"{(n, *field.shape)} on {device}, got {what}"
+                    )
+                found.append(value)
+        return found
+
     def nested(self, tensors: list[Tensor]) -> dict[str, Nest]:
         """The opposite of `flat`."""
         if not self._has_dicts:
@@ -153,6 +182,14 @@ def _leaves(name: str, nest: Nest) -> Iterator[tuple[str, TensorField]]:
         return
     for key, inner in nest.items():
         yield from _leaves(f"{name}.{key}", inner)
+
+
+def _fields_with(name: str, nest: Nest, value: Nest) -> Iterator[tuple[str, TensorField, Any]]:
+    if isinstance(nest, TensorField):
+        yield name, nest, value
+        return
+    for key, inner in nest.items():
+        yield from _fields_with(f"{name}.{key}", inner, value[key])
 
 
 def _collect(name: str, nest: Nest, value: Nest, n: int, found: list[Tensor]) -> None:

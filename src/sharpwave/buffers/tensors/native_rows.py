@@ -12,6 +12,7 @@ from sharpwave.buffers.prioritized import PrioritizedReplayBuffer
 from sharpwave.buffers.replay import ReplayBuffer
 from sharpwave.buffers.tensors.copies import HostBatches, Landing
 from sharpwave.buffers.tensors.fields import Fields, TensorField
+from sharpwave.buffers.tensors.rows import written
 from sharpwave.types import Array
 
 __all__ = ["NativeRows"]
@@ -97,16 +98,18 @@ class NativeRows:
         self._rows = self._make()  # its ids begin at 0 again, which are then the indices
         self._pushed = 0
 
-    def sample(self, count: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
+    def sample(
+        self, count: int, generator: torch.Generator, out: list[Tensor] | None = None
+    ) -> tuple[list[Tensor], Tensor]:
         """Rows drawn with equal chances or by priority, and their indices [count]."""
-        tensors, drawn = self._sample(count, generator)
+        tensors, drawn = self._sample(count, generator, out)
         return tensors, torch.from_numpy(self._indices(drawn["indices"]))
 
     def sample_weighted(
-        self, count: int, generator: torch.Generator
+        self, count: int, generator: torch.Generator, out: list[Tensor] | None = None
     ) -> tuple[list[Tensor], Tensor, Tensor]:
         """Rows drawn by priority, their indices [count] and their weights [count]."""
-        tensors, drawn = self._sample(count, generator)
+        tensors, drawn = self._sample(count, generator, out)
         indices = torch.from_numpy(self._indices(drawn["indices"]))
         return tensors, indices, torch.from_numpy(drawn["weights"])
 
@@ -151,23 +154,27 @@ class NativeRows:
         self._rows._engine.beta = beta
 
     def _sample(
-        self, count: int, generator: torch.Generator
+        self, count: int, generator: torch.Generator, out: list[Tensor] | None
     ) -> tuple[list[Tensor], dict[str, Any]]:
         self._landing.settle()
         seed = int(torch.randint(2**63 - 1, (), generator=generator))
-        if self._keeps:
-            drawn = self._rows.sample(count, seed, indices=True)
-            return self._tensors(drawn), drawn
-        out: dict[str, Any] = {"indices": np.empty(count, np.uint64)}
+        if self._keeps and out is None:
+            found = self._rows.sample(count, seed, indices=True)
+            return self._tensors(found), found
+        drawn: dict[str, Any] = {"indices": np.empty(count, np.uint64)}
         if isinstance(self._rows, PrioritizedReplayBuffer):
-            out["weights"] = np.empty(count, np.float32)
+            drawn["weights"] = np.empty(count, np.float32)
 
         def write(tensors: list[Tensor]) -> None:
             for name, dtype, tensor in zip(self._names, self._stored, tensors, strict=True):
-                out[name] = tensor.view(dtype)
-            self._rows.sample(count, seed, out=out, indices=True)
+                drawn[name] = tensor.view(dtype)
+            self._rows.sample(count, seed, out=drawn, indices=True)
 
-        return self._batches.bring((count,), write), out
+        if self._keeps and out is not None:
+            write(out)
+            return out, drawn
+        brought = self._batches.bring((count,), write)
+        return (brought if out is None else written(brought, out)), drawn
 
     def _push(self, tensors: list[Tensor]) -> None:
         arrays = {

@@ -15,7 +15,7 @@ from sharpwave.buffers.tensors.copies import to_device
 from sharpwave.buffers.tensors.fields import Fields
 from sharpwave.buffers.tensors.native_rows import NativeRows
 from sharpwave.buffers.tensors.replay import TensorReplayBatch, TensorReplayBuffer
-from sharpwave.buffers.tensors.rows import Columns, Rows
+from sharpwave.buffers.tensors.rows import Columns, Rows, written
 from sharpwave.buffers.tensors.statistics import StatsTracker
 from sharpwave.kernels.priorities import PrioritySums
 
@@ -39,9 +39,9 @@ class WeightedRows(Rows, Protocol):
     """Rows with priorities; new ones get the highest so far."""
 
     def sample_weighted(
-        self, count: int, generator: torch.Generator
+        self, count: int, generator: torch.Generator, out: list[Tensor] | None = None
     ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Rows drawn by priority, their indices [count] and weights [count]."""
+        """Rows drawn by priority (in `out` if given), their indices and weights [count]."""
 
     def set_errors(self, indices: Tensor, errors: Tensor, alpha: float, epsilon: float) -> None:
         """Set the priorities of rows [B] from TD errors [B]."""
@@ -97,14 +97,14 @@ class PrioritizedColumns(Columns):
         self._sums = PrioritySums(self._n_rows, self._store_device)
 
     def sample_weighted(
-        self, count: int, generator: torch.Generator
+        self, count: int, generator: torch.Generator, out: list[Tensor] | None = None
     ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Rows drawn by priority, their indices [count] and weights [count]."""
+        """Rows drawn by priority (in `out` if given), their indices and weights [count]."""
         indices, probabilities = self._sums.sample(
             count, generator=generator, stratified=self._stratified
         )
         weights = self._sums.weights(probabilities, self._beta, of_batch=True)
-        return self.fetch(indices), indices, weights
+        return self.fetch(indices, out), indices, weights
 
     def set_errors(self, indices: Tensor, errors: Tensor, alpha: float, epsilon: float) -> None:
         """Set the priorities of rows [B] from TD errors [B]."""
@@ -231,16 +231,23 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
         self._beta = check_exponent("beta", beta)
         self._weighted.set_beta(self._beta)
 
-    def get(self, batch_size: int) -> TensorPrioritizedReplayBatch:
+    def get(self, batch_size: int, *, out: Any = None) -> TensorPrioritizedReplayBatch:
         """Draw transitions by priority, with replacement.
 
         Args:
             batch_size: How many, at most the steps in the buffer.
+            out: A batch of this buffer and size to overwrite, instead of a new one.
 
         Raises:
-            ValueError: There are fewer steps in the buffer.
+            ValueError: There are fewer steps in the buffer, or `out` is another kind of batch.
         """
         self._check_batch(batch_size)
+        if out is not None:
+            targets = self._tensors_of(out, batch_size)
+            drawn = self._weighted.sample_weighted(batch_size, self.generator, targets)
+            written(list(drawn[1:]), [out.indices, out.weights])
+            found: TensorPrioritizedReplayBatch = out
+            return found
         tensors, indices, weights = self._weighted.sample_weighted(batch_size, self.generator)
         return TensorPrioritizedReplayBatch(
             **self._columns(tensors),

@@ -171,16 +171,22 @@ class TensorReplayBuffer(TensorBuffer):
         self._rows.write(slot, tensors)
         self._steps += 1
 
-    def get(self, batch_size: int) -> TensorReplayBatch:
+    def get(self, batch_size: int, *, out: Any = None) -> TensorReplayBatch:
         """Draw transitions with replacement.
 
         Args:
             batch_size: How many, at most the steps in the buffer.
+            out: A batch of this buffer and size to overwrite, instead of a new one: it stays at one
+                address, where a CUDA graph finds it, and nothing is allocated.
 
         Raises:
-            ValueError: There are fewer steps in the buffer.
+            ValueError: There are fewer steps in the buffer, or `out` is another kind of batch.
         """
         self._check_batch(batch_size)
+        if out is not None:
+            self._rows.sample(batch_size, self.generator, self._tensors_of(out, batch_size))
+            found: TensorReplayBatch = out
+            return found
         tensors, _ = self._rows.sample(batch_size, self.generator)
         return TensorReplayBatch(**self._columns(tensors))
 
@@ -202,6 +208,19 @@ class TensorReplayBuffer(TensorBuffer):
             "next_observations": nests.pop("next_obs"),
             "extras": nests,
         }
+
+    def _tensors_of(self, batch: TensorReplayBatch, batch_size: int) -> list[Tensor]:
+        """The opposite of `_columns`: the tensors of a batch that is to be overwritten."""
+        nests = {
+            "obs": batch.observations,
+            "action": batch.actions,
+            "reward": batch.rewards,
+            "done": batch.dones,
+            "truncated": batch.truncateds,
+            "next_obs": batch.next_observations,
+            **batch.extras,
+        }
+        return self.fields.as_they_are(nests, batch_size, self.device)
 
     def _check_batch(self, batch_size: int) -> None:
         check_count("batch_size", batch_size, 1)

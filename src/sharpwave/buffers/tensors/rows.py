@@ -11,7 +11,7 @@ from sharpwave.buffers.tensors.copies import HostBatches, to_device
 from sharpwave.buffers.tensors.fields import Fields
 from sharpwave.kernels.rows import RowTable
 
-__all__ = ["Columns", "Rows", "Table"]
+__all__ = ["Columns", "Rows", "Table", "written"]
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _KNOWN = frozenset(
@@ -35,8 +35,13 @@ class Rows(Protocol):
     def clear(self) -> None:
         """Forget all steps."""
 
-    def sample(self, count: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
-        """Rows drawn with equal chances, on the output device, and their indices [count]."""
+    def sample(
+        self, count: int, generator: torch.Generator, out: list[Tensor] | None = None
+    ) -> tuple[list[Tensor], Tensor]:
+        """Rows drawn with equal chances, on the output device, and their indices [count].
+
+        The rows are written into `out` if given.
+        """
 
     def gather(self, indices: Tensor) -> list[Tensor]:
         """The rows with these indices, on the storage device."""
@@ -114,7 +119,9 @@ class Columns:
         """Forget all steps."""
         self._filled = 0
 
-    def sample(self, count: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
+    def sample(
+        self, count: int, generator: torch.Generator, out: list[Tensor] | None = None
+    ) -> tuple[list[Tensor], Tensor]:
         """Rows drawn with equal chances, on the output device, and their indices [count]."""
         indices = torch.randint(
             self._filled * self._num_envs,
@@ -122,10 +129,14 @@ class Columns:
             generator=generator,
             device=self._store_device,
         )
-        return self.fetch(indices), indices
+        return self.fetch(indices, out), indices
 
-    def fetch(self, indices: Tensor) -> list[Tensor]:
-        """The rows with these indices, on the output device."""
+    def fetch(self, indices: Tensor, out: list[Tensor] | None = None) -> list[Tensor]:
+        """The rows with these indices, on the output device, in `out` if given."""
+        if out is not None:
+            if self._device == self._store_device:
+                return self._table.gather(indices, out)
+            return written(self.fetch(indices), out)
         if self._batches is None:
             return [to_device(row, self._device) for row in self.gather(indices)]
         self.settle()
@@ -144,6 +155,13 @@ class Columns:
         """The rows with these indices, on the storage device."""
         self.settle()
         return self._table.gather(to_device(indices, self._store_device))
+
+
+def written(rows: list[Tensor], out: list[Tensor]) -> list[Tensor]:
+    """`out`, with the rows in it."""
+    for row, target in zip(rows, out, strict=True):
+        target.copy_(row, non_blocking=target.is_cuda)
+    return out
 
 
 class Table:

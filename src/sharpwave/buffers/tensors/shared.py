@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sharpwave.buffers.tensors.base import ResetStrategy
 from sharpwave.buffers.tensors.replay import TensorReplayBatch, TensorReplayBuffer
-from sharpwave.buffers.tensors.rows import Columns
+from sharpwave.buffers.tensors.rows import Columns, written
 from sharpwave.buffers.tensors.shared_memory import SharedBlock
 from sharpwave.buffers.tensors.statistics import StatsTracker
 
@@ -157,21 +157,27 @@ class SharedReplayBuffer(TensorReplayBuffer):
             self._writer = None
             self._ring.unlock()
 
-    def get(self, batch_size: int) -> TensorReplayBatch:
+    def get(self, batch_size: int, *, out: Any = None) -> TensorReplayBatch:
         """Draw transitions with replacement.
 
         Args:
             batch_size: How many, at most the steps in the buffer.
+            out: A batch of this buffer and size to overwrite, instead of a new one.
 
         Raises:
-            ValueError: There are fewer steps in the buffer.
+            ValueError: There are fewer steps in the buffer, or `out` is another kind of batch.
         """
         self._check_batch(batch_size)
+        targets = None if out is None else self._tensors_of(out, batch_size)
         if self._process != os.getpid():  # forked, with a copy of the generator
             self._draw_anew()
         rows = self._drawn_rows(batch_size)
         if self.device.type != "cpu":
             rows = self._columns_here.send(rows)
+        if targets is not None:
+            written(rows, targets)
+            found: TensorReplayBatch = out
+            return found
         return TensorReplayBatch(**self._columns(rows))
 
     def _drawn_rows(self, count: int) -> list[Tensor]:
