@@ -10,23 +10,22 @@ import numpy.typing as npt
 from sharpwave.collect.episodes import EpisodeStats
 from sharpwave.collect.finite import check_finite
 from sharpwave.envs import Step, Stepper, action_masks
-from sharpwave.types import Array, Nested
+from sharpwave.types import Array
 
-__all__ = ["Collector", "Flags", "raw_rewards"]
+__all__ = ["Collector", "CollectorState", "Flags", "raw_rewards"]
 
 Flags = npt.NDArray[np.bool_]
 
 
-class Collector:
-    """Stands between N environments and what learns from them.
+class CollectorState:
+    """Where a collection stands, and what a checkpoint keeps of it.
 
     Args:
-        env: A Gymnasium vector environment of any autoreset mode.
+        env: The environments.
         seed: Of the first reset.
+        episodes: Statistics of the episodes.
 
     Attributes:
-        stepper: What steps the environments.
-        episodes: Statistics of the episodes.
         timesteps: Environment steps so far.
         timings: Seconds by section.
         obs: [N, ...] to act on next; None before the first reset.
@@ -34,21 +33,84 @@ class Collector:
         has_masks: Whether actions are masked at all, as far as is known.
     """
 
-    def __init__(self, env: Any, seed: int | None) -> None:
+    ended: Any
+    """[N] where the last step ended an episode."""
+
+    def __init__(self, env: Any, seed: int | None, episodes: Any) -> None:
         self.env = env
-        self.stepper = Stepper(env)
-        self.episodes = EpisodeStats(env.num_envs)
+        self.episodes = episodes
         self.timesteps = 0
         self.timings = {"env": 0.0, "act": 0.0}
-        self.obs: Nested = None
-        self.masks: Flags | None = None
+        self.obs: Any = None
+        self.masks: Any = None
         self.has_masks = False
         self._seed = seed
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the collection stands, but for the environments."""
+        return {
+            "timesteps": self.timesteps,
+            "timings": dict(self.timings),
+            "episodes": self.episodes.state_dict(),
+            "obs": self._as_arrays(self.obs),
+            "masks": self._as_arrays(self.masks),
+            "has_masks": self.has_masks,
+            "ended": self._as_arrays(self.ended),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
+        """Continue from `state_dict`.
+
+        Args:
+            state: What `state_dict` returned, here or where steps are kept elsewhere.
+            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+                start.
+        """
+        self.timesteps = int(state["timesteps"])
+        self.timings.update(state["timings"])
+        self.episodes.load_state_dict(state["episodes"])
+        self.has_masks = state.get("has_masks", False)
+        if self.timesteps:
+            self._seed = None
+        self.obs = self._from_arrays(state["obs"]) if in_flight else None
+        self.masks = self._from_arrays(state["masks"]) if in_flight else None
+        if in_flight:
+            self.ended = self._from_arrays(state["ended"])
+
+    def _as_arrays(self, nest: Any) -> Any:
+        """A nest of what this collector keeps as arrays, None as None."""
+        return nest
+
+    def _from_arrays(self, nest: Any) -> Any:
+        """The opposite of `_as_arrays`."""
+        return nest
+
+
+class Collector(CollectorState):
+    """Stands between N environments of arrays and what learns from them.
+
+    Args:
+        env: A Gymnasium vector environment of any autoreset mode.
+        seed: Of the first reset.
+
+    Attributes:
+        stepper: What steps the environments.
+    """
+
+    episodes: EpisodeStats
+
+    def __init__(self, env: Any, seed: int | None) -> None:
+        super().__init__(env, seed, EpisodeStats(env.num_envs))
+        self.stepper = Stepper(env)
 
     @property
     def ended(self) -> Flags:
         """[N] where the last step ended an episode."""
         return self.stepper.ended
+
+    @ended.setter
+    def ended(self, ended: Flags) -> None:
+        self.stepper.ended = ended
 
     def reset(self) -> None:
         """Start new episodes everywhere."""
@@ -59,37 +121,6 @@ class Collector:
         self.episodes.restart()
         check_finite("obs", obs, self.timesteps)
         self.obs = obs
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments."""
-        return {
-            "timesteps": self.timesteps,
-            "timings": dict(self.timings),
-            "episodes": self.episodes.state_dict(),
-            "obs": self.obs,
-            "masks": self.masks,
-            "has_masks": self.has_masks,
-            "ended": self.stepper.ended,
-        }
-
-    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
-        """Continue from `state_dict`.
-
-        Args:
-            state: What `state_dict` returned.
-            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
-                start.
-        """
-        self.timesteps = int(state["timesteps"])
-        self.timings.update(state["timings"])
-        self.episodes.load_state_dict(state["episodes"])
-        self.has_masks = state.get("has_masks", False)
-        if self.timesteps:
-            self._seed = None
-        self.obs = state["obs"] if in_flight else None
-        self.masks = state["masks"] if in_flight else None
-        if in_flight:
-            self.stepper.ended = state["ended"]
 
     def _check(self, step: Step) -> None:
         check_finite("rewards", step.rewards, self.timesteps)

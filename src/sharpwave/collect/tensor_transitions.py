@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sharpwave.collect.collector import CollectorState
 from sharpwave.collect.device_steps import FiniteWatch
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions, count_choices
 from sharpwave.collect.tensor_collector import TensorEpisodes
@@ -24,7 +25,7 @@ Choose = Callable[[Any, "Tensor | None"], "Tensor"]
 """From observations [N, ...] and masks [N, n] to actions [N, ...] of the environments."""
 
 
-class TensorTransitionCollector:
+class TensorTransitionCollector(CollectorState):
     """Steps N environments of tensors and hands out what happened.
 
     It does what `OffPolicyCollector` does. Nothing is copied to the host, and nothing waits for the
@@ -35,27 +36,15 @@ class TensorTransitionCollector:
         seed: Of the first reset.
 
     Attributes:
-        episodes: Statistics of the episodes.
-        timesteps: Environment steps so far.
-        timings: Seconds by section, of the host alone.
-        obs: [N, ...] to act on next; None before the first reset.
-        masks: [N, n] actions allowed there; None where all are.
-        has_masks: Whether actions are masked at all, as far as is known.
-        ended: [N] where the last step ended an episode.
         watch: What looks at the numbers that come and go.
     """
 
+    episodes: TensorEpisodes
+
     def __init__(self, env: TensorVectorEnv, seed: int | None) -> None:
-        self.env = env
-        self.episodes = TensorEpisodes(env.num_envs, env.device)
-        self.timesteps = 0
-        self.timings = {"env": 0.0, "act": 0.0}
-        self.obs: Any = None
-        self.masks: Tensor | None = None
-        self.has_masks = False
+        super().__init__(env, seed, TensorEpisodes(env.num_envs, env.device))
         self.ended = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.watch = FiniteWatch(env.device)
-        self._seed = seed
 
     @property
     def n_choices(self) -> int:
@@ -134,43 +123,11 @@ class TensorTransitionCollector:
             masks = torch.ones(shape, dtype=torch.bool, device=self.env.device)
         return {OBSERVATION: obs, MASK: masks}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments, as that of arrays says it."""
-        return {
-            "timesteps": self.timesteps,
-            "timings": dict(self.timings),
-            "episodes": self.episodes.state_dict(),
-            "obs": None if self.obs is None else map_leaves(_array, self.obs),
-            "masks": None if self.masks is None else _array(self.masks),
-            "has_masks": self.has_masks,
-            "ended": _array(self.ended),
-        }
+    def _as_arrays(self, nest: Any) -> Any:
+        return None if nest is None else map_leaves(lambda leaf: leaf.cpu().numpy().copy(), nest)
 
-    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
-        """Continue from `state_dict`, also from that of an `OffPolicyCollector`.
+    def _from_arrays(self, nest: Any) -> Any:
+        def tensor(leaf: Any) -> Tensor:
+            return torch.from_numpy(np.array(leaf)).to(self.env.device)
 
-        Args:
-            state: What `state_dict` returned.
-            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
-                start.
-        """
-        self.timesteps = int(state["timesteps"])
-        self.timings.update(state["timings"])
-        self.episodes.load_state_dict(state["episodes"])
-        self.has_masks = state.get("has_masks", False)
-        if self.timesteps:
-            self._seed = None
-        self.obs = self.masks = None
-        if in_flight:
-            if state["obs"] is not None:
-                self.obs = map_leaves(self._tensor, state["obs"])
-            if state["masks"] is not None:
-                self.masks = self._tensor(state["masks"])
-            self.ended = self._tensor(state["ended"])
-
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.from_numpy(np.array(array)).to(self.env.device)
-
-
-def _array(tensor: Tensor) -> Any:
-    return tensor.detach().cpu().numpy()
+        return None if nest is None else map_leaves(tensor, nest)
