@@ -146,6 +146,7 @@ def test_a_field_can_be_changed_while_another_waits_for_its_gradient(case: Tenso
     for tensor in (batch.rewards, batch.dones, batch.truncateds):
         tensor.zero_()
     loss.backward()
+    assert weight.grad is not None
 
 
 @each_tensor_case

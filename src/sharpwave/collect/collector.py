@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,7 @@ __all__ = ["Collector", "CollectorState", "Flags", "raw_rewards"]
 Flags = npt.NDArray[np.bool_]
 
 
-class CollectorState:
+class CollectorState(ABC):
     """Where a collection stands, and what a checkpoint keeps of it.
 
     Args:
@@ -45,6 +48,25 @@ class CollectorState:
         self.masks: Any = None
         self.has_masks = False
         self._seed = seed
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Start new episodes everywhere."""
+
+    def _act(self, choose: Callable[[Any, Any], Any], step: Callable[[Any], Any]) -> Any:
+        """What was seen, what was done there, and the step that the environments took then."""
+        if self.obs is None:
+            self.reset()
+        clock = time.perf_counter
+        began = clock()
+        actions = choose(self.obs, self.masks)
+        acted = clock()
+        # Whatever ends this step early: the environments no longer stand at this observation.
+        obs, self.obs = self.obs, None
+        taken = step(actions)
+        self.timings["act"] += acted - began
+        self.timings["env"] += clock() - acted
+        return obs, actions, taken
 
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands, but for the environments."""

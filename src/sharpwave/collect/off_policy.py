@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -61,17 +60,8 @@ class OffPolicyCollector(Collector):
             NonFiniteError: An environment returned NaN or inf.
             ValueError: The first action mask came later than with the first observation.
         """
-        if self.obs is None:
-            self.reset()
-        clock = time.perf_counter
-        began = clock()
-        actions = choose(self.obs, self.masks)
-        acted = clock()
-        # Whatever ends this step early: the environments no longer stand at this observation.
-        obs, self.obs = self.obs, None
-        step = self.stepper.step(actions)
-        self.timings["act"] += acted - began
-        self.timings["env"] += clock() - acted
+        step: Step
+        obs, actions, step = self._act(choose, self.stepper.step)
         self._check(step)
         masks = action_masks(self.env, step.infos) if self.has_masks else None
         rows = self._rows(obs, actions, step, masks)

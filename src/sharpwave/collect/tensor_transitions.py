@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from sharpwave.collect.device_steps import FiniteWatch
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions, count_choices
 from sharpwave.collect.tensor_collector import TensorEpisodes
 from sharpwave.envs import TensorVectorEnv
+from sharpwave.envs.tensors import TensorStep
 from sharpwave.lazy import torch
 from sharpwave.nest import map_leaves
 
@@ -74,18 +74,8 @@ class TensorTransitionCollector(CollectorState):
         Raises:
             ValueError: The first action mask came later than with the first observation.
         """
-        if self.obs is None:
-            self.reset()
-        clock = time.perf_counter
-        began = clock()
-        actions = choose(self.obs, self.masks)
-        acted = clock()
-        # Whatever ends this step early: the environments no longer stand at this observation.
-        obs, self.obs = self.obs, None
-        step = self.env.step_tensors(actions)
-        self.timings["act"] += acted - began
-        self.timings["env"] += clock() - acted
-        self.watch.look((step.obs, step.rewards))
+        step: TensorStep
+        obs, actions, step = self._act(choose, self.env.step_tensors)
         masks = step.infos.get(MASK)
         if masks is not None and not self.has_masks:
             raise ValueError("env must give an action mask with its first observation too")
@@ -93,6 +83,9 @@ class TensorTransitionCollector(CollectorState):
         # Where nobody knows the last observation, the one before it stands for it.
         last = obs if step.final_obs is None else step.final_obs
         next_obs = map_leaves(self._where_ended, last, step.obs)
+        self.watch.look((step.obs, step.rewards))
+        if step.final_obs is not None:
+            self.watch.look(next_obs)
         if self.has_masks:
             allowed = None if masks is None else masks | self.ended[:, None]
             next_obs = self._with_mask(next_obs, allowed)

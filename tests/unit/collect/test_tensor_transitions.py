@@ -149,13 +149,23 @@ def test_numbers_that_are_not_finite_are_seen(number: float) -> None:
         watch.check("it", 5)
 
 
-def test_numbers_that_are_not_finite_end_the_run() -> None:
-    class Broken(Points):
-        def step(self, actions: Tensor) -> Any:
-            obs, rewards, *rest = super().step(actions)
-            return obs, rewards + torch.nan, *rest
+class BadRewards(Points):
+    def step(self, actions: Tensor) -> Any:
+        obs, rewards, *rest = super().step(actions)
+        return obs, rewards + torch.nan, *rest
 
-    algorithm = sw.SAC(Broken(5), **OPTIONS)
+
+class BadLast(Points):
+    """Last observations are not finite, and elsewhere nobody reads them."""
+
+    def step(self, actions: Tensor) -> Any:
+        obs, rewards, terminated, truncated, infos = super().step(actions)
+        return obs, rewards, terminated, truncated, {"final_obs": infos["final_obs"] + torch.inf}
+
+
+@pytest.mark.parametrize("env", [BadRewards, BadLast])
+def test_numbers_that_are_not_finite_end_the_run(env: Any) -> None:
+    algorithm = sw.SAC(env(5), **OPTIONS)
     with pytest.raises(NonFiniteError, match="gave NaN or inf by step"):
         algorithm.train(400)
 
@@ -171,3 +181,16 @@ def test_callbacks_hear_of_rewards() -> None:
     made("sac").train(100, callbacks=[Hearing()])
     assert len(heard) == 20
     assert all(isinstance(reward, float) for reward in heard)
+
+
+def test_numbers_that_nobody_reads_do_no_harm() -> None:
+    class Elsewhere(Points):
+        def step(self, actions: Tensor) -> Any:
+            obs, rewards, terminated, truncated, infos = super().step(actions)
+            ended = (terminated | truncated)[:, None]
+            last = torch.where(ended, infos["final_obs"], torch.nan)
+            return obs, rewards, terminated, truncated, {"final_obs": last}
+
+    agent = sw.SAC(Elsewhere(5, limit=9), **OPTIONS)
+    agent.train(200)
+    assert agent.episodes.count > 0

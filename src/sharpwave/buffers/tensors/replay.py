@@ -177,7 +177,7 @@ class TensorReplayBuffer(TensorBuffer):
         Args:
             batch_size: How many, at most the steps in the buffer.
             out: A batch of this buffer and size to overwrite, instead of a new one: it stays at one
-                address, where a CUDA graph finds it, and nothing is allocated.
+                address, where a CUDA graph finds it.
 
         Raises:
             ValueError: There are fewer steps in the buffer, or `out` is another kind of batch.

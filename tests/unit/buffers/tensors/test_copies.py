@@ -37,3 +37,4 @@ def test_a_tensor_of_a_batch_can_be_changed_while_another_waits_for_its_gradient
     loss = (batch[0] * weight).square().sum()
     batch[2].add_(1)
     loss.backward()
+    assert weight.grad is not None
