@@ -15,12 +15,12 @@ def group_advantages(rewards: Sequence[float] | Array) -> list[float]:
     return [(r - mean) / std for r in rewards]
 
 
-def token_kl(
+def token_kl_terms(
     log_p: Sequence[float] | Array,
     log_q: Sequence[float] | Array,
     estimator: Estimator,
     mask: Sequence[float] | Array | None = None,
-) -> float:
+) -> list[float]:
     terms = []
     for i, (p, q) in enumerate(zip(log_p, log_q, strict=True)):
         if mask is not None and not mask[i]:
@@ -34,4 +34,13 @@ def token_kl(
             terms.append(math.expm1(-d) + d)
         else:
             terms.append(0.0 if p == -math.inf else math.exp(p) * d)
-    return math.fsum(terms)
+    return terms
+
+
+def token_kl(
+    log_p: Sequence[float] | Array,
+    log_q: Sequence[float] | Array,
+    estimator: Estimator,
+    mask: Sequence[float] | Array | None = None,
+) -> float:
+    return math.fsum(token_kl_terms(log_p, log_q, estimator, mask))
