@@ -157,6 +157,14 @@ each_tensor_case = pytest.mark.parametrize(
         for one in CASES
     ],
 )
+each_in_order = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(one, id=one.name, marks=needs_cuda if one.device == "cuda" else [])
+        for one in CASES
+        if not one.shared
+    ],
+)
 each_prioritized = pytest.mark.parametrize(
     "case",
     [

@@ -50,7 +50,7 @@ def tensors_of(buffer: Any, batch: Any) -> list[Tensor]:
 def flat(nest: Any) -> list[Tensor]:
     if isinstance(nest, dict):
         return [tensor for inner in nest.values() for tensor in flat(inner)]
-    return [nest]
+    return [] if nest is None else [nest]
 
 
 def same_row(row: list[Tensor], other: list[Tensor]) -> bool:
@@ -67,6 +67,8 @@ def assert_same(value: Any, other: Any) -> None:
         assert value.keys() == other.keys()
         for key in value:
             assert_same(value[key], other[key])
+    elif value is None:
+        assert other is None
     else:
         assert value.dtype == other.dtype
         assert torch.equal(value.cpu(), other.cpu())

@@ -16,11 +16,13 @@ pytestmark = [
 from sharpwave import primitives as sp
 from sharpwave.kernels import backend, llm, log_probs, packing
 from sharpwave.kernels import returns as typed_returns
+from sharpwave.kernels.ahead import look_ahead
 from sharpwave.kernels.episodes import EpisodeSums
 from sharpwave.kernels.plain import returns as typed_plain
 from sharpwave.kernels.priorities import PrioritySums
 from sharpwave.kernels.rows import RowTable
 from tests.gpu.host_sync import no_host_sync
+from tests.unit.kernels.test_ahead import *  # noqa: F403
 from tests.unit.kernels.test_episodes import *  # noqa: F403
 from tests.unit.kernels.test_llm import *  # noqa: F403
 from tests.unit.kernels.test_log_probs import *  # noqa: F403
@@ -49,6 +51,7 @@ def calls() -> dict[str, Call]:
     step = [column[:10].clone() for column in columns]
     index = torch.randperm(1000, device="cuda")[:10]
     position = torch.tensor(3, device="cuda")
+    row_ends, cuts = (ends[0][0], ends[1][0]), torch.tensor([2, 7], device="cuda")
     sums = PrioritySums(5000, "cuda")
     priority = torch.rand(10, device="cuda")
     uniforms = torch.rand(64, device="cuda")
@@ -64,6 +67,9 @@ def calls() -> dict[str, Call]:
         "gather": lambda: table.gather(index),
         "scatter": lambda: table.scatter(step, index),
         "push": lambda: table.push(step, position),
+        "ahead": lambda: look_ahead(
+            last, *row_ends, index % 300, n=3, gamma=0.9, num_envs=30, position=4, cuts=cuts
+        ),
         "update": lambda: sums.set(index, priority),
         "errors": lambda: sums.set_errors(index, priority, 0.6, 1e-6),
         "fill": lambda: sums.fill(10, 2000),
@@ -78,8 +84,8 @@ def calls() -> dict[str, Call]:
 
 
 NAMES = [
-    "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "update", "errors",
-    "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
+    "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "ahead", "update",
+    "errors", "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
 ]  # fmt: skip
 
 

@@ -33,8 +33,9 @@ class Trusting(Chosen):
     ids=["sac", "td3", "dqn"],
 )
 @pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("n_step", [1, 3])
 def test_steps_and_learning_never_wait_for_the_device(
-    algorithm: Any, env: Any, prioritized: bool
+    algorithm: Any, env: Any, prioritized: bool, n_step: int
 ) -> None:
     agent = algorithm(
         env(64, "cuda"),
@@ -42,6 +43,7 @@ def test_steps_and_learning_never_wait_for_the_device(
         buffer="device",
         learning_starts=128,
         prioritized=prioritized,
+        n_step=n_step,
         log_interval=640,
     )
     assert isinstance(agent.collector, TensorTransitionCollector)

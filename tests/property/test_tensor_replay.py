@@ -11,7 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sharpwave import SharedReplayBuffer, TensorPrioritizedReplayBuffer, TensorReplayBuffer
+from sharpwave import (
+    NStep,
+    SharedReplayBuffer,
+    TensorPrioritizedReplayBuffer,
+    TensorReplayBuffer,
+)
 from tests.contract.tensor_cases import EXTRAS, ColumnBuffer, PrioritizedColumnBuffer
 from tests.reference.tensors import RingOracle, Steps
 
@@ -76,6 +81,25 @@ class TensorBufferMachine(RuleBasedStateMachine):
         for place, error in zip(indices, errors, strict=True):
             self.priorities[place] = (abs(error) + self.buffer.epsilon) ** self.buffer.alpha
             self.highest = max(self.highest, self.priorities[place])
+
+    @rule()
+    def cut(self) -> None:
+        self.buffer.cut()
+        self.oracle.cut()
+
+    @precondition(lambda self: len(self.buffer) > 0)
+    @rule(n=st.integers(1, 7))
+    def look_ahead(self, n: int) -> None:
+        if isinstance(self.buffer, SharedReplayBuffer):
+            return  # which refuses
+        indices = range(self.buffer.total_current_size)
+        batch = self.buffer.gather(list(indices), view=NStep(n, 0.9))
+        fields = self.buffer.fields
+        wanted = [self.oracle.n_step(fields, index, n, 0.9) for index in indices]
+        np.testing.assert_allclose(batch.rewards, [row[self.place] for row, _ in wanted], 1e-5)
+        np.testing.assert_allclose(batch.discounts, [discount for _, discount in wanted], 1e-5)
+        last = torch.stack([row[fields.names.index("next_obs")] for row, _ in wanted])
+        assert torch.equal(batch.next_observations, last)
 
     @rule()
     def move(self) -> None:

@@ -49,13 +49,20 @@ class RingOracle:
 
     def __init__(self, buffer_size: int, num_envs: int) -> None:
         self.slots: list[list[Tensor] | None] = [None] * buffer_size
+        self.times: list[int] = [0] * buffer_size
+        self.now = 0
         self.num_envs = num_envs
         self.position = 0
 
     def add(self, fields: Fields, step: Step) -> None:
         tensors = [tensor.cpu().clone() for tensor in fields.flat(step, self.num_envs)]
         self.slots[self.position] = tensors
+        self.now += 1
+        self.times[self.position] = self.now
         self.position = (self.position + 1) % len(self.slots)
+
+    def cut(self) -> None:
+        self.now += 1  # no step is of that time
 
     def __len__(self) -> int:
         return sum(slot is not None for slot in self.slots)
@@ -68,6 +75,27 @@ class RingOracle:
     def rows(self) -> list[list[Tensor]]:
         """All rows, by index."""
         return [self.row(i) for i in range(len(self) * self.num_envs)]
+
+    def n_step(
+        self, fields: Fields, index: int, n: int, gamma: float
+    ) -> tuple[list[Tensor], float]:
+        """The row of an n-step transition, and its discount."""
+        reward, done, truncated = (fields.names.index(x) for x in ("reward", "done", "truncated"))
+        slot, env = divmod(index, self.num_envs)
+        found, last = list(self.row(index)), self.row(index)
+        total, taken = float(found[reward]), 1
+        while taken < n and not last[done]:
+            following = (slot + 1) % len(self.slots)
+            if self.times[following] != self.times[slot] + 1:
+                break
+            slot, last = following, self.row(following * self.num_envs + env)
+            total += gamma**taken * float(last[reward])
+            taken += 1
+        for i, name in enumerate(fields.names):
+            if name in ("done", "truncated") or name.split(".")[0] == "next_obs":
+                found[i] = last[i]
+        found[reward] = torch.tensor(total)
+        return found, 0.0 if last[done] and not last[truncated] else gamma**taken
 
 
 class EpisodeOracle:
@@ -99,3 +127,30 @@ class EpisodeOracle:
     def values(self, name: str) -> list[Any]:
         """Of the last episodes, oldest first."""
         return [episode[name] for episode in self.episodes[-self.window :]]
+
+
+def n_step_row(
+    rewards: Any,
+    dones: Any,
+    truncateds: Any,
+    index: int,
+    *,
+    n: int,
+    gamma: float,
+    num_envs: int,
+    breaks: set[int],
+) -> tuple[int, float, float]:
+    """The last row of an n-step transition of a ring, the sum of its rewards and its discount.
+
+    The steps in the slots `breaks` do not follow those in the slots before.
+    """
+    total, taken = float(rewards[index]), 1
+    while taken < n and not dones[index]:
+        following = (index + num_envs) % len(rewards)
+        if following // num_envs in breaks:
+            break
+        index = following
+        total += gamma**taken * float(rewards[index])
+        taken += 1
+    over = dones[index] and not truncateds[index]
+    return index, total, 0.0 if over else gamma**taken

@@ -48,6 +48,7 @@ class CollectorState(ABC):
         self.masks: Any = None
         self.has_masks = False
         self._seed = seed
+        self._restarted = False
 
     @abstractmethod
     def reset(self) -> None:
@@ -68,6 +69,11 @@ class CollectorState(ABC):
         self.timings["env"] += clock() - acted
         return obs, actions, taken
 
+    def _take_restarted(self) -> bool:
+        """Whether the environments were reset since this was asked last."""
+        restarted, self._restarted = self._restarted, False
+        return restarted
+
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands, but for the environments."""
         return {
@@ -78,6 +84,7 @@ class CollectorState(ABC):
             "masks": self._as_arrays(self.masks),
             "has_masks": self.has_masks,
             "ended": self._as_arrays(self.ended),
+            "restarted": self._restarted,
         }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
@@ -98,6 +105,7 @@ class CollectorState(ABC):
         self.masks = self._from_arrays(state["masks"]) if in_flight else None
         if in_flight:
             self.ended = self._from_arrays(state["ended"])
+            self._restarted = state.get("restarted", False)
 
     def _as_arrays(self, nest: Any) -> Any:
         """A nest of what this collector keeps as arrays, None as None."""
@@ -143,6 +151,7 @@ class Collector(CollectorState):
         self.episodes.restart()
         check_finite("obs", obs, self.timesteps)
         self.obs = obs
+        self._restarted = True
 
     def _check(self, step: Step) -> None:
         check_finite("rewards", step.rewards, self.timesteps)

@@ -31,6 +31,8 @@ class Transitions(NamedTuple):
     next_obs: Nested
     streams: npt.NDArray[np.intp] | None
     """Environments that the rows belong to; None for all of them in order."""
+    restarted: bool
+    """Whether the environments were reset before this step, in the middle of episodes or not."""
 
 
 class OffPolicyCollector(Collector):
@@ -81,16 +83,14 @@ class OffPolicyCollector(Collector):
         if self.has_masks:
             obs = self._with_mask(obs, self.masks)
             next_obs = self._with_mask(next_obs, self._next_masks(step, masks))
-        rows = Transitions(
-            obs, actions, step.rewards, step.terminated, step.truncated, next_obs, None
-        )
+        columns = (obs, actions, step.rewards, step.terminated, step.truncated, next_obs)
         if step.real is None:
-            return rows
+            return Transitions(*columns, None, self._take_restarted())
         real = np.flatnonzero(step.real)
         if not len(real):
             return None
-        parts = (map_leaves(lambda leaf: leaf[real], part) for part in rows[:-1])
-        return Transitions._make((*parts, real))
+        parts = (map_leaves(lambda leaf: leaf[real], part) for part in columns)
+        return Transitions._make((*parts, real, self._take_restarted()))
 
     def _next_masks(self, step: Step, masks: Flags | None) -> Flags | None:
         """The masks of what the step led to, from those of what to act on next."""

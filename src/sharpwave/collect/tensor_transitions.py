@@ -61,6 +61,7 @@ class TensorTransitionCollector(CollectorState):
         self.episodes.restart()
         self.watch.look(obs)
         self.obs = obs
+        self._restarted = True
 
     def step(self, choose: Choose) -> tuple[Transitions, Tensor]:
         """One step of every environment.
@@ -91,7 +92,14 @@ class TensorTransitionCollector(CollectorState):
             next_obs = self._with_mask(next_obs, allowed)
             obs = self._with_mask(obs, self.masks)
         rows = Transitions(
-            obs, actions, step.rewards, step.terminated, step.truncated, next_obs, None
+            obs,
+            actions,
+            step.rewards,
+            step.terminated,
+            step.truncated,
+            next_obs,
+            None,
+            self._take_restarted(),
         )
         self.episodes.tracker.update(self.ended, step.rewards)
         self.timesteps += self.env.num_envs

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sharpwave.buffers.schema import Field, Schema
+from sharpwave.buffers.views import NStep
 from sharpwave.lazy import torch
 from sharpwave.nest import like, map_leaves, numbered
 from sharpwave.types import Nested
@@ -61,6 +62,7 @@ class DeviceBuffer:
             self.tensors = TensorPrioritizedReplayBuffer(**options)
         else:
             self.tensors = TensorReplayBuffer(**options)
+        self._view = NStep(config.n_step, config.gamma) if config.n_step > 1 else None
         self._drawn: Any = None
         self._batch: dict[str, Any] = {}
 
@@ -83,8 +85,14 @@ class DeviceBuffer:
         terminated: Any,
         truncated: Any,
         next_obs: Nested,
+        restarted: bool,
     ) -> None:
-        """Put one step of every environment into the buffer, [N, ...] each."""
+        """Put one step of every environment into the buffer, [N, ...] each.
+
+        `restarted` says that the environments were reset before it.
+        """
+        if restarted:
+            self.tensors.cut()
         self.tensors.add(
             numbered(obs),
             actions,
@@ -98,20 +106,23 @@ class DeviceBuffer:
         """A batch of tensors on the device."""
         drawn = self._drawn
         if drawn is not None and len(drawn.rewards) == batch_size:
-            self.tensors.get(batch_size, out=drawn)
+            self.tensors.get(batch_size, view=self._view, out=drawn)
         else:
-            self._drawn = drawn = self.tensors.get(batch_size)
+            self._drawn = drawn = self.tensors.get(batch_size, view=self._view)
             self._batch = {
                 "obs": like(self._obs, drawn.observations),
                 "actions": drawn.actions,
                 "rewards": drawn.rewards,
                 "next_obs": like(self._obs, drawn.next_observations),
-                "terminated": torch.empty_like(drawn.dones),
             }
+            if self._view is None:
+                self._batch["terminated"] = torch.empty_like(drawn.dones)
+            else:
+                self._batch["discounts"] = drawn.discounts
             if self.is_prioritized:
                 self._batch.update(weights=drawn.weights, indices=drawn.indices)
-        # Ended, and not by being cut.
-        torch.gt(drawn.dones, drawn.truncateds, out=self._batch["terminated"])
+        if self._view is None:  # ended, and not by being cut
+            torch.gt(drawn.dones, drawn.truncateds, out=self._batch["terminated"])
         return self._batch
 
     def update_priorities(self, indices: Any, errors: Tensor) -> None:

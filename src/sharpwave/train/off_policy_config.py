@@ -104,7 +104,7 @@ class OffPolicyConfig(OnlineConfig):
         if self.gradient_steps < 0 and self.gradient_steps != -1:
             raise ValueError(f"gradient_steps must be at least 0 or -1, got {self.gradient_steps}")
         if self.buffer == DEVICE:
-            for option, plain in {"n_step": 1, "frame_stack": 1, "her_goals": 0}.items():
+            for option, plain in {"frame_stack": 1, "her_goals": 0}.items():
                 if getattr(self, option) != plain:
                     raise ValueError(f'buffer="device" needs {option}={plain}')
         if self.her_goals and self.n_step > 1:

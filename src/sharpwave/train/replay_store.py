@@ -123,10 +123,12 @@ class ReplayStore:
 
     def write(self, rows: Transitions) -> None:
         """Put one step of the environments into the buffer."""
-        obs, actions, rewards, terminated, truncated, next_obs, streams = rows
-        named = {}
+        obs, actions, rewards, terminated, truncated, next_obs, streams, restarted = rows
+        named: dict[str, Any] = {}
         if streams is not None and getattr(self.rows, "n_envs", None) is not None:
             named["streams"] = streams
+        if isinstance(self.rows, DeviceBuffer):  # others see it by the observations
+            named["restarted"] = restarted
         self.rows.push_batch(
             obs=obs,
             next_obs=next_obs,

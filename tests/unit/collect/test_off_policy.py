@@ -69,7 +69,7 @@ def collected(
         rows, _ = collector.step(choose)
         if rows is not None:
             for i, stream in enumerate(streams_of(rows)):
-                found[stream].append(transform(lambda leaf, i=i: leaf[i], tuple(rows[:-1])))
+                found[stream].append(transform(lambda leaf, i=i: leaf[i], tuple(rows[:6])))
     return found
 
 

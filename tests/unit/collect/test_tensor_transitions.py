@@ -55,6 +55,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "sac, gsde": (sw.SAC, Points, {"use_gsde": True}),
     "td3, walk": (sw.TD3, Wide, {"noise_type": "ou"}),
     "td3, priorities": (sw.TD3, Wide, {"prioritized": True}),
+    "td3, priorities, 3 steps": (sw.TD3, Wide, {"prioritized": True, "n_step": 3}),
     "dqn": (sw.DQN, Chosen, {"n_envs": 5}),
 }
 cases = pytest.mark.parametrize("case", CASES)

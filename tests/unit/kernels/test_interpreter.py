@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 @pytest.mark.skipif(not backend.HAS_TRITON, reason="needs triton")
 @pytest.mark.skipif(backend.INTERPRETED, reason="this is the interpreter's process")
 @pytest.mark.parametrize(
-    "part", ["returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes"]
+    "part", ["returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes", "ahead"]
 )
 def test_triton_kernels_pass_the_same_tests_in_the_interpreter(part: str) -> None:
     pytest.importorskip("triton")

@@ -51,7 +51,46 @@ def test_it_holds_the_steps_that_memory_holds(cls: Any, env: Any) -> None:
     assert rows((*ours, *flags)) == rows((*theirs, *ends))
 
 
+def assert_same_n_steps(memory: Any, device: Any) -> None:
+    """That both hold the same n-step transitions."""
+    view = sw.NStep(3, 0.9)
+    kept = memory.buffer.gather(memory.buffer.indices(), view=view)
+    batch = device.buffer.gather(torch.arange(device.buffer.total_current_size), view=view)
+    names = ("obs", "actions", "next_obs", "rewards", "discounts")
+    ours = (batch.observations, batch.actions, batch.next_observations)
+    mine = rows((*ours, batch.rewards, batch.discounts))
+    theirs = rows(tuple(kept[name] for name in names))
+    np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", MaskedEnv])
+def test_n_steps_are_those_of_memory(env: Any) -> None:
+    options = {**OPTIONS, "learning_starts": 10_000, "backend": "torch", "n_step": 3}
+    memory, device = (sw.DQN(env, buffer=where, **options) for where in ("memory", "device"))
+    for algorithm in (memory, device):
+        algorithm.train(120)
+    assert_same_n_steps(memory, device)
+
+
+def test_n_steps_do_not_go_on_in_the_episodes_of_a_resumed_run(tmp_path: Path) -> None:
+    def make() -> Any:
+        return gym.make("Pendulum-v1")  # which cannot go on where it was
+
+    agent = sw.SAC(make, buffer="device", n_step=3, save_buffer=True, **OPTIONS)
+    agent.train(60)
+    agent.save(tmp_path / "half")
+    resumed = sw.SAC.from_checkpoint(tmp_path / "half", env_id=make)
+    resumed.train(60)
+    assert resumed.buffer.current_size == 60
+    rows_before = [28 * 2, 29 * 2, 30 * 2]
+    batch = resumed.buffer.gather(rows_before, view=sw.NStep(3, 0.5))
+    assert batch.discounts.tolist() == [0.25, 0.5, 0.125]
+    last = resumed.buffer.gather([29 * 2, 29 * 2, 32 * 2])
+    assert torch.equal(batch.next_observations, last.next_observations)
+
+
 @pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize(
     ("cls", "env"),
     [
@@ -61,8 +100,8 @@ def test_it_holds_the_steps_that_memory_holds(cls: Any, env: Any) -> None:
         (sw.TD3, "Pendulum-v1"),
     ],
 )
-def test_algorithms_learn_from_it(cls: Any, env: Any, prioritized: bool) -> None:
-    agent = cls(env, buffer="device", prioritized=prioritized, **OPTIONS)
+def test_algorithms_learn_from_it(cls: Any, env: Any, n_step: int, prioritized: bool) -> None:
+    agent = cls(env, buffer="device", prioritized=prioritized, n_step=n_step, **OPTIONS)
     assert agent.backend == "torch"
     assert agent.backend_reason == 'buffer is "device"'
     metrics = agent.train(200)
@@ -81,12 +120,13 @@ def test_batches_lie_at_one_address() -> None:
     assert agent.sampler.draw()["obs"].data_ptr() == first
 
 
-@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize(("n_step", "prioritized"), [(1, False), (1, True), (3, True)])
 @pytest.mark.parametrize(("cls", "env"), [(sw.DQN, ResumableCartPole), (sw.SAC, ResumablePendulum)])
 def test_a_run_that_saves_it_resumes_exactly(
-    cls: Any, env: Any, prioritized: bool, tmp_path: Path
+    cls: Any, env: Any, n_step: int, prioritized: bool, tmp_path: Path
 ) -> None:
     options = {**OPTIONS, "buffer": "device", "save_buffer": True, "total_timesteps": 240}
+    options["n_step"] = n_step
     whole, half = (cls(env, prioritized=prioritized, **options) for _ in range(2))
     whole.train()
 
@@ -106,7 +146,6 @@ def test_a_run_that_saves_it_resumes_exactly(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_step": 3}, 'buffer="device" needs n_step=1'),
         ({"her_goals": 4}, 'buffer="device" needs her_goals=0'),
         ({"frame_stack": 4}, 'buffer="device" needs frame_stack=1'),
     ],

@@ -12,7 +12,8 @@ from sharpwave.buffers.prioritized import PrioritizedReplayBuffer
 from sharpwave.buffers.replay import ReplayBuffer
 from sharpwave.buffers.tensors.copies import HostBatches, Landing
 from sharpwave.buffers.tensors.fields import Fields, TensorField
-from sharpwave.buffers.tensors.rows import written
+from sharpwave.buffers.tensors.rows import Which, written
+from sharpwave.buffers.views import Transition
 from sharpwave.types import Array
 
 __all__ = ["NativeRows"]
@@ -53,6 +54,8 @@ class NativeRows:
         self._priorities = None if stratified is None else (stratified, beta)
         self._rows = self._make()
         self._pushed = 0
+        self._landed = 0
+        self._followed: dict[int, Tensor] = {}
         self._landing = Landing(self._push)
         self._batches = HostBatches(fields.leaves, device)
         self._keeps = device.type == "cpu"
@@ -97,6 +100,8 @@ class NativeRows:
         self._landing.settle()
         self._rows = self._make()  # its ids begin at 0 again, which are then the indices
         self._pushed = 0
+        self._landed = 0
+        self._followed = {}
 
     def sample(
         self, count: int, generator: torch.Generator, out: list[Tensor] | None = None
@@ -117,6 +122,31 @@ class NativeRows:
         """The rows with these indices, on the CPU."""
         self._landing.settle()
         return self._tensors(self._rows.gather(self._ids(indices)))
+
+    def columns(self, which: Which) -> list[Tensor]:
+        """Some fields of all rows [buffer_size * num_envs, ...].
+
+        The engine keeps rows, so that fields which are asked for are copied from then on.
+        """
+        self._landing.settle()
+        missing = tuple(i for i in which if i not in self._followed)
+        if missing:
+            there = torch.arange(min(self._pushed, self._shape[0]) * self._shape[1])
+            for i, values in zip(missing, self._some(missing, there), strict=True):
+                column = values.new_zeros(self._capacity, *values.shape[1:])
+                column[: len(values)] = values
+                self._followed[i] = column
+        return [self._followed[i] for i in which]
+
+    def read(self, which: Which, indices: Tensor, out: list[Tensor]) -> None:
+        """Write some fields of the rows with these indices into tensors on the output device."""
+        self._landing.settle()
+        written(self._some(which, indices), out)
+
+    def _some(self, which: Which, indices: Tensor) -> list[Tensor]:
+        view = Transition(tuple(self._names[i] for i in which))
+        found = self._rows.gather(self._ids(indices), view=view)
+        return [self._tensor(i, found) for i in which]
 
     def set_errors(self, indices: Tensor, errors: Tensor, alpha: float, epsilon: float) -> None:
         """Set the priorities of rows [B] from TD errors [B]."""
@@ -182,13 +212,18 @@ class NativeRows:
             for name, dtype, tensor in zip(self._names, self._stored, tensors, strict=True)
         }
         self._rows.push_batch(**arrays)
+        begin = self._landed % self._capacity
+        self._landed += len(tensors[0])
+        for i, column in self._followed.items():
+            column[begin : begin + self._shape[1]] = tensors[i]
 
     def _tensors(self, batch: dict[str, Any]) -> list[Tensor]:
-        tensors = [torch.from_numpy(batch[name]) for name in self._names]
-        return [
-            tensor if tensor.dtype is leaf.dtype else tensor.view(leaf.dtype)
-            for tensor, leaf in zip(tensors, self._fields.leaves, strict=True)
-        ]
+        return [self._tensor(i, batch) for i in range(len(self._names))]
+
+    def _tensor(self, i: int, batch: dict[str, Any]) -> Tensor:
+        tensor = torch.from_numpy(batch[self._names[i]])
+        dtype = self._fields.leaves[i].dtype
+        return tensor if tensor.dtype is dtype else tensor.view(dtype)
 
     def _indices(self, ids: Array) -> Array:
         return ids.astype(np.int64) % self._capacity

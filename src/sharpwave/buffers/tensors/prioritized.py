@@ -17,6 +17,7 @@ from sharpwave.buffers.tensors.native_rows import NativeRows
 from sharpwave.buffers.tensors.replay import TensorReplayBatch, TensorReplayBuffer
 from sharpwave.buffers.tensors.rows import Columns, Rows, written
 from sharpwave.buffers.tensors.statistics import StatsTracker
+from sharpwave.buffers.views import NStep
 from sharpwave.kernels.priorities import PrioritySums
 
 __all__ = ["TensorPrioritizedReplayBatch", "TensorPrioritizedReplayBuffer"]
@@ -231,28 +232,36 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
         self._beta = check_exponent("beta", beta)
         self._weighted.set_beta(self._beta)
 
-    def get(self, batch_size: int, *, out: Any = None) -> TensorPrioritizedReplayBatch:
+    def get(
+        self, batch_size: int, *, view: NStep | None = None, out: Any = None
+    ) -> TensorPrioritizedReplayBatch:
         """Draw transitions by priority, with replacement.
 
         Args:
             batch_size: How many, at most the steps in the buffer.
-            out: A batch of this buffer and size to overwrite, instead of a new one.
+            view: `NStep(n, gamma)` for n-step transitions (see `TensorReplayBuffer.get`).
+            out: A batch of this buffer, view and size to overwrite, instead of a new one.
 
         Raises:
             ValueError: There are fewer steps in the buffer, or `out` is another kind of batch.
+            TypeError: `view` is another one.
         """
         self._check_batch(batch_size)
+        self._check_view(view, out)
         if out is not None:
             targets = self._tensors_of(out, batch_size)
             drawn = self._weighted.sample_weighted(batch_size, self.generator, targets)
             written(list(drawn[1:]), [out.indices, out.weights])
+            self._see_ahead(view, targets, drawn[1], out.discounts)
             found: TensorPrioritizedReplayBatch = out
             return found
         tensors, indices, weights = self._weighted.sample_weighted(batch_size, self.generator)
+        discounts = self._see_ahead(view, tensors, indices)
         return TensorPrioritizedReplayBatch(
             **self._columns(tensors),
             indices=to_device(indices, self.device),
             weights=to_device(weights, self.device),
+            discounts=discounts,
         )
 
     def update_priorities(self, indices: Any, td_errors: Any) -> None:

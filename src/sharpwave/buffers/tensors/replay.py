@@ -13,9 +13,11 @@ from sharpwave.buffers.replay import check_count
 from sharpwave.buffers.tensors.base import ResetStrategy, TensorBuffer
 from sharpwave.buffers.tensors.copies import to_device
 from sharpwave.buffers.tensors.fields import Fields, Nest, TensorField, extra_fields, field_nest
+from sharpwave.buffers.tensors.look_ahead import LookAhead
 from sharpwave.buffers.tensors.native_rows import NativeRows
 from sharpwave.buffers.tensors.rows import Columns, Rows
 from sharpwave.buffers.tensors.statistics import StatsTracker
+from sharpwave.buffers.views import NStep
 
 __all__ = ["TensorReplayBatch", "TensorReplayBuffer"]
 
@@ -32,6 +34,8 @@ class TensorReplayBatch:
         truncateds: [B] bool, where it ended by being cut.
         next_observations: Like observations.
         extras: The extra fields by name.
+        discounts: [B], what the value of `next_observations` counts, 0 where an episode terminated.
+            Only of n-step transitions; None elsewhere.
     """
 
     observations: Nest
@@ -41,6 +45,7 @@ class TensorReplayBatch:
     truncateds: Tensor
     next_observations: Nest
     extras: dict[str, Nest] = field(default_factory=dict, kw_only=True)
+    discounts: Tensor | None = field(default=None, kw_only=True)
 
     @property
     def terminateds(self) -> Tensor:
@@ -113,6 +118,7 @@ class TensorReplayBuffer(TensorBuffer):
             generator=generator,
         )
         self._rows = self._make_rows()
+        self._look_ahead = LookAhead(self.fields, self.buffer_size, self.num_envs)
 
     def _make_rows(self) -> Rows:
         places = (self.fields, self.buffer_size, self.num_envs)
@@ -169,32 +175,72 @@ class TensorReplayBuffer(TensorBuffer):
     def _write(self, tensors: list[Tensor]) -> None:
         slot = self._make_room()
         self._rows.write(slot, tensors)
+        self._look_ahead.wrote(slot)
         self._steps += 1
 
-    def get(self, batch_size: int, *, out: Any = None) -> TensorReplayBatch:
+    def cut(self) -> None:
+        """Say that what is added next does not follow what was added before.
+
+        It is for environments that were reset, or exchanged, in the middle of episodes: n-step
+        transitions do not go on over there.
+        """
+        if self._steps:
+            self._look_ahead.cut(self.position)
+
+    def get(
+        self, batch_size: int, *, view: NStep | None = None, out: Any = None
+    ) -> TensorReplayBatch:
         """Draw transitions with replacement.
 
         Args:
             batch_size: How many, at most the steps in the buffer.
-            out: A batch of this buffer and size to overwrite, instead of a new one: it stays at one
-                address, where a CUDA graph finds it.
+            view: `NStep(n, gamma)` for n-step transitions: rewards are summed, what follows is that
+                of the last step, and the batch has `discounts`.
+            out: A batch of this buffer, view and size to overwrite, instead of a new one: it stays
+                at one address, where a CUDA graph finds it.
 
         Raises:
             ValueError: There are fewer steps in the buffer, or `out` is another kind of batch.
+            TypeError: `view` is another one.
         """
         self._check_batch(batch_size)
+        self._check_view(view, out)
         if out is not None:
-            self._rows.sample(batch_size, self.generator, self._tensors_of(out, batch_size))
+            targets = self._tensors_of(out, batch_size)
+            _, indices = self._rows.sample(batch_size, self.generator, targets)
+            self._see_ahead(view, targets, indices, out.discounts)
             found: TensorReplayBatch = out
             return found
-        tensors, _ = self._rows.sample(batch_size, self.generator)
-        return TensorReplayBatch(**self._columns(tensors))
+        tensors, indices = self._rows.sample(batch_size, self.generator)
+        discounts = self._see_ahead(view, tensors, indices)
+        return TensorReplayBatch(**self._columns(tensors), discounts=discounts)
 
     @torch.no_grad()
-    def gather(self, indices: Any) -> TensorReplayBatch:
+    def gather(self, indices: Any, *, view: NStep | None = None) -> TensorReplayBatch:
         """The transitions with these indices [B] (slot * num_envs + environment)."""
-        rows = self._rows.gather(torch.as_tensor(indices))
-        return TensorReplayBatch(**self._columns([to_device(row, self.device) for row in rows]))
+        self._check_view(view)
+        places = torch.as_tensor(indices)
+        rows = [to_device(row, self.device) for row in self._rows.gather(places)]
+        discounts = self._see_ahead(view, rows, to_device(places, self.store_device))
+        return TensorReplayBatch(**self._columns(rows), discounts=discounts)
+
+    def _see_ahead(
+        self,
+        view: NStep | None,
+        tensors: list[Tensor],
+        indices: Tensor,
+        out: Tensor | None = None,
+    ) -> Tensor | None:
+        """Make n-step transitions of the tensors of a batch, in place; their discounts."""
+        if view is None:
+            return None
+        return self._look_ahead(self._rows, tensors, indices, view, self.position, out)
+
+    def _check_view(self, view: NStep | None, out: Any = None) -> None:
+        if view is not None and (type(view) is not NStep or view.fields is not None):
+            raise TypeError(f"view must be NStep(n, gamma) or None, got {view!r}")
+        if out is not None and (out.discounts is None) != (view is None):
+            raise ValueError("out must be a batch of the same view")
 
     def _columns(self, tensors: list[Tensor]) -> dict[str, Any]:
         """The arguments of a batch."""
@@ -232,11 +278,13 @@ class TensorReplayBuffer(TensorBuffer):
 
     def _clear(self) -> None:
         self._rows.clear()
+        self._look_ahead.cuts = []
 
     def state_dict(self) -> dict[str, Any]:
         """The steps, where the ring stands and the generator, as tensors."""
         indices = torch.arange(self.total_current_size, device=self.store_device)
-        return self._state(self._rows.gather(indices), self._steps)
+        state = self._state(self._rows.gather(indices), self._steps)
+        return {**state, "cuts": torch.tensor(self._look_ahead.cuts, dtype=torch.int64)}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -250,6 +298,7 @@ class TensorReplayBuffer(TensorBuffer):
         columns, steps = self._checked_state(state)
         self._rows.restore(columns, steps % self.buffer_size if steps > self.buffer_size else 0)
         self._steps = steps
+        self._look_ahead.cuts = torch.as_tensor(state.get("cuts", ())).tolist()
         self._load_generator(state["generator"])
 
 

@@ -11,7 +11,7 @@ from sharpwave.buffers.tensors.copies import HostBatches, to_device
 from sharpwave.buffers.tensors.fields import Fields
 from sharpwave.kernels.rows import RowTable
 
-__all__ = ["Columns", "Rows", "Table", "written"]
+__all__ = ["Columns", "Rows", "Table", "Which", "written"]
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _KNOWN = frozenset(
@@ -21,6 +21,10 @@ _KNOWN = frozenset(
     }
 )
 """The dtypes that kernels know."""
+
+
+Which = tuple[int, ...]
+"""Places of some fields among all."""
 
 
 class Rows(Protocol):
@@ -45,6 +49,12 @@ class Rows(Protocol):
 
     def gather(self, indices: Tensor) -> list[Tensor]:
         """The rows with these indices, on the storage device."""
+
+    def columns(self, which: Which) -> list[Tensor]:
+        """Some fields of all rows [buffer_size * num_envs, ...], on the storage device."""
+
+    def read(self, which: Which, indices: Tensor, out: list[Tensor]) -> None:
+        """Write some fields of the rows with these indices into tensors on the output device."""
 
 
 class Columns:
@@ -86,6 +96,7 @@ class Columns:
         self._store_device = store_device
         self._device = device
         self._table = Table(self.tensors)
+        self._parts: dict[Which, Table] = {}
         self._filled = 0
         self._batches: HostBatches | None = None
         if store_device.type == "cpu" and device.type != "cpu":
@@ -155,6 +166,21 @@ class Columns:
         """The rows with these indices, on the storage device."""
         self.settle()
         return self._table.gather(to_device(indices, self._store_device))
+
+    def columns(self, which: Which) -> list[Tensor]:
+        """Some fields of all rows [buffer_size * num_envs, ...], on the storage device."""
+        self.settle()
+        return [self.tensors[i] for i in which]
+
+    def read(self, which: Which, indices: Tensor, out: list[Tensor]) -> None:
+        """Write some fields of the rows with these indices into tensors on the output device."""
+        table = self._parts.get(which)
+        if table is None:
+            table = self._parts[which] = Table(self.columns(which))
+        if self._device == self._store_device:
+            table.gather(indices, out)
+        else:
+            written(table.gather(indices), out)
 
 
 def written(rows: list[Tensor], out: list[Tensor]) -> list[Tensor]:

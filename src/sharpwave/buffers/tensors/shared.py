@@ -16,6 +16,7 @@ from sharpwave.buffers.tensors.replay import TensorReplayBatch, TensorReplayBuff
 from sharpwave.buffers.tensors.rows import Columns, written
 from sharpwave.buffers.tensors.shared_memory import SharedBlock
 from sharpwave.buffers.tensors.statistics import StatsTracker
+from sharpwave.buffers.views import NStep
 
 __all__ = ["SharedReplayBuffer"]
 
@@ -157,17 +158,21 @@ class SharedReplayBuffer(TensorReplayBuffer):
             self._writer = None
             self._ring.unlock()
 
-    def get(self, batch_size: int, *, out: Any = None) -> TensorReplayBatch:
+    def get(
+        self, batch_size: int, *, view: NStep | None = None, out: Any = None
+    ) -> TensorReplayBatch:
         """Draw transitions with replacement.
 
         Args:
             batch_size: How many, at most the steps in the buffer.
+            view: None; steps of several processes are in no order that could be followed.
             out: A batch of this buffer and size to overwrite, instead of a new one.
 
         Raises:
             ValueError: There are fewer steps in the buffer, or `out` is another kind of batch.
         """
         self._check_batch(batch_size)
+        self._check_view(view, out)
         targets = None if out is None else self._tensors_of(out, batch_size)
         if self._process != os.getpid():  # forked, with a copy of the generator
             self._draw_anew()
@@ -179,6 +184,12 @@ class SharedReplayBuffer(TensorReplayBuffer):
             found: TensorReplayBatch = out
             return found
         return TensorReplayBatch(**self._columns(rows))
+
+    def _check_view(self, view: NStep | None, out: Any = None) -> None:  # noqa: ARG002
+        if view is not None:
+            raise ValueError(
+                f"view must be None: steps of several processes are in no order, got {view!r}"
+            )
 
     def _drawn_rows(self, count: int) -> list[Tensor]:
         steps, rows = self._draw(count)
