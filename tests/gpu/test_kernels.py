@@ -14,14 +14,13 @@ pytestmark = [
 ]
 
 from sharpwave import primitives as sp
-from sharpwave.kernels import backend, llm, log_probs, packing
+from sharpwave.kernels import backend
 from sharpwave.kernels import returns as typed_returns
-from sharpwave.kernels.ahead import look_ahead
-from sharpwave.kernels.episodes import EpisodeSums
 from sharpwave.kernels.plain import returns as typed_plain
 from sharpwave.kernels.priorities import PrioritySums
 from sharpwave.kernels.rows import RowTable
 from tests.gpu.host_sync import no_host_sync
+from tests.unit.kernels.calls import NAMES, calls, of_ones
 from tests.unit.kernels.test_ahead import *  # noqa: F403
 from tests.unit.kernels.test_episodes import *  # noqa: F403
 from tests.unit.kernels.test_llm import *  # noqa: F403
@@ -41,54 +40,6 @@ def device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def calls() -> dict[str, Call]:
-    """Every kernel on inputs of its own."""
-    steps: Any = [torch.randn(50, 300, device="cuda") for _ in range(4)]
-    ends: Any = [torch.rand(50, 300, device="cuda") < 0.1 for _ in range(2)]
-    last = torch.randn(300, device="cuda")
-    columns = [torch.randn(1000, 6, device="cuda"), torch.rand(1000, device="cuda") < 0.5]
-    table = RowTable(columns)
-    step = [column[:10].clone() for column in columns]
-    index = torch.randperm(1000, device="cuda")[:10]
-    position = torch.tensor(3, device="cuda")
-    row_ends, cuts = (ends[0][0], ends[1][0]), torch.tensor([2, 7], device="cuda")
-    sums = PrioritySums(5000, "cuda")
-    priority = torch.rand(10, device="cuda")
-    uniforms = torch.rand(64, device="cuda")
-    episodes = EpisodeSums(300, 2, 1, 9, "cuda")
-    logits = torch.randn(10, 5000, device="cuda")
-    weight = torch.randn(5000, 16, device="cuda")
-    hidden = torch.randn(10, 16, device="cuda")
-    return {
-        "gae": lambda: on_cuda.gae(*steps[:2], last, *ends, steps[2]),
-        "vtrace": lambda: on_cuda.vtrace(*steps[:3], None, *ends, next_values=steps[3]),
-        "n_step": lambda: on_cuda.n_step_returns(*steps[:2], *ends, 4, 0.9),
-        "discounted": lambda: on_cuda.discounted_returns(steps[0], ends[0], 0.9, last),
-        "gather": lambda: table.gather(index),
-        "scatter": lambda: table.scatter(step, index),
-        "push": lambda: table.push(step, position),
-        "ahead": lambda: look_ahead(
-            last, *row_ends, index % 300, n=3, gamma=0.9, num_envs=30, position=4, cuts=cuts
-        ),
-        "update": lambda: sums.set(index, priority),
-        "errors": lambda: sums.set_errors(index, priority, 0.6, 1e-6),
-        "fill": lambda: sums.fill(10, 2000),
-        "sample": lambda: sums.sample(64, uniforms=uniforms),
-        "weights": lambda: sums.weights(uniforms, 0.4, of_batch=True),
-        "episodes": lambda: episodes.add([steps[0][0], steps[1][0]], ends[0][0], ends[1][:1]),
-        "groups": lambda: llm.group_advantages(steps[0], 300),
-        "kl": lambda: llm.token_kl(steps[0], steps[1], estimator="k3", mask=ends[0]),
-        "selected": lambda: log_probs.selected_log_probs(logits, index),
-        "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
-    }
-
-
-NAMES = [
-    "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "ahead", "update",
-    "errors", "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
-]  # fmt: skip
-
-
 def tensors(result: Any) -> list[torch.Tensor]:
     if result is None:
         return []
@@ -101,7 +52,7 @@ def test_triton_is_what_runs() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_never_wait_and_replay_in_graphs(name: str) -> None:
-    call = calls()[name]
+    call = calls("cuda")[name]
     eager = [x.clone() for x in tensors(call())]
     torch.cuda.synchronize()
     with no_host_sync():
@@ -150,42 +101,7 @@ def test_a_kernel_started_again_computes_what_it_did(n_steps: int, n_envs: int) 
 
 def test_kernels_take_sizes_of_one() -> None:
     """Triton compiles a 1 into a kernel, where it is no tensor."""
-    one, end = torch.full((1, 1), 0.5), torch.ones(1, 1, dtype=torch.bool)
-    index, last = torch.zeros(1, dtype=torch.int64), torch.ones(1)
-
-    def results(where: str) -> list[torch.Tensor]:
-        x, ended, at, after = (tensor.to(where) for tensor in (one, end, index, last))
-        sums = PrioritySums(1, where)
-        sums.fill(0, 1)
-        sums.set_errors(at, after * 3, 1, 1)
-        sampled = sums.sample(1, uniforms=after * 0.5)
-        table = RowTable([x.clone(), after.clone()])
-        table.push([x + 1, after + 1], 0)
-        table.scatter([x + 2, after + 2], at)
-        episodes = EpisodeSums(1, 1, 1, 1, where)
-        episodes.add([after], ended[0], ended)
-        layout = packing.plan_layout([1], 1, where)
-        packed = packing.pack_tokens(at + 1, layout, pad_id=1)
-        return [
-            *on_cuda.gae(x, x, after, ended, ended, x),
-            *on_cuda.vtrace(x, x, x, after, ended),
-            on_cuda.n_step_returns(x, x, ended, ended, 1, 1.0),
-            on_cuda.discounted_returns(x, ended, 1, after),
-            *sampled,
-            sums.weights(sampled[1], 1),
-            sums.weights(sampled[1], 1, of_batch=True),
-            sums.highest,
-            *table.gather(at),
-            episodes.running,
-            episodes.last(1),
-            llm.group_advantages(x, 1),
-            llm.token_kl(x, x * 2, estimator="k3", mask=ended),
-            log_probs.selected_log_probs(x, at),
-            log_probs.linear_log_probs(x, x, at, slice_size=1),
-            *packed,
-        ]
-
-    for a, b in zip(results("cuda"), results("cpu"), strict=True):
+    for a, b in zip(of_ones("cuda"), of_ones("cpu"), strict=True):
         torch.testing.assert_close(a.cpu(), b)
 
 

@@ -1,0 +1,102 @@
+"""Every kernel on inputs of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sharpwave.kernels import llm, log_probs, packing
+from sharpwave.kernels import returns as typed_returns
+from sharpwave.kernels.ahead import look_ahead
+from sharpwave.kernels.episodes import EpisodeSums
+from sharpwave.kernels.priorities import PrioritySums
+from sharpwave.kernels.rows import RowTable
+
+Call = Callable[[], Any]
+returns: Any = typed_returns  # arguments come in lists here
+
+NAMES = [
+    "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "ahead", "update",
+    "errors", "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
+]  # fmt: skip
+
+
+def calls(device: str) -> dict[str, Call]:
+    """Every kernel on inputs of its own."""
+    steps: Any = [torch.randn(50, 300, device=device) for _ in range(4)]
+    ends: Any = [torch.rand(50, 300, device=device) < 0.1 for _ in range(2)]
+    last = torch.randn(300, device=device)
+    columns = [torch.randn(1000, 6, device=device), torch.rand(1000, device=device) < 0.5]
+    table = RowTable(columns)
+    step = [column[:10].clone() for column in columns]
+    index = torch.randperm(1000, device=device)[:10]
+    position = torch.tensor(3, device=device)
+    row_ends, cuts = (ends[0][0], ends[1][0]), torch.tensor([2, 7], device=device)
+    sums = PrioritySums(5000, device)
+    priority = torch.rand(10, device=device)
+    uniforms = torch.rand(64, device=device)
+    episodes = EpisodeSums(300, 2, 1, 9, device)
+    logits = torch.randn(10, 5000, device=device)
+    weight = torch.randn(5000, 16, device=device)
+    hidden = torch.randn(10, 16, device=device)
+    return {
+        "gae": lambda: returns.gae(*steps[:2], last, *ends, steps[2]),
+        "vtrace": lambda: returns.vtrace(*steps[:3], None, *ends, next_values=steps[3]),
+        "n_step": lambda: returns.n_step_returns(*steps[:2], *ends, 4, 0.9),
+        "discounted": lambda: returns.discounted_returns(steps[0], ends[0], 0.9, last),
+        "gather": lambda: table.gather(index),
+        "scatter": lambda: table.scatter(step, index),
+        "push": lambda: table.push(step, position),
+        "ahead": lambda: look_ahead(
+            last, *row_ends, index % 300, n=3, gamma=0.9, num_envs=30, position=4, cuts=cuts
+        ),
+        "update": lambda: sums.set(index, priority),
+        "errors": lambda: sums.set_errors(index, priority, 0.6, 1e-6),
+        "fill": lambda: sums.fill(10, 2000),
+        "sample": lambda: sums.sample(64, uniforms=uniforms),
+        "weights": lambda: sums.weights(uniforms, 0.4, of_batch=True),
+        "episodes": lambda: episodes.add([steps[0][0], steps[1][0]], ends[0][0], ends[1][:1]),
+        "groups": lambda: llm.group_advantages(steps[0], 300),
+        "kl": lambda: llm.token_kl(steps[0], steps[1], estimator="k3", mask=ends[0]),
+        "selected": lambda: log_probs.selected_log_probs(logits, index),
+        "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
+    }
+
+
+def of_ones(device: str) -> list[torch.Tensor]:
+    """What every kernel returns where all sizes are 1."""
+    one, end = torch.full((1, 1), 0.5), torch.ones(1, 1, dtype=torch.bool)
+    index, last = torch.zeros(1, dtype=torch.int64), torch.ones(1)
+    x, ended, at, after = (tensor.to(device) for tensor in (one, end, index, last))
+    sums = PrioritySums(1, device)
+    sums.fill(0, 1)
+    sums.set_errors(at, after * 3, 1, 1)
+    sampled = sums.sample(1, uniforms=after * 0.5)
+    table = RowTable([x.clone(), after.clone()])
+    table.push([x + 1, after + 1], 0)
+    table.scatter([x + 2, after + 2], at)
+    episodes = EpisodeSums(1, 1, 1, 1, device)
+    episodes.add([after], ended[0], ended)
+    layout = packing.plan_layout([1], 1, device)
+    packed = packing.pack_tokens(at + 1, layout, pad_id=1)
+    return [
+        *returns.gae(x, x, after, ended, ended, x),
+        *returns.vtrace(x, x, x, after, ended),
+        returns.n_step_returns(x, x, ended, ended, 1, 1.0),
+        returns.discounted_returns(x, ended, 1, after),
+        *sampled,
+        sums.weights(sampled[1], 1),
+        sums.weights(sampled[1], 1, of_batch=True),
+        sums.highest,
+        *table.gather(at),
+        *look_ahead(after, ended[0], ended[0], at, n=1, gamma=1, num_envs=1, position=0),
+        episodes.running,
+        episodes.last(1),
+        llm.group_advantages(x, 1),
+        llm.token_kl(x, x * 2, estimator="k3", mask=ended),
+        log_probs.selected_log_probs(x, at),
+        log_probs.linear_log_probs(x, x, at, slice_size=1),
+        *packed,
+    ]
