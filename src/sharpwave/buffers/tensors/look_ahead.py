@@ -30,7 +30,7 @@ class LookAhead:
         self._reward = names.index("reward")
         self._ends = names.index("done"), names.index("truncated")
         self._last = tuple(
-            i for i, name in enumerate(names) if name == "next_obs" or name[:9] == "next_obs."
+            i for i, name in enumerate(names) if name.partition(".")[0] == "next_obs"
         )
         self._cuts: list[int] = []
         self._marks: Tensor | None = None
