@@ -44,10 +44,11 @@ def test_token_kl_equals_the_loop(
             )
             for i in range(n_rows)
         ]
-        # Terms of both signs may add up to almost nothing: rounding is measured by their sizes.
-        size = np.array([math.fsum(map(abs, row)) for row in terms])
-        error = np.abs(found.cpu().numpy() - [math.fsum(row) for row in terms])
-        assert (error <= TOLERANCES[dtype] * size + 1e-8).all(), error / (size + 1e-8)
+        wanted = np.array([math.fsum(row) for row in terms])
+        # Terms of both signs may add up to almost nothing, but each of them was rounded.
+        rounding = torch.finfo(dtype).eps * np.array([math.fsum(map(abs, row)) for row in terms])
+        error = np.abs(found.cpu().numpy() - wanted)
+        assert (error <= TOLERANCES[dtype] * np.abs(wanted) + rounding + 1e-8).all(), error
 
 
 def test_arguments_that_do_not_fit_raise(device: torch.device) -> None:
