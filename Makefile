@@ -20,7 +20,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-slow test-gpu test-native test-clang test-arm64-compile check format stubs bench bench-train bench-learning bench-gpu demo wheel clean
+.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs bench bench-train bench-learning bench-gpu demo wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,14 +30,21 @@ dev: $(VENV)/package.stamp ## Make .venv with the pinned requirements and an edi
 build: dev ## Compile the native module (an import does the same after a change)
 	@python -c "import sharpwave._native"
 
-test: build ## Run the native tests and the Python tests (ARGS="-k name" goes to pytest)
+test: build ## Run the native tests and the quick Python tests (ARGS="-k name" goes to pytest)
 	@cmake --preset native --log-level=WARNING
 	@cmake --build --preset native
 	@ctest --preset native
 	@$(PYTEST) $(ARGS)
 
-test-slow: build ## Run the long Python tests
+test-long: build ## Run the Python tests that take more than a moment, and all examples of property tests
+	@$(PYTEST) -m "(long or hypothesis) and not slow and not bench and not gpu" --hypothesis-profile=all $(ARGS)
+
+test-slow: build ## Run the Python tests that take minutes: agents learn, long stress
 	@$(PYTEST) -m slow $(ARGS)
+
+test-oldest: build ## Try the oldest Gymnasium and NumPy that are supported, and the oldest and newest Python here
+	@python tools/test_oldest.py
+	@python tools/test_pythons.py
 
 test-gpu: build ## Run the tests that need a CUDA device
 	@$(PYTEST) -m gpu $(ARGS)
@@ -66,11 +73,13 @@ test-arm64-compile: $(VENV)/dev.stamp ## Cross-compile the core and its tests fo
 	  echo "test-arm64-compile: skipped, no aarch64-linux-gnu-g++ here"; \
 	fi
 
-check: build ## Lint, formatting, types, stubs and file lengths
+check: build ## Lint, formatting, types, stubs, file lengths, layers and branches
 	@ruff check .
 	@ruff format --check .
 	@clang-format --dry-run -Werror $(NATIVE_FILES)
 	@python tools/check_file_lengths.py
+	@python -m tools.check_layers
+	@python -m tools.check_frame
 	@python tools/make_stubs.py --check
 	@mypy $(PYTHON_FILES)
 

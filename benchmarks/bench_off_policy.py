@@ -79,13 +79,12 @@ def gradient_steps(
 def our_gradient_steps(name: str, steps: int, threads: int, batch: int, backend: str) -> Operation:
     algorithm = ours(name, threads=threads, backend=backend, batch_size=batch)
     algorithm.train(STARTS)
-    algorithm.follow_schedules(1.0)
-    sampler = algorithm.sampler
+    loop, learner = algorithm.loop, algorithm.learner
+    loop.follow(1.0)
 
     def learn() -> None:
         for _ in range(steps):
-            algorithm.gradient_step(sampler.sample())
-            algorithm.gradient_steps += 1
+            learner.update(loop.sample())
 
     return learn
 

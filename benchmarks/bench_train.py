@@ -47,8 +47,7 @@ TARGETS = {
 
 def rows() -> Iterator[Row | Result]:
     yield minibatch("in native code", [Ratio("SB3", 12.0)])
-    yield minibatch("by hand in torch", [Ratio("SB3", 4.0)], backend="torch")
-    yield minibatch("by autograd", [Ratio("SB3", 1.5)], backend="torch", by_hand=False)
+    yield minibatch("by autograd", [Ratio("SB3", 1.5)], backend="torch")
     yield collection()
     yield native_collection()
     yield process_start("the first 20 gradient steps", 0.7)
@@ -57,12 +56,10 @@ def rows() -> Iterator[Row | Result]:
         yield from whole_runs(name, settings)
 
 
-def minibatch(
-    way: str, targets: list[Ratio], *, backend: str = "native", by_hand: bool = True
-) -> Row:
+def minibatch(way: str, targets: list[Ratio], *, backend: str = "native") -> Row:
     return Row(
         f"PPO minibatch update, 256 rows, {way}",
-        {OURS: partial(our_update, backend, by_hand), "SB3": sb3_update},
+        {OURS: partial(our_update, backend), "SB3": sb3_update},
         targets,
         ops_per_call=ZOO_PPO.n_epochs,
         patience=5,
@@ -70,16 +67,10 @@ def minibatch(
     )
 
 
-def our_update(backend: str, by_hand: bool) -> Operation:
+def our_update(backend: str) -> Operation:
     algorithm = TRAINERS[OURS](ZOO_PPO, 0, backend=backend).algorithm
-    if not by_hand:
-        algorithm.by_hand = None
-    from sharpwave.train.batch import OnPolicyBatch
-
-    rollout = algorithm.collector.collect(ZOO_PPO.gamma, ZOO_PPO.gae_lambda)
-    device = algorithm.device if backend == "torch" else None
-    batch = OnPolicyBatch.from_rollout(rollout, device, None)
-    algorithm.follow_schedules(1.0)
+    batch = algorithm.loop.collect()
+    algorithm.loop.follow(1.0)
     return lambda: {name: float(value) for name, value in algorithm.update(batch).items()}
 
 

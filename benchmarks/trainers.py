@@ -96,7 +96,7 @@ class Trainer:
 
 def ours(settings: Settings, seed: int, **options: Any) -> Trainer:
     import sharpwave as sw
-    from sharpwave.train.schedules import Linear
+    from sharpwave.config.schedules import Linear
 
     rate: Any = settings.learning_rate
     if settings.algorithm != "a2c":

@@ -1,4 +1,4 @@
-"""A training loop of your own around `update`.
+"""A training loop of your own around `learner.update`.
 
     python examples/custom_loop.py [STEPS]
 
@@ -14,14 +14,14 @@ import torch
 import sharpwave as sw
 from sharpwave.collect import EpisodeStats
 from sharpwave.envs import Stepper
-from sharpwave.train.batch import OnPolicyBatch
+from sharpwave.learners.batch import OnPolicyBatch
 
 N_ENVS, N_STEPS, GAMMA, LAMBDA = 8, 32, 0.98, 0.8
 
 
 def main(steps: int = 30_000) -> None:
     env = sw.make_vec_env("CartPole-v1", N_ENVS)
-    ppo = sw.PPO(env, learning_rate=sw.Linear(1e-3), n_epochs=20, ent_coef=0.0)
+    ppo = sw.PPO(env, seed=0, learning_rate=sw.Linear(1e-3), n_epochs=20, ent_coef=0.0)
     episodes = EpisodeStats(N_ENVS)
     stepper = Stepper(env)  # knows what the environment does at the end of an episode
     obs, _ = stepper.reset(seed=0)
@@ -29,7 +29,7 @@ def main(steps: int = 30_000) -> None:
 
     taken = 0
     while taken < steps:
-        ppo.follow_schedules(1 - taken / steps)
+        ppo.learner.follow(1 - taken / steps)
         rows = []
         for _ in range(N_STEPS):
             acted = ppo.policy.act(torch.from_numpy(obs), generator=generator)
@@ -40,7 +40,7 @@ def main(steps: int = 30_000) -> None:
             episodes.update(step.rewards, step.terminated | step.truncated)
             obs = step.obs
             taken += N_ENVS
-        metrics = ppo.update(batch_of(rows))
+        metrics = ppo.learner.update(batch_of(rows))
         if taken % (20 * N_ENVS * N_STEPS) == 0:
             loss = float(metrics["loss"])
             print(f"{taken:>7,} steps  return {episodes.mean_return:6.1f}  loss {loss:7.3f}")

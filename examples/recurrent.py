@@ -34,6 +34,7 @@ class PositionsOnly(gym.ObservationWrapper[Any, Any, Any]):
 
 def main(steps: int = 40_000) -> None:
     settings: dict[str, Any] = {
+        "seed": 0,
         "n_steps": 128,
         "batch_size": 256,
         "n_epochs": 10,

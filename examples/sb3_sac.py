@@ -1,6 +1,6 @@
 """SAC of stable-baselines3 on Pendulum, with a replay buffer of sharpwave.
 
-pip install sharpwave[sb3]
+pip install "sharpwave[sb3]"
 python examples/sb3_sac.py --steps 6000
 """
 

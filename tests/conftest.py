@@ -1,38 +1,24 @@
 """Settings of all tests."""
 
 import os
-import random
 import signal
 import tempfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from hypothesis import settings
 
-# Machines are shared, so no example has a deadline. Where a change is judged the examples are
-# always the same ones; everywhere else every run tries new ones.
-settings.register_profile("search", deadline=None)
-settings.register_profile("judge", deadline=None, derandomize=True)
-JUDGED = bool(os.environ.get("CI"))
-settings.load_profile("judge" if JUDGED else "search")
+from tests import examples, long_cases, seeds
 
+examples.register_profiles()
+
+DRAWN = not os.environ.get(seeds.VARIABLE)
+SEED = seeds.session_seed()
 
 # A shell has what it starts in the background ignore interrupts; some tests interrupt themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(autouse=JUDGED)
-def same_numbers(request: pytest.FixtureRequest) -> None:
-    """Draw the same numbers in every run of a test: they are examples too."""
-    seed = zlib.crc32(request.node.nodeid.encode())
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
-    torch.manual_seed(seed)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,6 +26,61 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--refresh-golden", action="store_true", help="write tests/learning/golden anew"
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave quick cases of long tests in the default run."""
+    long_cases.unmark_quick_cases(items)
+
+
+def pytest_report_header() -> str:
+    """Name the seed of the session."""
+    return f"{seeds.VARIABLE}={SEED} ({'drawn' if DRAWN else 'given'})"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Name the seed with every failure, with what reproduces it."""
+    report = yield
+    if report.failed:
+        report.sections.append(("Seed", f"{seeds.VARIABLE}={SEED} reproduces this test's numbers"))
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Give modules that draw while they are imported numbers of their own."""
+    with seeds.generators_of(collector.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Give fixtures that several tests share numbers of their own: any test may be the first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    parameter = getattr(request, "param_index", 0)
+    with seeds.generators_of(f"{fixturedef.baseid}::{fixturedef.argname}[{parameter}]"):
+        return (yield)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers(request: pytest.FixtureRequest) -> None:
+    """Seed what a test draws without a seed of its own."""
+    seeds.seed_generators(seeds.seed_of(request.node.nodeid))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def drawn_seeds() -> Iterator[None]:
+    """Let what has no seed draw it from the generators of the test."""
+    with pytest.MonkeyPatch.context() as patch:
+        seeds.replace_entropy(patch)
+        yield
 
 
 @pytest.fixture

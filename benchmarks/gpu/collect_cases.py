@@ -56,11 +56,10 @@ def collect_cases(n_envs: int) -> Iterator[Case]:
             gradient_steps=0,
         )
         agent.train(2 * n_envs)
-        choose = agent._choose_tensors if buffer == "device" else agent._choose
 
-        def step(agent: Any = agent, choose: Any = choose) -> Any:
-            rows, _ = agent.collector.step(choose)
-            agent._store_round(rows)
+        def step(loop: Any = agent.loop) -> Any:
+            rows, _ = loop.collector.step(loop._choose)
+            loop._store_round(rows)
             return rows
 
         def check(step: Any = step) -> float:

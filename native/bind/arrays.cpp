@@ -26,7 +26,41 @@ void set_own_error(const char* type, const IoError& error, long owner) {
     const Ref number(PyLong_FromLong(owner));
     if (PyObject_SetAttrString(value.get(), "owner", number.get()) != 0) return;
   }
-  PyErr_SetObject(kind.get(), value.get());
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.get())), value.get());
+}
+
+// Names of fields may come from a file: control characters are spelled out for the terminal.
+std::string printable(const char* text) {
+  std::string shown;
+  const auto spell = [&](unsigned char byte) {
+    char spelled[8];
+    std::snprintf(spelled, sizeof(spelled), "\\x%02x", byte);
+    shown += spelled;
+  };
+  for (const char* at = text; *at != 0; ++at) {
+    const auto byte = static_cast<unsigned char>(*at);
+    const auto next = static_cast<unsigned char>(at[1]);
+    const auto third = static_cast<unsigned char>(next == 0 ? 0 : at[2]);
+    // Those that change the direction of text, too.
+    const bool turns = byte == 0xe2 && ((next == 0x80 && third >= 0xa8 && third <= 0xae) ||
+                                        (next == 0x81 && third >= 0xa6 && third <= 0xa9));
+    if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
+      spell(next);
+      ++at;
+    } else if (turns) {
+      for (const unsigned char part : {byte, next, third}) spell(part);
+      at += 2;
+    } else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f) {
+      spell(byte);
+    } else {
+      shown += *at;
+    }
+  }
+  return shown;
+}
+
+void set_error(PyObject* type, const std::exception& error) {
+  PyErr_SetString(type, printable(error.what()).c_str());
 }
 
 }  // namespace
@@ -36,19 +70,19 @@ void set_python_error() noexcept {
     throw;
   } catch (const PythonError&) {
   } catch (const TypeError& error) {
-    PyErr_SetString(PyExc_TypeError, error.what());
+    set_error(PyExc_TypeError, error);
   } catch (const LockedError& error) {
     set_own_error("FolderLockedError", error, error.owner);
   } catch (const IoError& error) {
     set_own_error("SharpwaveIOError", error, 0);
   } catch (const std::out_of_range& error) {
-    PyErr_SetString(PyExc_IndexError, error.what());
+    set_error(PyExc_IndexError, error);
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::logic_error& error) {  // invalid_argument, domain_error, length_error
-    PyErr_SetString(PyExc_ValueError, error.what());
+    set_error(PyExc_ValueError, error);
   } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+    set_error(PyExc_RuntimeError, error);
   }
 }
 

@@ -1,5 +1,5 @@
 // SACLearner, TD3Learner and their actors, on memory that Python owns. Called by
-// src/sharpwave/learn/actor_critic.py, which documents them.
+// src/sharpwave/learners/native/actor_critic.py, which documents them.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -27,9 +27,10 @@ struct Form {
 
   SquashedActor squashed() const { return {n_obs, n_actions, hidden, activation}; }
   DeterministicActor deterministic() const { return {n_obs, n_actions, hidden, activation}; }
-  Critics critics(std::size_t n) const {
+  Critics critics(std::size_t n, const Sizes& widths) const {
     check_sizes("n_critics", {n});
-    return {n, n_obs + n_actions, hidden, activation};
+    check_sizes("critic_hidden", widths);
+    return {n, n_obs + n_actions, widths, activation};
   }
 
   std::size_t n_obs, n_actions;
@@ -128,24 +129,26 @@ using Td3Learner = Exclusive<Td3Core>;
 
 void construct_sac(SacLearner* memory, std::size_t n_obs, std::size_t n_actions,
                    const Sizes& hidden, const std::string& activation, std::size_t n_critics,
-                   nb::handle actor, nb::handle critics, nb::handle alpha, nb::handle targets) {
+                   const Sizes& critic_hidden, nb::handle actor, nb::handle critics,
+                   nb::handle alpha, nb::handle targets) {
   passing_errors([&] {
     const Form form(n_obs, n_actions, hidden, activation);
-    new (memory) SacLearner(Networks<SquashedActor>{form.squashed(), form.critics(n_critics)},
-                            actor.ptr(), critics.ptr(), alpha.ptr(), targets.ptr());
+    new (memory)
+        SacLearner(Networks<SquashedActor>{form.squashed(), form.critics(n_critics, critic_hidden)},
+                   actor.ptr(), critics.ptr(), alpha.ptr(), targets.ptr());
     Py_RETURN_NONE;
   });
 }
 
 void construct_td3(Td3Learner* memory, std::size_t n_obs, std::size_t n_actions,
                    const Sizes& hidden, const std::string& activation, std::size_t n_critics,
-                   nb::handle actor, nb::handle critics, nb::handle target_actor,
-                   nb::handle target_critics) {
+                   const Sizes& critic_hidden, nb::handle actor, nb::handle critics,
+                   nb::handle target_actor, nb::handle target_critics) {
   passing_errors([&] {
     const Form form(n_obs, n_actions, hidden, activation);
-    new (memory)
-        Td3Learner(Networks<DeterministicActor>{form.deterministic(), form.critics(n_critics)},
-                   actor.ptr(), critics.ptr(), target_actor.ptr(), target_critics.ptr());
+    new (memory) Td3Learner(
+        Networks<DeterministicActor>{form.deterministic(), form.critics(n_critics, critic_hidden)},
+        actor.ptr(), critics.ptr(), target_actor.ptr(), target_critics.ptr());
     Py_RETURN_NONE;
   });
 }
@@ -302,9 +305,10 @@ void bind_actor_critic(PyObject* module) {
                          "slow critics. A batch is (obs, actions, rewards, next_obs, discounts, "
                          "weights), of which the last may be None.")
       .def("__init__", construct_sac, "n_obs"_a, "n_actions"_a, "hidden"_a, "activation"_a,
-           "n_critics"_a, "actor"_a, "critics"_a, "alpha"_a, "targets"_a,
+           "n_critics"_a, "critic_hidden"_a, "actor"_a, "critics"_a, "alpha"_a, "targets"_a,
            nb::sig("def __init__(self, n_obs: int, n_actions: int, hidden: Sequence[int], "
-                   "activation: str, n_critics: int, actor: tuple[Any, ...], "
+                   "activation: str, n_critics: int, critic_hidden: Sequence[int], "
+                   "actor: tuple[Any, ...], "
                    "critics: tuple[Any, ...], alpha: tuple[Any, ...], targets: Any) -> None"))
       .def("step", sac_step, "batch"_a, "noise"_a.none(), "seed"_a, "call"_a,
            "fixed_alpha"_a.none(), "wanted_entropy"_a, "max_grad_norm"_a, "tau"_a, "threads"_a,
@@ -316,9 +320,11 @@ void bind_actor_critic(PyObject* module) {
            "it is None.");
   nb::class_<Td3Learner>(m, "TD3Learner", "Steps of TD3 and TD3+BC; as `SACLearner`.")
       .def("__init__", construct_td3, "n_obs"_a, "n_actions"_a, "hidden"_a, "activation"_a,
-           "n_critics"_a, "actor"_a, "critics"_a, "target_actor"_a, "target_critics"_a,
+           "n_critics"_a, "critic_hidden"_a, "actor"_a, "critics"_a, "target_actor"_a,
+           "target_critics"_a,
            nb::sig("def __init__(self, n_obs: int, n_actions: int, hidden: Sequence[int], "
-                   "activation: str, n_critics: int, actor: tuple[Any, ...], "
+                   "activation: str, n_critics: int, critic_hidden: Sequence[int], "
+                   "actor: tuple[Any, ...], "
                    "critics: tuple[Any, ...], target_actor: Any, target_critics: Any) -> None"))
       .def("step", td3_step, "batch"_a, "noise"_a.none(), "seed"_a, "call"_a, "target_noise"_a,
            "noise_clip"_a, "max_grad_norm"_a, "tau"_a, "moves_actor"_a, "bc_weight"_a.none(),

@@ -34,12 +34,6 @@ std::unique_ptr<Head> head_for(const EnvSpec& spec) {
   return make_choices({static_cast<std::size_t>(spec.n_actions)});
 }
 
-Activation activation_of(const std::string& name) {
-  if (name == "tanh") return Activation::tanh;
-  if (name == "relu") return Activation::relu;
-  throw std::invalid_argument("activation must be 'tanh' or 'relu', got '" + name + "'");
-}
-
 // [n] finite float32 numbers.
 std::vector<float> weights_of(nb::handle given, std::size_t n) {
   const ArrayArg<float> weights(given.ptr(), "weights");
@@ -59,11 +53,13 @@ std::vector<float> weights_of(nb::handle given, std::size_t n) {
 
 class NativeCollector {
  public:
-  NativeCollector(nb::handle env, const std::vector<std::size_t>& hidden, Activation activation,
+  NativeCollector(nb::handle env, const std::vector<std::size_t>& hidden,
+                  const std::vector<std::size_t>& critic_hidden, Activation activation,
                   nb::handle weights, const RolloutOptions& options, std::size_t capacity)
       : env_(nb::borrow(env)),
         envs_(envs_of(env.ptr())),
-        policy_(envs_->env.spec().obs_size, hidden, activation, head_for(envs_->env.spec())) {
+        policy_(envs_->env.spec().obs_size, hidden, critic_hidden, activation,
+                head_for(envs_->env.spec())) {
     std::vector<float> first = weights_of(weights, policy_.n_parameters());
     std::unique_ptr<Rollouts> rollouts;
     {
@@ -87,10 +83,11 @@ class NativeCollector {
 };
 
 void construct(NativeCollector* memory, nb::handle env, const std::vector<std::size_t>& hidden,
-               const std::string& activation, nb::handle weights, std::size_t n_steps, float gamma,
-               float gae_lambda, std::uint64_t seed, std::size_t capacity, std::size_t threads) {
+               const std::vector<std::size_t>& critic_hidden, const std::string& activation,
+               nb::handle weights, std::size_t n_steps, float gamma, float gae_lambda,
+               std::uint64_t seed, std::size_t capacity, std::size_t threads) {
   const nb::object made = returned([&] {
-    new (memory) NativeCollector(env, hidden, activation_of(activation), weights,
+    new (memory) NativeCollector(env, hidden, critic_hidden, activation_of(activation), weights,
                                  {n_steps, gamma, gae_lambda, seed, threads}, capacity);
     Py_RETURN_NONE;
   });
@@ -110,7 +107,8 @@ class RolloutArrays {
     CollectedRollout& r = rollout_;
     const auto t = static_cast<npy_intp>(r.shape.n_steps),
                n = static_cast<npy_intp>(r.shape.n_envs);
-    add("obs", NPY_FLOAT32, r.obs.data(), {t, n, static_cast<npy_intp>(r.shape.obs_size)});
+    const auto obs_size = static_cast<npy_intp>(r.shape.obs_size);
+    add("obs", NPY_FLOAT32, r.obs.data(), {t, n, obs_size});
     if (r.shape.is_discrete) {
       add("actions", NPY_INT64, r.choices.data(), {t, n});
     } else {
@@ -128,6 +126,8 @@ class RolloutArrays {
     const auto episodes = static_cast<npy_intp>(r.episode_returns.size());
     add("episode_returns", NPY_FLOAT64, r.episode_returns.data(), {episodes});
     add("episode_lengths", NPY_INT64, r.episode_lengths.data(), {episodes});
+    add("final_obs", NPY_FLOAT32, r.final_obs.data(), {episodes, obs_size});
+    add("last_obs", NPY_FLOAT32, r.last_obs.data(), {n, obs_size});
     set("version", Ref::take(PyLong_FromUnsignedLongLong(r.version)));
     return std::move(dict_);
   }
@@ -212,10 +212,11 @@ nb::object without_gil(Body&& body) {
 void bind_collector(PyObject* module) {
   nb::module_ m = nb::borrow<nb::module_>(module);
   nb::class_<NativeCollector>(m, "Collector", "Rollouts of a policy in a VectorEnv.")
-      .def("__init__", construct, "env"_a, "hidden"_a, "activation"_a, "weights"_a, "n_steps"_a,
-           "gamma"_a, "gae_lambda"_a, "seed"_a, "capacity"_a, "threads"_a,
-           nb::sig("def __init__(self, env: VectorEnv, hidden: Sequence[int], activation: str, "
-                   "weights: Any, n_steps: int, gamma: float, gae_lambda: float, seed: int, "
+      .def("__init__", construct, "env"_a, "hidden"_a, "critic_hidden"_a, "activation"_a,
+           "weights"_a, "n_steps"_a, "gamma"_a, "gae_lambda"_a, "seed"_a, "capacity"_a, "threads"_a,
+           nb::sig("def __init__(self, env: VectorEnv, hidden: Sequence[int], "
+                   "critic_hidden: Sequence[int], activation: str, weights: Any, n_steps: int, "
+                   "gamma: float, gae_lambda: float, seed: int, "
                    "capacity: int, threads: int) -> None"))
       .def("recv", receive, nb::sig("def recv(self) -> dict[str, Any]"))
       .def("try_recv", try_receive, nb::sig("def try_recv(self) -> dict[str, Any] | None"))

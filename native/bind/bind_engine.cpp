@@ -59,6 +59,7 @@ FolderOptions make_folder_options(const nb::dict& given) {
   options.continue_episodes = nb::cast<bool>(given["continue_episodes"]);
   options.verify = nb::cast<bool>(given["verify"]);
   options.repair = nb::cast<bool>(given["repair"]);
+  options.identity = nb::cast<std::uint32_t>(given["identity"]);
   options.hot_rows = nb::cast<std::size_t>(given["hot_rows"]);
   options.resident_bytes = nb::cast<std::size_t>(given["resident_bytes"]);
   return options;
@@ -89,7 +90,7 @@ std::tuple<std::size_t, std::size_t, std::size_t, std::size_t> describe_folder(
   const FolderOptions columns =
       choose_columns(make_options(fields, stream_rows, capacity, n_streams));
   return {columns.row_bytes, columns.chunk_rows, columns.max_chunks,
-          ReplayFolder::n_words(std::max<std::size_t>(n_streams, 1))};
+          ReplayFolder::n_words(std::max<std::size_t>(n_streams, 1), 1)};
 }
 
 // Holds the rows for reading. The GIL is let go first: a writer may need it to finish.
@@ -117,8 +118,17 @@ nb::dict stats(Replay& replay) {
   found["stale_updates"] = counters.stale_updates().load();
   found["bytes"] = replay.bytes();
   if (replay.is_durable()) {
-    found["disk_bytes"] = replay.disk_bytes();
-    found["resident_bytes"] = replay.resident_bytes();
+    std::uint64_t disk_bytes = 0;
+    std::size_t resident_bytes = 0;
+    {
+      const nb::gil_scoped_release release;
+      const SharedRows rows(replay);
+      replay.require_open();
+      disk_bytes = replay.disk_bytes();
+      resident_bytes = replay.resident_bytes();
+    }
+    found["disk_bytes"] = disk_bytes;
+    found["resident_bytes"] = resident_bytes;
   }
   found["record_bytes"] = replay.store().stride();
   return found;
@@ -318,13 +328,13 @@ void bind_engine(PyObject* handle) {
            "Waits until everything pushed is on the disk.")
       .def(
           "close",
-          [](Replay& self, bool keep) {
+          [](Replay& self, bool keep, const std::string& reason) {
             const std::lock_guard<RwLock> rows(self.rows_lock());
             const std::lock_guard<std::mutex> tree(self.tree_mutex());
-            self.close(keep);
+            self.close(keep, reason);
           },
-          "keep"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Leaves the folder. The buffer is empty then.")
+          "keep"_a, "reason"_a = "the buffer is closed", nb::call_guard<nb::gil_scoped_release>(),
+          "Leaves the folder. The buffer is empty then, and later calls raise the reason.")
       .def_prop_ro("damage", &Replay::damage, "What was left out of a repaired folder.")
       .def_prop_ro("lost_steps", &Replay::lost_steps, "How many steps that cost.")
       .def("stats", stats, "Counters and sizes.")

@@ -42,10 +42,10 @@ std::vector<ColumnSpec> as_specs(const Columns& columns) {
 void construct(EpisodeStore* memory, const std::string& folder, const Columns& steps,
                const Columns& episodes, std::size_t index_chunk_rows, std::uint64_t max_episodes,
                std::uint64_t max_timesteps, bool circular, bool power, std::size_t decoded_bytes,
-               bool write, bool repair) {
+               std::uint32_t identity, bool write, bool repair) {
   const nb::gil_scoped_release released;
   new (memory) EpisodeStore({folder, as_specs(steps), as_specs(episodes), index_chunk_rows,
-                             max_episodes, max_timesteps, circular, power, decoded_bytes},
+                             max_episodes, max_timesteps, circular, power, decoded_bytes, identity},
                             write ? Access::write : Access::read, repair);
 }
 
@@ -118,7 +118,7 @@ void bind_episodes(PyObject* handle) {
   nb::class_<EpisodeStore>(module, "EpisodeEngine", "Episodes in a folder.")
       .def("__init__", &construct, "folder"_a, "steps"_a, "episodes"_a, "index_chunk_rows"_a,
            "max_episodes"_a, "max_timesteps"_a, "circular"_a, "power"_a, "decoded_bytes"_a,
-           "write"_a, "repair"_a)
+           "identity"_a, "write"_a, "repair"_a)
       .def_prop_ro("is_writer", &EpisodeStore::is_writer)
       .def_prop_ro("has_open", &EpisodeStore::has_open)
       .def_prop_ro("open_length", &EpisodeStore::open_length)
@@ -133,6 +133,13 @@ void bind_episodes(PyObject* handle) {
       .def("settle", writing(&EpisodeStore::settle))
       .def("clear", writing(&EpisodeStore::clear))
       .def("close", writing(&EpisodeStore::close))
+      .def("close_if_idle",
+           [](EpisodeStore& store) {
+             const nb::gil_scoped_release released;
+             const std::lock_guard<std::mutex> lock(store.writer_mutex());
+             return store.close_if_idle();
+           })
+      .def("abandon", writing(&EpisodeStore::abandon))
       .def("refresh", &EpisodeStore::refresh, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("n_lanes", &EpisodeStore::n_lanes)
       .def_prop_ro("repaired", [](const EpisodeStore& s) { return as_tuple(s.repaired()); })

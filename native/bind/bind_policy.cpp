@@ -1,5 +1,5 @@
 // PolicyLearner: updates of PPO and A2C on memory that Python owns. Called by
-// src/sharpwave/learn/policy.py, which documents it.
+// src/sharpwave/learners/native/policy.py, which documents it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -54,10 +54,11 @@ class Floats {
 
 class PolicyLearner {
  public:
-  PolicyLearner(std::size_t n_inputs, const std::vector<std::size_t>& hidden, Activation activation,
+  PolicyLearner(std::size_t n_inputs, const std::vector<std::size_t>& hidden,
+                const std::vector<std::size_t>& critic_hidden, Activation activation,
                 ActionSpec actions, nb::handle parameters, nb::handle gradient)
       : actions_(std::move(actions)),
-        policy_(n_inputs, hidden, activation, actions_.make_head()),
+        policy_(n_inputs, hidden, critic_hidden, activation, actions_.make_head()),
         parameters_(parameters, "parameters", 1, policy_.n_parameters()),
         gradient_memory_(gradient, "gradient", 1, policy_.n_parameters()),
         gradient_(policy_, parameters_.data(), gradient_memory_.data()),
@@ -97,12 +98,6 @@ class PolicyLearner {
   std::mutex mutex_;
 };
 
-Activation activation_of(const std::string& name) {
-  if (name == "tanh") return Activation::tanh;
-  if (name == "relu") return Activation::relu;
-  throw std::invalid_argument("activation must be 'tanh' or 'relu', got '" + name + "'");
-}
-
 ActionSpec actions_of(const std::string& kind, const std::vector<std::size_t>& options) {
   using Kind = ActionSpec::Kind;
   if (kind == "choices") return {Kind::choices, options};
@@ -123,15 +118,16 @@ void check_sizes(const char* name, const std::vector<std::size_t>& sizes) {
 }
 
 void construct(PolicyLearner* memory, std::size_t n_inputs, const std::vector<std::size_t>& hidden,
-               const std::string& activation, const std::string& actions,
-               const std::vector<std::size_t>& options, nb::handle parameters,
-               nb::handle gradient) {
+               const std::vector<std::size_t>& critic_hidden, const std::string& activation,
+               const std::string& actions, const std::vector<std::size_t>& options,
+               nb::handle parameters, nb::handle gradient) {
   const nb::object made = returned([&] {
     check_sizes("n_inputs", {n_inputs});
     check_sizes("hidden", hidden);
+    check_sizes("critic_hidden", critic_hidden);
     check_sizes("options", options);
     if (options.empty()) throw std::invalid_argument("options must not be empty");
-    new (memory) PolicyLearner(n_inputs, hidden, activation_of(activation),
+    new (memory) PolicyLearner(n_inputs, hidden, critic_hidden, activation_of(activation),
                                actions_of(actions, options), parameters, gradient);
     Py_RETURN_NONE;
   });
@@ -160,7 +156,7 @@ void check_loss(const PolicyRollout& rollout, const PolicyLoss& loss) {
   need(rollout.advantages, "advantages");
   need(rollout.returns, "returns");
   if (loss.is_clipped) need(rollout.log_probs, "log_probs");
-  if (loss.clip_values) need(rollout.values, "values");
+  if (loss.value_clip) need(rollout.values, "values");
 }
 
 // [n] numbers.
@@ -181,11 +177,11 @@ PyObject* numbers_of(const PolicyMetrics& m, const PolicyRollout& rollout) {
 }
 
 nb::object gradient(PolicyLearner& self, nb::handle batch, nb::handle rows,
-                    std::optional<float> clip, bool clip_values, bool normalize, float vf_coef,
-                    float ent_coef, std::size_t threads) {
+                    std::optional<float> clip, std::optional<float> value_clip, bool normalize,
+                    float vf_coef, float ent_coef, std::size_t threads) {
   return returned([&] {
     const RolloutArgs args = rollout_of(self, batch);
-    const PolicyLoss loss = {clip.has_value(), clip.value_or(0.0f), clip_values, normalize, vf_coef,
+    const PolicyLoss loss = {clip.has_value(), clip.value_or(0.0f), value_clip, normalize, vf_coef,
                              ent_coef};
     check_loss(args.rollout(), loss);
     const IndexArg indices(rows.ptr(), "rows");
@@ -270,15 +266,15 @@ nb::object shuffled(std::uint64_t seed, std::uint64_t call, std::size_t n_orders
 }
 
 nb::object ppo_update(PolicyLearner& self, nb::handle batch, nb::handle orders,
-                      std::size_t batch_size, float clip, bool clip_values, bool normalize,
-                      float vf_coef, float ent_coef, double max_grad_norm,
+                      std::size_t batch_size, float clip, std::optional<float> value_clip,
+                      bool normalize, float vf_coef, float ent_coef, double max_grad_norm,
                       std::optional<double> target_kl, nb::handle exp_avg, nb::handle exp_avg_sq,
                       nb::handle steps, double lr, double beta1, double beta2, double eps,
                       std::size_t threads) {
   return returned([&] {
     const RolloutArgs args = rollout_of(self, batch);
     const PolicyRollout& rollout = args.rollout();
-    const PpoOptions options = {{true, clip, clip_values, normalize, vf_coef, ent_coef},
+    const PpoOptions options = {{true, clip, value_clip, normalize, vf_coef, ent_coef},
                                 batch_size,
                                 max_grad_norm,
                                 target_kl,
@@ -313,7 +309,7 @@ nb::object a2c_update(PolicyLearner& self, nb::handle batch, bool normalize, flo
   return returned([&] {
     const RolloutArgs args = rollout_of(self, batch);
     const A2cOptions options = {
-        {false, 0.0f, false, normalize, vf_coef, ent_coef}, max_grad_norm, threads};
+        {false, 0.0f, std::nullopt, normalize, vf_coef, ent_coef}, max_grad_norm, threads};
     check_loss(args.rollout(), options.loss);
     const Floats square(square_avg, "square_avg", 1, self.policy().n_parameters());
     Rmsprop rmsprop(square.data(), lr, alpha, eps);
@@ -338,14 +334,15 @@ void bind_policy(PyObject* module) {
       "Updates of a policy whose parameters and gradient are given arrays. A "
       "batch is (obs, actions, advantages, returns, log_probs, values, masks, "
       "weights), None for what is missing.")
-      .def("__init__", construct, "n_inputs"_a, "hidden"_a, "activation"_a, "actions"_a,
-           "options"_a, "parameters"_a, "gradient"_a,
-           nb::sig("def __init__(self, n_inputs: int, hidden: Sequence[int], activation: str, "
-                   "actions: str, options: Sequence[int], parameters: Any, gradient: Any) -> None"))
-      .def("gradient", gradient, "batch"_a, "rows"_a, "clip"_a.none(), "clip_values"_a,
+      .def("__init__", construct, "n_inputs"_a, "hidden"_a, "critic_hidden"_a, "activation"_a,
+           "actions"_a, "options"_a, "parameters"_a, "gradient"_a,
+           nb::sig("def __init__(self, n_inputs: int, hidden: Sequence[int], "
+                   "critic_hidden: Sequence[int], activation: str, actions: str, options: "
+                   "Sequence[int], parameters: Any, gradient: Any) -> None"))
+      .def("gradient", gradient, "batch"_a, "rows"_a, "clip"_a.none(), "value_clip"_a.none(),
            "normalize"_a, "vf_coef"_a, "ent_coef"_a, "threads"_a,
            nb::sig("def gradient(self, batch: tuple[Any, ...], rows: Any, clip: float | None, "
-                   "clip_values: bool, normalize: bool, vf_coef: float, ent_coef: float, "
+                   "value_clip: float | None, normalize: bool, vf_coef: float, ent_coef: float, "
                    "threads: int) -> NDArray[numpy.float64]"),
            "Overwrites the gradient with that of the loss on some rows; the metrics but for the "
            "norm. Without a clip range it is A2C's loss.")
@@ -362,11 +359,11 @@ void bind_policy(PyObject* module) {
            nb::sig("def values(self, obs: Any) -> NDArray[numpy.float32]"), "Values [n].")
       .def(
           "ppo_update", ppo_update, "batch"_a, "orders"_a, "batch_size"_a, "clip"_a,
-          "clip_values"_a, "normalize"_a, "vf_coef"_a, "ent_coef"_a, "max_grad_norm"_a,
+          "value_clip"_a.none(), "normalize"_a, "vf_coef"_a, "ent_coef"_a, "max_grad_norm"_a,
           "target_kl"_a.none(), "exp_avg"_a, "exp_avg_sq"_a, "steps"_a, "lr"_a, "beta1"_a,
           "beta2"_a, "eps"_a, "threads"_a,
           nb::sig("def ppo_update(self, batch: tuple[Any, ...], orders: Any, batch_size: int, "
-                  "clip: float, clip_values: bool, normalize: bool, vf_coef: float, "
+                  "clip: float, value_clip: float | None, normalize: bool, vf_coef: float, "
                   "ent_coef: float, max_grad_norm: float, target_kl: float | None, exp_avg: Any, "
                   "exp_avg_sq: Any, steps: Any, lr: float, beta1: float, beta2: float, eps: float, "
                   "threads: int) -> NDArray[numpy.float64]"),

@@ -90,16 +90,19 @@ class Gathered {
 };
 
 // Copies rows; has the ones that are compressed brought into memory first. `copy` returns the
-// blocks that are not there.
+// blocks that are not in the store it is given.
 template <typename Copy>
 void copy_rows(PyObject* self, double cost, Copy&& copy) {
   constexpr double kLong = 1e9;
-  const EpisodeStore* store = reinterpret_cast<EpisodeRows*>(self)->store;
+  // Asked for again: reading the arguments may have run code that closed the buffer.
+  const EpisodeRows* rows = checked_episodes(self);
+  const Ref engine = Ref::borrow(rows->engine);
+  const EpisodeStore* store = rows->store;
   while (true) {
     std::vector<CodedBlock> absent;
     {
       const MaybeReleaseGil released(store->is_moving() ? kLong : cost);
-      absent = copy();
+      absent = copy(*store);
     }
     if (absent.empty()) return;
     const Ref blocks = Ref::take(PyList_New(0));
@@ -109,7 +112,7 @@ void copy_rows(PyObject* self, double cost, Copy&& copy) {
                                                 static_cast<long long>(block.block)));
       if (PyList_Append(blocks.get(), place.get()) != 0) throw PythonError();
     }
-    Ref::take(PyObject_CallMethod(self, "_decompress", "O", blocks.get()));
+    Ref::take(PyObject_CallMethod(self, "_decompress", "OO", engine.get(), blocks.get()));
   }
 }
 
@@ -139,11 +142,9 @@ PyObject* gather_steps(PyObject* self, PyObject* const* args, Py_ssize_t n_args,
     if (given[0] == nullptr) throw TypeError("gather() needs the argument 'rows'");
     const IndexArg wanted(given[0], "rows");
     const Gathered target(*rows->fields, given[1], given[2], wanted.ndim(), wanted.shape());
-    const Ref engine = Ref::borrow(rows->engine);
-    const EpisodeStore* store = rows->store;
-    copy_rows(self, target.cost(wanted.size()), [&] {
-      return store->gather(wanted.data(), wanted.size(), target.columns().data(),
-                           target.columns().size(), target.pointers());
+    copy_rows(self, target.cost(wanted.size()), [&](const EpisodeStore& store) {
+      return store.gather(wanted.data(), wanted.size(), target.columns().data(),
+                          target.columns().size(), target.pointers());
     });
     return target.finish(*rows->fields, given[2]);
   });
@@ -169,12 +170,10 @@ PyObject* gather_ranges(PyObject* self, PyObject* const* args, Py_ssize_t n_args
     const std::size_t width = as_size(given[2], "width");
     const npy_intp lead[] = {static_cast<npy_intp>(starts.size()), static_cast<npy_intp>(width)};
     const Gathered target(*rows->fields, given[3], given[4], 2, lead);
-    const Ref engine = Ref::borrow(rows->engine);
-    const EpisodeStore* store = rows->store;
-    copy_rows(self, target.cost(starts.size() * width), [&] {
-      return store->gather_ranges(starts.data(), lengths.data(), starts.size(), width,
-                                  target.columns().data(), target.columns().size(),
-                                  target.pointers());
+    copy_rows(self, target.cost(starts.size() * width), [&](const EpisodeStore& store) {
+      return store.gather_ranges(starts.data(), lengths.data(), starts.size(), width,
+                                 target.columns().data(), target.columns().size(),
+                                 target.pointers());
     });
     return target.finish(*rows->fields, given[4]);
   });

@@ -14,7 +14,10 @@ namespace sharpwave::bind {
 
 EpisodeRows* checked_episodes(PyObject* self) {
   auto* rows = reinterpret_cast<EpisodeRows*>(self);
-  if (rows->store == nullptr) throw std::runtime_error("the buffer is closed");
+  if (rows->store == nullptr) {
+    throw std::runtime_error(rows->why_closed == nullptr ? "the buffer is closed"
+                                                         : as_utf8(rows->why_closed));
+  }
   return rows;
 }
 
@@ -146,23 +149,40 @@ PyObject* finish(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
   });
 }
 
-// _attach(engine, fields, meta): the store to work on; None closes.
+// Batches have the sizes of the fields, and rows those of the columns.
+void check_sizes(const FieldGroup& fields, const std::vector<ColumnSpec>& columns) {
+  bool same = fields.size() == columns.size();
+  for (std::size_t i = 0; same && i < columns.size(); ++i) {
+    same = fields.plan().leaves[i].bytes == columns[i].row_bytes;
+  }
+  if (!same) throw std::invalid_argument("columns must have rows of the size of their fields");
+}
+
+// _attach(engine, fields, meta): the store to work on; a text closes, and is the error from then
+// on.
 PyObject* attach(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
   return guard([&]() -> PyObject* {
     if (n_args != 3) throw TypeError("_attach() takes 3 arguments");
     auto* rows = reinterpret_cast<EpisodeRows*>(self);
-    const bool some = args[0] != Py_None;
+    const bool some = !PyUnicode_Check(args[0]);
     if (some && !nb::isinstance<EpisodeStore>(nb::handle(args[0]))) {
-      throw TypeError("engine must be an EpisodeEngine");
+      throw TypeError("engine must be an EpisodeEngine or a str");
     }
     if (rows->fields == nullptr) {
       auto fields = std::make_unique<FieldGroup>(args[1]);
       rows->meta = new FieldGroup(args[2]);
       rows->fields = fields.release();
     }
+    EpisodeStore* store = some ? nb::inst_ptr<EpisodeStore>(nb::handle(args[0])) : nullptr;
+    if (some) {
+      check_sizes(*rows->fields, store->options().steps);
+      check_sizes(*rows->meta, store->options().episodes);
+    }
     const Ref old(rows->engine);
+    const Ref old_text(rows->why_closed);
+    rows->why_closed = some ? nullptr : Py_NewRef(args[0]);
     rows->engine = some ? Py_NewRef(args[0]) : nullptr;
-    rows->store = some ? nb::inst_ptr<EpisodeStore>(nb::handle(args[0])) : nullptr;
+    rows->store = store;
     Py_RETURN_NONE;
   });
 }
@@ -175,6 +195,7 @@ void free_rows(PyObject* self) {
   delete rows->fields;
   delete rows->meta;
   Py_XDECREF(rows->engine);
+  Py_XDECREF(rows->why_closed);
   type->tp_free(self);
   Py_DECREF(type);
 }

@@ -12,6 +12,7 @@ struct EpisodeRows {
   EpisodeStore* store;
   FieldGroup* fields;
   FieldGroup* meta;
+  PyObject* why_closed;  // a text, once it is closed
 };
 
 // The object behind `self`; throws when it is closed.

@@ -58,12 +58,6 @@ ObsArgument::ObsArgument(PyObject* given, std::size_t n_inputs) : array_(given, 
   }
 }
 
-Activation activation_of(const std::string& name) {
-  if (name == "tanh") return Activation::tanh;
-  if (name == "relu") return Activation::relu;
-  throw std::invalid_argument("activation must be 'tanh' or 'relu', got '" + name + "'");
-}
-
 void check_sizes(const char* name, const std::vector<std::size_t>& sizes) {
   constexpr std::size_t kMost = 1 << 24;  // whole numbers that float32 can hold
   for (const std::size_t size : sizes) {

@@ -118,7 +118,6 @@ class ReplayArguments {
   ReplayRows rows_;
 };
 
-Activation activation_of(const std::string& name);
 void check_sizes(const char* name, const std::vector<std::size_t>& sizes);
 // Throws ValueError "<name> must have shape <expected>, got <actual>" unless it has.
 void check_shape(const char* name, PyArrayObject* array, std::initializer_list<std::size_t> shape);

@@ -70,6 +70,7 @@ void with_locks(Replay* replay, Rows rows, bool tree, double work_ns, Body&& bod
   if (work_ns < 20e3) {
     ReplayLocks locks(replay, rows, tree);
     if (locks.try_lock()) {
+      replay->require_open();  // another thread may have closed it since the call began
       body(locks);
       return;
     }
@@ -77,6 +78,7 @@ void with_locks(Replay* replay, Rows rows, bool tree, double work_ns, Body&& bod
   ReplayLocks locks(replay, rows, tree);
   locks.release_gil();
   locks.lock();
+  replay->require_open();
   body(locks);
 }
 

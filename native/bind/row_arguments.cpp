@@ -128,9 +128,15 @@ bool shape_fits(const Leaf& leaf, PyArrayObject* array, RowCount rows) {
 bool are_flags(const Leaf& leaf, const std::byte* data, std::size_t n) {
   if (leaf.dtype == DType::boolean) return true;
   if (leaf.bytes != 1) return false;
-  std::byte all{0};
-  for (std::size_t i = 0; i < n; ++i) all |= data[i];
-  return all <= std::byte{1};
+  std::uint64_t all = 0;
+  std::size_t i = 0;
+  for (; i + sizeof all <= n; i += sizeof all) {
+    std::uint64_t eight;
+    std::memcpy(&eight, data + i, sizeof eight);
+    all |= eight;
+  }
+  for (; i < n; ++i) all |= static_cast<std::uint64_t>(data[i]);
+  return (all & ~std::uint64_t{0x0101010101010101}) == 0;
 }
 
 // An array-like as contiguous memory of the field's dtype.
@@ -153,7 +159,9 @@ void prepare_array(const Leaf& leaf, PyObject* object, RowCount rows, PushRows* 
   const auto* data = static_cast<const std::byte*>(PyArray_DATA(array));
   const std::size_t n = leaf.items * rows.n;
   const int type = PyArray_TYPE(array);
-  const bool same = type == leaf.numpy_type;
+  // Truth values are bytes of 0 and 1, as flags are.
+  const bool truth = leaf.flag && leaf.bytes == 1 && type == NPY_BOOL;
+  const bool same = type == leaf.numpy_type || truth;
   if (same && (!leaf.flag || are_flags(leaf, data, n))) {
     check_finite(leaf, data, n);
     source->data = data;

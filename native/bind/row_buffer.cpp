@@ -34,7 +34,7 @@ PyTypeObject* batch_memory_type = nullptr;
 RowBuffer* checked(PyObject* self) {
   auto* buffer = reinterpret_cast<RowBuffer*>(self);
   if (buffer->replay == nullptr) throw std::runtime_error("the buffer was not initialised");
-  if (buffer->replay->is_closed()) throw std::invalid_argument("the buffer is closed");
+  buffer->replay->require_open();
   return buffer;
 }
 

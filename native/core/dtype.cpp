@@ -165,7 +165,19 @@ std::size_t first_not_finite(DType dtype, const std::byte* source, std::size_t n
     using T = decltype(zero);
     if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, Half>) {
       bool finite = true;
-      for (std::size_t i = 0; i < n; ++i) finite &= is_finite(widen(load<T>(source, i)));
+      if constexpr (std::is_same_v<T, float>) {
+        // Integers without a way out of the loop become vector code; booleans do not.
+        constexpr std::uint32_t kInfinite = 0x7f800000;
+        std::uint32_t found = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+          std::uint32_t bits;
+          std::memcpy(&bits, source + i * sizeof bits, sizeof bits);
+          found |= (bits & kInfinite) == kInfinite ? 1U : 0U;
+        }
+        finite = found == 0;
+      } else {
+        for (std::size_t i = 0; i < n; ++i) finite &= is_finite(widen(load<T>(source, i)));
+      }
       for (std::size_t i = 0; !finite && i < n; ++i) {
         if (!is_finite(widen(load<T>(source, i)))) return i;
       }

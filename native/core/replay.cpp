@@ -140,7 +140,7 @@ void Replay::push(std::size_t n, const Source* sources, const std::uint32_t* str
 }
 
 void Replay::push_unordered(std::size_t n, const Source* sources, const float* priorities) {
-  count_pushed(n);
+  if (!folder_) count_pushed(n);
   const std::uint64_t floor = streams_.head(0).floor;
   const std::size_t first = writer_.push_block(sources, n);
   if (!priorities_) return;
@@ -168,7 +168,7 @@ void Replay::remove_priorities(std::uint64_t begin, std::uint64_t end) {
 
 void Replay::push_rows(std::size_t begin, std::size_t end, const Source* sources,
                        const std::uint32_t* streams, const float* priorities) {
-  count_pushed(end - begin);
+  if (!folder_) count_pushed(end - begin);
   const auto evict = [&](std::size_t slot) {
     if (priorities_) priorities_->remove(slot);
   };
@@ -182,7 +182,7 @@ void Replay::push_rows(std::size_t begin, std::size_t end, const Source* sources
       priorities_->push(streams_.slot(anchor), 1,
                         priorities == nullptr ? nullptr : priorities + row);
     }
-    if (folder_) commit_step(target, old_top);
+    if (folder_) mirror_marks(target, old_top);
     if (++stream == count) stream = 0;
   }
 }

@@ -125,6 +125,10 @@ class Replay {
 
   bool is_durable() const { return folder_ != nullptr; }
   bool is_closed() const { return folder_ && folder_->is_closed(); }
+  // Throws when it is closed, and says why.
+  void require_open() const {
+    if (folder_) folder_->require_open();
+  }
   // What was wrong with the folder and is left out now, and how many steps that cost.
   const std::vector<std::string>& damage() const { return damage_; }
   std::uint64_t lost_steps() const { return lost_steps_; }
@@ -136,8 +140,8 @@ class Replay {
   // Waits until everything pushed is on the disk.
   void flush() { folder_->flush(); }
   // With rows locked exclusively and the tree locked: leaves the folder. The buffer is empty then.
-  // Without `keep` the folder is about to be deleted.
-  void close(bool keep);
+  // Without `keep` the folder is about to be deleted. Later calls get `reason` as their error.
+  void close(bool keep, const std::string& reason = "the buffer is closed");
   std::uint64_t disk_bytes() const { return folder_->disk_bytes(); }
   // Of the rows, at most in the process's memory.
   std::size_t resident_bytes() const { return folder_->residency().known_bytes(); }
@@ -171,7 +175,9 @@ class Replay {
   void push_durably(std::size_t n, const Source* sources, const std::uint32_t* streams,
                     const float* priorities);
   bool folder_has_room(std::size_t rows, const std::uint32_t* streams) const;
-  void commit_step(std::uint32_t stream, std::uint64_t old_top);
+  void mirror_marks(std::uint32_t stream, std::uint64_t old_top);
+  // Commits a push of n steps to the streams that are in `touched_`.
+  void commit_push(std::size_t n);
   void commit_clear();
   void commit_priorities();
   // Grows with everything that a writer commits.
@@ -206,8 +212,10 @@ class Replay {
   std::vector<std::uint64_t> left_out_;  // by stream: rows before it are damaged
   std::uint64_t updates_seen_ = 0;       // of priorities, by a writer
   std::atomic<std::uint64_t> version_seen_{0};
-  std::atomic<bool> parted_{false};       // a fork that has taken its counters home
-  std::vector<std::uint32_t> steps_;      // of a push, by stream
+  std::atomic<bool> parted_{false};     // a fork that has taken its counters home
+  std::vector<std::uint32_t> steps_;    // of a push, by stream
+  std::vector<std::uint32_t> touched_;  // the streams that have some
+  std::vector<ReplayFolder::Change> changes_;
   std::atomic<bool> pages_missed_{true};  // the last read found pages that were not in memory
 };
 

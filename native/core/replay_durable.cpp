@@ -36,7 +36,10 @@ void Replay::open_folder() {
     }
   }
   counters_.move_to(folder_->words());
-  if (!writer) counters_.move_home();
+  if (!writer) {
+    counters_.move_home();
+    counters_.pushed() = folder_->get(ReplayFolder::kPushed);
+  }
   left_out_.resize(streams_.count());
   if (folder_->lost_marks()) forget_unmarked();
   take_in();
@@ -45,11 +48,14 @@ void Replay::open_folder() {
     if (writer && !options_.folder->continue_episodes) cut_episode(stream);
     rows += streams_.head(stream).top;
   }
-  // A crash can leave the push in flight counted. Where every row is a step, the rows tell.
-  if (writer && options_.layout == Layout::transition) counters_.pushed() = rows;
+  // In version 1 a crash leaves the push in flight counted. Where every row is a step, the rows
+  // tell.
+  const bool version_1 = options_.folder->identity == 0;
+  if (writer && version_1 && options_.layout == Layout::transition) counters_.pushed() = rows;
   if (priorities_ && writer) priorities_->mirror_to(folder_->priorities());
   if (folder_->lost_priorities()) renew_priorities();
   folder_->set_open();
+  if (writer) folder_->settle_tail();
 }
 
 // Without marks nobody knows which slots hold steps.
@@ -269,43 +275,60 @@ void Replay::push_durably(std::size_t n, const Source* sources, const std::uint3
                           const float* priorities) {
   folder_->require_writer();
   const std::size_t per_step = slots_of_step(options_);
-  const std::size_t piece = options_.folder->chunk_rows / per_step;
+  const std::size_t most = options_.folder->chunk_rows / per_step;  // steps of a stream at once
   const auto reserve = [&](std::uint32_t stream, std::uint64_t steps) {
     const Streams::Head& head = streams_.head(stream);
     const std::uint64_t oldest = head.floor > streams_.lead() ? head.floor - streams_.lead() : 0;
     folder_->reserve(stream, head.top + steps * per_step, oldest);
   };
   const std::size_t n_streams = streams_.count();
+  steps_.resize(n_streams);
   std::vector<Source> rest;
-  for (std::size_t begin = 0; begin < n; begin += piece) {
-    const std::size_t count = std::min(piece, n - begin);
-    if (!streams_.tracked()) {
-      reserve(0, count);
+  for (std::size_t begin = 0; begin < n;) {
+    // As many rows as all streams have room for, before any is written.
+    std::size_t count = std::min(most * n_streams, n - begin);
+    for (const std::uint32_t stream : touched_) steps_[stream] = 0;
+    touched_.clear();
+    if (streams == nullptr) {
+      for (std::uint32_t stream = 0; stream < std::min(count, n_streams); ++stream) {
+        touched_.push_back(stream);
+        reserve(stream, (count - stream + n_streams - 1) / n_streams);
+      }
+    } else {
+      std::size_t row = 0;
+      for (; row < count && steps_[streams[begin + row]] < most; ++row) {
+        if (steps_[streams[begin + row]]++ == 0) touched_.push_back(streams[begin + row]);
+      }
+      count = row;
+      for (const std::uint32_t stream : touched_) reserve(stream, steps_[stream]);
+    }
+    if (streams_.tracked()) {
+      push_rows(begin, begin + count, sources, streams, priorities);
+    } else {
       if (begin > 0) {
         rest.assign(sources, sources + options_.schema.fields.size());
         for (Source& source : rest) source.data += begin * source.stride;
       }
       push_unordered(count, begin > 0 ? rest.data() : sources,
                      priorities == nullptr ? nullptr : priorities + begin);
-      if (priorities_) folder_->set_number(ReplayFolder::kMaxPriority, priorities_->max_priority());
-      folder_->commit(0, streams_.head(0).top);
-      continue;
     }
-    // Room for all, before any is written.
-    if (streams == nullptr) {
-      for (std::size_t i = 0; i < std::min(count, n_streams); ++i) {
-        reserve(static_cast<std::uint32_t>((begin + i) % n_streams),
-                (count - i + n_streams - 1) / n_streams);
-      }
-    } else {
-      steps_.assign(n_streams, 0);
-      for (std::size_t row = begin; row < begin + count; ++row) {
-        reserve(streams[row], ++steps_[streams[row]]);
-      }
-    }
-    push_rows(begin, begin + count, sources, streams, priorities);
+    commit_push(count);
+    begin += count;
   }
   if (options_.folder->power) folder_->flush();
+}
+
+void Replay::commit_push(std::size_t n) {
+  changes_.clear();
+  changes_.push_back({ReplayFolder::kPushed, counters_.pushed().load() + n});
+  if (priorities_) {
+    changes_.push_back(
+        {ReplayFolder::kMaxPriority, std::bit_cast<std::uint64_t>(priorities_->max_priority())});
+  }
+  for (const std::uint32_t stream : touched_) {
+    changes_.push_back({ReplayFolder::kTops + stream, streams_.head(stream).top});
+  }
+  folder_->commit(changes_);
 }
 
 bool Replay::folder_has_room(std::size_t rows, const std::uint32_t* streams) const {
@@ -319,7 +342,7 @@ bool Replay::folder_has_room(std::size_t rows, const std::uint32_t* streams) con
   return true;
 }
 
-void Replay::commit_step(std::uint32_t stream, std::uint64_t old_top) {
+void Replay::mirror_marks(std::uint32_t stream, std::uint64_t old_top) {
   const Streams::Head& head = streams_.head(stream);
   std::uint64_t seq = old_top;
   if (options_.layout == Layout::stream) {
@@ -331,14 +354,18 @@ void Replay::commit_step(std::uint32_t stream, std::uint64_t old_top) {
     const std::size_t slot = streams_.slot(stream, seq);
     marks[slot] = encode_marks(streams_.marks(slot));
   }
-  if (priorities_) folder_->set_number(ReplayFolder::kMaxPriority, priorities_->max_priority());
-  folder_->commit(stream, head.top);
 }
 
 void Replay::commit_clear() {
-  for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
-    folder_->set_cleared(stream, streams_.head(stream).top);
+  changes_.clear();
+  if (priorities_) {
+    changes_.push_back(
+        {ReplayFolder::kMaxPriority, std::bit_cast<std::uint64_t>(priorities_->max_priority())});
   }
+  for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
+    changes_.push_back({folder_->cleared_word(stream), streams_.head(stream).top});
+  }
+  folder_->commit(changes_);
   if (priorities_) commit_priorities();
   if (options_.folder->power) folder_->flush();
 }
@@ -397,15 +424,21 @@ void Replay::announce(const View& view, const Slots& slots) {
                 [&](const std::byte* data, std::size_t bytes) { residency.announce(data, bytes); });
 }
 
-void Replay::close(bool keep) {
+void Replay::close(bool keep, const std::string& reason) {
   if (is_closed()) return;
   if (priorities_) {
     priorities_->mirror_to(nullptr);
     priorities_->clear();
   }
-  streams_.clear();
   counters_.move_home();
-  folder_->close(keep);
+  // The steps go last: whoever looks meanwhile shall wait and be told that it is closed, not empty.
+  try {
+    folder_->close(keep, reason);
+  } catch (const std::exception&) {
+    streams_.clear();
+    throw;
+  }
+  streams_.clear();
 }
 
 }  // namespace sharpwave

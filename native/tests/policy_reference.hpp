@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "activations.hpp"
 #include "core/learn/policy_gradient.hpp"
 
 namespace sharpwave {
@@ -45,7 +46,7 @@ struct PolicyCase {
         n_rows(n_rows_),
         hidden(std::move(hidden_)),
         activation(activation_),
-        policy(kInputs, hidden, activation,
+        policy(kInputs, hidden, hidden, activation,
                kind == Kind::choices ? make_choices(options)
                : kind == Kind::bits  ? make_bits(options.size())
                                      : make_normals(options.size())),
@@ -112,7 +113,7 @@ struct PolicyCase {
           y[o] += parameters_[start + o * x.size() + i] * x[i];
         }
         if (layer + 1 < sizes.size()) {
-          y[o] = activation == Activation::tanh ? std::tanh(y[o]) : std::max(y[o], 0.0);
+          y[o] = activated(activation, y[o]);
         }
       }
       start += (x.size() + 1) * y.size();
@@ -185,9 +186,10 @@ struct PolicyCase {
       }
       const double value = network(p, policy.critic_start(), 1, static_cast<std::size_t>(row))[0];
       double square = (value - returns[row]) * (value - returns[row]);
-      if (loss.clip_values) {
+      if (loss.value_clip) {
+        const double range = *loss.value_clip;
         const double near =
-            values[row] + std::clamp(value - values[row], -clip, clip) - returns[row];
+            values[row] + std::clamp(value - values[row], -range, range) - returns[row];
         square = std::max(square, near * near);
       }
       metrics.value_loss += share * 0.5 * square;

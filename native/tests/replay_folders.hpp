@@ -12,7 +12,8 @@
 
 // The options of a buffer in a folder, which is made if need be.
 inline sharpwave::ReplayOptions folder_options(const std::string& path, std::size_t n_streams,
-                                               bool priorities, std::size_t capacity = 700) {
+                                               bool priorities, std::size_t capacity = 700,
+                                               std::uint32_t identity = 5) {
   using namespace sharpwave;
   ReplayOptions options;
   options.schema = step_schema();
@@ -26,12 +27,13 @@ inline sharpwave::ReplayOptions folder_options(const std::string& path, std::siz
   folder.chunk_rows = unit;
   folder.max_chunks = (capacity + 2 + unit - 1) / unit + 2;
   folder.path = path;
+  folder.identity = identity;
   folder.continue_episodes = true;
   options.folder = folder;
   if (!std::filesystem::exists(path)) {
     std::filesystem::create_directories(path + "/columns");
     CommitState::create(path + "/state",
-                        ReplayFolder::n_words(std::max<std::size_t>(n_streams, 1)));
+                        ReplayFolder::n_words(std::max<std::size_t>(n_streams, 1), identity));
   }
   return options;
 }

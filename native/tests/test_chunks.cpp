@@ -17,6 +17,7 @@ ChunkLayout layout_in(const TestFolder& folder, std::size_t max_chunks = 4) {
   layout.row_bytes = 8;
   layout.chunk_rows = page_bytes() / 8;
   layout.max_chunks = max_chunks;
+  layout.identity = 7;
   return layout;
 }
 
@@ -65,12 +66,15 @@ void a_row_that_will_change_is_not_covered() {
   write_rows(writer, 0, 2 * n);
   writer.seal(0, 2 * n);
   CHECK(writer.sealed_rows(0) == n && writer.sealed_rows(1) == n);
-  writer.unseal(2 * n - 1);
-  CHECK(writer.sealed_rows(0) == n && writer.sealed_rows(1) == 0);
-  CHECK(writer.verify(1, 2 * n).verdict == Verdict::unsealed);
-  writer.seal(n, 2 * n - 1);
-  writer.unseal(2 * n - 1);
-  CHECK(writer.sealed_rows(1) == n - 1);
+  CHECK(writer.unseal(2 * n - 1).verdict == Verdict::good);
+  CHECK(writer.sealed_rows(0) == n && writer.sealed_rows(1) == n - 1);
+  CHECK(writer.verify(1).verdict == Verdict::good);
+  std::memset(writer.row(2 * n - 1), 1, 8);
+  CHECK(writer.verify(1).verdict == Verdict::good);
+  writer.seal(n, 2 * n);
+  std::memset(writer.row(n), 1, 8);
+  CHECK(writer.unseal(2 * n - 1).verdict == Verdict::corrupt);
+  CHECK(writer.sealed_rows(1) == n);  // stays as evidence
 }
 
 void a_reopened_column_goes_on() {
@@ -85,20 +89,96 @@ void a_reopened_column_goes_on() {
     writer.prepare(n + 10);
     writer.trim(n + 10);
     CHECK((writer.on_disk() == std::vector<std::uint64_t>{0, 1}));
-    CHECK(writer.verify(0, n + 10).verdict == Verdict::good);
-    CHECK(writer.verify(1, n + 10).rows == 10);
+    CHECK(writer.verify(0).verdict == Verdict::good);
+    CHECK(writer.verify(1).rows == 10);
   }
   Chunks writer(layout, Access::write);
   writer.open(0, n + 7);  // three rows were not committed after all
   CHECK(holds(writer, 0, n + 7));
-  CHECK(writer.verify(1, n + 7).verdict == Verdict::unsealed);
+  CHECK(writer.verify(1).rows == 7 && writer.verify(1).verdict == Verdict::good);
   write_rows(writer, n + 7, 2 * n + 1);
   CHECK(holds(writer, 0, 2 * n + 1));
   writer.seal(n + 7, 2 * n + 1);
   writer.seal(2 * n, 2 * n + 1);
   for (std::uint64_t chunk = 0; chunk < 3; ++chunk) {
-    CHECK(writer.verify(chunk, 2 * n + 1).verdict == Verdict::good);
+    CHECK(writer.verify(chunk).verdict == Verdict::good);
   }
+}
+
+// Damage to rows that a trailer covers outlives the trailers after it.
+void sealing_goes_on_from_what_was_sealed() {
+  const TestFolder folder;
+  const ChunkLayout layout = layout_in(folder);
+  {
+    Chunks writer(layout, Access::write);
+    write_rows(writer, 0, 10);
+    writer.seal(0, 10);
+  }
+  flip_byte(layout.path(0), 5);
+  {
+    Chunks writer(layout, Access::write);
+    writer.set_flushed({10, false});
+    writer.open(0, 10);
+    write_rows(writer, 10, 20);
+    writer.seal(10, 20);
+    CHECK(writer.sealed_rows(0) == 20);
+    CHECK(writer.verify(0).verdict == Verdict::corrupt);
+  }
+  flip_byte(layout.path(0), 5);
+  CHECK(Chunks(layout, Access::read).verify(0).verdict == Verdict::good);
+}
+
+void flushed_rows_need_a_trailer_of_their_own_column() {
+  const TestFolder folder;
+  ChunkLayout layout = layout_in(folder);
+  const std::uint64_t n = layout.chunk_rows;
+  {
+    Chunks writer(layout, Access::write);
+    write_rows(writer, 0, n + 10);
+    writer.seal(0, n + 10);
+  }
+  Chunks reader(layout, Access::read);
+  reader.set_flushed({n + 10, false});
+  CHECK(reader.verify(1).verdict == Verdict::good);
+  reader.set_flushed({n + 11, false});
+  CHECK(reader.verify(1).verdict == Verdict::corrupt);
+
+  for (auto change :
+       {+[](ChunkLayout* other) { other->identity = 8; },
+        +[](ChunkLayout* other) {
+          std::filesystem::copy(other->path(0), other->folder + "/other.000000000000");
+          other->name = "other";
+        },
+        +[](ChunkLayout* other) {
+          std::filesystem::copy_file(other->path(1), other->path(0),
+                                     std::filesystem::copy_options::overwrite_existing);
+        }}) {
+    ChunkLayout other = layout;
+    change(&other);
+    CHECK(Chunks(other, Access::read).verify(0).verdict == Verdict::corrupt);
+  }
+
+  const std::uintmax_t bytes = std::filesystem::file_size(layout.path(1));
+  std::filesystem::resize_file(layout.path(1), 0);
+  std::filesystem::resize_file(layout.path(1), bytes);  // zeros
+  CHECK(Chunks(layout, Access::read).verify(1).verdict == Verdict::unsealed);
+  reader.set_flushed({n + 10, false});
+  CHECK(reader.verify(1).verdict == Verdict::corrupt);
+  Chunks writer(layout, Access::write);
+  writer.set_flushed({n + 10, false});
+  CHECK_THROWS(IoError, writer.open(n, n + 10));
+  CHECK_THROWS(IoError, writer.seal(n, n + 10));
+
+  // After the loss of power a trailer may be newer than its rows.
+  layout.name = "late";
+  Chunks late(layout, Access::write);
+  write_rows(late, 0, 10);
+  late.seal(0, 10);
+  flip_byte(layout.path(0), 75);
+  late.set_flushed({8, true});
+  CHECK(late.verify(0).verdict == Verdict::unsealed);
+  late.set_flushed({10, true});
+  CHECK(late.verify(0).verdict == Verdict::corrupt);
 }
 
 void a_file_made_ahead_by_the_dead_is_replaced() {
@@ -127,10 +207,10 @@ void damage_is_found() {
   std::filesystem::resize_file(layout.path(2), 100);
   std::filesystem::remove(layout.path(3));
   Chunks reader(layout, Access::read);
-  CHECK(reader.verify(0, end).verdict == Verdict::corrupt);
-  CHECK(reader.verify(1, end).verdict == Verdict::corrupt);
-  CHECK(reader.verify(2, end).verdict == Verdict::truncated);
-  CHECK(reader.verify(3, end).verdict == Verdict::missing);
+  CHECK(reader.verify(0).verdict == Verdict::corrupt);
+  CHECK(reader.verify(1).verdict == Verdict::corrupt);
+  CHECK(reader.verify(2).verdict == Verdict::truncated);
+  CHECK(reader.verify(3).verdict == Verdict::missing);
   CHECK_THROWS(IoError, reader.open(0, end));
   std::vector<ChunkCheck> damage;
   reader.open(0, end, &damage);
@@ -156,6 +236,8 @@ int main() {
   rows_go_round_and_old_chunks_go();
   a_row_that_will_change_is_not_covered();
   a_reopened_column_goes_on();
+  sealing_goes_on_from_what_was_sealed();
+  flushed_rows_need_a_trailer_of_their_own_column();
   a_file_made_ahead_by_the_dead_is_replaced();
   damage_is_found();
   sizes_are_sensible();

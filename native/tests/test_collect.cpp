@@ -37,7 +37,7 @@ Policy policy_for(const EnvSpec& spec) {
   auto head = spec.n_actions > 0
                   ? sharpwave::make_choices({static_cast<std::size_t>(spec.n_actions)})
                   : sharpwave::make_normals(1);
-  return Policy(spec.obs_size, {16, 8}, Activation::tanh, std::move(head));
+  return Policy(spec.obs_size, {16, 8}, {8}, Activation::tanh, std::move(head));
 }
 
 // Environments, a policy for them and its weights.
@@ -76,7 +76,8 @@ bool equal(const CollectedRollout& a, const CollectedRollout& b) {
          a.log_probs == b.log_probs && a.values == b.values && a.rewards == b.rewards &&
          a.next_values == b.next_values && a.advantages == b.advantages && a.returns == b.returns &&
          a.terminated == b.terminated && a.truncated == b.truncated && a.starts == b.starts &&
-         a.episode_returns == b.episode_returns && a.episode_lengths == b.episode_lengths;
+         a.episode_returns == b.episode_returns && a.episode_lengths == b.episode_lengths &&
+         a.final_obs == b.final_obs && a.last_obs == b.last_obs;
 }
 
 void check_close(float a, double b) { CHECK(std::abs(a - b) <= 1e-5 * (1.0 + std::abs(b))); }
@@ -127,10 +128,14 @@ void check_rollout(World* world, PolicyActor* actor, std::uint64_t count,
       }
       if (starts[i] == 0) continue;
       CHECK(rollout.episode_returns[episodes] == totals[i]);
+      CHECK(std::equal(final_obs.begin() + i * spec.obs_size,
+                       final_obs.begin() + (i + 1) * spec.obs_size,
+                       rollout.final_obs.begin() + episodes * spec.obs_size));
       CHECK(rollout.episode_lengths[episodes++] == lengths[i]);
     }
   }
   CHECK(rollout.episode_returns.size() == episodes && rollout.episode_lengths.size() == episodes);
+  CHECK(rollout.final_obs.size() == episodes * spec.obs_size && rollout.last_obs == obs);
 
   for (std::size_t i = 0; i < n; ++i) {
     double advantage = 0.0;

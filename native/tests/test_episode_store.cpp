@@ -23,6 +23,7 @@ EpisodeOptions make_options(const TestFolder& folder, bool circular = false) {
   options.max_episodes = 20;
   options.max_timesteps = 1000;
   options.circular = circular;
+  options.identity = 9;
   return options;
 }
 

@@ -3,6 +3,7 @@
 #include <random>
 #include <vector>
 
+#include "activations.hpp"
 #include "check.hpp"
 #include "core/isa/kernels.hpp"
 #include "core/learn/mlp.hpp"
@@ -90,7 +91,7 @@ double weighted_output(const std::vector<std::size_t>& sizes, Activation activat
         next[o] = parameters[at + in * out + o];
         for (std::size_t i = 0; i < in; ++i) next[o] += parameters[at + o * in + i] * values[i];
         if (layer + 2 < sizes.size()) {
-          next[o] = activation == Activation::tanh ? std::tanh(next[o]) : std::max(next[o], 0.0);
+          next[o] = activated(activation, next[o]);
         }
       }
       at += in * out + out;
@@ -102,7 +103,7 @@ double weighted_output(const std::vector<std::size_t>& sizes, Activation activat
 }
 
 void test_gradients_are_those_of_differences() {
-  for (const Activation activation : {Activation::tanh, Activation::relu}) {
+  for (const Activation activation : kActivations) {
     const std::vector<std::size_t> sizes{3, 9, 17, 2};
     const Mlp mlp(sizes, activation);
     const std::size_t n_rows = 5;

@@ -55,7 +55,7 @@ void check(PolicyCase& test, const std::vector<std::int64_t>& rows, const Policy
 
 const PolicyLoss kPpo = {.is_clipped = true,
                          .clip = 0.2f,
-                         .clip_values = false,
+                         .value_clip = std::nullopt,
                          .normalize = true,
                          .vf_coef = 0.7f,
                          .ent_coef = 0.05f};
@@ -82,7 +82,7 @@ void test_every_option_of_the_loss_counts() {
           PolicyCase test(kind, {1, 3, 2}, 40, false);
           PolicyLoss loss = kPpo;
           loss.is_clipped = is_clipped;
-          loss.clip_values = clip_values;
+          if (clip_values) loss.value_clip = 0.1f;
           loss.normalize = normalize;
           check(test, every_row(40), loss);
           loss.ent_coef = 0.0f;
@@ -95,7 +95,7 @@ void test_every_option_of_the_loss_counts() {
 }
 
 void test_networks_of_any_depth() {
-  for (const Activation activation : {Activation::tanh, Activation::relu}) {
+  for (const Activation activation : kActivations) {
     for (const std::vector<std::size_t>& hidden : {std::vector<std::size_t>{}, {5}, {8, 9, 10}}) {
       PolicyCase test(Kind::choices, {3}, 20, false, hidden, activation);
       check(test, every_row(20), kPpo);
@@ -156,7 +156,7 @@ void test_many_rows_do_not_depend_on_the_number_of_threads() {
 }
 
 void test_nan_is_not_lost() {
-  for (const Activation activation : {Activation::tanh, Activation::relu}) {
+  for (const Activation activation : kActivations) {
     for (const std::size_t where : {std::size_t{0}, std::size_t{60}, std::size_t{250}}) {
       PolicyCase test(Kind::choices, {3}, 20, false, {9, 17}, activation);
       test.parameters[where] = NAN;

@@ -16,7 +16,7 @@ using namespace sharpwave;
 PpoOptions options_of(std::size_t batch_size, std::size_t threads = 1) {
   return {.loss = {.is_clipped = true,
                    .clip = 0.2f,
-                   .clip_values = false,
+                   .value_clip = std::nullopt,
                    .normalize = true,
                    .vf_coef = 0.5f,
                    .ent_coef = 0.01f},
@@ -94,7 +94,7 @@ void test_a_step_of_rmsprop_is_that_of_its_formula() {
   Rmsprop rmsprop(square.data(), 1e-2, 0.99, 1e-5);
   const A2cOptions options = {.loss = {.is_clipped = false,
                                        .clip = 0.0f,
-                                       .clip_values = false,
+                                       .value_clip = std::nullopt,
                                        .normalize = false,
                                        .vf_coef = 0.5f,
                                        .ent_coef = 0.01f},

@@ -59,215 +59,129 @@ from sharpwave.primitives import (
 )
 
 if TYPE_CHECKING:
-    from sharpwave import datasets as datasets
+    from sharpwave import datasets
+    from sharpwave.agents import Agent
+    from sharpwave.agents import OfflineAgent as OfflineAlgorithm
     from sharpwave.algorithms import (
-        A2C as A2C,
+        A2C,
+        BC,
+        C51,
+        CQL,
+        DDPG,
+        DQN,
+        IQL,
+        PPO,
+        QRDQN,
+        SAC,
+        TD3,
+        TD3BC,
+        TQC,
+        A2CConfig,
+        A2CLearner,
+        BCConfig,
+        BCLearner,
+        C51Config,
+        C51Learner,
+        CQLConfig,
+        CQLLearner,
+        CrossQ,
+        CrossQConfig,
+        CrossQLearner,
+        DDPGConfig,
+        DiscreteSAC,
+        DiscreteSACConfig,
+        DiscreteSACLearner,
+        DQNConfig,
+        DQNLearner,
+        HybridPPO,
+        HybridPPOConfig,
+        IQLConfig,
+        IQLLearner,
+        PPOConfig,
+        PPOLearner,
+        QRDQNConfig,
+        QRDQNLearner,
+        ReBRAC,
+        ReBRACConfig,
+        ReBRACLearner,
+        SACConfig,
+        SACLearner,
+        TD3BCConfig,
+        TD3BCLearner,
+        TD3Config,
+        TD3Learner,
+        TQCConfig,
+        TQCLearner,
     )
-    from sharpwave.algorithms import (
-        BC as BC,
-    )
-    from sharpwave.algorithms import (
-        C51 as C51,
-    )
-    from sharpwave.algorithms import (
-        CQL as CQL,
-    )
-    from sharpwave.algorithms import (
-        DDPG as DDPG,
-    )
-    from sharpwave.algorithms import (
-        DQN as DQN,
-    )
-    from sharpwave.algorithms import (
-        IQL as IQL,
-    )
-    from sharpwave.algorithms import (
-        PPO as PPO,
-    )
-    from sharpwave.algorithms import (
-        QRDQN as QRDQN,
-    )
-    from sharpwave.algorithms import (
-        SAC as SAC,
-    )
-    from sharpwave.algorithms import (
-        TD3 as TD3,
-    )
-    from sharpwave.algorithms import (
-        TD3BC as TD3BC,
-    )
-    from sharpwave.algorithms import (
-        TQC as TQC,
-    )
-    from sharpwave.algorithms import (
-        A2CConfig as A2CConfig,
-    )
-    from sharpwave.algorithms import (
-        BCConfig as BCConfig,
-    )
-    from sharpwave.algorithms import (
-        C51Config as C51Config,
-    )
-    from sharpwave.algorithms import (
-        CQLConfig as CQLConfig,
-    )
-    from sharpwave.algorithms import (
-        CrossQ as CrossQ,
-    )
-    from sharpwave.algorithms import (
-        CrossQConfig as CrossQConfig,
-    )
-    from sharpwave.algorithms import (
-        DDPGConfig as DDPGConfig,
-    )
-    from sharpwave.algorithms import (
-        DiscreteSAC as DiscreteSAC,
-    )
-    from sharpwave.algorithms import (
-        DiscreteSACConfig as DiscreteSACConfig,
-    )
-    from sharpwave.algorithms import (
-        DQNConfig as DQNConfig,
-    )
-    from sharpwave.algorithms import (
-        HybridPPO as HybridPPO,
-    )
-    from sharpwave.algorithms import (
-        HybridPPOConfig as HybridPPOConfig,
-    )
-    from sharpwave.algorithms import (
-        IQLConfig as IQLConfig,
-    )
-    from sharpwave.algorithms import (
-        PPOConfig as PPOConfig,
-    )
-    from sharpwave.algorithms import (
-        QRDQNConfig as QRDQNConfig,
-    )
-    from sharpwave.algorithms import (
-        ReBRAC as ReBRAC,
-    )
-    from sharpwave.algorithms import (
-        ReBRACConfig as ReBRACConfig,
-    )
-    from sharpwave.algorithms import (
-        SACConfig as SACConfig,
-    )
-    from sharpwave.algorithms import (
-        TD3BCConfig as TD3BCConfig,
-    )
-    from sharpwave.algorithms import (
-        TD3Config as TD3Config,
-    )
-    from sharpwave.algorithms import (
-        TQCConfig as TQCConfig,
-    )
+    from sharpwave.algorithms.trainer import Trainer
     from sharpwave.buffers.tensors import (
-        ResetStrategy as ResetStrategy,
+        ResetStrategy,
+        RolloutBuffer,
+        SharedReplayBuffer,
+        StatsTracker,
+        TensorPrioritizedReplayBuffer,
+        TensorReplayBuffer,
     )
-    from sharpwave.buffers.tensors import (
-        RolloutBuffer as RolloutBuffer,
-    )
-    from sharpwave.buffers.tensors import (
-        SharedReplayBuffer as SharedReplayBuffer,
-    )
-    from sharpwave.buffers.tensors import (
-        StatsTracker as StatsTracker,
-    )
-    from sharpwave.buffers.tensors import (
-        TensorPrioritizedReplayBuffer as TensorPrioritizedReplayBuffer,
-    )
-    from sharpwave.buffers.tensors import (
-        TensorReplayBuffer as TensorReplayBuffer,
-    )
-    from sharpwave.collect import (
-        NativeCollector as CandleCollector,
-    )
-    from sharpwave.collect import (
-        NativeCollector as NativeCollector,
-    )
+    from sharpwave.collect import NativeCollector
+    from sharpwave.collect import NativeCollector as CandleCollector
+    from sharpwave.config.schedules import Linear
     from sharpwave.envs import (
-        VecNormalize as VecNormalize,
-    )
-    from sharpwave.envs import (
-        make_vec_env as make_vec_env,
+        VecNormalize,
+        make_vec_env,
     )
     from sharpwave.episodes import (
-        EpisodeBuffer as EpisodeBuffer,
+        EpisodeBuffer,
+        EpisodeDataset,
+        EpisodeLoader,
+        EpisodeUnion,
     )
-    from sharpwave.episodes import (
-        EpisodeDataset as EpisodeDataset,
+    from sharpwave.episodes.record import RecordEpisodes
+    from sharpwave.episodes.record_vector import RecordVectorEpisodes
+    from sharpwave.learners import (
+        Acted,
+        Learner,
     )
-    from sharpwave.episodes import (
-        EpisodeLoader as EpisodeLoader,
+    from sharpwave.loops.offline_data import OfflineDataset
+    from sharpwave.runs.callbacks import (
+        Callback,
+        CheckpointCallback,
+        EarlyStoppingCallback,
+        EvalCallback,
+        ProgressCallback,
+        StopOnReturn,
+        VideoCallback,
     )
-    from sharpwave.episodes import (
-        EpisodeUnion as EpisodeUnion,
-    )
-    from sharpwave.episodes.record import (
-        RecordEpisodes as RecordEpisodes,
-    )
-    from sharpwave.episodes.record_vector import (
-        RecordVectorEpisodes as RecordVectorEpisodes,
-    )
-    from sharpwave.train.callbacks import (
-        Callback as Callback,
-    )
-    from sharpwave.train.callbacks import (
-        CheckpointCallback as CheckpointCallback,
-    )
-    from sharpwave.train.callbacks import (
-        EarlyStoppingCallback as EarlyStoppingCallback,
-    )
-    from sharpwave.train.callbacks import (
-        EvalCallback as EvalCallback,
-    )
-    from sharpwave.train.callbacks import (
-        ProgressCallback as ProgressCallback,
-    )
-    from sharpwave.train.callbacks import (
-        StopOnReturn as StopOnReturn,
-    )
-    from sharpwave.train.callbacks import (
-        VideoCallback as VideoCallback,
-    )
-    from sharpwave.train.loggers import (
-        ConsoleLogger as ConsoleLogger,
-    )
-    from sharpwave.train.loggers import (
-        CSVLogger as CSVLogger,
-    )
-    from sharpwave.train.loggers import (
-        JSONLLogger as JSONLLogger,
-    )
-    from sharpwave.train.loggers import (
-        LoggerCallback as LoggerCallback,
-    )
-    from sharpwave.train.loggers import (
-        MLflowLogger as MLflowLogger,
-    )
-    from sharpwave.train.loggers import (
-        TensorBoardLogger as TensorBoardLogger,
-    )
-    from sharpwave.train.loggers import (
-        WandbLogger as WandbLogger,
-    )
-    from sharpwave.train.offline import (
-        OfflineAlgorithm as OfflineAlgorithm,
-    )
-    from sharpwave.train.offline_data import (
-        OfflineDataset as OfflineDataset,
-    )
-    from sharpwave.train.schedules import (
-        Linear as Linear,
-    )
-    from sharpwave.train.trainer import (
-        Trainer as Trainer,
+    from sharpwave.runs.loggers import (
+        ConsoleLogger,
+        CSVLogger,
+        JSONLLogger,
+        LoggerCallback,
+        MLflowLogger,
+        TensorBoardLogger,
+        WandbLogger,
     )
 
-_ALIASES = {"CandleCollector": "NativeCollector"}
+_ALIASES = {"CandleCollector": "NativeCollector", "OfflineAlgorithm": "OfflineAgent"}
 _LAZY_MODULES = {"datasets"}
 _LAZY = {
+    "Agent": "sharpwave.agents",
+    "Acted": "sharpwave.learners",
+    "Learner": "sharpwave.learners",
+    "A2CLearner": "sharpwave.algorithms",
+    "BCLearner": "sharpwave.algorithms",
+    "C51Learner": "sharpwave.algorithms",
+    "CQLLearner": "sharpwave.algorithms",
+    "CrossQLearner": "sharpwave.algorithms",
+    "DQNLearner": "sharpwave.algorithms",
+    "DiscreteSACLearner": "sharpwave.algorithms",
+    "IQLLearner": "sharpwave.algorithms",
+    "PPOLearner": "sharpwave.algorithms",
+    "QRDQNLearner": "sharpwave.algorithms",
+    "ReBRACLearner": "sharpwave.algorithms",
+    "SACLearner": "sharpwave.algorithms",
+    "TD3BCLearner": "sharpwave.algorithms",
+    "TD3Learner": "sharpwave.algorithms",
+    "TQCLearner": "sharpwave.algorithms",
     "ReBRAC": "sharpwave.algorithms",
     "ReBRACConfig": "sharpwave.algorithms",
     "BC": "sharpwave.algorithms",
@@ -278,8 +192,8 @@ _LAZY = {
     "IQLConfig": "sharpwave.algorithms",
     "TD3BC": "sharpwave.algorithms",
     "TD3BCConfig": "sharpwave.algorithms",
-    "OfflineAlgorithm": "sharpwave.train.offline",
-    "OfflineDataset": "sharpwave.train.offline_data",
+    "OfflineAlgorithm": "sharpwave.agents",
+    "OfflineDataset": "sharpwave.loops.offline_data",
     "A2C": "sharpwave.algorithms",
     "A2CConfig": "sharpwave.algorithms",
     "C51": "sharpwave.algorithms",
@@ -320,22 +234,22 @@ _LAZY = {
     "EpisodeUnion": "sharpwave.episodes",
     "RecordEpisodes": "sharpwave.episodes.record",
     "RecordVectorEpisodes": "sharpwave.episodes.record_vector",
-    "Callback": "sharpwave.train.callbacks",
-    "CheckpointCallback": "sharpwave.train.callbacks",
-    "EarlyStoppingCallback": "sharpwave.train.callbacks",
-    "EvalCallback": "sharpwave.train.callbacks",
-    "ProgressCallback": "sharpwave.train.callbacks",
-    "StopOnReturn": "sharpwave.train.callbacks",
-    "VideoCallback": "sharpwave.train.callbacks",
-    "ConsoleLogger": "sharpwave.train.loggers",
-    "CSVLogger": "sharpwave.train.loggers",
-    "JSONLLogger": "sharpwave.train.loggers",
-    "LoggerCallback": "sharpwave.train.loggers",
-    "MLflowLogger": "sharpwave.train.loggers",
-    "TensorBoardLogger": "sharpwave.train.loggers",
-    "WandbLogger": "sharpwave.train.loggers",
-    "Linear": "sharpwave.train.schedules",
-    "Trainer": "sharpwave.train.trainer",
+    "Callback": "sharpwave.runs.callbacks",
+    "CheckpointCallback": "sharpwave.runs.callbacks",
+    "EarlyStoppingCallback": "sharpwave.runs.callbacks",
+    "EvalCallback": "sharpwave.runs.callbacks",
+    "ProgressCallback": "sharpwave.runs.callbacks",
+    "StopOnReturn": "sharpwave.runs.callbacks",
+    "VideoCallback": "sharpwave.runs.callbacks",
+    "ConsoleLogger": "sharpwave.runs.loggers",
+    "CSVLogger": "sharpwave.runs.loggers",
+    "JSONLLogger": "sharpwave.runs.loggers",
+    "LoggerCallback": "sharpwave.runs.loggers",
+    "MLflowLogger": "sharpwave.runs.loggers",
+    "TensorBoardLogger": "sharpwave.runs.loggers",
+    "WandbLogger": "sharpwave.runs.loggers",
+    "Linear": "sharpwave.config.schedules",
+    "Trainer": "sharpwave.algorithms.trainer",
 }
 
 __version__ = "0.1.0"
@@ -355,10 +269,16 @@ __all__ = [
     "TD3BC",
     "TQC",
     "A2CConfig",
+    "A2CLearner",
+    "Acted",
+    "Agent",
     "BCConfig",
+    "BCLearner",
     "Batch",
     "C51Config",
+    "C51Learner",
     "CQLConfig",
+    "CQLLearner",
     "CSVLogger",
     "Callback",
     "CandleCollector",
@@ -366,10 +286,13 @@ __all__ = [
     "ConsoleLogger",
     "CrossQ",
     "CrossQConfig",
+    "CrossQLearner",
     "DDPGConfig",
     "DQNConfig",
+    "DQNLearner",
     "DiscreteSAC",
     "DiscreteSACConfig",
+    "DiscreteSACLearner",
     "EarlyStoppingCallback",
     "EpisodeBuffer",
     "EpisodeDataset",
@@ -382,7 +305,9 @@ __all__ = [
     "HybridPPO",
     "HybridPPOConfig",
     "IQLConfig",
+    "IQLLearner",
     "JSONLLogger",
+    "Learner",
     "Linear",
     "LoggerCallback",
     "MLflowLogger",
@@ -395,14 +320,17 @@ __all__ = [
     "OfflineDatasetBuffer",
     "OfflineMixture",
     "PPOConfig",
+    "PPOLearner",
     "PackedSequences",
     "PackingPlan",
     "Prioritized",
     "PrioritizedReplayBuffer",
     "ProgressCallback",
     "QRDQNConfig",
+    "QRDQNLearner",
     "ReBRAC",
     "ReBRACConfig",
+    "ReBRACLearner",
     "Recent",
     "RecordEpisodes",
     "RecordVectorEpisodes",
@@ -411,6 +339,7 @@ __all__ = [
     "RolloutBuffer",
     "RunningStats",
     "SACConfig",
+    "SACLearner",
     "Schema",
     "Sequence",
     "SharedReplayBuffer",
@@ -418,8 +347,11 @@ __all__ = [
     "StatsTracker",
     "StopOnReturn",
     "TD3BCConfig",
+    "TD3BCLearner",
     "TD3Config",
+    "TD3Learner",
     "TQCConfig",
+    "TQCLearner",
     "TensorBoardLogger",
     "TensorPrioritizedReplayBuffer",
     "TensorReplayBuffer",

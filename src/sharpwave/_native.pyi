@@ -83,8 +83,10 @@ class Engine:
     def flush(self) -> None:
         """Waits until everything pushed is on the disk."""
 
-    def close(self, keep: bool) -> None:
-        """Leaves the folder. The buffer is empty then."""
+    def close(self, keep: bool, reason: str = "the buffer is closed") -> None:
+        """
+        Leaves the folder. The buffer is empty then, and later calls raise the reason.
+        """
 
     @property
     def damage(self) -> list[str]:
@@ -209,6 +211,7 @@ class EpisodeEngine:
         circular: bool,
         power: bool,
         decoded_bytes: int,
+        identity: int,
         write: bool,
         repair: bool,
     ) -> None: ...
@@ -230,6 +233,8 @@ class EpisodeEngine:
     def settle(self) -> None: ...
     def clear(self) -> None: ...
     def close(self) -> None: ...
+    def close_if_idle(self) -> bool: ...
+    def abandon(self) -> None: ...
     def refresh(self) -> None: ...
     @property
     def n_lanes(self) -> int: ...
@@ -302,6 +307,7 @@ class PolicyLearner:
         self,
         n_inputs: int,
         hidden: Sequence[int],
+        critic_hidden: Sequence[int],
         activation: str,
         actions: str,
         options: Sequence[int],
@@ -313,7 +319,7 @@ class PolicyLearner:
         batch: tuple[Any, ...],
         rows: Any,
         clip: float | None,
-        clip_values: bool,
+        value_clip: float | None,
         normalize: bool,
         vf_coef: float,
         ent_coef: float,
@@ -344,7 +350,7 @@ class PolicyLearner:
         orders: Any,
         batch_size: int,
         clip: float,
-        clip_values: bool,
+        value_clip: float | None,
         normalize: bool,
         vf_coef: float,
         ent_coef: float,
@@ -388,6 +394,7 @@ class SACLearner:
         hidden: Sequence[int],
         activation: str,
         n_critics: int,
+        critic_hidden: Sequence[int],
         actor: tuple[Any, ...],
         critics: tuple[Any, ...],
         alpha: tuple[Any, ...],
@@ -419,6 +426,7 @@ class TD3Learner:
         hidden: Sequence[int],
         activation: str,
         n_critics: int,
+        critic_hidden: Sequence[int],
         actor: tuple[Any, ...],
         critics: tuple[Any, ...],
         target_actor: Any,
@@ -571,6 +579,7 @@ class Collector:
         self,
         env: VectorEnv,
         hidden: Sequence[int],
+        critic_hidden: Sequence[int],
         activation: str,
         weights: Any,
         n_steps: int,
@@ -680,7 +689,7 @@ class EpisodeRows:
     def _update(self, entries: list[tuple[bool, str, Array, Array, Array]], /) -> None: ...
     def _finish(self, **meta: Any) -> None: ...
     def _attach(
-        self, engine: EpisodeEngine | None, fields: dict[str, Any], meta: dict[str, Any], /
+        self, engine: EpisodeEngine | str, fields: dict[str, Any], meta: dict[str, Any], /
     ) -> None: ...
 
 def compute_gae(

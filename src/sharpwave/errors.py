@@ -1,8 +1,45 @@
 """Exceptions of this library beyond the built-in ones."""
 
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from sharpwave.printable import printable
+
 
 class SharpwaveIOError(OSError):
-    """A folder or file cannot be read or written: missing, foreign, incomplete or corrupt."""
+    """A folder or file cannot be read or written: missing, foreign, incomplete or corrupt.
+
+    With an `errno` it is also what Python calls that error, as `OSError` is.
+
+    Example:
+        >>> import errno
+        >>> isinstance(SharpwaveIOError(errno.ENOENT, "there is no store"), FileNotFoundError)
+        True
+    """
+
+    def __new__(cls, *args: Any) -> SharpwaveIOError:
+        """The error, of the class that is also Python's for its number."""
+        kinds: Any = (cls, type(OSError(*args[:2])) if len(args) > 1 else OSError)
+        made: SharpwaveIOError = super().__new__(_also(*kinds), *args)
+        return made
+
+    def __str__(self) -> str:
+        return printable(super().__str__())  # names in the file may be part of it
+
+    def __reduce__(self) -> Any:
+        reduced: tuple[Any, ...] = super().__reduce__()  # type: ignore[assignment]
+        return (vars(type(self)).get("_plain", type(self)), *reduced[1:])
+
+
+@cache
+def _also(cls: Any, builtin: Any) -> Any:
+    """The class, and Python's for the same error."""
+    if issubclass(cls, builtin):
+        return cls
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "_plain": cls}
+    return type(cls.__name__, (cls, builtin), {**names, "__doc__": cls.__doc__})
 
 
 class FolderLockedError(SharpwaveIOError):
@@ -13,6 +50,10 @@ class FolderLockedError(SharpwaveIOError):
     """
 
     owner: int | None = None
+
+
+class NonFiniteError(ValueError):
+    """An environment returned NaN or inf, or learning made such numbers."""
 
 
 class EnvironmentFailed(RuntimeError):  # noqa: N818 - says what happened

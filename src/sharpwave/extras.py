@@ -1,7 +1,34 @@
-"""Libraries that only some users need."""
+"""Libraries that only some users need, and what installs those that are missing."""
 
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
+
+EXTRAS = {
+    "ale_py": "atari",
+    "box2d": "box2d",
+    "cv2": "atari",
+    "h5py": "hdf5",
+    "imageio": "video",
+    "imageio_ffmpeg": "video",
+    "lz4": "codecs",
+    "matplotlib": "plots",
+    "minari": "minari",
+    "mlflow": "mlflow",
+    "mujoco": "mujoco",
+    "opencv": "atari",
+    "pil": "lerobot",
+    "pyarrow": "arrow",
+    "pygame": "classic",
+    "stable_baselines3": "sb3",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "zstandard": "codecs",
+}
+"""The extra of this package that installs a library, by the name that it is imported by."""
 
 
 def require(module: str, *, extra: str) -> Any:
@@ -22,5 +49,51 @@ def require(module: str, *, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"{module} cannot be imported ({error}): pip install sharpwave[{extra}]"
+            f"{module} cannot be imported ({error}): {install(extra)}", name=module
         ) from error
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra of this package, which is installed already."""
+    return f'pip install "sharpwave[{extra}]"'
+
+
+def missing_library(error: BaseException, needed_by: str) -> ImportError | None:
+    """What to tell of an error that a library is missing; None where it is about something else.
+
+    Gymnasium says so in words of its own, at the end of a long chain of errors.
+
+    Args:
+        error: What was raised.
+        needed_by: What needs the library.
+
+    Example:
+        >>> print(missing_library(ModuleNotFoundError("no", name="mujoco"), "Hopper-v5"))
+        Hopper-v5 needs mujoco, which is not installed: pip install "sharpwave[mujoco]"
+        >>> missing_library(ModuleNotFoundError("no", name="my_module"), "My-v0") is None
+        True
+    """
+    for one in _chain(error):
+        of_gymnasium = type(one).__name__ == "DependencyNotInstalled"
+        said = [(one.name or "").partition(".")[0]] if isinstance(one, ImportError) else []
+        if of_gymnasium:
+            said += re.findall(r"\w+", str(one))
+        for name in said:
+            if name.lower() in EXTRAS:
+                return ImportError(
+                    f"{needed_by} needs {name}, which is not installed: "
+                    f"{install(EXTRAS[name.lower()])}",
+                    name=name,
+                )
+        if of_gymnasium:
+            return ImportError(f"{needed_by} needs a library that is not installed: {one}")
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it, the first cause first."""
+    found: list[BaseException] = []
+    while error is not None and len(found) < 100:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    yield from reversed(found)

@@ -13,3 +13,15 @@ Nested: TypeAlias = Any
 
 BatchDict: TypeAlias = dict[str, Nested]
 """A batch: one array per field, nested where the observations are."""
+
+
+def as_dtype(value: Any) -> Any:
+    """What `np.dtype` makes of a value; some texts, such as ",", are a SyntaxError to it.
+
+    Raises:
+        TypeError: It is no dtype.
+    """
+    try:
+        return np.dtype(value)
+    except SyntaxError:
+        raise TypeError(f"dtype must be a NumPy dtype or its name, got {value!r}") from None

@@ -56,6 +56,7 @@ class PrioritizedColumnBuffer(TensorPrioritizedReplayBuffer):
             self.device,
             stratified=self.stratified,
             beta=self.beta,
+            weight_norm=self.weight_norm,
         )
 
 

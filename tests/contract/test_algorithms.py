@@ -193,6 +193,7 @@ class TestRun:
         assert algorithm.timesteps == -(-300 // case.steps_at_once) * case.steps_at_once
         assert algorithm.updates == -(-300 // case.steps_of_report)
 
+    @pytest.mark.long(only=["ppo-recurrent"])
     def test_the_same_seed_gives_the_same_run(self, case: Case) -> None:
         first, second = case(seed=7), case(seed=7)
         torch.manual_seed(1)
@@ -214,6 +215,7 @@ class TestRun:
         assert torch.equal(torch.rand(3), expected)
         assert torch.get_num_threads() == threads
 
+    @pytest.mark.long(only=["ppo-recurrent"])
     def test_a_second_train_goes_on(self, case: Case) -> None:
         algorithm = case()
         algorithm.train(256)
@@ -222,6 +224,7 @@ class TestRun:
         assert algorithm.timesteps >= steps + 256
         assert algorithm.updates > updates
 
+    @pytest.mark.long(only=["ppo-recurrent"])
     def test_schedules_do_not_start_again_in_a_second_train(self, case: Case) -> None:
         algorithm = case(learning_rate=sw.Linear(1e-3, 0.0))
         algorithm.train(256)
@@ -340,6 +343,7 @@ class TestPredict:
 
 @algorithms
 class TestCheckpoint:
+    @pytest.mark.long(only=["ppo-recurrent", "a2c-recurrent", "sac-all", "dqn-rainbow"])
     def test_continues_bit_for_bit(self, case: Case, tmp_path: Path) -> None:
         make = case.world.resumable
         through = case(make, seed=3)
@@ -366,6 +370,7 @@ class TestCheckpoint:
         assert loaded.env_id == case.world.other_id
         assert loaded.config == algorithm.config
 
+    @pytest.mark.long(only=["ppo-recurrent"])
     def test_an_unfinished_run_is_finished(self, case: Case, tmp_path: Path) -> None:
         algorithm = case()
         algorithm.train(600, callbacks=stop_after(2))
@@ -390,9 +395,10 @@ class TestCheckpoint:
     def test_an_environment_without_an_id_must_be_given(self, case: Case, tmp_path: Path) -> None:
         algorithm = case(case.world.constant)
         algorithm.save(tmp_path / "a")
-        with pytest.raises(ValueError, match="env_id"):
+        with pytest.raises(ValueError, match="env must be given"):
             type(algorithm).from_checkpoint(tmp_path / "a")
         assert type(algorithm).from_checkpoint(tmp_path / "a", case.world.constant) is not None
+        assert type(algorithm).from_checkpoint(tmp_path / "a", env=case.world.constant) is not None
 
     def test_saving_over_a_checkpoint_keeps_the_old_one_on_failure(
         self, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

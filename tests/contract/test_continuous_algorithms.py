@@ -78,6 +78,7 @@ class TestRun:
         assert algorithm.timesteps == 104
         assert len(algorithm.buffer) == 104
 
+    @pytest.mark.long(only=["tqc"])
     def test_the_same_seed_gives_the_same_run(self, case: str) -> None:
         first, second = (CASES[case](ResumablePush, seed=7) for _ in range(2))
         torch.manual_seed(1)
@@ -95,16 +96,18 @@ class TestRun:
         assert torch.equal(torch.rand(3), expected)
 
     def test_a_gradient_step_waits_for_no_number(self, case: str) -> None:
-        from tests.unit.train.test_update import NoNumbers
+        from tests.unit.learners.test_update import NoNumbers
 
         algorithm = CASES[case](ResumablePush)
         algorithm.train(60)
         for _ in range(6):  # with and without the actor
             batch = algorithm.sampler.sample()
             with NoNumbers():  # type: ignore[no-untyped-call]
-                measured = algorithm.gradient_step(batch)
-            algorithm.gradient_steps += 1
-            assert measured.shape == (len(algorithm.metrics),)
+                measured = algorithm.learner.update(batch)
+            losses = {"critic_loss", "actor_loss", "td_errors"}
+            assert losses <= measured.keys()
+            assert all(np.shape(x) == () for name, x in measured.items() if name != "td_errors")
+            assert measured["td_errors"].shape == (len(batch.rewards),)
 
 
 @algorithms
@@ -142,6 +145,7 @@ class TestPredict:
 
 @algorithms
 class TestCheckpoint:
+    @pytest.mark.long(only=["3"])
     @pytest.mark.parametrize("reports", [1, 3])
     def test_continues_bit_for_bit(self, case: str, reports: int, tmp_path: Path) -> None:
         through = CASES[case](ResumablePush, seed=3)

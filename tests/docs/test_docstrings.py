@@ -16,9 +16,12 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(sharpwave.__path__, "sharpwave.")
     if not module.name.endswith(("__main__", "_native"))
 )
-NEEDS = {f"sharpwave.train.loggers.{name}": name for name in ("wandb", "mlflow")}
+NEEDS = {f"sharpwave.runs.loggers.{name}": name for name in ("wandb", "mlflow")}
 
 
+@pytest.mark.long(
+    only=["sharpwave.runs.video", "sharpwave.runs.statistics", "sharpwave.datasets.training"]
+)
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -33,6 +34,7 @@ def test_a_short_run_ends_with_an_evaluation(name: str, said: str, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_environments_on_a_device_learn_without_waiting_for_it(tmp_path: Path) -> None:
     def mean_return(steps: int) -> float:
         done = subprocess.run(

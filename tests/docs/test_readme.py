@@ -15,6 +15,9 @@ BLOCK = re.compile(
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 
+@pytest.mark.long(
+    only=["README.md", "offline.md", "datasets.md", "training.md", "off_policy.md", "learners.md"]
+)
 @each_document
 def test_python_blocks_run_in_order(
     path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

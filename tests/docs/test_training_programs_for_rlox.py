@@ -204,7 +204,7 @@ def test_every_hook_is_called_with_environment_steps() -> None:
         "on_training_start": [0],
         "on_step": list(range(4, 513, 4)),
         "on_rollout_end": updates,
-        "on_train_batch": updates,
+        "on_train_batch": [step for step in updates for _ in range(4)],  # an epoch each
         "on_eval": updates,
         "on_training_end": [512],
     }

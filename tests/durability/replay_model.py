@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -111,21 +110,15 @@ class ReplayModel:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def push(self, row: dict[str, Nest], env: int, priority: float | None) -> Iterator[None]:
-        """A step, after the highest priority."""
-        oracle = self.oracle
-        if priority is not None and priority > oracle.max_priority:
-            oracle.max_priority, self.exact, was_exact = priority, False, self.exact
-            yield
-            self.exact = was_exact
-        oracle.push(row, env, priority)
+    def push(self, row: dict[str, Nest], env: int, priority: float | None) -> None:
+        """A step, with the count of steps and the highest priority."""
+        self.pushed += 1
+        self.oracle.push(row, env, priority)
         self.events.append(("push", row, env, priority))
 
     def recovered(self) -> ReplayModel:
         model = copy.deepcopy(self)
-        if self.kind.n_envs is None:
-            model.pushed = len(model.oracle.slots[0])
-        elif not self.kind.continues:
+        if self.kind.n_envs is not None and not self.kind.continues:
             for env in range(self.kind.n_envs):
                 newest = model.oracle.newest(env)
                 if model.oracle.open[env] and newest is not None:

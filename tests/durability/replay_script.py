@@ -25,26 +25,22 @@ class Push:
         push(buffer, self.row, self.env, self.priority)
 
     def commits(self, model: ReplayModel) -> Iterator[None]:
-        model.pushed += 1
-        yield
-        yield from model.push(self.row, self.env, self.priority)
+        model.push(self.row, self.env, self.priority)
         yield
 
 
 @dataclass(frozen=True)
 class PushBatch:
+    """Steps of all environments: all or none of them outlive a kill, and are counted."""
+
     rows: list[dict[str, Nest]]
 
     def perform(self, buffer: MmapReplayBuffer) -> None:
         buffer.push_batch(**as_batch(self.rows))
 
     def commits(self, model: ReplayModel) -> Iterator[None]:
-        model.pushed += len(self.rows)
-        yield
         for i, row in enumerate(self.rows):
-            yield from model.push(row, i % (model.kind.n_envs or 1), None)
-            if model.kind.n_envs is not None:  # the environments have a commit each
-                yield
+            model.push(row, i % (model.kind.n_envs or 1), None)
         yield
 
 
@@ -126,13 +122,10 @@ class Clear:
 
     def commits(self, model: ReplayModel) -> Iterator[None]:
         oracle = model.oracle
-        was_exact, model.exact = model.exact, False
         for env in range(oracle.streams):
             oracle.floor[env] = len(oracle.slots[env])
             oracle.pending[env], oracle.open[env] = None, False
-            yield
         oracle.max_priority = 1.0
-        model.exact = was_exact
         model.events.append(("clear",))
         yield
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 import sharpwave as sw
-from sharpwave.train.recorder import RunRecorder
-from sharpwave.train.run_folder import RunFolder
+from sharpwave.runs.recorder import RunRecorder
+from sharpwave.runs.run_folder import RunFolder
 from tests.durability import processes
 from tests.envs import resumable
 
@@ -59,13 +59,13 @@ def go_on(folder: Path, env: str, signals: bool) -> None:
     algo = load(folder, env) if begun else make(env)
     total = None if begun else TOTAL
     if signals:
-        algo.train(total, callbacks=Slowly(), run_dir=folder)
+        algo.train(total, callbacks=Slowly(), run_dir=folder, resume=True)
     else:
-        often = RunRecorder(folder, checkpoint_freq=4 * STEPS_PER_UPDATE, report=False)
+        often = RunRecorder(folder, checkpoint_freq=4 * STEPS_PER_UPDATE, report=False, resume=True)
         algo.train(total, callbacks=[Slowly(), often])
 
 
-processes.preload("sharpwave.nn", "sharpwave.train.report", "matplotlib.pyplot", __name__)
+processes.preload("sharpwave.nn", "sharpwave.runs.report", "matplotlib.pyplot", __name__)
 
 
 def start(folder: Path, env: str = "resumable", *, signals: bool = False) -> ForkServerProcess:

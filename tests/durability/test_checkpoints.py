@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import sharpwave as sw
+from sharpwave.checkpoints import read_checkpoint, read_header, write_checkpoint
 from sharpwave.nn import DiscretePolicy
-from sharpwave.train.checkpoint import read_checkpoint, read_header, write_checkpoint
 from tests.reference.nests import assert_same
-from tests.unit.train.small_runs import Alike, small_ppo
+from tests.unit.agents.small_runs import Alike, small_ppo
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,7 @@ def assert_refused(path: Path, content: bytes) -> None:
 
 
 class TestDamage:
+    @pytest.mark.long
     @given(data=st.data())
     def test_a_changed_byte_is_noticed(
         self, saved: bytes, place: Path, data: st.DataObject
@@ -120,6 +121,7 @@ def assert_equal(left: Any, right: Any) -> None:
         assert left == right or (math.isnan(left) and math.isnan(right))
 
 
+@pytest.mark.long
 @given(state=states)
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_every_state_comes_back_as_it_was(place: Path, state: Any) -> None:
@@ -155,6 +157,7 @@ class TestLoading:
         loaded = sw.PPO.from_checkpoint(tmp_path / "a")
         assert loaded.evaluate(1).mean == -1.0
 
+    @pytest.mark.long
     def test_the_number_of_environments_may_change(self, tmp_path: Path) -> None:
         algo = small_ppo(normalize_obs=True, recurrent="gru")
         algo.train(200)

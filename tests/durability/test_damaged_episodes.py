@@ -48,6 +48,7 @@ def touched(folder: Path, damage: Damage, episodes: list[Seen]) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flips", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_damage_is_named_and_costs_only_what_it_touches(
     flips: int, sound: tuple[Path, list[Seen]], memory_path: Path
@@ -68,12 +69,12 @@ def test_damage_is_named_and_costs_only_what_it_touches(
                 unchecked.get_all_data(as_numpy=True)
         repaired = opened(copied, repair=True)
         if isinstance(repaired, SharpwaveIOError):
-            assert damage.file in ("header.json", "state"), damage
+            assert damage.file == "state", damage
             continue
         with repaired:
             kept = look(repaired)
             assert repaired.lost.ids == tuple(e[0] for e in expected if e not in kept), damage
-            if repaired.lost:
+            if repaired.lost.ids:
                 assert damage.file.removesuffix(".coded") in repaired.lost.chunks[0]
                 assert list(repaired.lost.ids) == touched(folder, damage, expected), damage
             repaired.store_episode(**steps([1, 2, 3]), task=77)
@@ -89,6 +90,7 @@ def opened(folder: Path, **options: Any) -> EpisodeBuffer | SharpwaveIOError:
         return error
 
 
+@pytest.mark.long
 def test_commit_words_that_make_no_sense_are_refused_or_taken_back(
     memory_path: Path, sound: tuple[Path, list[Seen]]
 ) -> None:

@@ -39,6 +39,7 @@ def opened(folder: Path, **options: Any) -> MmapReplayBuffer | SharpwaveIOError:
         return error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("flips", [1, pytest.param(40, marks=pytest.mark.slow)])
 def test_damage_is_named_and_costs_only_what_it_touches(
@@ -62,9 +63,9 @@ def test_damage_is_named_and_costs_only_what_it_touches(
             unchecked.close()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            repaired = opened(copied, repair=True, verify=True)
+            repaired = opened(copied, repair=True)
         if isinstance(repaired, SharpwaveIOError):
-            assert damage.file in ("header.json", "state"), (damage, repaired)
+            assert damage.file == "state", (damage, repaired)
             continue
         with repaired:
             kept = look(repaired, kind, drawing=False)
@@ -84,6 +85,7 @@ def test_damage_is_named_and_costs_only_what_it_touches(
             assert len(old) >= len(set(kept.rows) - set(rows)), damage
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_commit_words_that_make_no_sense_are_no_worse_than_an_error(
     kind: Kind, memory_path: Path

@@ -192,6 +192,7 @@ def test_priorities_of_steps_that_are_not_there_are_rejected(tmp_path: Path) -> 
         PrioritizedReplayBuffer.load(tmp_path / "saved")
 
 
+@pytest.mark.long
 def test_random_marks_and_heads_never_crash(tmp_path: Path) -> None:
     """Whatever passes the checks must be safe to sample and to push to."""
     random = np.random.default_rng(1)

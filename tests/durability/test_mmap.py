@@ -31,6 +31,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_a_stopped_writer_keeps_the_lock_and_readers_read(memory_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     path = memory_path / "a"

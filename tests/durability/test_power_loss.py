@@ -62,6 +62,7 @@ def losses(
             shutil.rmtree(lost)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_operations", [200, pytest.param(4_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("circular", [False, True])
 def test_episodes_are_those_of_the_last_flush(
@@ -96,6 +97,7 @@ def test_episodes_are_those_of_the_last_flush(
     assert count > n_operations / 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_operations", [200, pytest.param(4_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "kind", [Kind("flat", prioritized=True), Kind("frames", n_envs=2)], ids=str

@@ -30,6 +30,9 @@ def media(
         replay.close(delete=False)
     else:
         episodes.store(**steps(99))
+        # A copy is not taken at one moment, as a crash is: nothing may be written meanwhile.
+        episodes.flush()
+        replay.flush()
     shutil.copytree(live, source)
     media = mount("media", "--bind", str(source))
     remount = ["mount", "-o", "remount,bind,ro", str(media)]

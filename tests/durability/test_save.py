@@ -59,6 +59,7 @@ assert seen == {0, 1} and step > 20, (seen, step)
 """
 
 
+@pytest.mark.long
 def test_a_kill_at_any_step_of_a_save_leaves_the_old_or_the_new_state(tmp_path: Path) -> None:
     result = run(KILL_AT_STEP, str(tmp_path))
     assert result.returncode == 0, result.stderr
@@ -93,6 +94,7 @@ for _ in range(30):
 """
 
 
+@pytest.mark.long
 def test_kills_at_random_moments_never_leave_a_mixture(tmp_path: Path) -> None:
     result = run(KILL_AT_RANDOM, str(tmp_path / "saved"))
     assert result.returncode == 0, result.stderr
@@ -184,6 +186,7 @@ print(before, after_save - before, peak() - after_save)
 """
 
 
+@pytest.mark.long
 def test_saving_and_loading_do_not_hold_the_content_twice(tmp_path: Path) -> None:
     result = run(PEAK_MEMORY, str(tmp_path / "saved"))
     assert result.returncode == 0, result.stderr

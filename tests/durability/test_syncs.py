@@ -101,6 +101,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("durability", ["process", "power"])
 @pytest.mark.parametrize("script", [EPISODES, REPLAY], ids=["episodes", "replay"])
 def test_a_flush_syncs_every_file_and_the_commit_words_last(

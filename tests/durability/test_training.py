@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.train.recorder import RunRecorder
-from sharpwave.train.run_folder import RunFolder
+from sharpwave.runs.recorder import RunRecorder
+from sharpwave.runs.run_folder import RunFolder
 from tests.durability import runs
 from tests.durability.runs import STEPS_PER_UPDATE, TOTAL, load, rows_of, start, wait_for_rows
 from tests.envs import resumable
@@ -53,6 +53,7 @@ def kill_at_random(folder: Path, env: str, rng: random.Random) -> None:
     process.join()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "env",
     [
@@ -82,6 +83,7 @@ def test_a_run_that_is_killed_again_and_again_is_finished(
         assert_same_run(tmp_path, uninterrupted)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_run_at_an_update_and_it_goes_on_exactly(
     number: signal.Signals, uninterrupted: Path, tmp_path: Path
@@ -121,7 +123,7 @@ def test_an_ordinary_environment_loses_only_the_episodes_in_flight(tmp_path: Pat
     whole.train()
     resumed.train()
     assert resumed.timesteps == whole.timesteps == TOTAL
-    assert resumed.optimizer.lr == whole.optimizer.lr
+    assert resumed.optimizers["policy"].lr == whole.optimizers["policy"].lr
 
 
 def test_a_run_that_was_saved_before_it_began_is_the_same_run(tmp_path: Path) -> None:
@@ -152,6 +154,7 @@ class Fills(sw.Callback):
                 pass
 
 
+@pytest.mark.long
 def test_a_full_disk_is_named_and_the_old_checkpoint_stays(small_disk: Path) -> None:
     algo = runs.make("resumable")
     recorder = RunRecorder(small_disk / "run", checkpoint_freq=1, report=False)

@@ -12,8 +12,8 @@ import torch
 from gymnasium import spaces
 
 import sharpwave as sw
-from sharpwave.train.replay import ReplayBatch
-from sharpwave.train.staging import Staging
+from sharpwave.learners.replay import ReplayBatch
+from sharpwave.learners.staging import Staging
 from tests.envs import BitFlipEnv, BoxActionEnv, CountingEnv, MaskedEnv, ReachEnv
 from tests.gpu.host_sync import no_host_sync
 from tests.learning import probes
@@ -82,11 +82,10 @@ def test_gradient_steps_never_wait_for_the_device(case: str) -> None:
     torch.cuda.synchronize()
     for _ in range(4):
         with no_host_sync():
-            drawn = sampler.draw()
-            measured, batch = algorithm._learn_from(sampler, drawn)
-            algorithm.gradient_steps += 1
-        sampler.report(batch)  # only priorities come back
-        assert measured.device.type == "cuda"
+            batch = sampler.as_batch(sampler.draw())
+            measured = algorithm.learner.update(batch)
+        algorithm.loop.report(batch, measured)  # only priorities come back
+        assert all(value.device.type == "cuda" for value in measured.values())
         assert (batch.indices is not None) == prioritized
 
 
@@ -95,8 +94,7 @@ def test_graphs_learn_the_same(case: str) -> None:
     plain, graphed = (CASES[case](cuda_graph=graph, **OPTIONS) for graph in (False, True))
     plain.train(250)
     graphed.train(250)
-    assert graphed._graphs is not None
-    assert graphed._graphs._graphs
+    assert graphed.learner.update.__self__._graphs._graphs
     torch.testing.assert_close(flat_weights(graphed), flat_weights(plain), rtol=1e-3, atol=1e-4)
 
 
@@ -115,9 +113,12 @@ def test_a_gradient_step_equals_that_on_the_cpu(case: str) -> None:
         for name, value in vars(batch).items()
     }
     before = flat_weights(on_cpu)
-    cpu_metrics = on_cpu.gradient_step(batch)
-    gpu_metrics = on_gpu.gradient_step(ReplayBatch(**columns))
-    torch.testing.assert_close(gpu_metrics.cpu(), cpu_metrics, rtol=1e-3, atol=1e-4)
+    on_gpu.learner.updates = on_cpu.learner.updates
+    on_gpu.learner.load_extra_state(on_cpu.learner.extra_state())
+    cpu_metrics = on_cpu.learner.update(batch)
+    gpu_metrics = on_gpu.learner.update(ReplayBatch(**columns))
+    for name, value in cpu_metrics.items():
+        torch.testing.assert_close(gpu_metrics[name].cpu(), value, rtol=1e-3, atol=1e-4)
     moved = (flat_weights(on_cpu) - before).norm()
     assert (flat_weights(on_gpu).cpu() - flat_weights(on_cpu)).norm() < 1e-2 * moved
 
@@ -198,5 +199,6 @@ def test_runs_are_the_same_twice() -> None:
 def test_replay_on_the_device(cls: Any, env: str, options: dict[str, Any]) -> None:
     agent = cls(env, device="cuda", buffer="device", learning_starts=200, batch_size=64, **options)
     metrics = agent.train(600)
+    learned = agent.learner.update(agent.sample()).keys() - {"td_errors"}
     assert agent.buffer.gather([0]).observations.device.type == "cuda"
-    assert all(torch.isfinite(torch.as_tensor(metrics[name])) for name in agent.metrics)
+    assert all(torch.isfinite(torch.as_tensor(metrics[name])) for name in learned)

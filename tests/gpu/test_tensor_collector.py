@@ -30,10 +30,11 @@ def test_steps_never_wait_for_the_device(make: Any, tells_final: bool) -> None:
     with no_host_sync():
         for _ in range(32):
             ppo.collector._step()
-        values = ppo.actor.value_tensors(ppo.collector._obs)  # type: ignore[union-attr]
+        values = ppo.actor.value_tensors(ppo.collector._obs)
         ppo.collector.buffer.compute_returns_and_advantages(values)  # type: ignore[union-attr]
-    batch = ppo._batch_of(ppo.collector.buffer, None)
-    assert batch.advantages.device.type == "cuda"
+    assert ppo.collector.buffer is not None
+    columns = ppo.collector.columns(ppo.collector.buffer, sequences=False)
+    assert columns["advantages"].device.type == "cuda"
 
 
 def test_an_agent_learns_without_leaving_the_device() -> None:

@@ -50,12 +50,12 @@ def test_steps_and_learning_never_wait_for_the_device(
     agent.train(1280)
     torch.cuda.synchronize()
     with no_host_sync():
-        for rows, _ in (agent.collector.step(agent._choose_tensors) for _ in range(40)):
-            agent._store_round(rows)
+        for rows, _ in (agent.collector.step(agent.loop._choose_tensors) for _ in range(40)):
+            agent.loop._store_round(rows)
     for name, column in agent.buffer.state_dict()["fields"].items():
         assert column.device.type == "cuda", name
     with no_host_sync():
-        agent._learn(64)
+        agent.loop._learn(64)
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 import sharpwave as sw
-from sharpwave.train.batch import OnPolicyBatch
+from sharpwave.learners.batch import OnPolicyBatch
 from tests.gpu.host_sync import no_host_sync
 from tests.learning import probes
 
@@ -30,11 +30,8 @@ class Picture(probes.Identity):
 
 
 def collected(algorithm: Any) -> OnPolicyBatch:
-    algorithm.follow_schedules(1.0)
-    algorithm.actor.begin_rollout()
-    state = algorithm.actor.state
-    rollout = algorithm.collector.collect(0.99, 0.95)
-    batch: OnPolicyBatch = algorithm._batch_of(rollout, state)
+    algorithm.learner.follow(1.0)
+    batch: OnPolicyBatch = algorithm.loop.collect()
     return batch
 
 
@@ -69,7 +66,7 @@ def test_an_update_equals_that_on_the_cpu(variant: str) -> None:
     on_gpu = sw.PPO(env_of(variant), device="cuda", **options)
     on_gpu.policy.load_state_dict(on_cpu.policy.state_dict())
     batch = collected(on_cpu)
-    on_gpu.follow_schedules(1.0)
+    on_gpu.learner.follow(1.0)
     columns: dict[str, Any] = {
         name: None if column is None else column.to("cuda") for name, column in vars(batch).items()
     }
@@ -116,5 +113,6 @@ def test_a_checkpoint_moves_between_devices(tmp_path: Any) -> None:
     on_gpu.train(600)
     on_gpu.save(tmp_path / "a")
     on_cpu = sw.PPO.from_checkpoint(tmp_path / "a", probes.Identity, device="cpu")
-    torch.testing.assert_close(on_cpu.flat.data, on_gpu.flat.data.cpu(), rtol=0, atol=0)
+    weights = on_gpu.flat.data.cpu()
+    torch.testing.assert_close(torch.from_numpy(on_cpu.block), weights, rtol=0, atol=0)
     on_cpu.train(300)

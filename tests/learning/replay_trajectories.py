@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 import sharpwave as sw
-from sharpwave.train.replay import ReplayBatch
+from sharpwave.learners.replay import ReplayBatch
 from sharpwave.types import Array
 from tests.learning.trajectories import Trajectory
 
@@ -59,39 +59,36 @@ NATIVE = ("dqn", "dqn_dueling", "sac", "td3", "ddpg")
 """Those that have a native twin."""
 
 
-def trajectory(case: str, gradients: Literal["autograd", "by_hand", "native"]) -> Trajectory:
+def trajectory(case: str, backend: Literal["torch", "native"]) -> Trajectory:
     """What each of the gradient steps measured.
 
     Args:
         case: One of `CASES`.
-        gradients: How they are taken; by hand only where that is possible.
+        backend: What computes.
     """
     options: dict[str, Any] = {"hidden": (16, 16), "seed": 1, "learning_rate": 3e-3}
-    algorithm = CASES[case](**options, backend="native" if gradients == "native" else "torch")
-    gradient_step = algorithm.gradient_step
-    if gradients == "autograd":
-        algorithm.by_hand = None
-    elif gradients == "native":
+    options |= {"n_envs": 1, "train_freq": 1}
+    algorithm = CASES[case](**options, backend=backend)
+    update = algorithm.learner.update
+    if backend == "native":
         generator = CASES[case](**options, backend="torch").generator
-        gradient_step = partial(native_step, algorithm, generator)
-    algorithm.follow_schedules(1.0)
+        update = partial(native_update, algorithm, generator)
     rows = []
     discrete = isinstance(algorithm.action_space, spaces.Discrete)
-    for step, batch in enumerate(batches(discrete, weighted=algorithm.config.prioritized)):
-        algorithm.timesteps = algorithm.gradient_steps = step
-        measured = gradient_step(batch).tolist()
-        named = zip(algorithm.metrics, measured, strict=True)
-        rows.append({name: float(f"{value:.6g}") for name, value in named})
+    for batch in batches(discrete, weighted=algorithm.config.prioritized):
+        measured = update(batch)
+        del measured["td_errors"]
+        rows.append({name: float(f"{float(value):.6g}") for name, value in measured.items()})
     return rows
 
 
-def native_step(algorithm: Any, generator: torch.Generator, batch: ReplayBatch) -> Any:
-    """A step in native code with the noise that torch's step would draw."""
+def native_update(algorithm: Any, generator: torch.Generator, batch: ReplayBatch) -> Any:
+    """An update in native code with the noise that torch's would draw."""
     if algorithm.name == "dqn":
-        return algorithm.native_step(batch)
+        return algorithm.learner.update(batch)
     n_draws = {"sac": 2, "td3": 1, "ddpg": 1}[algorithm.name]
     draws = [torch.empty(ROWS, 3).normal_(generator=generator) for _ in range(n_draws)]
-    return algorithm.native_step(batch, torch.stack(draws) if n_draws == 2 else draws[0])
+    return algorithm.learner.update(batch, torch.stack(draws) if n_draws == 2 else draws[0])
 
 
 def batches(discrete: bool, *, weighted: bool) -> Iterator[ReplayBatch]:

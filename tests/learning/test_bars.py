@@ -12,11 +12,12 @@ import pytest
 from gymnasium import spaces
 
 import sharpwave as sw
-from sharpwave.algorithms.presets import preset
-from sharpwave.train.statistics import Summary, aggregate
+from sharpwave.config.presets import preset
+from sharpwave.runs.statistics import Summary, aggregate
 from sharpwave.types import Array
 
-SEEDS = (1, 2, 3)
+SEEDS = (101, 102, 103)
+"""Not those that settings were chosen with."""
 
 
 class CartPoleWithoutVelocities(gym.ObservationWrapper[Array, int, Array]):
@@ -52,18 +53,21 @@ def final_returns(make: Callable[..., Any]) -> Summary:
     return aggregate([final_return(make(seed=seed)) for seed in SEEDS])
 
 
+@pytest.mark.long
 def test_ppo_learns_cartpole_quickly() -> None:
     # At half of these steps returns still range from 150 to 500 over seeds, and rounding alone
     # moves a run about that range.
     assert final_return(sw.PPO.preset("CartPole-v1", total_timesteps=50_000, seed=1)) >= 400
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overlap", [False, True])
 def test_hybrid_ppo_learns_cartpole_quickly(overlap: bool) -> None:
     agent = sw.HybridPPO.preset("CartPole-v1", total_timesteps=50_000, seed=1, overlap=overlap)
     assert final_return(agent) >= 400
 
 
+@pytest.mark.long
 def test_a2c_improves_on_cartpole() -> None:
     assert final_return(sw.A2C.preset("CartPole-v1", total_timesteps=40_000, seed=1)) >= 80
 
@@ -108,6 +112,11 @@ class TestThreeSeeds:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 class TestThreeSeedsOfTorch:
+    def test_ppo_drives_up_the_mountain(self) -> None:
+        """One of two seeds stayed at the bottom, at -98."""
+        reached = final_returns(partial(sw.PPO.preset, "MountainCarContinuous-v0"))
+        assert reached.mean >= 90, reached
+
     def test_ppo_swings_up_pendulum(self) -> None:
         reached = final_returns(partial(sw.PPO.preset, "Pendulum-v1"))
         assert reached.mean >= -300, reached

@@ -18,10 +18,12 @@ def final_return(algorithm: Any, steps: int) -> float:
     return float(algorithm.evaluate(10).mean)
 
 
+@pytest.mark.long
 def test_sac_swings_up_quickly() -> None:
     assert final_return(sw.SAC("Pendulum-v1", seed=0, learning_starts=200, **SMALL), 3200) >= -600
 
 
+@pytest.mark.long
 def test_td3_swings_up_quickly() -> None:
     options: dict[str, Any] = {"gamma": 0.98, "exploration_noise": 0.2, **SMALL}
     assert final_return(sw.TD3("Pendulum-v1", seed=0, learning_starts=500, **options), 6000) >= -400
@@ -37,5 +39,7 @@ def test_a_pendulum_stays_up(algorithm: Any, steps: int, bar: float, backend: st
     options: dict[str, Any] = {"learning_rate": 1e-3, "learning_starts": 100, "backend": backend}
     if algorithm is sw.TD3:
         options = {**options, "gamma": 0.98, "learning_starts": 1000}
-    returns = [final_return(algorithm("Pendulum-v1", seed=s, **options), steps) for s in (1, 2, 3)]
+    returns = [
+        final_return(algorithm("Pendulum-v1", seed=s, **options), steps) for s in (101, 102, 103)
+    ]
     assert np.mean(returns) >= bar, returns

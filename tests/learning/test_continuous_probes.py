@@ -65,16 +65,19 @@ def value(algorithm: Any, obs: float, action: float = 0.0) -> float:
 
 @pytest.mark.parametrize("name", VALUED)
 class TestValues:
+    @pytest.mark.long(only=["tqc"])
     def test_the_value_follows_the_observation(self, name: str) -> None:
         algorithm = trained(name, probes.with_continuous_actions(probes.ValueOfObservation))
         assert value(algorithm, 1.0) == pytest.approx(1.0, abs=0.05)
         assert value(algorithm, -1.0) == pytest.approx(-1.0, abs=0.05)
 
+    @pytest.mark.long(only=["tqc"])
     def test_a_delayed_reward_is_discounted_once(self, name: str) -> None:
         algorithm = trained(name, probes.with_continuous_actions(probes.DelayedReward))
         assert value(algorithm, 1.0) == pytest.approx(1.0, abs=0.05)
         assert value(algorithm, 0.0) == pytest.approx(GAMMA, abs=0.05)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("n_step", [1, 3])
     def test_truncation_bootstraps_and_termination_does_not(self, name: str, n_step: int) -> None:
         env: Any = probes.with_continuous_actions(probes.EndsAfterFive)
@@ -91,12 +94,14 @@ class TestValues:
         assert value(over, 1.0) == pytest.approx(np.mean(left) / (1 - np.mean(goes_on)), abs=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_best_action_is_found_within_bounds_of_its_own(name: str) -> None:
     tolerance = 0.6 if name in ("ddpg", "crossq") else 0.25
     assert best_actions(name) == pytest.approx([-0.5, 0.5], abs=tolerance)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [
@@ -116,10 +121,12 @@ class TestDiscreteSAC:
         algorithm.train(STEPS)
         return algorithm
 
+    @pytest.mark.long
     def test_identity(self) -> None:
         algorithm = self.train(probes.Identity)
         assert [algorithm.predict(np.array([s], np.float32)) for s in (-1, 1)] == [0, 1]
 
+    @pytest.mark.long
     def test_masked_actions_are_never_taken(self) -> None:
         algorithm = self.train(probes.OnlyAllowed)  # the probe raises on a forbidden action
         assert algorithm.evaluate(20).mean == 1.0

@@ -18,25 +18,26 @@ from tests.learning.trajectories import Trajectory
 FOLDER = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("gradients", ["autograd", "by_hand", "native"])
+@pytest.mark.long(only=["ppo_discrete-torch", "ppo_continuous-torch"])
+@pytest.mark.parametrize("backend", ["torch", "native"])
 @pytest.mark.parametrize("case", trajectories.CASES)
 def test_updates_follow_the_stored_trajectory(
-    case: str, gradients: Any, request: pytest.FixtureRequest
+    case: str, backend: Any, request: pytest.FixtureRequest
 ) -> None:
-    found = trajectories.trajectory(case, gradients)
-    is_truth = gradients == "autograd"
+    found = trajectories.trajectory(case, backend)
+    is_truth = backend == "torch"
     compare(case, found, refresh=request.config.getoption("--refresh-golden") and is_truth)
 
 
-@pytest.mark.parametrize("gradients", ["autograd", "by_hand", "native"])
+@pytest.mark.parametrize("backend", ["torch", "native"])
 @pytest.mark.parametrize("case", replay_trajectories.CASES)
 def test_gradient_steps_follow_the_stored_trajectory(
-    case: str, gradients: Any, request: pytest.FixtureRequest
+    case: str, backend: Any, request: pytest.FixtureRequest
 ) -> None:
-    if gradients == "native" and case not in replay_trajectories.NATIVE:
+    if backend == "native" and case not in replay_trajectories.NATIVE:
         pytest.skip("it has no native twin")
-    found = replay_trajectories.trajectory(case, gradients)
-    is_truth = gradients == "autograd"
+    found = replay_trajectories.trajectory(case, backend)
+    is_truth = backend == "torch"
     compare(case, found, refresh=request.config.getoption("--refresh-golden") and is_truth)
 
 

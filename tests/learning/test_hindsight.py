@@ -10,6 +10,7 @@ import sharpwave as sw
 from tests.envs import BitFlipEnv, ReachEnv
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("her_goals", "learns"), [(4, True), (0, False)])
 def test_bits_are_flipped_with_hindsight_only(her_goals: int, learns: bool) -> None:
     dqn = sw.DQN(

@@ -11,7 +11,8 @@ import sharpwave as sw
 from sharpwave.datasets import make_dataset, normalized_score
 from sharpwave.types import Array
 
-SEEDS = (1, 2, 3)
+SEEDS = (101, 102, 103)
+"""Not those that settings were chosen with."""
 QUICK: dict[str, Any] = {"hidden": 64, "learning_rate": 3e-3, "tau": 0.05, "seed": 1}
 LEARNERS: dict[str, Any] = {
     "td3_bc": lambda data: sw.TD3BC(data, alpha=20.0, **QUICK),
@@ -55,12 +56,14 @@ def detours(n: int = 4000) -> dict[str, Array]:
 
 @pytest.mark.parametrize("name", LEARNERS)
 class TestProbes:
+    @pytest.mark.long
     def test_the_best_of_random_actions_are_found(self, name: str) -> None:
         algorithm = LEARNERS[name](guesses())
         algorithm.train(500)
         obs = np.linspace(-0.7, 0.7, 15, dtype=np.float32)[:, None]
         assert np.abs(algorithm.predict(obs) - obs).mean() < 0.15
 
+    @pytest.mark.long
     def test_what_comes_later_counts(self, name: str) -> None:
         algorithm = LEARNERS[name](detours())
         algorithm.train(700)
@@ -69,6 +72,7 @@ class TestProbes:
         assert np.abs(algorithm.predict(obs)[:, 0] - places).mean() < 0.2
 
 
+@pytest.mark.long
 def test_cloning_finds_the_mean_of_random_actions() -> None:
     algorithm = sw.BC(guesses(), hidden=64, learning_rate=3e-3, seed=1)
     algorithm.train(300)
@@ -93,6 +97,7 @@ def pendulum(cls: Any, data: Any, **options: Any) -> Any:
     return cls(data, env="Pendulum-v1", **options)
 
 
+@pytest.mark.long
 def test_cloning_the_best_episodes_is_as_good_as_the_expert(mixed: Any) -> None:
     best = pendulum(sw.BC, mixed, top_share=0.4, hidden=64, learning_rate=1e-3, seed=1)
     assert score(best, 1500) >= 90
@@ -100,8 +105,10 @@ def test_cloning_the_best_episodes_is_as_good_as_the_expert(mixed: Any) -> None:
 
 BARS: dict[str, tuple[Any, dict[str, Any], int, float]] = {
     "bc of the best": (sw.BC, {"top_share": 0.4}, 3000, 90.0),
-    "td3_bc": (sw.TD3BC, {}, 4000, 35.0),
-    "iql": (sw.IQL, {"expectile": 0.8, "temperature": 10.0}, 4000, 85.0),
+    # Most of the data is random, so that cloning all of it must count for little.
+    "td3_bc": (sw.TD3BC, {"alpha": 10.0}, 8000, 80.0),
+    "rebrac": (sw.ReBRAC, {"batch_size": 256, "normalize_obs": True}, 4000, 60.0),
+    "iql": (sw.IQL, {"expectile": 0.8, "temperature": 10.0, "learning_rate": 1e-3}, 4000, 85.0),
     "cql": (sw.CQL, {"cql_alpha": 1.0, "n_random_actions": 4}, 2500, 85.0),
 }
 

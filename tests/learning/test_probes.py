@@ -44,19 +44,23 @@ def knows_the_sign(algorithm: Any) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 class TestValues:
+    @pytest.mark.long(but=["ppo-native"])
     def test_a_constant_reward_is_the_value(self, name: str) -> None:
         assert value(trained(name, probes.ConstantValue), 1.0) == pytest.approx(1.0, abs=0.02)
 
+    @pytest.mark.long(but=["ppo-native"])
     def test_the_value_follows_the_observation(self, name: str) -> None:
         algorithm = trained(name, probes.ValueOfObservation)
         assert value(algorithm, 1.0) == pytest.approx(1.0, abs=0.02)
         assert value(algorithm, -1.0) == pytest.approx(-1.0, abs=0.02)
 
+    @pytest.mark.long(but=["ppo-native"])
     def test_a_delayed_reward_is_discounted_once(self, name: str) -> None:
         algorithm = trained(name, probes.DelayedReward)
         assert value(algorithm, 1.0) == pytest.approx(1.0, abs=0.02)
         assert value(algorithm, 0.0) == pytest.approx(GAMMA, abs=0.02)
 
+    @pytest.mark.long
     def test_truncation_bootstraps_and_termination_does_not(self, name: str) -> None:
         steps = 2 * STEPS[name]
         cut = trained(name, partial(probes.EndsAfterFive, cut=True), steps, gae_lambda=0.9)
@@ -68,23 +72,28 @@ class TestValues:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 class TestPolicies:
+    @pytest.mark.long(but=["ppo-native"])
     def test_identity(self, name: str) -> None:
         algorithm = trained(name, probes.Identity)
         assert [algorithm.predict(np.array([s], np.float32)) for s in (-1, 1)] == [0, 1]
 
+    @pytest.mark.long
     def test_continuous_identity(self, name: str) -> None:
         knows_the_sign(trained(name, probes.ContinuousIdentity, ent_coef=0.0, log_std_init=-1.0))
 
+    @pytest.mark.long(but=["ppo-native"])
     def test_several_discrete_actions(self, name: str) -> None:
         algorithm = trained(name, probes.MultiIdentity)
         assert algorithm.predict(np.array([1], np.float32)).tolist() == [2, 0]
         assert algorithm.predict(np.array([-1], np.float32)).tolist() == [1, 1]
 
+    @pytest.mark.long(but=["ppo-native"])
     def test_binary_actions(self, name: str) -> None:
         algorithm = trained(name, probes.BinaryIdentity)
         assert algorithm.predict(np.array([1], np.float32)).tolist() == [1, 1, 1]
         assert algorithm.predict(np.array([-1], np.float32)).tolist() == [0, 0, 0]
 
+    @pytest.mark.long(but=["ppo-native"])
     def test_masked_actions_are_never_taken(self, name: str) -> None:
         algorithm = trained(name, probes.OnlyAllowed)  # the probe raises on a forbidden action
         assert algorithm.evaluate(20).mean == 1.0
@@ -94,6 +103,7 @@ class TestPolicies:
 class TestTorch:
     """What only torch computes."""
 
+    @pytest.mark.long
     @pytest.mark.parametrize("option", ["squash_actions", "use_gsde"])
     def test_continuous_identity(self, name: str, option: str) -> None:
         # gSDE sums the noise of all hidden units.
@@ -101,6 +111,7 @@ class TestTorch:
         options: dict[str, Any] = {"ent_coef": 0.0, "log_std_init": noise, option: True}
         knows_the_sign(trained(name, probes.ContinuousIdentity, **options))
 
+    @pytest.mark.long
     def test_a_recurrent_policy_remembers(self, name: str) -> None:
         kind = {"ppo": "lstm", "a2c": "gru"}[name]
         algorithm = trained(

@@ -99,6 +99,7 @@ def mean_return(model: Any, env: gym.Env[Any, Any], episodes: int = 20) -> float
     return float(found)
 
 
+@pytest.mark.long
 def test_sac_learns_to_match() -> None:
     model = SAC(
         *("MlpPolicy", Match(discrete=False)),
@@ -116,6 +117,7 @@ def test_sac_learns_to_match() -> None:
     assert mean_return(model, Match(discrete=False)) > 8.5
 
 
+@pytest.mark.long
 def test_dqn_learns_to_match_with_n_step_returns() -> None:
     model = DQN(
         *("MlpPolicy", Match(discrete=True)),
@@ -134,6 +136,7 @@ def test_dqn_learns_to_match_with_n_step_returns() -> None:
     assert mean_return(model, Match(discrete=True)) > 9.5
 
 
+@pytest.mark.long
 def test_dqn_flips_bits_with_hindsight() -> None:
     model = DQN(
         *("MultiInputPolicy", FlipBits()),

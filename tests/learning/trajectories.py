@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 import sharpwave as sw
-from sharpwave.train.batch import OnPolicyBatch
+from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.types import Array
 
 Trajectory = list[dict[str, float]]
@@ -45,27 +45,23 @@ CASES: dict[str, Callable[..., Any]] = {
 }
 
 
-def trajectory(case: str, gradients: Literal["autograd", "by_hand", "native"]) -> Trajectory:
+def trajectory(case: str, backend: Literal["torch", "native"]) -> Trajectory:
     """What each of the updates measured.
 
     Args:
         case: One of `CASES`.
-        gradients: How they are taken.
+        backend: What computes.
     """
-    backend = "native" if gradients == "native" else "torch"
     algorithm = CASES[case](hidden=(16, 16), seed=1, ent_coef=0.01, backend=backend)
-    if gradients == "autograd":
-        assert algorithm.by_hand is not None
-        algorithm.by_hand = None
-    elif gradients == "native":
+    if backend == "native":
         # The rows that torch's updates take.
-        generator = torch.Generator().manual_seed(algorithm._noise_seed)
-        algorithm.native.orders = lambda n_orders, n: np.stack(
+        generator = torch.Generator().manual_seed(algorithm.learner.seeds.learning)
+        vars(algorithm.learner)["orders"] = lambda n_orders, n: np.stack(
             [torch.randperm(n, generator=generator).numpy() for _ in range(n_orders)]
         )
     rows = []
     for update, batch in enumerate(batches(algorithm.action_space)):
-        algorithm.follow_schedules(1 - update / UPDATES)
+        algorithm.learner.follow(1 - update / UPDATES)
         measured = algorithm.update(batch)
         rows.append({name: float(f"{float(measured[name]):.6g}") for name in METRICS})
     return rows

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 from sharpwave import EpisodeBuffer
 from sharpwave.episodes import ABORTED, COMPLETE
+from tests.examples import examples
 
 META = {"task": "int", "final": ("float", 600)}
 MAX_EPISODES = 4
@@ -268,6 +269,6 @@ class WideEpisodes(Episodes):
 
 for machine in (Episodes, WideEpisodes):
     test = machine.TestCase
-    test.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+    test.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
     globals()[f"Test{machine.__name__}"] = test
 del machine, test

@@ -34,6 +34,7 @@ from sharpwave import (
     WithoutReplacement,
 )
 from sharpwave.buffers import snapshot
+from tests.examples import examples
 from tests.reference import casts
 
 ORDINARY = (TypeError, ValueError, IndexError, MemoryError, OSError)
@@ -192,9 +193,8 @@ junk = st.one_of(
     odd_arrays,
 )
 fuzz = settings(
-    max_examples=120,
+    max_examples=examples(120),
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
@@ -415,7 +415,8 @@ def test_paths_and_writers(path: Any, mode: Any) -> None:
         VectorWriter(nested(), mode, mode=None)
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@pytest.mark.long
+@settings(max_examples=examples(600), deadline=None)
 @given(st.sampled_from(DTYPES), st.sampled_from(DTYPES), st.data())
 def test_values_are_kept_or_refused_as_in_the_reference(
     source: str, target: str, data: Any
@@ -462,7 +463,7 @@ def _fits(number: float, dtype: str) -> bool:
     return True
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.sampled_from(DTYPES),
     st.one_of(st.integers(-(2**66), 2**66), st.floats(), st.booleans(), st.sampled_from(INTEGERS)),

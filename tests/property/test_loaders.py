@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sharpwave import EpisodeBuffer, _native
 from sharpwave.episodes.union import EpisodeUnion
+from tests.examples import examples
 from tests.reference.episodes import (
     ListedEpisodes,
     ListedField,
@@ -53,7 +54,7 @@ def buffer_of(lengths: list[int], parts: int) -> tuple[Any, ListedEpisodes]:
     shuffle=st.booleans(),
     seed=st.integers(0, 2**64 - 1),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_loaders_yield_what_plain_loops_do(
     lengths: list[int],
     parts: int,
@@ -123,7 +124,7 @@ def _number(items: list[Values], where: list[int], place: str) -> int:
     shuffle=st.booleans(),
     drop_last=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_loaders_beside_a_writer_that_overwrites_yield_what_those_of_a_list_do(
     moves: list[int],
     room: int,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharpwave import MmapReplayBuffer
+from tests.examples import examples
 from tests.reference.mapped import (
     KINDS,
     assert_same_content,
@@ -123,7 +124,7 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(
-    max_examples=25,
+    max_examples=examples(25),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 from sharpwave import primitives as sp
 from sharpwave.primitives.llm import Estimator
 from sharpwave.types import Array
+from tests.examples import examples
 from tests.reference import llm as llm_reference
 from tests.reference import packing as packing_reference
 from tests.reference import returns as reference
@@ -259,7 +260,7 @@ CALLS: list[tuple[Callable[..., Any], int]] = [
 ]  # fmt: skip
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.data())
 def test_junk_raises_type_value_or_index_error_only(data: st.DataObject) -> None:
     function, n_arguments = data.draw(st.sampled_from(CALLS))

@@ -18,6 +18,7 @@ from sharpwave import (
     TensorReplayBuffer,
 )
 from tests.contract.tensor_cases import EXTRAS, ColumnBuffer, PrioritizedColumnBuffer
+from tests.examples import examples
 from tests.reference.tensors import RingOracle, Steps
 
 CLASSES: list[type[Any]] = [
@@ -142,4 +143,6 @@ class TensorBufferMachine(RuleBasedStateMachine):
 
 
 TestTensorBuffers = TensorBufferMachine.TestCase
-TestTensorBuffers.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestTensorBuffers.settings = settings(
+    max_examples=examples(25), stateful_step_count=20, deadline=None
+)

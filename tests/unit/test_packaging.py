@@ -46,6 +46,20 @@ def test_version_is_the_one_of_the_project_file() -> None:
     assert re.findall(r'^version = "(.+)"$', project, re.MULTILINE) == [sharpwave.__version__]
 
 
+def test_no_module_is_ignored_by_git_and_so_left_out_of_the_wheel() -> None:
+    """The room `runs` was, by a line that meant folders of runs."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("not a clone")
+    modules = sorted(str(path) for path in (ROOT / "src").rglob("*.py"))
+    asked = ["git", "check-ignore", "--no-index", "--stdin"]
+    found = subprocess.run(
+        asked, input="\n".join(modules), cwd=ROOT, text=True, capture_output=True
+    )
+    assert found.stdout == ""
+    assert found.returncode == 1  # none is
+
+
+@pytest.mark.long
 def test_import_leaves_the_heavy_libraries_alone() -> None:
     heavy = {"torch", "gymnasium", "stable_baselines3"}
     code = "import sharpwave.datasets, sys; print(*{m.split('.')[0] for m in sys.modules})"
@@ -54,6 +68,7 @@ def test_import_leaves_the_heavy_libraries_alone() -> None:
     assert not heavy & set(loaded.split())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isa", ["base", "v3", "v4"])
 def test_environment_asks_for_a_narrower_instruction_set(isa: str) -> None:
     code = "from sharpwave import _native; print(_native.isa())"

@@ -28,7 +28,8 @@ struct CollectedRollout {
         returns(shape.size()),
         terminated(shape.size()),
         truncated(shape.size()),
-        starts(shape.size()) {}
+        starts(shape.size()),
+        last_obs(shape.n_envs * shape.obs_size) {}
 
   RolloutShape shape;
   std::uint64_t version = 0;          // of the weights that acted
@@ -43,6 +44,8 @@ struct CollectedRollout {
   // Of the episodes that ended, by time and then by environment.
   std::vector<double> episode_returns;
   std::vector<std::int64_t> episode_lengths;
+  std::vector<float> final_obs;  // [episodes, obs_size], their last observations
+  std::vector<float> last_obs;   // [N, obs_size], what the last step left to act on
 };
 
 }  // namespace sharpwave

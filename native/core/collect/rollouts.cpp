@@ -81,23 +81,39 @@ std::unique_ptr<CollectedRollout> Rollouts::collect(const float* parameters,
   if (stops.load(std::memory_order_relaxed)) return nullptr;
   add_advantages(rollout.get());
 
-  std::vector<Episode> episodes;
-  for (const auto& range : ranges_) {
-    episodes.insert(episodes.end(), range->episodes.begin(), range->episodes.end());
-  }
-  std::sort(episodes.begin(), episodes.end(),
-            [](const Episode& a, const Episode& b) { return a.row < b.row; });
-  for (const Episode& episode : episodes) {
-    rollout->episode_returns.push_back(episode.total);
-    rollout->episode_lengths.push_back(episode.length);
-  }
+  add_episodes(rollout.get());
+  std::copy(last_obs_.begin(), last_obs_.end(), rollout->last_obs.begin());
   return rollout;
+}
+
+void Rollouts::add_episodes(CollectedRollout* rollout) const {
+  struct Ended {
+    Episode episode;
+    const float* obs;
+  };
+  std::vector<Ended> all;
+  for (const auto& range : ranges_) {
+    const float* obs = range->episode_obs.data();
+    for (const Episode& episode : range->episodes) {
+      all.push_back({episode, obs});
+      obs += shape_.obs_size;
+    }
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Ended& a, const Ended& b) { return a.episode.row < b.episode.row; });
+  rollout->final_obs.reserve(all.size() * shape_.obs_size);
+  for (const Ended& ended : all) {
+    rollout->episode_returns.push_back(ended.episode.total);
+    rollout->episode_lengths.push_back(ended.episode.length);
+    rollout->final_obs.insert(rollout->final_obs.end(), ended.obs, ended.obs + shape_.obs_size);
+  }
 }
 
 void Rollouts::collect_range(const float* parameters, const Philox& random,
                              const std::atomic<bool>& stops, Range* range,
                              CollectedRollout* rollout) {
   range->episodes.clear();
+  range->episode_obs.clear();
   for (std::size_t t = 0; t < shape_.n_steps; ++t) {
     if (stops.load(std::memory_order_relaxed)) return;
     act(parameters, random, t, range, rollout);
@@ -152,9 +168,10 @@ void Rollouts::step(const float* parameters, std::size_t t, Range* range,
     if (!is_last) rollout->starts[row + shape_.n_envs + i] = ended;
     if (!ended) continue;
     range->episodes.push_back({row + i, episode_returns_[i], episode_lengths_[i]});
+    const float* last = final_obs_.data() + i * obs_size;
+    range->episode_obs.insert(range->episode_obs.end(), last, last + obs_size);
     if (terminated[i] == 0) {
-      std::copy_n(final_obs_.data() + i * obs_size, obs_size,
-                  range->final_obs.data() + n_cut++ * obs_size);
+      std::copy_n(last, obs_size, range->final_obs.data() + n_cut++ * obs_size);
     }
   }
   if (n_cut == 0) return;

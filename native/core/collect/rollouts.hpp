@@ -61,6 +61,7 @@ class Rollouts {
     std::vector<float> final_obs;
     std::vector<float> final_values;
     std::vector<Episode> episodes;
+    std::vector<float> episode_obs;  // their last observations
   };
 
   void collect_range(const float* parameters, const Philox& random, const std::atomic<bool>& stops,
@@ -69,6 +70,7 @@ class Rollouts {
            CollectedRollout* rollout);
   void step(const float* parameters, std::size_t t, Range* range, CollectedRollout* rollout);
   void add_advantages(CollectedRollout* rollout) const;
+  void add_episodes(CollectedRollout* rollout) const;
 
   VectorEnv* env_;
   const Policy* policy_;

@@ -17,7 +17,9 @@ namespace {
 
 constexpr char kMagic[8] = {'s', 'w', 'c', 'h', 'u', 'n', 'k', '\n'};
 const std::string kCodedSuffix = ".coded";
-constexpr std::size_t kTrailerPage = 4096;  // the trailer has a page to itself
+constexpr std::size_t kTrailerPage = 4096;                // the trailer has a page to itself
+constexpr std::size_t kMostBytes = std::size_t{1} << 46;  // of a column: half of a process's
+constexpr std::size_t kMostDigits = 15;                   // of a chunk's number
 
 constexpr const char* kHint = "; repair=True goes on without what was in it";
 
@@ -30,19 +32,22 @@ struct Trailer {
   std::uint32_t own_checksum;
 };
 
-Trailer make_trailer(std::uint64_t chunk, std::uint64_t rows, std::size_t row_bytes,
-                     std::uint32_t checksum) {
+Trailer make_trailer(std::uint32_t seed, std::uint64_t chunk, std::uint64_t rows,
+                     std::size_t row_bytes, std::uint32_t checksum) {
   Trailer trailer{{}, chunk, rows, row_bytes, checksum, 0};
   std::memcpy(trailer.magic, kMagic, sizeof(kMagic));
-  trailer.own_checksum = crc32c(0, &trailer, sizeof(trailer));
+  trailer.own_checksum = crc32c(seed, &trailer, sizeof(trailer));
   return trailer;
 }
 
-bool is_valid(const Trailer& trailer) {
+// Whether a trailer was written for this chunk of this column.
+bool is_valid(const Trailer& trailer, std::uint32_t seed, const ChunkLayout& layout,
+              std::uint64_t chunk) {
   Trailer copy = trailer;
   copy.own_checksum = 0;
   return std::memcmp(trailer.magic, kMagic, sizeof(kMagic)) == 0 &&
-         trailer.own_checksum == crc32c(0, &copy, sizeof(copy));
+         trailer.own_checksum == crc32c(seed, &copy, sizeof(copy)) && trailer.chunk == chunk &&
+         trailer.row_bytes == layout.row_bytes && trailer.rows <= layout.chunk_rows;
 }
 
 bool is_empty(const Trailer& trailer) {
@@ -104,7 +109,19 @@ std::size_t choose_chunk_rows(std::size_t row_bytes, std::uint64_t max_rows) {
 }
 
 Chunks::Chunks(ChunkLayout layout, Access access, std::byte* range)
-    : layout_(std::move(layout)), access_(access), ring_rows_(layout_.ring_rows()), base_(range) {
+    : layout_(std::move(layout)),
+      access_(access),
+      ring_rows_(layout_.ring_rows()),
+      base_(range),
+      seed_(layout_.identity == 0
+                ? 0
+                : crc32c(layout_.identity, layout_.name.data(), layout_.name.size())) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(layout_.row_bytes, layout_.chunk_rows, &bytes) ||
+      __builtin_mul_overflow(bytes, layout_.max_chunks, &bytes) || bytes > kMostBytes) {
+    throw IoError("column " + layout_.name + " needs more addresses than there are",
+                  layout_.folder);
+  }
   if (layout_.chunk_bytes() == 0 || layout_.chunk_bytes() % page_bytes() != 0) {
     throw IoError("the chunks of column " + layout_.name + " have " +
                       std::to_string(layout_.chunk_bytes()) +
@@ -167,18 +184,25 @@ void Chunks::open(std::uint64_t begin, std::uint64_t end, std::vector<ChunkCheck
                  std::to_string(file_bytes(layout_)) + " bytes" + kHint);
       continue;
     }
+    const std::uint64_t used =
+        std::min<std::uint64_t>(end - chunk * layout_.chunk_rows, layout_.chunk_rows);
+    if (access_ == Access::write) {
+      // A copy may have left holes in place of zeros.
+      file.fill_holes(0, static_cast<std::size_t>(used) * layout_.row_bytes);
+      file.fill_holes(layout_.chunk_bytes(), kTrailerPage);
+    }
     map(file, chunk);
+    if (access_ == Access::read) {
+      check_readable(file, address(chunk), static_cast<std::size_t>(used) * layout_.row_bytes);
+    }
   }
   if (access_ == Access::read) return;
   reserved_ = end;
   const std::uint64_t chunk = end / layout_.chunk_rows;
   if (end % layout_.chunk_rows == 0 || mapped_.count(chunk) == 0) return;
   // Rows after `end` will be written anew: a trailer that covers them would accuse the new ones.
-  File tail(layout_.path(chunk), Access::write);
-  const Trailer trailer = read_trailer(tail, layout_);
-  if (!is_empty(trailer) && trailer.rows > end - chunk * layout_.chunk_rows) {
-    const Trailer none{};
-    tail.write(layout_.chunk_bytes(), &none, sizeof(none));
+  if (unseal(end).verdict == ChunkCheck::Verdict::corrupt) {
+    report(chunk, ChunkCheck::Verdict::corrupt, "the chunk is corrupt" + std::string(kHint));
   }
 }
 
@@ -251,6 +275,16 @@ void Chunks::drop_before(std::uint64_t row, std::vector<std::string>* files) {
   }
 }
 
+Chunks::Sealed Chunks::read_sealed(const File& file, std::uint64_t chunk) const {
+  const Trailer trailer = read_trailer(file, layout_);
+  const bool valid = is_valid(trailer, seed_, layout_, chunk);
+  if ((valid && trailer.rows >= rows_to_cover(chunk)) ||
+      (is_empty(trailer) && rows_to_cover(chunk) == 0)) {
+    return {chunk, trailer.rows, trailer.checksum};
+  }
+  throw IoError("the chunk is corrupt: it has no valid checksum" + std::string(kHint), file.path());
+}
+
 void Chunks::seal(std::uint64_t begin, std::uint64_t end, bool changed) {
   if (changed) sealed_ = Sealed{};
   for (std::uint64_t chunk = begin / layout_.chunk_rows; chunk * layout_.chunk_rows < end;
@@ -258,26 +292,44 @@ void Chunks::seal(std::uint64_t begin, std::uint64_t end, bool changed) {
     if (is_coded(chunk)) continue;  // has checksums of its own
     const std::uint64_t first = chunk * layout_.chunk_rows;
     const std::uint64_t rows = std::min<std::uint64_t>(end - first, layout_.chunk_rows);
+    File file(layout_.path(chunk), Access::write);
     Sealed next{chunk, 0, 0};
-    if (sealed_.chunk == chunk && sealed_.rows <= rows) next = sealed_;
+    if (!changed) {
+      next = sealed_.rows > 0 && sealed_.chunk == chunk ? sealed_ : read_sealed(file, chunk);
+      if (next.rows > rows) next = {chunk, 0, 0};
+    }
     next.checksum = crc32c(next.checksum, row(first + next.rows),
                            static_cast<std::size_t>(rows - next.rows) * layout_.row_bytes);
     next.rows = rows;
-    File file(layout_.path(chunk), Access::write);
-    const Trailer trailer = make_trailer(chunk, rows, layout_.row_bytes, next.checksum);
+    const Trailer trailer = make_trailer(seed_, chunk, rows, layout_.row_bytes, next.checksum);
     file.write(layout_.chunk_bytes(), &trailer, sizeof(trailer));
     sealed_ = next;
   }
 }
 
-void Chunks::unseal(std::uint64_t row) {
-  const std::uint64_t chunk = row / layout_.chunk_rows;
-  if (mapped_.count(chunk) == 0 || sealed_rows(chunk) <= row % layout_.chunk_rows) return;
+ChunkCheck Chunks::unseal(std::uint64_t end) {
+  using Verdict = ChunkCheck::Verdict;
+  const std::uint64_t chunk = end / layout_.chunk_rows;
+  if (mapped_.count(chunk) == 0 || is_coded(chunk)) return {Verdict::good, chunk, 0};
+  const std::uint64_t rows = end % layout_.chunk_rows;
   File file(layout_.path(chunk), Access::write);
-  const Trailer none{};
-  file.write(layout_.chunk_bytes(), &none, sizeof(none));
-  file.sync();  // the row must not come to the disk before
+  const Trailer trailer = read_trailer(file, layout_);
+  if (is_empty(trailer) && rows_to_cover(chunk) == 0) return {Verdict::unsealed, chunk, 0};
+  if (!is_valid(trailer, seed_, layout_, chunk)) return {Verdict::corrupt, chunk, 0};
+  if (trailer.rows <= rows) {
+    const bool covers = trailer.rows >= std::min(rows_to_cover(chunk), rows);
+    return {covers ? Verdict::good : Verdict::corrupt, chunk, trailer.rows};
+  }
+  const ChunkCheck check = verify(chunk);
+  if (check.verdict == Verdict::corrupt) return check;
+  const std::uint32_t checksum =
+      checksum_of_file(file, static_cast<std::size_t>(rows) * layout_.row_bytes);
+  const Trailer less =
+      rows == 0 ? Trailer{} : make_trailer(seed_, chunk, rows, layout_.row_bytes, checksum);
+  file.write(layout_.chunk_bytes(), &less, sizeof(less));
+  file.sync();  // the rows must not come to the disk before
   sealed_ = Sealed{};
+  return {Verdict::good, chunk, rows};
 }
 
 void Chunks::sync(std::uint64_t begin, std::uint64_t end) {
@@ -310,7 +362,16 @@ void Chunks::replace(std::uint64_t chunk) {
   map(file, chunk);
 }
 
-ChunkCheck Chunks::verify(std::uint64_t chunk, std::uint64_t end) const {
+std::uint64_t Chunks::rows_to_cover(std::uint64_t chunk) const {
+  const std::uint64_t first = chunk * layout_.chunk_rows;
+  if (flushed_.end <= first) return 0;
+  // Writers of version 1 took the trailer off the newest chunk when they opened a store.
+  const std::uint64_t rows = flushed_.end - first;
+  if (layout_.identity == 0 && rows <= layout_.chunk_rows) return 0;
+  return std::min<std::uint64_t>(rows, layout_.chunk_rows);
+}
+
+ChunkCheck Chunks::verify(std::uint64_t chunk) const {
   using Verdict = ChunkCheck::Verdict;
   if (is_coded(chunk)) return {Verdict::good, chunk, layout_.chunk_rows};
   File file;
@@ -322,20 +383,25 @@ ChunkCheck Chunks::verify(std::uint64_t chunk, std::uint64_t end) const {
   }
   if (file.size() < file_bytes(layout_)) return {Verdict::truncated, chunk, 0};
   const Trailer trailer = read_trailer(file, layout_);
-  if (is_empty(trailer)) return {Verdict::unsealed, chunk, 0};
-  if (!is_valid(trailer) || trailer.chunk != chunk || trailer.row_bytes != layout_.row_bytes ||
-      trailer.rows > layout_.chunk_rows) {
+  if (is_empty(trailer)) {
+    return {rows_to_cover(chunk) == 0 ? Verdict::unsealed : Verdict::corrupt, chunk, 0};
+  }
+  if (!is_valid(trailer, seed_, layout_, chunk) || trailer.rows < rows_to_cover(chunk)) {
     return {Verdict::corrupt, chunk, 0};
   }
-  if (chunk * layout_.chunk_rows + trailer.rows > end) return {Verdict::unsealed, chunk, 0};
   const auto bytes = static_cast<std::size_t>(trailer.rows) * layout_.row_bytes;
-  const bool same = checksum_of_file(file, bytes) == trailer.checksum;
-  return {same ? Verdict::good : Verdict::corrupt, chunk, trailer.rows};
+  if (checksum_of_file(file, bytes) == trailer.checksum) {
+    return {Verdict::good, chunk, trailer.rows};
+  }
+  // A trailer may have come to the disk before the power was lost, and its newest rows not.
+  const bool newer = chunk * layout_.chunk_rows + trailer.rows > flushed_.end;
+  return {flushed_.rolled_back && newer ? Verdict::unsealed : Verdict::corrupt, chunk,
+          trailer.rows};
 }
 
 std::uint64_t Chunks::sealed_rows(std::uint64_t chunk) const {
   const Trailer trailer = read_trailer(File(layout_.path(chunk), Access::read), layout_);
-  return is_valid(trailer) && trailer.chunk == chunk ? trailer.rows : 0;
+  return is_valid(trailer, seed_, layout_, chunk) ? trailer.rows : 0;
 }
 
 std::vector<std::uint64_t> ChunkLayout::on_disk(bool coded) const {
@@ -350,7 +416,8 @@ std::vector<std::uint64_t> ChunkLayout::on_disk(bool coded) const {
     const std::size_t suffix = digits.size() - std::min(digits.size(), kCodedSuffix.size());
     if ((digits.compare(suffix, std::string::npos, kCodedSuffix) == 0) != coded) continue;
     if (coded) digits.resize(suffix);
-    if (digits.size() < 12 || digits.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (digits.size() < 12 || digits.size() > kMostDigits) continue;
+    if (digits.find_first_not_of("0123456789") != std::string::npos) continue;
     found.push_back(std::stoull(digits));
   }
   ::closedir(entries);

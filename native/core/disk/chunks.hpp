@@ -28,6 +28,9 @@ struct ChunkLayout {
   std::size_t chunk_rows = 0;  // row_bytes * chunk_rows is a multiple of the page size
   std::size_t max_chunks = 0;
   bool random = false;  // rows are read in no order: reading ahead would be in vain
+  // Of the store: goes into the checksums of trailers together with the column's name, so that they
+  // fit no other column and no other schema. 0 for stores of version 1, whose trailers fit any.
+  std::uint32_t identity = 0;
 
   std::size_t chunk_bytes() const { return row_bytes * chunk_rows; }
   std::size_t ring_rows() const { return chunk_rows * max_chunks; }
@@ -54,6 +57,12 @@ struct ChunkCheck {
   std::uint64_t rows = 0;  // that the checksum covers
 };
 
+// What the commit state says about the rows of a column.
+struct FlushedRows {
+  std::uint64_t end = 0;     // rows below were sealed and brought to the disk
+  bool rolled_back = false;  // the power was lost since: trailers may cover rows that went with it
+};
+
 class Chunks {
  public:
   // `range` is where the rows go: layout.ring_rows() * row_bytes bytes, page-aligned, owned by the
@@ -67,9 +76,13 @@ class Chunks {
   std::byte* base() const { return base_; }
   std::byte* row(std::uint64_t r) const { return base_ + (r % ring_rows_) * layout_.row_bytes; }
 
-  // Maps the chunks that hold rows [begin, end) and are not mapped yet; a writer goes on at `end`.
-  // A missing or truncated chunk is listed in `damage` and must not be touched; without a list it
-  // throws IoError, which names the file.
+  // Tells chunks below which rows must have a trailer; before `open`.
+  void set_flushed(FlushedRows flushed) { flushed_ = flushed; }
+  FlushedRows flushed() const { return flushed_; }
+  // Maps the chunks that hold rows [begin, end) and are not mapped yet; a writer goes on at `end`,
+  // and has disk space for all of them. A missing or truncated chunk is listed in `damage` and must
+  // not be touched, and so is one in which a writer cannot go on; without a list it throws IoError,
+  // which names the file.
   void open(std::uint64_t begin, std::uint64_t end, std::vector<ChunkCheck>* damage = nullptr);
 
   // Writer. Makes sure that rows below `end` can be written; throws IoError, with what is there
@@ -82,6 +95,7 @@ class Chunks {
   // Does in another thread what `reserve` will need next: makes the file after the one that row
   // `end` - 1 is in. Errors are left for `reserve` to meet.
   void prepare(std::uint64_t end) noexcept;
+  bool is_mapped(std::uint64_t chunk) const { return mapped_.count(chunk) > 0; }
   // A compressed chunk lies in another file, and its rows in memory that someone else fills.
   bool is_coded(std::uint64_t chunk) const { return coded_.count(chunk) > 0; }
   // Lets empty memory take the place of a chunk's rows.
@@ -90,10 +104,13 @@ class Chunks {
   // caller to remove, which may take long.
   void drop_before(std::uint64_t row, std::vector<std::string>* files = nullptr);
   // Writes the trailers of chunks with rows in [begin, end): the checksum of their rows below
-  // `end`. `changed`: rows that a trailer covered have been changed.
+  // `end`. It goes on from the checksum that is there, so that damage to rows that it covers stays
+  // damage; a trailer that is not valid is an IoError. `changed`: rows that a trailer covered have
+  // been changed, and all of them are taken as they are.
   void seal(std::uint64_t begin, std::uint64_t end, bool changed = false);
-  // Takes the trailer off a chunk whose checksum covers a row that is about to be changed.
-  void unseal(std::uint64_t row);
+  // Lets the trailer of a chunk cover no row from `end` on: they are about to be written. Returns
+  // what is wrong with the chunk, in which case the trailer stays as evidence.
+  ChunkCheck unseal(std::uint64_t end);
   // Waits until rows [begin, end) and their trailers are on the disk.
   void sync(std::uint64_t begin, std::uint64_t end);
   // Gives the disk space after row `end` back; `reserve` takes it again.
@@ -101,10 +118,9 @@ class Chunks {
 
   // Puts rows of zeros in the place of a chunk that is missing or truncated.
   void replace(std::uint64_t chunk);
-  // Reads a chunk from its file and compares it with its trailer. `end` is the first row not
-  // committed.
-  ChunkCheck verify(std::uint64_t chunk, std::uint64_t end) const;
-  // How many rows of a chunk its trailer covers, without a look at them; 0 without one.
+  // Reads a chunk from its file and compares it with its trailer.
+  ChunkCheck verify(std::uint64_t chunk) const;
+  // How many rows of a chunk its trailer covers, without a look at them; 0 without a valid one.
   std::uint64_t sealed_rows(std::uint64_t chunk) const;
   std::vector<std::uint64_t> on_disk() const { return layout_.on_disk(); }
   // Bytes that the files take on the disk.
@@ -123,6 +139,8 @@ class Chunks {
   // A file for the chunk, as large as it will be, with space for the trailer only.
   File make_file(std::uint64_t chunk) const;
   void map(const File& file, std::uint64_t chunk);
+  // Rows of a chunk that must have a checksum.
+  std::uint64_t rows_to_cover(std::uint64_t chunk) const;
   void add_mapped(std::uint64_t chunk);
   void advise(std::uint64_t begin, std::uint64_t end, int advice) const;
 
@@ -144,7 +162,11 @@ class Chunks {
     std::uint64_t rows = 0;
     std::uint32_t checksum = 0;
   };
+  // What the trailer in a file says. Throws IoError for one that is not valid.
+  Sealed read_sealed(const File& file, std::uint64_t chunk) const;
   Sealed sealed_;
+  FlushedRows flushed_;
+  std::uint32_t seed_;  // of the checksums of trailers
 };
 
 }  // namespace sharpwave

@@ -84,8 +84,10 @@ CommitState::CommitState(const std::string& path, std::size_t n_words, Access ac
   if (file_.size() < file_bytes(n_words)) {
     throw IoError("the commit state is truncated", path);
   }
+  if (access == Access::write) file_.fill_holes(0, file_bytes(n_words));
   range_ = AddressRange(live_bytes(n_words));
   map_file(file_, access, range_.data(), range_.bytes());
+  if (access == Access::read) check_readable(file_, range_.data(), range_.bytes());
   header_ = reinterpret_cast<Header*>(range_.data());
   if (std::memcmp(header_->magic, kMagic, sizeof(kMagic)) != 0) {
     throw IoError("the commit state is not one", path);

@@ -11,14 +11,17 @@ constexpr std::size_t kFirstChunks = 16;
 
 }  // namespace
 
-DiskColumn::DiskColumn(const std::string& folder, const ColumnSpec& spec, Access access)
-    : layout_{folder, spec.name, spec.row_bytes, spec.chunk_rows, kFirstChunks},
+DiskColumn::DiskColumn(const std::string& folder, const ColumnSpec& spec, Access access,
+                       std::uint32_t identity, FlushedRows flushed)
+    : layout_{folder, spec.name, spec.row_bytes, spec.chunk_rows, kFirstChunks, false, identity},
       access_(access),
       row_bytes_(spec.row_bytes),
       chunk_rows_(spec.chunk_rows),
       block_rows_(spec.block_rows),
       ring_rows_(layout_.ring_rows()),
-      chunks_(std::make_unique<Chunks>(layout_, access)) {}
+      chunks_(std::make_unique<Chunks>(layout_, access)) {
+  chunks_->set_flushed(flushed);
+}
 
 void DiskColumn::open(std::uint64_t front, std::uint64_t top, std::vector<ChunkCheck>* damage) {
   if (has_old(front)) {
@@ -40,10 +43,11 @@ void DiskColumn::open(std::uint64_t front, std::uint64_t top, std::vector<ChunkC
 }
 
 void DiskColumn::grow(std::uint64_t end) {
-  const std::uint64_t needed = (end + chunk_rows_ - 1) / chunk_rows_ - front_chunk();
+  const std::uint64_t needed = (end - 1) / chunk_rows_ + 1 - front_chunk();
   ChunkLayout larger = layout_;
   larger.max_chunks = std::max<std::size_t>(layout_.max_chunks * 2, needed);
   auto chunks = std::make_unique<Chunks>(larger, access_);
+  chunks->set_flushed(chunks_->flushed());
   const std::uint64_t mapped = access_ == Access::read ? top_ : chunks_->reserved();
   std::vector<ChunkCheck> absent;  // of a reader: chunks still to be opened, or gone for good
   chunks->open(front_, mapped, access_ == Access::read ? &absent : nullptr);

@@ -28,7 +28,9 @@ struct ColumnSpec {
 
 class DiskColumn {
  public:
-  DiskColumn(const std::string& folder, const ColumnSpec& spec, Access access);
+  // `identity` and `flushed`: see `ChunkLayout` and `FlushedRows`.
+  DiskColumn(const std::string& folder, const ColumnSpec& spec, Access access,
+             std::uint32_t identity = 0, FlushedRows flushed = {});
 
   std::size_t row_bytes() const { return row_bytes_; }
   std::size_t chunk_rows() const { return chunk_rows_; }

@@ -13,6 +13,7 @@ namespace {
 
 constexpr const char* kName = "lanes";
 constexpr std::size_t kFewRows = 1 << 16;
+constexpr std::size_t kMostRowBytes = std::size_t{1} << 40;
 
 std::string lanes_path(const std::string& folder) { return folder + "/staging"; }
 
@@ -25,12 +26,19 @@ std::size_t padded(std::size_t bytes) {
 
 }  // namespace
 
-EpisodeLanes::EpisodeLanes(const std::string& folder, const std::vector<std::size_t>& field_bytes,
-                           std::size_t n_lanes, std::uint64_t rows)
+EpisodeLanes::EpisodeLanes(const EpisodeOptions& options,
+                           const std::vector<std::size_t>& field_bytes, std::size_t n_lanes,
+                           std::uint64_t rows, FlushedRows flushed)
     : field_bytes_(field_bytes), lengths_(n_lanes), rows_(rows) {
+  const std::string& folder = options.folder;
   for (const std::size_t bytes : field_bytes) {
+    std::size_t all = 0;
     offsets_.push_back(mask_offset_);
-    mask_offset_ += bytes * n_lanes;
+    if (__builtin_mul_overflow(bytes, n_lanes, &all) ||
+        __builtin_add_overflow(mask_offset_, all, &mask_offset_) || mask_offset_ > kMostRowBytes) {
+      throw IoError("episodes side by side need too much room for a step of all of them",
+                    lanes_path(folder));
+    }
   }
   const std::size_t row_bytes = padded(mask_offset_ + n_lanes);
   if (::mkdir(lanes_path(folder).c_str(), 0777) == 0) {
@@ -39,8 +47,22 @@ EpisodeLanes::EpisodeLanes(const std::string& folder, const std::vector<std::siz
     throw IoError("cannot make", lanes_path(folder), errno);
   }
   const ColumnSpec spec{kName, row_bytes, choose_chunk_rows(row_bytes, kFewRows)};
-  column_ = std::make_unique<DiskColumn>(lanes_path(folder), spec, Access::write);
+  column_ = std::make_unique<DiskColumn>(lanes_path(folder), spec, Access::write, options.identity,
+                                         flushed);
+  // A row more than there are cannot be in the files: the words of a dead writer have no checksum.
+  const std::vector<std::uint64_t> files = column_->chunks().on_disk();
+  const std::uint64_t held = files.empty() ? 0 : (files.back() + 1) * spec.chunk_rows;
+  if (rows > held) {
+    throw IoError("the commit state speaks of " + std::to_string(rows) +
+                      " rows of episodes side by side, and the files hold " + std::to_string(held),
+                  lanes_path(folder));
+  }
   column_->open(0, rows);
+  for (std::uint64_t chunk = 0; chunk * spec.chunk_rows < rows; ++chunk) {
+    if (column_->chunks().verify(chunk).verdict != ChunkCheck::Verdict::corrupt) continue;
+    throw IoError("the chunk is corrupt: its checksum does not fit",
+                  column_->chunks().layout().path(chunk));
+  }
   for (std::uint64_t row = 0; row < rows; ++row) {
     for (std::size_t lane = 0; lane < n_lanes; ++lane) lengths_[lane] += active(row)[lane] != 0;
   }
@@ -94,7 +116,7 @@ void EpisodeStore::begin_lanes(std::size_t n, const Source* meta) {
   const std::uint64_t id = visible(kEpisodesTop);
   make_room(steps_top(), id + n);
   EpisodeLanes::remove_files(options_.folder);
-  lanes_ = make_lanes(n, 0);
+  lanes_ = make_lanes(n, 0, {});
   for (std::size_t i = 0; i + 1 < episodes_.size(); ++i) episodes_[i]->write(id, n, meta[i]);
   for (std::uint64_t lane = id; lane < id + n; ++lane) {
     index_row(lane)->start = steps_top();
@@ -108,10 +130,11 @@ void EpisodeStore::begin_lanes(std::size_t n, const Source* meta) {
   if (options_.power) flush();
 }
 
-std::unique_ptr<EpisodeLanes> EpisodeStore::make_lanes(std::size_t n, std::uint64_t rows) const {
+std::unique_ptr<EpisodeLanes> EpisodeStore::make_lanes(std::size_t n, std::uint64_t rows,
+                                                       FlushedRows flushed) const {
   std::vector<std::size_t> field_bytes;
   for (const auto& column : steps_) field_bytes.push_back(column->row_bytes());
-  return std::make_unique<EpisodeLanes>(options_.folder, field_bytes, n, rows);
+  return std::make_unique<EpisodeLanes>(options_, field_bytes, n, rows, flushed);
 }
 
 void EpisodeStore::append_lanes(const Source* steps, const std::uint8_t* active) {
@@ -165,8 +188,10 @@ void EpisodeStore::recover_lanes(bool repairing) {
   const std::uint64_t first = state_->get(kLanesFirst);
   const std::uint64_t top = visible(kEpisodesTop);
   if (n > 0 && first >= visible(kEpisodesFront) && first <= top && n <= top - first) {
+    const bool same = written_[kLanes] == n && written_[kLanesFirst] == first;
+    const FlushedRows flushed{same ? written_[kLaneSteps] : 0, state_->rolled_back()};
     try {
-      lanes_ = make_lanes(n, state_->get(kLaneSteps));
+      lanes_ = make_lanes(n, state_->get(kLaneSteps), flushed);
     } catch (const IoError& error) {
       if (!repairing) throw;
       repaired_.chunks.emplace_back(error.what());

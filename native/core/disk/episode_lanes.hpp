@@ -12,12 +12,14 @@
 
 namespace sharpwave {
 
+struct EpisodeOptions;
+
 class EpisodeLanes {
  public:
   // `field_bytes`: bytes of every field of a step. Lanes of a writer that are made anew have no
-  // rows yet; others have `rows` of them in the folder.
-  EpisodeLanes(const std::string& folder, const std::vector<std::size_t>& field_bytes,
-               std::size_t n_lanes, std::uint64_t rows);
+  // rows yet; others have `rows` of them in the folder, of which `flushed` are on the disk.
+  EpisodeLanes(const EpisodeOptions& options, const std::vector<std::size_t>& field_bytes,
+               std::size_t n_lanes, std::uint64_t rows, FlushedRows flushed);
   // Removes the files of lanes, whatever their number.
   static void remove_files(const std::string& folder);
 

@@ -227,7 +227,7 @@ std::vector<CodedBlock> EpisodeStore::gather_ranges(const std::int64_t* starts,
       std::byte* target = out[c] + i * width * bytes;
       const auto length = static_cast<std::size_t>(lengths[i]);
       if (length > 0) column.read(static_cast<std::uint64_t>(starts[i]), length, target);
-      std::memset(target + length * bytes, 0, (width - length) * bytes);
+      if (length < width) std::memset(target + length * bytes, 0, (width - length) * bytes);
     }
   }
   return {};

@@ -52,8 +52,10 @@ EpisodeStore::Damaged EpisodeStore::find_damage() const {
       [&](const DiskColumn& column, std::uint64_t front, std::uint64_t top, std::size_t number) {
         const std::size_t rows = column.chunk_rows();
         for (std::uint64_t chunk = front / rows; front < top && chunk * rows < top; ++chunk) {
-          const ChunkCheck check = column.chunks().verify(chunk, top);
-          if (is_damage(check.verdict)) damaged[number].push_back(check);
+          const ChunkCheck check = column.chunks().verify(chunk);
+          if (is_damage(check.verdict) && !is_changing(number, chunk)) {
+            damaged[number].push_back(check);
+          }
         }
       });
   return damaged;
@@ -104,7 +106,11 @@ void EpisodeStore::check_words(bool repairing) {
       chunk_rows = std::max<std::uint64_t>(chunk_rows, column->chunk_rows());
       for (const bool coded : {false, true}) {
         const std::vector<std::uint64_t> files = column->chunks().layout().on_disk(coded);
-        if (!files.empty()) held = std::max(held, (files.back() + 1) * column->chunk_rows());
+        std::uint64_t rows = 0;
+        if (!files.empty() &&
+            !__builtin_mul_overflow(files.back() + 1, column->chunk_rows(), &rows)) {
+          held = std::max(held, rows);
+        }
       }
     }
     if (fits && top <= held + chunk_rows) return;
@@ -119,6 +125,15 @@ void EpisodeStore::check_words(bool repairing) {
   };
   check(steps_, kStepsFront, kStepsTop);
   check(episodes_, kEpisodesFront, kEpisodesTop);
+}
+
+bool EpisodeStore::is_changing(std::size_t number, std::uint64_t chunk) const {
+  if (is_writer()) return false;
+  const bool meta = number >= steps_.size();
+  const std::size_t column = meta ? number - steps_.size() : number;
+  std::vector<std::byte> text;
+  if (touched_by(read_journal(&text)).count({meta, column, chunk}) > 0) return true;
+  return !is_damage(column_of(meta, column).chunks().verify(chunk).verdict);  // it has ended
 }
 
 EpisodeDamage EpisodeStore::verify() const { return describe(find_damage()); }
@@ -147,9 +162,12 @@ void EpisodeStore::repair() {
         }
         next = row->start;
       }
+      std::set<std::uint64_t> changed;
       for (const std::int64_t id : repaired_.ids) {
         set_word(index_row(static_cast<std::uint64_t>(id)), 0, EpisodeFlag::gone);
+        changed.insert(static_cast<std::uint64_t>(id) / rows);
       }
+      for (const std::uint64_t chunk : changed) seal_again(&column, chunk, written_[kFinished]);
     }
     for (const ChunkCheck& check : damaged[number]) {
       const std::uint64_t first = check.chunk * rows;

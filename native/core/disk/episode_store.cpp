@@ -24,14 +24,17 @@ EpisodeStore::EpisodeStore(EpisodeOptions options, Access access, bool repairing
       process_(process_generation()),
       state_(std::make_unique<CommitState>(options_.folder + "/state", kStateWords, access)) {
   const std::string columns = options_.folder + "/columns";
-  for (const ColumnSpec& spec : options_.steps) {
-    steps_.push_back(std::make_unique<DiskColumn>(columns, spec, access));
-  }
+  const Snapshot& saved = state_->saved_words();
+  const auto make_column = [&](const ColumnSpec& spec, Word flushed) {
+    return std::make_unique<DiskColumn>(columns, spec, access, options_.identity,
+                                        FlushedRows{saved[flushed], state_->rolled_back()});
+  };
+  for (const ColumnSpec& spec : options_.steps) steps_.push_back(make_column(spec, kStepsTop));
   for (const ColumnSpec& spec : options_.episodes) {
-    episodes_.push_back(std::make_unique<DiskColumn>(columns, spec, access));
+    episodes_.push_back(make_column(spec, kFinished));
   }
-  const ColumnSpec index{"_episodes", kIndexRowBytes, options_.index_chunk_rows};
-  episodes_.push_back(std::make_unique<DiskColumn>(columns, index, access));
+  episodes_.push_back(
+      make_column({"_episodes", kIndexRowBytes, options_.index_chunk_rows}, kFinished));
   check_words(repairing && access == Access::write);
   if (access == Access::read) {
     lenient_ = repairing;
@@ -44,8 +47,10 @@ EpisodeStore::EpisodeStore(EpisodeOptions options, Access access, bool repairing
   // Until `recover` finds it by the episodes.
   visible_[kStepsFront] = std::min(written_[kStepsFront], visible(kStepsTop));
   open_columns(repairing);
+  recover_update();
   if (repairing) repair();
   recover(repairing);
+  settle_tail();
 }
 
 EpisodeStore::~EpisodeStore() {
@@ -91,13 +96,13 @@ EpisodeRow EpisodeStore::read_row(std::uint64_t episode) const {
 
 void EpisodeStore::recover(bool repairing) {
   recover_lanes(repairing);
-  recover_update();
   complete_ = 0;
   const std::uint64_t steps = steps_top();
   const std::uint64_t top = visible(kEpisodesTop);
   for (std::uint64_t id = visible(kEpisodesFront); id < top; ++id) {
     EpisodeRow* row = index_row(id);
     const bool is_open = row->flag() == EpisodeFlag::open;
+    const std::uint64_t word = row->word;
     if (row->start < steps_front() || (is_open && (row->start >= steps || id + 1 < top))) {
       set_word(row, 0, EpisodeFlag::gone);  // damaged; without steps; a repair that was cut off
     } else if (is_open || !row->lies_in(0, steps)) {
@@ -106,11 +111,24 @@ void EpisodeStore::recover(bool repairing) {
       const std::uint64_t length = steps - row->start;
       set_word(row, length, length > 0 ? EpisodeFlag::aborted : EpisodeFlag::gone);
     }
+    if (row->word != word && id < written_[kFinished]) {
+      DiskColumn& index = *episodes_.back();
+      seal_again(&index, id / index.chunk_rows(), written_[kFinished]);
+    }
     complete_ += row->flag() == EpisodeFlag::complete;
   }
   set_fronts(visible(kEpisodesFront));
   evict();
   take_care();
+}
+
+// What a writer that died had not come to seal. An error is left for the next flush to meet.
+void EpisodeStore::settle_tail() noexcept {
+  try {
+    const Snapshot now = snapshot();
+    if (now != written_) write_through(now);
+  } catch (const std::exception&) {
+  }
 }
 
 void EpisodeStore::check_no_open() const {
@@ -373,6 +391,21 @@ void EpisodeStore::close() {
   for (const auto& column : steps_) column->chunks().trim(steps_top());
   for (const auto& column : episodes_) column->chunks().trim(visible(kEpisodesTop));
   state_->seal();
+  access_ = Access::read;
+}
+
+bool EpisodeStore::close_if_idle() {
+  check_writer();
+  if (has_open()) return false;
+  close();
+  return true;
+}
+
+void EpisodeStore::abandon() {
+  check_writer();
+  caretaker_.drain();
+  open_ = false;
+  lanes_.reset();
   access_ = Access::read;
 }
 

@@ -14,7 +14,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/disk/caretaker.hpp"
@@ -37,6 +39,7 @@ struct EpisodeOptions {
   bool circular = false;
   bool power = false;                                  // every commit waits for the disk
   std::size_t decoded_bytes = std::size_t{256} << 20;  // memory for decompressed rows
+  std::uint32_t identity = 0;                          // of the store, for its checksums
 };
 
 struct EpisodeRow {
@@ -140,6 +143,10 @@ class EpisodeStore {
   void store_episode(std::size_t n, const Source* steps, const Source* meta);
   // Ends the open episode as aborted and flushes. Only reading goes on.
   void close();
+  // `close`, unless an episode is open; returns whether it was done.
+  bool close_if_idle();
+  // Stops writing, for the folder is about to be deleted: nothing is brought to the disk any more.
+  void abandon();
 
   // Reading, in any thread.
 
@@ -209,7 +216,21 @@ class EpisodeStore {
   void open_columns(bool repairing);
   void recover(bool repairing);
   void recover_lanes(bool repairing);
+  // Applies the journal of a writer that died in `update`.
   void recover_update();
+  // The rows that it speaks of, which lie in `text`; empty when there is none that is whole.
+  std::vector<EpisodePatch> read_journal(std::vector<std::byte>* text) const;
+  // Brings the checksum of a chunk up to date after rows below `sealed` were written over.
+  static void seal_again(DiskColumn* column, std::uint64_t chunk, std::uint64_t sealed);
+  // The chunks that patches touch, each once: (of episodes, column, chunk).
+  using Touched = std::set<std::tuple<bool, std::size_t, std::uint64_t>>;
+  Touched touched_by(const std::vector<EpisodePatch>& patches) const;
+  DiskColumn& column_of(bool meta, std::size_t column) const {
+    return *(meta ? episodes_ : steps_).at(column);
+  }
+  // Of a reader: whether an update is under way in a chunk, so that its checksum cannot fit.
+  bool is_changing(std::size_t number, std::uint64_t chunk) const;
+  void settle_tail() noexcept;
   void repair();
   using Damaged = std::vector<std::vector<ChunkCheck>>;  // by column: steps, then episodes
   Damaged find_damage() const;
@@ -217,7 +238,8 @@ class EpisodeStore {
   template <typename Function>
   void each_column(Function&& function) const;  // function(column, front, top, number)
   void apply(const std::vector<EpisodePatch>& patches);
-  std::unique_ptr<EpisodeLanes> make_lanes(std::size_t n, std::uint64_t rows) const;
+  std::unique_ptr<EpisodeLanes> make_lanes(std::size_t n, std::uint64_t rows,
+                                           FlushedRows flushed) const;
   void end_lanes(EpisodeFlag flag);
   void check_no_open() const;
   static void set_word(EpisodeRow* row, std::uint64_t length, EpisodeFlag flag);
@@ -234,7 +256,7 @@ class EpisodeStore {
   void tidy() noexcept;
 
   EpisodeOptions options_;
-  Access access_;
+  std::atomic<Access> access_;
   unsigned long process_;  // that opened the store
   std::unique_ptr<CommitState> state_;
   std::vector<std::unique_ptr<DiskColumn>> steps_;

@@ -68,6 +68,12 @@ void EpisodeStore::update(const std::vector<EpisodePatch>& patches) {
     }
   }
   caretaker_.drain();
+  // What is damaged must not get a checksum that fits it.
+  for (const auto& [meta, number, chunk] : touched_by(patches)) {
+    const Chunks& chunks = column_of(meta, number).chunks();
+    if (chunks.verify(chunk).verdict != ChunkCheck::Verdict::corrupt) continue;
+    throw IoError("the chunk is corrupt and cannot be updated", chunks.layout().path(chunk));
+  }
   const std::string path = journal_path(options_);
   remove_file(path);
   File journal = File::create(path);
@@ -96,6 +102,7 @@ void EpisodeStore::update(const std::vector<EpisodePatch>& patches) {
     throw;
   }
   apply(patches);
+  write_through(snapshot());
   remove_file(path);
 }
 
@@ -106,53 +113,92 @@ void EpisodeStore::apply(const std::vector<EpisodePatch>& patches) {
       (patch.meta ? episodes_ : steps_)[patch.column]->write(patch.first, patch.n, patch.source);
     }
   }
-  for (const EpisodePatch& patch : patches) {
-    Chunks& chunks = (patch.meta ? episodes_ : steps_)[patch.column]->chunks();
-    const std::uint64_t rows = chunks.layout().chunk_rows;
-    const std::uint64_t sealed = written_[patch.meta ? kFinished : kStepsTop];
-    for (std::uint64_t first = patch.first / rows * rows;
-         first < patch.first + patch.n && first < sealed; first += rows) {
-      chunks.seal(first, std::min(first + rows, sealed), true);
-      chunks.sync(first, first + 1);
-    }
+  for (const auto& [meta, number, chunk] : touched_by(patches)) {
+    seal_again(&column_of(meta, number), chunk, written_[meta ? kFinished : kStepsTop]);
   }
-  write_through(snapshot());
 }
 
-// A journal that is whole is applied again, one that is not was never begun with.
-void EpisodeStore::recover_update() {
+EpisodeStore::Touched EpisodeStore::touched_by(const std::vector<EpisodePatch>& patches) const {
+  Touched touched;
+  for (const EpisodePatch& patch : patches) {
+    const std::uint64_t rows = column_of(patch.meta, patch.column).chunk_rows();
+    for (std::uint64_t chunk = patch.first / rows; chunk * rows < patch.first + patch.n; ++chunk) {
+      touched.insert({patch.meta, patch.column, chunk});
+    }
+  }
+  return touched;
+}
+
+void EpisodeStore::seal_again(DiskColumn* column, std::uint64_t chunk, std::uint64_t sealed) {
+  Chunks& chunks = column->chunks();
+  if (chunks.is_coded(chunk) || !chunks.is_mapped(chunk)) return;
+  const std::uint64_t first = chunk * column->chunk_rows();
+  const std::uint64_t wanted = std::min<std::uint64_t>(sealed, first + column->chunk_rows());
+  const std::uint64_t end = std::max(wanted, first + chunks.sealed_rows(chunk));
+  if (end <= first) return;
+  chunks.seal(first, end, true);
+  chunks.sync(first, first + 1);
+}
+
+std::vector<EpisodePatch> EpisodeStore::read_journal(std::vector<std::byte>* text) const {
   const std::string path = journal_path(options_);
-  std::vector<std::byte> text;
   try {
     const File journal(path, Access::read);
-    text.resize(journal.size());
-    journal.read(0, text.data(), text.size());
+    text->resize(journal.size());
+    journal.read(0, text->data(), text->size());
   } catch (const IoError& error) {
     if (error.code != ENOENT) throw;
-    return;
+    return {};
   }
-  const std::size_t end = text.size() - std::min(text.size(), sizeof(std::uint32_t));
+  // One that is not whole was never begun with.
   std::uint32_t checksum = 0;
-  std::memcpy(&checksum, text.data() + end, text.size() - end);
   Head head{};
-  std::memcpy(&head, text.data(), std::min(end, sizeof(head)));
-  std::vector<EpisodePatch> patches;
-  if (end >= sizeof(head) && crc32c(0, text.data(), end) == checksum &&
-      std::memcmp(head.magic, kMagic, sizeof(kMagic)) == 0) {
-    std::size_t at = sizeof(head);
-    for (std::uint64_t i = 0; i < head.patches; ++i) {
-      Entry entry{};
-      std::memcpy(&entry, text.data() + at, sizeof(entry));
-      at += sizeof(entry);
-      const std::size_t bytes =
-          (entry.meta != 0 ? episodes_ : steps_).at(entry.column)->row_bytes();
-      patches.push_back(
-          {entry.meta != 0, entry.column, entry.first, entry.n, {text.data() + at, bytes}});
-      at += entry.n * bytes;
-    }
-    apply(patches);
+  if (text->size() < sizeof(head) + sizeof(checksum)) return {};
+  const std::size_t end = text->size() - sizeof(checksum);
+  std::memcpy(&checksum, text->data() + end, sizeof(checksum));
+  std::memcpy(&head, text->data(), sizeof(head));
+  if (crc32c(0, text->data(), end) != checksum ||
+      std::memcmp(head.magic, kMagic, sizeof(kMagic)) != 0) {
+    return {};
   }
-  remove_file(path);
+  std::vector<EpisodePatch> patches;
+  std::size_t at = sizeof(head);
+  for (std::uint64_t i = 0; i < head.patches; ++i) {
+    Entry entry{};
+    if (end - at < sizeof(entry)) throw IoError("the journal makes no sense", path);
+    std::memcpy(&entry, text->data() + at, sizeof(entry));
+    at += sizeof(entry);
+    const bool meta = entry.meta != 0;
+    // The last column of episodes says where their steps lie, and is never updated.
+    const std::size_t columns = meta ? episodes_.size() - 1 : steps_.size();
+    if (entry.column >= columns) throw IoError("the journal makes no sense", path);
+    const std::size_t bytes = column_of(meta, entry.column).row_bytes();
+    const std::uint64_t front = visible(meta ? kEpisodesFront : kStepsFront);
+    const std::uint64_t top = visible(meta ? kEpisodesTop : kStepsTop);
+    if (entry.n > (end - at) / bytes) throw IoError("the journal makes no sense", path);
+    if (entry.first >= front && entry.first <= top) {  // rows may have gone with the loss of power
+      const std::uint64_t n = std::min(entry.n, top - entry.first);
+      patches.push_back({meta, entry.column, entry.first, n, {text->data() + at, bytes}});
+    }
+    at += entry.n * bytes;
+  }
+  return patches;
+}
+
+void EpisodeStore::recover_update() {
+  std::vector<std::byte> text;
+  std::vector<EpisodePatch> patches = read_journal(&text);
+  // A chunk that is not there is repaired without it.
+  std::erase_if(patches, [&](const EpisodePatch& patch) {
+    const Touched touched = touched_by({patch});
+    return std::any_of(touched.begin(), touched.end(), [&](const auto& place) {
+      const Chunks& chunks = column_of(patch.meta, patch.column).chunks();
+      const std::uint64_t chunk = std::get<2>(place);
+      return !chunks.is_mapped(chunk) || chunks.is_coded(chunk);
+    });
+  });
+  apply(patches);
+  remove_file(journal_path(options_));
 }
 
 }  // namespace sharpwave

@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#ifdef __linux__
+#include <sys/vfs.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -83,6 +86,29 @@ void File::allocate(std::size_t offset, std::size_t bytes) {
   } while (code == EINTR);
   if (code != 0) throw IoError("there is no room on the disk for", path_, code);
 #endif
+}
+
+void File::fill_holes(std::size_t offset, std::size_t bytes) {
+  if (bytes == 0) return;
+#ifdef __linux__
+  int code = 0;
+  do {
+    code = ::fallocate(descriptor_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  } while (code != 0 && errno == EINTR);
+  if (code == 0) return;
+  if (errno != EOPNOTSUPP) throw IoError("there is no room on the disk for", path_, errno);
+#endif
+  // Without the system's help all of the range is gone through, but only where there are holes.
+  struct stat status{};
+  if (::fstat(descriptor_, &status) != 0) throw IoError("cannot look at", path_, errno);
+  if (status.st_blocks * 512 >= status.st_size) return;
+  std::vector<char> piece(std::min<std::size_t>(bytes, std::size_t{1} << 20));
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t count = std::min(piece.size(), bytes - done);
+    read(offset + done, piece.data(), count);
+    write(offset + done, piece.data(), count);
+    done += count;
+  }
 }
 
 void File::punch(std::size_t offset, std::size_t bytes) {
@@ -177,6 +203,24 @@ void map_file(const File& file, Access access, std::byte* address, std::size_t b
       MAP_FAILED) {
     throw IoError("cannot map", file.path(), errno);
   }
+}
+
+void check_readable([[maybe_unused]] const File& file, [[maybe_unused]] std::byte* address,
+                    [[maybe_unused]] std::size_t bytes) {
+#ifdef __linux__
+  constexpr int kPopulateRead = 22;           // MADV_POPULATE_READ, which older headers do not know
+  constexpr long kMemoryFiles = 0x01021994L;  // tmpfs
+  struct stat status{};
+  struct statfs system{};
+  if (bytes == 0 || ::fstat(file.descriptor(), &status) != 0 ||
+      status.st_blocks * 512 >= status.st_size || ::fstatfs(file.descriptor(), &system) != 0 ||
+      system.f_type != kMemoryFiles) {
+    return;
+  }
+  if (::madvise(address, bytes, kPopulateRead) != 0 && (errno == EFAULT || errno == ENOMEM)) {
+    throw IoError("there is no room on the disk for", file.path(), ENOSPC);
+  }
+#endif
 }
 
 namespace {

@@ -37,6 +37,9 @@ class File {
   void resize(std::size_t bytes);
   // Gets disk space for the range now, so that a write through a mapping cannot find the disk full.
   void allocate(std::size_t offset, std::size_t bytes);
+  // The same for a range that is in the file already, but may have holes: a copy may have made
+  // them.
+  void fill_holes(std::size_t offset, std::size_t bytes);
   // Gives disk space back where the file system can; the range reads as zeros then.
   void punch(std::size_t offset, std::size_t bytes);
   void read(std::size_t offset, void* data, std::size_t bytes) const;
@@ -76,6 +79,9 @@ class AddressRange {
 
 // Maps the first `bytes` of a file at `address`, in place of what was there.
 void map_file(const File& file, Access access, std::byte* address, std::size_t bytes);
+// Makes sure that a reader can read the first `bytes` of a mapped file: a file system in memory
+// takes room for a hole even when it is read. Throws IoError when there is none.
+void check_readable(const File& file, std::byte* address, std::size_t bytes);
 // Lets a reader find zeros there.
 void map_zeros(std::byte* address, std::size_t bytes);
 // Puts empty memory at `address`, in place of what was there.

@@ -38,7 +38,8 @@ constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 ChunkLayout column_layout(const FolderOptions& options, std::size_t stream) {
   return {options.path + "/columns", "rows-" + std::to_string(stream),
           options.row_bytes,         options.chunk_rows,
-          options.max_chunks,        true};
+          options.max_chunks,        true,
+          options.identity};
 }
 
 }  // namespace
@@ -47,9 +48,12 @@ ReplayFolder::ReplayFolder(FolderOptions options, Shape shape)
     : options_(std::move(options)),
       shape_(shape),
       generation_(process_generation()),
-      state_(options_.path + "/state", n_words(shape.n_streams), options_.access),
+      state_(options_.path + "/state", n_words(shape.n_streams, options_.identity),
+             options_.access),
+      log_(options_.identity == 0 ? 0 : n_words(shape.n_streams, 0)),
       range_(range_bytes(options_, shape.n_streams)),
       residency_(range_.data(), range_.bytes(), options_.resident_bytes) {
+  recover_commit();
   check_words();
   const std::size_t slots = options_.slots() * shape_.n_streams;
   if (shape_.marks) open_mirror("marks", slots, &marks_);
@@ -59,12 +63,15 @@ ReplayFolder::ReplayFolder(FolderOptions options, Shape shape)
   for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
     columns_.push_back(std::make_unique<Column>(column_layout(options_, stream), options_.access,
                                                 range_.data() + stream * stream_bytes));
+    const std::uint64_t flushed = state_.saved_words()[kTops + stream];
+    columns_.back()->chunks.set_flushed(
+        {flushed - (shape_.pending && flushed > 0 ? 1 : 0), rolled_back()});
   }
 }
 
 ReplayFolder::~ReplayFolder() {
   try {
-    close(true);
+    close(true, "");
   } catch (const std::exception&) {  // the rows are with the system; there is nobody to tell
   }
 }
@@ -73,15 +80,72 @@ std::uint64_t ReplayFolder::Mirror::checksum() const {
   return crc32c(0, range.data(), bytes) | std::uint64_t{1} << 32;
 }
 
-void ReplayFolder::check_words() const {
+void ReplayFolder::check_words() {
   bool sound = true;
   for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
+    // No top goes back behind its copy, which has a checksum.
+    const std::uint64_t saved = state_.saved_words()[kTops + stream];
+    if (top(stream) < saved && options_.repair && !is_reader()) commit(stream, saved);
+    sound = sound && top(stream) >= saved;
     sound = sound && cleared(stream) <= top(stream) && top(stream) < (std::uint64_t{1} << 62);
   }
   for (const double value : {number(kMaxPriority), number(kBeta)}) {
     sound = sound && (!shape_.priorities || (std::isfinite(value) && value >= 0.0));
   }
   if (!sound) throw IoError("the commit state is damaged", path_of("state"));
+}
+
+void ReplayFolder::commit(const std::vector<Change>& changes) {
+  if (log_ == 0 || changes.size() == 1) {
+    for (const Change& change : changes) state_.set(change.word, change.value);
+    return;
+  }
+  const std::uint64_t count = state_.get(log_);
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    state_.set(log_ + 2 + 2 * i, changes[i].word);
+    state_.set(log_ + 3 + 2 * i, changes[i].value);
+  }
+  state_.set(log_ + 1, changes.size());
+  state_.set(log_, count + 1);  // this is the commit: whoever comes later makes the changes, too
+  for (const Change& change : changes) state_.set(change.word, change.value);
+  state_.set(log_, count + 2);
+}
+
+void ReplayFolder::recover_commit() {
+  if (log_ == 0 || state_.get(log_) % 2 == 0) return;
+  const std::uint64_t n = state_.get(log_ + 1);
+  bool sound = n <= shape_.n_streams + 2;
+  for (std::size_t i = 0; sound && i < n; ++i) sound = state_.get(log_ + 2 + 2 * i) < log_;
+  if (!sound) throw IoError("the commit state is damaged", path_of("state"));
+  if (is_reader()) return;  // reads them where they are
+  for (std::size_t i = 0; i < n; ++i) {
+    state_.set(state_.get(log_ + 2 + 2 * i), state_.get(log_ + 3 + 2 * i));
+  }
+  state_.set(log_, state_.get(log_) + 1);
+}
+
+std::uint64_t ReplayFolder::read_committed(std::size_t word) const {
+  while (true) {
+    const std::uint64_t count = state_.get(log_);
+    std::uint64_t value = state_.get(word);
+    if (count % 2 == 1) {
+      const std::uint64_t n = std::min<std::uint64_t>(state_.get(log_ + 1), shape_.n_streams + 2);
+      for (std::size_t i = 0; i < n; ++i) {
+        if (state_.get(log_ + 2 + 2 * i) == word) value = state_.get(log_ + 3 + 2 * i);
+      }
+    }
+    if (state_.get(log_) == count) return value;
+  }
+}
+
+std::vector<std::uint64_t> ReplayFolder::committed_words() const {
+  while (log_ != 0) {
+    const std::uint64_t count = state_.get(log_);
+    std::vector<std::uint64_t> words = state_.words();
+    if (count % 2 == 0 && state_.get(log_) == count) return words;
+    std::this_thread::yield();
+  }
+  return state_.words();
 }
 
 void ReplayFolder::open_mirror(const char* name, std::size_t bytes, Mirror* mirror) {
@@ -108,8 +172,10 @@ void ReplayFolder::map_mirror(const char* name, Mirror* mirror) {
   const std::string path = path_of(name);
   mirror->file = File(path, options_.access);
   if (mirror->file.size() < mirror->bytes) throw IoError("the file is truncated", path);
+  if (!is_reader()) mirror->file.fill_holes(0, mirror->bytes);
   mirror->range = AddressRange(whole_pages(mirror->bytes));
   map_file(mirror->file, options_.access, mirror->range.data(), mirror->range.bytes());
+  if (is_reader()) check_readable(mirror->file, mirror->range.data(), mirror->range.bytes());
   if (mirror != &priorities_ || rolled_back()) return;  // it may be newer than the words
   const std::uint64_t expected = state_.get(kPrioritiesChecksum);
   if (expected == 0 || expected == mirror->checksum()) return;
@@ -120,7 +186,7 @@ void ReplayFolder::map_mirror(const char* name, Mirror* mirror) {
 bool ReplayFolder::is_mine() const { return generation_ == process_generation(); }
 
 void ReplayFolder::require_writer() const {
-  if (closed_) throw std::invalid_argument("the buffer is closed");
+  require_open();
   if (is_reader()) throw IoError("the buffer was opened read-only", options_.path, EROFS);
   if (!is_mine()) {
     throw IoError("a forked process must not write; open it there, after its writer closed",
@@ -128,7 +194,7 @@ void ReplayFolder::require_writer() const {
   }
 }
 
-double ReplayFolder::number(Word word) const { return std::bit_cast<double>(state_.get(word)); }
+double ReplayFolder::number(Word word) const { return std::bit_cast<double>(get(word)); }
 
 void ReplayFolder::set_number(Word word, double value) {
   state_.set(word, std::bit_cast<std::uint64_t>(value));
@@ -141,13 +207,13 @@ std::vector<ChunkCheck> ReplayFolder::map_rows(std::uint32_t stream, std::uint64
   drop(&column, begin);
   column.chunks.open(begin, end, &damage);
   const std::uint64_t rows = options_.chunk_rows;
+  const auto is_known = [&](std::uint64_t chunk) {
+    return std::any_of(damage.begin(), damage.end(),
+                       [&](const ChunkCheck& check) { return check.chunk == chunk; });
+  };
   for (std::uint64_t chunk = begin / rows; verify && chunk * rows < end; ++chunk) {
-    const ChunkCheck check = column.chunks.verify(chunk, end);
-    if (check.verdict != ChunkCheck::Verdict::corrupt) continue;
-    // A row that was pending when the folder was closed has a checksum, and may have been filled
-    // between that and the loss of power.
-    if (rolled_back() && shape_.pending && chunk * rows + check.rows == end) continue;
-    damage.push_back(check);
+    const ChunkCheck check = column.chunks.verify(chunk);
+    if (check.verdict == ChunkCheck::Verdict::corrupt && !is_known(chunk)) damage.push_back(check);
   }
   if (is_reader()) return damage;
   // What a process that died made ahead, or did not come to remove.
@@ -160,13 +226,31 @@ std::vector<ChunkCheck> ReplayFolder::map_rows(std::uint32_t stream, std::uint64
   column.synced = begin;
   // Full chunks that were sealed need not be read again, but a row that is pending will change.
   const std::uint64_t stable = end - (shape_.pending && end > 0 ? 1 : 0);
-  if (stable < end) column.chunks.unseal(stable);
-  column.sealed = stable / rows * rows;
-  while (column.sealed > begin && damage.empty() &&
-         column.chunks.sealed_rows(column.sealed / rows - 1) != rows) {
-    column.sealed -= rows;
+  if (stable < end && damage.empty()) {
+    const ChunkCheck check = column.chunks.unseal(stable);
+    if (check.verdict == ChunkCheck::Verdict::corrupt) damage.push_back(check);
+  }
+  if (!damage.empty()) return damage;
+  std::uint64_t chunk = stable / rows;
+  const auto covered = [&] {
+    return column.chunks.is_mapped(chunk) ? column.chunks.sealed_rows(chunk) : 0;
+  };
+  column.sealed = chunk * rows + covered();
+  while (chunk * rows > begin && (--chunk, covered()) < rows) {
+    column.sealed = chunk * rows + covered();
   }
   return damage;
+}
+
+void ReplayFolder::settle_tail() noexcept {
+  try {
+    for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
+      if (top(stream) == state_.saved_words()[kTops + stream]) continue;
+      save(false);
+      return;
+    }
+  } catch (const std::exception&) {  // left for the next flush to meet
+  }
 }
 
 std::string ReplayFolder::describe(std::uint32_t stream, const ChunkCheck& check) const {
@@ -312,7 +396,7 @@ void ReplayFolder::flush() {
 }
 
 void ReplayFolder::save(bool final) {
-  const std::vector<std::uint64_t> words = state_.words();
+  const std::vector<std::uint64_t> words = committed_words();
   for (std::size_t stream = 0; stream < shape_.n_streams; ++stream) {
     Column& column = *columns_[stream];
     const std::uint64_t end = words[kTops + stream];
@@ -342,7 +426,7 @@ void ReplayFolder::sync(Column* column, std::uint64_t end) {
   }
 }
 
-void ReplayFolder::close(bool keep) {
+void ReplayFolder::close(bool keep, const std::string& reason) {
   if (closed_) return;
   // In a forked child locks may be held for ever, by threads that stayed in the parent.
   std::unique_lock<std::mutex> lock(save_mutex_, std::defer_lock);
@@ -352,6 +436,7 @@ void ReplayFolder::close(bool keep) {
     caretaker_.drain();
     lock.lock();
   }
+  why_closed_ = reason;
   closed_ = true;
   std::exception_ptr error = keep ? background_error_ : nullptr;
   if (keep && open_ && is_mine() && !is_reader()) {

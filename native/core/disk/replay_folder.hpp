@@ -35,6 +35,7 @@ struct FolderOptions {
   bool continue_episodes = false;  // the next pushes go on with the episodes that were open
   bool verify = false;             // compare all rows with their checksums
   bool repair = false;             // leave damaged rows out instead of refusing to open
+  std::uint32_t identity = 0;      // of the store, for its checksums; 0 for version 1
   std::size_t hot_rows = 0;        // of a stream: the newest ones, whose pages are never released
   std::size_t resident_bytes = 0;  // pages kept in the process; 0 for all
 
@@ -44,7 +45,8 @@ struct FolderOptions {
 class ReplayFolder {
  public:
   // The commit words: these, then the top of every stream, then the row before which it was
-  // cleared.
+  // cleared, and then, not in stores of version 1, the changes of the commit that is on its way
+  // (how many commits and ends of them there were, how many changes, and each as word and value).
   enum Word : std::size_t {
     kPushed,
     kSampled,
@@ -57,7 +59,10 @@ class ReplayFolder {
     kPrioritiesChecksum,  // of a folder that nobody writes to; otherwise 0
     kTops
   };
-  static std::size_t n_words(std::size_t n_streams) { return kTops + 2 * n_streams; }
+  static std::size_t n_words(std::size_t n_streams, std::uint32_t identity) {
+    const std::size_t words = kTops + 2 * n_streams;
+    return identity == 0 ? words : words + 2 + 2 * (n_streams + 2);
+  }
 
   struct Shape {
     std::size_t n_streams = 1;
@@ -78,16 +83,24 @@ class ReplayFolder {
   Residency& residency() { return residency_; }
   bool is_reader() const { return options_.access == Access::read; }
   bool is_closed() const { return closed_; }
+  // Throws when it is closed, and says why.
+  void require_open() const {
+    if (closed_) throw std::invalid_argument(why_closed_);
+  }
   // Whether this is the process that opened the folder, and not a fork of it.
   bool is_mine() const;
   // Throws unless rows may be written: not to a closed folder, a read-only one, or by a fork.
   void require_writer() const;
 
   std::atomic<std::uint64_t>* words() { return &state_.word(0); }
-  std::uint64_t top(std::uint32_t stream) const { return state_.get(kTops + stream); }
+  // The value of a word as of the last commit.
+  std::uint64_t get(std::size_t word) const {
+    return log_ == 0 || !is_reader() ? state_.get(word) : read_committed(word);
+  }
+  std::uint64_t top(std::uint32_t stream) const { return get(kTops + stream); }
   // Rows before this one are gone for another reason than age.
   std::uint64_t cleared(std::uint32_t stream) const {
-    return state_.get(kTops + shape_.n_streams + stream);
+    return get(kTops + shape_.n_streams + stream);
   }
   double number(Word word) const;
   void set_number(Word word, double value);
@@ -98,6 +111,8 @@ class ReplayFolder {
   // there, or not whole, or, with `verify`, not what they were; a missing one is not mapped.
   std::vector<ChunkCheck> map_rows(std::uint32_t stream, std::uint64_t begin, std::uint64_t end,
                                    bool verify = false);
+  // Seals and saves what a writer that died had not come to.
+  void settle_tail() noexcept;
   // All rows are mapped: from now on there is something to save.
   void set_open() { open_ = true; }
   // The file of a chunk, with what is wrong with it.
@@ -119,6 +134,14 @@ class ReplayFolder {
     return end <= columns_[stream]->ready;
   }
   void commit(std::uint32_t stream, std::uint64_t top) { state_.set(kTops + stream, top); }
+  struct Change {
+    std::size_t word;
+    std::uint64_t value;
+  };
+  std::size_t cleared_word(std::uint32_t stream) const { return kTops + shape_.n_streams + stream; }
+  // Commits several words, at most one per stream and two more: all of them or, should the process
+  // die, none.
+  void commit(const std::vector<Change>& changes);
   void set_cleared(std::uint32_t stream, std::uint64_t row) {
     state_.set(kTops + shape_.n_streams + stream, row);
   }
@@ -126,8 +149,9 @@ class ReplayFolder {
   // went wrong in the background, too.
   void flush();
   // Flushes, gives back disk space that holds no rows, and takes the rows out of memory, which the
-  // caller holds exclusively. Without `keep` the folder is about to be deleted.
-  void close(bool keep);
+  // caller holds exclusively. Without `keep` the folder is about to be deleted. `reason` is the
+  // error of what is asked for later.
+  void close(bool keep, const std::string& reason);
 
   // Bytes on the disk.
   std::uint64_t disk_bytes() const;
@@ -156,7 +180,12 @@ class ReplayFolder {
     std::uint64_t synced = 0;            // rows before it are on the disk
   };
 
-  void check_words() const;
+  void check_words();
+  std::uint64_t read_committed(std::size_t word) const;
+  // Ends the commit that a dead writer had begun.
+  void recover_commit();
+  // The words, between two commits.
+  std::vector<std::uint64_t> committed_words() const;
   void open_mirror(const char* name, std::size_t bytes, Mirror* mirror);
   void map_mirror(const char* name, Mirror* mirror);
   void reserve_more(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest);
@@ -175,8 +204,10 @@ class ReplayFolder {
   Shape shape_;
   unsigned long generation_;
   bool open_ = false;
+  std::string why_closed_;  // written before `closed_`
   std::atomic<bool> closed_{false};
   CommitState state_;
+  std::size_t log_ = 0;  // the first word of the changes on their way; 0 where there are none
   Mirror marks_;
   Mirror priorities_;
   AddressRange range_;

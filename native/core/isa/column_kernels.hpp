@@ -20,6 +20,8 @@ struct ColumnKernels {
   void (*dense_identity)(const DenseColumns& layer);
   void (*dense_tanh)(const DenseColumns& layer);
   void (*dense_relu)(const DenseColumns& layer);
+  void (*dense_leaky_relu)(const DenseColumns& layer);
+  void (*dense_elu)(const DenseColumns& layer);
 };
 
 }  // namespace sharpwave

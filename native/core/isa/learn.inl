@@ -46,6 +46,26 @@ struct Relu {
   }
 };
 
+struct LeakyRelu {
+  static constexpr bool is_cheap = true;
+  static constexpr float kSlope = 0.01f;
+  static float of(float x) { return x < 0.0f ? kSlope * x : x; }
+  static Vector<float> of(Vector<float> x) {
+    const Vector<float> zero = {};
+    return x < zero ? broadcast(kSlope) * x : x;
+  }
+};
+struct Elu {
+  static constexpr bool is_cheap = false;
+  static Vector<float> of(Vector<float> x) {
+    const Vector<float> zero = {};
+    const ExpPieces<float> e = exp_pieces<float>(x > zero ? zero : x);
+    const Vector<float> scale = e.scale1 * e.scale2;
+    // exp(x) - 1 without cancellation.
+    return x > zero ? x : multiply_add(scale, e.r + e.tail, scale - broadcast(1.0f));
+  }
+};
+
 template <typename Activation>
 void bias_activation(float* x, const float* bias, std::size_t n_rows, std::size_t n) {
   for (std::size_t row = 0; row < n_rows; ++row, x += n) {
@@ -83,6 +103,26 @@ void relu_backward(float* grad, const float* y, std::size_t n) {
         store(grad + i, load(y + i) <= zero ? zero : load(grad + i));
       },
       [&](std::size_t i) { grad[i] = y[i] <= 0.0f ? 0.0f : grad[i]; });
+}
+
+void leaky_relu_backward(float* grad, const float* y, std::size_t n) {
+  over(
+      n,
+      [&](std::size_t i) {
+        const Vector<float> zero = {}, g = load(grad + i);
+        store(grad + i, load(y + i) <= zero ? broadcast(LeakyRelu::kSlope) * g : g);
+      },
+      [&](std::size_t i) { grad[i] *= y[i] <= 0.0f ? LeakyRelu::kSlope : 1.0f; });
+}
+
+void elu_backward(float* grad, const float* y, std::size_t n) {
+  over(
+      n,
+      [&](std::size_t i) {
+        const Vector<float> zero = {}, one = broadcast(1.0f), v = load(y + i);
+        store(grad + i, load(grad + i) * (v <= zero ? v + one : one));
+      },
+      [&](std::size_t i) { grad[i] *= y[i] <= 0.0f ? y[i] + 1.0f : 1.0f; });
 }
 
 void add(float* sums, const float* x, std::size_t n) {

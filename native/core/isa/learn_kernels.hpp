@@ -41,9 +41,13 @@ struct LearnKernels {
   void (*bias_identity)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
   void (*bias_tanh)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
   void (*bias_relu)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
+  void (*bias_leaky_relu)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
+  void (*bias_elu)(float* x, const float* bias, std::size_t n_rows, std::size_t n);
   // grad *= derivative of the activation whose output is `y`.
   void (*tanh_backward)(float* grad, const float* y, std::size_t n);
   void (*relu_backward)(float* grad, const float* y, std::size_t n);
+  void (*leaky_relu_backward)(float* grad, const float* y, std::size_t n);
+  void (*elu_backward)(float* grad, const float* y, std::size_t n);
   // sums [n] += columns of x [n_rows, n].
   void (*add_columns)(float* sums, const float* x, std::size_t n_rows, std::size_t n);
   // sums += x

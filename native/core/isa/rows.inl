@@ -6,20 +6,19 @@ constexpr std::size_t kWindowLines = 96;   // of a window of neighbouring rows
 // Rows between the prefetch and the copy. Prefetches come one row at a time: a tile of them would
 // fill the core's queue of outstanding misses.
 constexpr std::size_t kReadAhead = 16;
-constexpr std::size_t kWriteAhead = 8;
+constexpr std::size_t kScatterBytes = 8192;  // of records that are written together
 constexpr std::size_t kStreamedValue = 2048;
 constexpr std::size_t kStreamedArray = std::size_t{2} << 20;
 
 // Must be inlined: GCC takes a function that only prefetches for one without effect and drops the
 // call.
-template <int Write>
 [[gnu::always_inline]] inline void prefetch_record(const std::byte* record, std::size_t stride) {
   const std::size_t limit = kPrefetchLines * kLine;
   const std::size_t bytes = stride < limit ? stride : limit;
   for (std::size_t offset = 0; offset < bytes; offset += kLine) {
-    __builtin_prefetch(record + offset, Write, 3);
+    __builtin_prefetch(record + offset, 0, 3);
   }
-  __builtin_prefetch(record + bytes - 1, Write, 3);
+  __builtin_prefetch(record + bytes - 1, 0, 3);
 }
 
 // The number of rows from `row` on that lie one after another in the store.
@@ -45,7 +44,7 @@ void gather_column(const std::byte* base, const GatherColumn& column, std::size_
     if (in_one_line) {
       __builtin_prefetch(record, 0, 3);
     } else {
-      prefetch_record<0>(record, bytes);
+      prefetch_record(record, bytes);
     }
   };
   for (std::size_t row = 0; row < kReadAhead; ++row) prefetch(row);
@@ -76,7 +75,7 @@ void gather_rows(const std::byte* base, std::size_t stride, const GatherColumn* 
   }
   const std::uint64_t* slots = columns[0].slots;
   for (std::size_t row = 0; row < n_rows && row < kReadAhead; ++row) {
-    if (slots[row] != kNoSlot) prefetch_record<0>(base + slots[row] * stride, stride);
+    if (slots[row] != kNoSlot) prefetch_record(base + slots[row] * stride, stride);
   }
   for (std::size_t row = 0; row < n_rows;) {
     if (slots[row] == kNoSlot) [[unlikely]] {
@@ -92,7 +91,7 @@ void gather_rows(const std::byte* base, std::size_t stride, const GatherColumn* 
     if (run == 1) {
       const std::size_t ahead = row + kReadAhead;
       if (ahead < n_rows && slots[ahead] != kNoSlot) {
-        prefetch_record<0>(base + slots[ahead] * stride, stride);
+        prefetch_record(base + slots[ahead] * stride, stride);
       }
       for (std::size_t c = 0; c < n_columns; ++c) {
         const auto [offset, bytes] = columns[c].column;
@@ -132,11 +131,23 @@ void gather_rows(const std::byte* base, std::size_t stride, const GatherColumn* 
 
 void scatter_rows(std::byte* record, std::size_t stride, const ScatterColumn* columns,
                   std::size_t n_columns, std::size_t n_rows) {
-  for (std::size_t row = 0; row < n_rows; ++row, record += stride) {
-    if (row + kWriteAhead < n_rows) prefetch_record<1>(record + kWriteAhead * stride, stride);
+  // A column at a time, so that how to copy it is chosen once, over rows that are asked for all at
+  // once and then lie in the first cache. Longer records are streamed by the hardware.
+  const std::size_t most = stride < kScatterBytes ? kScatterBytes / stride : 1;
+  for (std::size_t first = 0; first < n_rows; first += most) {
+    const std::size_t count = n_rows - first < most ? n_rows - first : most;
+    std::byte* block = record + first * stride;
+    const std::size_t bytes = count * stride;
+    for (std::size_t offset = 0; offset < bytes && offset < kScatterBytes; offset += kLine) {
+      __builtin_prefetch(block + offset, 1, 3);
+    }
     for (std::size_t c = 0; c < n_columns; ++c) {
       const ScatterColumn& from = columns[c];
-      copy_bytes(record + from.column.offset, from.data + row * from.stride, from.column.bytes);
+      std::byte* target = block + from.column.offset;
+      const std::byte* source = from.data + first * from.stride;
+      with_copy(from.column.bytes, [&](auto&& copy) {
+        for (std::size_t i = 0; i < count; ++i) copy(target + i * stride, source + i * from.stride);
+      });
     }
   }
 }

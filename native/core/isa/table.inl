@@ -75,8 +75,12 @@ constexpr LearnKernels learn_table() {
           bias_activation<Identity>,
           bias_activation<Tanh>,
           bias_activation<Relu>,
+          bias_activation<LeakyRelu>,
+          bias_activation<Elu>,
           tanh_backward,
           relu_backward,
+          leaky_relu_backward,
+          elu_backward,
           add_columns,
           add,
           sum_of_squares,
@@ -100,7 +104,8 @@ constexpr EnvTable env_table() {
 }
 
 constexpr ColumnKernels column_table() {
-  return {dense_columns<Identity>, dense_columns<Tanh>, dense_columns<Relu>};
+  return {dense_columns<Identity>, dense_columns<Tanh>, dense_columns<Relu>,
+          dense_columns<LeakyRelu>, dense_columns<Elu>};
 }
 
 }  // namespace

@@ -1,11 +1,69 @@
 #include "core/learn/mlp.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "core/isa/kernels.hpp"
 
 namespace sharpwave {
+namespace {
+
+auto bias_kernel(Activation activation) {
+  const LearnKernels& learn = kernels().learn;
+  switch (activation) {
+    case Activation::tanh:
+      return learn.bias_tanh;
+    case Activation::relu:
+      return learn.bias_relu;
+    case Activation::leaky_relu:
+      return learn.bias_leaky_relu;
+    case Activation::elu:
+      return learn.bias_elu;
+  }
+  __builtin_unreachable();
+}
+
+auto backward_kernel(Activation activation) {
+  const LearnKernels& learn = kernels().learn;
+  switch (activation) {
+    case Activation::tanh:
+      return learn.tanh_backward;
+    case Activation::relu:
+      return learn.relu_backward;
+    case Activation::leaky_relu:
+      return learn.leaky_relu_backward;
+    case Activation::elu:
+      return learn.elu_backward;
+  }
+  __builtin_unreachable();
+}
+
+auto dense_kernel(Activation activation) {
+  const ColumnKernels& columns = kernels().columns;
+  switch (activation) {
+    case Activation::tanh:
+      return columns.dense_tanh;
+    case Activation::relu:
+      return columns.dense_relu;
+    case Activation::leaky_relu:
+      return columns.dense_leaky_relu;
+    case Activation::elu:
+      return columns.dense_elu;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+Activation activation_of(const std::string& name) {
+  if (name == "tanh") return Activation::tanh;
+  if (name == "relu") return Activation::relu;
+  if (name == "leaky_relu") return Activation::leaky_relu;
+  if (name == "elu") return Activation::elu;
+  throw std::invalid_argument("activation must be 'tanh', 'relu', 'leaky_relu' or 'elu', got '" +
+                              name + "'");
+}
 
 std::vector<std::size_t> layer_sizes(std::size_t n_inputs, const std::vector<std::size_t>& hidden,
                                      std::size_t n_outputs) {
@@ -49,10 +107,8 @@ MatrixView Mlp::weight(const float* parameters, std::size_t layer) const {
 }
 
 void Mlp::activate(float* x, const float* bias, std::size_t n_rows, std::size_t layer) const {
-  const LearnKernels& learn = kernels().learn;
-  const auto apply = layer >= n_activated_             ? learn.bias_identity
-                     : activation_ == Activation::tanh ? learn.bias_tanh
-                                                       : learn.bias_relu;
+  const auto apply =
+      layer >= n_activated_ ? kernels().learn.bias_identity : bias_kernel(activation_);
   apply(x, bias, n_rows, sizes_[layer + 1]);
 }
 
@@ -84,7 +140,7 @@ const Matrix& Mlp::forward(const float* parameters, const float* x, std::size_t 
 const Matrix& Mlp::forward_columns(const float* parameters, const Matrix& x,
                                    MlpMemory* memory) const {
   const ColumnKernels& columns = kernels().columns;
-  const auto hidden = activation_ == Activation::tanh ? columns.dense_tanh : columns.dense_relu;
+  const auto hidden = dense_kernel(activation_);
   memory->outputs.resize(n_layers());
   const Matrix* from = &x;
   for (std::size_t layer = 0; layer < n_layers(); ++layer) {
@@ -106,7 +162,7 @@ const Matrix& Mlp::forward_columns(const float* parameters, const Matrix& x,
 void Mlp::backward(const float* parameters, const float* x, std::size_t n_rows, float* output_grad,
                    const MlpGradients& gradients, MlpMemory* memory, Team* team) const {
   const LearnKernels& learn = kernels().learn;
-  const auto back = activation_ == Activation::tanh ? learn.tanh_backward : learn.relu_backward;
+  const auto back = backward_kernel(activation_);
   float* grad = output_grad;
   for (std::size_t layer = n_layers(); layer-- > 0;) {
     const std::size_t in = sizes_[layer], out = sizes_[layer + 1];

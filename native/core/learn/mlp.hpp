@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/isa/learn_kernels.hpp"
@@ -14,7 +15,11 @@
 
 namespace sharpwave {
 
-enum class Activation : std::uint8_t { tanh, relu };
+// Those whose slope can be told from their output, which is all that a forward pass leaves behind.
+enum class Activation : std::uint8_t { tanh, relu, leaky_relu, elu };
+
+// By the name that a configuration gives it.
+Activation activation_of(const std::string& name);
 
 // Of the input, the hidden layers and the output.
 std::vector<std::size_t> layer_sizes(std::size_t n_inputs, const std::vector<std::size_t>& hidden,

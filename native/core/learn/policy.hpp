@@ -16,11 +16,12 @@ namespace sharpwave {
 
 class Policy {
  public:
-  Policy(std::size_t n_inputs, const std::vector<std::size_t>& hidden, Activation activation,
+  Policy(std::size_t n_inputs, const std::vector<std::size_t>& actor_hidden,
+         const std::vector<std::size_t>& critic_hidden, Activation activation,
          std::unique_ptr<Head> head)
       : head_(std::move(head)),
-        actor_(sizes(n_inputs, hidden, head_->n_outputs()), activation),
-        critic_(sizes(n_inputs, hidden, 1), activation) {}
+        actor_(layer_sizes(n_inputs, actor_hidden, head_->n_outputs()), activation),
+        critic_(layer_sizes(n_inputs, critic_hidden, 1), activation) {}
 
   const Head& head() const { return *head_; }
   const Mlp& actor() const { return actor_; }
@@ -33,14 +34,6 @@ class Policy {
   std::size_t n_parameters() const { return critic_start() + critic_.n_parameters(); }
 
  private:
-  static std::vector<std::size_t> sizes(std::size_t in, const std::vector<std::size_t>& hidden,
-                                        std::size_t out) {
-    std::vector<std::size_t> all{in};
-    all.insert(all.end(), hidden.begin(), hidden.end());
-    all.push_back(out);
-    return all;
-  }
-
   std::unique_ptr<Head> head_;
   Mlp actor_, critic_;
 };

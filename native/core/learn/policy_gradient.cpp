@@ -143,10 +143,10 @@ void PolicyGradient::improve_critic(const PolicyLoss& loss, float* gradient, Lan
     float* values = lane->value_grad.data();
     std::copy(output.data(), output.data() + n, values);
     std::fill(values + n, values + lanes, 0.0f);
-    const float* old_values = loss.clip_values ? minibatch_.values() + first : nullptr;
-    lane->squares +=
-        kernels().policy.squared_errors(values, minibatch_.returns() + first, old_values, loss.clip,
-                                        minibatch_.shares() + first, loss.vf_coef, lanes);
+    const float* old_values = loss.value_clip ? minibatch_.values() + first : nullptr;
+    lane->squares += kernels().policy.squared_errors(
+        values, minibatch_.returns() + first, old_values, loss.value_clip.value_or(0.0f),
+        minibatch_.shares() + first, loss.vf_coef, lanes);
     critic.backward(parameters_ + start, obs, n, values, gradient + start, nullptr, &lane->critic);
   }
 }

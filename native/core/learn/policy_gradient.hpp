@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/learn/minibatch.hpp"
@@ -13,10 +14,10 @@
 namespace sharpwave {
 
 struct PolicyLoss {
-  bool is_clipped;   // the surrogate of PPO, otherwise A log pi
-  float clip;        // range of ratios and values
-  bool clip_values;  // by the same range
-  bool normalize;    // the advantages of the minibatch
+  bool is_clipped;                  // the surrogate of PPO, otherwise A log pi
+  float clip;                       // range of ratios
+  std::optional<float> value_clip;  // range of values; none where they are not clipped
+  bool normalize;                   // the advantages of the minibatch
   float vf_coef, ent_coef;
 };
 

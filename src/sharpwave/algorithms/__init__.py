@@ -8,79 +8,109 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+from sharpwave.algorithms.registry import algorithm_class, algorithm_names, register
 
 if TYPE_CHECKING:
     from sharpwave.algorithms.a2c import A2C as A2C
     from sharpwave.algorithms.a2c import A2CConfig as A2CConfig
+    from sharpwave.algorithms.a2c import A2CLearner as A2CLearner
     from sharpwave.algorithms.bc import BC as BC
     from sharpwave.algorithms.bc import BCConfig as BCConfig
+    from sharpwave.algorithms.bc import BCLearner as BCLearner
     from sharpwave.algorithms.c51 import C51 as C51
     from sharpwave.algorithms.c51 import C51Config as C51Config
+    from sharpwave.algorithms.c51 import C51Learner as C51Learner
     from sharpwave.algorithms.cql import CQL as CQL
     from sharpwave.algorithms.cql import CQLConfig as CQLConfig
+    from sharpwave.algorithms.cql import CQLLearner as CQLLearner
     from sharpwave.algorithms.crossq import CrossQ as CrossQ
     from sharpwave.algorithms.crossq import CrossQConfig as CrossQConfig
+    from sharpwave.algorithms.crossq import CrossQLearner as CrossQLearner
     from sharpwave.algorithms.ddpg import DDPG as DDPG
     from sharpwave.algorithms.ddpg import DDPGConfig as DDPGConfig
     from sharpwave.algorithms.discrete_sac import DiscreteSAC as DiscreteSAC
     from sharpwave.algorithms.discrete_sac import DiscreteSACConfig as DiscreteSACConfig
+    from sharpwave.algorithms.discrete_sac import DiscreteSACLearner as DiscreteSACLearner
     from sharpwave.algorithms.dqn import DQN as DQN
     from sharpwave.algorithms.dqn import DQNConfig as DQNConfig
+    from sharpwave.algorithms.dqn import DQNLearner as DQNLearner
     from sharpwave.algorithms.hybrid_ppo import HybridPPO as HybridPPO
     from sharpwave.algorithms.hybrid_ppo import HybridPPOConfig as HybridPPOConfig
     from sharpwave.algorithms.iql import IQL as IQL
     from sharpwave.algorithms.iql import IQLConfig as IQLConfig
+    from sharpwave.algorithms.iql import IQLLearner as IQLLearner
     from sharpwave.algorithms.ppo import PPO as PPO
     from sharpwave.algorithms.ppo import PPOConfig as PPOConfig
+    from sharpwave.algorithms.ppo import PPOLearner as PPOLearner
     from sharpwave.algorithms.qr_dqn import QRDQN as QRDQN
     from sharpwave.algorithms.qr_dqn import QRDQNConfig as QRDQNConfig
+    from sharpwave.algorithms.qr_dqn import QRDQNLearner as QRDQNLearner
     from sharpwave.algorithms.rebrac import ReBRAC as ReBRAC
     from sharpwave.algorithms.rebrac import ReBRACConfig as ReBRACConfig
+    from sharpwave.algorithms.rebrac import ReBRACLearner as ReBRACLearner
     from sharpwave.algorithms.sac import SAC as SAC
     from sharpwave.algorithms.sac import SACConfig as SACConfig
+    from sharpwave.algorithms.sac import SACLearner as SACLearner
     from sharpwave.algorithms.td3 import TD3 as TD3
     from sharpwave.algorithms.td3 import TD3Config as TD3Config
+    from sharpwave.algorithms.td3 import TD3Learner as TD3Learner
     from sharpwave.algorithms.td3_bc import TD3BC as TD3BC
     from sharpwave.algorithms.td3_bc import TD3BCConfig as TD3BCConfig
+    from sharpwave.algorithms.td3_bc import TD3BCLearner as TD3BCLearner
     from sharpwave.algorithms.tqc import TQC as TQC
     from sharpwave.algorithms.tqc import TQCConfig as TQCConfig
+    from sharpwave.algorithms.tqc import TQCLearner as TQCLearner
 
 _MODULES = {
     "A2C": "a2c",
     "A2CConfig": "a2c",
+    "A2CLearner": "a2c",
     "BC": "bc",
     "BCConfig": "bc",
+    "BCLearner": "bc",
     "C51": "c51",
     "C51Config": "c51",
+    "C51Learner": "c51",
     "CQL": "cql",
     "CQLConfig": "cql",
+    "CQLLearner": "cql",
     "CrossQ": "crossq",
     "CrossQConfig": "crossq",
+    "CrossQLearner": "crossq",
     "DDPG": "ddpg",
     "DDPGConfig": "ddpg",
     "DQN": "dqn",
     "DQNConfig": "dqn",
+    "DQNLearner": "dqn",
     "DiscreteSAC": "discrete_sac",
     "DiscreteSACConfig": "discrete_sac",
+    "DiscreteSACLearner": "discrete_sac",
     "HybridPPO": "hybrid_ppo",
     "HybridPPOConfig": "hybrid_ppo",
     "IQL": "iql",
     "IQLConfig": "iql",
+    "IQLLearner": "iql",
     "PPO": "ppo",
     "PPOConfig": "ppo",
+    "PPOLearner": "ppo",
     "QRDQN": "qr_dqn",
     "QRDQNConfig": "qr_dqn",
+    "QRDQNLearner": "qr_dqn",
     "ReBRAC": "rebrac",
     "ReBRACConfig": "rebrac",
+    "ReBRACLearner": "rebrac",
     "SAC": "sac",
     "SACConfig": "sac",
+    "SACLearner": "sac",
     "TD3": "td3",
     "TD3BC": "td3_bc",
     "TD3BCConfig": "td3_bc",
+    "TD3BCLearner": "td3_bc",
     "TD3Config": "td3",
+    "TD3Learner": "td3",
     "TQC": "tqc",
     "TQCConfig": "tqc",
+    "TQCLearner": "tqc",
 }
 
 __all__ = [
@@ -98,28 +128,44 @@ __all__ = [
     "TD3BC",
     "TQC",
     "A2CConfig",
+    "A2CLearner",
     "BCConfig",
+    "BCLearner",
     "C51Config",
+    "C51Learner",
     "CQLConfig",
+    "CQLLearner",
     "CrossQ",
     "CrossQConfig",
+    "CrossQLearner",
     "DDPGConfig",
     "DQNConfig",
+    "DQNLearner",
     "DiscreteSAC",
     "DiscreteSACConfig",
+    "DiscreteSACLearner",
     "HybridPPO",
     "HybridPPOConfig",
     "IQLConfig",
+    "IQLLearner",
     "PPOConfig",
+    "PPOLearner",
     "QRDQNConfig",
+    "QRDQNLearner",
     "ReBRAC",
     "ReBRACConfig",
+    "ReBRACLearner",
     "SACConfig",
+    "SACLearner",
     "TD3BCConfig",
+    "TD3BCLearner",
     "TD3Config",
+    "TD3Learner",
     "TQCConfig",
+    "TQCLearner",
     "algorithm_class",
     "algorithm_names",
+    "register",
 ]
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sharpwave import learn
+from sharpwave.agents import OnlineAgent
+from sharpwave.config.on_policy import OnPolicyConfig
+from sharpwave.config.schedules import ScheduleLike
 from sharpwave.lazy import losses, nn, torch
-from sharpwave.train.algorithm import Metrics
-from sharpwave.train.batch import OnPolicyBatch
-from sharpwave.train.native_policy import NativePolicy
-from sharpwave.train.on_policy import OnPolicy, OnPolicyConfig
-from sharpwave.train.schedules import ScheduleLike
+from sharpwave.learners import Metrics
+from sharpwave.learners.batch import OnPolicyBatch
+from sharpwave.learners.native import NativeA2CLearner
+from sharpwave.learners.policy_learner import PolicyLearner
+from sharpwave.loops.on_policy import OnPolicyLoop
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 METRICS = ("policy_loss", "value_loss", "entropy", "loss")
 """What a gradient step measures, in order."""
@@ -42,44 +48,28 @@ class A2CConfig(OnPolicyConfig):
         self.require_positive("rms_eps")
 
 
-class A2C(OnPolicy):
-    r"""A2C: one gradient step on each short rollout.
+class A2CLearner(PolicyLearner):
+    r"""The loss of A2C.
 
         L = −mean(A log π(a|s)) + c_v ½ mean((V − R)²) − c_H mean(H(π))
 
     minimised by RMSprop, gradients clipped in norm.
-
-    Example:
-        >>> a2c = A2C("CartPole-v1", n_envs=4)
-        >>> metrics = a2c.train(200)
-        >>> sorted(metrics)[:3]
-        ['entropy', 'episodes', 'explained_variance']
     """
 
-    name = "a2c"
-    Config = A2CConfig
     config: A2CConfig
+    losses = ("loss",)
 
-    def prepare(self) -> None:
-        """Make what `update` needs beside policy and optimiser."""
-        self.by_hand = nn.ByHand.of(self.flat, self.config.n_envs * self.config.n_steps)
-        if self.config.compile:
-            self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
-
-    def make_optimizer(self) -> nn.RMSprop | learn.RMSprop:
+    def make_optimizer(self, flat: nn.FlatParameters) -> nn.FlatOptimizer:
         """RMSprop with the constants of the reference."""
-        alpha, eps = self.config.rms_alpha, self.config.rms_eps
-        if self.native is not None:
-            return learn.RMSprop(self.native.flat, lr=0.0, alpha=alpha, eps=eps)
-        return nn.RMSprop(self.flat, lr=0.0, alpha=alpha, eps=eps)
+        return nn.RMSprop(flat, lr=0.0, alpha=self.config.rms_alpha, eps=self.config.rms_eps)
 
     def update(self, batch: OnPolicyBatch) -> Metrics:
         """Learn from one rollout: one gradient step."""
-        if self.native is not None:
-            return self.native_update(self.native, batch)
-        metrics = self.gradient(batch)
+        loss, metrics = self.loss(batch)
+        self.flat.backward(loss)
         norm = self.flat.clip_grad_norm(self.config.max_grad_norm)
-        self.optimizer.step()
+        self.optimizers["policy"].step()
+        self.updates += 1
         return {
             **dict(zip(METRICS, metrics.unbind(), strict=True)),
             "grad_norm": norm,
@@ -88,37 +78,7 @@ class A2C(OnPolicy):
             ),
         }
 
-    def native_update(self, native: NativePolicy, batch: OnPolicyBatch) -> Metrics:
-        """What `update` does, in native code."""
-        config = self.config
-        return native.a2c_update(
-            batch,
-            self.optimizer,
-            vf_coef=config.vf_coef,
-            ent_coef=config.ent_coef,
-            normalize=config.normalize_advantages,
-            max_grad_norm=config.max_grad_norm,
-        )
-
-    def gradient(self, batch: OnPolicyBatch) -> torch.Tensor:
-        """Fill the flat gradient with that of `loss`: by hand for known networks."""
-        config = self.config
-        if self.by_hand is not None:
-            self.by_hand.load(
-                batch.obs, batch.actions, batch.advantages, batch.returns, masks=batch.masks
-            )
-            measured = self.by_hand.a2c_gradient(
-                vf_coef=config.vf_coef,
-                ent_coef=config.ent_coef,
-                normalize=config.normalize_advantages,
-            )
-            return torch.cat((measured[:3], measured[5:]))  # neither divergence nor clipping
-        self.flat.zero_grad()
-        loss, metrics = self.loss(batch)
-        loss.backward()
-        return metrics
-
-    def loss(self, batch: OnPolicyBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Tensor]:
         """The loss of one rollout, and what it is made of."""
         config = self.config
         weights = batch.weights
@@ -140,3 +100,23 @@ class A2C(OnPolicy):
         loss = policy_loss + config.vf_coef * value_loss - config.ent_coef * entropy_mean
         with torch.no_grad():
             return loss, torch.stack((policy_loss, value_loss, entropy_mean, loss))
+
+
+class A2C(OnlineAgent):
+    """A2C: advantage actor-critic, one gradient step per rollout, on-policy.
+
+    `A2CLearner` has the loss.
+
+    Example:
+        >>> a2c = A2C("CartPole-v1", n_envs=4)
+        >>> metrics = a2c.train(200)
+        >>> sorted(metrics)[:3]
+        ['entropy', 'episodes', 'explained_variance']
+    """
+
+    name = "a2c"
+    Config = A2CConfig
+    Learner = A2CLearner
+    Native = NativeA2CLearner
+    Loop = OnPolicyLoop
+    takes = ("policy",)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from gymnasium import spaces
+
+from sharpwave.agents import OfflineAgent
 from sharpwave.buffers import OfflineDatasetBuffer
+from sharpwave.config.offline import OfflineConfig
 from sharpwave.lazy import nn, torch
-from sharpwave.train.offline import OfflineAlgorithm, OfflineConfig
-from sharpwave.train.replay import ReplayBatch
+from sharpwave.learners import Acted, Metrics
+from sharpwave.learners.replay import ReplayBatch
+from sharpwave.learners.torch_learner import TorchLearner
 
-METRICS = ("loss",)
-"""What a gradient step measures, in order."""
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class BCConfig(OfflineConfig):
     """Options of BC."""
+
+    has_critic: ClassVar[bool] = False
 
     continuous: bool | None = None
     """Whether actions are continuous; what the environment says, or the type of the data, when
@@ -31,12 +39,60 @@ class BCConfig(OfflineConfig):
         self.require_range("top_share", 0, 1)
 
 
-class BC(OfflineAlgorithm):
-    r"""BC: do as the dataset does.
+class BCLearner(TorchLearner):
+    r"""The network and loss of BC.
 
     Continuous actions, scaled to [-1, 1], and discrete ones:
 
         L = mean((π(s) − a)²),    L = −mean(log π(a|s))
+    """
+
+    config: BCConfig
+    losses = ("loss",)
+
+    def build(self) -> None:
+        """Make the policy and its optimizer."""
+        kind: Any = nn.DeterministicActor if self.is_continuous else nn.CategoricalActor
+        size = self.action_dim if self.is_continuous else int(self.action_space.n)  # type: ignore[attr-defined]
+        actor = kind(self.observation_space, size, **self.network_options("actor"))
+        self.policy = self.add("policy", actor, self.make_optimizer)
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether actions are continuous."""
+        return isinstance(self.action_space, spaces.Box)
+
+    def act(self, obs: Any, *, explore: bool, masks: Any = None, **_: Any) -> Acted:
+        """Actions in [-1, 1], or whole numbers: the most likely ones, or drawn."""
+        if self.is_continuous:
+            return Acted(self.policy.mode(obs))
+        if explore:
+            return Acted(self.policy.explore(obs, masks, self.explore_generator))
+        return Acted(self.policy.mode(obs, masks))
+
+    def update_kind(self) -> Hashable:
+        """All updates are alike."""
+        return "step"
+
+    def update(self, batch: ReplayBatch) -> Metrics:
+        """One step of the policy."""
+        loss = self.loss(batch)
+        self.descend("policy", loss)
+        self.updates += 1
+        return {"loss": loss.detach()}
+
+    def loss(self, batch: ReplayBatch) -> Tensor:
+        """How far the policy is from the dataset."""
+        functional = torch.nn.functional
+        if self.is_continuous:
+            return functional.mse_loss(self.policy(batch.obs), batch.actions)
+        return functional.cross_entropy(self.policy(batch.obs), batch.actions.view(-1))
+
+
+class BC(OfflineAgent):
+    """BC: behavior cloning, offline.
+
+    `BCLearner` has the loss.
 
     With `top_share` only the episodes with the highest return Σ γ^t r_t are learnt from, which
     makes much of a dataset whose episodes differ (10 % BC; Chen et al., 2021, arXiv:2106.01345).
@@ -45,7 +101,7 @@ class BC(OfflineAlgorithm):
         >>> import numpy as np
         >>> obs = np.random.default_rng(0).normal(size=(500, 3)).astype("f")
         >>> done = np.arange(500) % 50 == 49
-        >>> bc = BC((obs, obs, np.tanh(obs[:, :1]), np.zeros(500), done), hidden=32)
+        >>> bc = BC((obs, obs, np.tanh(obs[:, :1]), np.zeros(500), done), hidden=32, seed=0)
         >>> bc.train(100)["loss"] < 0.3
         True
         >>> bc.predict(obs[0]).shape
@@ -54,9 +110,8 @@ class BC(OfflineAlgorithm):
 
     name = "bc"
     Config = BCConfig
+    Learner = BCLearner
     config: BCConfig
-    metrics = METRICS
-    compiled = ("loss",)
 
     def prepare(self, dataset: Any) -> Any:
         """The best episodes."""
@@ -72,51 +127,3 @@ class BC(OfflineAlgorithm):
         """What the configuration says."""
         kinds = {None: None, True: "continuous", False: "discrete"}
         return kinds[self.config.continuous]
-
-    def build_networks(self) -> None:
-        """Make the policy and its optimiser."""
-        continuous = self.action_scale is not None
-        make: Any = nn.DeterministicActor if continuous else nn.CategoricalActor
-        self.policy = make(
-            self.observation_space,
-            self.action_dim if continuous else int(self.action_space.n),
-            **self.network_options,
-        )
-        self.flat = nn.FlatParameters(self.policy, self.device)
-        self.optimizer = nn.Adam(self.flat, lr=0.0, eps=1e-8)
-        self.register("policy", self.policy, self.optimizer)
-
-    def act(
-        self,
-        policy: Any,
-        obs: Any,
-        masks: torch.Tensor | None,
-        *,
-        explore: bool,
-        generator: torch.Generator,
-    ) -> torch.Tensor:
-        """Actions in [-1, 1], or whole numbers: the most likely ones, or drawn."""
-        if self.action_scale is not None:
-            actions: torch.Tensor = policy.mode(obs)
-        elif explore:
-            actions = policy.explore(obs, masks, generator)
-        else:
-            actions = policy.mode(obs, masks)
-        return actions
-
-    def graph_key(self) -> str:
-        """All steps are alike."""
-        return "step"
-
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
-        """One step of the policy; its `METRICS`."""
-        loss = self.loss(batch)
-        nn.descend(loss, self.flat, self.optimizer)
-        return loss.detach()[None]
-
-    def loss(self, batch: ReplayBatch) -> torch.Tensor:
-        """How far the policy is from the dataset."""
-        functional = torch.nn.functional
-        if self.action_scale is None:
-            return functional.cross_entropy(self.policy(batch.obs), batch.actions.view(-1))
-        return functional.mse_loss(self.policy(batch.obs), batch.actions)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from sharpwave.algorithms.dqn import DQN, DQNConfig
+from sharpwave.agents import OnlineAgent
+from sharpwave.algorithms.dqn import DQN, DQNConfig, DQNLearner
+from sharpwave.config.schedules import ScheduleLike
 from sharpwave.lazy import losses, torch
-from sharpwave.train.replay import ReplayBatch
-from sharpwave.train.schedules import ScheduleLike
+from sharpwave.learners.replay import ReplayBatch
+from sharpwave.loops.off_policy import OffPolicyLoop
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +43,8 @@ class C51Config(DQNConfig):
             raise ValueError(f"v_max must be above v_min, {self.v_min}, got {self.v_max}")
 
 
-class C51(DQN):
-    r"""DQN that learns how likely each of some returns is.
+class C51Learner(DQNLearner):
+    r"""The network and loss of C51.
 
     The return of an action is one of `n_atoms` numbers z from `v_min` to `v_max`, with the
     probabilities p(s, a) that the network gives; the action with the highest mean is the best. With
@@ -49,34 +54,26 @@ class C51(DQN):
 
     Of an action of several choices, p is the mean of the distributions of what it chooses. The
     loss of a row is its priority. All options of `DQN` but the loss are there.
-
-    Example:
-        >>> c51 = C51("CartPole-v1", v_min=0.0, v_max=100.0, learning_starts=100, hidden=(32, 32))
-        >>> metrics = c51.train(200)
-        >>> c51.predict([0.0, 0.1, 0.0, -0.1]) in (0, 1)
-        True
     """
 
-    name = "c51"
-    Config = C51Config
     config: C51Config
 
-    def build_networks(self) -> None:
+    def build(self) -> None:
         """Make the network, its slow copy, its optimiser, and the returns it speaks of."""
         config = self.config
         self.atoms = torch.linspace(config.v_min, config.v_max, config.n_atoms, device=self.device)
-        super().build_networks()
+        super().build()
 
     @property
     def n_atoms(self) -> int:
         """How many returns have a probability."""
         return self.config.n_atoms
 
-    def values(self, output: torch.Tensor) -> torch.Tensor:
+    def values(self, output: Tensor) -> Tensor:
         """The mean returns [B, n] of logits [B, n, n_atoms]."""
         return output.softmax(-1) @ self.atoms
 
-    def loss(self, batch: ReplayBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def loss(self, batch: ReplayBatch) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of a batch, the mean returns [B] of its actions and the loss of each row [B]."""
         with torch.no_grad():
             next_output, best = self.next_best(batch)
@@ -89,3 +86,22 @@ class C51(DQN):
         rows = losses.categorical_cross_entropy(log_probs, targets)
         values = log_probs.detach().exp() @ self.atoms
         return losses.weighted_mean(rows, batch.weights), values, rows
+
+
+class C51(OnlineAgent):
+    """C51: DQN with a categorical distribution of returns.
+
+    `C51Learner` has the loss.
+
+    Example:
+        >>> c51 = C51("CartPole-v1", v_min=0.0, v_max=100.0, learning_starts=100, hidden=(32, 32))
+        >>> metrics = c51.train(200)
+        >>> c51.predict([0.0, 0.1, 0.0, -0.1]) in (0, 1)
+        True
+    """
+
+    name = "c51"
+    Config = C51Config
+    Learner = C51Learner
+    Loop = OffPolicyLoop
+    takes = DQN.takes

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from sharpwave.agents import OfflineAgent
+from sharpwave.algorithms.sac import SACLearner
+from sharpwave.config.offline import OfflineConfig
+from sharpwave.config.schedules import ScheduleLike
 from sharpwave.lazy import nn, torch
-from sharpwave.train.offline import OfflineAlgorithm, OfflineConfig
-from sharpwave.train.replay import ReplayBatch
+from sharpwave.learners import Metrics
+from sharpwave.learners.replay import ReplayBatch
 
-METRICS = ("critic_loss", "cql_loss", "actor_loss", "alpha", "cql_alpha", "entropy", "q_value")
-"""What a gradient step measures, in order."""
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class CQLConfig(OfflineConfig):
     """Options of CQL."""
+
+    n_critics: ClassVar[int] = 2
+    use_gsde: ClassVar[bool] = False
+    log_std_init: ClassVar[float] = -3.0
 
     cql_alpha: float = 5.0
     """How much values of actions that are not in the dataset are pushed down."""
@@ -44,11 +52,22 @@ class CQLConfig(OfflineConfig):
     policy_learning_rate: float | None = None
     """Step size of the actor and of the weight of entropy; `learning_rate` when None."""
     critic_hidden: tuple[int, ...] | None = None
-    """Widths of the hidden layers of the critics; `hidden` when None."""
+    """Widths of the hidden layers of the critics, where `hidden` does not name them; `hidden` when
+    None."""
+    critic_learning_rate: ScheduleLike | None = None
+    """Step size of the critics; `learning_rate` when None."""
+    alpha_learning_rate: ScheduleLike | None = None
+    """Step size of the weight of entropy; `policy_learning_rate` when None."""
     orthogonal_init: bool = False
     """Start from orthogonal weights."""
     tau: float = 0.005
     """Share of the new weights in the target critics at every step."""
+
+    def hidden_of(self, network: str) -> tuple[int, ...]:
+        """Widths of the hidden layers of the `actor` or the `critic`."""
+        if network == "critic" and self.critic_hidden and not isinstance(self.hidden, dict):
+            return self.critic_hidden
+        return super().hidden_of(network)
 
     def check(self) -> None:
         """Check the values."""
@@ -56,11 +75,13 @@ class CQLConfig(OfflineConfig):
         self.require_range("cql_alpha", 0)
         self.require_positive("n_random_actions", "critic_hidden")
         self.require_range("policy_learning_rate", 0)
+        self.require_range("critic_learning_rate", 0)
+        self.require_range("alpha_learning_rate", 0)
         self.require_range("tau", 0, 1)
 
 
-class CQL(OfflineAlgorithm):
-    r"""CQL: SAC on a dataset, with critics that think little of what the dataset does not show.
+class CQLLearner(SACLearner):
+    r"""SAC's networks, with critics that value other actions than the dataset's less.
 
     With ã ~ π(·|s), a' ~ π(·|s'), slow copies Q̄ and the actions b_j of other origin, each drawn
     with density μ_j,
@@ -72,89 +93,44 @@ class CQL(OfflineAlgorithm):
 
     With `auto_alpha`, α_cql is multiplied by α' and the gap counts from `cql_target_value` on; α'
     rises while the gap is wider than that.
-
-    Example:
-        >>> import numpy as np
-        >>> obs = np.random.default_rng(0).normal(size=(500, 3)).astype("f")
-        >>> done = np.arange(500) % 50 == 49
-        >>> data = (obs, obs, np.tanh(obs[:, :1]), obs[:, 0], done)
-        >>> agent = CQL(data, hidden=32, n_random_actions=4)
-        >>> sorted(agent.train(20))[:2]
-        ['actor_loss', 'alpha']
-        >>> agent.predict(obs[0]).shape
-        (1,)
     """
 
-    name = "cql"
-    Config = CQLConfig
     config: CQLConfig
-    metrics = METRICS
-    compiled = ("critic_losses", "actor_loss")
+    losses = ("critic_losses", "actor_loss")
 
-    def build_networks(self) -> None:
+    def build(self) -> None:
         """Make actor, critics, their slow copy and what is learned of weights."""
-        config = self.config
-        options = self.network_options
-        self.policy = nn.SquashedActor(self.observation_space, self.action_dim, **options)
-        options["hidden"] = config.critic_hidden or config.hidden
-        self.critics = nn.Critics(self.observation_space, self.action_dim, **options)
-        if config.orthogonal_init:
-            nn.initialise(self.policy, self.weights_generator, head_gain=1e-2)
-            self.critics.net.orthogonal_(self.weights_generator, head_gain=1e-2)
-        self.target_critics = deepcopy(self.critics).requires_grad_(False)
-        self.temperature = nn.Scalar(0.0)
-        self.multiplier = nn.Scalar(0.0)
-        wanted = config.target_entropy
-        self.target_entropy = -float(self.action_dim) if wanted is None else wanted
-        self._cql_alpha = torch.tensor(config.cql_alpha, device=self.device)
+        actor, critics = self.make_actor(), self.make_critics()
+        if self.config.orthogonal_init:
+            nn.initialise(actor, self.weights_generator, head_gain=1e-2)
+            critics.net.orthogonal_(self.weights_generator, head_gain=1e-2)
+        self.critics = self.add("critics", critics, self.make_optimizer)
+        self.policy = self.add("actor", actor, self.make_optimizer)
+        self.target_critics = self.add_copy("target_critics", self.critics)
+        self.temperature = self.add("temperature", nn.Scalar(0.0), self.make_optimizer)
+        self.multiplier = self.add("multiplier", nn.Scalar(0.0), self.make_optimizer)
+        self._cql_alpha = torch.tensor(self.config.cql_alpha, device=self.device)
 
-        self.flat_actor = nn.FlatParameters(self.policy, self.device)
-        self.flat_critics = nn.FlatParameters(self.critics, self.device)
-        self.flat_targets = nn.FlatParameters(self.target_critics, self.device)
-        self.flat_alpha = nn.FlatParameters(self.temperature, self.device)
-        self.flat_multiplier = nn.FlatParameters(self.multiplier, self.device)
-        self.critic_optimizer = nn.Adam(self.flat_critics, lr=0.0, eps=1e-8)
-        self.actor_optimizer = nn.Adam(self.flat_actor, lr=0.0, eps=1e-8)
-        self.alpha_optimizer = nn.Adam(self.flat_alpha, lr=0.0, eps=1e-8)
-        self.multiplier_optimizer = nn.Adam(self.flat_multiplier, lr=0.0, eps=1e-8)
-        self.register("critics", self.critics, self.critic_optimizer)
-        self.register("actor", self.policy, self.actor_optimizer)
-        self.register("target_critics", self.target_critics)
-        self.register("temperature", self.temperature, self.alpha_optimizer)
-        self.register("multiplier", self.multiplier, self.multiplier_optimizer)
+    def rates(self) -> dict[str, ScheduleLike]:
+        """The learning rate of each optimizer."""
+        rates, of_policy = super().rates(), self.config.policy_learning_rate
+        if of_policy is not None:
+            rates["actor"] = of_policy
+            if self.config.alpha_learning_rate is None:
+                rates["temperature"] = of_policy
+        return rates
 
-    @property
-    def rows(self) -> int:
-        """Rows that the critics see at once."""
+    def few_threads(self, rows: int) -> Any:
+        """Inside, updates on so many rows have as many threads as help: critics see more."""
         kinds = 3 if self.config.next_actions else 2
-        return self.config.batch_size * (kinds * self.config.n_random_actions + 1)
+        return super().few_threads(rows * (kinds * self.config.n_random_actions + 1))
 
-    def follow_schedules(self, progress_remaining: float) -> None:
-        """Set the learning rates."""
-        super().follow_schedules(progress_remaining)
-        if self.config.policy_learning_rate is not None:
-            self.actor_optimizer.set_lr(self.config.policy_learning_rate)
-            self.alpha_optimizer.set_lr(self.config.policy_learning_rate)
-
-    def act(
-        self,
-        policy: Any,
-        obs: Any,
-        masks: torch.Tensor | None,  # noqa: ARG002 - continuous actions have none
-        *,
-        explore: bool,
-        generator: torch.Generator,
-    ) -> torch.Tensor:
-        """Actions in [-1, 1]: drawn from the policy, or its mode."""
-        actions: torch.Tensor = policy.explore(obs, generator) if explore else policy.mode(obs)
-        return actions
-
-    def graph_key(self) -> str:
-        """All steps are alike."""
+    def update_kind(self) -> Hashable:
+        """All updates are alike."""
         return "step"
 
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
-        """One step of actor, critics and weights, all from where they stand now; its `METRICS`."""
+    def update(self, batch: ReplayBatch) -> Metrics:
+        """One step of actor, critics and weights, all from where they stand now."""
         config = self.config
         here = self.policy(batch.obs)
         with torch.no_grad():
@@ -166,11 +142,11 @@ class CQL(OfflineAlgorithm):
 
         # The actor seeks what the critics value, and to stay as random as wanted.
         actor_loss = self.actor_loss(batch, actions, log_probs, alpha)
-        nn.descend(actor_loss, self.flat_actor, self.actor_optimizer)
+        self.descend("actor", actor_loss)
         if config.auto_entropy:
-            surplus = log_probs.detach().mean() + self.target_entropy
-            self.flat_alpha.grad.copy_(-surplus)
-            self.alpha_optimizer.step()
+            surplus = log_probs.detach().mean() + self.wanted_entropy(None)
+            self.flats["temperature"].grad.copy_(-surplus)
+            self.optimizers["temperature"].step()
 
         # The critics seek their targets, and to value other actions less than those of the dataset.
         td_loss, gap = self.critic_losses(batch, targets, others, densities)
@@ -178,34 +154,44 @@ class CQL(OfflineAlgorithm):
         if config.auto_alpha:
             gap = gap - self.critics.net.n * config.cql_target_value
         cql_loss = strength * gap
-        nn.descend(td_loss + cql_loss, self.flat_critics, self.critic_optimizer)
-        self.flat_targets.data.lerp_(self.flat_critics.data, config.tau)
+        self.descend("critics", td_loss + cql_loss)
+        self.follow_slowly("target_critics", "critics", config.tau)
         if config.auto_alpha:
-            self.flat_multiplier.grad.copy_(-0.5 * cql_loss.detach())  # by its logarithm
-            self.multiplier_optimizer.step()
-        with torch.no_grad():
-            entropy, value = -log_probs.mean(), targets.mean()
-            losses = td_loss + cql_loss, cql_loss, actor_loss
-            return torch.stack((*losses, alpha, strength, entropy, value))
+            self.flats["multiplier"].grad.copy_(-0.5 * cql_loss.detach())  # by its logarithm
+            self.optimizers["multiplier"].step()
+        self.updates += 1
+        return {
+            "critic_loss": (td_loss + cql_loss).detach(),
+            "cql_loss": cql_loss.detach(),
+            "actor_loss": actor_loss.detach(),
+            "alpha": alpha,
+            "cql_alpha": strength,
+            "entropy": -log_probs.detach().mean(),
+            "q_value": targets.mean(),
+        }
 
-    def strength(self) -> torch.Tensor:
+    def strength(self) -> Tensor:
         """How much the gap counts, not differentiated."""
         if not self.config.auto_alpha:
             return self._cql_alpha
-        return self._cql_alpha * self.multiplier.value.detach().exp().clamp(max=1e6)
+        learned: Tensor = self.multiplier.value.detach().exp().clamp(max=1e6)
+        return self._cql_alpha * learned
 
-    def targets(self, batch: ReplayBatch, there: Any, alpha: torch.Tensor) -> torch.Tensor:
+    def targets(  # type: ignore[override]
+        self, batch: ReplayBatch, there: Any, alpha: Tensor
+    ) -> Tensor:
         """What the critics should say, [B], of the policy `there` at the next observations."""
         with torch.no_grad():
             n = self.config.n_random_actions if self.config.max_target_backup else 1
             actions, log_probs = self.policy.draw(there, self.generator, n)
-            values = self._values(self.target_critics, batch.next_obs, actions).amin(0)
+            values = self.target_critics.of_many(batch.next_obs, actions).amin(0)
             best, chosen = values.max(0)
             if self.config.backup_entropy:
                 best = best - alpha * log_probs.gather(0, chosen[None])[0]
-            return torch.addcmul(batch.rewards, batch.discounts, best)
+            targets: Tensor = torch.addcmul(batch.rewards, batch.discounts, best)
+            return targets
 
-    def other_actions(self, here: Any, there: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def other_actions(self, here: Any, there: Any) -> tuple[Tensor, Tensor]:
         """Actions [k, B, d] that the dataset may not know, and logarithms [k, B] of their density.
 
         Args:
@@ -224,40 +210,41 @@ class CQL(OfflineAlgorithm):
     def critic_losses(
         self,
         batch: ReplayBatch,
-        targets: torch.Tensor,
-        others: torch.Tensor,
-        densities: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        targets: Tensor,
+        others: Tensor,
+        densities: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """How far the critics are from their targets, and the gap, both summed over critics.
 
         All actions of all critics go through in one batch.
         """
         actions = torch.cat((batch.actions[None], others))
-        values = self._values(self.critics, batch.obs, actions)
+        values = self.critics.of_many(batch.obs, actions)
         of_data, of_others = values[:, 0], values[:, 1:]
         if self.config.importance_sampling:
             total = (of_others - densities).logsumexp(1)
         else:
             total = values.logsumexp(1)
-        td_loss: torch.Tensor = (of_data - targets).square().mean(-1).sum()
-        gap: torch.Tensor = (total - of_data).mean(-1).sum()
+        td_loss: Tensor = (of_data - targets).square().mean(-1).sum()
+        gap: Tensor = (total - of_data).mean(-1).sum()
         return td_loss, gap
 
-    def actor_loss(
-        self,
-        batch: ReplayBatch,
-        actions: torch.Tensor,
-        log_probs: torch.Tensor,
-        alpha: torch.Tensor,
-    ) -> torch.Tensor:
-        """The loss of the actor."""
-        values: torch.Tensor = self.critics(batch.obs, actions).amin(0)
-        return (alpha * log_probs - values).mean()
 
-    @staticmethod
-    def _values(critics: Any, obs: Any, actions: torch.Tensor) -> torch.Tensor:
-        """Values [n, k, B] of actions [k, B, d] at observations [B, ...]."""
-        k, size, _ = actions.shape
-        features = critics.features(obs).expand(k, size, -1).reshape(k * size, -1)
-        values: torch.Tensor = critics.of_features(features, actions.reshape(k * size, -1))
-        return values.view(-1, k, size)
+class CQL(OfflineAgent):
+    """CQL: SAC with conservative critics, offline.
+
+    Example:
+        >>> import numpy as np
+        >>> obs = np.random.default_rng(0).normal(size=(500, 3)).astype("f")
+        >>> done = np.arange(500) % 50 == 49
+        >>> data = (obs, obs, np.tanh(obs[:, :1]), obs[:, 0], done)
+        >>> agent = CQL(data, hidden=32, n_random_actions=4)
+        >>> sorted(agent.train(20))[:2]
+        ['actor_loss', 'alpha']
+        >>> agent.predict(obs[0]).shape
+        (1,)
+    """
+
+    name = "cql"
+    Config = CQLConfig
+    Learner = CQLLearner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sharpwave.agents import OnlineAgent
 from sharpwave.algorithms.td3 import TD3, TD3Config
 
 
@@ -19,8 +20,8 @@ class DDPGConfig(TD3Config):
     """Deviation of the noise on the target actor's actions."""
 
 
-class DDPG(TD3):
-    r"""DDPG: TD3 with one critic, no delay, and no noise on the targets.
+class DDPG(OnlineAgent):
+    r"""DDPG: deterministic policy gradient, TD3 with one critic and no delay.
 
         y = r + γ Q̄(s', μ̄(s')),   L_Q = mean((Q(s, a) − y)²),   L_μ = −mean(Q(s, μ(s)))
 
@@ -33,4 +34,7 @@ class DDPG(TD3):
 
     name = "ddpg"
     Config = DDPGConfig
-    config: DDPGConfig
+    Learner = TD3.Learner
+    Native = TD3.Native
+    Loop = TD3.Loop
+    takes = TD3.takes

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 
-from sharpwave.algorithms.sac import SAC, SACConfig
+from sharpwave.agents import OnlineAgent
+from sharpwave.algorithms.sac import SACConfig, SACLearner
 from sharpwave.lazy import nn, torch
-from sharpwave.train.replay import ReplayBatch
+from sharpwave.learners import Acted
+from sharpwave.learners.replay import ReplayBatch
+from sharpwave.loops.off_policy import OffPolicyLoop
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +36,8 @@ class DiscreteSACConfig(SACConfig):
             raise ValueError("use_gsde must be False: discrete actions are explored by drawing")
 
 
-class DiscreteSAC(SAC):
-    r"""SAC where the policy gives the probability of every action.
+class DiscreteSACLearner(SACLearner):
+    r"""The networks and losses of SAC for discrete actions.
 
     Expectations over actions are sums, and nothing is drawn but what is played:
 
@@ -41,18 +47,9 @@ class DiscreteSAC(SAC):
         L_α = log α · mean(H(π(·|s)) − H̄)
 
     Forbidden actions have probability 0.
-
-    Example:
-        >>> sac = DiscreteSAC("CartPole-v1", learning_starts=100, hidden=(32, 32))
-        >>> metrics = sac.train(200)
-        >>> sac.predict([0.0, 0.1, 0.0, -0.1]) in (0, 1)
-        True
     """
 
-    name = "discrete_sac"
-    Config = DiscreteSACConfig
     config: DiscreteSACConfig
-    takes = ()
 
     @property
     def n_actions(self) -> int:
@@ -63,62 +60,37 @@ class DiscreteSAC(SAC):
         """
         if not isinstance(self.action_space, spaces.Discrete) or self.action_space.n < 2:
             raise TypeError(
-                f"{self.name} needs a Discrete action space of two actions or more, "
+                f"{type(self).__name__} needs a Discrete action space of two actions or more, "
                 f"got {self.action_space}"
             )
         return int(self.action_space.n)
 
-    def make_actor(self) -> Any:
-        """What acts."""
-        return nn.CategoricalActor(
-            self.observation_space,
-            self.n_actions,
-            hidden=self.config.hidden,
-            activation=self.config.activation,
-            generator=self.weights_generator,
-        )
+    def make_actor(self, **options: Any) -> Any:
+        """The policy."""
+        options = {**self.network_options("actor"), **options}
+        return nn.CategoricalActor(self.observation_space, self.n_actions, **options)
 
-    def make_by_hand(self) -> None:
-        """Its gradients are left to autograd."""
+    def make_critics(self, **options: Any) -> Any:
+        """The critics, which judge all actions of an observation at once."""
+        options = {**self.network_options("critic"), "n_critics": self.config.n_critics, **options}
+        return nn.Critics(self.observation_space, 0, n_outputs=self.n_actions, **options)
 
-    def make_critics(self) -> Any:
-        """What judges all actions of an observation at once."""
-        config = self.config
-        return nn.Critics(
-            self.observation_space,
-            0,
-            n_critics=config.n_critics,
-            hidden=config.hidden,
-            activation=config.activation,
-            n_outputs=self.n_actions,
-            generator=self.weights_generator,
-        )
-
-    def act(
-        self,
-        policy: Any,
-        obs: Any,
-        masks: torch.Tensor | None,
-        *,
-        explore: bool,
-        generator: torch.Generator,
-    ) -> torch.Tensor:
+    def act(self, obs: Any, *, explore: bool, masks: Any = None, **_: Any) -> Acted:
         """Actions [N]: drawn by their probability, or the most likely ones."""
-        actions: torch.Tensor = (
-            policy.explore(obs, masks, generator) if explore else policy.mode(obs, masks)
-        )
-        return actions
+        if explore:
+            return Acted(self.policy.explore(obs, masks, self.explore_generator))
+        return Acted(self.policy.mode(obs, masks))
 
-    def sample(self, obs: Any, masks: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self, obs: Any, masks: Tensor | None) -> tuple[Tensor, Tensor]:
         """Probabilities of all actions [B, n], and their logarithms."""
-        log_probs: torch.Tensor = self.policy(obs, masks)
+        log_probs: Tensor = self.policy(obs, masks)
         return log_probs.exp(), log_probs
 
-    def entropies(self, actions: torch.Tensor, log_probs: torch.Tensor) -> torch.Tensor:
+    def entropies(self, actions: Tensor, log_probs: Tensor) -> Tensor:
         """The policy's entropy at each row [B], not differentiated."""
         return -(actions * log_probs).detach().sum(-1)
 
-    def wanted_entropy(self, masks: torch.Tensor | None) -> Any:
+    def wanted_entropy(self, masks: Tensor | None) -> Any:
         """The entropy that a learned weight aims at; at each row [B] where actions are masked."""
         config = self.config
         if config.target_entropy is not None:
@@ -127,18 +99,16 @@ class DiscreteSAC(SAC):
             return config.target_entropy_scale * math.log(self.n_actions)
         return config.target_entropy_scale * masks.sum(-1).clamp(min=1).log()
 
-    def targets(self, batch: ReplayBatch, alpha: torch.Tensor) -> torch.Tensor:
+    def targets(self, batch: ReplayBatch, alpha: Tensor) -> Tensor:
         """What the critics should say of the actions that were taken, [B]."""
         with torch.no_grad():
             probs, log_probs = self.sample(batch.next_obs, batch.next_masks)
             next_values = self.target_critics(batch.next_obs).amin(0)
             soft_values = (probs * (next_values - alpha * log_probs)).sum(-1)
-            targets: torch.Tensor = torch.addcmul(batch.rewards, batch.discounts, soft_values)
+            targets: Tensor = torch.addcmul(batch.rewards, batch.discounts, soft_values)
             return targets
 
-    def critic_loss(
-        self, batch: ReplayBatch, targets: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def critic_loss(self, batch: ReplayBatch, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of the critics, and the mean size of the errors of each row [B]."""
         values = self.critics(batch.obs)
         taken = batch.actions.view(1, -1, 1).expand(len(values), -1, 1)
@@ -149,12 +119,30 @@ class DiscreteSAC(SAC):
     def actor_loss(
         self,
         batch: ReplayBatch,
-        actions: torch.Tensor,
-        log_probs: torch.Tensor,
-        alpha: torch.Tensor,
-    ) -> torch.Tensor:
+        actions: Tensor,
+        log_probs: Tensor,
+        alpha: Tensor,
+    ) -> Tensor:
         """The loss of the actor; the critics are not differentiated by anything here."""
         with torch.no_grad():
             values = self.critics(batch.obs).amin(0)
-        regrets: torch.Tensor = (actions * (alpha * log_probs - values)).sum(-1)
+        regrets: Tensor = (actions * (alpha * log_probs - values)).sum(-1)
         return regrets.mean()
+
+
+class DiscreteSAC(OnlineAgent):
+    """SAC for discrete actions.
+
+    `DiscreteSACLearner` has the losses.
+
+    Example:
+        >>> sac = DiscreteSAC("CartPole-v1", learning_starts=100, hidden=(32, 32))
+        >>> metrics = sac.train(200)
+        >>> sac.predict([0.0, 0.1, 0.0, -0.1]) in (0, 1)
+        True
+    """
+
+    name = "discrete_sac"
+    Config = DiscreteSACConfig
+    Learner = DiscreteSACLearner
+    Loop = OffPolicyLoop

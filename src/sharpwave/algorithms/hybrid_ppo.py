@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from sharpwave.agents import OnlineAgent
 from sharpwave.algorithms.ppo import PPO, PPOConfig
-from sharpwave.collect import NativeRollouts
+from sharpwave.loops.on_policy import OnPolicyLoop
 
 COLLECTION = ("collect", "env", "act", "advantages")
 """What is timed of collection."""
@@ -19,58 +18,13 @@ class HybridPPOConfig(PPOConfig):
 
     n_envs: int = 16
     """Number of environments."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers, of actor and critic alike; one number stands for two layers."""
     overlap: bool = False
     """Collect the next rollout during an update, by the policy from before it: its data are then
     always exactly one update old."""
 
-    def __post_init__(self) -> None:
-        hidden: Any = self.hidden
-        if isinstance(hidden, int):
-            object.__setattr__(self, "hidden", (hidden, hidden))
-        super().__post_init__()
 
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> dict[str, Any]:
-        """Read texts as values; one number is two hidden layers here too."""
-        parsed = super().parse(options)
-        if options.get("hidden", "").strip().isdecimal():
-            parsed["hidden"] *= 2
-        return parsed
-
-
-class HybridPPO(PPO):
-    """PPO on native environments, with collection that never touches the interpreter.
-
-    Environment steps, the policy's forward passes, samples and advantages are native code
-    (`NativeCollector`); the update is PPO's own, native or torch's as `backend` says. First comes
-    the rollout, then the update; with `overlap` both go on at once, one update apart. Where the
-    environments or the policy are not native, `collection_reason` says so and it is PPO.
-
-    Attributes:
-        collection_reason: Why collection is not native; None where it is.
-
-    Example:
-        >>> agent = HybridPPO("CartPole-v1", n_envs=4, n_steps=32)
-        >>> metrics = agent.train(256)
-        >>> sorted(agent.timing_summary())
-        ['collection_pct', 'collection_s', 'training_pct', 'training_s']
-        >>> agent.close()
-    """
-
-    name = "hybrid_ppo"
-    Config = HybridPPOConfig
-    config: HybridPPOConfig
-
-    @property
-    def overlap(self) -> bool:
-        """Whether the next rollout is collected during an update."""
-        return self.config.overlap
-
-    def why_not_collect(self) -> str | None:
-        """Why native code cannot collect whole rollouts; None when it does."""
-        return self.why_not_act() or NativeRollouts.why_not(self.env)
+class TimedLoop(OnPolicyLoop):
+    """A loop that reports how long collection and training took."""
 
     @property
     def collection(self) -> str:
@@ -93,11 +47,36 @@ class HybridPPO(PPO):
             "training_pct": percent * training,
         }
 
-    def episode_metrics(self) -> dict[str, float]:
-        """What is said of episodes and of time beside the metrics of an update."""
+    def progress_metrics(self) -> dict[str, float]:
+        """Measures of the last episodes, and shares of time."""
         timing = self.timing_summary()
         return {
-            **super().episode_metrics(),
+            **super().progress_metrics(),
             "collection_time_pct": timing["collection_pct"],
             "training_time_pct": timing["training_pct"],
         }
+
+
+class HybridPPO(OnlineAgent):
+    """PPO whose rollouts native threads collect, in native environments.
+
+    Environment steps, the policy's forward passes, samples and advantages are native code
+    (`NativeCollector`); the update is PPO's own, native or torch's as `backend` says. First comes
+    the rollout, then the update; with `overlap` both go on at once, one update apart. Where the
+    environments or the policy are not native, `collection_reason` says so and it is PPO.
+
+    Example:
+        >>> agent = HybridPPO("CartPole-v1", n_envs=4, n_steps=32)
+        >>> metrics = agent.train(256)
+        >>> sorted(agent.timing_summary())
+        ['collection_pct', 'collection_s', 'training_pct', 'training_s']
+        >>> agent.close()
+    """
+
+    name = "hybrid_ppo"
+    Config = HybridPPOConfig
+    Learner = PPO.Learner
+    Native = PPO.Native
+    Loop = TimedLoop
+    takes = PPO.takes
+    collects_natively = True

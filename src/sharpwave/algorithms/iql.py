@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from sharpwave.agents import OfflineAgent
+from sharpwave.config.offline import OfflineConfig
+from sharpwave.config.schedules import ScheduleLike
 from sharpwave.lazy import nn, torch
-from sharpwave.train.offline import OfflineAlgorithm, OfflineConfig
-from sharpwave.train.replay import ReplayBatch
+from sharpwave.learners import Acted, Metrics
+from sharpwave.learners.replay import ReplayBatch
+from sharpwave.learners.torch_learner import TorchLearner
 
-METRICS = ("value_loss", "q_loss", "actor_loss", "advantage", "q_value")
-"""What a gradient step measures, in order."""
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,8 @@ class IQLConfig(OfflineConfig):
     """Clone by likelihood, with a learned deviation, or by squared error."""
     cosine_schedule: bool = True
     """Let the learning rate of the actor fall to 0 over the run, along half a cosine."""
+    critic_learning_rate: ScheduleLike | None = None
+    """Step size of critics and value function; `learning_rate` when None."""
     tau: float = 0.005
     """Share of the new weights in the target critics at every step."""
 
@@ -38,11 +44,12 @@ class IQLConfig(OfflineConfig):
         self.require_range("expectile", 0, 1)
         self.require_range("temperature", 0)
         self.require_positive("weight_clip")
+        self.require_range("critic_learning_rate", 0)
         self.require_range("tau", 0, 1)
 
 
-class IQL(OfflineAlgorithm):
-    r"""IQL: learns what the better actions of the dataset are worth, and clones those.
+class IQLLearner(TorchLearner):
+    r"""The networks and losses of IQL.
 
     With the slow copy Q̄ of the critics, A = min_i Q̄_i(s, a) − V(s) and the expectile τ,
 
@@ -52,6 +59,96 @@ class IQL(OfflineAlgorithm):
 
     V(s') and A are those from before the step of V. No action outside of the dataset is ever asked
     for its value.
+    """
+
+    config: IQLConfig
+    losses = ("value_loss", "q_loss", "actor_loss")
+
+    def build(self) -> None:
+        """Make actor, critics, their slow copy and the value function."""
+        obs, size = self.observation_space, self.action_dim
+        kind: Any = nn.GaussianActor if self.config.actor == "gaussian" else nn.DeterministicActor
+        actor = kind(obs, size, **self.network_options("actor"))
+        critics = nn.Critics(obs, size, **self.network_options("critic"))
+        value = nn.ValueFunction(obs, **self.network_options("critic"))
+        self.critics = self.add("critics", critics, self.make_optimizer)
+        self.value = self.add("value", value, self.make_optimizer)
+        self.policy = self.add("actor", actor, self.make_optimizer)
+        self.target_critics = self.add_copy("target_critics", self.critics)
+
+    def follow(self, progress_remaining: float) -> None:
+        """Set the learning rates."""
+        if not self.config.cosine_schedule:
+            super().follow(progress_remaining)
+            return
+        self._followed = None  # that of the actor changes by itself
+        super().follow(progress_remaining)
+        share = 0.5 * (1.0 - math.cos(math.pi * progress_remaining))
+        self.optimizers["actor"].lr.mul_(share)
+
+    def act(self, obs: Any, *, explore: bool, **_: Any) -> Acted:
+        """Actions in [-1, 1]: drawn from the policy, or its mean."""
+        if explore and self.config.actor == "gaussian":
+            return Acted(self.policy.explore(obs, self.explore_generator))
+        return Acted(self.policy.mode(obs))
+
+    def update_kind(self) -> Hashable:
+        """All updates are alike."""
+        return "step"
+
+    def update(self, batch: ReplayBatch) -> Metrics:
+        """One step of value function, critics and actor, in this order."""
+        with torch.no_grad():
+            values_of_data = self.target_critics(batch.obs, batch.actions).amin(0)
+            targets = torch.addcmul(batch.rewards, batch.discounts, self.value(batch.next_obs))
+
+        value_loss, advantages = self.value_loss(batch, values_of_data)
+        self.descend("value", value_loss)
+
+        q_loss = self.q_loss(batch, targets)
+        self.descend("critics", q_loss)
+        self.follow_slowly("target_critics", "critics", self.config.tau)
+
+        actor_loss = self.actor_loss(batch, advantages)
+        self.descend("actor", actor_loss)
+        self.updates += 1
+        return {
+            "value_loss": value_loss.detach(),
+            "q_loss": q_loss.detach(),
+            "actor_loss": actor_loss.detach(),
+            "advantage": advantages.mean(),
+            "q_value": targets.mean(),
+        }
+
+    def value_loss(self, batch: ReplayBatch, values_of_data: Tensor) -> tuple[Tensor, Tensor]:
+        """The asymmetric loss of the value function, and the advantages [B] of the data."""
+        advantages = values_of_data - self.value(batch.obs)
+        below = (advantages.detach() < 0).float()
+        weights = (self.config.expectile - below).abs_()
+        return (weights * advantages.square()).mean(), advantages.detach()
+
+    def q_loss(self, batch: ReplayBatch, targets: Tensor) -> Tensor:
+        """How far the critics are from their targets."""
+        errors = self.critics(batch.obs, batch.actions) - targets
+        loss: Tensor = 0.5 * errors.square().mean(-1).sum()
+        return loss
+
+    def actor_loss(self, batch: ReplayBatch, advantages: Tensor) -> Tensor:
+        """How far the policy is from the better actions of the dataset."""
+        config = self.config
+        weights = (config.temperature * advantages).exp_().clamp_(max=config.weight_clip)
+        if config.actor == "gaussian":
+            distances = -self.policy.log_prob(batch.obs, batch.actions)
+        else:
+            distances = (self.policy(batch.obs) - batch.actions).square().sum(-1)
+        loss: Tensor = (weights * distances).mean()
+        return loss
+
+
+class IQL(OfflineAgent):
+    """IQL: expectile regression of values, and advantage-weighted cloning, offline.
+
+    `IQLLearner` has the losses.
 
     Example:
         >>> import numpy as np
@@ -66,105 +163,4 @@ class IQL(OfflineAlgorithm):
 
     name = "iql"
     Config = IQLConfig
-    config: IQLConfig
-    metrics = METRICS
-    compiled = ("value_loss", "q_loss", "actor_loss")
-
-    def build_networks(self) -> None:
-        """Make actor, critics, their slow copy and the value function."""
-        options = self.network_options
-        gaussian = self.config.actor == "gaussian"
-        make: Any = nn.GaussianActor if gaussian else nn.DeterministicActor
-        self.policy = make(self.observation_space, self.action_dim, **options)
-        self.critics = nn.Critics(self.observation_space, self.action_dim, **options)
-        self.value = nn.ValueFunction(self.observation_space, **options)
-        self.target_critics = deepcopy(self.critics).requires_grad_(False)
-
-        self.flat_actor = nn.FlatParameters(self.policy, self.device)
-        self.flat_critics = nn.FlatParameters(self.critics, self.device)
-        self.flat_value = nn.FlatParameters(self.value, self.device)
-        self.flat_targets = nn.FlatParameters(self.target_critics, self.device)
-        self.actor_optimizer = nn.Adam(self.flat_actor, lr=0.0, eps=1e-8)
-        self.critic_optimizer = nn.Adam(self.flat_critics, lr=0.0, eps=1e-8)
-        self.value_optimizer = nn.Adam(self.flat_value, lr=0.0, eps=1e-8)
-        self.register("critics", self.critics, self.critic_optimizer)
-        self.register("value", self.value, self.value_optimizer)
-        self.register("actor", self.policy, self.actor_optimizer)
-        self.register("target_critics", self.target_critics)
-
-    @property
-    def has_schedules(self) -> bool:
-        """Whether learning rates change from step to step."""
-        return super().has_schedules or self.config.cosine_schedule
-
-    def follow_schedules(self, progress_remaining: float) -> None:
-        """Set the learning rates."""
-        super().follow_schedules(progress_remaining)
-        if self.config.cosine_schedule:
-            share = 0.5 * (1.0 - math.cos(math.pi * progress_remaining))
-            self.actor_optimizer.lr.mul_(share)
-
-    def act(
-        self,
-        policy: Any,
-        obs: Any,
-        masks: torch.Tensor | None,  # noqa: ARG002 - continuous actions have none
-        *,
-        explore: bool,
-        generator: torch.Generator,
-    ) -> torch.Tensor:
-        """Actions in [-1, 1]: drawn from the policy, or its mean."""
-        if explore and self.config.actor == "gaussian":
-            actions: torch.Tensor = policy.explore(obs, generator)
-        else:
-            actions = policy.mode(obs)
-        return actions
-
-    def graph_key(self) -> str:
-        """All steps are alike."""
-        return "step"
-
-    def gradient_step(self, batch: ReplayBatch) -> torch.Tensor:
-        """One step of value function, critics and actor, in this order; its `METRICS`."""
-        with torch.no_grad():
-            values_of_data = self.target_critics(batch.obs, batch.actions).amin(0)
-            targets = torch.addcmul(batch.rewards, batch.discounts, self.value(batch.next_obs))
-
-        value_loss, advantages = self.value_loss(batch, values_of_data)
-        nn.descend(value_loss, self.flat_value, self.value_optimizer)
-
-        q_loss = self.q_loss(batch, targets)
-        nn.descend(q_loss, self.flat_critics, self.critic_optimizer)
-        self.flat_targets.data.lerp_(self.flat_critics.data, self.config.tau)
-
-        actor_loss = self.actor_loss(batch, advantages)
-        nn.descend(actor_loss, self.flat_actor, self.actor_optimizer)
-        with torch.no_grad():
-            means = advantages.mean(), targets.mean()
-            return torch.stack((value_loss, q_loss, actor_loss, *means))
-
-    def value_loss(
-        self, batch: ReplayBatch, values_of_data: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The asymmetric loss of the value function, and the advantages [B] of the data."""
-        advantages = values_of_data - self.value(batch.obs)
-        below = (advantages.detach() < 0).float()
-        weights = (self.config.expectile - below).abs_()
-        return (weights * advantages.square()).mean(), advantages.detach()
-
-    def q_loss(self, batch: ReplayBatch, targets: torch.Tensor) -> torch.Tensor:
-        """How far the critics are from their targets."""
-        errors = self.critics(batch.obs, batch.actions) - targets
-        loss: torch.Tensor = 0.5 * errors.square().mean(-1).sum()
-        return loss
-
-    def actor_loss(self, batch: ReplayBatch, advantages: torch.Tensor) -> torch.Tensor:
-        """How far the policy is from the better actions of the dataset."""
-        config = self.config
-        weights = (config.temperature * advantages).exp_().clamp_(max=config.weight_clip)
-        if config.actor == "gaussian":
-            distances = -self.policy.log_prob(batch.obs, batch.actions)
-        else:
-            distances = (self.policy(batch.obs) - batch.actions).square().sum(-1)
-        loss: torch.Tensor = (weights * distances).mean()
-        return loss
+    Learner = IQLLearner

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from sharpwave.algorithms.dqn import DQN, DQNConfig
+from sharpwave.agents import OnlineAgent
+from sharpwave.algorithms.dqn import DQN, DQNConfig, DQNLearner
+from sharpwave.config.schedules import ScheduleLike
 from sharpwave.lazy import losses, torch
-from sharpwave.train.replay import ReplayBatch
-from sharpwave.train.schedules import ScheduleLike
+from sharpwave.learners.replay import ReplayBatch
+from sharpwave.loops.off_policy import OffPolicyLoop
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +35,8 @@ class QRDQNConfig(DQNConfig):
         self.require_positive("n_quantiles")
 
 
-class QRDQN(DQN):
-    r"""DQN that learns the quantiles of the return.
+class QRDQNLearner(DQNLearner):
+    r"""The network and loss of QR-DQN.
 
     The network gives `n_quantiles` quantiles θ(s, a) of the return of an action, the i-th for the
     level τ_i = (2i + 1) / 2N; the action with the highest mean is the best. With y_j = r + γ θ_j of
@@ -41,6 +46,35 @@ class QRDQN(DQN):
 
     Of an action of several choices, θ is the mean of the quantiles of what it chooses. The loss of
     a row is its priority. All options of `DQN` but the loss are there.
+    """
+
+    config: QRDQNConfig
+
+    @property
+    def n_atoms(self) -> int:
+        """How many quantiles there are."""
+        return self.config.n_quantiles
+
+    def values(self, output: Tensor) -> Tensor:
+        """The mean returns [B, n] of quantiles [B, n, n_quantiles]."""
+        return output.view(*output.shape[:2], -1).mean(-1)  # one quantile has no axis
+
+    def loss(self, batch: ReplayBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss of a batch, the mean returns [B] of its actions and the loss of each row [B]."""
+        rewards = batch.rewards
+        with torch.no_grad():
+            next_quantiles = self.branches.mean_of(*self.next_best(batch)).view(len(rewards), -1)
+            targets = rewards[:, None] + batch.discounts[:, None] * next_quantiles
+        chosen = self.branches.mean_of(self.policy(batch.obs), batch.actions)
+        quantiles = chosen.view(len(rewards), -1)
+        rows = losses.quantile_huber(quantiles, targets)
+        return losses.weighted_mean(rows, batch.weights), quantiles.detach().mean(-1), rows
+
+
+class QRDQN(OnlineAgent):
+    """QR-DQN: DQN with quantile regression of returns.
+
+    `QRDQNLearner` has the loss.
 
     Example:
         >>> qr_dqn = QRDQN("CartPole-v1", n_quantiles=10, learning_starts=100, hidden=(32, 32))
@@ -51,22 +85,6 @@ class QRDQN(DQN):
 
     name = "qr_dqn"
     Config = QRDQNConfig
-    config: QRDQNConfig
-
-    @property
-    def n_atoms(self) -> int:
-        """How many quantiles there are."""
-        return self.config.n_quantiles
-
-    def values(self, output: torch.Tensor) -> torch.Tensor:
-        """The mean returns [B, n] of quantiles [B, n, n_quantiles]."""
-        return output.mean(-1)
-
-    def loss(self, batch: ReplayBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The loss of a batch, the mean returns [B] of its actions and the loss of each row [B]."""
-        with torch.no_grad():
-            next_quantiles = self.branches.mean_of(*self.next_best(batch))
-            targets = batch.rewards[:, None] + batch.discounts[:, None] * next_quantiles
-        quantiles = self.branches.mean_of(self.policy(batch.obs), batch.actions)
-        rows = losses.quantile_huber(quantiles, targets)
-        return losses.weighted_mean(rows, batch.weights), quantiles.detach().mean(-1), rows
+    Learner = QRDQNLearner
+    Loop = OffPolicyLoop
+    takes = DQN.takes

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sharpwave.algorithms.td3_bc import TD3BC, TD3BCConfig
+from sharpwave.agents import OfflineAgent
+from sharpwave.algorithms.td3 import TD3Learner
+from sharpwave.algorithms.td3_bc import TD3BCConfig
 from sharpwave.buffers import OfflineDatasetBuffer
-from sharpwave.lazy import nn, torch
-from sharpwave.train.replay import ReplayBatch
-from sharpwave.train.schedules import ScheduleLike
+from sharpwave.config.network import Hidden
+from sharpwave.config.schedules import ScheduleLike
+from sharpwave.lazy import torch
+from sharpwave.learners.replay import ReplayBatch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ACTOR_HEAD, CRITIC_HEAD = 1e-3, 3e-3
+"""Largest first weights of the last layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +32,14 @@ class ReBRACConfig(TD3BCConfig):
     critic_bc_coef: float = 0.01
     """How much that of the next action counts in targets."""
     layer_norm: bool = True
-    """Normalise the layers of the critics."""
+    """Normalise the layers of the critics, after their activations."""
+    normalize_obs: bool | None = False
+    """Scale observations by their mean and deviation in the dataset; None does so where it can."""
     batch_size: int = 1024
     """Steps of a gradient step."""
     learning_rate: ScheduleLike = 1e-3
     """Step size of the optimisers; a schedule follows the progress of the run."""
-    hidden: tuple[int, ...] = (256, 256, 256)
+    hidden: Hidden = (256, 256, 256)
     """Widths of the hidden layers; one number stands for two layers of that width."""
 
     def check(self) -> None:
@@ -38,8 +49,8 @@ class ReBRACConfig(TD3BCConfig):
         self.require_range("critic_bc_coef", 0)
 
 
-class ReBRAC(TD3BC):
-    r"""ReBRAC: TD3+BC that stays near the dataset in its targets too, with normalised critics.
+class ReBRACLearner(TD3Learner):
+    r"""The networks and losses of ReBRAC.
 
     With ã' = clip(π̄(s') + ε, −1, 1) and the action a' that the dataset took at s',
 
@@ -47,7 +58,58 @@ class ReBRAC(TD3BC):
         L_Q = Σ_i mean((Q_i(s, a) − y)²)
         L_π = β_π mean(‖π(s) − a‖²) − α mean(min_i Q_i(s, π(s))) / mean |min_i Q_i(s, π(s))|
 
-    where the last denominator is not differentiated.
+    where the last denominator is not differentiated. Networks are those of the authors' code: ReLU,
+    then normalization in the critics; first biases of 0.1; last layers uniform in ±0.001 (actor)
+    and ±0.003 (critics).
+    """
+
+    def make_actor(self) -> Any:
+        """The policy."""
+        actor = super().make_actor()
+        self._start(actor.net[::2], ACTOR_HEAD)
+        return actor
+
+    def make_critics(self, **options: Any) -> Any:
+        """The critics, which judge actions."""
+        critics = super().make_critics(layer_norm=self.config.layer_norm, **options)
+        self._start(critics.net.layers, CRITIC_HEAD)
+        return critics
+
+    def _start(self, layers: Any, bound: float) -> None:
+        """Give layers, whose weights are drawn already, biases and head of the reference."""
+        *hidden, head = layers
+        with torch.no_grad():
+            for layer in hidden:
+                layer.bias.fill_(0.1)
+            for parameter in (head.weight, head.bias):
+                drawn = self.weights_generator.uniform(-bound, bound, tuple(parameter.shape))
+                parameter.copy_(torch.from_numpy(drawn))
+
+    def targets(self, batch: ReplayBatch) -> Tensor:
+        """What the critics should say, [B]."""
+        assert batch.next_actions is not None
+        with torch.no_grad():
+            actions = self.next_actions(batch)
+            distances = (actions - batch.next_actions).square().sum(-1)
+            next_values = self.target_critics(batch.next_obs, actions).amin(0)
+            next_values = next_values - self.config.critic_bc_coef * distances
+            targets: Tensor = torch.addcmul(batch.rewards, batch.discounts, next_values)
+            return targets
+
+    def actor_loss(self, batch: ReplayBatch) -> Tensor:
+        """What the actor's actions lack in value, and how far they are from the dataset's."""
+        actions = self.policy(batch.obs)
+        values = self.critics(batch.obs, actions).amin(0)
+        scale = self.config.alpha / values.detach().abs().mean()
+        distances = (actions - batch.actions).square().sum(-1)
+        loss: Tensor = self.config.actor_bc_coef * distances.mean() - scale * values.mean()
+        return loss
+
+
+class ReBRAC(OfflineAgent):
+    """ReBRAC: TD3+BC with penalties of actor and critic, and layer normalization, offline.
+
+    `ReBRACLearner` has the losses.
 
     Example:
         >>> import numpy as np
@@ -61,8 +123,8 @@ class ReBRAC(TD3BC):
 
     name = "rebrac"
     Config = ReBRACConfig
-    config: ReBRACConfig
-    columns = (*TD3BC.columns, "next_actions")
+    Learner = ReBRACLearner
+    columns = (*OfflineAgent.columns, "next_actions")
 
     def prepare(self, dataset: Any) -> Any:
         """The dataset, which must know what was done next."""
@@ -71,31 +133,3 @@ class ReBRAC(TD3BC):
                 f"{self.name} needs a dataset of whole episodes, got {type(dataset).__name__}"
             )
         return dataset
-
-    def make_critics(self) -> nn.Critics:
-        """What judges actions."""
-        return nn.Critics(
-            self.observation_space,
-            self.action_dim,
-            layer_norm=self.config.layer_norm,
-            **self.network_options,
-        )
-
-    def targets(self, batch: ReplayBatch) -> torch.Tensor:
-        """What the critics should say, [B]."""
-        assert batch.next_actions is not None
-        with torch.no_grad():
-            actions = self.next_actions(batch)
-            distances = (actions - batch.next_actions).square().sum(-1)
-            next_values = self.target_critics(batch.next_obs, actions).amin(0)
-            next_values = next_values - self.config.critic_bc_coef * distances
-            return torch.addcmul(batch.rewards, batch.discounts, next_values)
-
-    def actor_loss(self, batch: ReplayBatch) -> torch.Tensor:
-        """What the actor's actions lack in value, and how far they are from the dataset's."""
-        actions = self.policy(batch.obs)
-        values = self.critics(batch.obs, actions).amin(0)
-        scale = self.config.alpha / values.detach().abs().mean()
-        distances = (actions - batch.actions).square().sum(-1)
-        loss: torch.Tensor = self.config.actor_bc_coef * distances.mean() - scale * values.mean()
-        return loss

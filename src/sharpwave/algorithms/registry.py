@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sharpwave.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from sharpwave.train.algorithm import Algorithm
+    from sharpwave.agents import Agent
 
 _CLASSES = {
     "ppo": "sharpwave.algorithms.ppo:PPO",
@@ -31,12 +32,47 @@ _CLASSES = {
 }
 
 
+_OWN: dict[str, Any] = {}
+"""Those that users registered."""
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def register(algorithm: _Class) -> _Class:
+    """Let an algorithm of your own be found by its `name`.
+
+    `Trainer` and checkpoints then find it, and `sharpwave train NAME --import MODULE` trains it,
+    where the module registers it.
+
+    Args:
+        algorithm: The class; it is returned, so that this can decorate it.
+
+    Raises:
+        ValueError: The name is that of an algorithm of this library.
+    """
+    name: str = algorithm.name  # type: ignore[attr-defined]
+    if name in _CLASSES:
+        raise ValueError(f"name must be one of its own, got {name!r}, which sharpwave has")
+    _OWN[name] = algorithm
+    return algorithm
+
+
+def source_names(algorithm: Any) -> set[str]:
+    """The arguments by which a constructor takes what to learn from, or where to evaluate.
+
+    Example:
+        >>> sorted(source_names(algorithm_class("iql"))), source_names(algorithm_class("ppo"))
+        (['dataset', 'env'], {'env_id'})
+    """
+    return {"env_id", "env", "dataset"} & inspect.signature(algorithm).parameters.keys()
+
+
 def algorithm_names() -> list[str]:
     """The names that `algorithm_class` knows."""
-    return list(_CLASSES)
+    return [*_CLASSES, *_OWN]
 
 
-def algorithm_class(name: str) -> type[Algorithm]:
+def algorithm_class(name: str) -> type[Agent]:
     """The class of an algorithm.
 
     Raises:
@@ -46,11 +82,14 @@ def algorithm_class(name: str) -> type[Algorithm]:
         >>> algorithm_class("ppo").__name__
         'PPO'
     """
+    if name.lower() in _OWN:
+        own: type[Agent] = _OWN[name.lower()]
+        return own
     if name.lower() not in _CLASSES:
+        known = algorithm_names()
         raise ValueError(
-            f"unknown algorithm {name!r}{did_you_mean(name, _CLASSES)} "
-            f"(there are {', '.join(_CLASSES)})"
+            f"unknown algorithm {name!r}{did_you_mean(name, known)} (there are {', '.join(known)})"
         )
     module, _, attribute = _CLASSES[name.lower()].partition(":")
-    found: type[Algorithm] = getattr(importlib.import_module(module), attribute)
+    found: type[Agent] = getattr(importlib.import_module(module), attribute)
     return found

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.algorithms.sac import SAC, SACConfig
-from sharpwave.lazy import losses, nn, torch
-from sharpwave.train.replay import ReplayBatch
+from sharpwave.agents import OnlineAgent
+from sharpwave.algorithms.sac import SACConfig, SACLearner
+from sharpwave.lazy import losses, torch
+from sharpwave.learners.replay import ReplayBatch
+from sharpwave.loops.off_policy import OffPolicyLoop
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +38,8 @@ class TQCConfig(SACConfig):
         self.require_range("top_quantiles_to_drop", 0, self.n_quantiles - 1)
 
 
-class TQC(SAC):
-    r"""TQC: SAC whose critics estimate the distribution of returns, without its upper tail.
+class TQCLearner(SACLearner):
+    r"""The networks and losses of TQC.
 
     The quantiles z_1 ≤ z_2 ≤ ... that all slow copies give for (s', a') are pooled and sorted; all
     but the largest `n_critics · top_quantiles_to_drop` make the targets
@@ -45,6 +50,57 @@ class TQC(SAC):
 
         L_Q = mean_i,k,j |τ_k − [y_j < θ_ik]| · huber(y_j − θ_ik)
         L_π = mean(α log π(ã|s) − mean_i,k θ_ik(s, ã))
+    """
+
+    config: TQCConfig
+
+    def make_critics(self, **options: Any) -> Any:
+        """The critics, which judge actions by quantiles."""
+        return super().make_critics(n_outputs=self.config.n_quantiles, **options)
+
+    def targets(self, batch: ReplayBatch, alpha: Tensor) -> Tensor:
+        """What the critics' quantiles should cover, [B, m]."""
+        with torch.no_grad():
+            config = self.config
+            next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
+            quantiles = self.quantiles(self.target_critics, batch.next_obs, next_actions)
+            kept = config.n_critics * (config.n_quantiles - config.top_quantiles_to_drop)
+            lowest = quantiles.transpose(0, 1).flatten(1).sort(1).values[:, :kept]
+            soft = lowest - (alpha * next_log_probs)[:, None]
+            targets: Tensor = torch.addcmul(batch.rewards[:, None], batch.discounts[:, None], soft)
+            return targets
+
+    def critic_loss(self, batch: ReplayBatch, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of the critics, and the mean size of the errors of each row [B]."""
+        n_critics, n_quantiles = self.config.n_critics, self.config.n_quantiles
+        quantiles = self.quantiles(self.critics, batch.obs, batch.actions)
+        every_critic = targets.repeat(n_critics, 1)
+        rows = losses.quantile_huber(quantiles.flatten(0, 1), every_critic).view(n_critics, -1)
+        errors = quantiles.detach().mean(2) - targets.mean(1)
+        loss = losses.weighted_mean(rows.mean(0), batch.weights) / n_quantiles
+        return loss, errors.abs().mean(0)
+
+    def actor_loss(
+        self,
+        batch: ReplayBatch,
+        actions: Tensor,
+        log_probs: Tensor,
+        alpha: Tensor,
+    ) -> Tensor:
+        """The loss of the actor."""
+        values = self.quantiles(self.critics, batch.obs, actions).mean((0, 2))
+        return (alpha * log_probs - values).mean()
+
+    def quantiles(self, critics: Any, obs: Any, actions: Tensor) -> Tensor:
+        """Quantiles [n_critics, B, n_quantiles] of the return of actions."""
+        output: Tensor = critics(obs, actions)
+        return output.reshape(self.config.n_critics, len(actions), self.config.n_quantiles)
+
+
+class TQC(OnlineAgent):
+    """TQC: SAC with truncated quantile critics.
+
+    `TQCLearner` has the losses.
 
     Args:
         env_id: As for every algorithm, and so on.
@@ -59,63 +115,6 @@ class TQC(SAC):
 
     name = "tqc"
     Config = TQCConfig
-    config: TQCConfig
+    Learner = TQCLearner
+    Loop = OffPolicyLoop
     takes = ("actor",)
-
-    def make_by_hand(self) -> None:
-        """Its gradients are left to autograd."""
-
-    def make_critics(self) -> Any:
-        """What judges actions, by quantiles."""
-        config = self.config
-        return nn.Critics(
-            self.observation_space,
-            self.action_dim,
-            n_critics=config.n_critics,
-            hidden=config.hidden,
-            activation=config.activation,
-            n_outputs=config.n_quantiles,
-            generator=self.weights_generator,
-        )
-
-    def targets(self, batch: ReplayBatch, alpha: torch.Tensor) -> torch.Tensor:
-        """What the critics' quantiles should cover, [B, m]."""
-        with torch.no_grad():
-            config = self.config
-            next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
-            quantiles = self.quantiles(self.target_critics, batch.next_obs, next_actions)
-            kept = config.n_critics * (config.n_quantiles - config.top_quantiles_to_drop)
-            lowest = quantiles.transpose(0, 1).flatten(1).sort(1).values[:, :kept]
-            soft = lowest - (alpha * next_log_probs)[:, None]
-            targets: torch.Tensor = torch.addcmul(
-                batch.rewards[:, None], batch.discounts[:, None], soft
-            )
-            return targets
-
-    def critic_loss(
-        self, batch: ReplayBatch, targets: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss of the critics, and the mean size of the errors of each row [B]."""
-        n_critics, n_quantiles = self.config.n_critics, self.config.n_quantiles
-        quantiles = self.quantiles(self.critics, batch.obs, batch.actions)
-        every_critic = targets.repeat(n_critics, 1)
-        rows = losses.quantile_huber(quantiles.flatten(0, 1), every_critic).view(n_critics, -1)
-        errors = quantiles.detach().mean(2) - targets.mean(1)
-        loss = losses.weighted_mean(rows.mean(0), batch.weights) / n_quantiles
-        return loss, errors.abs().mean(0)
-
-    def actor_loss(
-        self,
-        batch: ReplayBatch,
-        actions: torch.Tensor,
-        log_probs: torch.Tensor,
-        alpha: torch.Tensor,
-    ) -> torch.Tensor:
-        """The loss of the actor."""
-        values = self.quantiles(self.critics, batch.obs, actions).mean((0, 2))
-        return (alpha * log_probs - values).mean()
-
-    def quantiles(self, critics: Any, obs: Any, actions: torch.Tensor) -> torch.Tensor:
-        """Quantiles [n_critics, B, n_quantiles] of the return of actions."""
-        output: torch.Tensor = critics(obs, actions)
-        return output.reshape(self.config.n_critics, len(actions), self.config.n_quantiles)

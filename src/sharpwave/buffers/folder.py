@@ -1,43 +1,41 @@
 """Folders of the durable store: what is in them, who may write, and what must not be touched.
 
     header.json   what the folder holds, as JSON with a checksum; written last and never changed
-    state         what is committed (64-bit words, see `_native`)
+    state         what is committed (64-bit words, see `_native`), and a copy of the header
     lock          held by the one writer
     columns/      rows, in chunk files `name.000000000012`
     dataset.json  how the content was made, where somebody wrote that down
+    unfinished    while the folder is being made or removed: what is in it does not count
 
-A folder is ours when its header says so. Whatever else lies in it is left alone.
+A folder is ours when its header says so, or while it is unfinished. Whatever else lies in it is
+left alone, and a folder that is neither ours nor empty is never touched.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from sharpwave import _native
+from sharpwave.buffers import header as headers
+from sharpwave.buffers.handles import Handles
+from sharpwave.buffers.header import InvalidHeaderError, is_store, read_header
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.files import make_folder, replace_file
+from sharpwave.files import make_folder, remove_abandoned, sync_folder
 
-FORMAT = "sharpwave store"
-VERSION = 1
-_FILES = (
-    "header.json",
-    "state",
-    "lock",
-    "marks",
-    "priorities",
-    "update.journal",
-    "dataset.json",
-)
+__all__ = ["StoreFolder", "file_name", "is_store", "read_header", "writer_of"]
+
+UNFINISHED = "unfinished"
+_UNFINISHED_TEXT = b"A store of sharpwave is being made or removed here: this holds nothing yet.\n"
+_FILES = ("state", "marks", "priorities", "update.journal", "dataset.json")
 _FOLDERS = ("columns", "staging")
+_CHUNK = re.compile(r".+\.\d{12,}(\.coded)?(\.damaged)?", re.DOTALL)
 
 
 def file_name(column: str) -> str:
@@ -54,13 +52,15 @@ class StoreFolder:
     """A folder of the durable store, with the lock of its writer.
 
     Attributes:
-        path: Where it is.
-        header: What `header.json` says.
+        path: Where it is, wherever the process goes.
+        header: What `header.json` says, or said before it was damaged.
+        repairs: What is wrong with the header and goes away when the folder is locked.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self.path = path
+        self.path = path.absolute()
         self.header = header
+        self.repairs: list[str] = []
         self._lock: _native.WriterLock | None = None
 
     @classmethod
@@ -80,40 +80,65 @@ class StoreFolder:
             kind: What it holds, such as "episodes".
             description: More entries for the header.
             n_words: Words of the commit state.
-            overwrite: Replace a folder of ours that nobody writes to.
+            overwrite: Replace a folder of ours that no other process writes to. Buffers of this
+                process that have it open end.
 
         Raises:
             SharpwaveIOError: The path holds something else, or cannot be written.
             FolderLockedError: Somebody writes to the folder.
         """
         folder = cls(Path(path), {})
+        handles = Handles.of(folder.path)
         try:
-            _check_free(folder.path, overwrite=overwrite)
-            make_folder(folder.path)
-            folder.lock()
-            _check_free(folder.path, overwrite=overwrite)  # nobody can change it any more
-            _remove_content(folder.path)
-            folder.columns.mkdir()
-            _native.create_commit_state(os.fspath(folder.state), n_words)
-            folder.header = _write_header(folder.path, kind, description)
+            with handles.lock:
+                _check_free(folder.path, overwrite=overwrite)
+                make_folder(folder.path)
+                if overwrite:
+                    handles.retire_writer(folder.path)
+                folder.lock()
+                _check_free(folder.path, overwrite=overwrite)  # nobody can change it any more
+                handles.retire(folder.path)
+                _begin(folder.path)
+                _remove_content(folder.path)
+                folder.columns.mkdir(exist_ok=not folder.columns.is_symlink())
+                _native.create_commit_state(os.fspath(folder.state), n_words)
+                folder.header = headers.write_header(folder.path, kind, description)
+                (folder.path / UNFINISHED).unlink()
         except SharpwaveIOError:
             folder.unlock()
             raise
         except OSError as error:
             folder.unlock()
             raise SharpwaveIOError(
-                error.errno, f"cannot make {folder.path}: {error.strerror}"
+                error.errno, f"cannot make {error.filename or folder.path}: {error.strerror}"
             ) from error
         return folder
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], kind: str | None = None) -> StoreFolder:
+    def open(
+        cls, path: str | os.PathLike[str], kind: str | None = None, *, repair: bool = False
+    ) -> StoreFolder:
         """An existing folder, without its lock. Nothing is written.
+
+        Args:
+            path: Where it is.
+            kind: What it must hold.
+            repair: Take the copy of a header that is damaged or missing; `lock` puts it in place.
 
         Raises:
             SharpwaveIOError: There is none, it is of another kind, or its header is damaged.
         """
-        folder = cls(Path(path), read_header(path))
+        repairs = []
+        try:
+            header = read_header(path)
+        except InvalidHeaderError as error:
+            if not repair or not Path(path).is_dir():
+                raise
+            header = headers.rebuilt_header(path)
+            why = str(error.strerror or error).partition(";")[0]
+            repairs.append(f"{why}: taken from its copy")
+        folder = cls(Path(path), header)
+        folder.repairs = repairs
         if kind is not None and folder.kind != kind:
             raise SharpwaveIOError(f"{folder.path} holds {folder.kind}, not {kind}")
         return folder
@@ -144,8 +169,26 @@ class StoreFolder:
         Raises:
             FolderLockedError: Somebody has it.
         """
-        if not self.is_locked:
-            self._lock = _native.WriterLock(os.fspath(self.path / "lock"))
+        if self.is_locked:
+            return
+        self._lock = _native.WriterLock(os.fspath(self.path / "lock"))
+        if not self.header:  # it is being made
+            return
+        try:
+            if self.repairs:
+                headers.restore_header(self.path, self.header)
+            (self.path / UNFINISHED).unlink(missing_ok=True)
+            for place in (self.path, self.columns):
+                remove_abandoned(place)
+        except OSError as error:
+            self.unlock()
+            if isinstance(error, SharpwaveIOError):
+                raise
+            raise SharpwaveIOError(error.errno, f"cannot write to {self.path}: {error}") from error
+
+    def keep_copy(self) -> None:
+        """Give a folder that was made without one the copy of its header. Needs the lock."""
+        headers.keep_copy(self.path, self.header)
 
     def unlock(self) -> None:
         """Let the writer's lock go."""
@@ -156,8 +199,10 @@ class StoreFolder:
         if not self.is_locked:
             raise SharpwaveIOError(f"{self.path} must be locked before it is deleted")
         try:
+            _begin(self.path)
             _remove_content(self.path)
             (self.path / "lock").unlink(missing_ok=True)
+            (self.path / UNFINISHED).unlink()
             self.unlock()
             with contextlib.suppress(OSError):  # something else is in it
                 self.path.rmdir()
@@ -165,109 +210,106 @@ class StoreFolder:
             raise SharpwaveIOError(error.errno, f"cannot remove {self.path}: {error}") from error
 
 
-def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether the folder's header says that it is ours (its content may be damaged)."""
-    try:
-        return _parse_header(Path(path)).get("format") == FORMAT
-    except (OSError, ValueError):
-        return False
-
-
 def writer_of(path: str | os.PathLike[str]) -> int:
     """The process that writes to the folder, 0 when nobody does."""
     return _native.writer_of(os.fspath(Path(path) / "lock"))
 
 
-def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `header.json` says.
-
-    Raises:
-        SharpwaveIOError: There is no header of a version that this library knows, or it is damaged.
-    """
-    folder = Path(path)
-    try:
-        header = _parse_header(folder)
-    except FileNotFoundError:
-        raise SharpwaveIOError(errno.ENOENT, f"{folder} holds no store of sharpwave") from None
-    except OSError as error:
-        raise SharpwaveIOError(
-            error.errno, f"cannot read {folder / 'header.json'}: {error.strerror}"
-        ) from error
-    except ValueError as error:
-        raise SharpwaveIOError(f"{folder / 'header.json'} is damaged: {error}") from error
-    if header.get("format") != FORMAT:
-        raise SharpwaveIOError(f"{folder} holds no store of sharpwave")
-    if header.get("version") != VERSION:
-        raise SharpwaveIOError(
-            f"{folder} has version {header.get('version')}, and this library knows {VERSION}"
-        )
-    if header.pop("checksum", None) != _checksum(header):
-        raise SharpwaveIOError(f"{folder / 'header.json'} is damaged: its checksum does not fit")
-    return header
-
-
-def _parse_header(folder: Path) -> dict[str, Any]:
-    header = json.loads((folder / "header.json").read_text(encoding="utf-8"))
-    if not isinstance(header, dict):
-        raise ValueError("it must hold an object")  # noqa: TRY004 - a fault of the file
-    return header
-
-
-def _write_header(folder: Path, kind: str, description: Mapping[str, Any]) -> dict[str, Any]:
-    from sharpwave import __version__  # its module may be on the way to importing this one
-
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "library": __version__,
-        "kind": kind,
-        **description,
-    }
-    header = dict(json.loads(json.dumps(header)))  # as it will be read
-    text = json.dumps({**header, "checksum": _checksum(header)}, indent=1, ensure_ascii=False)
-    replace_file(folder / "header.json", text + "\n")
-    return header
-
-
-def _checksum(header: Mapping[str, Any]) -> int:
-    return _native.crc32c(json.dumps(header, sort_keys=True).encode())
-
-
 def _check_free(path: Path, *, overwrite: bool) -> None:
-    """Raise unless the path may become a store."""
+    """Raise unless the path may become a store: nothing is there, or what is there is ours."""
     if path.is_symlink() and not path.exists():
         raise SharpwaveIOError(f"{path} is a link to nothing")
     if not path.exists():
         return
     if not path.is_dir():
         raise SharpwaveIOError(errno.EEXIST, f"{path} is a file; a folder is needed")
-    if is_store(path):
-        if overwrite:
+    file = path / headers.FILE
+    try:
+        read_header(path)
+    except InvalidHeaderError as error:
+        if _is_unfinished(path):
             return
+        something = _something(path)
+        if something is not None:
+            raise SharpwaveIOError(
+                errno.EEXIST,
+                f"{path} is never overwritten, and nothing was changed: it is not empty, but holds "
+                f"something else than a store ({something!r}), or one without a valid header: "
+                f"{error.strerror or error}",
+            ) from None
+        return
+    if not overwrite:
         raise SharpwaveIOError(
             errno.EEXIST, f"{path} holds a store already; open it, or pass overwrite=True"
         )
-    # What a process leaves that dies while it makes a folder is ours, too.
-    foreign = [entry.name for entry in path.iterdir() if not _is_own(entry)]
-    if foreign:
+    if file.is_symlink():
         raise SharpwaveIOError(
-            errno.EEXIST,
-            f"{path} holds something else ({sorted(foreign)[0]!r}), which is never overwritten",
+            errno.EEXIST, f"{file} is a link, which does not say that {path} may be overwritten"
         )
 
 
-def _is_own(entry: Path) -> bool:
-    if entry.name in _FOLDERS:
-        return entry.is_dir() and not entry.is_symlink()
-    temporary = re.fullmatch(r"\.header\.json\..+\.tmp", entry.name) is not None
-    return temporary or (entry.name in _FILES and entry.is_file())
+def _is_unfinished(path: Path) -> bool:
+    """Whether we began to make or to remove the folder, and did not come to the end."""
+    marker = path / UNFINISHED
+    if not _is_own_file(marker) or os.path.lexists(path / headers.FILE):
+        return False
+    text = marker.read_bytes()
+    return text == _UNFINISHED_TEXT or headers.is_header(path, text)
+
+
+def _something(path: Path) -> str | None:
+    """The first entry of a folder that may be of worth: all but what a creation begins with."""
+    for entry in sorted(path.iterdir()):
+        if entry.is_symlink():
+            return entry.name
+        if entry.is_file():
+            size = entry.stat().st_size
+            if entry.name == "lock" and size == 0:
+                continue
+            if entry.name == UNFINISHED and size <= len(_UNFINISHED_TEXT):
+                text = entry.read_bytes()
+                if text in (_UNFINISHED_TEXT[: len(text)], bytes(len(text))):
+                    continue
+        elif entry.name in _FOLDERS and entry.is_dir() and not any(entry.iterdir()):
+            continue
+        return entry.name
+    return None
+
+
+def _is_own_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _begin(folder: Path) -> None:
+    """Say, so that it outlives a kill, that what is in a folder of ours does not count any more.
+
+    The header itself says it where there is one: no space is needed then.
+    """
+    header, marker = folder / headers.FILE, folder / UNFINISHED
+    if os.path.lexists(header):
+        header.replace(marker)
+    elif not _is_unfinished(folder):
+        with marker.open("wb", buffering=0) as file:
+            try:
+                file.write(_UNFINISHED_TEXT)  # in one call: a kill leaves all of it or nothing
+                os.fsync(file.fileno())
+            except OSError as error:
+                error.filename = os.fspath(marker)  # a full disk does not say it
+                raise
+    sync_folder(folder)
 
 
 def _remove_content(folder: Path) -> None:
-    """Remove what is ours but the lock: the header first, so that no half of a store remains."""
+    """Remove what is ours of an unfinished folder, but the lock and what says that it is that."""
     for name in _FILES:
-        if name != "lock":
-            (folder / name).unlink(missing_ok=True)
+        (folder / name).unlink(missing_ok=True)
     for name in _FOLDERS:
-        if (folder / name).is_dir() and not (folder / name).is_symlink():
-            shutil.rmtree(folder / name)
+        inner = folder / name
+        if not inner.is_dir() or inner.is_symlink():
+            continue
+        remove_abandoned(inner)
+        for entry in inner.iterdir():
+            if _CHUNK.fullmatch(entry.name) and not entry.is_dir():
+                entry.unlink()
+        with contextlib.suppress(OSError):  # something else is in it
+            inner.rmdir()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.files import sync_folder
+from sharpwave.files import make_folder, sync_folder, temporary_beside
 
 if TYPE_CHECKING:
     from sharpwave.buffers.mmap import MmapReplayBuffer
@@ -24,35 +23,34 @@ def copy(buffer: MmapReplayBuffer, path: Path) -> None:
 
     The copy gets its name when it is complete.
     """
+    engine = buffer._engine
     if buffer.read_only:
         raise SharpwaveIOError(
             errno.EROFS, f"{buffer.path} is open read-only; its writer can save it"
         )
     if os.path.lexists(path):
         raise SharpwaveIOError(errno.EEXIST, f"there is something at {path} already")
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
     buffer.flush()
     engine = buffer._engine
     try:
-        (temporary / "columns").mkdir(parents=True)
-        engine.lock_rows()
-        try:
-            _copy_columns(buffer, temporary)
-            for name in ("state", "marks", "priorities", "header.json"):
-                if (buffer.path / name).exists():
-                    _copy_part(buffer.path / name, temporary / name, None)
-        finally:
-            engine.unlock_rows()
-        for folder in (temporary / "columns", temporary):
-            sync_folder(folder)
-        temporary.rename(path)
-        sync_folder(path.parent)
+        make_folder(path.parent)
+        with temporary_beside(path, folder=True) as beside:
+            temporary = beside / path.name
+            (temporary / "columns").mkdir(parents=True)
+            engine.lock_rows()
+            try:
+                _copy_columns(buffer, temporary)
+                for name in ("state", "marks", "priorities", "header.json"):
+                    if (buffer.path / name).exists():
+                        _copy_part(buffer.path / name, temporary / name, None)
+            finally:
+                engine.unlock_rows()
+            for folder in (temporary / "columns", temporary):
+                sync_folder(folder)
+            temporary.rename(path)
+            sync_folder(path.parent)
     except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise SharpwaveIOError(error.errno, f"cannot save to {path}: {error}") from error
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 def _copy_columns(buffer: MmapReplayBuffer, target: Path) -> None:

@@ -14,6 +14,9 @@ from typing import Any, Literal, TypeVar
 
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder
+from sharpwave.buffers.handles import Handles
+from sharpwave.buffers.header import believing, identity_of
+from sharpwave.buffers.mmap_layout import check_header, describe_columns
 from sharpwave.buffers.prioritized import PriorityControls, priority_options
 from sharpwave.buffers.replay import check_count, engine_arguments
 from sharpwave.buffers.schema import FieldSpec, Schema
@@ -40,9 +43,9 @@ class MmapReplayBuffer(PriorityControls):
     Pages of cold steps come into memory when they are drawn, all of a batch at once, and leave it
     when there are more than `resident_bytes` of them.
 
-    `close()` deletes the folder. The end of a `with` block, of the buffer's life or of the process
-    keeps it; so do `close(delete=False)` and, of course, a crash. `MmapReplayBuffer.open` goes on
-    with what is there: steps, priorities, counters and the state of the generator.
+    The folder stays: after `close()`, a `with` block, the end of the buffer's life or of the
+    process, and after a crash. `MmapReplayBuffer.open` goes on with what is there: steps,
+    priorities, counters and the state of the generator. `close(delete=True)` deletes it.
 
     Args:
         hot_capacity: Steps whose pages are never released, the newest ones.
@@ -62,7 +65,9 @@ class MmapReplayBuffer(PriorityControls):
         resident_bytes: How much of the files may be in this process's memory, but for some MiB that
             are just being written; by default a quarter of the machine's. The hot steps stay even
             if they are more.
-        overwrite: Replace a store of ours at `cold_path` that no living process writes to.
+        overwrite: Replace a store of ours at `cold_path` that no other living process writes to.
+            Buffers of this process that have it open are closed: what is asked of them later
+            raises.
 
     Raises:
         TypeError, ValueError: For arguments that make no sense, by name.
@@ -80,7 +85,7 @@ class MmapReplayBuffer(PriorityControls):
         >>> buffer.close()
     """
 
-    __slots__ = ("_finalizer", "_folder", "_read_only")
+    __slots__ = ("_finalizer", "_folder", "_handles", "_read_only")
 
     def __init__(
         self,
@@ -161,8 +166,9 @@ class MmapReplayBuffer(PriorityControls):
             durability: As in the constructor; by default what was chosen there.
             resident_bytes: As in the constructor.
             verify: Read everything and compare it with its checksums.
-            repair: Go on without steps that are damaged, and the older ones of their environment,
-                with a warning that says what is lost.
+            repair: Do that, and go on without steps that are damaged and the older ones of their
+                environment, with a warning that says what is lost. A damaged header is taken from
+                its copy.
 
         Raises:
             SharpwaveIOError: There is no buffer, or it is damaged: the file is named.
@@ -170,38 +176,37 @@ class MmapReplayBuffer(PriorityControls):
         """
         _check_durability(durability)
         resident_bytes = _check_resident_bytes(resident_bytes)
-        folder = StoreFolder.open(_absolute(path), KIND)
+        folder = StoreFolder.open(_absolute(path), KIND, repair=repair)
         if not read_only:
             folder.lock()
         buffer = cls.__new__(cls)
+        make_engine = partial(
+            buffer._attach,
+            folder=folder,
+            read_only=read_only,
+            continue_episodes=continue_episodes,
+            durability=durability,
+            resident_bytes=resident_bytes,
+            verify=verify or repair,
+            repair=repair,
+        )
         try:
-            make_again(
-                buffer,
-                folder.header,
-                make_engine=partial(
-                    buffer._attach,
-                    folder=folder,
-                    read_only=read_only,
-                    continue_episodes=continue_episodes,
-                    durability=durability,
-                    resident_bytes=resident_bytes,
-                    verify=verify,
-                    repair=repair,
-                ),
-            )
-        except (KeyError, TypeError, ValueError) as error:  # a header that nobody of us wrote
-            folder.unlock()
-            raise SharpwaveIOError(f"{folder.path}: the header makes no sense: {error}") from error
+            with believing(folder.path):
+                make_again(buffer, folder.header, make_engine=make_engine)
         except BaseException:
             folder.unlock()
             raise
-        engine = buffer._engine
-        if engine.damage:
+        if buffer.damage:
             warnings.warn(
-                f"{folder.path} lost {engine.lost_steps} steps: {'; '.join(engine.damage)}",
+                f"{folder.path} lost {buffer._engine.lost_steps} steps: {'; '.join(buffer.damage)}",
                 stacklevel=2,
             )
         return buffer
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What was wrong with the files when the buffer was opened with `repair`."""
+        return (*self._folder.repairs, *self._engine.damage)
 
     def _create(
         self,
@@ -215,7 +220,7 @@ class MmapReplayBuffer(PriorityControls):
     ) -> _native.Engine:
         """The engine over a new folder."""
         try:
-            columns, n_words = _describe_columns(schema, options)
+            columns, n_words = describe_columns(schema, options)
         except MemoryError:
             raise MemoryError(f"there is no room for capacity {options['capacity']}") from None
         folder = StoreFolder.create(
@@ -245,6 +250,7 @@ class MmapReplayBuffer(PriorityControls):
         repair: bool = False,
     ) -> _native.Engine:
         """The engine over an existing folder, which is ours until the buffer's end."""
+        check_header(folder.header, schema, options)
         column = folder.header["columns"][0]
         engine = _native.Engine(
             *engine_arguments(schema, options),
@@ -258,12 +264,17 @@ class MmapReplayBuffer(PriorityControls):
                 "continue_episodes": continue_episodes,
                 "verify": verify,
                 "repair": repair,
+                "identity": identity_of(folder.header),
                 "hot_rows": -(-folder.header["hot_capacity"] // (options["n_envs"] or 1)),
                 "resident_bytes": resident_bytes,
             },
         )
+        if not read_only:
+            folder.keep_copy()
         self._folder = folder
         self._read_only = read_only
+        self._handles = Handles.of(folder.path)
+        self._handles.add(self)
         # Also at the end of the interpreter, where objects may not be collected.
         self._finalizer = weakref.finalize(self, _leave, engine, folder)
         return engine
@@ -305,23 +316,38 @@ class MmapReplayBuffer(PriorityControls):
         """
         self._engine.flush()
 
-    def close(self, delete: bool = True) -> None:
-        """Leave the folder, after which the buffer is of no use.
+    def close(self, delete: bool = False) -> None:
+        """Leave the folder, after which the buffer is of no use. `open` goes on with the folder.
 
         Args:
-            delete: Delete it, too. A read-only buffer and a forked process never do.
+            delete: Delete the folder. A read-only buffer and a forked process never do.
         """
-        if self.closed:
-            return
-        self._finalizer.detach()
-        mine = not self._read_only and self._folder.is_locked
-        engine, folder = self._engine, self._folder
-        try:
-            engine.close(keep=not (delete and mine))
-            if delete and mine:
-                folder.delete()
-        finally:
-            folder.unlock()
+        delete = delete and self._is_writer()
+        self._end("the buffer is closed", keep=not delete, delete=delete)
+
+    def _end(self, reason: str, *, keep: bool, delete: bool = False) -> None:
+        """Leave the folder; with `keep` as it should be found again."""
+        with self._handles.lock:
+            left = self._finalizer.detach()
+            if left is None:  # it has ended already
+                return
+            self._handles.remove(self)
+            engine, folder = left[2]
+            try:
+                engine.close(keep=keep, reason=reason)
+                if delete:
+                    folder.delete()
+            finally:
+                folder.unlock()
+
+    def _is_writer(self) -> bool:
+        return not self._read_only and self._folder.is_locked
+
+    def _step_back(self) -> None:
+        """Nothing: a buffer writes as long as it is open."""
+
+    def _retire(self, reason: str) -> None:
+        self._end(reason, keep=False)
 
     def __enter__(self: Self) -> Self:
         return self
@@ -371,7 +397,7 @@ class MmapReplayBuffer(PriorityControls):
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled buffer opens its folder read-only: there can be only one writer."""
         if self.closed:
-            raise ValueError("the buffer is closed")
+            self._engine  # noqa: B018 - raises and says why
         return _open_read_only, (type(self), self.path)
 
     def __repr__(self) -> str:
@@ -400,25 +426,6 @@ def _leave(engine: _native.Engine, folder: StoreFolder) -> None:
             raise
     finally:
         folder.unlock()
-
-
-def _describe_columns(schema: Schema, options: Mapping[str, Any]) -> tuple[list[Any], int]:
-    """What the header says about the columns, and how many commit words there are."""
-    fields, stream_rows, capacity, n_envs, *_ = engine_arguments(schema, options)
-    row_bytes, chunk_rows, max_chunks, n_words = _native.Engine.describe_folder(
-        fields, stream_rows, capacity, n_envs
-    )
-    columns = [
-        {
-            "name": f"rows-{stream}",
-            "row_bytes": row_bytes,
-            "chunk_rows": chunk_rows,
-            "max_chunks": max_chunks,
-            "codec": None,
-        }
-        for stream in range(max(n_envs, 1))
-    ]
-    return columns, n_words
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

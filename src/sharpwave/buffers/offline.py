@@ -36,6 +36,21 @@ class _Rows(ReplayBuffer):
         )
 
 
+STD_FLOOR = 1e-3
+
+
+def obs_divisor(deviation: Array) -> Array:
+    """What the observations of a dataset are divided by.
+
+    A column that is constant in the dataset need not be at play: with much less than 1e-3 added,
+    a small change of it would drown all others.
+
+    Args:
+        deviation: The standard deviation of each dimension.
+    """
+    return (deviation + STD_FLOOR).astype(np.float32)
+
+
 class OfflineDatasetBuffer:
     """A read-only dataset of steps in episodes.
 
@@ -49,8 +64,9 @@ class OfflineDatasetBuffer:
         rewards: [N].
         terminated: [N], any dtype.
         truncated: [N], any dtype.
-        normalize: Subtract the mean of the observations and divide by their standard deviation, per
-            dimension, in everything that is sampled. `obs_mean` and `obs_std` hold the numbers.
+        normalize: Subtract the mean of the observations and divide by their standard deviation plus
+            1e-3, per dimension, in everything that is sampled. `obs_mean` and `obs_std` hold the
+            numbers.
         seed: Of the draws that are not given one.
 
     Attributes:
@@ -116,8 +132,7 @@ class OfflineDatasetBuffer:
         self.normalize = bool(normalize)
         if self.normalize:
             self.obs_mean = observations.mean(axis=0, dtype=np.float64).astype(np.float32)
-            deviation = observations.std(axis=0, dtype=np.float64)
-            self.obs_std = np.maximum(deviation, 1e-8).astype(np.float32)
+            self.obs_std = obs_divisor(observations.std(axis=0, dtype=np.float64))
 
         obs_field = Field("float32", observations.shape[1:])
         self._rows = _Rows(

@@ -25,6 +25,14 @@ def check_exponent(name: str, value: object) -> float:
     return number
 
 
+def check_weight_norm(value: Any) -> Literal["buffer", "batch"]:
+    """What weights are normalised by, if it is known."""
+    if value not in ("buffer", "batch"):
+        raise ValueError(f'weight_norm must be "buffer" or "batch", got {value!r}')
+    known: Literal["buffer", "batch"] = value
+    return known
+
+
 def priority_options(
     alpha: float = 0.6,
     beta: float = 0.4,
@@ -36,14 +44,12 @@ def priority_options(
     """The checked options of priorities, as an engine takes them."""
     if kind not in ("proportional", "rank"):
         raise ValueError(f'kind must be "proportional" or "rank", got {kind!r}')
-    if weight_norm not in ("buffer", "batch"):
-        raise ValueError(f'weight_norm must be "buffer" or "batch", got {weight_norm!r}')
     return (
         kind,
         check_exponent("alpha", alpha),
         check_exponent("beta", beta),
         bool(stratified),
-        weight_norm == "batch",
+        check_weight_norm(weight_norm) == "batch",
     )
 
 

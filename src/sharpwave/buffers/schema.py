@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sharpwave.types import as_dtype
+
 STEP = ("obs", "action", "reward", "terminated", "truncated", "next_obs")
 """The fields of a step, in the order of `push`."""
 
@@ -109,7 +111,7 @@ def _is_dtype(value: object) -> bool:
     if not isinstance(value, str | type) or value is type(None):
         return False
     try:
-        np.dtype(value)
+        as_dtype(value)
     except TypeError:
         return False
     return True

@@ -8,6 +8,7 @@ the new one, never a mixture. Nothing in it is code, and nothing outside of it i
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from sharpwave.buffers.replay import ReplayBuffer
 
 _GENERATION = re.compile(r"data-[0-9a-f]{32}")
-_OWN_NAMES = re.compile(rf"commit\.json|commit\.tmp|\.lock|{_GENERATION.pattern}")
+_SAVING = "sharpwave saves to "
+"""Begins what the lock says while a save is on its way: the generation that it writes."""
 
 
 def save(buffer: ReplayBuffer, path: str | os.PathLike[str]) -> None:
@@ -37,8 +39,10 @@ def save(buffer: ReplayBuffer, path: str | os.PathLike[str]) -> None:
     try:
         _check_target(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock(folder, fcntl.LOCK_EX):
+        with _lock(folder, fcntl.LOCK_EX) as lock:
+            _check_target(folder)  # nobody else saves any more
             generation = f"data-{uuid.uuid4().hex}"
+            _note(lock, generation)
             (folder / generation).mkdir()
             try:
                 _write_commit(folder, _write_generation(buffer, folder / generation))
@@ -65,8 +69,13 @@ def load(cls: type[BufferT], path: str | os.PathLike[str]) -> BufferT:
             raise SharpwaveIOError(f"{folder} holds a {commit.get('class')}, not a {cls.__name__}")
         try:
             return _read_generation(cls, folder, commit)
-        except (SharpwaveIOError, MemoryError):
+        except SharpwaveIOError:
             raise
+        except MemoryError as error:
+            raise SharpwaveIOError(
+                errno.ENOMEM,
+                f"{folder / 'commit.json'} asks for more memory than there is: {error}",
+            ) from error
         except Exception as error:  # whatever a commit that `save` did not write leads to
             raise SharpwaveIOError(f"{folder / 'commit.json'} makes no sense: {error}") from error
 
@@ -140,7 +149,9 @@ def _read_commit(folder: Path) -> dict[str, Any]:
         checksum, text = path.read_bytes().split(b"\n", 1)
         commit = json.loads(text) if int(checksum, 16) == zlib.crc32(text) else None
     except (FileNotFoundError, NotADirectoryError):
-        raise SharpwaveIOError(f"{folder} holds no complete save of a buffer") from None
+        raise SharpwaveIOError(
+            errno.ENOENT, f"{folder} holds no complete save of a buffer"
+        ) from None
     except (ValueError, RecursionError):
         commit = None
     except OSError as error:
@@ -156,19 +167,58 @@ def _read_commit(folder: Path) -> dict[str, Any]:
 
 
 def _check_target(folder: Path) -> None:
+    """Raise unless the folder may be saved to: it is empty, or a commit says that it is ours.
+
+    Without a commit that is whole only what a first save left that was killed is ours: the lock
+    names it.
+    """
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise SharpwaveIOError(f"path must be a folder, got the file {folder}")
-    for entry in folder.iterdir():
-        if not _OWN_NAMES.fullmatch(entry.name):
+        raise SharpwaveIOError(errno.EEXIST, f"path must be a folder, got the file {folder}")
+    names = {entry.name for entry in folder.iterdir()}
+    ours = {".lock", "commit.json", "commit.tmp"}
+    if "commit.json" in names:
+        try:
+            _read_commit(folder)
+        except SharpwaveIOError as error:
             raise SharpwaveIOError(
-                f"{folder} holds something else than a saved buffer: {entry.name}"
-            )
+                f"{folder} cannot be saved to, nothing was changed: {error}; without a whole "
+                "commit.json nothing says that the folder holds a saved buffer"
+            ) from error
+        foreign = {name for name in names - ours if not _GENERATION.fullmatch(name)}
+    else:
+        left = _noted(folder / ".lock")
+        foreign = names - ({".lock", "commit.tmp", left} if left is not None else {".lock"})
+        if left is None and ".lock" in names and (folder / ".lock").stat().st_size > 0:
+            foreign.add(".lock")
+    if foreign:
+        raise SharpwaveIOError(
+            f"{folder} holds something else than a saved buffer: {sorted(foreign)[0]}, which is "
+            "never overwritten"
+        )
+
+
+def _note(lock: int, generation: str) -> None:
+    """Let the lock say which generation is being written, so that it is known for ours."""
+    os.pwrite(lock, f"{_SAVING}{generation}\n".encode(), 0)
+    os.fsync(lock)
+
+
+def _noted(path: Path) -> str | None:
+    """The generation that a lock names."""
+    try:
+        if path.is_symlink() or path.stat().st_size > 1000:
+            return None
+        text = path.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return None
+    name = text.removeprefix(_SAVING).rstrip("\n")
+    return name if text.startswith(_SAVING) and _GENERATION.fullmatch(name) else None
 
 
 @contextlib.contextmanager
-def _lock(folder: Path, operation: int) -> Iterator[None]:
+def _lock(folder: Path, operation: int) -> Iterator[int]:
     """One saver at a time, loaders beside each other; a process that dies lets go."""
     flags = os.O_RDWR | os.O_CREAT if operation == fcntl.LOCK_EX else os.O_RDONLY
     try:
@@ -176,11 +226,11 @@ def _lock(folder: Path, operation: int) -> Iterator[None]:
     except OSError:
         if operation == fcntl.LOCK_EX:
             raise
-        yield  # a copy without its lock, where nobody saves
+        yield -1  # a copy without its lock, where nobody saves
         return
     try:
         fcntl.flock(descriptor, operation)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

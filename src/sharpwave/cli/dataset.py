@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+from sharpwave.cli.environment import add_import_option, import_modules, require_env
 from sharpwave.cli.parser import Parser, count, one_of
 from sharpwave.cli.progress import progress_bar
 from sharpwave.cli.terminal import UserError, complain, input_errors, say
@@ -27,9 +28,9 @@ def run(arguments: list[str]) -> int:
     """Make datasets, and return the exit status."""
     parsed = _parser().parse(arguments)
 
-    from sharpwave.cli.running import require_env
     from sharpwave.datasets import TrainingStopped, expert_ids
 
+    import_modules(parsed.imports)
     require_env(parsed.env)
     by = parsed.by or (SCRIPTED if parsed.env in expert_ids() else "sac")
     try:
@@ -165,6 +166,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--seed", type=count(0), default=0, metavar="N", help="default: 0")
     parser.add_argument("--overwrite", action="store_true", help="replace scripted datasets")
+    add_import_option(parser)
     group = parser.add_argument_group("training")
     group.add_argument(
         "--timesteps",

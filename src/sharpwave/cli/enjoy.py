@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from sharpwave.cli.environment import add_env_options
 from sharpwave.cli.folders import find_checkpoint
 from sharpwave.cli.parser import Parser, count
-from sharpwave.cli.terminal import input_errors, say
+from sharpwave.cli.playing import player_of
+from sharpwave.cli.terminal import UserError, input_errors, say
+from sharpwave.errors import EnvironmentFailed
 
 
 def run(arguments: list[str]) -> int:
@@ -12,14 +15,18 @@ def run(arguments: list[str]) -> int:
     parsed = _parser().parse(arguments)
     path = find_checkpoint(parsed.run)
 
-    from sharpwave.train.trainer import Trainer
-
     with input_errors():
-        trainer = Trainer.from_checkpoint(path)
+        trainer = player_of(path, parsed)
         try:
             result = trainer.enjoy(
                 parsed.episodes, parsed.record, deterministic=not parsed.stochastic
             )
+        except EnvironmentFailed as error:
+            if not type(error.__cause__).__module__.startswith("pygame"):
+                raise
+            raise UserError(
+                f"no window can be opened here ({error.__cause__}): --record FILE.mp4 films instead"
+            ) from error
         finally:
             trainer.close()
     say(f"return {result}")
@@ -36,4 +43,5 @@ def _parser() -> Parser:
     parser.add_argument(
         "--stochastic", action="store_true", help="sample actions instead of taking the likeliest"
     )
+    add_env_options(parser, replaces=True)
     return parser

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sharpwave.cli.terminal import UserError
 from sharpwave.nearest import did_you_mean
-from sharpwave.train.run_folder import RunFolder
+from sharpwave.runs.run_folder import RunFolder
 
 
 def existing(path: str | Path) -> Path:
@@ -20,7 +20,7 @@ def existing(path: str | Path) -> Path:
     if not path.exists():
         beside = path.parent.iterdir() if path.parent.is_dir() else ()
         close = did_you_mean(str(path), [str(other) for other in beside])
-        raise UserError(f"there is no {path}{close}")
+        raise UserError(f"{path} does not exist{close}")
     return path
 
 

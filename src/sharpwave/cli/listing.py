@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import textwrap
 
-from sharpwave.algorithms.presets import presets
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names
 from sharpwave.cli.parser import Parser, one_of
 from sharpwave.cli.terminal import say
+from sharpwave.config.presets import presets
 
 WHAT = ("algorithms", "presets", "envs")
 
@@ -29,14 +29,14 @@ def _list_algorithms() -> None:
     say("algorithms")
     for name in algorithm_names():
         summary = (algorithm_class(name).__doc__ or "").partition("\n")[0]
-        say(f"  {name:<6} {summary}")
+        say(_wrapped(name, summary))
 
 
 def _list_presets() -> None:
     say("presets")
     for name in algorithm_names():
         if presets(name):
-            say(_wrapped(f"  {name:<6} ", ", ".join(presets(name))))
+            say(_wrapped(name, ", ".join(presets(name))))
 
 
 def _list_envs() -> None:
@@ -47,7 +47,9 @@ def _list_envs() -> None:
         say(f"  {env_id}")
 
 
-def _wrapped(lead: str, text: str) -> str:
+def _wrapped(name: str, text: str) -> str:
+    """A line of a list, with what does not fit on it below its text."""
+    lead = f"  {name:<{max(map(len, algorithm_names()))}}  "
     width = shutil.get_terminal_size().columns
     indent = " " * len(lead)
     return textwrap.fill(

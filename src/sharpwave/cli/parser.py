@@ -8,9 +8,9 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from sharpwave.cli.terminal import UserError
+from sharpwave.config.config import Config
+from sharpwave.config.convert import from_text, members_of
 from sharpwave.nearest import did_you_mean
-from sharpwave.train.config import Config
-from sharpwave.train.convert import from_text, members_of
 
 
 class Parser(argparse.ArgumentParser):

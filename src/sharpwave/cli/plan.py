@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from sharpwave.train.config import Config
+from sharpwave.config.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,11 +14,11 @@ class RunOptions(Config):
     """What happens beside the training."""
 
     eval_freq: int | None = None
-    """Environment steps between two evaluations; 0 for none, a fifth of the run when not given."""
+    """Steps between two evaluations; 0 for none, a fifth of the run when not given."""
     eval_episodes: int = 20
     """Episodes of one evaluation."""
     checkpoint_freq: int = 0
-    """Environment steps between two numbered checkpoints; 0 keeps the latest and the best only."""
+    """Steps between two numbered checkpoints; 0 keeps the latest and the best only."""
     logger: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     """Where the metrics go beside the run folder; several are separated by commas."""
     video: bool = False
@@ -46,6 +46,12 @@ class Plan(RunOptions):
     """Name of the algorithm."""
     env_id: str | None = None
     """Id of the environment; of offline algorithms, where they are evaluated."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of its constructor."""
+    wrappers: tuple[str, ...] = ()
+    """Wrappers around it, the innermost first, each as module:Class."""
+    imports: tuple[str, ...] = ()
+    """Modules that are imported first."""
     dataset: str | None = None
     """Where the dataset of an offline algorithm lies."""
     config: dict[str, Any] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from pathlib import Path
 from sharpwave.cli.folders import existing
 from sharpwave.cli.parser import Parser
 from sharpwave.cli.progress import progress_bar
-from sharpwave.cli.terminal import input_errors, say
+from sharpwave.cli.terminal import UserError, input_errors, say
 
 DAMAGED = 1
 
@@ -21,9 +21,11 @@ def run(arguments: list[str]) -> int:
     from sharpwave.buffers.folder import StoreFolder
 
     with input_errors(), progress_bar() as progress:
-        kind = StoreFolder.open(path).kind
+        kind = StoreFolder.open(path, repair=True).kind
         progress("checksums", 0, 0)
-        repaired = {"episodes": _repair_episodes, "replay": _repair_replay}[kind]
+        repaired = {"episodes": _repair_episodes, "replay": _repair_replay}.get(kind)
+        if repaired is None:
+            raise UserError(f"{path} holds {kind!r}, which this library does not know")
         damage, lost = repaired(path, dry_run=parsed.dry_run)
     if not damage:
         say(f"{path}: all checksums are right, nothing to repair")
@@ -56,9 +58,9 @@ def _repair_replay(path: Path, *, dry_run: bool) -> tuple[list[str], str]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says what is said here
-        buffer = MmapReplayBuffer.open(path, read_only=dry_run, verify=True, repair=True)
+        buffer = MmapReplayBuffer.open(path, read_only=dry_run, repair=True)
     with buffer:
-        return list(buffer._engine.damage), f"{buffer._engine.lost_steps:,} steps"
+        return list(buffer.damage), f"{buffer._engine.lost_steps:,} steps"
 
 
 def _parser() -> Parser:

@@ -7,6 +7,8 @@ from pathlib import Path
 from sharpwave.cli.folders import existing, seed_folders
 from sharpwave.cli.parser import Parser
 from sharpwave.cli.terminal import UserError, input_errors, say
+from sharpwave.pages.text import count
+from sharpwave.runs.run_folder import RunFolder
 
 
 def run(arguments: list[str]) -> int:
@@ -17,8 +19,10 @@ def run(arguments: list[str]) -> int:
     for path in runs:
         if not path.is_dir():
             raise UserError(f"RUN must be a run folder, got the file {path}")
+        if not RunFolder(path).exists:
+            raise UserError(f"RUN must be a run folder, but {path} holds no run")
 
-    from sharpwave.train.report import write_comparison, write_report
+    from sharpwave.runs.report import write_comparison, write_report
 
     with input_errors():
         if len(runs) == 1:
@@ -27,7 +31,7 @@ def run(arguments: list[str]) -> int:
             return 0
         out = Path(parsed.out or (given[0] if len(given) == 1 else Path()) / "comparison.html")
         write_comparison(runs, out)
-        say(f"comparison of {len(runs)} runs: {out}")
+        say(f"comparison of {count(len(runs), 'run')}: {out}")
     return 0
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from sharpwave.cli.environment import add_env_options, require_env, trusted
 from sharpwave.cli.folders import existing
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import input_errors
+from sharpwave.envs.named import described_env
 
 
 def run(arguments: list[str]) -> int:
@@ -15,7 +18,9 @@ def run(arguments: list[str]) -> int:
     parsed = _parser().parse(arguments)
     run_dir = existing(parsed.run)
     with input_errors():
-        plan = plan_in(run_dir)
+        plan = trusted(plan_in(run_dir), parsed, run_dir)
+        if plan.env_id is not None:
+            require_env(plan.env_id)
 
     from sharpwave.cli.running import carry_out
 
@@ -27,22 +32,28 @@ def plan_in(run_dir: Path) -> Plan:
     if (run_dir / Plan.file).is_file():
         return Plan.from_file(run_dir / Plan.file)
 
-    from sharpwave.train.checkpoint import read_header
-    from sharpwave.train.run_folder import RunFolder
+    from sharpwave.checkpoints import read_header
+    from sharpwave.runs.run_folder import RunFolder
 
     checkpoint = RunFolder(run_dir).latest_checkpoint
     header = read_header(checkpoint)
-    env_id = None if header["env"] is None else header["env"]["id"]
+    env_id: str | None = None
+    env_kwargs: dict[str, Any] = {}
+    wrappers: list[str] = []
+    if header.get("env") is not None:
+        env_id, env_kwargs, wrappers = described_env(checkpoint, header["env"])
     if "dataset" in header:
         if header["dataset"] is None:
             raise ValueError(f"{checkpoint} learnt from data in memory: resume it in Python")
-    elif env_id is None:
+    elif env_id is None and "env" in header:
         raise ValueError(
             f"{checkpoint} was trained in an environment without an id: resume it in Python"
         )
     return Plan(
         algorithm=header["algorithm"],
         env_id=env_id,
+        env_kwargs=env_kwargs,
+        wrappers=tuple(wrappers),
         dataset=header.get("dataset"),
         config=header["config"],
     )
@@ -55,7 +66,8 @@ def _parser() -> Parser:
         "--total-timesteps",
         metavar="N",
         type=count(1),
-        help="environment steps of the whole run (default: what it was begun with)",
+        help="steps of the whole run (default: what it was begun with)",
     )
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
+    add_env_options(parser, replaces=True)
     return parser

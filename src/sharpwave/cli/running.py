@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sharpwave.algorithms.trainer import Trainer
+from sharpwave.cli.environment import env_of
 from sharpwave.cli.plan import Plan, RunOptions
-from sharpwave.cli.terminal import UserError, complain, input_errors, say
+from sharpwave.cli.terminal import complain, input_errors, say
 from sharpwave.cli.together import Tell, Together
-from sharpwave.collect import NonFiniteError
-from sharpwave.envs import EnvironmentFailed
-from sharpwave.nearest import did_you_mean
-from sharpwave.train import callbacks, loggers
-from sharpwave.train.callbacks import EvalCallback
-from sharpwave.train.run_folder import RunFolder
-from sharpwave.train.trainer import Trainer
+from sharpwave.errors import EnvironmentFailed, NonFiniteError
+from sharpwave.loops.units import counted
+from sharpwave.pages.text import count, duration
+from sharpwave.runs import callbacks, loggers
+from sharpwave.runs.callbacks import EvalCallback
+from sharpwave.runs.run_folder import RunFolder
 
 FAILED = 1
 BY_SIGNAL = {"SIGINT": 130, "SIGTERM": 143}
 
 
 def carry_out(
-    plan: Plan, run_dir: Path, *, quiet: bool = False, total_timesteps: int | None = None
+    plan: Plan,
+    run_dir: Path,
+    *,
+    quiet: bool = False,
+    total_timesteps: int | None = None,
+    begin: Callable[[], object] = lambda: None,
 ) -> int:
     """Train every seed of a plan that is not complete, and report on them.
 
@@ -35,46 +40,56 @@ def carry_out(
         run_dir: The folder of the run.
         quiet: Say only what goes wrong.
         total_timesteps: Where every seed ends, if not where the plan says.
+        begin: Called when all that can be checked was found right, before the first step.
 
     Returns:
         The exit status: 0, 1 after a failure, 130 or 143 after a signal.
     """
     folders, configs = plan.folders(run_dir), plan.configs()
-    jobs = 1 if len(folders) == 1 else plan.jobs or _default_jobs(plan, folders[0], configs[0])
+    jobs = 1 if len(folders) == 1 else _jobs(plan, folders[0], configs[0])
     makers = [
         partial(_trainer, plan, folder, config, quiet or jobs > 1)
         for folder, config in zip(folders, configs, strict=True)
     ]
     train = partial(_train, plan=plan, total_timesteps=total_timesteps)
     if jobs > 1:
+        begin()  # the first run was made already, to know how many there can be at a time
         status = Together(makers, train, jobs, quiet).run()
     else:
-        status = _one_after_another(makers, train, partial(_tell, quiet))
+        status = _one_after_another(makers, train, partial(_tell, quiet), begin)
     if status in BY_SIGNAL.values():
         complain(f"go on with: sharpwave resume {run_dir}")
     if status == 0 and len(folders) > 1:
-        from sharpwave.train.report import write_comparison
+        from sharpwave.runs.report import write_comparison
 
         comparison = run_dir / "comparison.html"
         write_comparison(folders, comparison)
-        _tell(quiet, f"comparison of {len(folders)} seeds: {comparison}")
+        _tell(quiet, f"comparison of {count(len(folders), 'seed')}: {comparison}")
     return status
 
 
-def _default_jobs(plan: Plan, folder: Path, config: dict[str, Any]) -> int:
+def _jobs(plan: Plan, folder: Path, config: dict[str, Any]) -> int:
     """All cores for runs in native code; others would wait for each other in Python."""
     with input_errors():
         trainer = _trainer(plan.replace(logger=()), folder, config, quiet=True)
     trainer.close()
-    return len(os.sched_getaffinity(0)) if trainer.algo.backend == "native" else 1
+    cores = (
+        len(os.sched_getaffinity(0)) if getattr(trainer.algo, "backend", None) == "native" else 1
+    )
+    return plan.jobs or cores
 
 
 def _one_after_another(
-    makers: Sequence[Callable[[], Trainer]], train: Callable[[Trainer, Tell], int], tell: Tell
+    makers: Sequence[Callable[[], Trainer]],
+    train: Callable[[Trainer, Tell], int],
+    tell: Tell,
+    begin: Callable[[], object],
 ) -> int:
-    for make in makers:
+    for number, make in enumerate(makers):
         with input_errors():
             trainer = make()
+        if number == 0:
+            begin()
         status = train(trainer, tell)
         if status != 0:
             return status
@@ -85,18 +100,24 @@ def _trainer(plan: Plan, folder: Path, config: dict[str, Any], quiet: bool) -> T
     total = int(config.get("total_timesteps", 0))
     called = callbacks_of(plan, folder, total, quiet)
     logger = loggers_of(plan, folder, total, quiet)
+    trainer = _made(plan, folder, config, called, logger)
+    if plan.video and plan.env_id is not None:
+        from sharpwave.runs.video import check_filming
+
+        check_filming(trainer.algo)
+    return trainer
+
+
+def _made(
+    plan: Plan, folder: Path, config: dict[str, Any], called: list[Any], logger: list[Any]
+) -> Trainer:
     latest = RunFolder(folder).latest_checkpoint
+    given: dict[str, Any] = {"run_dir": folder, "callbacks": called, "logger": logger}
+    if plan.env_kwargs:
+        given["env_kwargs"] = plan.env_kwargs
     if latest.is_file():
-        return Trainer.from_checkpoint(latest, run_dir=folder, callbacks=called, logger=logger)
-    return Trainer(
-        plan.algorithm,
-        plan.env_id,
-        dataset=plan.dataset,
-        config=config,
-        run_dir=folder,
-        callbacks=called,
-        logger=logger,
-    )
+        return Trainer.from_checkpoint(latest, env_of(plan), **given)
+    return Trainer(plan.algorithm, env_of(plan), dataset=plan.dataset, config=config, **given)
 
 
 def _train(trainer: Trainer, tell: Tell, *, plan: Plan, total_timesteps: int | None) -> int:
@@ -105,33 +126,35 @@ def _train(trainer: Trainer, tell: Tell, *, plan: Plan, total_timesteps: int | N
     folder = RunFolder(trainer.run_dir)
     target = total_timesteps or algo.target_timesteps or algo.config.total_timesteps
     if target <= algo.timesteps:
-        tell(f"{folder.path}: complete at {algo.timesteps:,} steps")
+        tell(f"{folder.path}: complete at {counted(algo.timesteps, algo.unit)}")
         return 0
     tell(_headline(trainer, target))
-    first, began = algo.timesteps, time.perf_counter()
+    tell(f"run folder: {folder.path}")
     try:
-        trainer.train(target - first)
+        trainer.train(target, resume=True)  # the folder is its own
     except (EnvironmentFailed, NonFiniteError, OSError) as error:
         complain(error)
         if folder.latest_checkpoint.is_file():
-            complain(f"what was learnt is in {folder.checkpoints}")
+            complain(f"what was learned is in {folder.checkpoints}")
+        if folder.report_file.is_file():
+            complain(f"report: {folder.report_file}")
         return FAILED
     finally:
         trainer.close()
-    seconds = time.perf_counter() - began
-    tell(f"{algo.timesteps - first:,} steps in {seconds:.1f} s")
+    seconds = folder.summary.get("wall_seconds")  # as the report has it
+    tell(f"{counted(algo.timesteps, algo.unit)} in {duration(seconds)}")
     if algo.stop_reason in BY_SIGNAL:
-        complain(f"stopped by {algo.stop_reason} at {algo.timesteps:,} steps")
+        at = counted(algo.timesteps, algo.unit)
+        complain(f"stopped by {algo.stop_reason} at {at}")
         return BY_SIGNAL[algo.stop_reason]
     if algo.stop_reason is not None:
         tell(f"stopped early: {algo.stop_reason}")
     for evaluations in algo.callbacks:
         if isinstance(evaluations, EvalCallback) and evaluations.history:
             last = evaluations.history[-1]
-            tell(
-                f"evaluation: {last['mean']:.1f} ± {last['std']:.1f} "
-                f"over {plan.eval_episodes} episodes"
-            )
+            episodes = count(plan.eval_episodes, "episode")
+            success = f", success rate {last['success_rate']:.0%}" if "success_rate" in last else ""
+            tell(f"evaluation: {last['mean']:,.2f} ± {last['std']:,.2f} over {episodes}{success}")
     tell(f"report: {folder.report_file}")
     return 0
 
@@ -166,35 +189,17 @@ def loggers_of(options: RunOptions, folder: Path, total: int, quiet: bool) -> li
     return found
 
 
-def require_env(env_id: str) -> None:
-    """Check that an environment exists.
-
-    Raises:
-        UserError: It does not; the nearest is named.
-    """
-    import gymnasium
-
-    try:
-        gymnasium.spec(env_id)
-    except (gymnasium.error.Error, ImportError) as error:
-        if env_id in gymnasium.registry:
-            raise UserError(str(error)) from error
-        close = did_you_mean(env_id, gymnasium.registry)
-        reason = close or f": {error}"
-        raise UserError(
-            f"unknown environment {env_id!r}{reason} (`sharpwave list envs` lists them)"
-        ) from error
-
-
 def _headline(trainer: Trainer, target: int) -> str:
     algo = trainer.algo
     start = f" from {algo.timesteps:,}" if algo.timesteps else ""
-    what = f"{algo.name} on {algo.subject}, seed {algo.seed}, {backend_of(algo)}"
-    return f"{what},{start} to {target:,} steps: {trainer.run_dir}"
+    what = [f"{algo.name} on {algo.subject}", f"seed {algo.config.seed}", backend_of(algo)]
+    return f"{', '.join(filter(None, what))},{start} to {counted(target, algo.unit)}"
 
 
 def backend_of(algo: Any) -> str:
-    """What computes, and why where that may be a surprise."""
+    """What computes, and why where that may be a surprise; nothing where a run does not say."""
+    if not hasattr(algo, "backend"):
+        return ""
     if algo.backend == "native" or algo.config.backend == "torch":
         return f"{algo.backend} backend"
     return f"{algo.backend} backend ({algo.backend_reason})"

@@ -6,26 +6,39 @@ import statistics
 import time
 from typing import Any
 
-from sharpwave.algorithms.presets import find_preset
-from sharpwave.algorithms.registry import algorithm_class
+from sharpwave.algorithms.registry import algorithm_class, source_names
+from sharpwave.cli.environment import (
+    add_env_options,
+    env_of,
+    import_modules,
+    parse_env_kwargs,
+    require_env,
+)
 from sharpwave.cli.parser import Parser, count
+from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import input_errors, say
+from sharpwave.config.presets import find_preset
 
 
 def run(arguments: list[str]) -> int:
     """Measure, and return the exit status."""
     parsed = _parser().parse(arguments)
 
-    from sharpwave.cli.running import backend_of, require_env
+    from sharpwave.cli.running import backend_of
 
+    import_modules(parsed.imports)
     with input_errors():
         algorithm: Any = algorithm_class(parsed.algorithm)
-        if "env_id" not in algorithm.leading_arguments:
-            raise ValueError(f"{algorithm.name} learns from a dataset: there is nothing to step")
+        takes = source_names(algorithm)
+        if "env_id" not in takes:
+            reason = "learns from a dataset" if "dataset" in takes else "acts in no environment"
+            raise ValueError(f"{algorithm.name} {reason}: there is nothing to step")
     require_env(parsed.env)
     settings = find_preset(algorithm.name, parsed.env) or {}
     with input_errors():
-        algo = algorithm(parsed.env, **settings)
+        plan = Plan(algorithm=algorithm.name, env_id=parsed.env, wrappers=tuple(parsed.wrappers))
+        env_kwargs = parse_env_kwargs(parsed.env_kwargs)
+        algo = algorithm(env_of(plan), env_kwargs=env_kwargs, **settings)
     try:
         rates, shares = measure(algo, parsed.steps, parsed.repeats)
     finally:
@@ -65,4 +78,5 @@ def _parser() -> Parser:
         "--steps", type=count(1), default=20_000, metavar="N", help="of one repeat (20000)"
     )
     parser.add_argument("--repeats", type=count(1), default=3, metavar="N", help="default: 3")
+    add_env_options(parser)
     return parser

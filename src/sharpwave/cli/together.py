@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
+from sharpwave.algorithms.trainer import Trainer
 from sharpwave.cli.progress import progress_bar
 from sharpwave.cli.terminal import input_errors, say
-from sharpwave.train.signals import stop_on_signal
-from sharpwave.train.trainer import Trainer
+from sharpwave.pages.text import count
+from sharpwave.runs.signals import stop_on_signal
 
 POLL_SECONDS = 0.2
 
@@ -79,7 +80,7 @@ class Together:
         with self._lock:
             self._running.append(trainer)
         try:
-            return self._train(trainer, lambda line: self._tell(f"seed {algo.seed}: {line}"))
+            return self._train(trainer, lambda line: self._tell(f"seed {algo.config.seed}: {line}"))
         finally:
             with self._lock:
                 self._running.remove(trainer)
@@ -97,7 +98,7 @@ class Together:
         steps += sum(trainer.algo.timesteps for trainer in running)
         target = max((trainer.algo.target_timesteps for trainer in running), default=0)
         if not self._quiet:
-            show(f"{len(running)} runs", steps, target * len(self._makers))
+            show(count(len(running), "run"), steps, target * len(self._makers))
 
     def _tell(self, line: str) -> None:
         if not self._quiet:

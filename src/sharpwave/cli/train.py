@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import shutil
+import textwrap
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.algorithms.presets import find_preset, preset
-from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+from sharpwave.algorithms.registry import algorithm_class, algorithm_names, source_names
+from sharpwave.cli.environment import (
+    add_env_options,
+    add_import_option,
+    import_modules,
+    parse_env_kwargs,
+    require_env,
+)
 from sharpwave.cli.parser import Parser, add_config_options, config_options
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, input_errors, say
-from sharpwave.train.config import Config
+from sharpwave.config.config import Config
+from sharpwave.config.presets import find_preset, preset
 
 if TYPE_CHECKING:
-    from sharpwave.train.algorithm import Algorithm
+    from sharpwave.agents import Agent
 
 
 def run(arguments: list[str]) -> int:
@@ -22,32 +34,39 @@ def run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         say(_general_help())
         return 0
+    import_modules(_imports_in(arguments))  # which may register the algorithm
     with input_errors():
         algorithm = algorithm_class(_algorithm_in(arguments))
     parsed = parser_of(algorithm).parse(arguments)
 
-    from sharpwave.cli.running import carry_out, require_env
+    from sharpwave.cli.running import carry_out
 
     if parsed.env is not None:
         require_env(parsed.env)
     with input_errors():
         plan = plan_of(parsed, algorithm.Config)
-    run_dir = _run_dir(parsed.run_dir, plan)
-    plan.to_json(run_dir / Plan.file)
-    return carry_out(plan, run_dir, quiet=parsed.quiet)
+    with new_folder(parsed.run_dir, plan) as run_dir:
+        begin = partial(plan.to_json, run_dir / Plan.file)
+        return carry_out(plan, run_dir, quiet=parsed.quiet, begin=begin)
 
 
-def parser_of(algorithm: type[Algorithm]) -> Parser:
+def parser_of(algorithm: type[Agent]) -> Parser:
     """The parser of `sharpwave train ALGORITHM`."""
     name = algorithm.name
     parser = Parser(f"train {name}", f"Train {name} and write a run folder.")
     parser.add_argument("algorithm", help=argparse.SUPPRESS)
-    if "dataset" in algorithm.leading_arguments:
+    takes = source_names(algorithm)
+    parser.set_defaults(env=None, dataset=None, env_kwargs=None, wrappers=[])
+    if "dataset" in takes:
         _add_dataset(parser, name)
-    else:
+    elif "env_id" in takes:
         parser.usage = f"sharpwave train {name} ENV [options]"
-        parser.set_defaults(dataset=None)
-        parser.add_argument("env", metavar="ENV", help="id of the environment, such as CartPole-v1")
+        parser.add_argument(
+            "env",
+            metavar="ENV",
+            help="id of the environment, such as CartPole-v1, or my_module:My-v0 for one that a "
+            "module of your own registers",
+        )
     parser.add_argument("--config", metavar="FILE", help="YAML, TOML or JSON file of options")
     parser.add_argument(
         "--preset",
@@ -60,6 +79,10 @@ def parser_of(algorithm: type[Algorithm]) -> Parser:
     )
     parser.add_argument("--run-dir", metavar="DIR", help="folder of the run (default: runs/...)")
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
+    if takes:
+        add_env_options(parser)
+    else:
+        add_import_option(parser)
     add_config_options(parser, RunOptions, "beside the training")
     add_config_options(parser, algorithm.Config, f"options of {name}")
     return parser
@@ -104,6 +127,9 @@ def plan_of(parsed: argparse.Namespace, config: type[Config]) -> Plan:
     return Plan(
         algorithm=algorithm,
         env_id=parsed.env,
+        env_kwargs=parse_env_kwargs(parsed.env_kwargs) or {},
+        wrappers=tuple(parsed.wrappers),
+        imports=tuple(parsed.imports),
         dataset=_absolute(parsed.dataset),
         config=config.from_dict({**settings, **given}).to_dict(),
         seeds=_seeds(parsed.seeds),
@@ -115,26 +141,37 @@ def _absolute(dataset: str | None) -> str | None:
     """What finds the dataset from another folder too."""
     if dataset is None:
         return None
-    from sharpwave.train.offline_data import name_of
+    from sharpwave.loops.offline_data import name_of
 
     return name_of(dataset)
 
 
-def _run_dir(given: str | None, plan: Plan) -> Path:
-    """The folder of a new run, made."""
-    if given is None:
-        from sharpwave.train.run_folder import new_run_dir
+@contextlib.contextmanager
+def new_folder(given: str | None, plan: Plan) -> Iterator[Path]:
+    """The folder of a new run; a run that is refused before it begins leaves none."""
+    from sharpwave.runs.run_folder import new_run_dir
 
-        return new_run_dir(plan.algorithm, plan.env_id)
-    path = Path(given)
+    root = Path("runs") if given is None else Path(given)
+    missing = [folder for folder in (root, *root.parents) if not folder.exists()]
     with input_errors():
-        path.mkdir(parents=True, exist_ok=True)
-    if any(path.iterdir()):
-        raise UserError(
-            f"{path} is not empty: `sharpwave resume {path}` goes on with a run, "
-            "--run-dir takes another folder"
-        )
-    return path
+        if given is None:
+            path = new_run_dir(plan.algorithm, plan.env_id)
+            missing.insert(0, path)
+        else:
+            path = root
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise UserError(
+                    f"{path} is not empty: `sharpwave resume {path}` goes on with a run, "
+                    "--run-dir takes another folder"
+                )
+    try:
+        yield path
+    except BaseException:
+        with contextlib.suppress(OSError):  # which is so where the run has written something
+            for folder in missing:
+                folder.rmdir()
+        raise
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:
@@ -163,15 +200,27 @@ def _algorithm_in(arguments: list[str]) -> str:
     return found[0]
 
 
+def _imports_in(arguments: list[str]) -> list[str]:
+    """The modules to import, which are known before all other options are."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--import", dest="imports", action="append", default=[], nargs="?")
+    return [name for name in parser.parse_known_args(arguments)[0].imports if name]
+
+
 def _general_help() -> str:
     names = ", ".join(algorithm_names())
+    what = (
+        f"Train an algorithm ({names}) in a Gymnasium environment, or from a dataset, and write a "
+        "run folder."
+    )
     return (
         "usage: sharpwave train ALGORITHM ENV [options]\n"
-        "       sharpwave train ALGORITHM --dataset DATA [--eval-env ENV] [options]\n\n"
-        f"Train an algorithm ({names}) in a Gymnasium environment, or from a dataset, and write a "
-        "run folder.\n\n"
+        "       sharpwave train ALGORITHM --dataset DATA [--eval-env ENV] [options]\n"
+        "       sharpwave train ALGORITHM --import MODULE [options]\n\n"
+        f"{textwrap.fill(what, shutil.get_terminal_size().columns)}\n\n"
         "sharpwave train ppo CartPole-v1\n"
         "sharpwave train ppo CartPole-v1 --learning-rate 'linear(1e-3, 0)' --seeds 0,1,2\n"
+        "sharpwave train ppo my_module:My-v0 --env-kwargs size=5 --wrapper my_module:MyWrapper\n"
         "sharpwave train iql --dataset FOLDER --eval-env Pendulum-v1\n\n"
         "sharpwave train ALGORITHM --help    lists the options of an algorithm"
     )

@@ -1,15 +1,17 @@
 """Experience from environments: collectors and episode statistics."""
 
 from sharpwave.collect.device_steps import HostSteps, TensorSteps
-from sharpwave.collect.episodes import Episodes, EpisodeStats
+from sharpwave.collect.episodes import Episodes, EpisodeStats, episode_metrics
 from sharpwave.collect.finite import NonFiniteError
 from sharpwave.collect.native import NativeCollector
 from sharpwave.collect.native_rollouts import NativeRollouts
 from sharpwave.collect.off_policy import OffPolicyCollector, Transitions
 from sharpwave.collect.on_policy import Actor, OnPolicyCollector
 from sharpwave.collect.rollout import Rollout
-from sharpwave.collect.tensor_collector import TensorCollector, TensorEpisodes
+from sharpwave.collect.tensor_collector import TensorCollector
+from sharpwave.collect.tensor_episodes import TensorEpisodes
 from sharpwave.collect.tensor_transitions import TensorTransitionCollector
+from sharpwave.collect.vector_step import VectorStep
 
 __all__ = [
     "Actor",
@@ -27,4 +29,6 @@ __all__ = [
     "TensorSteps",
     "TensorTransitionCollector",
     "Transitions",
+    "VectorStep",
+    "episode_metrics",
 ]

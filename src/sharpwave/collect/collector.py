@@ -9,13 +9,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 
 from sharpwave.collect.episodes import EpisodeStats
 from sharpwave.collect.finite import check_finite
+from sharpwave.collect.raw_rewards import raw_rewards
 from sharpwave.envs import Step, Stepper, action_masks
+from sharpwave.envs.observations import as_batch
+from sharpwave.envs.step_infos import success_of
+from sharpwave.files import array_of, count_of, flag_of
+from sharpwave.nest import leaves
 from sharpwave.types import Array
 
-__all__ = ["Collector", "CollectorState", "Flags", "raw_rewards"]
+__all__ = ["Collector", "CollectorState", "Flags"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -95,17 +101,20 @@ class CollectorState(ABC):
             in_flight: Whether the environments stand where they stood then. Otherwise new episodes
                 start.
         """
-        self.timesteps = int(state["timesteps"])
-        self.timings.update(state["timings"])
+        self.timesteps = count_of(state, "timesteps")
+        self.timings.update({name: float(x) for name, x in state["timings"].items()})
         self.episodes.load_state_dict(state["episodes"])
-        self.has_masks = state.get("has_masks", False)
+        self.has_masks = flag_of(state, "has_masks")
         if self.timesteps:
             self._seed = None
         self.obs = self._from_arrays(state["obs"]) if in_flight else None
         self.masks = self._from_arrays(state["masks"]) if in_flight else None
         if in_flight:
             self.ended = self._from_arrays(state["ended"])
-            self._restarted = state.get("restarted", False)
+            self._restarted = flag_of(state, "restarted")
+
+    def close(self) -> None:  # noqa: B027
+        """Nothing to close."""
 
     def _as_arrays(self, nest: Any) -> Any:
         """A nest of what this collector keeps as arrays, None as None."""
@@ -142,6 +151,31 @@ class Collector(CollectorState):
     def ended(self, ended: Flags) -> None:
         self.stepper.ended = ended
 
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
+        """Continue from `state_dict`; see `CollectorState`.
+
+        Raises:
+            ValueError: The state says of its episodes what these environments cannot have.
+        """
+        if flag_of(state, "has_masks") and isinstance(self.env.single_action_space, spaces.Box):
+            raise ValueError("has_masks must be False where actions are continuous")
+        if in_flight:
+            self._check_in_flight(state)
+        super().load_state_dict(state, in_flight=in_flight)
+
+    def _check_in_flight(self, state: dict[str, Any]) -> None:
+        n_envs, obs = self.env.num_envs, state["obs"]
+        if obs is not None:
+            _, length, single = as_batch(self.env.single_observation_space, obs)
+            if single or length != n_envs:
+                raise ValueError(f"obs must be of {n_envs} environments")
+            found = dict(leaves(obs, "obs"))
+            for name in found:
+                array_of(found, name)
+        if state["masks"] is not None:
+            array_of(state, "masks", (n_envs, -1))
+        array_of(state, "ended", (n_envs,))
+
     def reset(self) -> None:
         """Start new episodes everywhere."""
         obs, infos = self.stepper.reset(seed=self._seed)
@@ -161,15 +195,11 @@ class Collector(CollectorState):
 
     def _count(self, step: Step) -> Array:
         """Add a step to the statistics; the raw rewards of those that were no mere resets."""
-        rewards = raw_rewards(step)
-        self.episodes.update(rewards, self.stepper.ended, step.real)
+        rewards, ended = raw_rewards(step), self.stepper.ended
+        self.episodes.update(rewards, ended, step.real)
+        if np.count_nonzero(ended):
+            self.episodes.add_successes(success_of(step.infos, ended))
         if step.real is not None:
             rewards = rewards[step.real]
         self.timesteps += len(rewards)
         return rewards
-
-
-def raw_rewards(step: Step) -> Array:
-    """Rewards as the environment gave them, before any normalisation."""
-    rewards: Array = step.infos.get("raw_rewards", step.rewards)
-    return rewards

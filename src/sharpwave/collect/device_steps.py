@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sharpwave.collect.collector import raw_rewards
 from sharpwave.collect.finite import NonFiniteError, check_finite
+from sharpwave.collect.raw_rewards import raw_rewards
 from sharpwave.collect.tensor_actions import TensorActions
-from sharpwave.envs import ActionMap, Stepper, TensorVectorEnv, action_masks
+from sharpwave.envs import ActionMap, Step, Stepper, TensorVectorEnv, action_masks
+from sharpwave.envs.step_infos import SUCCESS, success_of
 from sharpwave.lazy import torch
 from sharpwave.nest import leaves, map_leaves
 
@@ -36,6 +37,14 @@ class DeviceStep(NamedTuple):
     """[N, ...], read where an episode was cut; None where none was, or nobody knows."""
     masks: Tensor | None
     """[N, n] bool, the actions allowed next; None where all are."""
+    success: Tensor | None
+    """[N] nonzero where an episode that ended reached its goal; None where nobody says."""
+    actions: Any
+    """[N, ...] as the environments took them."""
+    infos: dict[str, Any]
+    """As the environments gave them."""
+    taken: Step | None
+    """The step of arrays that this one was sent from; None where the environments step tensors."""
 
 
 class DeviceSteps(Protocol):
@@ -76,6 +85,13 @@ class FiniteWatch:
             )
 
 
+def tensor_success(infos: dict[str, Any]) -> Any:
+    """[N] nonzero where an episode that ends in this step reached its goal; None if nobody says."""
+    final = infos.get("final_info")
+    told = final if isinstance(final, dict) else infos
+    return next((told[name] for name in SUCCESS if name in told), None)
+
+
 class TensorSteps:
     """Steps of an environment that lives on the device: nothing leaves it.
 
@@ -103,7 +119,8 @@ class TensorSteps:
 
     def step(self, actions: Tensor, timesteps: int) -> DeviceStep:  # noqa: ARG002
         """Step with the policy's actions."""
-        step = self.env.step_tensors(self._actions.to_env(actions))
+        env_actions = self._actions.to_env(actions)
+        step = self.env.step_tensors(env_actions)
         self._watch.look((step.obs, step.rewards))
         return DeviceStep(
             step.obs,
@@ -113,6 +130,10 @@ class TensorSteps:
             step.truncated,
             step.final_obs,
             step.infos.get("action_mask"),
+            tensor_success(step.infos),
+            env_actions,
+            step.infos,
+            None,
         )
 
     def check(self, timesteps: int) -> None:
@@ -143,7 +164,8 @@ class HostSteps:
 
     def step(self, actions: Tensor, timesteps: int) -> DeviceStep:
         """Step with the policy's actions, which the host waits for."""
-        step = self.stepper.step(self._action_map.to_env(actions.cpu().numpy()))
+        env_actions = self._action_map.to_env(actions.cpu().numpy())
+        step = self.stepper.step(env_actions)
         check_finite("rewards", step.rewards, timesteps)
         check_finite("obs", step.next_obs, timesteps)
         if step.obs is not step.next_obs:
@@ -159,10 +181,19 @@ class HostSteps:
             self._sent(step.truncated),
             self._sent(step.next_obs) if cut else None,
             self._masks(step.infos),
+            self._success(step),
+            env_actions,
+            step.infos,
+            step,
         )
 
     def check(self, timesteps: int) -> None:
         """Nothing: every step was checked."""
+
+    def _success(self, step: Step) -> Tensor | None:
+        ended = self.stepper.ended
+        success = success_of(step.infos, ended) if np.count_nonzero(ended) else None
+        return None if success is None else self._sent(np.nan_to_num(success))
 
     def _masks(self, infos: dict[str, Any]) -> Tensor | None:
         masks = action_masks(self.env, infos)

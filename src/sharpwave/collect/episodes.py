@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sharpwave.files import count_of
+
 
 class Episodes(Protocol):
     """What can be read of the episodes of a run."""
@@ -34,6 +36,23 @@ class Episodes(Protocol):
     def mean_length(self) -> float:
         """Mean length of the last episodes, nan before the first ended."""
 
+    @property
+    def success_rate(self) -> float | None:
+        """Share of the last episodes that reached their goal; None where no infos say so."""
+
+
+def episode_metrics(episodes: Episodes) -> dict[str, float]:
+    """The measures of the last episodes, by name."""
+    metrics = {
+        "mean_reward": episodes.mean_return,
+        "mean_length": episodes.mean_length,
+        "episodes": float(episodes.count),
+    }
+    success_rate = episodes.success_rate
+    if success_rate is not None:
+        metrics["success_rate"] = success_rate
+    return metrics
+
 
 class EpisodeStats:
     """Returns and lengths of the episodes that N environments finished.
@@ -56,6 +75,7 @@ class EpisodeStats:
         self.count = 0
         self.returns: deque[float] = deque(maxlen=window)
         self.lengths: deque[int] = deque(maxlen=window)
+        self.successes: deque[float] = deque(maxlen=window)
         self._running_returns = np.zeros(n_envs, np.float64)
         self._running_lengths = np.zeros(n_envs, np.int64)
 
@@ -68,6 +88,16 @@ class EpisodeStats:
     def mean_length(self) -> float:
         """Mean length of the last episodes, nan before the first ended."""
         return fmean(self.lengths) if self.lengths else float("nan")
+
+    @property
+    def success_rate(self) -> float | None:
+        """Share of the last episodes that reached their goal; None where no infos say so."""
+        return fmean(self.successes) if self.successes else None
+
+    def add_successes(self, success: npt.NDArray[np.float64] | None) -> None:
+        """Add which episodes reached their goal, [N], NaN where nothing is known of any."""
+        if success is not None:
+            self.successes.extend(success[~np.isnan(success)].tolist())
 
     def update(
         self,
@@ -114,15 +144,18 @@ class EpisodeStats:
             "count": self.count,
             "returns": np.array(self.returns, np.float64),
             "lengths": np.array(self.lengths, np.int64),
+            "successes": np.array(self.successes, np.float64),
             "running_returns": self._running_returns.copy(),
             "running_lengths": self._running_lengths.copy(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
-        self.count = int(state["count"])
+        self.count = count_of(state, "count")
         self.returns = deque(map(float, state["returns"]), maxlen=self.returns.maxlen)
         self.lengths = deque(map(int, state["lengths"]), maxlen=self.lengths.maxlen)
+        told = map(float, state.get("successes", ()))
+        self.successes = deque(told, maxlen=self.successes.maxlen)
         if len(state["running_returns"]) == len(self._running_returns):
             self._running_returns[:] = state["running_returns"]
             self._running_lengths[:] = state["running_lengths"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from sharpwave.errors import NonFiniteError
 from sharpwave.finite import all_finite
 from sharpwave.types import Nested
 
-
-class NonFiniteError(ValueError):
-    """An environment returned NaN or inf, or learning made such numbers."""
+__all__ = ["NonFiniteError", "check_finite"]
 
 
 def check_finite(what: str, value: Nested, timesteps: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from sharpwave import _native
 from sharpwave.collect.finite import NonFiniteError
 from sharpwave.envs.native import NativeVectorEnv
-from sharpwave.learn.layout import PolicyLayout
+from sharpwave.layouts.policy import PolicyLayout
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -68,6 +68,7 @@ class NativeCollector:
         n_steps: int = 128,
         hidden: int | Sequence[int] = 64,
         *,
+        critic_hidden: Sequence[int] | None = None,
         activation: str = "tanh",
         seed: int = 42,
         gamma: float = 0.99,
@@ -85,8 +86,8 @@ class NativeCollector:
             if not 0 <= share <= 1:
                 raise ValueError(f"{name} must be from 0 to 1, got {share}")
         widths = (hidden, hidden) if isinstance(hidden, int | np.integer) else tuple(hidden)
-        if any(width < 1 for width in widths):
-            raise ValueError(f"hidden must be positive, got {hidden}")
+        if any(width < 1 for width in (*widths, *(critic_hidden or ()))):
+            raise ValueError(f"hidden must be positive, got {hidden} and {critic_hidden}")
         weight_seed, world, noise = np.random.SeedSequence(seed).spawn(3)
         if isinstance(env_id, str):
             self.env = NativeVectorEnv(env_id, n_envs)
@@ -94,7 +95,9 @@ class NativeCollector:
         else:
             self.env = env_id
         spaces = (self.env.single_observation_space, self.env.single_action_space)
-        self.layout = PolicyLayout.of(*spaces, hidden=widths, activation=activation)
+        self.layout = PolicyLayout.of(
+            *spaces, hidden=widths, critic_hidden=critic_hidden, activation=activation
+        )
         for name, size, known in (
             ("n_envs", n_envs, self.env.num_envs),
             ("obs_dim", obs_dim, self.layout.n_inputs),
@@ -108,6 +111,7 @@ class NativeCollector:
         self._native = _native.Collector(
             self.env,
             widths,
+            self.layout.critic_hidden,
             activation,
             weights,
             n_steps,
@@ -127,9 +131,10 @@ class NativeCollector:
             `observations` [T, N, ...], `actions` [T, N] (of continuous ones [T, N, 1], before they
             are cut to the action space), `rewards`, `dones`, `terminated`, `truncated`,
             `log_probs`, `values`, `next_values`, `starts`, `advantages`, `returns`, [T, N] each;
-            `episode_returns` and `episode_lengths` [E] of the episodes that ended; `version` of
-            the weights. The next value of a truncated step is that of the true last observation,
-            which it bootstraps from, once.
+            `episode_returns`, `episode_lengths` [E] and `final_obs` [E, ...], the last observation,
+            of the episodes that ended, by time and then by environment; `last_obs` [N, ...] after
+            the last step; `version` of the weights. The next value of a truncated step is that of
+            the true last observation, which it bootstraps from, once.
 
         Raises:
             NonFiniteError: The weights gave NaN or inf.

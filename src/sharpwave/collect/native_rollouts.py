@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from sharpwave.collect.episodes import EpisodeStats
 from sharpwave.collect.finite import NonFiniteError
 from sharpwave.collect.native import NativeCollector
 from sharpwave.collect.rollout import Rollout
+from sharpwave.collect.vector_step import OnStep, VectorStep
 from sharpwave.envs.native import NativeVectorEnv
+from sharpwave.files import count_of
 
 ARRAYS = (
     "actions",
@@ -39,7 +42,8 @@ class NativeRollouts:
     Args:
         env: The environments.
         weights: [n_parameters] memory of the policy, which the learner changes.
-        hidden: Widths of the hidden layers.
+        hidden: Widths of the actor's hidden layers.
+        critic_hidden: Widths of the critic's.
         activation: "tanh" or "relu".
         n_steps: T.
         gamma: Discount.
@@ -56,6 +60,7 @@ class NativeRollouts:
         weights: npt.NDArray[np.float32],
         *,
         hidden: Sequence[int],
+        critic_hidden: Sequence[int],
         activation: str,
         n_steps: int,
         gamma: float,
@@ -75,6 +80,7 @@ class NativeRollouts:
         self._options: dict[str, Any] = {
             "n_steps": n_steps,
             "hidden": tuple(hidden),
+            "critic_hidden": tuple(critic_hidden),
             "activation": activation,
             "gamma": gamma,
             "gae_lambda": gae_lambda,
@@ -102,15 +108,14 @@ class NativeRollouts:
         self,
         gamma: float,  # noqa: ARG002 - as given before
         gae_lambda: float,  # noqa: ARG002
-        on_step: Callable[[float], bool] | None = None,
+        on_step: OnStep | None = None,
     ) -> Rollout | None:
         """One rollout of `n_steps` steps.
 
         Args:
             gamma: Discount, that of the constructor.
             gae_lambda: λ of the advantages, that of the constructor.
-            on_step: Called for every step with the mean reward, once all are taken; False gives up
-                the rollout.
+            on_step: Called for every step, once all are taken; False gives up the rollout.
 
         Returns:
             The rollout, or None if it was given up.
@@ -131,15 +136,35 @@ class NativeRollouts:
         if on_step is None:
             self.timesteps += batch["rewards"].size
         else:
-            for rewards in batch["rewards"]:
+            ends = np.cumsum(np.count_nonzero(batch["dones"], axis=1))
+            for t, rewards in enumerate(batch["rewards"]):
                 self.timesteps += rewards.size
-                if on_step(float(rewards.mean())) is False:
+                step = partial(self._vector_step, batch, t, ends)
+                if on_step(float(rewards.mean()), step) is False:
                     return None
         return Rollout(
             obs=batch["observations"],
             real=np.ones_like(batch["terminated"]),
             **{name: batch[name] for name in ARRAYS},
         )
+
+    def columns(self, rollout: Rollout, *, sequences: bool) -> dict[str, Any]:
+        """A rollout as rows [B, ...], or as sequences [T, N, ...]."""
+        return rollout.columns(sequences=sequences)
+
+    def _vector_step(self, batch: dict[str, Any], t: int, ends: npt.NDArray[np.intp]) -> VectorStep:
+        """A step of a rollout, before which ends[t - 1] episodes had ended."""
+        obs, actions, dones = batch["observations"], batch["actions"][t], batch["dones"][t]
+        next_obs = obs[t + 1] if t + 1 < len(obs) else batch["last_obs"]
+        if dones.any():
+            next_obs = next_obs.copy()
+            next_obs[dones] = batch["final_obs"][ends[t] - np.count_nonzero(dones) : ends[t]]
+        space: Any = self.env.single_action_space
+        if actions.dtype.kind == "f":
+            actions = np.clip(actions, space.low, space.high)
+        flags = batch["terminated"][t], batch["truncated"][t]
+        valid = np.ones_like(dones)
+        return VectorStep(obs[t], actions, batch["rewards"][t], *flags, next_obs, {}, valid)
 
     def finish(self) -> None:
         """Wait for a rollout that is under way, so that the environments stand still."""
@@ -190,13 +215,17 @@ class NativeRollouts:
         """
         self.close()
         self._collector = None
-        self.timesteps = int(state["timesteps"])
-        self.timings.update(state["timings"])
+        self.timesteps = count_of(state, "timesteps")
+        self.timings.update({name: float(x) for name, x in state["timings"].items()})
         self.episodes.load_state_dict(state["episodes"])
         # Where another collector began, the steps so far number rollouts that were not drawn yet.
-        self._count = int(state.get("count", self.timesteps))
+        self._count = count_of({"count": self.timesteps, **state}, "count")
         if state.get("is_reset", self.timesteps > 0):
             self._seed = None
         self._is_reset = in_flight and bool(state["is_reset"])
         self._pending = state["pending"] if in_flight else None
+        if self._pending is not None:
+            for name in ("episode_returns", "episode_lengths", "observations", *ARRAYS):
+                if not isinstance(self._pending[name], np.ndarray):
+                    raise TypeError(f"pending {name} must be an array")
         self._is_requested = self._pending is not None

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.collect.collector import Collector, Flags
+from sharpwave.collect.vector_step import VectorStep
 from sharpwave.envs import Step, action_masks
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
@@ -47,7 +48,14 @@ class OffPolicyCollector(Collector):
     Args:
         env: A Gymnasium vector environment of any autoreset mode.
         seed: Of the first reset.
+
+    Attributes:
+        is_watched: Whether `taken` is kept.
+        taken: The last step as callbacks see it.
     """
+
+    is_watched = False
+    taken: VectorStep | None = None
 
     def step(self, choose: Choose) -> tuple[Transitions | None, float]:
         """One step of every environment.
@@ -68,6 +76,7 @@ class OffPolicyCollector(Collector):
         masks = action_masks(self.env, step.infos) if self.has_masks else None
         rows = self._rows(obs, actions, step, masks)
         rewards = self._count(step)
+        self.taken = VectorStep.of(obs, actions, step) if self.is_watched else None
         self.obs, self.masks = step.obs, masks
         return rows, float(np.add.reduce(rewards)) / max(len(rewards), 1)
 

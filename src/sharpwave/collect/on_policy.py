@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.collect.collector import Collector, raw_rewards
+from sharpwave.collect.collector import Collector
+from sharpwave.collect.raw_rewards import raw_rewards
 from sharpwave.collect.rollout import Rollout, write_row
+from sharpwave.collect.vector_step import OnStep, VectorStep
 from sharpwave.envs import ActionMap, Step, action_masks
+from sharpwave.files import array_of
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
@@ -21,8 +24,8 @@ class Actor(Protocol):
 
     def act(
         self, obs: Nested, starts: npt.NDArray[np.bool_], masks: npt.NDArray[np.bool_] | None
-    ) -> tuple[Array, Array, Array]:
-        """(actions, log_probs, values) for observations [N, ...]."""
+    ) -> Any:
+        """An object with `actions`, `log_probs` and `values` for observations [N, ...]."""
 
     def values(self, obs: Nested, rows: npt.NDArray[np.intp] | None = None) -> Array:
         """Values [N] of what comes after the last `act`, of some environments or of all."""
@@ -62,14 +65,14 @@ class OnPolicyCollector(Collector):
         self,
         gamma: float,
         gae_lambda: float,
-        on_step: Callable[[float], bool] | None = None,
+        on_step: OnStep | None = None,
     ) -> Rollout | None:
         """One rollout of `n_steps` steps.
 
         Args:
             gamma: Discount.
             gae_lambda: λ of the advantages.
-            on_step: Called after every step with the mean reward; False gives up the rollout.
+            on_step: Called after every step; False gives up the rollout.
 
         Returns:
             The rollout, or None if it was given up.
@@ -82,20 +85,24 @@ class OnPolicyCollector(Collector):
         clock = time.perf_counter
         for t in range(self.n_steps):
             began = clock()
-            actions, log_probs, values = self.actor.act(self.obs, self.starts, self.masks)
+            acted = self.actor.act(self.obs, self.starts, self.masks)
+            actions = acted.actions
             env_actions = self.action_map.to_env(actions)
-            acted = clock()
+            chosen = clock()
             step = self.stepper.step(env_actions)
             stepped = clock()
-            self.timings["act"] += acted - began
-            self.timings["env"] += stepped - acted
+            self.timings["act"] += chosen - began
+            self.timings["env"] += stepped - chosen
             if self._rollout is None:
                 self._rollout = Rollout.like(self.n_steps, self.obs, actions)
             self._check(step)
-            self._write(self._rollout, t, actions, log_probs, values, step)
+            self._write(self._rollout, t, acted, step)
+            obs = self.obs
             self._go_on(step)
-            if on_step is not None and on_step(float(np.mean(raw_rewards(step)))) is False:
-                return None
+            if on_step is not None:
+                mean = float(np.mean(raw_rewards(step)))
+                if on_step(mean, partial(VectorStep.of, obs, env_actions, step)) is False:
+                    return None
         rollout = self._rollout
         assert rollout is not None
         if not rollout.real.any():  # one row, a reset everywhere: nothing to learn from
@@ -106,19 +113,15 @@ class OnPolicyCollector(Collector):
         self.timings["advantages"] += clock() - began
         return rollout
 
-    def _write(
-        self,
-        rollout: Rollout,
-        t: int,
-        actions: Array,
-        log_probs: Array,
-        values: Array,
-        step: Step,
-    ) -> None:
+    def columns(self, rollout: Rollout, *, sequences: bool) -> dict[str, Any]:
+        """A rollout as rows [B, ...], or as sequences [T, N, ...] for recurrent policies."""
+        return rollout.columns(sequences=sequences)
+
+    def _write(self, rollout: Rollout, t: int, acted: Any, step: Step) -> None:
         write_row(rollout.obs, t, self.obs)
-        rollout.actions[t] = actions
-        rollout.log_probs[t] = log_probs
-        rollout.values[t] = values
+        rollout.actions[t] = acted.actions
+        rollout.log_probs[t] = acted.log_probs
+        rollout.values[t] = acted.values
         rollout.rewards[t] = step.rewards
         rollout.terminated[t] = step.terminated
         rollout.truncated[t] = step.truncated
@@ -164,4 +167,4 @@ class OnPolicyCollector(Collector):
         """Continue from `state_dict`, as `Collector` does."""
         super().load_state_dict(state, in_flight=in_flight)
         if in_flight:
-            self.starts = state["starts"]
+            self.starts = array_of(state, "starts", (self.env.num_envs,))

@@ -94,6 +94,10 @@ class Rollout:
         real = None if self.real.all() else self.real
         return {**self._columns(), "starts": self.starts, "real": real}
 
+    def columns(self, *, sequences: bool) -> dict[str, Any]:
+        """Rows [B, ...], or sequences [T, N, ...] for recurrent policies."""
+        return self.sequences() if sequences else self.rows()
+
     def _columns(self) -> dict[str, Any]:
         names = ("obs", "actions", "log_probs", "values", "advantages", "returns", "masks")
         return {name: getattr(self, name) for name in names}

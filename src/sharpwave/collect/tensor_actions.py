@@ -13,7 +13,7 @@ from sharpwave.lazy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["TensorActions", "TensorScale"]
+__all__ = ["TensorActions", "TensorScale", "tensor_actions"]
 
 
 class TensorActions:
@@ -73,3 +73,10 @@ class TensorScale:
         actions = unit * self._radius + self._middle
         shaped = actions.reshape(len(actions), *self._shape).to(self._dtype)
         return torch.clamp(shaped, self._low, self._high)
+
+
+def tensor_actions(action_map: ActionMap | ActionScale, device: Any) -> TensorActions | TensorScale:
+    """What an action map does, on a device."""
+    if isinstance(action_map, ActionScale):
+        return TensorScale(action_map, device)
+    return TensorActions(action_map, device)

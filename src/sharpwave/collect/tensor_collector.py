@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from sharpwave.collect.device_steps import DeviceStep, DeviceSteps
+from sharpwave.collect.tensor_episodes import TensorEpisodes
+from sharpwave.collect.vector_step import OnStep, VectorStep, tensor_step
+from sharpwave.files import count_of
 from sharpwave.lazy import torch
 from sharpwave.nest import leaves, map_leaves, numbered
 
@@ -17,16 +20,14 @@ if TYPE_CHECKING:
 
     from sharpwave.buffers.tensors import RolloutBuffer
 
-__all__ = ["TensorCollector", "TensorEpisodes"]
+__all__ = ["TensorCollector"]
 
 
 class TensorActor(Protocol):
     """What chooses the actions of a rollout. It keeps recurrent states itself."""
 
-    def act_tensors(
-        self, obs: Any, starts: Tensor, masks: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """(actions, log_probs, values) for observations [N, ...]."""
+    def act_tensors(self, obs: Any, starts: Tensor, masks: Tensor | None) -> Any:
+        """An object with `actions`, `log_probs` and `values` for observations [N, ...]."""
 
     def value_tensors(self, obs: Any) -> Tensor:
         """Values [N] of what comes after the last `act_tensors`."""
@@ -80,15 +81,15 @@ class TensorCollector:
         self,
         gamma: float,
         gae_lambda: float,
-        on_step: Callable[[float], bool] | None = None,
+        on_step: OnStep | None = None,
     ) -> RolloutBuffer | None:
         """One rollout of `n_steps` steps, with advantages.
 
         Args:
             gamma: Discount.
             gae_lambda: λ of the advantages.
-            on_step: Called after every step with the mean reward, which waits for the device; False
-                gives up the rollout.
+            on_step: Called after every step, which waits for the device; False gives up the
+                rollout.
 
         Returns:
             The buffer, which the next rollout overwrites, or None if it was given up.
@@ -102,10 +103,13 @@ class TensorCollector:
         if self.buffer is not None:
             self.buffer.reset()
         for _ in range(self.n_steps):
+            obs = self._obs
             step = self._step()
             self.timesteps += self.n_envs
-            if on_step is not None and on_step(float(step.raw_rewards.mean())) is False:
-                return None
+            if on_step is not None:
+                mean = float(step.raw_rewards.mean())
+                if on_step(mean, partial(_vector_step, obs, step)) is False:
+                    return None
         assert self.buffer is not None
         self.buffer.gamma, self.buffer.gae_lambda = gamma, gae_lambda
         self.buffer.compute_returns_and_advantages(self.actor.value_tensors(self._obs))
@@ -120,7 +124,8 @@ class TensorCollector:
         self.episodes.restart()
 
     def _step(self) -> DeviceStep:
-        actions, log_probs, values = self.actor.act_tensors(self._obs, self._starts, self._masks)
+        acted = self.actor.act_tensors(self._obs, self._starts, self._masks)
+        actions = acted.actions
         step = self.steps.step(actions, self.timesteps)
         buffer = self.buffer
         if buffer is None:
@@ -132,13 +137,13 @@ class TensorCollector:
             actions,
             step.rewards,
             done,
-            values,
-            log_probs,
+            acted.values,
+            acted.log_probs,
             step.truncated & ~step.terminated,
             final_values,
             **self._mask_column(buffer),
         )
-        self.episodes.tracker.update(done, step.raw_rewards)
+        self.episodes.update(done, step.raw_rewards, step.success)
         self._obs, self._masks, self._starts = step.obs, step.masks, done
         return step
 
@@ -169,14 +174,15 @@ class TensorCollector:
         buffer.begin(self._starts)
         return buffer
 
-    def columns(self) -> dict[str, Any]:
-        """The rollout, [T, N, ...]: the memory itself, nested as the environment's."""
-        buffer = self.buffer
-        assert buffer is not None
+    def columns(self, rollout: RolloutBuffer, *, sequences: bool) -> dict[str, Any]:
+        """A rollout as rows [B, ...], or as sequences [T, N, ...]: the memory itself.
 
+        Observations are nested as the environment's.
+        """
+        buffer = rollout
         paths = [path for path, _ in leaves(numbered(self._obs))]
         columns = iter([buffer.stored(f"obs.{path}" if path else "obs") for path in paths])
-        return {
+        found = {
             "obs": map_leaves(lambda _: next(columns), self._obs),
             "actions": buffer.stored("action"),
             "log_probs": buffer.stored("log_prob"),
@@ -184,8 +190,16 @@ class TensorCollector:
             "advantages": buffer.advantages,
             "returns": buffer.returns,
             "masks": buffer.stored("masks") if "masks" in buffer.fields.names else None,
-            "starts": buffer.stored("start"),
         }
+        if sequences:
+            return {**found, "starts": buffer.stored("start")}
+        return {
+            name: None if column is None else map_leaves(lambda leaf: leaf.flatten(0, 1), column)
+            for name, column in found.items()
+        }
+
+    def close(self) -> None:
+        """Nothing to close."""
 
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands, but for the environments and the actor."""
@@ -206,8 +220,8 @@ class TensorCollector:
             in_flight: Whether the environments stand where they stood then. Otherwise new episodes
                 start.
         """
-        self.timesteps = int(state["timesteps"])
-        self.timings.update(state["timings"])
+        self.timesteps = count_of(state, "timesteps")
+        self.timings.update({name: float(x) for name, x in state["timings"].items()})
         self.episodes.load_state_dict(state["episodes"])
         if self.timesteps:
             self._seed = None
@@ -222,81 +236,14 @@ class TensorCollector:
         return torch.from_numpy(np.array(array)).to(self.device)
 
 
-class TensorEpisodes:
-    """Returns and lengths of the episodes that N environments finished, in a `StatsTracker`.
-
-    It is read like `EpisodeStats`; reading waits for the device.
-
-    Args:
-        n_envs: Number of environments.
-        device: Where the sums are kept.
-        window: How many of the last episodes are kept and the means taken over.
-    """
-
-    def __init__(self, n_envs: int, device: Any, window: int = 100) -> None:
-        from sharpwave.buffers.tensors import StatsTracker
-
-        self.tracker = StatsTracker(n_envs, max_ep_info_buffer=window, device=device)
-
-    @property
-    def count(self) -> int:
-        """Episodes finished so far."""
-        return self.tracker.episode_count
-
-    @property
-    def returns(self) -> list[float]:
-        """Returns of the last episodes, oldest first."""
-        return self._values("Rollout/rewards")
-
-    @property
-    def lengths(self) -> list[int]:
-        """Lengths of the last episodes, oldest first."""
-        return [int(length) for length in self._values("Rollout/lengths")]
-
-    @property
-    def mean_return(self) -> float:
-        """Mean return of the last episodes, nan before the first ended."""
-        return _mean(self.returns)
-
-    @property
-    def mean_length(self) -> float:
-        """Mean length of the last episodes, nan before the first ended."""
-        return _mean(self.lengths)
-
-    def restart(self) -> None:
-        """Forget episodes in flight: the environments were reset."""
-        self.tracker.restart()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything, as arrays and numbers, as `EpisodeStats` gives it."""
-        running = _array(self.tracker.state_dict()["running"])
-        return {
-            "count": self.count,
-            "returns": np.array(self.returns, np.float64),
-            "lengths": np.array(self.lengths, np.int64),
-            "running_returns": running[0],
-            "running_lengths": running[1].astype(np.int64),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`, also from that of `EpisodeStats`."""
-        tensors = self.tracker.state_dict()
-        tensors["episodes"] = torch.from_numpy(np.array([state["returns"], state["lengths"]], "d"))
-        tensors["count"] = torch.tensor(int(state["count"]))
-        running = torch.from_numpy(
-            np.array([state["running_returns"], state["running_lengths"]], "d")
-        )
-        if running.shape == tensors["running"].shape:
-            tensors["running"] = running
-        self.tracker.load_state_dict(tensors)
-
-    def _values(self, name: str) -> list[float]:
-        values: list[float] = self.tracker.get_raw_values().get(name, np.empty(0)).tolist()
-        return values
-
-
-def _mean(values: list[Any]) -> float:
-    return float(np.mean(values)) if values else float("nan")
+def _vector_step(obs: Any, step: DeviceStep) -> VectorStep:
+    """The step as callbacks see it: arrays where the environments give arrays."""
+    if step.taken is None:
+        return tensor_step(obs, step.actions, step)
+    arrays = map_leaves(
+        lambda leaf, like: _array(leaf).astype(like.dtype), obs, step.taken.next_obs
+    )
+    return VectorStep.of(arrays, step.actions, step.taken)
 
 
 def _stored_dtype(leaf: Tensor) -> torch.dtype:

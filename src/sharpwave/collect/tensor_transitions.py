@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sharpwave.collect.collector import CollectorState
-from sharpwave.collect.device_steps import FiniteWatch
+from sharpwave.collect.device_steps import FiniteWatch, tensor_success
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions, count_choices
-from sharpwave.collect.tensor_collector import TensorEpisodes
+from sharpwave.collect.tensor_episodes import TensorEpisodes
+from sharpwave.collect.vector_step import VectorStep, tensor_step
 from sharpwave.envs import TensorVectorEnv
 from sharpwave.envs.tensors import TensorStep
 from sharpwave.lazy import torch
@@ -37,9 +38,13 @@ class TensorTransitionCollector(CollectorState):
 
     Attributes:
         watch: What looks at the numbers that come and go.
+        is_watched: Whether `taken` is kept.
+        taken: The last step as callbacks see it.
     """
 
     episodes: TensorEpisodes
+    is_watched = False
+    taken: VectorStep | None = None
 
     def __init__(self, env: TensorVectorEnv, seed: int | None) -> None:
         super().__init__(env, seed, TensorEpisodes(env.num_envs, env.device))
@@ -87,6 +92,7 @@ class TensorTransitionCollector(CollectorState):
         self.watch.look((step.obs, step.rewards))
         if step.final_obs is not None:
             self.watch.look(next_obs)
+        self.taken = tensor_step(obs, actions, step, next_obs) if self.is_watched else None
         if self.has_masks:
             allowed = None if masks is None else masks | self.ended[:, None]
             next_obs = self._with_mask(next_obs, allowed)
@@ -101,7 +107,7 @@ class TensorTransitionCollector(CollectorState):
             None,
             self._take_restarted(),
         )
-        self.episodes.tracker.update(self.ended, step.rewards)
+        self.episodes.update(self.ended, step.rewards, tensor_success(step.infos))
         self.timesteps += self.env.num_envs
         self.obs, self.masks = step.obs, masks
         return rows, step.rewards.mean()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sharpwave.files import read_json, write_json
-from sharpwave.train.callbacks import Callback
+from sharpwave.runs.callbacks import Callback
 
 __all__ = ["Improvement", "Improvements", "read_improvements"]
 

@@ -11,11 +11,11 @@ from gymnasium.vector.utils import batch_space
 
 from sharpwave.datasets.experts import expert
 from sharpwave.datasets.noise import Noise
-from sharpwave.train.random_actions import RandomActions
+from sharpwave.loops.random_actions import RandomActions
 from sharpwave.types import Array, Nested
 
 if TYPE_CHECKING:
-    from sharpwave.train.evaluation import Player
+    from sharpwave.runs.evaluation import Player
 
 
 class RandomPlayer:

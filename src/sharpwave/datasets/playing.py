@@ -15,7 +15,7 @@ from sharpwave.datasets.parts import Part
 from sharpwave.datasets.players import NoisyPlayer, as_player
 
 if TYPE_CHECKING:
-    from sharpwave.train.evaluation import Player
+    from sharpwave.runs.evaluation import Player
 
 Progress = Callable[[str, int, int], object]
 """Told what is being done, how much of it is done, and of how much (0: unknown)."""

@@ -8,16 +8,16 @@ from contextlib import ExitStack
 from dataclasses import fields
 from typing import Any
 
-from sharpwave.algorithms.presets import find_preset
+from sharpwave.agents import OnlineAgent
 from sharpwave.algorithms.registry import algorithm_class
 from sharpwave.buffers import MmapReplayBuffer
+from sharpwave.config.presets import find_preset
 from sharpwave.datasets.improvements import Improvement, Improvements, read_improvements
 from sharpwave.datasets.playing import Progress
 from sharpwave.envs import make_vec_env
 from sharpwave.episodes.record_vector import RecordVectorEpisodes
-from sharpwave.train.callbacks import Callback, CallbackList, EvalCallback
-from sharpwave.train.online import OnlineAlgorithm
-from sharpwave.train.run_folder import RunFolder
+from sharpwave.runs.callbacks import Callback, CallbackList, EvalCallback
+from sharpwave.runs.run_folder import RunFolder
 
 __all__ = ["RecordedRun", "TrainingStopped"]
 
@@ -66,9 +66,9 @@ class RecordedRun:
         self.episodes = self.run.path / "episodes"
         self.policies = self.run.path / "policies"
         found = algorithm_class(algorithm)
-        if not issubclass(found, OnlineAlgorithm):
+        if not issubclass(found, OnlineAgent):
             raise TypeError(f"algorithm must learn in an environment, which {algorithm} does not")
-        self.algorithm: type[OnlineAlgorithm] = found
+        self.algorithm: type[OnlineAgent] = found
         settings = {**(find_preset(algorithm, env_id) or {}), **(options or {}), "seed": seed}
         if total_timesteps is not None:
             settings["total_timesteps"] = total_timesteps
@@ -109,10 +109,13 @@ class RecordedRun:
             progress: Told what is done, the steps so far, and how many it will be.
 
         Raises:
+            FileExistsError: The folder holds something else by the names of a run's files.
             TrainingStopped: A signal or a callback stopped it. It can be gone on with.
         """
         if self.is_complete:
             return
+        if not self.run.is_ours:
+            self.run.claim()
         with ExitStack() as stack:
             env = RecordVectorEpisodes(
                 make_vec_env(self.env_id, self.config.n_envs, mode=self.config.env_mode),
@@ -127,7 +130,7 @@ class RecordedRun:
             ]
             agent = self._agent(env, called)
             stack.callback(self._leave_replay, agent)
-            agent.train(self.config.total_timesteps - agent.timesteps, run_dir=self.run.path)
+            agent.train(self.config.total_timesteps, run_dir=self.run.path, resume=True)
         if not self.is_complete:
             raise TrainingStopped(
                 f"the training of {self.run.path} was stopped at {agent.timesteps:,} of "
@@ -136,7 +139,7 @@ class RecordedRun:
                 agent.stop_reason,
             )
 
-    def _agent(self, env: Any, callbacks: list[Callback]) -> OnlineAlgorithm:
+    def _agent(self, env: Any, callbacks: list[Callback]) -> OnlineAgent:
         latest = self.run.latest_checkpoint
         if not latest.is_file():
             return self.algorithm(env, config=self.config, callbacks=callbacks)
@@ -149,7 +152,7 @@ class RecordedRun:
         if self._has_replay and isinstance(agent.buffer, MmapReplayBuffer):
             agent.buffer.close(delete=self.is_complete)
 
-    def player_of(self, improvement: Improvement) -> OnlineAlgorithm:
+    def player_of(self, improvement: Improvement) -> OnlineAgent:
         """The agent as it was then, to play with."""
         options = PLAYING_BUFFER if self._has_replay else {}
         path = improvement.path(self.policies)

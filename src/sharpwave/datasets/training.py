@@ -23,7 +23,7 @@ from sharpwave.episodes.interchange.folder import new_folder, stream_of, write
 from sharpwave.episodes.interchange.stream import Episode, EpisodeStream
 from sharpwave.episodes.record import UNLIMITED
 from sharpwave.nearest import did_you_mean
-from sharpwave.train.callbacks import Callback
+from sharpwave.runs.callbacks import Callback
 
 __all__ = ["TRAINED_KINDS", "record_training"]
 

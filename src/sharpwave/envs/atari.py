@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from sharpwave.envs.python import PythonVectorEnv
+from sharpwave.extras import require
 
 __all__ = ["RewardSigns", "is_atari", "make_atari"]
 
@@ -19,7 +20,13 @@ def is_atari(env_id: str) -> bool:
     return env_id.startswith("ALE/")
 
 
-class RewardSigns(VectorWrapper[Any, Any, Any]):
+if TYPE_CHECKING:
+    Wrapper = VectorWrapper[Any, Any, Any]
+else:  # Gymnasium 1.1 to 1.3 have it without parameters
+    Wrapper = VectorWrapper
+
+
+class RewardSigns(Wrapper):
     """Gives the sign of every reward; the true ones are in `infos["raw_rewards"]`."""
 
     def step(self, actions: Any) -> Any:
@@ -52,9 +59,7 @@ def make_atari(
         render_mode: "human" or "rgb_array".
         **options: For ale-py's vector environment, such as `episodic_life=True`.
     """
-    import ale_py
-
-    gym.register_envs(ale_py)
+    gym.register_envs(require("ale_py", extra="atari"))
     env: VectorEnv[Any, Any, Any]
     if render_mode is not None:
         env = PythonVectorEnv([partial(_rendered, env_id, render_mode)] * n_envs)

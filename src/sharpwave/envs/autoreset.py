@@ -13,7 +13,7 @@ from sharpwave.types import Array, Nested
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
-__all__ = ["MODES", "Step", "Stepper", "autoreset_mode", "with_final_obs"]
+__all__ = ["MODES", "Step", "Stepper", "autoreset_mode", "merged_infos", "with_final_obs"]
 
 MODES = ("next_step", "same_step", "disabled")
 
@@ -116,7 +116,7 @@ class Stepper:
         reset_obs, reset_infos = self.env.reset(options={"reset_mask": ended.copy()})
         merged = map_leaves(lambda old, new: _with_rows(old, new, ended), obs, reset_obs)
         return merged, {
-            **_merged_infos(infos, reset_infos, ended),
+            **merged_infos(infos, reset_infos, ended),
             "final_info": infos,
             "_final_info": ended,
         }
@@ -191,7 +191,7 @@ def _with_rows(old: Any, new: Any, rows: Flags) -> Array:
     return merged
 
 
-def _merged_infos(old: dict[str, Any], new: dict[str, Any], rows: Flags) -> dict[str, Any]:
+def merged_infos(old: dict[str, Any], new: dict[str, Any], rows: Flags) -> dict[str, Any]:
     """Infos of a step with those of a reset in some rows.
 
     An entry with a mask (`_name`) belongs to single environments, any other to the whole step.
@@ -213,7 +213,7 @@ def _merged_infos(old: dict[str, Any], new: dict[str, Any], rows: Flags) -> dict
 
 def _merged_entry(old: Any, new: Any, rows: Flags) -> Any:
     if isinstance(old, dict) or isinstance(new, dict):
-        return _merged_infos(old or {}, new or {}, rows)
+        return merged_infos(old or {}, new or {}, rows)
     if old is None:
         return new
     return old if new is None else _with_rows(old, new, rows)

@@ -18,6 +18,7 @@ from sharpwave.envs.python import Maker, PythonVectorEnv
 from sharpwave.envs.spaces import check_spaces
 from sharpwave.envs.subprocess import SubprocessVectorEnv
 from sharpwave.envs.tensors import TensorVectorEnv, is_tensor_env
+from sharpwave.extras import missing_library, require
 
 __all__ = ["make_vec_env"]
 
@@ -51,6 +52,7 @@ def make_vec_env(
             no native code and `mode` asks for it.
         TypeError: `env` is none of these, or its spaces are not supported.
         EnvironmentFailed: An environment raised when it was made or reset.
+        ImportError: It needs a library that is not installed; the message says what installs it.
 
     Example:
         >>> env = make_vec_env("CartPole-v1", 4, seed=0)
@@ -96,7 +98,7 @@ def _made(
         if mode == "native":
             raise ValueError(f'mode must not be "native": {why_not}')
     if isinstance(env, str):
-        if mode == "auto" and is_atari(env) and importlib.util.find_spec("ale_py") is not None:
+        if is_atari(env) and mode == "auto":
             return make_atari(_checked_id(env), n_envs, **kwargs)
         maker = _maker_of_id(env, kwargs)
     elif callable(env):
@@ -128,32 +130,40 @@ def _as_it_is(
     return PythonVectorEnv([lambda: env])
 
 
-def _register_atari() -> None:
-    if importlib.util.find_spec("ale_py") is not None:
-        import ale_py
+def register_atari() -> None:
+    """Make the Atari games of ale-py known to Gymnasium.
 
-        gym.register_envs(ale_py)
+    Raises:
+        ImportError: ale-py is not installed.
+    """
+    gym.register_envs(require("ale_py", extra="atari"))
 
 
 def _checked_id(env_id: str) -> str:
-    _register_atari()
+    register_atari()
     if env_id not in gym.registry:
         _maker_of_id(env_id, {})  # which names the nearest
     return env_id
 
 
 def _maker_of_id(env_id: str, kwargs: dict[str, Any]) -> Maker:
-    if env_id not in gym.registry:
-        _register_atari()
+    known = env_id in gym.registry
+    if not known and (is_atari(env_id) or importlib.util.find_spec("ale_py") is not None):
+        register_atari()  # it has ids of the old names too
     if env_id in gym.registry:
         # The spec travels to other processes, whose registry may lack the id.
         return partial(gym.make, gym.spec(env_id), disable_env_checker=True, **kwargs)
     try:
         gym.make(env_id, disable_env_checker=True, **kwargs).close()
-    except (gym.error.UnregisteredEnv, ModuleNotFoundError) as error:
+    except (gym.error.Error, ModuleNotFoundError) as error:
+        missing = missing_library(error, env_id)
+        if missing is not None:
+            raise missing from error
         message = f"env must be the id of a registered environment, got {env_id!r}"
         nearest = _nearest(env_id)
-        if nearest:
+        if not isinstance(error, gym.error.UnregisteredEnv | ModuleNotFoundError):
+            message += f": {error}"
+        elif nearest:
             message += f"; the nearest are {', '.join(nearest)}"
         raise ValueError(message) from error
     return partial(gym.make, env_id, disable_env_checker=True, **kwargs)

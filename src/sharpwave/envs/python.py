@@ -17,6 +17,7 @@ from gymnasium.vector.utils import batch_space
 from sharpwave.envs.batching import BadRowError, batched
 from sharpwave.envs.spaces import check_spaces, leaf_spaces
 from sharpwave.errors import EnvironmentFailed
+from sharpwave.extras import missing_library
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
@@ -231,9 +232,10 @@ class PythonVectorEnv(VectorEnv[Any, Any, Any]):
         with contextlib.suppress(Exception):
             self.close()
 
-    def _failure(self, i: int, doing: str, error: Exception) -> EnvironmentFailed:
+    def _failure(self, i: int, doing: str, error: Exception) -> Exception:
         self._close_quietly()
-        return EnvironmentFailed(i, doing, "".join(traceback.format_exception(error)))
+        missing = missing_library(error, str(self.envs[i]))
+        return missing or EnvironmentFailed(i, doing, "".join(traceback.format_exception(error)))
 
     def _assert_open(self) -> None:
         if self.closed:
@@ -245,11 +247,15 @@ def made(maker: Maker, index: int) -> Env:
 
     Raises:
         EnvironmentFailed: The maker raised.
+        ImportError: The environment needs a library that is not installed.
         TypeError: It made something else, or the spaces are not supported.
     """
     try:
         env = maker()
     except Exception as error:
+        missing = missing_library(error, _named(maker))
+        if missing is not None:
+            raise missing from error
         trace = "".join(traceback.format_exception(error))
         raise EnvironmentFailed(index, "being made", trace) from error
     if not isinstance(env, gym.Env):
@@ -259,6 +265,15 @@ def made(maker: Maker, index: int) -> Env:
             raise TypeError(f"env must have an {name}, {type(env).__name__} has none")
     check_spaces(env)
     return env
+
+
+def _named(maker: Any) -> str:
+    """What a maker makes, in a word."""
+    first = next(iter(getattr(maker, "args", ())), maker)  # of partial(gym.make, spec)
+    for name in ("id", "env_id", "__name__"):
+        if isinstance(getattr(first, name, None), str):
+            return str(getattr(first, name))
+    return first if isinstance(first, str) else "the environment"
 
 
 def _check_alike(envs: list[Env]) -> None:

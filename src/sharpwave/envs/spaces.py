@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from sharpwave.types import Array, Nested
+from sharpwave.types import Array, Nested, as_dtype
 
 __all__ = ["check_same_form", "check_spaces", "leaf_spaces", "space_from_json", "space_to_json"]
 
@@ -148,17 +148,17 @@ def space_from_json(data: dict[str, Any]) -> Space:
     if kind == "Tuple":
         return spaces.Tuple([space_from_json(inner) for inner in data["spaces"]])
     if kind == "Box":
-        dtype = np.dtype(data["dtype"])
+        dtype = as_dtype(data["dtype"])
         shape = tuple(data["shape"])
         low, high = (_bounds(data[name], shape, dtype) for name in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
-        dtype = np.dtype(data["dtype"])
+        dtype = as_dtype(data["dtype"])
         # Gymnasium 1.1 knows no other dtype, and no such argument.
         chosen = {} if dtype == np.int64 else {"dtype": dtype.type}
         return spaces.Discrete(data["n"], start=data["start"], **chosen)
     if kind == "MultiDiscrete":
-        dtype = np.dtype(data["dtype"])
+        dtype = as_dtype(data["dtype"])
         nvec, start = (np.array(data[name], dtype) for name in ("nvec", "start"))
         return spaces.MultiDiscrete(nvec, dtype=dtype.type, start=start)
     if kind == "MultiBinary":

@@ -104,9 +104,17 @@ def set_random_states(env: Env, states: list[Value]) -> None:
             continue
         rng = vars(layer).get("_np_random")
         if rng is None or type(rng.bit_generator).__name__ != state["bit_generator"]:
-            rng = np.random.Generator(getattr(np.random, state["bit_generator"])())
+            rng = np.random.Generator(_bit_generator(state["bit_generator"])())
             layer._np_random = rng
         rng.bit_generator.state = state
+
+
+def _bit_generator(name: str) -> type[np.random.BitGenerator]:
+    """A kind of NumPy's generators; nothing else that has a name there."""
+    kind = vars(np.random).get(name)
+    if isinstance(kind, type) and issubclass(kind, np.random.BitGenerator):
+        return kind
+    raise ValueError(f"bit_generator must be one of NumPy's, got {name!r}")
 
 
 def _layers(env: Env) -> list[Env]:

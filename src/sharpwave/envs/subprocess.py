@@ -18,6 +18,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from sharpwave.envs.python import Maker, made
 from sharpwave.envs.worker import work
 from sharpwave.errors import EnvironmentFailed
+from sharpwave.extras import missing_library
 from sharpwave.types import Array, Nested
 
 __all__ = ["SubprocessVectorEnv"]
@@ -153,7 +154,11 @@ class SubprocessVectorEnv(Base):
         if not reports:
             raise EnvironmentFailed(-1, "its process", "it sent no report")
         index, doing, trace, pickled = min(reports)
-        raise EnvironmentFailed(index, doing, trace) from _cause(pickled, trace)
+        cause = _cause(pickled, trace)
+        missing = missing_library(cause, "the environment")
+        if missing is not None:
+            raise missing from cause
+        raise EnvironmentFailed(index, doing, trace) from cause
 
     def _give_up(self) -> None:
         self._state = AsyncState.DEFAULT  # no answer is awaited any more

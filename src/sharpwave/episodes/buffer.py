@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,28 +12,29 @@ import numpy as np
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder, is_store
 from sharpwave.episodes.bulk import all_data, patches
-from sharpwave.episodes.compression import as_codecs, compression_of
+from sharpwave.episodes.compression import as_codecs
 from sharpwave.episodes.interchange.methods import Interchange
-from sharpwave.episodes.layout import describe, differences, open_engine
+from sharpwave.episodes.layout import DURABILITIES, describe, differences, schema_of
 from sharpwave.episodes.loaders import LoadsEpisodes
-from sharpwave.episodes.spec import EpisodeSchema, native_group
+from sharpwave.episodes.open_folder import OpenFolder
+from sharpwave.episodes.spec import EpisodeSchema
 from sharpwave.episodes.table import EpisodeTable, LostEpisodes, read_table
 from sharpwave.errors import SharpwaveIOError
 
 __all__ = ["EpisodeBuffer"]
 
 KIND = "episodes"
-DURABILITIES = ("process", "power")
 
 Self = TypeVar("Self", bound="EpisodeBuffer")
 
 
-class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
+class EpisodeBuffer(LoadsEpisodes, Interchange, OpenFolder):
     """Episodes on disk: steps are committed one by one, episodes are read back as batches.
 
     A step is safe against the death of the process when `store` returns. An episode that is cut by
     an exception or by the end of its process keeps its steps, is marked as aborted, and is left out
-    unless asked for. One process writes to a folder at a time; any number read it meanwhile.
+    unless asked for. One process writes to a folder at a time; any number read it meanwhile. Of
+    several buffers in this process each may write to it between the episodes of the others.
 
     Args:
         folder: Where the episodes are. A folder with episodes in it is opened and continued; its
@@ -49,8 +48,9 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         meta_fields: Fields of an episode likewise.
         circular: When full, the oldest episode makes room for the newest. Otherwise a full buffer
             refuses more.
-        overwrite: Delete the episodes that are in the folder. A folder that holds something else,
-            or that somebody writes to, is refused.
+        overwrite: Delete the episodes that are in the folder. Buffers of this process that have it
+            open are closed: what is asked of them later raises. A folder that holds something else,
+            or that another process writes to, is refused.
         read_only: Open existing episodes, and never write.
         durability: "process": what was stored outlives the death of the process, and what was
             flushed the loss of power. "power": every step waits for the disk and outlives the loss
@@ -80,9 +80,6 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         >>> buffer.close()
     """
 
-    schema: EpisodeSchema
-    lost: LostEpisodes
-
     def __init__(
         self,
         folder: str | os.PathLike[str],
@@ -111,6 +108,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         )
         if read_only or (is_store(folder) and not overwrite):
             opened = StoreFolder.open(folder, KIND)
+            schema_of(opened)
             different = differences(opened.header, description)
             if different:
                 raise ValueError(
@@ -155,7 +153,8 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         """
         if durability is not None:
             _check_durability(durability)
-        opened = StoreFolder.open(folder, KIND)
+        opened = StoreFolder.open(folder, KIND, repair=repair)
+        schema_of(opened)
         buffer = cls.__new__(cls)
         chosen = durability or opened.header["options"]["durability"]
         buffer._start(
@@ -168,55 +167,6 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         if verify and not repair:
             buffer.verify()
         return buffer
-
-    def _start(
-        self,
-        folder: StoreFolder,
-        *,
-        read_only: bool,
-        write: bool,
-        durability: str,
-        repair: bool = False,
-    ) -> None:
-        self._folder = folder
-        self.schema = EpisodeSchema.from_json(folder.header["schema"])
-        self.read_only = read_only
-        self.durability = durability
-        self.lost = LostEpisodes()
-        self._groups = (native_group(self.schema.nest), native_group(self.schema.meta_nest))
-        sizes = {name: np.dtype(f.dtype).itemsize for name, f in self.schema.fields.items()}
-        self._compression = compression_of(folder, sizes)
-        if write:
-            self._open_for_writing(repair=repair)
-        else:
-            engine = open_engine(folder, durability, write=False, repair=repair)
-            self._attach(engine, *self._groups)
-            self.lost = LostEpisodes.of(engine.repaired)
-
-    def _open_for_writing(self, *, repair: bool = False) -> None:
-        if self.read_only:
-            raise RuntimeError(f"{self.folder} was opened read-only")
-        self._folder.lock()
-        try:
-            if repair and self._compression is not None:
-                self._compression.set_aside_damaged()
-            engine = open_engine(self._folder, self.durability, write=True, repair=repair)
-        except BaseException:
-            self._folder.unlock()
-            raise
-        self._attach(engine, *self._groups)
-        self.lost = LostEpisodes.of(engine.repaired)
-
-    def _writer(self) -> _native.EpisodeEngine:
-        """The store, open for writing."""
-        if not self._engine.is_writer:
-            self._open_for_writing()
-        return self._engine
-
-    @property
-    def folder(self) -> Path:
-        """Where the episodes are."""
-        return self._folder.path
 
     @property
     def max_episodes(self) -> int:
@@ -330,26 +280,18 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         super().store_episode(**fields)
         self._compress()
 
-    def _compress(self) -> None:
-        if self._compression is not None:
-            self._compression.compress(self)
-
-    def _decompress(self, places: list[tuple[int, int, int]]) -> None:
-        """Called by `gather` and `gather_ranges` for rows that are not in memory."""
-        assert self._compression is not None
-        self._compression.decompress(self._engine, places)
-
     def update(self, indices: Any = None, **data: Any) -> None:
         """Write over fields of stored episodes, all of them or, should the process die, none.
 
         Args:
             indices: Positions in `episodes()`: one, several, a slice, or None for all.
-            **data: Fields of steps as [E, T, ...] for the first T steps of each episode (steps
-                that an episode does not have are left out), without the first axis for a single
-                position, or a number for all steps. Fields of episodes as [E, ...] or a number.
+            **data: Fields of steps as [E, T, ...] for the first T steps of each episode, without
+                the first axis for a single position, or a number for all steps. Episodes of
+                different lengths are padded with zeros to the longest, as by `get_all_data`. Fields
+                of episodes as [E, ...] or a number.
 
         Raises:
-            TypeError, ValueError: As for store.
+            TypeError, ValueError: As for store; also for values beyond the end of an episode.
             IndexError: For a position that does not exist.
         """
         self._writer()
@@ -390,12 +332,6 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
         """See what another process has stored since. Only handles for reading need it."""
         self._engine.refresh()
 
-    def flush(self) -> None:
-        """Wait until all that was stored outlives the loss of power. Does nothing for a reader."""
-        if self._engine.is_writer:
-            self._engine.flush()
-            self._compress()
-
     def clear(self) -> None:
         """Forget all episodes.
 
@@ -418,35 +354,8 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, _native.EpisodeRows):
                 f"{self.folder} is damaged: {what}; from_folder(..., repair=True) goes on without"
             )
 
-    def close(self) -> None:
-        """Flush and let the folder go; an open episode is aborted. Nothing can be done after it."""
-        if self._is_closed:
-            return
-        try:
-            if self._engine.is_writer and self._folder.is_locked:
-                if self._compression is not None:
-                    self.flush()
-                self._engine.close()
-        finally:
-            self._attach(None, *self._groups)
-            self._folder.unlock()
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self.close()
-
     def __reduce__(self) -> tuple[Any, ...]:
+        self._engine  # noqa: B018 - raises where the folder may hold other episodes by now
         return _open_read_only, (type(self), str(self.folder.absolute()))
 
     def __repr__(self) -> str:

@@ -41,6 +41,8 @@ def patches(buffer: EpisodeBuffer, indices: Any, data: Mapping[str, Any]) -> lis
             if name in schema.fields:
                 widest = int(lengths.max(initial=0))
                 values = _step_values(name, schema.fields[name], value, single, len(chosen), widest)
+                if value.ndim > 0:
+                    _check_ends(name, values, lengths)
                 counts = np.minimum(lengths, values.shape[1])
                 rows = values.reshape(-1, *values.shape[2:])
                 found.append((False, name, starts, counts, rows))
@@ -90,6 +92,24 @@ def _step_values(
         shape = "".join(f", {size}" for size in field.shape)
         raise ValueError(f"{name} must have shape {expected}{shape}), got {value.shape}")
     return _broadcast(name, full, (n, full.shape[1], *field.shape))
+
+
+def _check_ends(name: str, values: Array, lengths: npt.NDArray[np.int64]) -> None:
+    """Raise for values of steps that an episode does not have; zeros that pad it are none."""
+    longest = int(lengths.max(initial=0))
+    if values.shape[1] > longest:
+        raise ValueError(
+            f"{name} must have at most {longest} steps, the length of the "
+            f"{'episode' if len(lengths) == 1 else 'longest episode'}, got {values.shape[1]}"
+        )
+    for number in np.flatnonzero(lengths < values.shape[1]):
+        rest = values[number, lengths[number] :]
+        if values.shape[1] < longest or rest.any():
+            raise ValueError(
+                f"{name} must have at most {lengths[number]} steps for episode {number} of those "
+                f"given, which has {lengths[number]}, or be padded with zeros to the {longest} of "
+                f"the longest, got {values.shape[1]}"
+            )
 
 
 def _episode_values(name: str, field: EpisodeField, value: Array, single: bool, n: int) -> Array:

@@ -75,6 +75,10 @@ def rows_of_block(row_bytes: int) -> int:
     return max(_BLOCK_BYTES // row_bytes, 1)
 
 
+def _whole_items(row_bytes: int, item_bytes: int) -> int:
+    return item_bytes if row_bytes % item_bytes == 0 else 1  # rows are padded at times
+
+
 def _compress(library: str, data: bytes) -> bytes:
     module = _library(library)
     compressed: bytes = (
@@ -90,7 +94,7 @@ def _decompress(library: str, data: bytes, size: int) -> bytes:
     rows: bytes = (
         module.ZstdDecompressor().decompress(data, max_output_size=size)
         if library == "zstd"
-        else module.decompress(data)
+        else module.LZ4FrameDecompressor().decompress(data, max_length=size)
     )
     if len(rows) != size:
         raise ValueError(f"a block must have {size} bytes, got {len(rows)}")
@@ -98,7 +102,7 @@ def _decompress(library: str, data: bytes, size: int) -> bytes:
 
 
 def encode_chunk(
-    rows: Array, *, chunk: int, row_bytes: int, item_bytes: int, codec: Codec
+    rows: Array, *, chunk: int, row_bytes: int, item_bytes: int, codec: Codec, seed: int = 0
 ) -> bytes:
     """The file of a compressed chunk.
 
@@ -108,10 +112,11 @@ def encode_chunk(
         row_bytes: Bytes of a row.
         item_bytes: Bytes of a number in it.
         codec: How.
+        seed: Of the column: what the checksum of the file begins with.
     """
     block_rows = rows_of_block(row_bytes)
     n_rows = len(rows) // row_bytes
-    item_bytes = item_bytes if row_bytes % item_bytes == 0 else 1  # rows are padded at times
+    item_bytes = _whole_items(row_bytes, item_bytes)
     table, blocks = [], []
     n_blocks = -(-n_rows // block_rows)
     offset = _HEADER.size + n_blocks * _ENTRY.size
@@ -131,7 +136,7 @@ def encode_chunk(
     numbers = (chunk, n_rows, row_bytes, item_bytes, block_rows, n_blocks)
     library = codec.library.encode().ljust(8)
     unsigned = _HEADER.pack(_MAGIC, *numbers, library, codec.delta, 0)
-    checksum = _native.crc32c(unsigned + entries)
+    checksum = _native.crc32c(unsigned + entries, seed)
     header = _HEADER.pack(_MAGIC, *numbers, library, codec.delta, checksum)
     return b"".join((header, entries, *blocks))
 
@@ -141,12 +146,26 @@ class EncodedChunk:
 
     Args:
         path: The file that holds what `encode_chunk` made.
+        chunk: The number that it must have.
+        n_rows: The rows likewise.
+        row_bytes: Bytes of a row likewise.
+        item_bytes: Bytes of a number likewise.
+        seed: As for `encode_chunk`.
 
     Raises:
         SharpwaveIOError: The file cannot be read or is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        chunk: int,
+        n_rows: int,
+        row_bytes: int,
+        item_bytes: int,
+        seed: int = 0,
+    ) -> None:
         self.path = path
         self._file = -1
         try:
@@ -156,14 +175,21 @@ class EncodedChunk:
         header = os.pread(self._file, _HEADER.size, 0)
         if len(header) != _HEADER.size or not header.startswith(_MAGIC):
             raise self._damaged("its header is none of a compressed chunk")
-        (_, self.chunk, self.n_rows, self.row_bytes, self.item_bytes, self.block_rows, n_blocks,
-         library, delta, checksum) = _HEADER.unpack(header)  # fmt: skip
-        if n_blocks > 2**32:
-            raise self._damaged("its header makes no sense")
+        _, *numbers, library, delta, checksum = _HEADER.unpack(header)
+        self.n_rows, self.row_bytes = n_rows, row_bytes
+        self.item_bytes = _whole_items(row_bytes, item_bytes)
+        self.block_rows = rows_of_block(row_bytes)
+        n_blocks = -(-n_rows // self.block_rows)
+        if numbers != [chunk, n_rows, row_bytes, self.item_bytes, self.block_rows, n_blocks]:
+            raise self._damaged("it is of another chunk or another column")
         entries = os.pread(self._file, n_blocks * _ENTRY.size, _HEADER.size)
         unsigned = header[:-4] + bytes(4)
-        if _native.crc32c(unsigned + entries) != checksum:
+        if len(entries) != n_blocks * _ENTRY.size or (
+            _native.crc32c(unsigned + entries, seed) != checksum
+        ):
             raise self._damaged("the checksum of its header does not fit")
+        if library.rstrip() not in (b"zstd", b"lz4"):
+            raise self._damaged("its header names a codec that there is not")
         self._library = library.decode().strip()
         self._delta = bool(delta)
         self._table = list(_ENTRY.iter_unpack(entries))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,13 +15,14 @@ import numpy as np
 
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder, file_name
+from sharpwave.buffers.header import identity_of
 from sharpwave.episodes.codecs import Codec, EncodedChunk, encode_chunk
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.files import replace_file
 from sharpwave.types import Array
 
 if TYPE_CHECKING:
-    from sharpwave.episodes.buffer import EpisodeBuffer
+    from sharpwave.episodes.open_folder import OpenFolder
 
 SUFFIX = ".coded"
 _OPEN_FILES = 64
@@ -35,6 +37,7 @@ class _Field:
     item_bytes: int
     chunk_rows: int
     codec: Codec
+    seed: int
 
 
 class Compression:
@@ -48,19 +51,28 @@ class Compression:
     def __init__(self, folder: StoreFolder, item_bytes: dict[str, int]) -> None:
         self._columns = folder.columns
         self._fields: dict[int, _Field] = {}
+        identity = identity_of(folder.header)
         steps = [c for c in folder.header["columns"] if c["group"] == "steps"]
         for number, column in enumerate(steps):
             codec = Codec.parse(column["codec"])
             if codec is not None:
                 name = column["name"]
                 self._fields[number] = _Field(
-                    name, number, column["row_bytes"], item_bytes[name], column["chunk_rows"], codec
+                    name,
+                    number,
+                    column["row_bytes"],
+                    item_bytes[name],
+                    column["chunk_rows"],
+                    codec,
+                    _native.crc32c(file_name(name).encode(), identity) if identity else 0,
                 )
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._stopped = False
         self._files: OrderedDict[Path, EncodedChunk] = OrderedDict()
         self._looked_at = 0  # rows below have been put away, or will be when their chunk is full
 
-    def compress(self, buffer: EpisodeBuffer) -> None:
+    def compress(self, buffer: OpenFolder) -> None:
         """Compress the chunks that have become full and are on the disk."""
         engine = buffer._engine
         top = engine.steps_top
@@ -77,13 +89,22 @@ class Compression:
                     row_bytes=field.row_bytes,
                     item_bytes=field.item_bytes,
                     codec=field.codec,
+                    seed=field.seed,
                 )
-                try:
-                    replace_file(self._path(field, chunk), data)
-                except OSError:  # a full disk: the rows are as good as they are, until next time
-                    return
-                engine.adopt_coded(field.column, chunk)
+                with self._writing:
+                    if self._stopped:
+                        return
+                    try:
+                        replace_file(self._path(field, chunk), data)
+                    except OSError:  # a full disk: the rows are as good as they are for now
+                        return
+                    engine.adopt_coded(field.column, chunk)
         self._looked_at = top
+
+    def stop(self) -> None:
+        """Write nothing more: the folder is about to be another."""
+        with self._writing:
+            self._stopped = True
 
     def decompress(
         self, engine: _native.EpisodeEngine, places: Sequence[tuple[int, int, int]]
@@ -104,7 +125,7 @@ class Compression:
     def _read(self, field: _Field, chunk: int, block: int) -> Array:
         try:
             with self._lock:
-                return self._open(self._path(field, chunk)).read_block(block)
+                return self._open(field, chunk).read_block(block)
         except SharpwaveIOError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -112,10 +133,15 @@ class Compression:
 
     def damaged(self) -> Iterator[tuple[Path, str]]:
         """Compressed chunks that cannot be read, and why."""
-        for path in sorted(self._columns.glob(f"*{SUFFIX}")):
-            problem = _problem(path)
-            if problem is not None:
-                yield path, problem
+        for field in self._fields.values():
+            names = f"{glob.escape(file_name(field.name))}.*{SUFFIX}"
+            for path in sorted(self._columns.glob(names)):
+                number = path.name.removesuffix(SUFFIX).rpartition(".")[2]
+                if path != self._path(field, int(number) if number.isdecimal() else 0):
+                    continue  # of a field whose name begins so
+                problem = _problem(path, field, int(number))
+                if problem is not None:
+                    yield path, problem
 
     def set_aside_damaged(self) -> None:
         """Rename damaged chunks, so that they are missing."""
@@ -125,17 +151,29 @@ class Compression:
     def _path(self, field: _Field, chunk: int) -> Path:
         return self._columns / f"{file_name(field.name)}.{chunk:012}{SUFFIX}"
 
-    def _open(self, path: Path) -> EncodedChunk:
-        found = self._files.pop(path, None) or EncodedChunk(path)
+    def _open(self, field: _Field, chunk: int) -> EncodedChunk:
+        path = self._path(field, chunk)
+        found = self._files.pop(path, None) or _opened(path, field, chunk)
         self._files[path] = found
         if len(self._files) > _OPEN_FILES:
             self._files.popitem(last=False)
         return found
 
 
-def _problem(path: Path) -> str | None:
+def _opened(path: Path, field: _Field, chunk: int) -> EncodedChunk:
+    return EncodedChunk(
+        path,
+        chunk=chunk,
+        n_rows=field.chunk_rows,
+        row_bytes=field.row_bytes,
+        item_bytes=field.item_bytes,
+        seed=field.seed,
+    )
+
+
+def _problem(path: Path, field: _Field, chunk: int) -> str | None:
     try:
-        encoded = EncodedChunk(path)
+        encoded = _opened(path, field, chunk)
         for block in range(encoded.n_blocks):
             encoded.read_block(block)
     except SharpwaveIOError as error:

@@ -8,11 +8,14 @@ from typing import Any
 
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder, file_name
-from sharpwave.episodes.codecs import rows_of_block
+from sharpwave.buffers.header import believing, check_column, identity_of, integer
+from sharpwave.episodes.codecs import NAMES, rows_of_block
 from sharpwave.episodes.spec import EpisodeSchema
 
 INDEX = "_episodes"
 """The column that says where the steps of episodes lie; no field can have its name."""
+
+DURABILITIES = ("process", "power")
 
 _CODED_BYTES = 64 << 20  # makes chunks of 4 MiB
 _DECODED_BYTES = 256 << 20  # memory for rows that were decompressed
@@ -58,6 +61,39 @@ def describe(
     }
 
 
+def schema_of(folder: StoreFolder) -> EpisodeSchema:
+    """The schema of a folder, after a check of everything that its header says.
+
+    Native code trusts these sizes.
+
+    Raises:
+        SharpwaveIOError: The entries contradict each other.
+    """
+    header = folder.header
+    with believing(folder.path):
+        schema = EpisodeSchema.from_json(header["schema"])
+        options = header["options"]
+        for name in ("max_episodes", "max_timesteps"):
+            integer(options[name], 1, 2**48, name)
+        for name, known in (("circular", (False, True)), ("durability", DURABILITIES)):
+            if options[name] not in known or type(options[name]) is not type(known[0]):
+                raise ValueError(f"{name} must be one of {known}, got {options[name]!r:.80}")
+        expected = [
+            *(("steps", name, field.row_bytes) for name, field in schema.fields.items()),
+            *(("meta", name, field.row_bytes) for name, field in schema.meta_fields.items()),
+            ("index", INDEX, _native.EPISODE_INDEX_ROW_BYTES),
+        ]
+        entries = header["columns"]
+        if not isinstance(entries, list) or len(entries) != len(expected):
+            raise ValueError(f"columns must be {len(expected)}, as the schema says")
+        for entry, (group, name, row_bytes) in zip(entries, expected, strict=True):
+            check_column(entry, {"group": group, "name": name, "row_bytes": row_bytes})
+            codec = entry.get("codec")
+            if codec is not None and (group != "steps" or codec not in NAMES):
+                raise ValueError(f"column {name!r} must have a codec that there is, got {codec!r}")
+    return schema
+
+
 def open_engine(
     folder: StoreFolder, durability: str, *, write: bool, repair: bool = False
 ) -> _native.EpisodeEngine:
@@ -86,6 +122,7 @@ def open_engine(
         options["circular"],
         durability == "power",
         _DECODED_BYTES,
+        identity_of(folder.header),
         write,
         repair,
     )

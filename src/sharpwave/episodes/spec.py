@@ -13,6 +13,7 @@ import numpy as np
 
 from sharpwave import _native
 from sharpwave.buffers.schema import Field
+from sharpwave.types import as_dtype
 
 __all__ = ["EpisodeField", "EpisodeSchema"]
 
@@ -63,7 +64,7 @@ class EpisodeField:
     def __post_init__(self) -> None:
         name = TYPES.get(str(self.dtype), self.dtype)
         try:
-            dtype = np.dtype(name).name
+            dtype = as_dtype(name).name
         except TypeError:
             dtype = ""
         if dtype not in _DTYPES:

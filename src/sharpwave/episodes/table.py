@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,10 +67,10 @@ class LostEpisodes:
     n_steps: int = 0
 
     @classmethod
-    def of(cls, damage: tuple[Any, ...]) -> LostEpisodes:
-        """What the native store found."""
+    def of(cls, damage: tuple[Any, ...], others: Sequence[str] = ()) -> LostEpisodes:
+        """What the native store found, after what is wrong with other files."""
         chunks, ids, n_steps = damage
-        return cls(tuple(chunks), tuple(ids.tolist()), n_steps)
+        return cls((*others, *chunks), tuple(ids.tolist()), n_steps)
 
     def __bool__(self) -> bool:
         return bool(self.chunks or self.ids)

@@ -28,7 +28,7 @@ try:
     from stable_baselines3.her import her_replay_buffer as sb3_her
 except ImportError as error:
     raise ImportError(
-        "sharpwave.integrations.sb3 needs stable-baselines3: pip install sharpwave[sb3]"
+        'sharpwave.integrations.sb3 needs stable-baselines3: pip install "sharpwave[sb3]"'
     ) from error
 
 __all__ = ["DictReplayBuffer", "HerReplayBuffer", "ReplayBuffer"]

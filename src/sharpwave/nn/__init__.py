@@ -1,6 +1,6 @@
 """Networks and distributions."""
 
-from sharpwave.learn.init import fan_in_uniform, orthogonal
+from sharpwave.layouts.init import fan_in_uniform, orthogonal
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
 from sharpwave.nn.actors import CategoricalActor, DeterministicActor, GaussianActor, SquashedActor
 from sharpwave.nn.batch_renorm import BatchRenorm
@@ -25,10 +25,9 @@ from sharpwave.nn.distributions import (
 from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
 from sharpwave.nn.fused import fused_mlp
+from sharpwave.nn.gsde import SmoothNoise
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
-from sharpwave.nn.numpy_policy import NumpyPolicy
-from sharpwave.nn.numpy_q import NumpyQ
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend, take_step
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, QNetwork
@@ -62,13 +61,12 @@ __all__ = [
     "GaussianActor",
     "MultiCategorical",
     "NoisyLinear",
-    "NumpyPolicy",
-    "NumpyQ",
     "QByHand",
     "QNetwork",
     "RMSprop",
     "SACByHand",
     "Scalar",
+    "SmoothNoise",
     "SquashedActor",
     "SquashedGaussian",
     "StackedLinear",

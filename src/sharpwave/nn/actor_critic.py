@@ -62,13 +62,16 @@ class ActorCritic(nn.Module):
     Args:
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
         action_space: Discrete, MultiDiscrete, MultiBinary or Box.
-        hidden: Sizes of the hidden layers of both networks.
+        hidden: Sizes of the hidden layers, of both networks where `critic_hidden` is None.
+        critic_hidden: Those of the critic.
         activation: Their activation, by name.
         log_std_init: Initial logarithm of the standard deviation of Box actions.
         squash: Box actions are the tanh of normal variables.
         gsde: Box actions explore by state-dependent noise.
         recurrent: "lstm" or "gru" puts such a layer before each network; None does not.
         recurrent_size: Size of these layers.
+        ortho_init: First weights are orthogonal and biases zero; otherwise both are uniform, as
+            torch's layers begin.
         generator: Source of the weights.
 
     Attributes:
@@ -97,12 +100,14 @@ class ActorCritic(nn.Module):
         action_space: spaces.Space[Any],
         *,
         hidden: Sequence[int] = (64, 64),
+        critic_hidden: Sequence[int] | None = None,
         activation: str = "tanh",
         log_std_init: float = 0.0,
         squash: bool = False,
         gsde: bool = False,
         recurrent: str | None = None,
         recurrent_size: int = 64,
+        ortho_init: bool = True,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
@@ -110,16 +115,20 @@ class ActorCritic(nn.Module):
         continuous = isinstance(action_space, spaces.Box)
         if gsde and not continuous:
             raise ValueError(f"gsde needs a Box action space, got {action_space}")
-        self.features = make_features(observation_space, generator)
+        self.features = make_features(observation_space, generator, ortho_init=ortho_init)
         size = self.features.size
         self.recurrent = recurrent
         if recurrent is not None:
-            self.actor_rnn = make_rnn(recurrent, size, recurrent_size, generator)
-            self.critic_rnn = make_rnn(recurrent, size, recurrent_size, generator)
+            self.actor_rnn, self.critic_rnn = (
+                make_rnn(recurrent, size, recurrent_size, generator, ortho_init=ortho_init)
+                for _ in range(2)
+            )
             size = recurrent_size
         width = self.distribution.n_params
-        self.actor = make_mlp(size, hidden, width, activation, generator, head_gain=0.01)
-        self.critic = make_mlp(size, hidden, 1, activation, generator, head_gain=1.0)
+        gains = (0.01, 1.0) if ortho_init else (None, None)
+        self.actor = make_mlp(size, hidden, width, activation, generator, gains[0])
+        critic_hidden = hidden if critic_hidden is None else critic_hidden
+        self.critic = make_mlp(size, critic_hidden, 1, activation, generator, gains[1])
         self._noise = StateDependentNoise() if gsde else None
         shape = (hidden[-1] if hidden else size, width) if gsde else (width,)
         self.log_std = nn.Parameter(torch.full(shape, float(log_std_init))) if continuous else None

@@ -29,7 +29,7 @@ class Critics(nn.Module):
         n_critics: n.
         hidden: Sizes of the hidden layers.
         activation: Their activation, by name.
-        layer_norm: Normalise before every activation.
+        layer_norm: Normalise after every activation.
         batch_norm: Renormalise over the batch before every layer.
         n_outputs: Numbers per estimate: 1 for a mean, more for quantiles.
         generator: Source of the weights.
@@ -85,6 +85,12 @@ class Critics(nn.Module):
         inputs = features if actions is None else torch.cat((features, actions), -1)
         output: Tensor = self.net(inputs, n)
         return output.squeeze(-1) if self._squeeze else output
+
+    def of_many(self, obs: Any, actions: Tensor) -> Tensor:
+        """Values [n, k, B] of k actions [k, B, d] at each of observations [B, ...]."""
+        k, size, _ = actions.shape
+        features = self.features(obs).expand(k, size, -1).reshape(k * size, -1)
+        return self.of_features(features, actions.reshape(k * size, -1)).view(-1, k, size)
 
 
 class ValueFunction(nn.Module):

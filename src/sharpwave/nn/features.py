@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sharpwave.nn.mlp import initialise
+from sharpwave.nn.mlp import initialise, initialise_uniform
 
 __all__ = ["Combined", "Features", "Flat", "NatureCNN", "OneHot", "is_image", "make_features"]
 
@@ -91,12 +91,20 @@ class NatureCNN(Features):
         shape: Shape of one image, [C, H, W] or [H, W, C].
         size: Length of the vectors.
         generator: Source of the weights.
+        ortho_init: First weights are orthogonal; otherwise those of torch's layers.
 
     Raises:
         ValueError: The image is too small.
     """
 
-    def __init__(self, shape: Sequence[int], size: int, generator: np.random.Generator) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        size: int,
+        generator: np.random.Generator,
+        *,
+        ortho_init: bool = True,
+    ) -> None:
         super().__init__()
         self.size = size
         self._channels_last = shape[2] < shape[0]
@@ -118,7 +126,7 @@ class NatureCNN(Features):
             nn.Linear(64 * positions, size),
             nn.ReLU(),
         )
-        initialise(self, generator)
+        (initialise if ortho_init else initialise_uniform)(self, generator)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Images [..., *shape] as [..., size]."""
@@ -162,7 +170,11 @@ def is_image(space: spaces.Space[Any]) -> bool:
 
 
 def make_features(
-    space: spaces.Space[Any], generator: np.random.Generator, *, image_size: int = 512
+    space: spaces.Space[Any],
+    generator: np.random.Generator,
+    *,
+    image_size: int = 512,
+    ortho_init: bool = True,
 ) -> Features:
     """The extractor for an observation space.
 
@@ -173,6 +185,7 @@ def make_features(
         space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
         generator: Source of the weights.
         image_size: Number of features of an image.
+        ortho_init: First weights of convolutions are orthogonal; otherwise torch's.
 
     Raises:
         TypeError: The space is of another kind.
@@ -185,7 +198,7 @@ def make_features(
     """
     if isinstance(space, spaces.Box):
         if is_image(space):
-            return NatureCNN(space.shape, image_size, generator)
+            return NatureCNN(space.shape, image_size, generator, ortho_init=ortho_init)
         return Flat(space.shape)
     if isinstance(space, spaces.Discrete):
         return OneHot(space.n, space.start)
@@ -202,4 +215,9 @@ def make_features(
             "observation_space must be Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
             f"Tuple of these, got {space}"
         )
-    return Combined({key: make_features(space[key], generator, image_size=256) for key in keys})
+    return Combined(
+        {
+            key: make_features(space[key], generator, image_size=256, ortho_init=ortho_init)
+            for key in keys
+        }
+    )

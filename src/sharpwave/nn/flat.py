@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sharpwave.learn.parameters import FlatArrays, aligned_zeros
+from sharpwave.layouts.parameters import FlatArrays, aligned_zeros
 
 __all__ = ["FlatParameters"]
 

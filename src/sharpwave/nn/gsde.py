@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from sharpwave.nn.distributions import GaussianParams
 
-__all__ = ["StateDependentNoise"]
+__all__ = ["SmoothNoise", "StateDependentNoise"]
 
 
 class StateDependentNoise:
@@ -71,3 +73,42 @@ class StateDependentNoise:
             mean, log_std = params
             return torch.empty_like(mean).normal_(generator=generator) * log_std.exp()
         return torch.bmm(latent.unsqueeze(1), self.matrices).squeeze(1)
+
+
+class SmoothNoise:
+    """The noise of an actor in its environments, which is kept for some steps.
+
+    Args:
+        n_envs: Number of environments.
+        every: Steps between new noise.
+
+    Attributes:
+        steps: Steps so far.
+        matrices: Those of `StateDependentNoise`; None before the first are drawn.
+    """
+
+    def __init__(self, n_envs: int, every: int) -> None:
+        self._n_envs = n_envs
+        self._every = every
+        self.steps = 0
+        self.matrices: Tensor | None = None
+
+    def explore(self, actor: Any, obs: Any, generator: torch.Generator) -> Tensor:
+        """Actions [N, d] of an actor with the noise of now."""
+        if self.steps % self._every == 0:
+            actor.reset_noise(self._n_envs, generator)
+            self.matrices = actor.noise.matrices
+        else:
+            actor.noise.matrices = self.matrices
+        self.steps += 1
+        actions: Tensor = actor.explore_smoothly(obs)
+        return actions
+
+    def arrays(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"explored": self.steps, "noise": self.matrices}
+
+    def load_arrays(self, arrays: dict[str, Any]) -> None:
+        """Go on from `arrays`."""
+        if arrays["noise"] is not None:
+            self.matrices, self.steps = arrays["noise"], int(arrays["explored"])

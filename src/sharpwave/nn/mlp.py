@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from sharpwave.learn.init import fan_in_uniform, orthogonal
+from sharpwave.layouts.init import fan_in_uniform, orthogonal
 from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.fused import can_fuse, fused_mlp
 
@@ -130,18 +130,26 @@ def check_sizes(in_features: int, hidden: Sequence[int], activation: str) -> Non
 
 
 def initialise_uniform(module: nn.Module, generator: np.random.Generator) -> None:
-    """Gives every linear layer inside the start of torch's own, from a NumPy generator.
+    """Gives every layer inside the start of torch's own, from a NumPy generator.
+
+    Weights and biases are uniform in ±1 / sqrt(n), of the n inputs of an output; of recurrent
+    layers n is the size of the state.
 
     Args:
         module: Changed in place; its device does not matter.
         generator: Source of the weights.
     """
     for layer in module.modules():
-        if isinstance(layer, nn.Linear):
+        if isinstance(layer, (nn.Linear, nn.Conv2d)):
+            fan_in = layer.weight[0].numel()
+        elif isinstance(layer, nn.RNNBase):
+            fan_in = layer.hidden_size
+        else:
+            continue
+        for parameter in layer.parameters(recurse=False):
             with torch.no_grad():
-                for parameter in layer.parameters(recurse=False):
-                    values = fan_in_uniform(generator, tuple(parameter.shape), layer.in_features)
-                    parameter.copy_(torch.from_numpy(values))
+                values = fan_in_uniform(generator, tuple(parameter.shape), fan_in)
+                parameter.copy_(torch.from_numpy(values))
 
 
 def initialise(

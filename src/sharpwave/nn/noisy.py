@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from sharpwave.learn.init import fan_in_uniform
+from sharpwave.layouts.init import fan_in_uniform
 
 __all__ = ["NoisyLinear"]
 

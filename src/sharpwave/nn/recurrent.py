@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from sharpwave.nn.mlp import initialise
+from sharpwave.nn.mlp import initialise, initialise_uniform
 
 __all__ = ["Episodes", "make_rnn", "n_states", "step", "unroll"]
 
@@ -20,15 +20,21 @@ _KINDS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GR
 
 
 def make_rnn(
-    kind: str, in_features: int, size: int, generator: np.random.Generator
+    kind: str,
+    in_features: int,
+    size: int,
+    generator: np.random.Generator,
+    *,
+    ortho_init: bool = True,
 ) -> nn.LSTM | nn.GRU:
-    """One recurrent layer with orthogonal weights and zero biases.
+    """One recurrent layer.
 
     Args:
         kind: "lstm" or "gru".
         in_features: Size of its input.
         size: Size of its state and output.
         generator: Source of the weights.
+        ortho_init: First weights are orthogonal and biases zero; otherwise both are torch's.
 
     Raises:
         ValueError: The kind is unknown or the size not positive.
@@ -38,7 +44,7 @@ def make_rnn(
     if size <= 0:
         raise ValueError(f"recurrent_size must be positive, got {size}")
     rnn = _KINDS[kind](in_features, size)
-    initialise(rnn, generator)
+    (initialise if ortho_init else initialise_uniform)(rnn, generator)
     return rnn
 
 

@@ -12,12 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from sharpwave.learn.init import fan_in_uniform, orthogonal
+from sharpwave.layouts.init import fan_in_uniform, orthogonal
 from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.fused import can_fuse, fused_mlp
 from sharpwave.nn.mlp import ACTIVATIONS, check_sizes
 
 __all__ = ["Scalar", "StackedLinear", "StackedMLP"]
+
+_NORM_EPS = 1e-6
+"""Added to the variance of a layer; ReBRAC's code has this one."""
 
 
 class StackedLinear(nn.Module):
@@ -65,7 +68,7 @@ class StackedMLP(nn.Module):
         out_features: Size of the output.
         activation: A name in `ACTIVATIONS`, applied after every layer but the last.
         generator: Source of the weights.
-        layer_norm: Normalise before every activation.
+        layer_norm: Normalise after every activation.
         batch_norm: Renormalise over the batch before every layer.
 
     Raises:
@@ -127,9 +130,9 @@ class StackedMLP(nn.Module):
                 x = self.batch_norms[i](x)
             x = layer(x)
             if i < last:
+                x = self.activation(x)
                 if self.norms:
                     x = self.norms[i](x)
-                x = self.activation(x)
         return x
 
     def orthogonal_(
@@ -162,7 +165,7 @@ class _StackedLayerNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[m, B, size] to the same by the first m."""
         weight, bias = self.weight[: len(x)], self.bias[: len(x)]
-        return torch.addcmul(bias, layer_norm(x, x.shape[-1:]), weight)
+        return torch.addcmul(bias, layer_norm(x, x.shape[-1:], eps=_NORM_EPS), weight)
 
 
 class Scalar(nn.Module):

@@ -15,6 +15,9 @@ from sharpwave.pages.curves import Floats, Range, Series, x_range, y_range
 from sharpwave.pages.markup import Html, join, tag
 from sharpwave.pages.text import compact, number, ticks
 
+SMOOTHED = "line: moving average"
+"""Said on a chart whose line is not what was logged."""
+
 
 class Charts:
     """Makes the charts of one page and keeps the numbers that the script needs of them."""
@@ -72,7 +75,9 @@ class Charts:
             class_="plot",
         )
         label = f"{title}: " + ", ".join(
-            f"{one.name} ends at {number(one.y[-1])}" for one in series if one.kind != "faint"
+            f"{one.name} ends at {number(float(one.values[-1]))}"
+            for one in series
+            if one.kind != "faint"
         )
         return tag(
             "figure",
@@ -98,7 +103,10 @@ class Charts:
                 class_="legend",
             )
         else:
-            beside = tag("span", number(float(named[-1].y[-1]), 3), class_="now") if named else None
+            last = [number(float(one.values[-1])) for one in named[-1:]]
+            beside = tag("span", *last, class_="now") if named else None
+            if any(one.logged is not None for one in named):
+                hint = " · ".join(filter(None, [hint, SMOOTHED]))
         return tag(
             "figcaption",
             tag("span", title, class_="title"),
@@ -122,6 +130,8 @@ def _numbers(series: Series) -> dict[str, Any]:
         "x": _rounded(series.x, 10),
         "y": _rounded(series.y, 5),
     }
+    if series.logged is not None:
+        numbers["logged"] = _rounded(series.logged, 5)
     if series.low is not None and series.high is not None:
         numbers["low"] = _rounded(series.low, 5)
         numbers["high"] = _rounded(series.high, 5)

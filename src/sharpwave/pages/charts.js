@@ -27,7 +27,7 @@ function mark(figure, x) {
     return { one, at };
   });
   figure.classList.add("marked");
-  if (figure.now) figure.now.textContent = number(found[0].one.y[found[0].at], 3);
+  if (figure.now) figure.now.textContent = number(logged(found[0]));
   return found;
 }
 
@@ -45,8 +45,11 @@ function row(name, value, color) {
   element("b", "", line).textContent = value;
 }
 
+// The value itself, however smooth the line is.
+const logged = ({ one, at }) => (one.logged ?? one.y)[at];
+
 function value({ one, at }) {
-  if (!one.low) return number(one.y[at]);
+  if (!one.low) return number(logged({ one, at }));
   if (one.kind === "points") return `${number(one.y[at])} ± ${number(one.high[at] - one.y[at], 3)}`;
   return `${number(one.y[at])} [${number(one.low[at], 3)}, ${number(one.high[at], 3)}]`;
 }
@@ -59,7 +62,10 @@ function show(figure, x) {
   }
   tip.replaceChildren();
   element("div", "head", tip).textContent = `${data.xName} ${number(x, 12)}`;
-  for (const one of found) row(one.one.name, value(one), one.one.color);
+  for (const one of found) {
+    row(one.one.name, value(one), one.one.color);
+    if (one.one.logged) row("moving average", number(one.one.y[one.at]));
+  }
   tip.hidden = false;
   const box = figure.querySelector(".area").getBoundingClientRect();
   const left = box.left + box.width * share(x, data.x);

@@ -33,6 +33,13 @@ class Series:
     """[n] upper end of it."""
     kind: Kind = "line"
     """faint is what a line was smoothed from; points stand alone, with their spread."""
+    logged: Floats | None = None
+    """[n] the values themselves, where y is smoothed."""
+
+    @property
+    def values(self) -> Floats:
+        """[n] the values as they were logged, however they are drawn."""
+        return self.y if self.logged is None else self.logged
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,12 @@ def finite(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def lost_at(x: Floats, y: Floats) -> float | None:
-    """The step from which on a curve that had numbers has none, None while it has."""
+    """The step from which on a curve that had numbers has none, None while it has.
+
+    NaN is what was not logged, inf what was not finite.
+    """
+    logged = ~np.isnan(y)
+    x, y = x[logged], y[logged]
     kept = np.flatnonzero(np.isfinite(y))
     if not len(kept) or kept[-1] == len(y) - 1:
         return None
@@ -99,15 +111,17 @@ def thinned(y: Floats, limit: int) -> npt.NDArray[np.intp]:
     return np.array(sorted(kept))
 
 
-def metric(name: str, color: int, x: Floats, y: Floats, limit: int) -> list[Series]:
-    """A metric as it was logged, faint, and smoothed; nothing when it has no finite value."""
+def metric(
+    name: str, color: int, x: Floats, y: Floats, limit: int, *, smooth: bool = True
+) -> list[Series]:
+    """A metric as it was logged, faint, below a smoothed line; nothing without a finite value."""
     x, y = finite(x, y)
     if not len(y):
         return []
-    smooth, kept = smoothed(y), thinned(y, limit)
-    line = Series(name=name, color=color, x=x[kept], y=smooth[kept])
-    if smooth is y:
-        return [line]
+    line_y, kept = smoothed(y) if smooth else y, thinned(y, limit)
+    if line_y is y:
+        return [Series(name=name, color=color, x=x[kept], y=y[kept])]
+    line = Series(name=name, color=color, x=x[kept], y=line_y[kept], logged=y[kept])
     raw = Series(name="as logged", color=color, x=x[kept], y=y[kept], kind="faint")
     return [raw, line]
 

@@ -99,7 +99,12 @@ def tile(label: str, value: str, detail: str | None = None, *, color: int | None
     return tag(
         "div",
         tag("dt", label),
-        tag("dd", tag("b", value), tag("span", detail) if detail else None),
+        # A long number is written smaller, rather than over the edge of its tile.
+        tag(
+            "dd",
+            tag("b", value, style=f"--characters:{len(value)}"),
+            tag("span", detail) if detail else None,
+        ),
         class_="tile" if color is None else f"tile main c{color}",
     )
 

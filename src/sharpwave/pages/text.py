@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 _MINUS = "\N{MINUS SIGN}"
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether it is a finite number that a float can hold, as files may have others."""
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -16,7 +27,7 @@ def number(value: Any, digits: int = 4) -> str:
         >>> number(12345.678), number(0.000025), number(-0.5), number(None)
         ('12,346', '2.5e−5', '−0.5', '–')
     """
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         return "\N{EN DASH}"
     if value == 0:
         return "0"
@@ -29,29 +40,55 @@ def number(value: Any, digits: int = 4) -> str:
     return text.replace("-", _MINUS)
 
 
-def score(value: Any) -> str:
-    """A return: one decimal where it is not whole.
+def count(n: Any, noun: str | None = None) -> str:
+    """How many there are, in full, of what: the noun gets its plural; a dash for what is none.
 
     Example:
-        >>> score(487.25), score(500.0), score(-1234.5)
-        ('487.2', '500', '−1,234.5')
+        >>> count(1, "seed"), count(20, "episode"), count(2_500_000_000.0), count(None, "step")
+        ('1 seed', '20 episodes', '2,500,000,000', '– steps')
     """
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    known = is_number(n)
+    text = f"{round(n):,}".replace("-", _MINUS) if known else "\N{EN DASH}"
+    if noun is None:
+        return text
+    return f"{text} {noun}" if known and n == 1 else f"{text} {noun}s"
+
+
+def score(value: Any) -> str:
+    """A return: one decimal where it is not an integer, and no more digits than can be read.
+
+    Example:
+        >>> score(487.25), score(500.0), score(-1234.5), score(-2.5e12)
+        ('487.2', '500', '−1,234.5', '−2.5e12')
+    """
+    if not is_number(value):
         return "\N{EN DASH}"
-    if abs(value) < 10:
-        return number(value, 3)
+    if abs(value) < 10 or abs(value) >= 1e7:
+        return number(value, 3 if abs(value) < 10 else 5)
     return _trimmed(f"{value:,.1f}").replace("-", _MINUS)
+
+
+def share(value: Any) -> str:
+    """A share of all in per cent; a dash for what is none.
+
+    Example:
+        >>> share(0.85), share(1.0), share(None)
+        ('85 %', '100 %', '–')
+    """
+    return f"{number(100 * value, 3)} %" if is_number(value) else "\N{EN DASH}"
 
 
 def compact(value: float, step: float = 0.0) -> str:
     """A tick label, short: thousands as k, millions as M, with the digits that `step` needs.
 
     Example:
-        >>> compact(20000), compact(1_500_000), compact(0.25), compact(1.0, 0.5)
-        ('20k', '1.5M', '0.25', '1')
+        >>> compact(20000), compact(1_500_000), compact(0.25), compact(1.0, 0.5), compact(3.5e19)
+        ('20k', '1.5M', '0.25', '1', '3.5e19')
     """
     size = max(abs(value), abs(step))
-    for unit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    if size >= 1e15:
+        return number(value)
+    for unit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size >= unit * 1.000001 or size == unit:
             return number(value / unit, 6) + (suffix if value else "")
     return number(value, 6)
@@ -75,11 +112,15 @@ def duration(seconds: Any) -> str:
     """A time span to read.
 
     Example:
-        >>> duration(0.42), duration(41.3), duration(192), duration(7500)
-        ('0.42 s', '41 s', '3 min 12 s', '2 h 05 min')
+        >>> duration(2e-4), duration(0.42), duration(41.3), duration(192), duration(7500)
+        ('<1 ms', '0.42 s', '41 s', '3 min 12 s', '2 h 05 min')
+        >>> duration(400_000)
+        '4 d 15 h'
     """
-    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
+    if not is_number(seconds):
         return "\N{EN DASH}"
+    if 0 < seconds < 0.001:
+        return "<1 ms"
     if seconds < 10:
         return f"{number(seconds, 2)} s"
     whole = round(seconds)
@@ -89,7 +130,10 @@ def duration(seconds: Any) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min"
+    if hours < 48:
+        return f"{hours} h {minutes:02d} min"
+    days, hours = divmod(hours, 24)
+    return f"{days:,} d {hours:02d} h"
 
 
 def size(n_bytes: Any) -> str:
@@ -99,7 +143,7 @@ def size(n_bytes: Any) -> str:
         >>> size(512), size(1536), size(3 << 30)
         ('512 B', '1.5 KiB', '3 GiB')
     """
-    if not isinstance(n_bytes, int | float):
+    if not is_number(n_bytes):
         return "\N{EN DASH}"
     for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if n_bytes >= unit:

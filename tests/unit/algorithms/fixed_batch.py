@@ -1,4 +1,4 @@
-"""Algorithms with tiny networks, a batch that no environment had a part in, and their weights."""
+"""Learners with tiny networks, a batch that no environment had a part in, and their weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from sharpwave.train.replay import ReplayBatch
+from sharpwave.learners.replay import ReplayBatch
 from tests.reference.actor_critic import Layers, Vector
 
 ROWS, OBS, ACTIONS, CHOICES = 6, 3, 2, 4
@@ -30,13 +30,16 @@ class Spaces(gym.Env[Any, Any]):
 
 
 def make(cls: Any, **options: Any) -> Any:
-    """An algorithm whose learning rate is still 0, so that gradients are those of its weights."""
+    """The learner of an algorithm, whose rates are 0: gradients are those of its weights."""
     discrete = cls.__name__ == "DiscreteSAC"
     options = {"hidden": HIDDEN, "seed": 3, "backend": "torch", **options}
-    algorithm = cls(partial(Spaces, discrete=discrete), **options)
+    learner = cls(partial(Spaces, discrete=discrete), **options).learner
+    for optimizer in learner.optimizers.values():
+        optimizer.set_lr(0.0)
+    learner._followed = None  # so that `follow` sets them again
     if cls.__name__ != "CrossQ":  # whose normalisations are to begin with scales of 1
-        algorithm.flat_critics.data.mul_(2.5)  # so few layers would say next to nothing
-    return algorithm
+        learner.flats["critics"].data.mul_(2.5)  # so few layers would say next to nothing
+    return learner
 
 
 def batch(*, discrete: bool = False, weighted: bool = False, masked: bool = False) -> ReplayBatch:
@@ -71,10 +74,10 @@ def rows(tensor: torch.Tensor) -> Any:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def noises(algorithm: Any, count: int) -> Iterator[Vector]:
-    """The normal numbers [B, d] that the next draws of the algorithm's generator will be."""
+def noises(learner: Any, count: int) -> Iterator[Vector]:
+    """The normal numbers [B, d] that the next draws of the learner's generator will be."""
     twin = torch.Generator()
-    twin.set_state(algorithm.generator.get_state())
+    twin.set_state(learner.generator.get_state())
     for _ in range(count):
         yield rows(torch.empty(ROWS, ACTIONS).normal_(generator=twin))
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.train.replay import ReplayBatch
+from sharpwave.learners.replay import ReplayBatch
 from tests.reference import actor_critic as ref
 from tests.reference.actor_critic import Layers, Vector
 from tests.reference.q_learning import quantile_huber
@@ -34,7 +34,6 @@ from tests.unit.algorithms.fixed_batch import (
 
 CRITIC_SIZES = (OBS + ACTIONS, *HIDDEN, 1)
 SQUASHED_SIZES = (OBS, *HIDDEN, 2 * ACTIONS)
-GRADIENTS = pytest.mark.parametrize("gradients", ["by hand", "autograd"])
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["uniform", "prioritised"])
 
 
@@ -45,8 +44,12 @@ def same_gradient(found: Any, loss: Callable[[Vector], float], at: Any) -> None:
     np.testing.assert_allclose(rows(found), expected, rtol=1e-3, atol=1e-4 * largest)
 
 
-def measured(algorithm: Any, step: Any) -> dict[str, float]:
-    return dict(zip(algorithm.metrics, algorithm.gradient_step(step).tolist(), strict=True))
+def measured(learner: Any, step: Any) -> dict[str, Any]:
+    """What an update measured, in float64; `td_errors` is an array."""
+    return {
+        name: rows(value) if value.ndim else value.item()
+        for name, value in learner.update(step).items()
+    }
 
 
 def row_weights(step: ReplayBatch) -> Vector:
@@ -70,9 +73,9 @@ class TestSAC:
     def critics(self, flat: Any, n: int = 2) -> list[Layers]:
         return critic_layers(flat, n, CRITIC_SIZES)
 
-    def expected_targets(self, algorithm: Any, step: ReplayBatch, noise: Vector) -> Vector:
-        actor = actor_layers(rows(algorithm.flat_actor.data), SQUASHED_SIZES)
-        critics = self.critics(rows(algorithm.flat_targets.data))
+    def expected_targets(self, learner: Any, step: ReplayBatch, noise: Vector) -> Vector:
+        actor = actor_layers(rows(learner.flats["actor"].data), SQUASHED_SIZES)
+        critics = self.critics(rows(learner.flats["target_critics"].data))
         targets = []
         for i, obs in enumerate(rows(step.next_obs)):
             action, log_prob = ref.sampled(actor, obs, noise[i])
@@ -82,10 +85,10 @@ class TestSAC:
         return np.array(targets)
 
     def expected_actor_loss(
-        self, algorithm: Any, step: ReplayBatch, noise: Vector, flat: Vector
+        self, learner: Any, step: ReplayBatch, noise: Vector, flat: Vector
     ) -> float:
         actor = actor_layers(flat, SQUASHED_SIZES)
-        critics = self.critics(rows(algorithm.flat_critics.data))
+        critics = self.critics(rows(learner.flats["critics"].data))
         total = 0.0
         for i, obs in enumerate(rows(step.obs)):
             action, log_prob = ref.sampled(actor, obs, noise[i])
@@ -93,74 +96,67 @@ class TestSAC:
             total += (self.ALPHA * log_prob - least) / ROWS
         return total
 
-    @GRADIENTS
     @WEIGHTED
-    def test_losses_and_gradients(self, weighted: bool, gradients: str) -> None:
-        algorithm, step = make(sw.SAC, ent_coef=f"auto_{self.ALPHA}"), batch(weighted=weighted)
-        if gradients == "autograd":
-            algorithm.by_hand = None
-        algorithm.flat_targets.data.mul_(0.9)  # targets and critics are not the same network
-        noise, next_noise = noises(algorithm, 2)
-        targets = self.expected_targets(algorithm, step, next_noise)
-        found = measured(algorithm, step)
+    def test_losses_and_gradients(self, weighted: bool) -> None:
+        learner, step = make(sw.SAC, ent_coef=f"auto_{self.ALPHA}"), batch(weighted=weighted)
+        learner.flats["target_critics"].data.mul_(0.9)  # which are not the critics
+        noise, next_noise = noises(learner, 2)
+        targets = self.expected_targets(learner, step, next_noise)
+        found = measured(learner, step)
 
         def critic_loss(flat: Vector) -> float:
             return 0.5 * squared_loss(self.critics(flat), step, targets)
 
         def actor_loss(flat: Vector) -> float:
-            return self.expected_actor_loss(algorithm, step, noise, flat)
+            return self.expected_actor_loss(learner, step, noise, flat)
 
         assert found["critic_loss"] == pytest.approx(
-            critic_loss(rows(algorithm.flat_critics.data)), rel=1e-4
+            critic_loss(rows(learner.flats["critics"].data)), rel=1e-4
         )
         assert found["actor_loss"] == pytest.approx(
-            actor_loss(rows(algorithm.flat_actor.data)), rel=1e-4
+            actor_loss(rows(learner.flats["actor"].data)), rel=1e-4
         )
         assert found["q_value"] == pytest.approx(targets.mean(), rel=1e-4)
         assert found["alpha"] == pytest.approx(self.ALPHA)
-        same_gradient(algorithm.flat_critics.grad, critic_loss, algorithm.flat_critics.data)
-        same_gradient(algorithm.flat_actor.grad, actor_loss, algorithm.flat_actor.data)
+        same_gradient(learner.flats["critics"].grad, critic_loss, learner.flats["critics"].data)
+        same_gradient(learner.flats["actor"].grad, actor_loss, learner.flats["actor"].data)
 
         values = [
             [ref.value(c, o, a)[0] for o, a in zip(rows(step.obs), rows(step.actions), strict=True)]
-            for c in self.critics(rows(algorithm.flat_critics.data))
+            for c in self.critics(rows(learner.flats["critics"].data))
         ]
-        assert step.td_errors is not None
         np.testing.assert_allclose(
-            rows(step.td_errors), np.mean(np.abs(values - targets), 0), rtol=1e-3, atol=1e-4
+            found["td_errors"], np.mean(np.abs(values - targets), 0), rtol=1e-3, atol=1e-4
         )
 
     def test_the_weight_of_entropy(self) -> None:
-        algorithm, step = make(sw.SAC, ent_coef=f"auto_{self.ALPHA}"), batch()
-        (noise,) = noises(algorithm, 1)
-        actor = actor_layers(rows(algorithm.flat_actor.data), SQUASHED_SIZES)
+        learner, step = make(sw.SAC, ent_coef=f"auto_{self.ALPHA}"), batch()
+        (noise,) = noises(learner, 1)
+        actor = actor_layers(rows(learner.flats["actor"].data), SQUASHED_SIZES)
         log_probs = [
             ref.sampled(actor, obs, one)[1] for obs, one in zip(rows(step.obs), noise, strict=True)
         ]
-        found = measured(algorithm, step)
+        found = measured(learner, step)
         surplus = np.mean(log_probs) - ACTIONS  # the target is minus the number of actions
         assert found["alpha_loss"] == pytest.approx(-math.log(self.ALPHA) * surplus, rel=1e-4)
-        assert algorithm.flat_alpha.grad.item() == pytest.approx(-surplus, rel=1e-4)
+        assert learner.flats["temperature"].grad.item() == pytest.approx(-surplus, rel=1e-4)
         assert found["entropy"] == pytest.approx(-np.mean(log_probs), rel=1e-4)
 
 
 class TestTD3:
     SIZES = (OBS, *HIDDEN, ACTIONS)
 
-    @GRADIENTS
     @WEIGHTED
     @pytest.mark.parametrize("cls", [sw.TD3, sw.DDPG])
-    def test_losses_and_gradients(self, cls: Any, weighted: bool, gradients: str) -> None:
-        algorithm, step = make(cls, policy_delay=1), batch(weighted=weighted)
-        if gradients == "autograd":
-            algorithm.by_hand = None
-        n = algorithm.config.n_critics
-        algorithm.flat_target_actor.data.mul_(3.0)
-        algorithm.flat_target_critics.data.mul_(0.9)
-        (noise,) = noises(algorithm, 1)
+    def test_losses_and_gradients(self, cls: Any, weighted: bool) -> None:
+        learner, step = make(cls, policy_delay=1), batch(weighted=weighted)
+        n = learner.config.n_critics
+        learner.flats["target_actor"].data.mul_(3.0)
+        learner.flats["target_critics"].data.mul_(0.9)
+        (noise,) = noises(learner, 1)
 
-        target_actor = actor_layers(rows(algorithm.flat_target_actor.data), self.SIZES)
-        target_critics = critic_layers(rows(algorithm.flat_target_critics.data), n, CRITIC_SIZES)
+        target_actor = actor_layers(rows(learner.flats["target_actor"].data), self.SIZES)
+        target_critics = critic_layers(rows(learner.flats["target_critics"].data), n, CRITIC_SIZES)
         targets = np.empty(ROWS)
         for i, obs in enumerate(rows(step.next_obs)):
             action = np.tanh(ref.mlp(target_actor, obs))
@@ -168,14 +164,14 @@ class TestTD3:
                 action = np.clip(action + np.clip(0.2 * noise[i], -0.5, 0.5), -1, 1)
             least = min(ref.value(critic, obs, action)[0] for critic in target_critics)
             targets[i] = rows(step.rewards)[i] + rows(step.discounts)[i] * least
-        found = measured(algorithm, step)
+        found = measured(learner, step)
 
         def critic_loss(flat: Vector) -> float:
             return squared_loss(critic_layers(flat, n, CRITIC_SIZES), step, targets)
 
         def actor_loss(flat: Vector) -> float:
             actor = actor_layers(flat, self.SIZES)
-            first = critic_layers(rows(algorithm.flat_critics.data), n, CRITIC_SIZES)[0]
+            first = critic_layers(rows(learner.flats["critics"].data), n, CRITIC_SIZES)[0]
             actions = [np.tanh(ref.mlp(actor, obs)) for obs in rows(step.obs)]
             values = [
                 ref.value(first, o, a)[0] for o, a in zip(rows(step.obs), actions, strict=True)
@@ -183,22 +179,23 @@ class TestTD3:
             return -float(np.mean(values))
 
         assert found["critic_loss"] == pytest.approx(
-            critic_loss(rows(algorithm.flat_critics.data)), rel=1e-4
+            critic_loss(rows(learner.flats["critics"].data)), rel=1e-4
         )
         assert found["actor_loss"] == pytest.approx(
-            actor_loss(rows(algorithm.flat_actor.data)), rel=1e-4
+            actor_loss(rows(learner.flats["actor"].data)), rel=1e-4
         )
-        same_gradient(algorithm.flat_critics.grad, critic_loss, algorithm.flat_critics.data)
-        same_gradient(algorithm.flat_actor.grad, actor_loss, algorithm.flat_actor.data)
+        same_gradient(learner.flats["critics"].grad, critic_loss, learner.flats["critics"].data)
+        same_gradient(learner.flats["actor"].grad, actor_loss, learner.flats["actor"].data)
 
 
 class TestTQC:
     N, QUANTILES, DROP, ALPHA = 3, 5, 2, 0.2
     SIZES = (OBS + ACTIONS, *HIDDEN, QUANTILES)
 
+    @pytest.mark.long
     @WEIGHTED
     def test_losses_and_gradients(self, weighted: bool) -> None:
-        algorithm = make(
+        learner = make(
             sw.TQC,
             n_critics=self.N,
             n_quantiles=self.QUANTILES,
@@ -206,10 +203,10 @@ class TestTQC:
             ent_coef=self.ALPHA,
         )
         step = batch(weighted=weighted)
-        algorithm.flat_targets.data.mul_(0.9)
-        noise, next_noise = noises(algorithm, 2)
-        actor = actor_layers(rows(algorithm.flat_actor.data), SQUASHED_SIZES)
-        slow = critic_layers(rows(algorithm.flat_targets.data), self.N, self.SIZES)
+        learner.flats["target_critics"].data.mul_(0.9)
+        noise, next_noise = noises(learner, 2)
+        actor = actor_layers(rows(learner.flats["actor"].data), SQUASHED_SIZES)
+        slow = critic_layers(rows(learner.flats["target_critics"].data), self.N, self.SIZES)
         targets = []
         for i, obs in enumerate(rows(step.next_obs)):
             action, log_prob = ref.sampled(actor, obs, next_noise[i])
@@ -217,7 +214,7 @@ class TestTQC:
             kept = pooled[: len(pooled) - self.N * self.DROP]
             soft = kept - self.ALPHA * log_prob
             targets.append(rows(step.rewards)[i] + rows(step.discounts)[i] * soft)
-        found = measured(algorithm, step)
+        found = measured(learner, step)
 
         def critic_loss(flat: Vector) -> float:
             total = 0.0
@@ -230,7 +227,7 @@ class TestTQC:
 
         def actor_loss(flat: Vector) -> float:
             actor = actor_layers(flat, SQUASHED_SIZES)
-            critics = critic_layers(rows(algorithm.flat_critics.data), self.N, self.SIZES)
+            critics = critic_layers(rows(learner.flats["critics"].data), self.N, self.SIZES)
             total = 0.0
             for i, obs in enumerate(rows(step.obs)):
                 action, log_prob = ref.sampled(actor, obs, noise[i])
@@ -239,15 +236,15 @@ class TestTQC:
             return total
 
         assert found["critic_loss"] == pytest.approx(
-            critic_loss(rows(algorithm.flat_critics.data)), rel=1e-4
+            critic_loss(rows(learner.flats["critics"].data)), rel=1e-4
         )
         assert found["actor_loss"] == pytest.approx(
-            actor_loss(rows(algorithm.flat_actor.data)), rel=1e-4
+            actor_loss(rows(learner.flats["actor"].data)), rel=1e-4
         )
         assert found["alpha"] == pytest.approx(self.ALPHA)
         assert found["alpha_loss"] == 0.0
-        same_gradient(algorithm.flat_critics.grad, critic_loss, algorithm.flat_critics.data)
-        same_gradient(algorithm.flat_actor.grad, actor_loss, algorithm.flat_actor.data)
+        same_gradient(learner.flats["critics"].grad, critic_loss, learner.flats["critics"].data)
+        same_gradient(learner.flats["actor"].grad, actor_loss, learner.flats["actor"].data)
 
 
 class TestDiscreteSAC:
@@ -256,22 +253,22 @@ class TestDiscreteSAC:
 
     @pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
     def test_losses_and_gradients(self, masked: bool) -> None:
-        algorithm = make(sw.DiscreteSAC, ent_coef=f"auto_{self.ALPHA}")
+        learner = make(sw.DiscreteSAC, ent_coef=f"auto_{self.ALPHA}")
         step = batch(discrete=True, masked=masked)
-        algorithm.flat_targets.data.mul_(0.9)
+        learner.flats["target_critics"].data.mul_(0.9)
         everything = np.ones((ROWS, CHOICES), np.bool_)
         allowed = everything if step.masks is None else rows(step.masks)
         next_allowed = everything if step.next_masks is None else rows(step.next_masks)
 
-        actor = actor_layers(rows(algorithm.flat_actor.data), self.SIZES)
-        slow = critic_layers(rows(algorithm.flat_targets.data), 2, self.SIZES)
+        actor = actor_layers(rows(learner.flats["actor"].data), self.SIZES)
+        slow = critic_layers(rows(learner.flats["target_critics"].data), 2, self.SIZES)
         targets = np.empty(ROWS)
         for i, obs in enumerate(rows(step.next_obs)):
             probs = ref.softmax(ref.mlp(actor, obs), next_allowed[i])
             least = np.minimum(*(ref.mlp(critic, obs) for critic in slow))
             soft = probs @ least + self.ALPHA * ref.entropy(probs)
             targets[i] = rows(step.rewards)[i] + rows(step.discounts)[i] * soft
-        found = measured(algorithm, step)
+        found = measured(learner, step)
 
         def critic_loss(flat: Vector) -> float:
             total = 0.0
@@ -287,7 +284,7 @@ class TestDiscreteSAC:
             return [ref.softmax(ref.mlp(actor, obs), mask) for obs, mask in pairs]
 
         def actor_loss(flat: Vector) -> float:
-            critics = critic_layers(rows(algorithm.flat_critics.data), 2, self.SIZES)
+            critics = critic_layers(rows(learner.flats["critics"].data), 2, self.SIZES)
             total = 0.0
             for obs, probs in zip(rows(step.obs), policies(flat), strict=True):
                 least = np.minimum(*(ref.mlp(critic, obs) for critic in critics))
@@ -295,19 +292,19 @@ class TestDiscreteSAC:
             return total
 
         assert found["critic_loss"] == pytest.approx(
-            critic_loss(rows(algorithm.flat_critics.data)), rel=1e-4
+            critic_loss(rows(learner.flats["critics"].data)), rel=1e-4
         )
         assert found["actor_loss"] == pytest.approx(
-            actor_loss(rows(algorithm.flat_actor.data)), rel=1e-4
+            actor_loss(rows(learner.flats["actor"].data)), rel=1e-4
         )
-        same_gradient(algorithm.flat_critics.grad, critic_loss, algorithm.flat_critics.data)
-        same_gradient(algorithm.flat_actor.grad, actor_loss, algorithm.flat_actor.data)
+        same_gradient(learner.flats["critics"].grad, critic_loss, learner.flats["critics"].data)
+        same_gradient(learner.flats["actor"].grad, actor_loss, learner.flats["actor"].data)
 
-        entropies = [ref.entropy(probs) for probs in policies(rows(algorithm.flat_actor.data))]
+        entropies = [ref.entropy(probs) for probs in policies(rows(learner.flats["actor"].data))]
         wanted = [0.89 * math.log(mask.sum()) for mask in allowed]
         surplus = np.mean(entropies) - np.mean(wanted)
         assert found["entropy"] == pytest.approx(np.mean(entropies), rel=1e-4)
-        assert algorithm.flat_alpha.grad.item() == pytest.approx(surplus, rel=1e-3)
+        assert learner.flats["temperature"].grad.item() == pytest.approx(surplus, rel=1e-3)
 
 
 class TestCrossQ:
@@ -330,10 +327,10 @@ class TestCrossQ:
 
     @WEIGHTED
     def test_the_loss_of_the_critics_and_its_gradient(self, weighted: bool) -> None:
-        algorithm = make(sw.CrossQ, ent_coef=self.ALPHA, critic_hidden=HIDDEN, policy_delay=1)
+        learner = make(sw.CrossQ, ent_coef=self.ALPHA, critic_hidden=HIDDEN, policy_delay=1)
         step = batch(weighted=weighted)
-        (next_noise,) = noises(algorithm, 1)
-        actor = self.fresh_actor(algorithm)
+        (next_noise,) = noises(learner, 1)
+        actor = self.fresh_actor(learner)
         pairs = [
             ref.sampled(actor, obs, noise)
             for obs, noise in zip(rows(step.next_obs), next_noise, strict=True)
@@ -346,10 +343,10 @@ class TestCrossQ:
         def outputs(flat: Vector) -> list[Vector]:
             return [ref.batch_normed_mlp(*critic, both)[:, 0] for critic in self.networks(flat)]
 
-        before = rows(algorithm.flat_critics.data)
+        before = rows(learner.flats["critics"].data)
         least = np.minimum(*(output[ROWS:] for output in outputs(before)))
         targets = rows(step.rewards) + rows(step.discounts) * (least - penalties)
-        found = measured(algorithm, step)
+        found = measured(learner, step)
 
         def critic_loss(flat: Vector) -> float:
             errors = [output[:ROWS] - targets for output in outputs(flat)]
@@ -357,10 +354,10 @@ class TestCrossQ:
 
         assert found["critic_loss"] == pytest.approx(critic_loss(before), rel=1e-4)
         assert found["q_value"] == pytest.approx(targets.mean(), rel=1e-4)
-        same_gradient(algorithm.flat_critics.grad, critic_loss, algorithm.flat_critics.data)
+        same_gradient(learner.flats["critics"].grad, critic_loss, learner.flats["critics"].data)
 
-    def fresh_actor(self, algorithm: Any) -> Layers:
+    def fresh_actor(self, learner: Any) -> Layers:
         """The actor at play, whose normalisations have seen nothing yet: x / sqrt(1 + ε)."""
         scale = 1 / math.sqrt(1 + ref.BATCH_NORM_EPS)
-        linears = [layer for layer in algorithm.policy.net if hasattr(layer, "in_features")]
+        linears = [layer for layer in learner.policy.net if hasattr(layer, "in_features")]
         return [(scale * rows(layer.weight).T, rows(layer.bias)) for layer in linears]

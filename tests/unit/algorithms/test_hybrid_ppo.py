@@ -56,7 +56,7 @@ def test_log_probs_of_a_batch_are_those_of_the_policy_that_acted(
     assert agent.collection == "native"
     for i, rollout in enumerate(watch.rollouts):
         behind = watch.weights[max(i - 1, 0) if overlap else i]
-        agent.flat.data.copy_(behind)
+        agent.learner.block[:] = behind
         obs = torch.from_numpy(rollout.obs).flatten(0, 1)
         actions = torch.from_numpy(rollout.actions).flatten(0, 1)
         with torch.no_grad():

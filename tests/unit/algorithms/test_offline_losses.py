@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.train.replay import ReplayBatch
+from sharpwave.learners.replay import ReplayBatch
 from sharpwave.types import Array
 from tests.reference import offline as reference
 
@@ -85,7 +85,7 @@ class TestTD3BC:
         noise = torch.empty(ROWS, ACT).normal_(generator=algo.generator).numpy() * 0.2
 
         data = arrays(batch)
-        actions = np.tanh(reference.relu_mlp(data["next_obs"], of_linear(algo.target_policy.net)))
+        actions = np.tanh(reference.relu_mlp(data["next_obs"], of_linear(algo.target_actor.net)))
         actions = np.clip(actions + np.clip(noise, -0.5, 0.5), -1, 1)
         values = reference.q_values(data["next_obs"], actions, of_stacked(algo.target_critics))
         expected = data["rewards"] + data["discounts"] * values.min(0)
@@ -99,11 +99,11 @@ class TestTD3BC:
             values = reference.q_values(data["obs"], data["actions"], of_stacked(algo.critics))
             return reference.squared_errors(values, targets.numpy())
 
-        algo.flat_critics.zero_grad()
-        loss = algo.critic_loss(batch, targets)
+        algo.flats["critics"].zero_grad()
+        loss, _ = algo.critic_loss(batch, targets)
         assert loss.item() == pytest.approx(expected(), rel=1e-5)
         loss.backward()
-        assert_gradient(algo.flat_critics, expected)
+        assert_gradient(algo.flats["critics"], expected)
 
     def test_actor_loss(self) -> None:
         algo, batch = made(sw.TD3BC, alpha=1.7)
@@ -134,40 +134,38 @@ class TestTD3BC:
             value, _, distance = value_and_distance()
             return distance - scale * value
 
-        algo.flat_actor.zero_grad()
+        algo.flats["actor"].zero_grad()
         algo.actor_loss(batch).backward()
-        assert_gradient(algo.flat_actor, expected)
+        assert_gradient(algo.flats["actor"], expected)
 
     def test_actor_and_targets_move_on_delayed_steps_only(self) -> None:
         algo, batch = made(sw.TD3BC, policy_delay=3)
+        algo.learner.updates = 0
         moved = []
-        for step in range(6):
-            algo.timesteps = step
+        for _ in range(6):
             before = [
                 flat.data.clone()
                 for flat in (
-                    algo.flat_critics,
-                    algo.flat_actor,
-                    algo.flat_target_actor,
-                    algo.flat_target_critics,
+                    algo.flats["critics"],
+                    algo.flats["actor"],
+                    algo.flats["target_actor"],
+                    algo.flats["target_critics"],
                 )
             ]
-            algo.gradient_step(batch)
+            algo.learner.update(batch)
             after = (
-                algo.flat_critics,
-                algo.flat_actor,
-                algo.flat_target_actor,
-                algo.flat_target_critics,
+                algo.flats["critics"],
+                algo.flats["actor"],
+                algo.flats["target_actor"],
+                algo.flats["target_critics"],
             )
             moved.append([not torch.equal(a.data, b) for a, b in zip(after, before, strict=True)])
         assert moved == [[True, delayed, delayed, delayed] for delayed in (False, False, True) * 2]
 
     def test_the_reported_actor_loss_is_the_last_one_and_not_zero(self) -> None:
         algo, batch = made(sw.TD3BC)
-        algo.timesteps = 1
-        reported = [algo.gradient_step(batch)[1].item()]
-        algo.timesteps = 2
-        reported.append(algo.gradient_step(batch)[1].item())
+        algo.learner.updates = 1
+        reported = [algo.learner.update(batch)["actor_loss"].item() for _ in range(2)]
         assert reported[0] == reported[1] != 0.0
 
 
@@ -205,6 +203,45 @@ class TestReBRAC:
         loss = 0.3 * distance - values.mean() / np.abs(values).mean()
         assert algo.actor_loss(batch).item() == pytest.approx(loss, rel=1e-4)
 
+    def test_critics_normalize_after_the_relu(self) -> None:
+        """They normalized before it, which is another network than that of the authors."""
+        algo, batch = made(sw.ReBRAC)
+        generator = torch.Generator().manual_seed(0)
+        for norm in algo.critics.net.norms:
+            norm.weight.data.normal_(generator=generator)
+            norm.bias.data.normal_(generator=generator)
+        values = algo.critics(batch.obs, batch.actions)
+        layers = [(layer.weight, layer.bias) for layer in algo.critics.net.layers]
+        norms = [(norm.weight, norm.bias) for norm in algo.critics.net.norms]
+        for i in range(2):
+            x = torch.cat((batch.obs, batch.actions), -1).double()
+            for (weight, bias), (scale, shift) in zip(layers, norms, strict=False):
+                x = (x @ weight[i].double() + bias[i].double()).relu()
+                centred = x - x.mean(-1, keepdim=True)
+                x = centred / (centred.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+                x = x * scale[i].double() + shift[i].double()
+            weight, bias = layers[-1]
+            expected = (x @ weight[i].double() + bias[i].double())[:, 0]
+            torch.testing.assert_close(values[i].double(), expected, rtol=1e-4, atol=1e-6)
+
+    def test_first_weights_are_those_of_the_authors(self) -> None:
+        algo: Any = sw.ReBRAC(columns(), hidden=(64, 64))
+        of_actor = [(layer.weight.T, layer.bias) for layer in algo.policy.net[::2]]
+        of_critics = [(layer.weight, layer.bias) for layer in algo.critics.net.layers]
+        for layers, bound in ((of_actor, 1e-3), (of_critics, 3e-3)):
+            *hidden, (head, head_bias) = layers
+            for weight, bias in hidden:
+                limit = weight.shape[-2] ** -0.5
+                assert 0.9 * limit < weight.abs().max().item() <= limit
+                assert torch.equal(bias, torch.full_like(bias, 0.1))
+            assert 0.8 * bound < head.abs().max().item() <= bound
+            assert 0 < head_bias.abs().max().item() <= bound
+        assert torch.equal(algo.flats["critics"].data, algo.flats["target_critics"].data)
+
+    def test_observations_are_scaled_on_request_alone(self) -> None:
+        assert sw.ReBRAC(columns(), hidden=8).normalizer is None
+        assert sw.ReBRAC(columns(), hidden=8, normalize_obs=True).normalizer is not None
+
     def test_needs_to_know_what_was_done_next(self) -> None:
         buffer = sw.ReplayBuffer(10, OBS, ACT)
         buffer.push(np.zeros(OBS), np.zeros(ACT), 0.0, False, False, np.zeros(OBS))
@@ -223,13 +260,13 @@ class TestIQL:
             values = reference.relu_mlp(data["obs"], of_linear(algo.value.net))[:, 0]
             return reference.expectile_loss(of_data.min(0) - values, expectile)
 
-        algo.flat_value.zero_grad()
+        algo.flats["value"].zero_grad()
         target = torch.from_numpy(of_data.min(0).astype(np.float32))
         loss, advantages = algo.value_loss(batch, target)
         assert loss.item() == pytest.approx(expected(), rel=1e-4)
         assert not advantages.requires_grad
         loss.backward()
-        assert_gradient(algo.flat_value, expected)
+        assert_gradient(algo.flats["value"], expected)
 
     def test_q_loss_and_gradient(self) -> None:
         algo, batch = made(sw.IQL)
@@ -241,11 +278,11 @@ class TestIQL:
             found = reference.q_values(data["obs"], data["actions"], of_stacked(algo.critics))
             return 0.5 * reference.squared_errors(found, targets)
 
-        algo.flat_critics.zero_grad()
+        algo.flats["critics"].zero_grad()
         loss = algo.q_loss(batch, torch.from_numpy(targets.astype(np.float32)))
         assert loss.item() == pytest.approx(expected(), rel=1e-5)
         loss.backward()
-        assert_gradient(algo.flat_critics, expected)
+        assert_gradient(algo.flats["critics"], expected)
 
     @pytest.mark.parametrize("actor", ["gaussian", "deterministic"])
     def test_actor_loss_and_gradient(self, actor: str) -> None:
@@ -263,11 +300,11 @@ class TestIQL:
                 data["obs"], data["actions"], layers, log_std, weights
             )
 
-        algo.flat_actor.zero_grad()
+        algo.flats["actor"].zero_grad()
         loss = algo.actor_loss(batch, torch.from_numpy(advantages.astype(np.float32)))
         assert loss.item() == pytest.approx(expected(), rel=1e-4)
         loss.backward()
-        assert_gradient(algo.flat_actor, expected)
+        assert_gradient(algo.flats["actor"], expected)
 
     def test_a_step_uses_values_and_advantages_from_before_it(self) -> None:
         algo, batch = made(sw.IQL)
@@ -277,7 +314,7 @@ class TestIQL:
         there = reference.relu_mlp(data["next_obs"], of_linear(algo.value.net))[:, 0]
         for optimizer in algo.optimizers.values():
             optimizer.set_lr(0.5)
-        metrics = dict(zip(algo.metrics, algo.gradient_step(batch).tolist(), strict=True))
+        metrics = algo.learner.update(batch)
         expected = (of_data.min(0) - here).mean()
         assert metrics["advantage"] == pytest.approx(expected, rel=1e-4, abs=1e-5)
         targets = data["rewards"] + data["discounts"] * there
@@ -287,8 +324,8 @@ class TestIQL:
         algo, _ = made(sw.IQL, learning_rate=1.0)
         rates = []
         for remaining in (1.0, 0.75, 0.5, 0.0):
-            algo.follow_schedules(remaining)
-            rates.append((algo.actor_optimizer.lr.item(), algo.critic_optimizer.lr.item()))
+            algo.learner.follow(remaining)
+            rates.append((algo.optimizers["actor"].lr.item(), algo.optimizers["critics"].lr.item()))
         expected = [0.5 * (1 + np.cos(np.pi * (1 - remaining))) for remaining in (1, 0.75, 0.5, 0)]
         np.testing.assert_allclose([rate for rate, _ in rates], expected, atol=1e-6)
         assert {rate for _, rate in rates} == {1.0}
@@ -322,11 +359,11 @@ class TestCQL:
             gap = reference.cql_gap(of_data, of_others, corrections)
             return reference.squared_errors(of_data, targets.numpy()), gap
 
-        algo.flat_critics.zero_grad()
+        algo.flats["critics"].zero_grad()
         td_loss, gap = algo.critic_losses(batch, targets, others, densities)
         np.testing.assert_allclose([td_loss.item(), gap.item()], expected(), rtol=1e-4)
         (td_loss + 2.0 * gap).backward()
-        assert_gradient(algo.flat_critics, lambda: expected()[0] + 2.0 * expected()[1])
+        assert_gradient(algo.flats["critics"], lambda: expected()[0] + 2.0 * expected()[1])
 
     def test_densities_of_other_actions(self) -> None:
         algo, batch = made(sw.CQL, n_random_actions=4)
@@ -385,21 +422,21 @@ class TestCQL:
         for target, rises in ((-100.0, True), (100.0, False)):
             algo, batch = made(sw.CQL, auto_alpha=True, cql_target_value=target, learning_rate=0.1)
             before = algo.multiplier.value.item()
-            metrics = dict(zip(algo.metrics, algo.gradient_step(batch).tolist(), strict=True))
+            metrics = algo.learner.update(batch)
             assert (algo.multiplier.value.item() > before) is rises
             assert metrics["cql_alpha"] == pytest.approx(5.0 * np.exp(before), rel=1e-5)
 
     def test_a_fixed_strength_stays(self) -> None:
         algo, batch = made(sw.CQL, cql_alpha=2.0)
         before = algo.multiplier.value.item()
-        metrics = dict(zip(algo.metrics, algo.gradient_step(batch).tolist(), strict=True))
+        metrics = algo.learner.update(batch)
         assert (metrics["cql_alpha"], algo.multiplier.value.item()) == (2.0, before)
 
     def test_the_policy_has_a_rate_of_its_own(self) -> None:
         algo, _ = made(sw.CQL, learning_rate=1e-3, policy_learning_rate=1e-5)
-        algo.follow_schedules(1.0)
-        assert algo.actor_optimizer.lr.item() == pytest.approx(1e-5)
-        assert algo.critic_optimizer.lr.item() == pytest.approx(1e-3)
+        algo.learner.follow(1.0)
+        assert algo.optimizers["actor"].lr.item() == pytest.approx(1e-5)
+        assert algo.optimizers["critics"].lr.item() == pytest.approx(1e-3)
 
     def test_critics_may_be_deeper_and_start_orthogonal(self) -> None:
         algo: Any = sw.CQL(columns(), hidden=8, critic_hidden=(8, 8, 8), orthogonal_init=True)
@@ -419,11 +456,11 @@ class TestBC:
             actions = np.tanh(reference.relu_mlp(data["obs"], of_linear(algo.policy.net)))
             return float(np.mean((actions - data["actions"]) ** 2))
 
-        algo.flat.zero_grad()
+        algo.flats["policy"].zero_grad()
         loss = algo.loss(batch)
         assert loss.item() == pytest.approx(expected(), rel=1e-5)
         loss.backward()
-        assert_gradient(algo.flat, expected)
+        assert_gradient(algo.flats["policy"], expected)
 
     def test_cross_entropy_of_discrete_actions(self) -> None:
         given = columns()
@@ -437,11 +474,11 @@ class TestBC:
             probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
             return float(-np.log(probabilities[np.arange(ROWS), chosen]).mean())
 
-        algo.flat.zero_grad()
+        algo.flats["policy"].zero_grad()
         loss = algo.loss(batch)
         assert loss.item() == pytest.approx(expected(), rel=1e-5)
         loss.backward()
-        assert_gradient(algo.flat, expected)
+        assert_gradient(algo.flats["policy"], expected)
 
 
 def test_discounts_are_zero_after_termination_and_not_after_truncation() -> None:

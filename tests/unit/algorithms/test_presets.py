@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sharpwave.algorithms.presets import PRESETS, find_preset, preset, presets
 from sharpwave.algorithms.registry import algorithm_class
-from sharpwave.train.schedules import Linear
+from sharpwave.config.presets import PRESETS, find_preset, preset, presets
+from sharpwave.config.schedules import Linear
 
 
 def test_the_settings_of_cartpole() -> None:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from torch import nn
 
 import sharpwave as sw
+from sharpwave.learners import Acted
 from tests.envs import ResumablePush
 from tests.learning import probes
 from tests.unit.algorithms.fixed_batch import batch, make
@@ -67,11 +68,11 @@ class TestWeightOfEntropy:
     def test_is_learned_or_fixed(
         self, options: dict[str, Any], learned: bool, first: float
     ) -> None:
-        algorithm = make(sw.SAC, **options)
-        algorithm.alpha_optimizer.set_lr(0.1)
-        measured = dict(zip(algorithm.metrics, algorithm.gradient_step(batch()), strict=True))
+        learner = make(sw.SAC, **options)
+        learner.optimizers["temperature"].set_lr(0.1)
+        measured = learner.update(batch())
         assert measured["alpha"].item() == pytest.approx(first)
-        assert (algorithm.alpha().item() != pytest.approx(first)) is learned
+        assert (learner.alpha().item() != pytest.approx(first)) is learned
         assert (measured["alpha_loss"].item() == 0) is (not learned or first == 1.0)
 
     @pytest.mark.parametrize("value", [-0.1, "often", "auto_", "auto_x", "auto_0", "auto_-1", None])
@@ -81,36 +82,35 @@ class TestWeightOfEntropy:
 
     def test_falls_where_there_is_more_entropy_than_wanted(self) -> None:
         for target, rises in ((-100.0, False), (100.0, True)):
-            algorithm = make(sw.SAC, target_entropy=target)
-            algorithm.alpha_optimizer.set_lr(0.1)
-            algorithm.gradient_step(batch())
-            assert (algorithm.alpha().item() > 1.0) is rises
+            learner = make(sw.SAC, target_entropy=target)
+            learner.optimizers["temperature"].set_lr(0.1)
+            learner.update(batch())
+            assert (learner.alpha().item() > 1.0) is rises
 
 
 class TestTargets:
     def test_follow_by_tau_every_so_many_steps(self) -> None:
-        algorithm = make(sw.SAC, tau=0.25, target_update_interval=3)
-        algorithm.follow_schedules(1.0)
-        before = algorithm.flat_targets.data.clone()
+        learner = make(sw.SAC, tau=0.25, target_update_interval=3)
+        learner.follow(1.0)
+        before = learner.flats["target_critics"].data.clone()
         for step in range(1, 7):
-            algorithm.gradient_step(batch())
-            algorithm.gradient_steps += 1
+            learner.update(batch())
             if step % 3 == 0:
-                expected = 0.75 * before + 0.25 * algorithm.flat_critics.data
-                torch.testing.assert_close(algorithm.flat_targets.data, expected)
-                before = algorithm.flat_targets.data.clone()
+                expected = 0.75 * before + 0.25 * learner.flats["critics"].data
+                torch.testing.assert_close(learner.flats["target_critics"].data, expected)
+                before = learner.flats["target_critics"].data.clone()
             else:
-                assert torch.equal(algorithm.flat_targets.data, before)
+                assert torch.equal(learner.flats["target_critics"].data, before)
 
     def test_the_critics_learn_nothing_from_the_actors_loss(self) -> None:
-        algorithm = make(sw.SAC)
-        algorithm.gradient_step(batch())
-        grad = algorithm.flat_critics.grad.clone()
+        learner = make(sw.SAC)
+        learner.update(batch())
+        grad = learner.flats["critics"].grad.clone()
         obs = batch().obs
-        actions, log_probs = algorithm.sample(obs, None)
-        loss = algorithm.actor_loss(batch(), actions, log_probs, algorithm.alpha())
-        sw.nn.descend(loss, algorithm.flat_actor, algorithm.actor_optimizer)
-        assert torch.equal(algorithm.flat_critics.grad, grad)
+        actions, log_probs = learner.sample(obs, None)
+        loss = learner.actor_loss(batch(), actions, log_probs, learner.alpha())
+        sw.nn.descend(loss, learner.flats["actor"], learner.optimizers["actor"])
+        assert torch.equal(learner.flats["critics"].grad, grad)
 
 
 class TestBounds:
@@ -143,14 +143,14 @@ class TestStateDependentNoise:
             **{**SMALL, "learning_starts": 0, "train_freq": train_freq},
         )
         seen: list[torch.Tensor] = []
-        explore = algorithm.explore
+        act = algorithm.learner.act
 
-        def spy(obs: Any, masks: Any) -> torch.Tensor:
-            actions = explore(obs, masks)
-            seen.append(algorithm.acting_policy.noise.matrices.clone())
-            return actions
+        def spy(obs: Any, **options: Any) -> Acted:
+            acted: Acted = act(obs, **options)
+            seen.append(algorithm.policy.noise.matrices.clone())
+            return acted
 
-        algorithm.explore = spy  # type: ignore[method-assign]
+        algorithm.learner.act = spy
         algorithm.train(steps)
         return seen
 
@@ -164,10 +164,9 @@ class TestStateDependentNoise:
 
     def test_is_the_same_function_of_the_state_in_between(self) -> None:
         algorithm = sw.SAC(ResumablePush, use_gsde=True, sde_sample_freq=100, **SMALL)
-        obs = torch.randn(1, 3)
-        with torch.no_grad():
-            algorithm.explore(obs, None)
-            assert torch.equal(algorithm.explore(obs, None), algorithm.explore(obs, None))
+        obs, starts = np.random.default_rng(0).normal(size=(1, 3)).astype("f"), np.zeros(1, bool)
+        _, first, second = (algorithm.actor.act(obs, starts).actions for _ in range(3))
+        assert np.array_equal(first, second)
 
     def test_play_is_not_bound_to_it(self) -> None:
         algorithm = sw.SAC(ResumablePush, use_gsde=True, log_std_init=0.0, **SMALL)
@@ -198,6 +197,7 @@ class TestNetworksOfOnesOwn:
         algorithm = sw.SAC(ResumablePush, critic=critics, **SMALL)
         assert list(algorithm.critics.members) == critics
 
+    @pytest.mark.long
     @pytest.mark.parametrize("argument", ["actor", "policy"])
     def test_runs_are_reproducible_and_the_global_generator_is_left_alone(
         self, argument: str
@@ -205,14 +205,14 @@ class TestNetworksOfOnesOwn:
         weights = []
         for ambient in (1, 2):
             torch.manual_seed(7)
-            options = {argument: Actor(columns=True), "critic": Critic()}
-            algorithm = sw.SAC(ResumablePush, **options, **SMALL)
+            options: dict[str, Any] = {argument: Actor(columns=True), "critic": Critic()}
+            algorithm = sw.SAC(ResumablePush, seed=42, **options, **SMALL)
             torch.manual_seed(ambient)
             expected = torch.rand(3)
             torch.manual_seed(ambient)
             algorithm.train(60)
             assert torch.equal(torch.rand(3), expected)
-            weights.append(algorithm.flat_actor.data.clone())
+            weights.append(algorithm.flats["actor"].data.clone())
         assert torch.equal(*weights)
 
     def test_a_checkpoint_needs_them_again(self, tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ class TestNetworksOfOnesOwn:
 
 class TestKin:
     def test_tqc_without_dropped_quantiles_keeps_all(self) -> None:
-        algorithm = make(sw.TQC, n_critics=2, n_quantiles=5, top_quantiles_to_drop=0)
-        targets = algorithm.targets(batch(), algorithm.alpha())
+        learner = make(sw.TQC, n_critics=2, n_quantiles=5, top_quantiles_to_drop=0)
+        targets = learner.targets(batch(), learner.alpha())
         assert targets.shape == (6, 10)
 
     @pytest.mark.parametrize("value", [-1, 25, 2.5])
@@ -263,41 +263,40 @@ class TestKin:
             sw.TQCConfig(top_quantiles_to_drop=value)
 
     def test_crossq_has_no_target_networks(self) -> None:
-        algorithm = make(sw.CrossQ, critic_hidden=(8, 8))
-        assert set(algorithm.networks) == {"actor", "critics", "temperature"}
+        learner = make(sw.CrossQ, critic_hidden=(8, 8))
+        assert set(learner.networks) == {"actor", "critics", "temperature"}
         with pytest.raises(ValueError, match="tau has no meaning"):
             sw.CrossQConfig(tau=0.1)
 
     def test_crossq_moves_the_actor_once_in_policy_delay_steps(self) -> None:
-        algorithm = make(sw.CrossQ, critic_hidden=(8, 8), policy_delay=3)
-        algorithm.follow_schedules(1.0)
+        learner = make(sw.CrossQ, critic_hidden=(8, 8), policy_delay=3)
+        learner.follow(1.0)
         for step in range(1, 7):
-            before = algorithm.flat_actor.data.clone(), algorithm.alpha()
-            algorithm.gradient_step(batch())
-            algorithm.gradient_steps += 1
-            moved = not torch.equal(algorithm.flat_actor.data, before[0])
+            before = learner.flats["actor"].data.clone(), learner.alpha()
+            learner.update(batch())
+            moved = not torch.equal(learner.flats["actor"].data, before[0])
             assert moved is (step % 3 == 0)
-            assert (algorithm.alpha() != before[1]) == moved
+            assert (learner.alpha() != before[1]) == moved
 
     def test_crossq_acts_by_running_statistics_and_learns_them(self) -> None:
-        algorithm = make(sw.CrossQ, critic_hidden=(8, 8), policy_delay=1)
-        norm = algorithm.policy.net[0]
-        assert not algorithm.policy.training
+        learner = make(sw.CrossQ, critic_hidden=(8, 8), policy_delay=1)
+        norm = learner.policy.net[0]
+        assert not learner.policy.training
         before = norm.running_mean.clone()
-        algorithm.predict(np.ones((5, 3)))
+        learner.act(torch.ones(5, 3), explore=False)
         assert torch.equal(norm.running_mean, before)
-        algorithm.gradient_step(batch())
+        learner.update(batch())
         assert not torch.equal(norm.running_mean, before)
-        assert not algorithm.policy.training
-        assert not algorithm.critics.training
+        assert not learner.policy.training
+        assert not learner.critics.training
 
     def test_discrete_sac_values_nothing_that_is_forbidden(self) -> None:
-        algorithm = make(sw.DiscreteSAC, ent_coef=0.0)
+        learner = make(sw.DiscreteSAC, ent_coef=0.0)
         step = batch(discrete=True, masked=True)
-        free = algorithm.targets(step, algorithm.alpha())
+        free = learner.targets(step, learner.alpha())
         with torch.no_grad():
-            list(algorithm.target_critics.net.layers)[-1].bias[:, :, 0] += 100.0
-        moved = algorithm.targets(step, algorithm.alpha())
+            list(learner.target_critics.net.layers)[-1].bias[:, :, 0] += 100.0
+        moved = learner.targets(step, learner.alpha())
         assert step.next_masks is not None
         allowed = step.next_masks[:, 0] & (step.discounts > 0)
         assert torch.equal(moved != free, allowed)
@@ -319,11 +318,10 @@ def test_compiled_losses_give_the_same_steps(cls: Any) -> None:
     results = []
     for compiled in (False, True):
         options = {"critic_hidden": (8, 8)} if cls is sw.CrossQ else {}
-        algorithm = make(cls, compile=compiled, learning_rate=1e-2, **options)
-        algorithm.follow_schedules(1.0)
+        learner = make(cls, compile=compiled, learning_rate=1e-2, **options)
+        learner.follow(1.0)
         for _ in range(6):
-            measured = algorithm.gradient_step(batch(discrete=cls is sw.DiscreteSAC))
-            algorithm.gradient_steps += 1
-        results.append((measured, algorithm.flat_actor.data, algorithm.flat_critics.data))
+            measured = learner.update(batch(discrete=cls is sw.DiscreteSAC))
+        results.append((measured, learner.flats["actor"].data, learner.flats["critics"].data))
     for eager, fast in zip(*results, strict=True):
         torch.testing.assert_close(eager, fast, rtol=1e-3, atol=1e-4)

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import sharpwave as sw
-from sharpwave.train.noise import OrnsteinUhlenbeck
+from sharpwave.learners import Acted
+from sharpwave.learners.noise import OrnsteinUhlenbeck
 from tests.envs import ResumablePush
 from tests.unit.algorithms.fixed_batch import batch, make
 from tests.unit.algorithms.test_sac import Critic
@@ -34,32 +35,28 @@ class Actor(nn.Module):
 class TestDelay:
     @pytest.mark.parametrize("delay", [1, 2, 3])
     def test_actor_and_all_slow_copies_move_once_in_so_many_steps(self, delay: int) -> None:
-        algorithm = make(sw.TD3, policy_delay=delay, tau=0.25)
-        algorithm.follow_schedules(1.0)
+        learner = make(sw.TD3, policy_delay=delay, tau=0.25)
+        learner.follow(1.0)
         flats = [
-            algorithm.flat_actor,
-            algorithm.flat_target_actor,
-            algorithm.flat_target_critics,
+            learner.flats["actor"],
+            learner.flats["target_actor"],
+            learner.flats["target_critics"],
         ]
         for step in range(1, 7):
             before = [flat.data.clone() for flat in flats]
-            critics = algorithm.flat_critics.data.clone()
-            algorithm.gradient_step(batch())
-            algorithm.gradient_steps += 1
-            assert not torch.equal(algorithm.flat_critics.data, critics)
+            critics = learner.flats["critics"].data.clone()
+            learner.update(batch())
+            assert not torch.equal(learner.flats["critics"].data, critics)
             for flat, old in zip(flats, before, strict=True):
                 assert torch.equal(flat.data, old) is (step % delay != 0)
             if step % delay == 0:
-                expected = 0.75 * before[2] + 0.25 * algorithm.flat_critics.data
-                torch.testing.assert_close(algorithm.flat_target_critics.data, expected)
+                expected = 0.75 * before[2] + 0.25 * learner.flats["critics"].data
+                torch.testing.assert_close(learner.flats["target_critics"].data, expected)
 
     def test_the_actors_loss_is_that_of_its_last_step(self) -> None:
-        algorithm = make(sw.TD3, policy_delay=3)
-        algorithm.follow_schedules(1.0)
-        losses = []
-        for _ in range(9):
-            losses.append(algorithm.gradient_step(batch())[1].item())
-            algorithm.gradient_steps += 1
+        learner = make(sw.TD3, policy_delay=3)
+        learner.follow(1.0)
+        losses = [learner.update(batch())["actor_loss"].item() for _ in range(9)]
         assert losses[0] == losses[1] == 0.0
         assert losses[2] == losses[3] == losses[4] != 0.0
         assert losses[5] == losses[6] == losses[7] != losses[4]
@@ -70,7 +67,8 @@ class TestNoise:
         algorithm = sw.TD3(ResumablePush, exploration_noise=0.1, backend="torch", **SMALL)
         obs = torch.zeros(1, 3)
         plain = algorithm.policy.mode(obs)
-        noise = torch.cat([algorithm.explore(obs, None) - plain for _ in range(2000)])
+        drawn = [algorithm.learner.act(obs, explore=True).actions for _ in range(2000)]
+        noise = (torch.cat(drawn) - plain).detach()
         np.testing.assert_allclose(noise.mean(0), 0.0, atol=0.02)
         np.testing.assert_allclose(noise.std(0), 0.1, rtol=0.1)
 
@@ -86,23 +84,23 @@ class TestNoise:
         obs = np.ones((1, 3), np.float32)
         for backend in ("torch", "native"):
             algorithm = sw.TD3(ResumablePush, exploration_noise=0.0, backend=backend, **SMALL)
-            explored = algorithm._to_env(algorithm._explore(obs, None))
+            acted = algorithm.actor.act(obs, np.ones(1, bool))
+            explored = algorithm.action_map.to_env(acted.actions)
             np.testing.assert_array_equal(explored, algorithm.predict(obs))
 
     def test_on_targets_is_clipped_and_stays_in_bounds(self) -> None:
-        algorithm = make(sw.TD3, target_noise=100.0, noise_clip=0.3)
-        algorithm.by_hand = None
+        learner = make(sw.TD3, target_noise=100.0, noise_clip=0.3)
         seen: list[torch.Tensor] = []
-        critics = algorithm.target_critics
+        critics = learner.target_critics
 
         def spy(obs: Any, actions: torch.Tensor) -> torch.Tensor:
             seen.append(actions)
             values: torch.Tensor = critics(obs, actions)
             return values
 
-        algorithm.target_critics = spy
-        plain = algorithm.target_actor(batch().next_obs)
-        algorithm.targets(batch())
+        learner.target_critics = spy
+        plain = learner.target_actor(batch().next_obs)
+        learner.targets(batch())
         assert seen[0].abs().max() <= 1.0
         torch.testing.assert_close((seen[0] - plain).abs(), torch.full((6, 2), 0.3))
 
@@ -125,17 +123,17 @@ class TestNoise:
         assert (drawn[[0, 2]] > 4).all()
 
     def test_walks_of_a_run_begin_anew_with_its_episodes(self) -> None:
-        options = {"noise_type": "ou", "exploration_noise": 0.5, "n_envs": 2, "backend": "torch"}
-        algorithm = sw.TD3(lambda: ResumablePush(5), **options, **SMALL)
+        options: dict[str, Any] = {"noise_type": "ou", "exploration_noise": 0.5, "n_envs": 2}
+        algorithm = sw.TD3(lambda: ResumablePush(5), backend="torch", **options, **SMALL)
         sizes = []
-        explore = algorithm.explore
+        act = algorithm.learner.act
 
-        def spy(obs: Any, masks: Any) -> torch.Tensor:
-            actions = explore(obs, masks)
-            sizes.append(algorithm.walk.value.abs().max().item())
-            return actions
+        def spy(obs: Any, **options: Any) -> Acted:
+            acted: Acted = act(obs, **options)
+            sizes.append(acted.state.value.abs().max().item())
+            return acted
 
-        algorithm.explore = spy  # type: ignore[method-assign]
+        algorithm.learner.act = spy
         algorithm.train(140)
         first_steps = np.array(sizes).reshape(-1, 5)  # all episodes have five steps
         assert first_steps[:, 0].mean() < first_steps[:, -1].mean()
@@ -170,10 +168,11 @@ def test_names_that_others_use() -> None:
 def test_ddpg_is_td3_with_one_critic_no_delay_and_no_noise_on_targets() -> None:
     ddpg = make(sw.DDPG)
     td3 = make(sw.TD3, n_critics=1, policy_delay=1, target_noise=0.0)
-    for algorithm in (ddpg, td3):
-        algorithm.follow_schedules(1.0)
-    assert torch.equal(ddpg.gradient_step(batch()), td3.gradient_step(batch()))
-    assert torch.equal(ddpg.flat_actor.data, td3.flat_actor.data)
+    for learner in (ddpg, td3):
+        learner.follow(1.0)
+    first, second = ddpg.update(batch()), td3.update(batch())
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert torch.equal(ddpg.flats["actor"].data, td3.flats["actor"].data)
 
 
 @pytest.mark.parametrize("option", ["target_noise", "noise_clip", "exploration_noise", "tau"])

@@ -23,6 +23,7 @@ class TestConstruction:
     def test_a_capacity_below_one_is_refused(self, cls: Any, capacity: int) -> None:
         refused(ValueError, "capacity must be at least 1, got -?[0-9]", lambda: cls(capacity, 3, 1))
 
+    @pytest.mark.long
     @pytest.mark.parametrize("capacity", [2**61, 10**13, 2**63 - 1, 2**64, 2**100])
     @pytest.mark.parametrize("options", ["", ", n_envs=2", ", n_envs=2**31"])
     def test_a_capacity_beyond_memory_does_not_end_the_process(

@@ -92,8 +92,9 @@ def test_a_foreign_path_is_never_touched(tmp_path: Path, overwrite: bool) -> Non
 def test_what_a_dead_maker_left_can_be_made_anew(tmp_path: Path) -> None:
     folder = make(tmp_path / "a")
     folder.unlock()
-    (tmp_path / "a" / "header.json").unlink()
+    (tmp_path / "a" / "header.json").rename(tmp_path / "a" / "unfinished")  # as deleting begins
     assert make(tmp_path / "a").is_locked
+    assert not (tmp_path / "a" / "unfinished").exists()
 
 
 def test_deleting_leaves_what_is_not_ours(tmp_path: Path) -> None:

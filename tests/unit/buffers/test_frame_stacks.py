@@ -56,6 +56,7 @@ SCRIPTS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long(only=["2-100"])
 @pytest.mark.parametrize("axis", SHAPES)
 @pytest.mark.parametrize("capacity", [4, 9, 100])
 @pytest.mark.parametrize("n_envs", [1, 2])
@@ -69,6 +70,7 @@ def test_stacks_of_any_dtype_are_exact(dtype: str) -> None:
     run(SCRIPTS["truncations"], 2, 20, fields(-1, dtype))
 
 
+@pytest.mark.long
 def test_stacks_of_different_depth_live_side_by_side() -> None:
     spec = {
         "obs": {

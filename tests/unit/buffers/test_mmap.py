@@ -106,6 +106,7 @@ def test_draws_are_uniform_over_hot_and_cold_steps(memory_path: Path) -> None:
     assert_fits(np.bincount(drawn.astype(np.int64) - 50, minlength=100), np.full(100, 0.01))
 
 
+@pytest.mark.long(only=["frames"])
 @each_kind
 def test_reopening_goes_on_exactly(kind: str, memory_path: Path) -> None:
     mapped, steps = fill(kind, memory_path / "a")
@@ -238,18 +239,21 @@ def test_a_relative_path_stays_where_it_was(
     assert len(MmapReplayBuffer.open(memory_path / "a")) == 3
 
 
-def test_close_deletes_what_is_ours_and_nothing_else(memory_path: Path) -> None:
+def test_deleting_takes_what_is_ours_and_nothing_else(memory_path: Path) -> None:
     buffer = small(memory_path / "a", 5)
     (memory_path / "a" / "notes.txt").write_text("mine")
-    buffer.close()
+    buffer.close(delete=True)
     assert [p.name for p in (memory_path / "a").iterdir()] == ["notes.txt"]
     other = small(memory_path / "b", 5)
-    other.close()
+    other.close(delete=True)
     assert not (memory_path / "b").exists()
-    other.close()
+    other.close(delete=True)
 
 
-def test_the_end_of_a_block_a_life_or_a_process_keeps_the_folder(memory_path: Path) -> None:
+@pytest.mark.long
+def test_close_a_block_a_life_and_a_process_keep_the_folder(memory_path: Path) -> None:
+    """A bare `close()` deleted the folder that the README calls experience that survives."""
+    small(memory_path / "close", 5).close()
     with small(memory_path / "block", 5):
         pass
     buffer = small(memory_path / "life", 5)
@@ -265,7 +269,7 @@ def test_the_end_of_a_block_a_life_or_a_process_keeps_the_folder(memory_path: Pa
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    for name in ("block", "life", "process"):
+    for name in ("close", "block", "life", "process"):
         assert folder.writer_of(memory_path / name) == 0
         again = MmapReplayBuffer.open(memory_path / name, verify=True)
         assert len(again) == 5

@@ -53,6 +53,7 @@ print(most - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "rows", "budget"),
     [(40, 20_000, 40), pytest.param(84, 40_000, 256, marks=pytest.mark.slow)],

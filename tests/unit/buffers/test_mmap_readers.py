@@ -43,6 +43,7 @@ def run(script: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long(only=["frames"])
 @each_kind
 def test_a_reader_sees_what_the_writer_pushes(kind: str, memory_path: Path) -> None:
     writer = make(kind, memory_path / "a")
@@ -118,7 +119,7 @@ def test_a_reader_keeps_its_steps_when_the_folder_goes(memory_path: Path) -> Non
     writer, _ = fill("streams", memory_path / "a")
     reader = copy.deepcopy(writer)
     content = reader.gather(reader.indices())
-    writer.close()
+    writer.close(delete=True)
     assert not (memory_path / "a").exists()
     assert_same(reader.gather(reader.indices()), content)
     reader.close()
@@ -128,6 +129,7 @@ def steps_in_another_process(buffer: MmapReplayBuffer) -> tuple[int, bool]:
     return len(buffer), buffer.read_only
 
 
+@pytest.mark.long
 def test_a_pickled_buffer_is_a_reader_in_another_process(memory_path: Path) -> None:
     writer, _ = fill("rows", memory_path / "a")
     assert pickle.loads(pickle.dumps(writer)).read_only
@@ -208,6 +210,7 @@ assert again.gather(again.indices())["rewards"].tolist() == list(range(2901, 300
 """
 
 
+@pytest.mark.long
 def test_forks_draw_but_never_write(memory_path: Path) -> None:
     run(FORKS, str(memory_path / "a"), str(memory_path / "b"))
 
@@ -234,6 +237,7 @@ while rows < int(sys.argv[2]):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [30_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_rows_are_whole_for_readers_beside_a_writer(rows: int, memory_path: Path) -> None:
     fields = {

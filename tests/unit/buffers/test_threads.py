@@ -123,6 +123,7 @@ def filled(cls: Any = ReplayBuffer, capacity: int = 512, **options: Any) -> Any:
     return buffer
 
 
+@pytest.mark.long
 def test_writers_beside_samplers_of_transitions() -> None:
     buffer = filled(capacity=4096)
     out = buffer.batch(64)
@@ -143,6 +144,7 @@ def test_writers_beside_samplers_of_transitions() -> None:
     )
 
 
+@pytest.mark.long
 def test_writers_beside_samplers_of_stream_rows() -> None:
     buffer = filled(n_envs=2)
 
@@ -196,6 +198,7 @@ def test_writers_beside_samplers_of_frame_stacks() -> None:
     together(write, sample, sample)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["proportional", "rank"])
 @pytest.mark.parametrize("n_envs", [None, 2])
 def test_priorities_are_updated_beside_pushes_and_draws(kind: Any, n_envs: int | None) -> None:
@@ -271,6 +274,7 @@ def test_hindsight_beside_a_writer() -> None:
     together(write, sample, sample)
 
 
+@pytest.mark.long
 def test_saves_and_pickles_beside_writers_hold_one_moment(tmp_path: Path) -> None:
     buffer = ReplayBuffer(400, DIM, 1)
     buffer.push_batch(**rows_of(np.arange(400)))
@@ -313,6 +317,7 @@ def test_clear_beside_samplers_and_writers() -> None:
     assert len(buffer.indices()) == 0
 
 
+@pytest.mark.long
 def test_everything_at_once_on_a_tiny_buffer() -> None:
     buffer = filled(PrioritizedReplayBuffer, capacity=3)
     together(
@@ -343,6 +348,7 @@ def test_given_seeds_draw_the_same_whatever_the_threads(cls: Any, threads: int) 
         assert list(pool.map(draw, range(100), timeout=60)) == alone
 
 
+@pytest.mark.long
 def test_a_long_draw_does_not_stop_other_threads() -> None:
     """A large gather lets go of the GIL: a Python thread goes on beside it."""
     buffer = ReplayBuffer(20_000, 500, 1)

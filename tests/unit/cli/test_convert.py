@@ -64,7 +64,7 @@ def test_what_is_not_carried_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["convert", "nothing", "x"], "there is no nothing"),
+        (["convert", "nothing", "x"], "nothing does not exist"),
         (["convert", "text.txt", "x"], "text.txt is of no known format"),
         (["convert", "text.txt", "x", "--from", "hdf"], "unknown format 'hdf'; did you mean"),
         (["convert", "text.txt", "x", "--to", "memmap"], "unknown format 'memmap'"),
@@ -74,7 +74,7 @@ def test_what_is_not_carried_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["convert", "source", "x", "--to", "lerobot", "--fps", "0"], "must be at least 1, got 0"),
         (["convert", "source"], "the following arguments are required: DST"),
         (["merge", "x"], "the following arguments are required: SRC"),
-        (["merge", "x", "source", "other.npz"], "must have the fields of source"),
+        (["merge", "x", "source", "other.npz"], "must have the fields of /"),
     ],
 )
 def test_mistakes_are_named(

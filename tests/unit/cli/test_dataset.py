@@ -31,6 +31,7 @@ def test_several_kinds_become_several_folders(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["mixed", "random"]
 
 
+@pytest.mark.long
 def test_training_makes_the_sets_of_d4rl(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,7 +123,7 @@ def test_a_flipped_bit_is_found_by_verifying(
     ("arguments", "reason"),
     [
         (["inspect"], "the following arguments are required: FOLDER"),
-        (["inspect", "no/such/folder"], "there is no no/such/folder"),
+        (["inspect", "no/such/folder"], "no/such/folder does not exist"),
         (["inspect", "{tmp}"], "holds no store of sharpwave"),
         (["inspect", "{data}", "--htlm", "x"], "unknown option --htlm; did you mean '--html'?"),
         (["inspect", "{data}", "--html", "/no/such/folder/x.html"], "No such file or directory"),
@@ -133,7 +133,7 @@ def test_a_flipped_bit_is_found_by_verifying(
             "port must be from 0 to 65535",
         ),
         (["inspect", "{data}", "--limit", "0"], "must be at least 1, got 0"),
-        (["repair", "no/such/folder"], "there is no no/such/folder"),
+        (["repair", "no/such/folder"], "no/such/folder does not exist"),
         (["repair", "{tmp}"], "holds no store of sharpwave"),
     ],
 )
@@ -152,6 +152,7 @@ def test_bad_input_is_explained(
     assert reason in said.err
 
 
+@pytest.mark.long
 def test_serving_answers_until_it_is_interrupted(folder: Path) -> None:
     command = [sys.executable, "-m", "sharpwave", "inspect", str(folder), "--serve"]
     process = subprocess.Popen(

@@ -1,8 +1,10 @@
 """The command answers at once, and a typo of a command gets the nearest."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,10 +58,10 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
             "--seed and --seeds exclude each other",
         ),
         (["train", "ppo", "FrozenLake-v1", "--preset"], "ppo has no preset for 'FrozenLake-v1'"),
-        (["eval", "no/such/run"], "there is no no/such/run"),
-        (["resume", "no/such/run"], "there is no no/such/run"),
-        (["report", "no/such/run"], "there is no no/such/run"),
-        (["enjoy", "no/such/run"], "there is no no/such/run"),
+        (["eval", "no/such/run"], "no/such/run does not exist"),
+        (["resume", "no/such/run"], "no/such/run does not exist"),
+        (["report", "no/such/run"], "no/such/run does not exist"),
+        (["enjoy", "no/such/run"], "no/such/run does not exist"),
         (["eval", "run", "--episodes", "0"], "argument --episodes: must be at least 1, got 0"),
         (["list", "preset"], "unknown list 'preset'; did you mean 'presets'?"),
         (["bench", "pppo"], "unknown algorithm 'pppo'; did you mean 'ppo'?"),
@@ -76,6 +78,7 @@ def test_bad_input_is_explained_without_a_traceback(
     assert "Traceback" not in said.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help(command: str) -> None:
     code = (
@@ -92,6 +95,7 @@ def test_every_command_has_help(command: str) -> None:
     assert "usage: sharpwave " + command in answer
 
 
+@pytest.mark.long
 def test_the_help_of_an_algorithm_tells_what_its_options_mean() -> None:
     answer = run_python("-m", "sharpwave", "train", "ppo", "--help")
     assert "--clip-eps X, --clip-range X" in answer
@@ -109,3 +113,27 @@ def run_python(*arguments: str) -> str:
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_lists_are_aligned_and_keep_to_the_width_of_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer names pushed their lines to the right."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["list"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert all(len(line) <= columns for line in lines)
+    named = [re.match(r"  \w+ +", line) for line in lines if line[2] != " "]
+    assert len({match.end() for match in named if match}) == 1
+    assert main(["train", "--help"]) == 0
+    wrapped = capsys.readouterr().out.partition("Train an")[2].partition("\n\n")[0]
+    assert len(wrapped.splitlines()) > 1
+    assert all(len(line) <= columns for line in wrapped.splitlines())
+
+
+def test_a_folder_that_holds_no_run_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert f"RUN must be a run folder, but {tmp_path} holds no run" in capsys.readouterr().err

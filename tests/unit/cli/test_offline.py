@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
+from sharpwave.checkpoints import read_checkpoint
 from sharpwave.cli import main
-from sharpwave.train.checkpoint import read_checkpoint
 
 QUICK = ["--hidden", "8,8", "--batch-size", "16", "--eval-episodes", "2", "--log-interval", "10"]
 
@@ -28,18 +28,20 @@ def steps_of(run_dir: Path) -> int:
     return int(state["timesteps"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["iql", "cql", "td3_bc", "bc"])
 def test_a_run_with_evaluations(
     algorithm: str, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = tmp_path / "run"
     command = ["train", algorithm, "--dataset", str(dataset), "--eval-env", "Pendulum-v1"]
-    options = ["--n-gradient-steps", "50", "--run-dir", str(run_dir)]
+    options = ["--n-gradient-steps", "50", "--run-dir", str(run_dir), "--seed", "42"]
     assert main([*command, *options, *QUICK]) == 0
     said = capsys.readouterr().out
     backend = "native" if algorithm == "td3_bc" else "torch"
     assert f"{algorithm} on 600 steps of data, seed 42, {backend} backend" in said
     assert "evaluation: " in said
+    assert "\n50 gradient steps in " in said
     lines = (run_dir / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [10, 20, 30, 40, 50]
     assert steps_of(run_dir) == 50
@@ -48,6 +50,7 @@ def test_a_run_with_evaluations(
     assert f"{algorithm} on Pendulum-v1, " in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_run_without_an_environment_is_made_longer(dataset: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     options = ["--total-timesteps", "20", "--run-dir", str(run_dir), "--quiet", *QUICK]
@@ -57,6 +60,7 @@ def test_a_run_without_an_environment_is_made_longer(dataset: Path, tmp_path: Pa
     assert steps_of(run_dir) == 30
 
 
+@pytest.mark.long
 def test_a_run_of_a_program_is_made_longer(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

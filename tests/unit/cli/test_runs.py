@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from typing import Any
 import gymnasium
 import pytest
 
+from sharpwave.checkpoints import read_checkpoint
 from sharpwave.cli import main
-from sharpwave.train.checkpoint import read_checkpoint
+from tests.unit.runs.report_pages import ReportPage
 
 QUICK = ["--n-envs", "2", "--n-steps", "64", "--batch-size", "64", "--n-epochs", "1"]
 QUICK += ["--eval-episodes", "2"]
@@ -36,9 +38,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
+@pytest.mark.long
 def test_a_run_leaves_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
-    assert train(run_dir, "--total-timesteps", "256", "--gamma", "0.9", "--eval-freq", "100") == 0
+    options = ["--total-timesteps", "256", "--gamma", "0.9", "--eval-freq", "100", "--seed", "42"]
+    assert train(run_dir, *options) == 0
     said = capsys.readouterr()
     assert "ppo on 2 x CartPole-v1, seed 42, native backend, to 256 steps" in said.out
     assert f"report: {run_dir / 'report.html'}" in said.out
@@ -50,6 +54,7 @@ def test_a_run_leaves_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [json.loads(line)["step"] for line in evaluations] == [128, 256]
 
 
+@pytest.mark.long
 def test_quiet_is_quiet(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["resume", str(finished), "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
@@ -75,6 +80,7 @@ def test_another_environment_must_fit(finished: Path, capsys: pytest.CaptureFixt
     assert "must have the observation space of the checkpoint" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     assert train(run_dir, "--total-timesteps", "128", "--quiet") == 0
@@ -85,6 +91,7 @@ def test_a_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert steps_of(run_dir) == 256
 
 
+@pytest.mark.long
 def test_a_run_without_a_plan_goes_on(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     assert train(run_dir, "--total-timesteps", "128", "--quiet") == 0
@@ -93,6 +100,7 @@ def test_a_run_without_a_plan_goes_on(tmp_path: Path) -> None:
     assert steps_of(run_dir) == 256
 
 
+@pytest.mark.long
 def test_seeds_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     assert train(run_dir, "--total-timesteps", "128", "--seeds", "3,5") == 0
@@ -104,6 +112,7 @@ def test_seeds_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert other.is_file()
 
 
+@pytest.mark.long
 def test_seeds_that_were_not_begun_are_trained_by_resume(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     assert train(run_dir, "--total-timesteps", "128", "--seeds", "0", "--quiet") == 0
@@ -120,6 +129,7 @@ def test_the_report_is_written_anew(finished: Path, capsys: pytest.CaptureFixtur
     assert (finished / "report.html").is_file()
 
 
+@pytest.mark.long
 def test_a_policy_is_filmed(finished: Path, tmp_path: Path) -> None:
     pytest.importorskip("imageio_ffmpeg")
     film = tmp_path / "film.mp4"
@@ -130,6 +140,16 @@ def test_a_policy_is_filmed(finished: Path, tmp_path: Path) -> None:
 def test_a_window_opens(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     assert main(["enjoy", str(finished), "--episodes", "1"]) == 0
+
+
+def test_a_machine_without_a_screen_is_told_to_film(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "none_of_these")
+    assert main(["enjoy", str(finished), "--episodes", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "--record FILE.mp4" in said
+    assert said.count("\n") == 1
 
 
 def test_speed_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,6 +192,7 @@ def test_a_failing_environment_is_named(
     assert "the fuse has burnt down" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
 def test_a_signal_saves_and_says_how_to_go_on(name: str, status: int, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
@@ -195,3 +216,38 @@ def test_a_signal_saves_and_says_how_to_go_on(name: str, status: int, tmp_path: 
     reached = steps_of(run_dir)
     assert main(["resume", str(run_dir), "--total-timesteps", str(reached + 64), "--quiet"]) == 0
     assert steps_of(run_dir) >= reached + 64
+
+
+@pytest.mark.long
+def test_terminal_and_report_tell_the_same_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The terminal counted the seconds of the report itself too, and rounded otherwise."""
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "--total-timesteps", "256") == 0
+    said = re.search(r"^256 steps in (.+)$", capsys.readouterr().out, re.MULTILINE)
+    page = ReportPage(run_dir / "report.html")
+    assert said is not None
+    assert said[1] == page.tiles["Wall time"][0]
+
+
+@pytest.mark.long(only=["command1-comparison of 2 runs"])
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["eval", "RUN", "--episodes", "1"], "over 1 episode\n"),
+        (["report", "RUN", "RUN", "--out", "OUT"], "comparison of 2 runs"),
+    ],
+)
+def test_one_is_not_many(
+    finished: Path,
+    tmp_path: Path,
+    command: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One seed was "1 seeds", and one episode "1 episodes"."""
+    out = str(tmp_path / "comparison.html")
+    words = {"RUN": str(finished), "OUT": out}
+    assert main([words.get(word, word) for word in command]) == 0
+    assert said in capsys.readouterr().out

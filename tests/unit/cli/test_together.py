@@ -25,6 +25,7 @@ def metrics_of(run_dir: Path) -> list[dict[str, str]]:
     return [{name: row[name] for name in row.keys() - BY_THE_CLOCK} for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["native", "torch"])
 def test_a_seed_does_not_depend_on_those_beside_it(backend: str, tmp_path: Path) -> None:
     options = ["--total-timesteps", "512", "--quiet", "--eval-freq", "256", "--backend", backend]
@@ -36,6 +37,7 @@ def test_a_seed_does_not_depend_on_those_beside_it(backend: str, tmp_path: Path)
         assert len(alone) == 4
 
 
+@pytest.mark.long
 def test_one_report_over_the_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     assert train(run_dir, "--total-timesteps", "128", "--seeds", "3,5", "--jobs", "2") == 0
@@ -47,6 +49,7 @@ def test_one_report_over_the_seeds(tmp_path: Path, capsys: pytest.CaptureFixture
         assert own[-1] == f"seed {seed}: report: {run_dir / f'seed_{seed}' / 'report.html'}"
 
 
+@pytest.mark.long
 def test_a_seed_that_fails_stops_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +57,7 @@ def test_a_seed_that_fails_stops_the_others(
 
     def make(**_: Any) -> gymnasium.Env[Any, Any]:
         bomb = Bomb()
-        bomb.steps = 0 if len(made) < 2 else -1_000_000
+        bomb.steps = 0 if len(made) < 4 else -1_000_000  # two are tried out before
         made.append(bomb)
         return bomb
 
@@ -66,6 +69,7 @@ def test_a_seed_that_fails_stops_the_others(
     assert "the fuse has burnt down" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_signal_stops_all_and_resume_goes_on_with_all(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = ["train", "ppo", "CartPole-v1", "--total-timesteps", "100_000_000", *QUICK]

@@ -10,6 +10,7 @@ import pytest
 
 from sharpwave.collect import OnPolicyCollector
 from sharpwave.envs import ActionMap, PythonVectorEnv
+from sharpwave.learners import Acted
 from sharpwave.types import Array
 from tests.envs import MaskedEnv, vectorized
 
@@ -19,10 +20,10 @@ KINDS = ["own", "next_step", "same_step", "disabled"]
 class FirstAllowed:
     """Takes the first allowed action."""
 
-    def act(self, obs: Array, starts: Array, masks: Any) -> tuple[Array, Array, Array]:
+    def act(self, obs: Array, starts: Array, masks: Any) -> Acted:
         zeros = np.zeros(len(obs), np.float32)
         actions = np.zeros(len(obs), np.int64) if masks is None else masks.argmax(1)
-        return actions, zeros, zeros
+        return Acted(actions, zeros, zeros)
 
     def values(self, obs: Array, rows: Array | None = None) -> Array:
         return np.zeros(len(obs), np.float32)

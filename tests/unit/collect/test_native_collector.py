@@ -100,21 +100,27 @@ def test_steps_are_those_of_the_environments(env_id: str) -> None:
     with make(env, 3, capacity=0) as collector:  # type: ignore[arg-type]
         for _ in range(3):  # episodes go on from one rollout to the next
             batch = collector.recv()
+            last: list[Any] = []
             for t in range(16):
                 np.testing.assert_array_equal(batch["observations"][t], obs)
                 np.testing.assert_array_equal(batch["starts"][t], starts)
                 actions = batch["actions"][t]
                 if actions.dtype == np.float32:
                     actions = np.clip(actions, space.low, space.high)  # type: ignore[attr-defined]
-                obs, rewards, terminated, truncated, _ = twin.step(actions)
+                obs, rewards, terminated, truncated, infos = twin.step(actions)
                 np.testing.assert_array_equal(batch["rewards"][t], rewards.astype(np.float32))
                 np.testing.assert_array_equal(batch["terminated"][t], terminated)
                 np.testing.assert_array_equal(batch["truncated"][t], truncated)
                 starts = terminated | truncated
                 np.testing.assert_array_equal(batch["dones"][t], starts)
+                last += [infos["final_obs"][i] for i in np.flatnonzero(starts)]
             lengths = batch["episode_lengths"]
             assert len(lengths) == batch["dones"].sum()
             assert (lengths <= 7).all()
+            np.testing.assert_array_equal(
+                batch["final_obs"], np.array(last).reshape(-1, obs.shape[1])
+            )
+            np.testing.assert_array_equal(batch["last_obs"], obs)
 
 
 def test_advantages_are_those_of_gae() -> None:
@@ -292,6 +298,7 @@ class TestStop:
             if i % 2 == 0:
                 collector.stop()
 
+    @pytest.mark.long
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
     def test_a_forked_process_has_no_thread(self) -> None:
         program = (
@@ -310,6 +317,7 @@ class TestStop:
         )
         assert run(program) == (7, "")
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "end",
         ["", "import os; os.kill(os.getpid(), 2)", "raise SystemExit(3)", "del collector"],
@@ -323,6 +331,7 @@ class TestStop:
         assert code in (0, 3, -2)
         assert "KeyboardInterrupt" in said or not said
 
+    @pytest.mark.long
     def test_the_end_of_the_process_while_a_thread_waits(self) -> None:
         program = (
             "import threading\n"
@@ -332,6 +341,7 @@ class TestStop:
         )
         assert run(program)[0] == 0
 
+    @pytest.mark.long
     def test_ctrl_c_ends_a_wait(self) -> None:
         program = (
             "import os, threading\n"

@@ -10,6 +10,7 @@ import pytest
 
 from sharpwave.collect import NonFiniteError, OffPolicyCollector, OnPolicyCollector
 from sharpwave.envs import ActionMap, PythonVectorEnv, VecNormalize
+from sharpwave.learners import Acted
 from tests.envs import CountingEnv, NestedEnv, vectorized
 from tests.unit.collect.test_on_policy import Constant, collector
 
@@ -114,7 +115,7 @@ def test_nested_observations_name_the_entry(kind: str) -> None:
 
     class Still:
         def act(self, obs: Any, starts: Any, masks: Any) -> Any:
-            return np.zeros(1, np.int64), np.zeros(1), np.zeros(1)
+            return Acted(np.zeros(1, np.int64), np.zeros(1), np.zeros(1))
 
         def values(self, obs: Any, rows: Any = None) -> Any:
             return np.zeros(1)

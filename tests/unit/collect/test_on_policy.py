@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sharpwave.collect import OnPolicyCollector, Rollout
 from sharpwave.envs import ActionMap, PythonVectorEnv, VecNormalize
+from sharpwave.learners import Acted
 from sharpwave.types import Array
 from tests.envs import CountingEnv, vectorized
 from tests.reference.rollout import Transition, episodes, rollouts
@@ -69,7 +70,7 @@ class Acting:
         self.policy = policy
         self.memories = [policy.start()] * n_envs
 
-    def act(self, obs: Array, starts: Array, masks: Any) -> tuple[Array, Array, Array]:
+    def act(self, obs: Array, starts: Array, masks: Any) -> Acted:
         look, start = self.policy.look, self.policy.start
         self.memories = [
             look(start() if is_start else memory, row)
@@ -77,7 +78,7 @@ class Acting:
         ]
         actions = np.array([self.policy.action(memory) for memory in self.memories])
         values = np.array([self.policy.value(memory) for memory in self.memories], np.float32)
-        return actions, -values, values
+        return Acted(actions, -values, values)
 
     def values(self, obs: Array, rows: Array | None = None) -> Array:
         rows = np.arange(len(self.memories)) if rows is None else rows

@@ -16,7 +16,6 @@ from sharpwave.collect import NonFiniteError, OffPolicyCollector, TensorTransiti
 from sharpwave.collect.device_steps import FiniteWatch
 from sharpwave.envs import TensorVectorEnv
 from sharpwave.nest import leaves
-from sharpwave.train.off_policy import OffPolicy
 from tests.unit.envs.tensor_envs import NamedPoints, Points, ReusingPoints
 
 OPTIONS: dict[str, Any] = {
@@ -66,19 +65,17 @@ def made(case: str, **more: Any) -> Any:
     return algorithm(env(5, limit=9), **{**OPTIONS, **options, **more}, seed=3)
 
 
+@pytest.mark.long
 @cases
-def test_learning_is_that_from_arrays(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learning_is_that_from_arrays(case: str) -> None:
     on_device = made(case)
     assert isinstance(on_device.collector, TensorTransitionCollector)
     on_device.train(400)
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            OffPolicy,
-            "_make_collector",
-            lambda self, env: OffPolicyCollector(env, seed=self.env_seed),
-        )
-        from_arrays = made(case)
-        from_arrays.train(400)
+    from_arrays = made(case)
+    loop = from_arrays.loop
+    loop.collector = OffPolicyCollector(loop.env, seed=from_arrays.learner.seeds.env)
+    loop._choose = loop._choose_arrays
+    from_arrays.train(400)
     ours, theirs = (a.buffer.state_dict()["fields"] for a in (on_device, from_arrays))
     for name, column in ours.items():
         assert torch.equal(column, theirs[name]), name
@@ -90,6 +87,7 @@ def test_learning_is_that_from_arrays(case: str, monkeypatch: pytest.MonkeyPatch
     assert list(on_device.episodes.lengths) == list(from_arrays.episodes.lengths)
 
 
+@pytest.mark.long
 @cases
 def test_a_run_continues_exactly(case: str, tmp_path: Path) -> None:
     whole = made(case, save_buffer=True)

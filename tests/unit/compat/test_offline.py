@@ -90,7 +90,7 @@ class TestEvery:
 
 
 def test_options_by_position() -> None:
-    algo = rlox.TD3BC(dataset(), OBS, ACT, 1.5, 8, 1e-3, 0.01, 0.9, 3, 0.1, 0.2, 0.7, 16)
+    algo: Any = rlox.TD3BC(dataset(), OBS, ACT, 1.5, 8, 1e-3, 0.01, 0.9, 3, 0.1, 0.2, 0.7, 16)
     config = algo.config
     assert (config.alpha, config.hidden, config.learning_rate) == (1.5, (8, 8), 1e-3)
     assert (config.tau, config.gamma, config.policy_delay) == (0.01, 0.9, 3)

@@ -325,6 +325,7 @@ class TestAlgorithms:
         differing = set(vars(getattr(rlox, name))) - {
             "Config",
             "config",
+            "Native",
             "preset",
             "order",
             "leading_arguments",
@@ -366,6 +367,7 @@ def test_every_public_name_exists_and_an_unknown_one_does_not() -> None:
         _ = rlox.PPPO
 
 
+@pytest.mark.long
 def test_modules_are_attributes_of_the_package() -> None:
     program = "import sharpwave.compat.rlox as rlox; print(rlox.algorithms.ppo.PPO.name)"
     done = subprocess.run(
@@ -374,6 +376,7 @@ def test_modules_are_attributes_of_the_package() -> None:
     assert done.stdout == "ppo\n"
 
 
+@pytest.mark.long
 def test_importing_it_imports_neither_torch_nor_gymnasium() -> None:
     program = (
         "import sys, sharpwave.compat.rlox; print([m for m in ('torch', 'gymnasium') "

@@ -28,8 +28,8 @@ def test_presets_do_not_clip_values() -> None:
 
 
 def test_with_equal_options_it_is_the_same_run() -> None:
-    ours = sw.PPO("CartPole-v1", clip_vloss=True, **SMALL)
-    theirs = rlox.PPO("CartPole-v1", **SMALL)
+    ours = sw.PPO("CartPole-v1", clip_vloss=True, seed=42, **SMALL)
+    theirs = rlox.PPO("CartPole-v1", seed=42, **SMALL)
     first, second = ours.train(128), theirs.train(128)
     assert first["loss"] == second["loss"]
     assert first["value_loss"] == second["value_loss"]

@@ -25,6 +25,7 @@ from sharpwave.episodes.transitions import transitions_of
 from sharpwave.errors import SharpwaveIOError
 
 
+@pytest.mark.long
 def test_the_pendulum_mixture_is_40_noisy_and_60_random_episodes() -> None:
     data = make_dataset("Pendulum-v1", "mixed", seed=3)
     assert data["obs"].shape == (20_000, 3)
@@ -38,6 +39,7 @@ def test_the_pendulum_mixture_is_40_noisy_and_60_random_episodes() -> None:
     assert buffer.n_episodes() == 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "MountainCar-v0"])
 def test_the_kinds_are_ordered_by_their_scores(env_id: str) -> None:
     scores = {

@@ -28,6 +28,7 @@ def test_every_scripted_expert_has_a_reference() -> None:
     assert set(expert_ids()) <= set(REFERENCES)
 
 
+@pytest.mark.long(only=["MountainCarContinuous-v0"])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "MountainCarContinuous-v0", "Pendulum-v1"])
 def test_measuring_again_gives_about_the_same(env_id: str) -> None:
     measured = measure_reference(env_id, n_episodes=20, seed=5)

@@ -19,8 +19,8 @@ from sharpwave.datasets import (
 )
 from sharpwave.datasets.improvements import Improvements, read_improvements
 from sharpwave.episodes.transitions import transitions_of
-from sharpwave.train.evaluation import EvaluationResult
-from sharpwave.train.run_folder import RunFolder
+from sharpwave.runs.evaluation import EvaluationResult
+from sharpwave.runs.run_folder import RunFolder
 
 OPTIONS: dict[str, Any] = {
     "total_timesteps": 900,
@@ -42,6 +42,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return record_training("Pendulum-v1", folder, list(TRAINED_KINDS), **OPTIONS)
 
 
+@pytest.mark.long
 def test_policies_play_as_many_steps_as_asked_for(recorded: dict[str, Path]) -> None:
     for kind in ("random", "medium", "medium-expert", "expert"):
         data = transitions_of(recorded[kind])
@@ -50,6 +51,7 @@ def test_policies_play_as_many_steps_as_asked_for(recorded: dict[str, Path]) -> 
         assert len(np.unique(data["actions"])) > 100
 
 
+@pytest.mark.long
 def test_replays_are_the_episodes_of_training(recorded: dict[str, Path]) -> None:
     full, medium = (transitions_of(recorded[kind]) for kind in ("full-replay", "medium-replay"))
     assert len(full["obs"]) == 900
@@ -59,11 +61,13 @@ def test_replays_are_the_episodes_of_training(recorded: dict[str, Path]) -> None
     assert step - 200 < len(medium["obs"]) <= step
 
 
+@pytest.mark.long
 def test_all_kinds_have_the_same_fields(recorded: dict[str, Path]) -> None:
     with sw.EpisodeUnion(list(recorded.values())) as union:
         assert union.num_episodes == sum(len(episode_returns(path)) for path in recorded.values())
 
 
+@pytest.mark.long
 def test_the_description_says_which_policies_played(recorded: dict[str, Path]) -> None:
     found = {kind: read_description(path) for kind, path in recorded.items()}
     improvements = read_improvements(recorded["expert"].parent / "training" / "policies")
@@ -78,6 +82,7 @@ def test_the_description_says_which_policies_played(recorded: dict[str, Path]) -
     assert {one["env_id"] for one in found.values()} == {"Pendulum-v1"}
 
 
+@pytest.mark.long
 def test_the_run_is_kept_and_its_replay_is_not(recorded: dict[str, Path]) -> None:
     folder = recorded["expert"].parent
     run = RunFolder(folder / "training")
@@ -87,6 +92,7 @@ def test_the_run_is_kept_and_its_replay_is_not(recorded: dict[str, Path]) -> Non
     assert not (run.path / "replay").exists()
 
 
+@pytest.mark.long
 def test_a_second_call_only_makes_what_is_missing(
     recorded: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +116,7 @@ class Stop(sw.Callback):
         return step < self.step
 
 
+@pytest.mark.long
 def test_a_stopped_training_is_gone_on_with(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     arguments: Any = {**OPTIONS, "progress": lambda *now: told.append(now)}
@@ -132,6 +139,7 @@ def test_random_data_need_no_training(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["random"]
 
 
+@pytest.mark.long
 def test_another_algorithm_may_train(tmp_path: Path) -> None:
     options: Any = {"n_envs": 2, "n_steps": 100, "total_timesteps": 64, "eval_freq": 32}
     record_training("CartPole-v1", tmp_path, ["expert"], algorithm="a2c", **options)

@@ -27,6 +27,7 @@ def atari(mode: str, **kwargs: Any) -> Any:
     )
 
 
+@pytest.mark.long
 def test_games_are_registered_when_asked_for() -> None:
     program = (
         "from sharpwave.envs import make_vec_env;"
@@ -43,11 +44,13 @@ def test_a_misspelt_game_gets_the_nearest() -> None:
         make_vec_env("ALE/Pnog-v5")
 
 
+@pytest.mark.long
 def test_each_vector_environment_keeps_its_mode() -> None:
     envs = {mode: atari(mode) for mode in MODES}
     assert {mode: autoreset_mode(env) for mode, env in envs.items()} == {x: x for x in MODES}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 def test_steps_are_read_in_every_mode(mode: str) -> None:
     env = make_vec_env(atari(mode), 3, seed=0)
@@ -78,6 +81,7 @@ def test_steps_are_read_in_every_mode(mode: str) -> None:
     env.close()
 
 
+@pytest.mark.long
 def test_last_observations_are_the_same_in_every_mode() -> None:
     last: dict[str, Any] = {}
     for mode in MODES:
@@ -92,11 +96,13 @@ def test_last_observations_are_the_same_in_every_mode() -> None:
     np.testing.assert_array_equal(last["same_step"], last["next_step"])
 
 
+@pytest.mark.long
 def test_batches_of_some_environments_are_refused() -> None:
     with pytest.raises(ValueError, match="batch_size must be num_envs"):
         make_vec_env(AtariVectorEnv("pong", 4, batch_size=2))
 
 
+@pytest.mark.long
 def test_by_itself_a_game_is_prepared_as_usual() -> None:
     env = make_vec_env("ALE/Breakout-v5", 2, env_kwargs={"max_num_frames_per_episode": 400})
     assert env.observation_space.shape == (2, 4, 84, 84)
@@ -123,6 +129,7 @@ def test_pictures_of_a_game_have_the_same_spaces() -> None:
     filmed.close()
 
 
+@pytest.mark.long
 def test_ppo_learns_from_a_game_and_evaluates_it() -> None:
     import sharpwave as sw
 

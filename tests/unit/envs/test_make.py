@@ -270,6 +270,7 @@ def test_unsupported_spaces_are_refused(mode: str) -> None:
         make_vec_env(Talking, mode=mode)
 
 
+@pytest.mark.long
 def test_nothing_imports_gymnasium_before_it_is_needed() -> None:
     program = (
         "import sys, sharpwave, sharpwave.envs, sharpwave.envs.autoreset, sharpwave.nest;"

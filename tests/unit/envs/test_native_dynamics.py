@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as arrays
 from sharpwave.envs import NativeVectorEnv
 from sharpwave.envs.native import SPECS
 from sharpwave.types import Array
+from tests.examples import examples
 
 IDS = sorted(SPECS)
 N = 5  # not a whole number of vectors
@@ -93,7 +94,7 @@ TWINS: dict[str, Twins] = {}
 
 
 @pytest.mark.parametrize("env_id", IDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(scales=states, acts=choices, steps=st.sampled_from([0, 1, 7]))
 def test_one_step_from_any_state(env_id: str, scales: Array, acts: Array, steps: int) -> None:
     twins = TWINS.setdefault(env_id, Twins(env_id))
@@ -102,6 +103,7 @@ def test_one_step_from_any_state(env_id: str, scales: Array, acts: Array, steps:
     twins.step(actions_of(twins.native, acts))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("env_id", IDS)
 def test_one_step_from_many_random_states(env_id: str) -> None:
     rng = np.random.default_rng(0)
@@ -112,6 +114,7 @@ def test_one_step_from_many_random_states(env_id: str) -> None:
         twins.step(actions_of(twins.native, rng.uniform(-1, 1, 500)))
 
 
+@pytest.mark.long(only=["1-MountainCarContinuous-v0"])
 @pytest.mark.parametrize("env_id", IDS)
 @pytest.mark.parametrize("repeats", [1, 12])
 def test_whole_episodes(env_id: str, repeats: int) -> None:

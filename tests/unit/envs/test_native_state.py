@@ -99,6 +99,7 @@ class TestState:
 class TestThreads:
     N = 30_011  # enough to be worth four threads, and no round number
 
+    @pytest.mark.long(only=["CartPole-v1"])
     @pytest.mark.parametrize("env_id", IDS)
     def test_the_number_of_threads_changes_nothing(self, env_id: str) -> None:
         runs = []
@@ -133,6 +134,7 @@ class TestThreads:
         assert (env.get_state()["steps"] == 100).all()
         assert (small.get_state()["steps"] == 100).all()
 
+    @pytest.mark.long
     def test_a_forked_process_steps_too(self) -> None:
         program = f"""
 import os, warnings

@@ -68,6 +68,7 @@ def outcomes(stepper: Stepper, steps: int) -> list[Any]:
     return taken
 
 
+@pytest.mark.long(only=["async"])
 @pytest.mark.parametrize("n_steps", [1, 2, 3, 7])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_restored_environment_goes_on_bit_for_bit(kind: str, n_steps: int) -> None:

@@ -31,6 +31,7 @@ from tests.reference.nests import assert_equal
 N = 3
 
 
+@pytest.mark.long(but=["discrete"])
 @pytest.mark.parametrize(
     "make",
     [
@@ -186,6 +187,7 @@ def test_makers_that_fail_are_named() -> None:
         SubprocessVectorEnv([])
 
 
+@pytest.mark.long(only=["spawn"])
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_processes_started_in_another_way(context: str) -> None:
     env = SubprocessVectorEnv([partial(gym.make, "CartPole-v1")] * 2, context=context)
@@ -254,6 +256,7 @@ def gone(pid: int) -> bool:
     return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit(0)"])
 def test_workers_end_with_a_program_that_forgets_them(end: str) -> None:
     program = FORGETFUL.replace("{end}", end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def filled(folder: Path) -> EpisodeBuffer:
 def test_update_writes_over_steps_and_fields_of_episodes(tmp_path: Path) -> None:
     buffer = filled(tmp_path)
     buffer.update(1, reward=[9, 8], task=70)
-    buffer.update([0, 2], goal=[[1, 2], [3, 4]], reward=[[5, 5, 5], [6, 6, 6]])
+    buffer.update([0, 2], goal=[[1, 2], [3, 4]], reward=[[5, 5, 0], [6, 6, 6]])
     buffer.update(slice(0, 1), state=1.5)
     assert rewards(buffer) == [[5, 5], [9, 8, 2, 3], [6, 6, 6]]
     table = buffer.episodes()
@@ -32,7 +33,7 @@ def test_update_writes_over_steps_and_fields_of_episodes(tmp_path: Path) -> None
     assert (buffer.gather([2])["state"] == [1, 0, 0]).all()
     buffer.update(task=3)
     assert buffer.episodes().meta["task"].tolist() == [3, 3, 3]
-    buffer.update(-1, reward=np.zeros((10, 1)))
+    buffer.update(-1, reward=np.zeros((3, 1)))
     assert rewards(buffer)[2] == [0, 0, 0]
     buffer.close()
     again = EpisodeBuffer.from_folder(buffer.folder, verify=True)
@@ -73,6 +74,41 @@ def test_wrong_updates_change_nothing(tmp_path: Path) -> None:
         buffer.update()
     assert rewards(buffer) == before
     assert buffer.episodes().meta["task"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("indices", "values", "lengths"),
+    [
+        (0, [7, 7, 7], "at most 2 steps.* got 3"),
+        (0, [0, 0, 0], "at most 2 steps.* got 3"),
+        (1, np.ones((60, 1)), "at most 4 steps.* got 60"),
+        (None, np.ones((3, 5)), "at most 4 steps.* got 5"),
+        (None, np.ones((1, 51)), "at most 4 steps.* got 51"),
+        (None, np.ones((3, 4)), "at most 2 steps for episode 0 .* got 4"),
+        ([1, 2], np.ones((2, 4)), "at most 3 steps for episode 1 .* got 4"),
+        ([0, 1], np.zeros((2, 3)), "at most 2 steps for episode 0 .* got 3"),
+        (slice(1, 3), [[1, 1, 1, 1], [1, 1, 1, np.inf]], "at most 3 steps for episode 1 .* got 4"),
+    ],
+)
+def test_values_beyond_the_end_of_an_episode_are_refused(
+    indices: Any, values: Any, lengths: str, tmp_path: Path
+) -> None:
+    """They were dropped without a word, even those beyond max_timesteps."""
+    buffer = filled(tmp_path)
+    before = rewards(buffer)
+    with pytest.raises(ValueError, match=f"reward must have {lengths}"):
+        buffer.update(indices, task=9, reward=values)
+    assert rewards(buffer) == before
+    assert buffer.episodes().meta["task"].tolist() == [0, 1, 2]
+
+
+def test_what_get_all_data_gives_can_be_written_back(tmp_path: Path) -> None:
+    buffer = filled(tmp_path)
+    data = buffer.get_all_data(["reward", "state"], as_numpy=True)
+    buffer.update(reward=2 * data["reward"], state=-data["state"])
+    assert rewards(buffer) == [[0, 2], [0, 2, 4, 6], [0, 2, 4]]
+    again = buffer.get_all_data(["state"], as_numpy=True)
+    assert (again["state"] == -data["state"]).all()
 
 
 def test_get_all_data_pads_with_zeros(tmp_path: Path) -> None:

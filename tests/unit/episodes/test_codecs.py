@@ -22,11 +22,14 @@ def write(path: Path, rows: Array, row_bytes: int, item_bytes: int, name: str) -
         rows.reshape(-1), chunk=7, row_bytes=row_bytes, item_bytes=item_bytes, codec=codec
     )
     path.write_bytes(data)
-    return EncodedChunk(path)
+    return opened(path, len(rows), row_bytes, item_bytes)
 
 
-def read_all(path: Path) -> Array:
-    encoded = EncodedChunk(path)
+def opened(path: Path, n_rows: int, row_bytes: int, item_bytes: int) -> EncodedChunk:
+    return EncodedChunk(path, chunk=7, n_rows=n_rows, row_bytes=row_bytes, item_bytes=item_bytes)
+
+
+def read_all(encoded: EncodedChunk) -> Array:
     return np.concatenate([encoded.read_block(i) for i in range(encoded.n_blocks)])
 
 
@@ -35,8 +38,9 @@ def read_all(path: Path) -> Array:
 def test_every_block_comes_back(tmp_path: Path, name: str, row_bytes: int, item_bytes: int) -> None:
     rows = np.random.default_rng(0).integers(0, 255, (1000, row_bytes), dtype=np.uint8)
     encoded = write(tmp_path / "c", rows, row_bytes, item_bytes, name)
-    assert (encoded.chunk, encoded.n_rows, encoded.row_bytes) == (7, 1000, row_bytes)
-    np.testing.assert_array_equal(read_all(tmp_path / "c"), rows.reshape(-1))
+    np.testing.assert_array_equal(read_all(encoded), rows.reshape(-1))
+    with pytest.raises(SharpwaveIOError, match="another chunk"):
+        opened(tmp_path / "c", 1001, row_bytes, item_bytes)
 
 
 @given(st.integers(1, 40), st.sampled_from([1, 2, 4, 8]), st.integers(1, 9), st.integers(0, 2**32))
@@ -77,12 +81,12 @@ def test_damage_is_noticed(tmp_path: Path, name: str) -> None:
         bad[position] ^= 0xFF
         (tmp_path / "c").write_bytes(bad)
         with pytest.raises(SharpwaveIOError, match="damaged"):
-            read_all(tmp_path / "c")
+            read_all(opened(tmp_path / "c", 3000, 64, 4))
     (tmp_path / "c").write_bytes(good[: len(good) // 2])
     with pytest.raises(SharpwaveIOError, match="damaged"):
-        read_all(tmp_path / "c")
+        read_all(opened(tmp_path / "c", 3000, 64, 4))
     with pytest.raises(SharpwaveIOError, match="cannot open"):
-        EncodedChunk(tmp_path / "none")
+        opened(tmp_path / "none", 3000, 64, 4)
 
 
 def test_unknown_codecs_are_refused() -> None:

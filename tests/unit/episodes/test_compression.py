@@ -50,6 +50,7 @@ def coded_files(folder: Path) -> list[Path]:
     return sorted((folder / "columns").glob("image.*.coded"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_come_back_from_every_codec(tmp_path: Path, name: str) -> None:
     with make(tmp_path / "a", codecs=name) as buffer:
@@ -81,6 +82,7 @@ def test_a_full_chunk_lies_compressed_only(tmp_path: Path) -> None:
     assert sum(p.stat().st_size for p in coded_files(tmp_path / "a")) < raw / 5
 
 
+@pytest.mark.long
 def test_old_compressed_chunks_go_with_their_episodes(tmp_path: Path) -> None:
     with make(tmp_path / "a", max_episodes=10, circular=True) as buffer:
         for first in range(0, 60, 10):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sharpwave import EpisodeBuffer, SharpwaveIOError
+from sharpwave.buffers.folder import writer_of
 from sharpwave.episodes import EpisodeField
 from sharpwave.errors import FolderLockedError
 from tests.unit.episodes.episodes import FIELDS, crashed, make, rewards, store
@@ -39,14 +40,21 @@ def test_overwrite_replaces_the_episodes(tmp_path: Path) -> None:
         assert buffer.max_episodes == 3
 
 
-def test_overwrite_refuses_a_folder_that_somebody_writes_to(tmp_path: Path) -> None:
-    buffer = make(tmp_path)
-    store(buffer, 2)
-    with pytest.raises(FolderLockedError, match="this process") as caught:
-        make(tmp_path, overwrite=True)
-    assert caught.value.owner == os.getpid()
-    buffer.advance_episode()
-    assert rewards(buffer) == [[0, 1]]
+def test_a_relative_path_stays_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that changed its folder could not write to its episodes any more."""
+    monkeypatch.chdir(tmp_path)
+    buffer = EpisodeBuffer("episodes", 8, 50, {"image": ("uint8", (64, 64))})
+    buffer.store_episode(image=np.zeros((2, 64, 64)))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for _ in range(7):
+        buffer.store_episode(image=np.zeros((50, 64, 64)))
+    buffer.flush()
+    assert len(pickle.loads(pickle.dumps(buffer))) == 8
+    buffer.close()
+    assert EpisodeBuffer.from_folder(tmp_path / "episodes", verify=True).num_episodes == 8
 
 
 def test_overwrite_refuses_a_foreign_folder(tmp_path: Path) -> None:
@@ -57,20 +65,36 @@ def test_overwrite_refuses_a_foreign_folder(tmp_path: Path) -> None:
     assert (tmp_path / "episodes" / "thesis.tex").read_text() == "precious"
 
 
-def test_a_second_writer_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_while_an_episode_is_open(tmp_path: Path) -> None:
     buffer = make(tmp_path)
+    store(buffer, 1)
     second = EpisodeBuffer.from_folder(buffer.folder)
-    with pytest.raises(FolderLockedError):
+    with pytest.raises(FolderLockedError, match="this process") as caught:
         make(tmp_path)
+    assert caught.value.owner == os.getpid()
     with pytest.raises(FolderLockedError):
         second.store(reward=1)
-    store(buffer, 2)
+    buffer.store(reward=1)
     buffer.advance_episode()
     assert rewards(second) == [[0, 1]]
-    buffer.close()
-    second.store(reward=7)
-    second.advance_episode()
-    assert rewards(second) == [[0, 1], [7]]
+
+
+def test_buffers_of_a_process_write_in_turns(tmp_path: Path) -> None:
+    """A cell that opens a folder was refused when run again: its first buffer was still there."""
+    first = make(tmp_path)
+    store(first, 2)
+    first.advance_episode()
+    second = make(tmp_path)
+    third = EpisodeBuffer.from_folder(second.folder)
+    for number, buffer in enumerate([second, third, first, second]):
+        buffer.store(reward=10 + number)
+        buffer.advance_episode()
+    expected = [[0, 1], [10], [11], [12], [13]]
+    for buffer in (first, second, third):
+        assert rewards(buffer) == expected
+        buffer.close()
+    with EpisodeBuffer.from_folder(second.folder, verify=True) as again:
+        assert rewards(again) == expected
 
 
 def test_another_schema_is_refused_with_the_difference(tmp_path: Path) -> None:
@@ -200,8 +224,7 @@ def test_a_forked_child_can_read_and_not_write(tmp_path: Path) -> None:
     store(buffer, 1)
     buffer.advance_episode()
     assert rewards(buffer) == [[0, 1], [0, 0]]
-    with pytest.raises(FolderLockedError):
-        make(tmp_path)
+    assert writer_of(buffer.folder) == os.getpid()
 
 
 def test_garbage_collection_lets_the_folder_go(tmp_path: Path) -> None:

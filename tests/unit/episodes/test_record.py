@@ -111,6 +111,7 @@ def test_an_episode_that_an_exception_cuts_is_aborted(tmp_path: Path) -> None:
     assert steps(tmp_path, aborted=True)["obs"].tolist() == [[0, 0, 0], [0, 0, 1]]
 
 
+@pytest.mark.long
 def test_an_environment_that_is_forgotten_leaves_an_aborted_episode(tmp_path: Path) -> None:
     env = RecordEpisodes(CountingEnv(lengths=(5,)), tmp_path)
     env.reset()

@@ -15,10 +15,11 @@ def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     monkeypatch.setitem(sys.modules, "stable_baselines3.common", None)
     monkeypatch.delitem(sys.modules, "sharpwave.integrations.sb3", raising=False)
-    with pytest.raises(ImportError, match=r"pip install sharpwave\[sb3\]"):
+    with pytest.raises(ImportError, match=r'pip install "sharpwave\[sb3\]"'):
         import sharpwave.integrations.sb3  # noqa: F401
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", ["sharpwave", "sharpwave.compat.rlox", "sharpwave.integrations"])
 def test_neither_torch_nor_stable_baselines3_is_imported(module: str) -> None:
     program = (

@@ -362,6 +362,7 @@ ALGORITHMS: list[tuple[Any, str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.long(only=["1-SAC-Pendulum-v1-options1"])
 @pytest.mark.parametrize(("algorithm", "env_id", "options"), ALGORITHMS)
 @pytest.mark.parametrize("n_envs", [1, 3])
 def test_algorithms_train_save_and_resume(
@@ -392,6 +393,7 @@ def test_algorithms_train_save_and_resume(
     assert other.replay_buffer._rows.stats()["pushed"] > model.replay_buffer._rows.stats()["pushed"]
 
 
+@pytest.mark.long
 def test_training_is_reproducible() -> None:
     weights = []
     for _ in range(2):

@@ -142,6 +142,7 @@ def test_hindsight_normalises_after_relabelling() -> None:
     np.testing.assert_allclose(seen[relabelled, 0] + 3, goal[relabelled, 0], atol=1e-3)
 
 
+@pytest.mark.long
 def test_hindsight_runs_and_resumes_in_an_algorithm(tmp_path: Path) -> None:
     env = DummyVecEnv([Journal])
     model = SAC(

@@ -63,6 +63,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 
 
+@pytest.mark.long(only=["gae"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_compiles(name: str, compiled: list[str]) -> None:
     calls("cpu")[name]()

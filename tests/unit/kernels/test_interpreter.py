@@ -12,6 +12,7 @@ from sharpwave.kernels import backend
 HERE = Path(__file__).parent
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not backend.HAS_TRITON, reason="needs triton")
 @pytest.mark.skipif(backend.INTERPRETED, reason="this is the interpreter's process")
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ class TestQuantiles:
         found = losses.quantile_huber(thetas, samples, threshold)
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
 
+    @pytest.mark.long
     def test_descent_finds_the_quantiles(self) -> None:
         targets = torch.linspace(0.0, 100.0, 201)[None]
         quantiles = torch.zeros(1, 4, requires_grad=True)

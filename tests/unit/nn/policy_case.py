@@ -37,6 +37,7 @@ class Case:
         masks: bool = False,
         activation: str = "tanh",
         hidden: tuple[int, ...] = (16, 12),
+        critic_hidden: tuple[int, ...] | None = None,
         device: str = "cpu",
     ) -> None:
         rng = np.random.default_rng(0)
@@ -47,6 +48,7 @@ class Case:
             self.observation_space,
             self.action_space,
             hidden=hidden,
+            critic_hidden=critic_hidden,
             activation=activation,
             generator=rng,
         )
@@ -115,7 +117,8 @@ class Case:
             kl, fraction = losses.approx_kl(log_ratio), losses.clip_fraction(log_ratio, clip)
         if options.get("clip_vloss", False):
             old_values = self.old_values[rows].double()
-            value_loss = losses.clipped_value_loss(values, old_values, returns, clip or 0.0)
+            value_clip = options.get("value_clip") or clip or 0.0
+            value_loss = losses.clipped_value_loss(values, old_values, returns, value_clip)
         else:
             value_loss = losses.value_loss(values, returns)
         loss = policy_loss + vf_coef * value_loss - ent_coef * entropy.mean()

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sharpwave import losses
+from sharpwave.learners.replay import ReplayBatch
 from sharpwave.nn import FlatParameters, QNetwork
-from sharpwave.train.replay import ReplayBatch
 
 ACTIONS: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(5),

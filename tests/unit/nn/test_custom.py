@@ -130,6 +130,7 @@ def test_deterministic_actions_need_an_actor() -> None:
         CustomPolicy(Minimal()).act(OBS, deterministic=True)
 
 
+@pytest.mark.long
 def test_deterministic_actions_are_the_best_or_the_mean() -> None:
     discrete, continuous = DiscretePolicy(4, 3, seed=0), ContinuousPolicy(4, 2, seed=0)
     assert not CustomPolicy(discrete).continuous

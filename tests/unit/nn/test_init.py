@@ -1,6 +1,7 @@
 """Initial weights are orthogonal, reproducible and the same on every backend."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from sharpwave.nn import initialise, make_mlp, orthogonal
+from sharpwave.nn import initialise, initialise_uniform, make_mlp, orthogonal
 
 SHAPES = [(5, 3), (3, 5), (4, 4), (8, 2, 3, 3), (1, 7), (7, 1)]
 
@@ -102,3 +103,22 @@ def test_unknown_activation_names_the_known_ones() -> None:
 def test_empty_layers_are_refused() -> None:
     with pytest.raises(ValueError, match=r"hidden must hold positive sizes, got \(4, 0\)"):
         make_mlp(3, (4, 0), 2, "tanh", np.random.default_rng(0))
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: nn.Linear(9, 64),
+    "convolution": lambda: nn.Conv2d(4, 16, 3),
+    "lstm": lambda: nn.LSTM(5, 16),
+    "gru": lambda: nn.GRU(5, 16),
+}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_uniform_first_weights_are_as_wide_as_those_of_torch(kind: str) -> None:
+    layer, theirs = LAYERS[kind](), LAYERS[kind]()
+    initialise_uniform(layer, np.random.default_rng(0))
+    for own, other in zip(layer.parameters(), theirs.parameters(), strict=True):
+        bound = other.abs().max().item()  # of many numbers, the largest is near the bound
+        assert own.abs().max().item() == pytest.approx(bound, rel=0.25)
+        if own.ndim > 1:
+            assert own.std().item() == pytest.approx(other.std().item(), rel=0.15)

@@ -86,6 +86,7 @@ def test_k3_is_never_negative_and_exact_for_small_differences() -> None:
             np.testing.assert_allclose(got, exact, rtol=2e-5 if dtype == np.float32 else 1e-7)
 
 
+@pytest.mark.long
 def test_float32_keeps_its_digits_over_a_million_tokens() -> None:
     log_p, log_q = (x.astype(np.float32) for x in log_probs(1_000_000, spread=0.1))
     log_q -= np.float32(0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -45,13 +45,17 @@ class NativeRows:
         *,
         stratified: bool | None = None,
         beta: float = 0.4,
+        weight_norm: Literal["buffer", "batch"] = "batch",
     ) -> None:
         self._fields = fields
         self._shape = (buffer_size, num_envs)
         self._capacity = buffer_size * num_envs
         self._names = [f"column_{i}" for i in range(len(fields.names))]
         self._stored = [_stored_dtype(leaf) for leaf in fields.leaves]
-        self._priorities = None if stratified is None else (stratified, beta)
+        self._priorities: dict[str, Any] | None = None
+        if stratified is not None:
+            options = {"stratified": stratified, "beta": beta, "weight_norm": weight_norm}
+            self._priorities = options
         self._rows = self._make()
         self._pushed = 0
         self._landed = 0
@@ -69,14 +73,9 @@ class NativeRows:
         }
         if self._priorities is None:
             return ReplayBuffer(self._capacity, fields=columns)
-        stratified, beta = self._priorities
+        # The exponent is in the priorities already.
         return PrioritizedReplayBuffer(
-            self._capacity,
-            fields=columns,
-            alpha=1.0,  # the exponent is in the priorities already
-            beta=beta,
-            stratified=stratified,
-            weight_norm="batch",
+            self._capacity, fields=columns, alpha=1.0, **self._priorities
         )
 
     def write(self, slot: int, tensors: list[Tensor]) -> None:
@@ -180,7 +179,7 @@ class NativeRows:
     def set_beta(self, beta: float) -> None:
         """Set the exponent of the weights."""
         assert self._priorities is not None
-        self._priorities = self._priorities[0], beta
+        self._priorities["beta"] = beta
         self._rows._engine.beta = beta
 
     def _sample(

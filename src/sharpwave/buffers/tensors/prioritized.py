@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from sharpwave.buffers.prioritized import check_exponent
+from sharpwave.buffers.prioritized import check_exponent, check_weight_norm
 from sharpwave.buffers.tensors.base import ResetStrategy
 from sharpwave.buffers.tensors.copies import to_device
 from sharpwave.buffers.tensors.fields import Fields
@@ -29,7 +29,7 @@ class TensorPrioritizedReplayBatch(TensorReplayBatch):
 
     Attributes:
         indices: [B] int64, slot * num_envs + environment, for `update_priorities`.
-        weights: [B] float32, the largest is 1.
+        weights: [B] float32, at most 1; with `weight_norm="batch"` the largest is 1.
     """
 
     indices: Tensor
@@ -68,6 +68,7 @@ class PrioritizedColumns(Columns):
         device: Where batches go.
         stratified: Whether draws are.
         beta: Of the weights.
+        weight_norm: Whether the largest weight of the batch or of the buffer is 1.
     """
 
     def __init__(
@@ -80,11 +81,13 @@ class PrioritizedColumns(Columns):
         *,
         stratified: bool,
         beta: float,
+        weight_norm: Literal["buffer", "batch"],
     ) -> None:
         super().__init__(fields, buffer_size, num_envs, store_device, device)
         self._n_rows = buffer_size * num_envs
         self._stratified = stratified
         self._beta = beta
+        self._of_batch = weight_norm == "batch"
         self.clear()
 
     def write(self, slot: int, tensors: list[Tensor]) -> None:
@@ -104,7 +107,7 @@ class PrioritizedColumns(Columns):
         indices, probabilities = self._sums.sample(
             count, generator=generator, stratified=self._stratified
         )
-        weights = self._sums.weights(probabilities, self._beta, of_batch=True)
+        weights = self._sums.weights(probabilities, self._beta, of_batch=self._of_batch)
         return self.fetch(indices, out), indices, weights
 
     def set_errors(self, indices: Tensor, errors: Tensor, alpha: float, epsilon: float) -> None:
@@ -131,7 +134,8 @@ class PrioritizedColumns(Columns):
 class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
     """A `TensorReplayBuffer` that draws steps by priority and tells how to weigh them.
 
-        P(i) = p_i / Σ p_j  with  p = (|td_error| + ε)^α,   weights_i = (N P(i))^-β / max over batch
+        P(i) = p_i / Σ p_j  with  p = (|td_error| + ε)^α
+        weights_i = (N P(i))^-β / max_j (N P(j))^-β
 
     New steps get the highest p so far. Priorities belong to places: those for a step that was
     overwritten since it was drawn go to the step in its place.
@@ -152,6 +156,8 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
         reset_strategy: As in `TensorReplayBuffer`.
         stratified: One draw from each of batch_size equal parts of the total, instead of
             independent draws.
+        weight_norm: The maximum in the weights is over the "batch", or over the "buffer" (as in the
+            paper, and as runs have it).
         extra_fields: As in `TensorReplayBuffer`.
         seed: As in `TensorReplayBuffer`.
         generator: As in `TensorReplayBuffer`.
@@ -183,6 +189,7 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
         reset_strategy: ResetStrategy = ResetStrategy.RECURRENT,
         *,
         stratified: bool = True,
+        weight_norm: Literal["buffer", "batch"] = "batch",
         extra_fields: Mapping[str, Any] | None = None,
         seed: int = 0,
         generator: torch.Generator | None = None,
@@ -192,6 +199,7 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
         if self.epsilon == 0.0:
             raise ValueError("epsilon must be positive, got 0.0")
         self.stratified = bool(stratified)
+        self.weight_norm = check_weight_norm(weight_norm)
         self._beta = check_exponent("beta", beta)
         super().__init__(
             buffer_size,
@@ -211,7 +219,11 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
 
     def _make_rows(self) -> WeightedRows:
         places = (self.fields, self.buffer_size, self.num_envs)
-        options: dict[str, Any] = {"stratified": self.stratified, "beta": self._beta}
+        options: dict[str, Any] = {
+            "stratified": self.stratified,
+            "beta": self._beta,
+            "weight_norm": self.weight_norm,
+        }
         if self.store_device.type == "cpu":
             return NativeRows(*places, self.device, **options)
         return PrioritizedColumns(*places, self.store_device, self.device, **options)
@@ -313,4 +325,5 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
             "beta": self.beta,
             "epsilon": self.epsilon,
             "stratified": self.stratified,
+            "weight_norm": self.weight_norm,
         }

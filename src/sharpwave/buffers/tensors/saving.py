@@ -10,8 +10,8 @@ import torch
 
 from sharpwave.buffers.tensors.base import ResetStrategy
 from sharpwave.buffers.tensors.fields import Nest, TensorField
+from sharpwave.checkpoints import read_checkpoint, write_checkpoint
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.train.checkpoint import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from sharpwave.buffers.tensors.base import TensorBuffer
@@ -93,7 +93,7 @@ def _to_json(nest: Nest) -> Any:
 def _from_json(saved: Any) -> Nest:
     if isinstance(saved, dict):
         return {key: _from_json(inner) for key, inner in saved.items()}
-    dtype = getattr(torch, saved[0], None)
+    dtype = vars(torch).get(saved[0])  # nothing is imported for a name
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{saved[0]!r} is not a dtype")  # noqa: TRY004
     return TensorField(dtype, tuple(saved[1]))

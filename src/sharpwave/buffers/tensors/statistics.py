@@ -171,6 +171,11 @@ class StatsTracker:
                 found[f"{self.category}/Step/{name}"] = episodes[i] / episodes[1]
         return found
 
+    def reason(self, key: str) -> Array:
+        """Of the last episodes, oldest first, 1 where one ended for this reason."""
+        row: Array = self._episodes()[len(self._metrics) + self.done_reason_keys.index(key)]
+        return row
+
     def _rates(self) -> dict[str, float]:
         flags = self._episodes()[len(self._metrics) :]
         if flags.shape[1] == 0:

@@ -13,7 +13,7 @@ from sharpwave.compat.memmap_replay_buffer.datasets import (
     ReplayDatasetTimeWindow,
     ReplayDatasetTrajectory,
 )
-from sharpwave.episodes import EpisodeBuffer as ReplayBuffer
+from sharpwave.compat.memmap_replay_buffer.replay_buffer import ReplayBuffer
 from sharpwave.episodes import EpisodeUnion as ConcatReplayBuffer
 
 __all__ = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sharpwave.episodes import EpisodeBuffer, EpisodeDataset
+from sharpwave.compat.memmap_replay_buffer.replay_buffer import ReplayBuffer
+from sharpwave.episodes import EpisodeDataset
 from sharpwave.episodes.loaders.reader import EpisodeReader
 
 __all__ = [
@@ -98,7 +99,7 @@ ReplayDataset = ReplayDatasetTrajectory
 
 def _opened(buffer: Buffer) -> EpisodeReader:
     if isinstance(buffer, str | Path):
-        return EpisodeBuffer.from_folder(buffer)
+        return ReplayBuffer.from_folder(buffer)
     return buffer
 
 

@@ -15,7 +15,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sharpwave import primitives
-from sharpwave.buffers import MmapReplayBuffer, OfflineDatasetBuffer, PrioritizedReplayBuffer
+from sharpwave.buffers import OfflineDatasetBuffer, PrioritizedReplayBuffer
+from sharpwave.compat.rlox.absent import reason_for
+from sharpwave.compat.rlox.mmap import MmapReplayBuffer
 from sharpwave.compat.rlox.record import ExperienceRecord
 from sharpwave.compat.rlox.replay import ReplayBuffer
 from sharpwave.primitives import (
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.algorithms import TD3 as TD3
     from sharpwave.compat.rlox.algorithms import TD3BC as TD3BC
     from sharpwave.compat.rlox.callbacks import Callback as Callback
+    from sharpwave.compat.rlox.callbacks import CallbackList as CallbackList
     from sharpwave.compat.rlox.callbacks import CheckpointCallback as CheckpointCallback
     from sharpwave.compat.rlox.callbacks import EarlyStoppingCallback as EarlyStoppingCallback
     from sharpwave.compat.rlox.callbacks import EvalCallback as EvalCallback
@@ -54,6 +57,16 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.config import PPOConfig as PPOConfig
     from sharpwave.compat.rlox.config import SACConfig as SACConfig
     from sharpwave.compat.rlox.config import TD3Config as TD3Config
+    from sharpwave.compat.rlox.envs import CartPole as CartPole
+    from sharpwave.compat.rlox.envs import GymEnv as GymEnv
+    from sharpwave.compat.rlox.functions import average_weight_vectors as average_weight_vectors
+    from sharpwave.compat.rlox.functions import (
+        compute_goal_distance_potentials as compute_goal_distance_potentials,
+    )
+    from sharpwave.compat.rlox.functions import py_sample_mixed as py_sample_mixed
+    from sharpwave.compat.rlox.functions import random_shift_batch as random_shift_batch
+    from sharpwave.compat.rlox.functions import reptile_update as reptile_update
+    from sharpwave.compat.rlox.functions import shape_rewards_pbrs as shape_rewards_pbrs
     from sharpwave.compat.rlox.gym_vec_env import GymVecEnv as GymVecEnv
     from sharpwave.compat.rlox.logging import ConsoleLogger as ConsoleLogger
     from sharpwave.compat.rlox.logging import LoggerCallback as LoggerCallback
@@ -63,8 +76,17 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.offline import OfflineDataset as OfflineDataset
     from sharpwave.compat.rlox.policies import ContinuousPolicy as ContinuousPolicy
     from sharpwave.compat.rlox.policies import DiscretePolicy as DiscretePolicy
+    from sharpwave.compat.rlox.runner import train_from_config as train_from_config
+    from sharpwave.compat.rlox.sequences import HERBuffer as HERBuffer
+    from sharpwave.compat.rlox.sequences import SequenceReplayBuffer as SequenceReplayBuffer
+    from sharpwave.compat.rlox.statistics import RunningStats as RunningStats
+    from sharpwave.compat.rlox.statistics import RunningStatsVec as RunningStatsVec
+    from sharpwave.compat.rlox.tables import DPOPair as DPOPair
+    from sharpwave.compat.rlox.tables import ExperienceTable as ExperienceTable
+    from sharpwave.compat.rlox.tables import VarLenStore as VarLenStore
     from sharpwave.compat.rlox.trainer import ALGORITHM_REGISTRY as ALGORITHM_REGISTRY
     from sharpwave.compat.rlox.trainer import Trainer as Trainer
+    from sharpwave.compat.rlox.training_config import TrainingConfig as TrainingConfig
     from sharpwave.compat.rlox.vec_env import VecEnv as VecEnv
     from sharpwave.compat.rlox.vec_normalize import VecNormalize as VecNormalize
 
@@ -104,6 +126,24 @@ _LAZY = {
     "Trainer": "trainer",
     "VecEnv": "vec_env",
     "VecNormalize": "vec_normalize",
+    "CallbackList": "callbacks",
+    "RunningStats": "statistics",
+    "RunningStatsVec": "statistics",
+    "CartPole": "envs",
+    "GymEnv": "envs",
+    "DPOPair": "tables",
+    "ExperienceTable": "tables",
+    "VarLenStore": "tables",
+    "HERBuffer": "sequences",
+    "SequenceReplayBuffer": "sequences",
+    "TrainingConfig": "training_config",
+    "train_from_config": "runner",
+    "average_weight_vectors": "functions",
+    "compute_goal_distance_potentials": "functions",
+    "py_sample_mixed": "functions",
+    "random_shift_batch": "functions",
+    "reptile_update": "functions",
+    "shape_rewards_pbrs": "functions",
 }
 
 __all__ = [
@@ -119,16 +159,22 @@ __all__ = [
     "TD3BC",
     "A2CConfig",
     "Callback",
+    "CallbackList",
     "CandleCollector",
+    "CartPole",
     "CheckpointCallback",
     "ConsoleLogger",
     "ContinuousPolicy",
+    "DPOPair",
     "DQNConfig",
     "DiscretePolicy",
     "EarlyStoppingCallback",
     "EvalCallback",
     "ExperienceRecord",
+    "ExperienceTable",
+    "GymEnv",
     "GymVecEnv",
+    "HERBuffer",
     "LoggerCallback",
     "MmapReplayBuffer",
     "OfflineAlgorithm",
@@ -138,15 +184,22 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "ProgressBarCallback",
     "ReplayBuffer",
+    "RunningStats",
+    "RunningStatsVec",
     "SACConfig",
+    "SequenceReplayBuffer",
     "TD3Config",
     "TensorBoardLogger",
     "TimingCallback",
     "Trainer",
+    "TrainingConfig",
+    "VarLenStore",
     "VecEnv",
     "VecNormalize",
     "VideoRecordingCallback",
     "WandbLogger",
+    "__version__",
+    "average_weight_vectors",
     "compute_batch_group_advantages",
     "compute_batch_token_kl",
     "compute_batch_token_kl_f32",
@@ -155,6 +208,7 @@ __all__ = [
     "compute_gae",
     "compute_gae_batched",
     "compute_gae_batched_f32",
+    "compute_goal_distance_potentials",
     "compute_group_advantages",
     "compute_token_kl",
     "compute_token_kl_f32",
@@ -162,7 +216,15 @@ __all__ = [
     "compute_token_kl_schulman_f32",
     "compute_vtrace",
     "pack_sequences",
+    "py_sample_mixed",
+    "random_shift_batch",
+    "reptile_update",
+    "shape_rewards_pbrs",
+    "train_from_config",
 ]
+
+__version__ = "1.2.0"
+"""The version of rlox whose names these are."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -195,7 +257,12 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY.values():
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        known = reason_for(name)
+        raise AttributeError(known or f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     globals()[name] = value  # found without coming here again
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_LAZY.values()})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sharpwave.train import callbacks
-from sharpwave.train.callbacks import (
+from sharpwave.runs import callbacks
+from sharpwave.runs.callbacks import (
     Callback,
     CallbackList,
     EarlyStoppingCallback,

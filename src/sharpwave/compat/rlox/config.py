@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sharpwave.algorithms import A2CConfig, bc, cql, dqn, hybrid_ppo, iql, ppo, sac, td3, td3_bc
-from sharpwave.train.config import Config
+from sharpwave.algorithms import a2c, bc, cql, dqn, hybrid_ppo, iql, ppo, sac, td3, td3_bc
+from sharpwave.compat.rlox.training_config import TrainingConfig
+from sharpwave.config.config import Config
+from sharpwave.config.network import Hidden
 
 __all__ = [
     "A2CConfig",
@@ -19,11 +21,23 @@ __all__ = [
     "SACConfig",
     "TD3BCConfig",
     "TD3Config",
+    "TrainingConfig",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(ppo.PPOConfig):
+class _Seeded(Config):
+    seed: int | None = 42
+    """Seed of weights, actions and environments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class A2CConfig(_Seeded, a2c.A2CConfig):
+    """Options of A2C."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(_Seeded, ppo.PPOConfig):
     """Options of PPO, with clipped values."""
 
     clip_vloss: bool = True
@@ -31,18 +45,18 @@ class PPOConfig(ppo.PPOConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HybridPPOConfig(hybrid_ppo.HybridPPOConfig):
+class HybridPPOConfig(_Seeded, hybrid_ppo.HybridPPOConfig):
     """Options of HybridPPO, with clipped values and one number of hidden units."""
 
     clip_vloss: bool = True
     """Clip the change of values by `clip_eps` too."""
-    hidden: tuple[int, ...] = 64  # type: ignore[assignment]
+    hidden: Hidden = 64  # type: ignore[assignment]
     """Width of the two hidden layers, or the width of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OneWidth(Config):
-    hidden: tuple[int, ...] = 256  # type: ignore[assignment]
+class _OneWidth(_Seeded):
+    hidden: Hidden = 256  # type: ignore[assignment]
     """Width of the two hidden layers, or the width of each."""
 
 

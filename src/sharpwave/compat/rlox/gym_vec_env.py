@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from sharpwave.collect import EpisodeStats
-from sharpwave.collect.collector import raw_rewards
+from sharpwave.collect.raw_rewards import raw_rewards
 from sharpwave.envs import Stepper, make_vec_env
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
@@ -37,6 +37,7 @@ class SteppedTogether:
         self.episodes = episodes
         self.seed = seed
         self._stepper = Stepper(vector)
+        self._has_begun = False
         if self._stepper.mode == "next_step":
             raise ValueError("env must not reset in the step after an end: that step is no step")
 
@@ -47,6 +48,7 @@ class SteppedTogether:
             Observations [N, ...].
         """
         obs, _ = self._stepper.reset(seed=self.seed if seed is None else seed)
+        self._has_begun = True
         self.seed = None  # the next reset goes on with the environments' own generators
         if self.episodes is not None:
             self.episodes.restart()
@@ -54,6 +56,8 @@ class SteppedTogether:
 
     def step_all(self, actions: Any) -> dict[str, Any]:
         """Step all environments; those whose episode ends begin the next one.
+
+        Where `reset_all` was not called before, it is first.
 
         Args:
             actions: [N, *shape of one action], or as many numbers in another shape.
@@ -66,6 +70,7 @@ class SteppedTogether:
         Raises:
             ValueError: The actions do not fit.
         """
+        self._begin()
         step = self._stepper.step(self._shaped(actions))
         ended = step.terminated | step.truncated
         if self.episodes is not None:
@@ -81,6 +86,11 @@ class SteppedTogether:
                 for i in range(self.num_envs())
             ],
         }
+
+    def _begin(self) -> None:
+        """As in rlox, environments that nobody has reset begin by themselves."""
+        if not self._has_begun:
+            self.reset_all()
 
     def num_envs(self) -> int:
         """Number of environments."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharpwave.train import loggers
-from sharpwave.train.loggers import ConsoleLogger, LoggerCallback, TensorBoardLogger
+from sharpwave.runs import loggers
+from sharpwave.runs.loggers import ConsoleLogger, LoggerCallback, TensorBoardLogger
 
 __all__ = ["ConsoleLogger", "LoggerCallback", "TensorBoardLogger", "WandbLogger"]
 

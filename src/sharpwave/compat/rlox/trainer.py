@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.agents import OnlineAgent
+from sharpwave.algorithms import trainer
 from sharpwave.compat.rlox.algorithms import A2C, DQN, PPO, SAC, TD3
 from sharpwave.nearest import did_you_mean
-from sharpwave.train import trainer
-from sharpwave.train.algorithm import Algorithm
-from sharpwave.train.callbacks import Callback
-from sharpwave.train.loggers import LoggerCallback
+from sharpwave.runs.callbacks import Callback
+from sharpwave.runs.loggers import LoggerCallback
 
 __all__ = ["ALGORITHM_REGISTRY", "Trainer"]
 
-ALGORITHM_REGISTRY: dict[str, type[Algorithm]] = {
+ALGORITHM_REGISTRY: dict[str, type[OnlineAgent]] = {
     "ppo": PPO,
     "a2c": A2C,
     "dqn": DQN,
@@ -52,7 +52,7 @@ class Trainer(trainer.Trainer):
 
     def __init__(
         self,
-        algorithm: str | type[Algorithm],
+        algorithm: str | type[OnlineAgent],
         env: Any,
         config: Mapping[str, Any] | None = None,
         callbacks: Callback | Iterable[Callback] | None = None,
@@ -69,10 +69,10 @@ class Trainer(trainer.Trainer):
     def from_checkpoint(  # type: ignore[override]
         cls,
         path: str | os.PathLike[str],
-        algorithm: str | type[Algorithm],
+        algorithm: str | type[OnlineAgent],
         env: Any = None,
     ) -> Trainer:
-        """The trainer of what was saved; see `Algorithm.from_checkpoint`."""
+        """The trainer of what was saved; see `OnlineAgent.from_checkpoint`."""
         restored = cls.__new__(cls)
         restored.algo = _class_of(algorithm).from_checkpoint(path, env)
         restored.run_dir = None
@@ -102,7 +102,7 @@ class Trainer(trainer.Trainer):
         }
 
 
-def _class_of(algorithm: str | type[Algorithm]) -> type[Algorithm]:
+def _class_of(algorithm: str | type[OnlineAgent]) -> type[OnlineAgent]:
     if not isinstance(algorithm, str):
         return algorithm
     name = algorithm.lower()

@@ -59,6 +59,7 @@ class VecEnv(SteppedTogether):
         Raises:
             ValueError: The actions do not fit.
         """
+        self._begin()
         stepped = self.vector.step(self._shaped(actions))
         obs, rewards, terminated, truncated, infos = stepped
         last = infos.get("final_obs")

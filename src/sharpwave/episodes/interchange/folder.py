@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sharpwave.buffers.folder import StoreFolder, is_store, read_header
+from sharpwave.buffers.handles import Handles
 from sharpwave.episodes.interchange.nests import nest
 from sharpwave.episodes.interchange.stream import Episode, EpisodeStream
 from sharpwave.episodes.interchange.target import new_target
@@ -138,6 +139,7 @@ def new_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Pat
         if is_store(path):
             old = StoreFolder.open(path, KIND)
             old.lock()
+            Handles.of(path).retire(path)
             old.delete()
 
 

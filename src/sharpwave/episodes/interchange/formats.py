@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sharpwave.episodes.interchange.stream import EpisodeStream, concatenated
+from sharpwave.episodes.interchange.stream import Episode, EpisodeStream, concatenated
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.files import reading
 from sharpwave.nearest import did_you_mean
 
 PathLike = str | os.PathLike[str]
@@ -41,18 +46,34 @@ class Format:
 
     def detect(self, path: PathLike) -> bool:
         """Whether a file or folder is of this format."""
-        return bool(self._function("detect")(Path(path), **self.options))
+        with contextlib.suppress(OSError, ValueError, RecursionError, TypeError):
+            return bool(self._function("detect")(Path(path), **self.options))
+        return False
 
     def read(self, path: PathLike, **options: Any) -> EpisodeStream:
         """The episodes in a file or folder."""
-        stream: EpisodeStream = self._function("read")(path, **self.options, **options)
-        return stream
+        read = self._function("read")
+        inspect.signature(read).bind(path, **self.options, **options)  # a wrong option is no damage
+        with reading(_origin(path)):
+            stream: EpisodeStream = read(path, **self.options, **options)
+        return replace(stream, episodes=partial(_guarded, stream))
 
     def write(self, stream: EpisodeStream, path: PathLike, **options: Any) -> None:
         """Write episodes to a file or folder."""
         if not self.can_write:
             raise ValueError(f"{self.name} can be read and not written")
         self._function("write")(stream, path, **self.options, **options)
+
+
+def _origin(source: Any) -> str:
+    """What errors say of a path, an id or a dataset that another library opened."""
+    return str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
+
+
+def _guarded(stream: EpisodeStream) -> Iterator[Episode]:
+    """The episodes of a stream; what goes wrong with one names where they come from."""
+    with reading(stream.origin):
+        yield from stream.episodes()
 
 
 FORMATS: dict[str, Format] = {
@@ -97,7 +118,7 @@ def format_of(path: PathLike) -> Format:
         SharpwaveIOError: There is nothing, or nothing that is known.
     """
     if not Path(path).exists():
-        raise SharpwaveIOError(f"there is no {path}")
+        raise SharpwaveIOError(errno.ENOENT, f"there is no {path}")
     for each in FORMATS.values():
         if each.detect(path):
             return each

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from sharpwave.episodes.interchange.description import describe, described
 from sharpwave.episodes.interchange.flat import NAMES, Columns, described_stream, foreign_stream
+from sharpwave.episodes.interchange.hdf5_links import datasets_inside
 from sharpwave.episodes.interchange.roles import by_role, renamed
 from sharpwave.episodes.interchange.stream import Episode, EpisodeStream, warn_not_carried
 from sharpwave.episodes.interchange.target import existing_file, new_target, starts_with
@@ -60,8 +61,8 @@ def read(path: str | os.PathLike[str], *, keep_next_obs: bool = False) -> Episod
     """
     path = existing_file(path, "an HDF5 file", detect)
     with _opened(path) as file:
+        datasets = dict(datasets_inside(file, path))
         ours = "episodes" in file and "schema" in file["episodes"].attrs
-        datasets = dict(_datasets(file))
         if not ours:
             return foreign_stream(_foreign_columns(path, datasets), keep_next_obs=keep_next_obs)
         note = file["episodes"]
@@ -159,14 +160,6 @@ def _meta_name(name: str) -> str:
 
 def _type(field: Any) -> tuple[str, tuple[int, ...]]:
     return field.dtype, field.shape
-
-
-def _datasets(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, item in group.items():
-        if hasattr(item, "items"):
-            yield from _datasets(item, f"{prefix}{name}/")
-        else:
-            yield prefix + name, item
 
 
 def _foreign_columns(path: Path, datasets: dict[str, Any]) -> Columns:

@@ -31,7 +31,7 @@ from sharpwave.episodes.interchange.lerobot_features import COUNTERS, KEPT, feat
 from sharpwave.episodes.interchange.lerobot_writer import META, Writer
 from sharpwave.episodes.interchange.stream import EpisodeStream, warn_not_carried
 from sharpwave.episodes.interchange.tables import Decoder, Tables
-from sharpwave.episodes.interchange.target import existing_file, new_target
+from sharpwave.episodes.interchange.target import existing_file, holds_only, new_target
 from sharpwave.episodes.text import encode_text
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.types import Array
@@ -95,9 +95,14 @@ def write(
     if fps < 1:
         raise ValueError(f"fps must be at least 1, got {fps}")
     features = features_of(stream.schema)
-    with new_target(path, overwrite=overwrite, is_ours=detect) as made:
+    with new_target(path, overwrite=overwrite, is_ours=_may_go) as made:
         made.mkdir()
         Writer(stream, features, made, fps=fps, task=task, robot_type=robot_type).write()
+
+
+def _may_go(path: Path) -> bool:
+    names = ("meta", "data", "videos", "images", "README.md", ".gitattributes", ".cache")
+    return detect(path) and holds_only(path, *names)
 
 
 def _ours(frames: Tables, episodes: Tables, note: Path) -> EpisodeStream:

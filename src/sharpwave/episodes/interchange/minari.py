@@ -13,6 +13,7 @@ a warning), and the bounds of its spaces. Texts in observations and actions beco
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from sharpwave.episodes.interchange.description import describe
 from sharpwave.episodes.interchange.minari_places import Places, reading
 from sharpwave.episodes.interchange.nests import under
 from sharpwave.episodes.interchange.stream import EpisodeStream
-from sharpwave.episodes.interchange.target import new_target
+from sharpwave.episodes.interchange.target import holds_only, new_target
 from sharpwave.episodes.spec import EpisodeSchema
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.extras import require
@@ -36,7 +37,7 @@ def detect(path: Path) -> bool:
     """Whether this is the folder of a Minari dataset."""
     try:
         return "data_format" in json.loads((_data(path) / "metadata.json").read_text())
-    except (OSError, ValueError):
+    except (OSError, RecursionError, TypeError, ValueError):
         return False
 
 
@@ -48,17 +49,19 @@ def read(dataset: Any) -> EpisodeStream:
             points to are read.
 
     Raises:
-        SharpwaveIOError: There is no such dataset, or it is damaged.
-        ValueError: Observations, actions or rewards are no numbers, or differ in shape.
+        SharpwaveIOError: There is no such dataset, or it is damaged, or takes data from elsewhere.
+        ValueError: Observations, actions or rewards are no numbers, or differ in shape; or to know
+            its spaces an environment would be made whose code the dataset names: load that with
+            `minari.load_dataset`, if you trust it, and pass the result.
     """
-    storages = require("minari.dataset.minari_storage", extra="minari")
-    from sharpwave.episodes.interchange.minari_reader import Reader
+    require("minari", extra="minari")
+    from sharpwave.episodes.interchange.minari_reader import Reader, open_storage
 
     if hasattr(dataset, "episode_indices"):
         storage, indices = dataset.storage, dataset.episode_indices.tolist()
     else:
         with reading(folder := _existing(dataset)):
-            storage = storages.MinariStorage.read(_data(folder))
+            storage = open_storage(_data(folder))
             indices = list(range(storage.total_episodes))
     return Reader(storage, indices).stream()
 
@@ -101,7 +104,7 @@ def write(
     # Minari itself does not find relative paths again.
     folder = (_local(str(dataset)) if is_id else Path(dataset)).absolute()
     name = str(dataset) if is_id else _id_of(folder)
-    with new_target(folder, overwrite=overwrite, is_ours=detect) as made:
+    with new_target(folder, overwrite=overwrite, is_ours=_may_go) as made:
         made.mkdir()
         data = made / "data"
         storage = storages.MinariStorage.new(
@@ -125,6 +128,10 @@ def write(
             storage.update_episode_metadata(writer.attributes, range(len(stream)))
     if is_id:
         _register_namespace(name)
+
+
+def _may_go(path: Path) -> bool:
+    return detect(path) and holds_only(path, "data")
 
 
 def _spaces(
@@ -179,11 +186,12 @@ def _existing(dataset: str | os.PathLike[str]) -> Path:
         folder = _local(dataset)
         if not detect(folder):
             raise SharpwaveIOError(
-                f"there is no local Minari dataset {dataset} (`minari download {dataset}` gets it)"
+                errno.ENOENT,
+                f"there is no local Minari dataset {dataset} (`minari download {dataset}` gets it)",
             )
         return folder
     if not folder.exists():
-        raise SharpwaveIOError(f"there is no {folder}")
+        raise SharpwaveIOError(errno.ENOENT, f"there is no {folder}")
     raise SharpwaveIOError(f"{folder} is not the folder of a Minari dataset")
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sharpwave.envs.named import env_of_file
 from sharpwave.episodes.interchange.description import described
+from sharpwave.episodes.interchange.hdf5_links import check_links, datasets_inside
 from sharpwave.episodes.interchange.minari_places import Places, attribute, escaped, reading
 from sharpwave.episodes.interchange.minari_spaces import flattened
 from sharpwave.episodes.interchange.nests import joined, under
@@ -18,6 +23,7 @@ from sharpwave.episodes.interchange.stream import (
     warn_not_carried,
 )
 from sharpwave.episodes.spec import EpisodeField, EpisodeSchema
+from sharpwave.extras import require
 from sharpwave.nest import leaves
 from sharpwave.types import Array
 
@@ -36,6 +42,35 @@ ABOUT = (
 """What Minari knows about a dataset, and we have no place for."""
 
 
+def open_storage(data: Path) -> Any:
+    """What reads the files of a dataset, without running code that they name.
+
+    Minari itself takes missing spaces from the environment whose entry point the metadata says.
+    Here they are taken from the environment that is registered by that id, if there is one.
+
+    Raises:
+        ValueError: The id names a module, or the spaces are unknown.
+    """
+    storages = require("minari.dataset.minari_storage", extra="minari")
+    metadata = storages.MinariStorage.read_raw_metadata(data)
+    if {"observation_space", "action_space"} <= metadata.keys():
+        return storages.MinariStorage.read(data)
+    spec = json.loads(metadata["env_spec"])
+    env_id, kwargs = env_of_file(data / "metadata.json", spec, argument="dataset")
+    import gymnasium
+
+    if env_id not in gymnasium.registry:
+        raise ValueError(
+            f"{data} does not say its spaces, and its environment {env_id!r} is not registered: "
+            "load it with minari.load_dataset, if you trust it, and pass the result"
+        )
+    env: Any = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+    kinds = require("minari.dataset._storages", extra="minari")
+    jpeg = bool(metadata.get("jpeg_encoding", True))
+    kind = kinds.get_minari_storage(metadata["data_format"])
+    return kind(data, env.observation_space, env.action_space, jpeg_encoding=jpeg)
+
+
 class Reader:
     """Makes our episodes of Minari's."""
 
@@ -44,6 +79,7 @@ class Reader:
         self.storage = storage
         self.indices = indices
         with reading(self.origin):
+            self._check_links()
             self.metadata = list(storage.get_episode_metadata(indices))
             about = storage.metadata
             self.schema = self._schema(about)
@@ -58,9 +94,34 @@ class Reader:
     def _episodes(self) -> Iterator[Episode]:
         for number, index in enumerate(self.indices):
             with reading(f"{self.origin}: episode {index}"):
-                (found,) = self.storage.get_episodes([index])
-                episode = self._episode(found, self.metadata[number])
+                episode = self._episode(self._found(index), self.metadata[number])
             yield episode
+
+    def _found(self, index: int) -> dict[str, Any]:
+        """An episode as Minari gives it."""
+        name = f"episode_{index}"
+        with self._hdf5_file() as file:
+            if file is not None and name in file:
+                for _ in datasets_inside(file[name], self.origin):
+                    pass  # which refuses what lies elsewhere
+        (found,) = self.storage.get_episodes([index])
+        episode: dict[str, Any] = found
+        return episode
+
+    def _check_links(self) -> None:
+        with self._hdf5_file() as file:
+            if file is not None:
+                check_links(file, self.origin)
+
+    @contextlib.contextmanager
+    def _hdf5_file(self) -> Iterator[Any]:
+        """The file of the dataset, where it has one."""
+        path = Path(self.origin) / "main_data.hdf5"
+        if not path.is_file():
+            yield None
+            return
+        with require("h5py", extra="hdf5").File(path, "r") as file:
+            yield file
 
     def _episode(self, found: dict[str, Any], metadata: Mapping[str, Any]) -> Episode:
         places, schema = self.places, self.schema
@@ -107,7 +168,7 @@ class Reader:
             return described(self.origin, note)
         if not self.indices:
             raise ValueError(f"{self.origin} has no episodes, so its fields are unknown")
-        (first,) = self.storage.get_episodes(self.indices[:1])
+        first = self._found(self.indices[0])
         observations = self._flat("observations", first)
         actions = self._flat("actions", first)
         infos = {name: np.asarray(rows) for name, rows in leaves(first["infos"] or {})}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.files import temporary_beside
 
 
 @contextlib.contextmanager
@@ -29,15 +30,13 @@ def new_target(
     path = Path(path)
     check_free(path, overwrite=overwrite, is_ours=is_ours)
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
-    try:
+    with temporary_beside(path, folder=True) as folder:
+        made = folder / path.name
         yield made
         check_free(path, overwrite=overwrite, is_ours=is_ours)
         if path.is_dir():
             _remove(path)
         made.replace(path)
-    finally:
-        _remove(made)
 
 
 def check_free(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
@@ -45,9 +44,11 @@ def check_free(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) 
     if not path.exists() and not path.is_symlink():
         return
     if not overwrite:
-        raise SharpwaveIOError(f"{path} exists; overwrite replaces it")
+        raise SharpwaveIOError(errno.EEXIST, f"{path} exists; overwrite replaces it")
     if not is_ours(path):
-        raise SharpwaveIOError(f"{path} exists and is something else, which is never overwritten")
+        raise SharpwaveIOError(
+            errno.EEXIST, f"{path} exists and is something else, which is never overwritten"
+        )
 
 
 def _remove(path: Path) -> None:
@@ -55,6 +56,11 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def holds_only(path: Path, *names: str) -> bool:
+    """Whether a folder has no other entries than these: whatever else is in it is a user's own."""
+    return path.is_dir() and {entry.name for entry in path.iterdir()} <= set(names)
 
 
 def starts_with(path: Path, *magics: bytes) -> bool:
@@ -74,7 +80,7 @@ def existing_file(path: str | os.PathLike[str], kind: str, is_kind: Callable[[Pa
     """
     path = Path(path)
     if not path.exists():
-        raise SharpwaveIOError(f"there is no {path}")
+        raise SharpwaveIOError(errno.ENOENT, f"there is no {path}")
     if not is_kind(path):
         raise SharpwaveIOError(f"{path} is not {kind}")
     return path

@@ -67,6 +67,7 @@ class WorkerLoader(EpisodeLoader):
     def _batches(self, epoch: int) -> Iterator[Batch]:
         self._tasks.following = self._epoch_tasks(epoch)
         for values in self._loader:
+            self.dataset.items.reader.refresh()  # raises if it was closed, which workers cannot see
             size = len(values[0]) if values else 0
             if size == self.batch_size or (size > 0 and not self.drop_last):
                 yield self._finish.of_tensors(values)

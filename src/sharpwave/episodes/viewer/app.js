@@ -73,7 +73,7 @@ function fields({ summary }) {
       build("td", {}, one.per_episode ? "of the episode" : one.role),
       build("td", {}, type, one.codec !== "none" ? build("span", { class: "badge" }, one.codec) : null),
       build("td", {}, bytes(one.bytes)),
-      build("td", {}, short(one.low)), build("td", {}, short(one.mean)), build("td", {}, short(one.high)),
+      build("td", {}, end(one.low, one.dtype)), build("td", {}, short(one.mean)), build("td", {}, end(one.high, one.dtype)),
       build("td", {}, extent(one)),
       build("td", { class: lost ? "bad" : "" }, one.rows_read ? number(lost, 15) : "–"));
   });
@@ -95,7 +95,7 @@ function extent({ low, mean, high }) {
 
 function folder({ summary }) {
   const pairs = [["path", summary.path], ["made by", `sharpwave ${summary.library}, format ${summary.format_version}`],
-    ...Object.entries(summary.options).map(([name, value]) => [name.replaceAll("_", " "), plain(value)])];
+    ...Object.entries(summary.options).map(([name, value]) => [name.replaceAll("_", " "), named(name, value)])];
   put("folder", ...pairs.map(([name, value]) => build("div", {}, build("dt", {}, name), build("dd", {}, value))));
 }
 

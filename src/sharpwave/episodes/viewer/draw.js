@@ -26,6 +26,13 @@ function shape(tag, attributes) {
 const short = (value, digits = 4) =>
   typeof value === "number" && Number.isFinite(value) ? number(value, digits) : "–";
 
+// An integer in full, thousands apart.
+const whole = (value) => value.toLocaleString("en-US").replace("-", "−");
+
+// An end of a range: in full where the values are integers.
+const end = (value, dtype) =>
+  /^u?int/.test(dtype) && Number.isSafeInteger(value) ? whole(value) : short(value);
+
 function bytes(size) {
   if (size === null || size === undefined) return "–";
   for (const [unit, name] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
@@ -51,7 +58,8 @@ function ticks(low, high, target) {
 // Like text.compact: thousands as k, millions as M.
 function compact(value, step) {
   const size = Math.max(Math.abs(value), Math.abs(step));
-  for (const [unit, suffix] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+  if (size >= 1e15) return number(value);
+  for (const [unit, suffix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
     if (size >= unit) return number(value / unit, 6) + (value ? suffix : "");
   }
   return number(value, 6);

@@ -57,7 +57,7 @@ function heading(episode) {
   const facts = [
     ...(episode.return === null ? [] : [["return", short(episode.return, 6)]]),
     ["steps", number(episode.length, 15)],
-    ...meta.map(([name, value]) => [name, plain(value)]),
+    ...meta.map(([name, value]) => [name, named(name, value)]),
   ];
   const what = episode.state === "rows" ? "Rows" : "Episode";
   return build("div", { class: "heading" },
@@ -70,9 +70,13 @@ function heading(episode) {
       build("div", {}, build("dt", {}, name), build("dd", {}, value)))));
 }
 
+// A seed is a name and not an amount: every digit, to be copied.
+const named = (name, value) =>
+  name === "seed" && Number.isSafeInteger(value) ? String(value) : plain(value);
+
 const plain = (value) =>
   Array.isArray(value) ? `[${value.map(plain).join(", ")}]`
-    : typeof value === "number" ? short(value, 6)
+    : Number.isSafeInteger(value) ? whole(value) : typeof value === "number" ? short(value, 6)
       : value === null ? "–" : value === true ? "yes" : value === false ? "no" : String(value);
 
 function controls(episode) {

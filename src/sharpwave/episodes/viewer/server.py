@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -27,7 +31,8 @@ class ViewerServer(ThreadingHTTPServer):
     """Answers questions about one folder: `/`, `/state`, `/episode` and `/frame`, nothing else.
 
     It listens on the loopback interface, and answers only to a browser that believes to talk to
-    it: a page from elsewhere cannot reach it by a name that points here.
+    it: a page from elsewhere cannot reach it by a name that points here. Clients that stay silent,
+    ask or read slowly, or are many, do not keep others from their answers.
 
     Args:
         watched: The folder.
@@ -39,11 +44,19 @@ class ViewerServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 64
+    max_connections = 64
+    """Connections at a time; for one more, the one that has been silent longest is closed."""
+    patience = 15.0
+    """Seconds that a client has for a whole question, or to take an answer."""
 
     def __init__(self, watched: Watched, port: int = 0) -> None:
         if not 0 <= port < 2**16:
             raise ValueError(f"port must be from 0 to 65535, got {port}")
         self.watched = watched
+        self._waiting_since: dict[socket.socket, float] = {}
+        self._answering: set[socket.socket] = set()
+        self._lock = threading.Lock()
         super().__init__((ADDRESS, port), _Handler)
         self.is_closed = False
         self.names = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
@@ -58,6 +71,52 @@ class ViewerServer(ThreadingHTTPServer):
         self.is_closed = True
         super().server_close()
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Take a connection, in the place of another where there are too many."""
+        with self._lock:
+            n_open = len(self._waiting_since) + len(self._answering)
+            if n_open >= self.max_connections:
+                by_age = sorted(self._waiting_since, key=self._waiting_since.__getitem__)
+                for silent in by_age[:1] or [request]:  # all others are being answered
+                    _hang_up(silent)
+                    self._waiting_since.pop(silent, None)
+            self._waiting_since[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that has ended."""
+        with self._lock:
+            self._waiting_since.pop(request, None)
+            self._answering.discard(request)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Hang up on clients that have not asked a whole question for too long."""
+        late = time.monotonic() - self.patience
+        with self._lock:
+            for request in [one for one, since in self._waiting_since.items() if since < late]:
+                _hang_up(request)
+                del self._waiting_since[request]
+
+    @contextlib.contextmanager
+    def answering(self, request: Any) -> Iterator[None]:
+        """Inside, a connection has asked and waits itself."""
+        with self._lock:
+            self._waiting_since.pop(request, None)
+            self._answering.add(request)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._answering.discard(request)
+                self._waiting_since[request] = time.monotonic()
+
+
+def _hang_up(request: socket.socket) -> None:
+    """End a connection; the thread that reads from it sees its end and closes it."""
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: ViewerServer
@@ -65,8 +124,17 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "sharpwave"
     sys_version = ""
 
+    def setup(self) -> None:
+        """Let no read or write of this connection take for ever."""
+        super().setup()
+        self.connection.settimeout(self.server.patience)
+
     def do_GET(self) -> None:
         """Answer a question."""
+        with self.server.answering(self.request):
+            self._answer_question()
+
+    def _answer_question(self) -> None:
         try:
             if self.server.is_closed:
                 self.close_connection = True
@@ -85,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", f"{error.args[0]}\n".encode())
         except ValueError as error:
             self._answer(HTTPStatus.BAD_REQUEST, "text/plain", f"{error}\n".encode())
-        except ConnectionError:
+        except (ConnectionError, TimeoutError):
             self.close_connection = True  # the browser has gone elsewhere
         except OSError as error:
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", f"{error}\n".encode())

@@ -157,7 +157,7 @@ function row(at) {
         : build("span", { title: "not in this file" }, number(id, 15)),
       reason && reason !== "evenly spread" ? build("span", { class: "badge" }, reason) : null));
     } else if (name === "state") line.append(build("td", {}, build("span", { class: `badge ${value}` }, value)));
-    else line.append(build("td", {}, plain(value)));
+    else line.append(build("td", {}, named(name, value)));
   }
   return line;
 }

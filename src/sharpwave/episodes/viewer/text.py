@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sharpwave.episodes.viewer.summary import FieldSummary, Summary
-from sharpwave.pages.text import number, size
+from sharpwave.pages.text import count, number, size
+from sharpwave.printable import printable
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -22,7 +23,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     if spreads.row_count:
         parts += [spreads, ""]
     parts.append(_fields(summary.fields))
-    notes = [Text(f"not shown: {note}", "dim") for note in summary.about.notes]
+    notes = [Text(printable(f"not shown: {note}"), "dim") for note in summary.about.notes]
     closing = notes + _health(summary)
     console.print(Group(*parts, *([""] if closing else []), *closing))
 
@@ -31,7 +32,10 @@ def _headline(summary: Summary) -> Text:
     about = summary.about
     kind = "episodes" if about.kind == "episodes" else "a replay buffer"
     writer = summary.condition.writer
-    text = Text.assemble((str(about.path), "bold"), f"  {kind}, made by sharpwave {about.library}")
+    text = Text.assemble(
+        (printable(about.path, lines=False), "bold"),
+        f"  {kind}, made by sharpwave {printable(about.library, lines=False)}",
+    )
     if writer is not None:
         text.append(f", being written by process {writer}", "yellow")
     return text
@@ -89,14 +93,19 @@ def _fields(fields: tuple[FieldSummary, ...]) -> Table:
         lost = values["nan"] + values["infinite"]
         sampled = "~" if values["rows_read"] < one.rows else ""
         table.add_row(
-            Text(column.name),
+            Text(printable(column.name, lines=False)),
             "of the episode" if column.per_episode else column.role,
             _type(one),
             size(one.bytes),
-            *(sampled + number(values[key]) for key in ("low", "mean", "high")),
+            *(sampled + _value(column.dtype, key, values[key]) for key in ("low", "mean", "high")),
             Text(f"{lost:,}", "red") if lost else "0" if values["rows_read"] else "–",
         )
     return table
+
+
+def _value(dtype: str, key: str, value: Any) -> str:
+    """Ends of integers in full: they may be names, as seeds are."""
+    return count(value) if key != "mean" and dtype.startswith(("int", "uint")) else number(value)
 
 
 def _type(one: FieldSummary) -> str:
@@ -111,7 +120,7 @@ def _type(one: FieldSummary) -> str:
 
 def _health(summary: Summary) -> list[Text]:
     condition = summary.condition
-    lines = [Text(f"damaged: {line}", "bold red") for line in condition.damage]
+    lines = [Text(printable(f"damaged: {line}"), "bold red") for line in condition.damage]
     if condition.verified and not condition.damage:
         lines.append(Text("all checksums are right", "green"))
     if any(one.values["rows_read"] < one.rows for one in summary.fields):

@@ -155,6 +155,7 @@ class ByHand:
         vf_coef: float = 0.5,
         ent_coef: float = 0.0,
         clip_vloss: bool = False,
+        value_clip: float | Tensor | None = None,
         normalize: bool = True,
     ) -> Tensor:
         """Overwrites the flat gradient with that of PPO's loss.
@@ -168,6 +169,7 @@ class ByHand:
             vf_coef: Weight of the value loss.
             ent_coef: Weight of the entropy.
             clip_vloss: Clips the values too.
+            value_clip: Range of that; `clip` when None.
             normalize: Normalises the advantages of these rows.
 
         Returns:
@@ -192,7 +194,8 @@ class ByHand:
         # Where the limit is the lower one the loss is flat, elsewhere ∂(A r)/∂log r = A r.
         slopes = torch.le(gains, limits, out=limits).mul_(gains)
         if clip_vloss:
-            errors = _clipped_errors(values, rows, clip, terms.squares)
+            of_values = clip if value_clip is None else value_clip
+            errors = _clipped_errors(values, rows, of_values, terms.squares)
         else:
             errors = values.sub_(rows.returns)
             torch.mul(errors, errors, out=terms.squares)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sharpwave import ResetStrategy, RolloutBuffer, StatsTracker
 from tests.contract.tensor_cases import needs_cuda
+from tests.examples import examples
 from tests.reference import returns
 
 on_each_device = pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_a_saved_rollout_goes_on_where_it_was(device: str, store: str, tmp_path:
     assert torch.equal(other._starts.cpu(), buffer._starts.cpu())
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     n_steps=st.integers(1, 7),
     batch_size=st.integers(1, 30),

@@ -33,6 +33,7 @@ def rewards(buffer: SharedReplayBuffer) -> list[float]:
     return found
 
 
+@pytest.mark.long
 def test_no_row_is_torn_while_processes_write_and_read() -> None:
     buffer = make(buffer_size=4)
     workers.write(buffer, 1, 4)
@@ -78,6 +79,7 @@ def test_a_process_killed_in_the_middle_of_a_write_harms_nobody() -> None:
         assert 100.0 in rewards(buffer)
 
 
+@pytest.mark.long
 def test_processes_killed_at_any_moment_harm_nobody() -> None:
     buffer = make(buffer_size=8)
     workers.write(buffer, 1, 8)
@@ -92,6 +94,7 @@ def test_processes_killed_at_any_moment_harm_nobody() -> None:
     assert len(buffer) == 8
 
 
+@pytest.mark.long
 def test_a_buffer_reaches_a_new_process_and_comes_back_through_a_queue() -> None:
     buffer = make()
     results = SPAWN.Queue()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sharpwave import StatsTracker
 from tests.contract.tensor_cases import needs_cuda
+from tests.examples import examples
 from tests.reference.tensors import EpisodeOracle
 
 on_each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
@@ -81,7 +82,7 @@ def test_statistics_are_those_of_the_last_episodes(device: str, window: int) -> 
     check(*both(3, window, 40, 0, device))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     num_envs=st.integers(1, 9),
     window=st.integers(1, 12),

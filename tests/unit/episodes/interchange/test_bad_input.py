@@ -107,6 +107,16 @@ def test_a_folder_that_somebody_writes_to_is_not_replaced(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+def test_a_buffer_whose_folder_is_replaced_says_so(tmp_path: Path) -> None:
+    """It would have gone on with the old episodes, or mixed them with compressed new ones."""
+    write_episodes(make_stream(FIELDS, META), tmp_path / "x")
+    reader = EpisodeBuffer.from_folder(tmp_path / "x")
+    assert len(reader) == 3
+    write_episodes(make_stream(FIELDS, META), tmp_path / "x", overwrite=True)
+    with pytest.raises(RuntimeError, match="overwritten"):
+        reader.episodes()
+
+
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     write_episodes(make_stream(FIELDS, META), tmp_path / "x")
@@ -303,6 +313,6 @@ def test_a_missing_library_names_the_extra(
         return import_module(module, *arguments)
 
     monkeypatch.setattr("sharpwave.extras.import_module", missing)
-    with pytest.raises(ImportError, match=rf"pip install sharpwave\[{extra}\]"):
+    with pytest.raises(ImportError, match=rf'pip install "sharpwave\[{extra}\]"'):
         write_episodes(make_stream(FIELDS, META), tmp_path / "x", name)
     assert list(tmp_path.iterdir()) == []

@@ -34,6 +34,7 @@ def generated() -> EpisodeStream:
     return EpisodeStream("generated", schema, np.full(N_EPISODES, LENGTH), episodes)
 
 
+@pytest.mark.long(but=["npz", "episodes"])
 @pytest.mark.parametrize(
     "name", ["episodes", "npz", "hdf5", "parquet", "arrow", "lerobot", "minari"]
 )

@@ -21,6 +21,7 @@ from sharpwave.episodes.interchange import (
     read_episodes,
     write_episodes,
 )
+from tests.examples import examples
 from tests.unit.episodes.interchange.streams import DTYPES, assert_same, make_stream, streams
 
 NEEDS = {
@@ -69,7 +70,9 @@ def round_trip(stream: EpisodeStream, name: str, options: dict[str, Any], folder
 @repeated_observation
 @given(stream=streams())
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(8),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_every_schema_comes_back(
     written: tuple[str, dict[str, Any]], folder: Path, stream: EpisodeStream

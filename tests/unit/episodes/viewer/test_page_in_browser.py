@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from sharpwave.episodes import EpisodeBuffer
 from sharpwave.episodes.viewer import Viewer
+from sharpwave.episodes.viewer.text import print_summary
 from tests.browser import Visit, wait_until
 from tests.unit.episodes.viewer.folders import add_episode, new_buffer, served, write_folder
 
 LENGTHS = (9, 5, 12, 7, 8, 20, 3, 4, 6, 5)
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -222,3 +227,31 @@ def test_episodes_appear_while_a_writer_appends(tmp_path: Path, visit: Visit) ->
         assert visit.problems == []
         assert all(server.url in asked for asked in visit.requests if not asked.startswith("data:"))
     buffer.close()
+
+
+def test_seeds_are_written_in_full(tmp_path: Path, visit: Visit) -> None:
+    """A seed was written as 1.9767e9."""
+    buffer = EpisodeBuffer(
+        tmp_path / "data",
+        max_episodes=4,
+        max_timesteps=8,
+        fields={"obs": ("float32", 2), "reward": "float32"},
+        meta_fields={"seed": "int64", "rank": "int64"},
+    )
+    with buffer:
+        for i in range(3):
+            with buffer.one_episode(seed=1_976_712_340 + i, rank=-5_000_000_000):
+                buffer.store(obs=np.zeros(2), reward=1.0)
+    with Viewer(tmp_path / "data") as viewer:
+        viewer.write_page(tmp_path / "page.html")
+        said = io.StringIO()
+        terminal = Console(width=200, file=said)
+        print_summary(viewer.summary, terminal)
+    page = visit.open(tmp_path / "page.html")
+    shown = page.locator("main").inner_text()
+    for seed in (1_976_712_340, 1_976_712_341, 1_976_712_342):
+        assert f"{seed}" in shown
+    assert "−5,000,000,000" in shown
+    assert "e9" not in page.locator("#episodes").inner_text()
+    assert "1,976,712,340" in said.getvalue()
+    assert visit.problems == []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,3 +126,80 @@ def test_a_closed_server_does_not_answer_on_an_open_connection(tmp_path: Path) -
         with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
             connection.getresponse()
         connection.close()
+
+
+def connected(server: ViewerServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.server_port), timeout=20)
+
+
+def is_hung_up(client: socket.socket) -> bool:
+    """Wait for the end of a connection, or for the patience of this test."""
+    try:
+        return client.recv(1) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def test_many_silent_connections_do_not_keep_others_out(
+    server: ViewerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was no limit of connections: each silent one kept a thread for ever."""
+    monkeypatch.setattr(ViewerServer, "max_connections", 8)
+    silent = [connected(server) for _ in range(40)]
+    assert value(server, "/state")["episodes"]["episode"] == [0, 1, 2, 3]
+    assert len(server._waiting_since) + len(server._answering) <= 8
+    assert is_hung_up(silent[0])
+    handlers = [one for one in threading.enumerate() if "process_request_thread" in one.name]
+    for client in silent:
+        client.close()
+    for handler in handlers:
+        handler.join(20)
+    assert not any(handler.is_alive() for handler in handlers)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /sta", b"GET /state HTTP/1.1\r\nHost: x"])
+def test_a_slow_client_is_hung_up_on(
+    said: bytes, server: ViewerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was no time-out: a client that dribbled its question was listened to for ever."""
+    monkeypatch.setattr(ViewerServer, "patience", 0.3)
+    client = connected(server)
+    client.sendall(said)
+    dribbling = threading.Event()
+
+    def dribble() -> None:
+        while not dribbling.wait(0.05):
+            with contextlib.suppress(OSError):
+                client.sendall(b"x")
+
+    thread = threading.Thread(target=dribble if said else lambda: None)
+    thread.start()
+    assert is_hung_up(client)
+    dribbling.set()
+    thread.join()
+    client.close()
+    assert ask(server, "/state")[0] == 200
+
+
+def test_a_client_that_does_not_read_is_hung_up_on(
+    server: ViewerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ViewerServer, "patience", 0.3)
+    client = connected(server)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    question = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode()
+    with contextlib.suppress(OSError):  # once the server has hung up
+        for _ in range(2000):
+            client.sendall(question)
+    client.close()
+    assert ask(server, "/state")[0] == 200
+
+
+def test_a_browser_that_asks_again_and_again_is_answered(server: ViewerServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    for _ in range(5):
+        connection.request("GET", "/state")
+        assert connection.getresponse().read()
+    connection.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sharpwave.algorithms import bc
 from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.algorithms.hooks import RloxAgent
 from sharpwave.compat.rlox.config import BCConfig
 
 __all__ = ["BC", "BCConfig"]
 
 
-class BC(ByPosition, bc.BC):
+class BC(ByPosition, RloxAgent, bc.BC):
     """`sharpwave.BC`, which takes its options by position too.
 
     Checkpoints of either class load in the other.

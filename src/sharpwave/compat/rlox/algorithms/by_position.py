@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from typing import Any, ClassVar
 
-from sharpwave.train.algorithm import Algorithm
+from sharpwave.agents import Agent
 
 __all__ = ["ByPosition"]
 
 REQUIRED = {"env_id", "dataset", "obs_dim", "act_dim"}
 
 
-class ByPosition(Algorithm):
+class ByPosition(Agent):
     """Takes its options by position too. None stands for what is not given."""
 
     order: ClassVar[str] = ""

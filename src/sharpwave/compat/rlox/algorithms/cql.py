@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sharpwave.algorithms import cql
 from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.algorithms.hooks import RloxAgent
 from sharpwave.compat.rlox.config import CQLConfig
 
 __all__ = ["CQL", "CQLConfig"]
 
 
-class CQL(ByPosition, cql.CQL):
+class CQL(ByPosition, RloxAgent, cql.CQL):
     """`sharpwave.CQL`, which takes its options by position too.
 
     Checkpoints of either class load in the other.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sharpwave.algorithms import dqn
 from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.algorithms.hooks import RloxAgent
 from sharpwave.compat.rlox.config import DQNConfig
 
 __all__ = ["DQN", "DQNConfig"]
 
 
-class DQN(ByPosition, dqn.DQN):
+class DQN(ByPosition, RloxAgent, dqn.DQN):
     """`sharpwave.DQN`, which takes its options by position too.
 
     Checkpoints of either class load in the other.

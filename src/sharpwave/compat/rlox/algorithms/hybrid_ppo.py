@@ -6,12 +6,14 @@ from typing import Any, ClassVar
 
 from sharpwave.algorithms import hybrid_ppo
 from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.algorithms.hooks import RloxAgent
+from sharpwave.compat.rlox.algorithms.minibatches import NativePPOByMinibatch
 from sharpwave.compat.rlox.config import HybridPPOConfig
 
 __all__ = ["HybridPPO", "HybridPPOConfig"]
 
 
-class HybridPPO(ByPosition, hybrid_ppo.HybridPPO):
+class HybridPPO(ByPosition, RloxAgent, hybrid_ppo.HybridPPO):
     """`sharpwave.HybridPPO` under rlox's name.
 
     Example:
@@ -21,6 +23,7 @@ class HybridPPO(ByPosition, hybrid_ppo.HybridPPO):
         >>> agent.close()
     """
 
+    Native = NativePPOByMinibatch
     Config = HybridPPOConfig
     config: HybridPPOConfig
     order: ClassVar[str] = "env_id n_envs seed hidden logger callbacks"

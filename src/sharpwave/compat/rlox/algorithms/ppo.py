@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.algorithms import ppo
+from sharpwave.compat.rlox.algorithms.hooks import RloxAgent
+from sharpwave.compat.rlox.algorithms.minibatches import NativePPOByMinibatch
 from sharpwave.compat.rlox.config import PPOConfig
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["PPO", "PPOConfig"]
 
 
-class PPO(ppo.PPO):
+class PPO(RloxAgent, ppo.PPO):
     """`sharpwave.PPO`, which clips values unless told otherwise.
 
     Checkpoints of either class load in the other.
@@ -23,6 +25,7 @@ class PPO(ppo.PPO):
         True
     """
 
+    Native = NativePPOByMinibatch
     Config = PPOConfig
     config: PPOConfig
 

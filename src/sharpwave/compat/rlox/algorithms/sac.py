@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sharpwave.algorithms import sac
 from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.algorithms.hooks import RloxAgent
 from sharpwave.compat.rlox.config import SACConfig
 
 __all__ = ["SAC", "SACConfig"]
 
 
-class SAC(ByPosition, sac.SAC):
+class SAC(ByPosition, RloxAgent, sac.SAC):
     """`sharpwave.SAC`, which takes its options by position too.
 
     Checkpoints of either class load in the other.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sharpwave.algorithms import td3
 from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.algorithms.hooks import RloxAgent
 from sharpwave.compat.rlox.config import TD3Config
 
 __all__ = ["TD3", "TD3Config"]
 
 
-class TD3(ByPosition, td3.TD3):
+class TD3(ByPosition, RloxAgent, td3.TD3):
     """`sharpwave.TD3`, which takes its options by position too.
 
     Checkpoints of either class load in the other.

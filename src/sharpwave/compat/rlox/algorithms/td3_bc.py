@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sharpwave.algorithms import td3_bc
 from sharpwave.compat.rlox.algorithms.by_position import ByPosition
+from sharpwave.compat.rlox.algorithms.hooks import RloxAgent
 from sharpwave.compat.rlox.config import TD3BCConfig
 
 __all__ = ["TD3BC", "TD3BCConfig"]
 
 
-class TD3BC(ByPosition, td3_bc.TD3BC):
+class TD3BC(ByPosition, RloxAgent, td3_bc.TD3BC):
     """`sharpwave.TD3BC`, which takes its options by position too.
 
     Checkpoints of either class load in the other.

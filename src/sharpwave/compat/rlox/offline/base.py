@@ -1,6 +1,6 @@
 """What offline algorithms are, and what they learn from, under rlox's names."""
 
-from sharpwave.train.offline import OfflineAlgorithm
-from sharpwave.train.offline_data import OfflineDataset
+from sharpwave.agents import OfflineAgent as OfflineAlgorithm
+from sharpwave.loops.offline_data import OfflineDataset
 
 __all__ = ["OfflineAlgorithm", "OfflineDataset"]

@@ -1,0 +1,26 @@
+"""Agents: what users hold. A configuration, one choice of learner, a loop, a run.
+
+They are imported at their first use: one without environments does without Gymnasium.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sharpwave.agents.agent import Agent as Agent
+    from sharpwave.agents.offline import OfflineAgent as OfflineAgent
+    from sharpwave.agents.online import OnlineAgent as OnlineAgent
+
+_MODULES = {"Agent": "agent", "OfflineAgent": "offline", "OnlineAgent": "online"}
+
+__all__ = ["Agent", "OfflineAgent", "OnlineAgent"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value  # found without coming here again
+    return value

@@ -1,0 +1,383 @@
+"""What users hold: a learner, the loop that feeds it, and the run around them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sharpwave.checkpoints import read_checkpoint, write_checkpoint
+from sharpwave.config.options import RunConfig, constructor_signature, draw_seed
+from sharpwave.errors import SharpwaveIOError
+from sharpwave.files import reading
+from sharpwave.notice import notice
+from sharpwave.runs.callbacks import Callback
+from sharpwave.runs.loggers import LoggerCallback
+from sharpwave.runs.run import Run as AnyRun
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from sharpwave.learners import Learner as AnyLearner
+    from sharpwave.learners import Metrics
+
+__all__ = ["Agent"]
+
+LIBRARY = __name__.partition(".")[0]
+PARTS = ("run", "loop", "learner")
+"""Where an attribute is looked for that an agent has not itself, in order."""
+
+
+class Agent(ABC):
+    """An agent: a learner, the loop that feeds it, and the run around both.
+
+    A subclass gives `build`, which makes `learner` and `loop`. What is not an attribute here is
+    one of the run (`timesteps`, `updates`, `loggers`), of the loop (`episodes`, `buffer`,
+    `timings`) or of the learner (`policy`, `critics`, `optimizers`).
+
+    Args:
+        config: All options.
+        callbacks: Called during every `train`.
+        logger: Where metrics go: a logger, or several.
+
+    Attributes:
+        config: All options.
+        learner: Networks, optimizers and the rule by which they learn.
+        loop: What feeds the learner.
+        run: Counts, callbacks, loggers.
+        backend: What computes, "native" or "torch".
+        backend_reason: Why that one.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[RunConfig]]
+    Learner: ClassVar[type[AnyLearner]]
+    Native: ClassVar[Any] = None
+    """The compiled twin of the learner, where there is one."""
+    Run: ClassVar[type[AnyRun]] = AnyRun
+    """What goes on around the loop."""
+    leading_arguments: ClassVar[dict[str, Any]] = {}
+    """Arguments of the constructor by position, with defaults."""
+    named_arguments: ClassVar[dict[str, Any]] = {"callbacks": None, "logger": None}
+    """Other arguments by name beside the options of `Config`."""
+    __signature__: ClassVar[inspect.Signature]
+    config: Any
+    learner: Any
+    loop: Any
+    _given_learner: Any = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if hasattr(cls, "Config"):
+            cls.__signature__ = constructor_signature(
+                cls.leading_arguments, cls.named_arguments, cls.Config
+            )
+        _refuse_moved(cls)
+
+    def __init__(
+        self,
+        config: RunConfig,
+        callbacks: Callback | Iterable[Callback] | None,
+        logger: LoggerCallback | Iterable[LoggerCallback] | None,
+    ) -> None:
+        _refuse_moved(type(self))  # again, since somebody may have assigned to the class
+        self.config = config.replace(seed=draw_seed()) if config.seed is None else config
+        self.run = self.Run(self, callbacks, logger)
+        self._loaded_from = "the checkpoint"
+
+    @abstractmethod
+    def build(self) -> None:
+        """Make `learner` and `loop` from the configuration."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """An attribute of the run, of the loop or of the learner."""
+            if not name.startswith("_"):
+                for part in PARTS:
+                    found = getattr(vars(self).get(part), name, _MISSING)
+                    if found is not _MISSING:
+                        return found
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Sets an attribute where it is read: of the agent, or of the part that has it."""
+            if "learner" in vars(self) and _moved(type(self), name):
+                raise AttributeError(f"{name} is a method of the learner: set agent.learner.{name}")
+            own = name in vars(self) or hasattr(type(self), name) or name.startswith("_")
+            parts = () if own or name in PARTS else map(vars(self).get, PARTS)
+            holder = next((part for part in parts if hasattr(part, name)), None)
+            if holder is None:
+                object.__setattr__(self, name, value)
+            else:
+                setattr(holder, name, value)
+
+    else:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    # What users do
+
+    def train(
+        self,
+        total_timesteps: int | None = None,
+        *,
+        callbacks: Callback | Iterable[Callback] | None = None,
+        run_dir: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+    ) -> dict[str, float]:
+        """Learn for a number of steps, counted in `unit`: environment steps over all environments.
+
+        A second call goes on where the first ended, with schedules that span both. After
+        `from_checkpoint`, a call without a number finishes the interrupted run.
+
+        Args:
+            total_timesteps: Steps to add; what was left of an interrupted run, or
+                `config.total_timesteps`, when not given.
+            callbacks: Called during this run, after the agent's own.
+            run_dir: Folder that receives config, metrics, checkpoints and a report. With it,
+                SIGTERM and Ctrl-C save a checkpoint and end the run. Where it holds a run already,
+                a new one gets `run_dir-2`, and so on.
+            resume: Go on with the run that `run_dir` holds, if it holds one: the same program,
+                started again, finishes what was interrupted. `total_timesteps` is then where the
+                whole run ends; nothing is done where it has got there.
+
+        Returns:
+            Metrics of the last update; of environments with `mean_reward`, the mean return of the
+            last 100 finished episodes.
+
+        Raises:
+            EnvironmentFailed: An environment raised.
+            FileExistsError: The run goes on, and `run_dir` holds another one.
+            NonFiniteError: An environment returned NaN or inf, or learning diverged.
+            SharpwaveIOError: A checkpoint cannot be written.
+            ValueError: `total_timesteps` is not a positive integer, or `resume` is given without
+                `run_dir`, or for a run of another algorithm or other spaces.
+        """
+        return self.run.train(total_timesteps, callbacks, run_dir, resume)
+
+    def update(self, batch: Any) -> Metrics:
+        """Learn from a batch; see `Learner.update`."""
+        metrics: Metrics = self.learner.update(batch)
+        return metrics
+
+    def close(self) -> None:
+        """Let go of what training used."""
+        self.loop.close()
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run, which was drawn where none was given."""
+        seed: int = self.config.seed
+        return seed
+
+    @property
+    def backend(self) -> str:
+        """What computes, "native" or "torch"."""
+        return self.learner.kind  # type: ignore[no-any-return]
+
+    @property
+    def device(self) -> Any:
+        """Where the networks live, as torch says it."""
+        from sharpwave.learners.devices import find_device
+
+        return find_device(self.learner.device_name)
+
+    def facts(self) -> dict[str, Any]:
+        """What makes its run another one than those of the same algorithm and seed."""
+        return {}
+
+    # Checkpoints and copies
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint: everything that continuing needs.
+
+        The file is replaced at once or not at all. Saved between two updates, a run continues bit
+        for bit where its environments offer their state; otherwise all but the episodes in flight
+        continues.
+
+        Raises:
+            SharpwaveIOError: It cannot be written; what was at `path` is still there.
+        """
+        write_checkpoint(path, self._header(), self._state())
+
+    @classmethod
+    def from_checkpoint(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """The agent that `save` wrote, ready to predict or to go on with `train()`."""
+        return cls._restore(path, options)
+
+    def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint of a run like this one; its seed is taken over.
+
+        Raises:
+            SharpwaveIOError: There is no checkpoint of a known version.
+            ValueError: It belongs to another algorithm, or to other spaces.
+        """
+        header, state = read_checkpoint(path)
+        with reading(path):
+            if header["algorithm"] != self.name:
+                raise ValueError(f"it holds {header['algorithm']!r}, not {self.name!r}")
+            self._check_spaces(header)
+            if header["config"]["seed"] != self.seed:
+                self.config = self.config.replace(seed=header["config"]["seed"])
+                self.build()
+            self._loaded_from = str(path)
+            self._load_state(state)
+        self._tell_of_learner(path, header)
+
+    @classmethod
+    def _restore(cls, path: str | os.PathLike[str], options: dict[str, Any]) -> Self:
+        """What `from_checkpoint` returns; `options` replace what was saved."""
+        header, state = read_checkpoint(path)
+        if header.get("algorithm") != cls.name:
+            found = header.get("algorithm", "something else")
+            raise ValueError(f"{path} holds {found!r}, not {cls.name!r}: load it with that class")
+        changed = {k: v for k, v in options.items() if cls._is_option(k, v)}
+        arguments = {k: v for k, v in options.items() if k not in changed}
+        unknown = [name for name in arguments if name not in cls.__signature__.parameters]
+        cls.Config._known(dict.fromkeys(unknown))  # raises, and names the nearest
+        with reading(path):
+            saved = {k: v for k, v in header["config"].items() if k not in changed}
+            config = cls.Config.from_dict(saved)
+            cls._check_header(header)
+        try:
+            agent = cls._from_header(path, header, config.merge(changed), arguments)
+        except ValueError as error:
+            if str(path) in str(error):
+                raise
+            raise ValueError(f"{path}: {error}") from error
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "allocate" not in str(error):
+                raise
+            raise SharpwaveIOError(f"{path} asks for more than this machine's memory") from error
+        agent._loaded_from = str(path)
+        with reading(path):
+            agent._load_state(state)
+        agent._tell_of_learner(path, header)
+        return agent
+
+    @classmethod
+    def _is_option(cls, name: str, value: Any) -> bool:  # noqa: ARG003
+        """Whether an argument of the constructor is a field of the configuration."""
+        return any(field.name == name for field in fields(cls.Config))
+
+    @classmethod  # noqa: B027 - a header may say no more
+    def _check_header(cls, header: dict[str, Any]) -> None:
+        """Raise where a header is not one that this class wrote."""
+
+    @classmethod
+    def _from_header(
+        cls,
+        path: str | os.PathLike[str],  # noqa: ARG003
+        header: dict[str, Any],  # noqa: ARG003
+        config: RunConfig,
+        arguments: dict[str, Any],
+    ) -> Self:
+        """An agent like the one that wrote a checkpoint, before it learned anything."""
+        return cls(config=config, **arguments)
+
+    def _check_spaces(self, header: dict[str, Any]) -> None:  # noqa: B027 - it may have none
+        """Raise where a checkpoint is of other spaces."""
+
+    def _header(self) -> dict[str, Any]:
+        """What a checkpoint says of itself."""
+        own = {} if self._own_learner is None else {"learner": self._own_learner}
+        return {"algorithm": self.name, "config": self.config.to_dict(), **own}
+
+    @property
+    def _own_learner(self) -> str | None:
+        """The name of a learner that is not of this library."""
+        kind = self._given_learner or getattr(self, "Learner", None)
+        if kind is None or kind.__module__.startswith(f"{LIBRARY}."):
+            return None
+        return str(kind.__qualname__)
+
+    def _tell_of_learner(self, path: str | os.PathLike[str], header: dict[str, Any]) -> None:
+        """Say so where another learner goes on with the weights of one of the user's."""
+        wrote = header.get("learner")
+        if wrote is not None and wrote != self._own_learner:
+            notice(
+                f"{path} was trained by the learner {wrote!s:.80}, and goes on with that of "
+                f"{type(self).__name__}: give learner= to go on with it"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that learning has changed: the learner, and where its loop stands."""
+        return {**self.learner.state_dict(), **self.loop.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool = False) -> None:
+        """Continue from `state_dict`; in new episodes, unless those in flight are still there."""
+        state = self.loop.adapted(state)
+        self.learner.load_state_dict(state)
+        self.loop.load_state_dict(state, in_flight=in_flight, source=self._loaded_from)
+
+    def _state(self) -> dict[str, Any]:
+        """All that a run has changed."""
+        return {**self.run.state_dict(), "learner": self.state_dict()}
+
+    def _load_state(self, state: dict[str, Any], *, in_flight: bool = False) -> None:
+        """Continue from `_state`."""
+        self.run.load_state_dict(state)
+        self.load_state_dict(state["learner"], in_flight=in_flight)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An agent is pickled as what made it and what a checkpoint holds, with its buffer."""
+        from sharpwave.agents.copies import pickled
+
+        return pickled(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy that goes on as the agent would, and shares nothing with it."""
+        from sharpwave.agents.copies import deep_copy
+
+        made: Self = deep_copy(self, memo)
+        return made
+
+    def __setstate__(self, company: dict[str, Any]) -> None:
+        """Takes over callbacks, loggers and what else an agent was given."""
+        from sharpwave.agents.copies import restore_company
+
+        restore_company(self, company)
+
+    @classmethod
+    def _remade(cls, config: RunConfig, arguments: dict[str, Any]) -> Self:
+        """A new agent from `_arguments`."""
+        ours = next(kind for kind in cls.__mro__ if kind.__module__.startswith(f"{LIBRARY}."))
+        agent = cls.__new__(cls)  # an __init__ of the user's may ask for anything
+        ours.__init__(agent, config=config, **arguments)  # type: ignore[misc]
+        return agent
+
+    def _arguments(self) -> dict[str, Any]:
+        """What the constructor was given beside the configuration, callbacks and loggers."""
+        return {}
+
+
+_MISSING = object()
+
+
+def _refuse_moved(cls: type[Agent]) -> None:
+    """Raise where an agent, by itself or by a mixin, has a method that only its learner calls."""
+    for kind in cls.__mro__:
+        for name in vars(kind) if kind is not Agent else ():
+            if _moved(cls, name):
+                raise TypeError(
+                    f"{kind.__name__}.{name} would not be called: {name} is a method of the "
+                    f"learner. Change it in a class Mine({cls.Learner.__name__}) and set "
+                    "Learner = Mine"
+                )
+
+
+def _moved(cls: type[Agent], name: str) -> bool:
+    """Whether a name is a method of the library's learner, which an agent does not call."""
+    given = getattr(cls, "Learner", None)
+    if name.startswith("_") or name == "build" or given is None:  # agents build too
+        return False
+    learner = next(kind for kind in given.__mro__ if kind.__module__.startswith(f"{LIBRARY}."))
+    found = inspect.getattr_static(learner, name, None)
+    return callable(found) or isinstance(found, property | cached_property)

@@ -1,0 +1,294 @@
+"""Agents that learn from what they live through."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sharpwave import envs
+from sharpwave.agents import play
+from sharpwave.agents.agent import Agent
+from sharpwave.config.online import OnlineConfig
+from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
+from sharpwave.learners import Learner as AnyLearner
+from sharpwave.learners.choose import choose
+from sharpwave.loops.source import (
+    EnvSource,
+    find_normalizer,
+    is_another,
+    saved_env,
+    without_normalizer,
+)
+from sharpwave.runs.callbacks import Callback
+from sharpwave.runs.loggers import LoggerCallback
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["OnlineAgent"]
+
+
+class OnlineAgent(Agent):
+    """An agent that learns in environments.
+
+    Args:
+        env_id: A Gymnasium id, an environment, a function that makes one, or a vector environment.
+        n_envs: Number of environments; what `config` says when not given, like every option below.
+        seed: Seed of weights, actions and environments; drawn when there is none.
+        policy: A network in place of the algorithm's own.
+        logger: Where metrics go: a logger, or several.
+        callbacks: Called during every `train`.
+        config: All options at once; single options given by name win over it.
+        env_kwargs: Passed to the environment's constructor.
+        learner: A class derived from the algorithm's learner, in place of it.
+        buffer: Of algorithms that learn from replay: "memory", a folder, or a buffer, one of this
+            library or anything with `push(obs, action, reward, terminated, truncated, next_obs)`,
+            `sample(batch_size)` and a length.
+        **overrides: Any field of `Config`.
+
+    Raises:
+        TypeError: An option does not exist (the nearest name is in the message).
+        ValueError: An option has an impossible value.
+    """
+
+    Config: ClassVar[type[OnlineConfig]]
+    Loop: ClassVar[Any]
+    """What feeds the learner."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """Networks that the constructor takes in place of its own; `policy` is the first of them."""
+    collects_natively: ClassVar[bool] = False
+    """Whether native code collects rollouts for torch to learn from, where it can."""
+    leading_arguments: ClassVar[dict[str, Any]] = {
+        "env_id": inspect.Parameter.empty,
+        "n_envs": None,
+        "seed": None,
+        "policy": None,
+        "logger": None,
+        "callbacks": None,
+    }
+    named_arguments: ClassVar[dict[str, Any]] = {"env_kwargs": None, "learner": None}
+    source: EnvSource
+
+    def __init_subclass__(cls) -> None:
+        networks = dict.fromkeys(name for name in cls.takes if name != "policy")
+        cls.named_arguments = {**OnlineAgent.named_arguments, **networks}
+        super().__init_subclass__()
+
+    def __init__(
+        self,
+        env_id: Any,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        policy: Any = None,
+        logger: LoggerCallback | Iterable[LoggerCallback] | None = None,
+        callbacks: Callback | Iterable[Callback] | None = None,
+        *,
+        config: AlgorithmConfig | dict[str, Any] | None = None,
+        env_kwargs: dict[str, Any] | None = None,
+        learner: type[AnyLearner] | None = None,
+        **overrides: Any,
+    ) -> None:
+        self.given_networks = {name: overrides.pop(name, None) for name in self.takes}
+        self.given_buffer = None
+        if isinstance(overrides.get("buffer"), os.PathLike):
+            overrides["buffer"] = os.fspath(overrides["buffer"])
+        elif not isinstance(overrides.get("buffer", ""), str):
+            self.given_buffer = overrides.pop("buffer")
+        given = {"n_envs": n_envs, "seed": seed}
+        overrides.update({name: value for name, value in given.items() if value is not None})
+        source = EnvSource(env_id, env_kwargs)
+        if source.n_envs is not None:
+            overrides.setdefault("n_envs", source.n_envs)
+        super().__init__(resolve_config(self.Config, config, overrides), callbacks, logger)
+        if policy is not None:
+            if not self.takes:
+                raise TypeError(f"policy must not be given: {self.name} makes its own networks")
+            self.given_networks[self.takes[0]] = policy
+        self.source = source
+        self._given_learner = learner
+        self._is_another_env = False
+        self.env = self._make_env()
+        self.observation_space = self.env.single_observation_space
+        self.action_space = self.env.single_action_space
+        self.normalizer = find_normalizer(self.env)
+        self.build()
+
+    predict = play.predict
+    player = play.player
+    make_env = play.make_env
+    evaluate = play.evaluate
+
+    def build(self) -> None:
+        """Choose the learner, and make the loop that feeds it."""
+        vars(self).pop("play_generator", None)
+        choice = choose(
+            type(self),
+            self.config,
+            self.observation_space,
+            self.action_space,
+            learner=self._given_learner,
+            seeds=self.Loop.seeds(self.seed),
+            given=self.given_networks,
+            against=self.Loop.why_not_native(self.config, self.given_buffer),
+        )
+        self.learner, self.backend_reason = choice.learner, choice.reason
+        self.loop = self.Loop.of(self, choice)
+
+    @cached_property
+    def play_generator(self) -> Any:
+        """Play outside of training draws from its own, so that it does not change the run."""
+        return self.learner.make_generator(self.learner.seeds.playing)
+
+    @property
+    def env_spaces(self) -> tuple[Any, Any]:
+        """The spaces of the environments, before observations are normalized."""
+        env = without_normalizer(self.env)
+        return env.single_observation_space, env.single_action_space
+
+    @classmethod
+    def preset(cls, env_id: str, **overrides: Any) -> Self:
+        """This algorithm with settings that are known to work for an environment.
+
+        Raises:
+            ValueError: There is no preset for it.
+        """
+        from sharpwave.config.presets import preset
+
+        return cls(env_id, **{**preset(cls.name, env_id), **overrides})
+
+    @property
+    def env_id(self) -> str | None:
+        """Gymnasium id of the environment, if it has one."""
+        return None if self.source is None else self.source.env_id
+
+    def facts(self) -> dict[str, Any]:
+        """The environment, where it has one by an id."""
+        return {"env_id": self.env_id}
+
+    def close(self) -> None:
+        """Close what the agent has opened, and the environments."""
+        super().close()
+        if self.env is not None:
+            self.env.close()
+
+    @classmethod
+    def from_checkpoint(
+        cls, path: str | os.PathLike[str], env_id: Any = None, *, env: Any = None, **options: Any
+    ) -> Self:
+        """The agent that `save` wrote, ready to predict or to go on with `train()`.
+
+        Args:
+            path: The file.
+            env_id: The environment; the one in the checkpoint when not given.
+            env: The same, by the name that it has elsewhere.
+            **options: Constructor arguments that replace what was saved: `device`, `callbacks`,
+                `policy` for a network of your own. With another `n_envs` new episodes begin.
+
+        Raises:
+            SharpwaveIOError: There is no checkpoint of a known version.
+            ValueError: It belongs to another algorithm, or needs `env` or `policy`: one that names
+                a module of its own, as in `my_module:My-v0`, needs `env`.
+        """
+        return cls._restore(path, {"env_id": env if env_id is None else env_id, **options})
+
+    @classmethod
+    def _is_option(cls, name: str, value: Any) -> bool:
+        is_buffer = name == "buffer" and not isinstance(value, str)
+        return not is_buffer and super()._is_option(name, value)
+
+    @classmethod
+    def _check_header(cls, header: dict[str, Any]) -> None:
+        _ = header["env"], header["custom_policy"]
+        for name in ("observation_space", "action_space"):
+            envs.space_from_json(header[name])
+
+    @classmethod
+    def _from_header(
+        cls,
+        path: str | os.PathLike[str],
+        header: dict[str, Any],
+        config: RunConfig,
+        arguments: dict[str, Any],
+    ) -> Self:
+        if arguments["env_id"] is None and header["env"] is None:
+            raise ValueError(
+                f"env must be given: {path} was trained in an environment without an id"
+            )
+        arguments["env_id"], arguments["env_kwargs"] = saved_env(
+            path, header["env"], arguments["env_id"], arguments.get("env_kwargs")
+        )
+        if header["custom_policy"] and arguments.get("policy") is None:
+            raise ValueError(f"policy must be given: {path} was trained with a custom network")
+        agent = cls(config=config, **arguments)  # type: ignore[arg-type]
+        for name in ("observation_space", "action_space"):
+            space, saved = getattr(agent, name), envs.space_from_json(header[name])
+            if saved != space:
+                wanted = f"{name.replace('_', ' ')} of the checkpoint, {saved}"
+                raise ValueError(f"env_id must have the {wanted}, got {space}")
+        agent._is_another_env = is_another(header["env"], agent.env_id)
+        return agent
+
+    def _check_spaces(self, header: dict[str, Any]) -> None:
+        for name in ("observation_space", "action_space"):
+            saved = envs.space_from_json(header[name])
+            if saved != getattr(self, name):
+                raise ValueError(f"its {name} is {saved}, not {getattr(self, name)}")
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            **super()._header(),
+            "env": self.source.to_json(),
+            "observation_space": envs.space_to_json(self.observation_space),
+            "action_space": envs.space_to_json(self.action_space),
+            "custom_policy": self.given_networks.get("policy") is not None,
+        }
+
+    def _arguments(self) -> dict[str, Any]:
+        env, env_kwargs = self.source.to_copy()
+        store = getattr(self.loop, "store", None)
+        if store is not None:
+            store.check_copy()
+        buffer = {} if self.given_buffer is None else {"buffer": self.given_buffer}
+        own = {"env_id": env, "env_kwargs": env_kwargs, "learner": self._given_learner}
+        return {**own, **self.given_networks, **buffer}
+
+    def _state(self) -> dict[str, Any]:
+        steps = self.run.timesteps
+        return {
+            **super()._state(),
+            "n_envs": self.config.n_envs,
+            "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
+            "env": envs.environment_state(self.env) if steps else None,  # none before
+            "env_random": envs.random_state(self.env) if steps else None,  # the first step
+        }
+
+    def _load_state(self, state: dict[str, Any], *, in_flight: bool = False) -> None:  # noqa: ARG002
+        """Continue from `_state`; with other environments, or more, in new episodes."""
+        same = state["n_envs"] == self.config.n_envs and not self._is_another_env
+        env_state = state["env"] if same else None
+        if self.normalizer is not None and state["normalizer"] is not None:
+            self.normalizer.load_state_dict(state["normalizer"])
+        if env_state is not None:
+            envs.restore_environment_state(self.env, env_state)
+        elif same and state["env_random"] is not None:
+            # Environments of another kind under the same id draw as they are seeded.
+            with contextlib.suppress(TypeError):
+                envs.restore_random_state(self.env, state["env_random"])
+        super()._load_state(state, in_flight=env_state is not None)
+
+    def _make_env(self) -> Any:
+        config = self.config
+        env = self.source.make(config.n_envs, config.env_mode)
+        envs.check_spaces(env)
+        if config.normalize_obs or config.normalize_rewards:
+            env = envs.VecNormalize(
+                env,
+                norm_obs=config.normalize_obs,
+                norm_reward=config.normalize_rewards,
+                gamma=config.gamma,
+            )
+        return env

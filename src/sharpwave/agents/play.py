@@ -1,0 +1,133 @@
+"""How agents play: single predictions and whole episodes. Classes of agents take these methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sharpwave import envs
+from sharpwave.learners.actor import Actor, RolloutActor
+from sharpwave.loops.source import without_normalizer
+from sharpwave.runs import evaluation
+from sharpwave.runs.evaluation import EvaluationResult
+from sharpwave.runs.interval import positive
+
+__all__ = ["evaluate", "make_env", "player", "predict"]
+
+
+def predict(  # noqa: D417 - a method
+    self: Any,
+    obs: Any,
+    deterministic: bool = True,
+    *,
+    state: Any = None,
+    episode_start: Any = None,
+    action_masks: Any = None,
+) -> Any:
+    """The action for one observation, or the actions for a batch.
+
+    Args:
+        obs: An observation as the environment gives it, or a batch of them.
+        deterministic: The mode of the policy; otherwise a sample.
+        state: Memory of a recurrent policy, which the last call returned; its initial one when
+            None.
+        episode_start: Whether an episode starts with the observation, or with which of a batch;
+            all do when None.
+        action_masks: Actions that are allowed, [n] or [B, n].
+
+    Returns:
+        For one observation an `int` (Discrete actions) or an array; for a batch an array.
+        Always inside the action space. With `state` or `episode_start` a pair of that and the
+        memory to pass next, None for policies without one.
+
+    Raises:
+        ValueError: The shape is not that of an observation or a batch.
+    """
+    batch, n, single = envs.as_batch(self.observation_space, obs)
+    masks = None
+    if action_masks is not None:
+        masks = np.asarray(action_masks, np.bool_).reshape(n, -1)
+    actor = self.player(n, deterministic)
+    starts = np.ones(n, np.bool_)
+    if state is not None:
+        actor.state, starts = state, np.zeros(n, np.bool_)
+    if episode_start is not None:
+        starts = np.broadcast_to(np.asarray(episode_start, np.bool_), (n,))
+    actions = actor.play(batch, starts, masks)
+    chosen = _one(actions) if single else actions
+    return chosen if state is None and episode_start is None else (chosen, actor.state)
+
+
+def _one(actions: Any) -> Any:
+    whole = np.ndim(actions) == 1 and actions.dtype.kind in "iu"
+    return int(actions[0]) if whole else np.asarray(actions[0])
+
+
+def evaluate(  # noqa: D417
+    self: Any,
+    n_episodes: int = 20,
+    *,
+    env: Any = None,
+    deterministic: bool = True,
+    seed: int | None = None,
+) -> EvaluationResult:
+    """Play whole episodes in a separate environment.
+
+    Args:
+        n_episodes: How many.
+        env: Where; the training environment's kind when not given.
+        deterministic: Play the mode of the policy, not samples of it.
+        seed: Seed of the environment; one that follows from the run's when not given, so that
+            evaluations can be compared.
+
+    Raises:
+        ValueError: `env` is not given and the training environment cannot be made again, its
+            spaces are not those of training, or `n_episodes` is less than 1.
+    """
+    n_episodes = positive(n_episodes, name="n_episodes")
+    own = env is None or not hasattr(env, "num_envs") or envs.is_tensor_env(env)
+    if env is None:
+        played = self.make_env(min(n_episodes, 8))
+    else:
+        played = envs.make_vec_env(env, mode="sync") if own else without_normalizer(env)
+    if seed is None:
+        seed = int(np.random.SeedSequence((self.seed, 1)).generate_state(1)[0] >> 1)
+    try:
+        envs.check_same_form(played, *self.env_spaces)
+        actor = self.player(played.num_envs, deterministic)
+        return evaluation.evaluate(actor, played, n_episodes, seed)
+    finally:
+        if own and (isinstance(env, type) or not hasattr(env, "step")):
+            played.close()
+
+
+def player(self: Any, n_envs: int, deterministic: bool) -> Actor:
+    """The policy, ready to play `n_envs` environments from their start."""
+    learner = self.learner
+    kind = RolloutActor if hasattr(learner, "begin_rollout") else Actor
+    actor = kind(
+        learner,
+        n_envs,
+        explore=not deterministic and learner.is_random,
+        normalizer=self.normalizer,
+        generator=self.play_generator,
+    )
+    if isinstance(actor, RolloutActor) and not deterministic:
+        actor.begin_rollout()
+    return actor
+
+
+def make_env(self: Any, n_envs: int = 1, **env_kwargs: Any) -> Any:  # noqa: D417
+    """A separate vector environment of the kind of the agent's own.
+
+    Args:
+        n_envs: How many environments.
+        **env_kwargs: For its constructor, such as `render_mode="rgb_array"`.
+
+    Raises:
+        ValueError: The agent has no environment, or it was given as an object that has no id.
+    """
+    if self.source is None:
+        raise ValueError("env must be given: the algorithm has no environment of its own")
+    return self.source.make_another(n_envs, **env_kwargs)

@@ -1,0 +1,227 @@
+"""The environment of a command: by an id, with arguments and wrappers, from a module of the user.
+
+What the user names on the command line is imported, from the current folder too. What a file names
+is not: see `env_of_file`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sharpwave.cli.parser import Parser
+from sharpwave.cli.plan import Plan
+from sharpwave.cli.terminal import UserError, input_errors
+from sharpwave.envs.named import WrappedEnv, entry_points, names_code
+from sharpwave.nearest import did_you_mean
+
+WORDS = {"True": True, "False": False, "None": None}
+"""What Python writes where JSON has other words."""
+
+
+def add_env_options(parser: Parser, *, replaces: bool = False) -> None:
+    """Add the options of an environment.
+
+    Args:
+        parser: Where to.
+        replaces: The environment is known already: add `--env` too.
+    """
+    group = parser.add_argument_group("environment")
+    if replaces:
+        group.add_argument(
+            "--env",
+            metavar="ENV",
+            help="another environment with the same spaces, or the same one again where it comes "
+            "from a module of its own, as in my_module:My-v0: a file may not run code",
+        )
+    group.add_argument(
+        "--env-kwargs",
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        help="arguments of its constructor: size=5 mode=hard, or one JSON object '{\"size\": 5}'",
+    )
+    group.add_argument(
+        "--wrapper",
+        dest="wrappers",
+        metavar="MODULE:CLASS",
+        action="append",
+        default=[],
+        help="a wrapper around each environment; given again for another around that",
+    )
+    add_import_option(group)
+
+
+def add_import_option(parser: Any) -> None:
+    """Add the option of modules that register environments or algorithms."""
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="a module to import first, such as one that registers environments or an algorithm",
+    )
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Import modules of the user, which may lie in the current folder.
+
+    Raises:
+        UserError: One cannot be found.
+    """
+    for name in names:
+        _import(name)
+
+
+def require_env(env_id: str) -> None:
+    """Check that an environment exists; a module in its id is imported.
+
+    Raises:
+        UserError: It does not; the nearest is named.
+    """
+    import gymnasium
+
+    module, _, name = env_id.rpartition(":")
+    if module:
+        _import(module)
+    if name.startswith("ALE/"):
+        from sharpwave.envs.make import register_atari
+
+        with input_errors():
+            register_atari()
+    try:
+        gymnasium.spec(name)
+    except (gymnasium.error.Error, ImportError) as error:
+        if name in gymnasium.registry:
+            raise UserError(str(error)) from error
+        if module:
+            raise UserError(f"{module} registers no environment {name!r}") from error
+        close = did_you_mean(name, gymnasium.registry)
+        reason = close or f": {error}"
+        raise UserError(
+            f"unknown environment {name!r}{reason} (`sharpwave list envs` lists them; "
+            f"MODULE:{name} or --import MODULE finds one of your own)"
+        ) from error
+
+
+def parse_env_kwargs(texts: Sequence[str] | None) -> dict[str, Any] | None:
+    """The arguments of an environment that were given, or None.
+
+    Raises:
+        UserError: A text is neither KEY=VALUE nor a JSON object.
+    """
+    if texts is None:
+        return None
+    found: dict[str, Any] = {}
+    for text in texts:
+        if text.lstrip().startswith("{"):
+            try:
+                found.update(json.loads(text))
+            except ValueError as error:
+                raise UserError(f"--env-kwargs {text}: not JSON: {error}") from None
+            continue
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise UserError(f"--env-kwargs must be KEY=VALUE or a JSON object, got {text!r}")
+        found[key] = _value(value)
+    return found
+
+
+def env_of(plan: Plan) -> Any:
+    """What the algorithm of a plan gets as its environment: an id, or what wraps one."""
+    if plan.env_id is None or not plan.wrappers:
+        return plan.env_id
+    return WrappedEnv(plan.env_id, [_wrapper(name) for name in plan.wrappers])
+
+
+def given_env(parsed: argparse.Namespace) -> Any:
+    """The environment that was given beside a file that has one, or None.
+
+    Raises:
+        UserError: There is no such environment or wrapper.
+    """
+    import_modules(parsed.imports)
+    if parsed.env is None:
+        if parsed.wrappers:
+            raise UserError("--wrapper needs --env: the environment to put it around")
+        return None
+    require_env(parsed.env)
+    return env_of(Plan(algorithm="", env_id=parsed.env, wrappers=tuple(parsed.wrappers)))
+
+
+def trusted(plan: Plan, parsed: argparse.Namespace, run_dir: Path) -> Plan:
+    """The plan of a folder with the environment that was given on the command line.
+
+    Raises:
+        UserError: The folder names code that was not named on the command line.
+    """
+    plan = plan.replace(env_id=parsed.env or plan.env_id, imports=parsed.imports or plan.imports)
+    if parsed.wrappers:
+        plan = plan.replace(wrappers=parsed.wrappers)
+    kwargs = parse_env_kwargs(parsed.env_kwargs)
+    if kwargs is not None:
+        plan = plan.replace(env_kwargs=kwargs)
+    unknown = [
+        names_code(plan.env_id) and parsed.env is None,
+        bool(plan.wrappers) and not parsed.wrappers,
+        bool(plan.imports) and not parsed.imports,
+        any(entry_points(plan.env_kwargs)) and kwargs is None,
+    ]
+    if any(unknown):
+        options = [f"--env {plan.env_id}"] if names_code(plan.env_id) or plan.wrappers else []
+        options += [f"--wrapper {name}" for name in plan.wrappers]
+        options += [f"--import {name}" for name in plan.imports]
+        command = shlex.join(["sharpwave", "resume", str(run_dir), *" ".join(options).split()])
+        if any(entry_points(plan.env_kwargs)) and kwargs is None:
+            command += f" --env-kwargs {shlex.quote(json.dumps(plan.env_kwargs))}"
+        raise UserError(
+            f"{run_dir / Plan.file} names code that would be imported, and a file may not run "
+            f"code: if you trust it, go on with `{command}`"
+        )
+    import_modules(plan.imports)
+    return plan
+
+
+def _import(name: str) -> Any:
+    # As `python -m` does, which the installed command does not.
+    if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109 - an entry of sys.path
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        if name == missing or name.startswith(f"{missing}."):
+            raise UserError(f"there is no module {name} here or among those installed") from error
+        raise UserError(f"{name} cannot be imported: {error}") from error
+
+
+def _wrapper(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise UserError(f"--wrapper must be MODULE:CLASS, got {name!r}")
+    found: Any = _import(module)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            close = did_you_mean(part, [one for one in vars(found) if one[0] != "_"])
+            raise UserError(f"{module} has no {attribute}{close}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise UserError(f"--wrapper must take an environment and give one, {name} is {found!r}")
+    return found
+
+
+def _value(text: str) -> Any:
+    if text in WORDS:
+        return WORDS[text]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,60 @@
+"""Names of rlox that are not here, and why."""
+
+from __future__ import annotations
+
+__all__ = ["ABSENT", "reason_for"]
+
+_LANGUAGE = "language models come with later work"
+_WORLD = "world models come with later work"
+_AGENTS = "many agents come with later work"
+_ACTORS = "distributed actors come with later work"
+_OTHER = "this algorithm is not part of sharpwave"
+
+ABSENT = {
+    "GRPO": _LANGUAGE,
+    "DPO": _LANGUAGE,
+    "OnlineDPO": _LANGUAGE,
+    "BestOfN": _LANGUAGE,
+    "grpo": _LANGUAGE,
+    "dpo": _LANGUAGE,
+    "online_dpo": _LANGUAGE,
+    "best_of_n": _LANGUAGE,
+    "DreamerV3": _WORLD,
+    "DreamerV3Config": _WORLD,
+    "dreamer": _WORLD,
+    "MAPPO": _AGENTS,
+    "MAPPOConfig": _AGENTS,
+    "QMIX": _AGENTS,
+    "QMIXConfig": _AGENTS,
+    "SelfPlay": _AGENTS,
+    "mappo": _AGENTS,
+    "qmix": _AGENTS,
+    "IMPALA": _ACTORS,
+    "IMPALAConfig": _ACTORS,
+    "RemoteEnvPool": _ACTORS,
+    "MultiGPUTrainer": _ACTORS,
+    "distributed": _ACTORS,
+    "impala": _ACTORS,
+    "TRPO": _OTHER,
+    "TRPOConfig": _OTHER,
+    "trpo": _OTHER,
+    "ActorCritic": 'sharpwave.PPO(backend="native") learns without torch',
+    "AsymmetricPolicy": "a policy of one's own may have a critic that sees more than its actor",
+    "Checkpoint": "checkpoints are safetensors files: save and from_checkpoint of an algorithm",
+    "checkpoint": "checkpoints are safetensors files: save and from_checkpoint of an algorithm",
+    "RolloutBatch": "sharpwave.RolloutBuffer gives minibatches of tensors",
+    "batch": "sharpwave.RolloutBuffer gives minibatches of tensors",
+    "RolloutCollector": "sharpwave.collect gathers rollouts",
+    "OffPolicyCollector": "sharpwave.collect gathers steps",
+    "collectors": "sharpwave.collect gathers rollouts",
+    "PPOLoss": "sharpwave.losses has the terms as functions; PPO.loss may be overridden",
+    "losses": "sharpwave.losses has the terms as functions; PPO.loss may be overridden",
+    "networks": "sharpwave.nn has the networks",
+    "utils": "sharpwave.envs reads the spaces of environments",
+}
+"""By name; those of algorithms are in `algorithms` too."""
+
+
+def reason_for(name: str) -> str | None:
+    """Why a name of rlox is not here; None for one that rlox does not have either."""
+    return None if name not in ABSENT else f"{name} of rlox is not here: {ABSENT[name]}"

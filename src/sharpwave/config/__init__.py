@@ -1,0 +1,1 @@
+"""Options of algorithms: their fields, defaults, checks, files and schedules."""

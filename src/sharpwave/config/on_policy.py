@@ -1,0 +1,74 @@
+"""Options of algorithms that learn from their own latest rollout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sharpwave.config.network import ActivationName, Hidden, NetworkOptions
+from sharpwave.config.online import OnlineConfig
+from sharpwave.config.schedules import Linear, ScheduleLike
+
+__all__ = ["OnPolicyConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyConfig(NetworkOptions, OnlineConfig):
+    """Options of every on-policy algorithm."""
+
+    n_steps: int = 128
+    """Steps of each environment in a rollout."""
+    learning_rate: ScheduleLike = 2.5e-4
+    """Step size of the optimiser; a schedule follows the progress of the run."""
+    anneal_lr: bool = False
+    """Let a constant learning rate fall linearly to 0 over the run."""
+    gae_lambda: float = 0.95
+    """λ of generalized advantage estimation: 0 trusts the values, 1 the rewards."""
+    vf_coef: float = 0.5
+    """Weight of the value loss."""
+    ent_coef: float = 0.01
+    """Weight of the entropy bonus."""
+    max_grad_norm: float = 0.5
+    """Longest gradient; longer ones are scaled down to it."""
+    hidden: Hidden = (64, 64)
+    """Widths of the hidden layers; one number stands for two layers. `{"actor": ..., "critic":
+    ...}` gives each its own."""
+    activation: ActivationName = "tanh"
+    """Activation of the hidden layers."""
+    ortho_init: bool = True
+    """Start from orthogonal weights and zero biases; otherwise from the uniform ones of torch's
+    layers."""
+    log_std_init: float = 0.0
+    """Logarithm of the first standard deviation of continuous actions."""
+    squash_actions: bool = False
+    """Keep continuous actions in bounds by tanh, scale and bias; otherwise by clipping."""
+    use_gsde: bool = False
+    """Explore by generalized state-dependent noise."""
+    sde_sample_freq: int = -1
+    """Steps between new noise of gSDE; -1 draws it once a rollout."""
+    recurrent: Literal["lstm", "gru"] | None = None
+    """Give the policy a memory."""
+    recurrent_size: int = 64
+    """Size of that memory."""
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("n_steps", "max_grad_norm", "recurrent_size")
+        self.require_range("gae_lambda", 0, 1)
+        self.require_range("vf_coef", 0)
+        self.require_range("learning_rate", 0)
+        if self.sde_sample_freq < 1 and self.sde_sample_freq != -1:
+            raise ValueError(f"sde_sample_freq must be positive or -1, got {self.sde_sample_freq}")
+
+    @property
+    def rate(self) -> ScheduleLike:
+        """The learning rate, which falls to 0 where that is asked for."""
+        if self.anneal_lr and isinstance(self.learning_rate, int | float):
+            return Linear(self.learning_rate, 0.0)
+        return self.learning_rate
+
+    @property
+    def minibatch(self) -> int:
+        """Rows of a gradient step."""
+        return self.n_envs * self.n_steps

@@ -1,0 +1,84 @@
+"""Settings known to work, by algorithm and environment.
+
+They are those of RL Baselines3 Zoo, with the defaults of its library where it names none; but for
+PPO on MuJoCo and all of C51, which are CleanRL's, and for PPO on MountainCarContinuous-v0 and all
+of HybridPPO, which were found here. What those projects call a linear schedule falls to 0 over the
+run. A2C on Atari keeps torch's RMSprop, where the zoo takes TensorFlow's.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from sharpwave.config import on_policy_presets, replay_presets
+from sharpwave.nearest import did_you_mean
+
+Settings = dict[str, Any]
+
+ATARI = "Atari"
+"""The name of the preset that every Atari game has."""
+
+
+SEED = 42
+"""Of runs with a preset, which are then the same for everyone."""
+
+
+def preset(algorithm: str, env_id: str) -> Settings:
+    """The settings of an algorithm for an environment: options of its configuration, with a seed.
+
+    Args:
+        algorithm: Name of an algorithm, such as `ppo`.
+        env_id: Id of a Gymnasium environment, or `Atari`.
+
+    Raises:
+        ValueError: There are none; the message names the nearest that exist.
+
+    Example:
+        >>> preset("ppo", "CartPole-v1")["n_steps"]
+        32
+    """
+    settings = find_preset(algorithm, env_id)
+    if settings is None:
+        known = presets(algorithm)
+        listed = f"`sharpwave list presets` shows those of {', '.join(sorted(PRESETS))}"
+        close = did_you_mean(env_id, known) or "."
+        raise ValueError(f"{algorithm} has no preset for {env_id!r}{close} {listed}")
+    return {"seed": SEED, **settings}
+
+
+def find_preset(algorithm: str, env_id: str) -> Settings | None:
+    """The settings of an algorithm for an environment, or None where there are none."""
+    known = PRESETS.get(algorithm, {})
+    name = ATARI if _is_atari(env_id) and env_id not in known else env_id
+    return deepcopy(known.get(name))
+
+
+def presets(algorithm: str) -> list[str]:
+    """The environments for which an algorithm has settings.
+
+    Example:
+        >>> "CartPole-v1" in presets("a2c")
+        True
+    """
+    return list(PRESETS.get(algorithm, ()))
+
+
+def _is_atari(env_id: str) -> bool:
+    return env_id.startswith("ALE/") or env_id.endswith("NoFrameskip-v4")
+
+
+PRESETS: dict[str, dict[str, Settings]] = {
+    "ppo": on_policy_presets.PPO,
+    "hybrid_ppo": on_policy_presets.HYBRID_PPO,
+    "a2c": on_policy_presets.A2C,
+    "dqn": replay_presets.DQN,
+    "c51": replay_presets.C51,
+    "qr_dqn": replay_presets.QR_DQN,
+    "sac": replay_presets.SAC,
+    "tqc": replay_presets.TQC,
+    "crossq": replay_presets.CROSSQ,
+    "td3": replay_presets.TD3,
+    "ddpg": replay_presets.TD3,
+}
+"""By the name of the algorithm, then by the id of the environment."""

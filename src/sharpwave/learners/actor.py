@@ -1,0 +1,131 @@
+"""A learner at work in environments: it keeps the memory, and takes and gives arrays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from sharpwave.learners.learner import Acted, Learner
+from sharpwave.types import Array, Nested
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Actor", "RolloutActor"]
+
+
+class Actor:
+    """Acts in a number of environments with a learner.
+
+    Args:
+        learner: What acts.
+        n_envs: In how many environments.
+        explore: Look for something new; otherwise the best that is known.
+        normalizer: Applied to observations that the environment did not normalize.
+        generator: Source of samples; that of the learner when None.
+
+    Attributes:
+        state: Memory of the learner; None without one.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        n_envs: int,
+        *,
+        explore: bool,
+        normalizer: Any = None,
+        generator: Any = None,
+    ) -> None:
+        self.learner = learner
+        self.n_envs = n_envs
+        self.explore = explore
+        self.normalizer = normalizer
+        self.generator = generator
+        with self._drawing():
+            self.state = learner.initial_state(n_envs)
+
+    def act(self, obs: Nested, starts: Any, masks: Any = None) -> Acted:
+        """Choose actions for observations [N, ...], which are arrays like all that it gives."""
+        learner, state = self.learner, self.state
+        if self.normalizer is not None:
+            obs = self.normalizer.normalize_obs(obs)
+        with self._drawing(), learner.inference():
+            acted = learner.act(
+                learner.inputs(obs),
+                explore=self.explore,
+                state=state,
+                starts=None if state is None else learner.own(starts),
+                masks=None if masks is None else learner.own(masks),
+            )
+            self.state = acted.state
+            array = learner.array
+            return Acted(
+                array(acted.actions),
+                None if acted.log_probs is None else array(acted.log_probs),
+                None if acted.values is None else array(acted.values),
+                acted.state,
+                acted.extra and {name: array(column) for name, column in acted.extra.items()},
+            )
+
+    def act_tensors(self, obs: Any, starts: torch.Tensor, masks: torch.Tensor | None) -> Acted:
+        """Choose actions for observations that are on the device of the learner, like the rest."""
+        state = self.state
+        with self.learner.inference():
+            acted = self.learner.act(
+                obs,
+                explore=self.explore,
+                state=state,
+                starts=None if state is None else starts,
+                masks=masks,
+            )
+        self.state = acted.state
+        return acted
+
+    def play(self, obs: Nested, starts: Any, masks: Any = None) -> Array:
+        """Actions for the environments, from observations as they gave them."""
+        actions: Array = self.learner.action_map.to_env(self.act(obs, starts, masks).actions)
+        return actions
+
+    def _drawing(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the learner draws from the generator of this actor."""
+        return contextlib.nullcontext() if self.generator is None else self._drawing_from_own()
+
+    @contextlib.contextmanager
+    def _drawing_from_own(self) -> Iterator[None]:
+        learner, before = self.learner, self.learner.explore_generator
+        learner.explore_generator = self.generator
+        try:
+            yield
+        finally:
+            learner.explore_generator = before
+
+
+class RolloutActor(Actor):
+    """Acts in rollouts, and values what comes after them; its learner has `values` too."""
+
+    learner: Any
+
+    def begin_rollout(self) -> None:
+        """Prepare to explore in another rollout."""
+        with self._drawing():
+            self.learner.begin_rollout(self.n_envs)
+
+    def values(self, obs: Nested, rows: Any = None) -> Array:
+        """Values [N] of what comes after the last `act`, of some environments or of all."""
+        learner = self.learner
+        with learner.inference():
+            values: Array = learner.array(learner.values(learner.inputs(obs), self._state(rows)))
+            return values
+
+    def value_tensors(self, obs: Any) -> torch.Tensor:
+        """Values [N] of what comes after the last `act_tensors`, as tensors."""
+        with self.learner.inference():
+            values: torch.Tensor = self.learner.values(obs, self.state)
+            return values
+
+    def _state(self, rows: Any) -> Any:
+        if self.state is None or rows is None:
+            return self.state
+        return self.state[:, self.learner.own(rows)]

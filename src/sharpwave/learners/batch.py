@@ -1,0 +1,95 @@
+"""On-policy batches: what an update learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sharpwave.lazy import torch
+from sharpwave.nest import map_leaves
+
+
+@dataclass(frozen=True)
+class OnPolicyBatch:
+    """Rows of a rollout: [B, ...], or for recurrent policies sequences [T, B, ...].
+
+    They are tensors; for native code, which takes CPU tensors too, they may be arrays.
+
+    Attributes:
+        obs: Observations, nested as the environment's.
+        actions: As the policy gave them.
+        log_probs: Log-probabilities of the actions when they were taken.
+        values: Values when the actions were taken.
+        advantages: Generalized advantage estimates.
+        returns: advantages + values.
+        masks: Allowed actions, [B, n].
+        starts: Where an episode starts, for recurrent policies.
+        state: Recurrent state before the first step, [..., B, size].
+        real: False where a row is no step, for recurrent policies; None when all are.
+    """
+
+    obs: Any
+    actions: torch.Tensor
+    log_probs: torch.Tensor
+    values: torch.Tensor
+    advantages: torch.Tensor
+    returns: torch.Tensor
+    masks: torch.Tensor | None = None
+    starts: torch.Tensor | None = None
+    state: torch.Tensor | None = None
+    real: torch.Tensor | None = None
+
+    @classmethod
+    def of(
+        cls, columns: dict[str, Any], own: Callable[[Any], Any], state: Any = None
+    ) -> OnPolicyBatch:
+        """The steps of a rollout, as a learner takes them: views of its memory where possible.
+
+        Args:
+            columns: By name, what `columns` of a collector gives.
+            own: `Learner.own`.
+            state: Recurrent state before the rollout; None for policies without.
+        """
+        return cls(**_map(own, columns), state=state)
+
+    @property
+    def weights(self) -> torch.Tensor | None:
+        """1 where a row is a step, 0 where not, for losses; None when all are steps."""
+        return None if self.real is None else self.real.float()
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether rows are sequences [T, B] of a recurrent policy."""
+        return self.state is not None
+
+    def shuffled(self, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
+        """Indices of minibatches: every row once, in random order, about `size` steps at a time.
+
+        Of sequences the indices are environments, so that each stays whole.
+        """
+        if self.is_sequence:
+            n_steps, n = self.log_probs.shape
+            size = max(1, size // n_steps)
+        else:
+            n = len(self.log_probs)
+        order = torch.randperm(n, generator=generator, device=generator.device)
+        yield from order.split(size)
+
+    def rows(self, indices: torch.Tensor) -> OnPolicyBatch:
+        """Some of the rows; of sequences, some of the environments."""
+        axis = 1 if self.is_sequence else 0
+        return replace(self, **_map(lambda leaf: leaf.index_select(axis, indices), vars(self)))
+
+    def copy_(self, other: OnPolicyBatch) -> None:
+        """Take over the rows of a batch of the same shapes, in this one's memory."""
+        for name, column in vars(self).items():
+            if column is not None:
+                map_leaves(lambda mine, theirs: mine.copy_(theirs), column, getattr(other, name))
+
+
+def _map(function: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if column is None else map_leaves(function, column)
+        for name, column in columns.items()
+    }

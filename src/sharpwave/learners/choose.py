@@ -1,0 +1,206 @@
+"""The one place that decides which learner computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from gymnasium import spaces
+
+from sharpwave.layouts.policy import why_not_native
+from sharpwave.lazy import torch
+from sharpwave.learners.devices import why_gpu
+from sharpwave.learners.learner import Learner
+from sharpwave.learners.seeds import Seeds
+
+__all__ = ["Choice", "choose"]
+
+LIBRARY = __name__.partition(".")[0]
+
+
+class _Mixin:
+    """A class that changes nothing."""
+
+    annotated: Any
+
+
+OF_PYTHON = {*vars(_Mixin), *vars(type("Derived", (_Mixin, Learner), {})), "__slots__"}
+"""Names that every class has, whatever is written in it."""
+
+
+class Choice(NamedTuple):
+    """A learner and why it is that one.
+
+    Attributes:
+        learner: The learner.
+        reason: Why it computes.
+        why_not_act: Why native code cannot act for its policy, whoever learns; None when it can.
+    """
+
+    learner: Learner
+    reason: str
+    why_not_act: str | None
+
+
+def choose(
+    facade: Any,
+    config: Any,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    *,
+    learner: type[Learner] | None = None,
+    seeds: Seeds,
+    given: Mapping[str, Any],
+    against: str | None = None,
+) -> Choice:
+    """Make the learner of an agent: the native twin where it can do what is asked for.
+
+    Args:
+        facade: The agent's class, with `Learner` and, where there is a twin, `Native`.
+        config: Options.
+        observation_space: Of one environment.
+        action_space: Of one environment.
+        learner: A learner in place of the agent's own.
+        seeds: Of the learner.
+        given: Networks of the user's, by name.
+        against: A reason of the loop's that native code cannot learn; None for none.
+
+    Raises:
+        ValueError: Native code is asked for where it cannot be.
+    """
+    kind = learner or facade.Learner
+    if not (isinstance(kind, type) and issubclass(kind, Learner)):
+        raise TypeError(f"learner must be a class derived from Learner, got {kind!r}")
+    twin = _twin(facade)
+    device, gain = _device(config, observation_space)
+    changed = next(_changes(kind, _ours(kind) if twin is None else twin.definition), None)
+    why_not_act = changed or _why_not_act(config, device, given, twin)
+    reason = against or why_not_act or _why_not(facade, config, twin)
+    reason = reason or why_not_native(observation_space, action_space, activation=config.activation)
+    if config.backend == "native" and reason is not None:
+        raise ValueError(f"backend must be 'auto' or 'torch' here, got 'native': {reason}")
+    if config.backend == "torch":
+        reason = "it was asked for"
+    arguments: dict[str, Any] = {"seeds": seeds, "given": given}
+    described = config, observation_space, action_space
+    if reason is None and twin is not None:
+        made: Any = twin.native(kind, *described, **arguments)
+        return Choice(made, "native code knows networks, device and options", None)
+    made = kind(*described, **arguments, device=device)
+    _wrap(made)
+    if not getattr(facade, "collects_natively", False):
+        why_not_act = "torch acts"
+    return Choice(made, gain or reason or "", why_not_act)
+
+
+class _Twin(NamedTuple):
+    native: Any
+    definition: type[Learner]
+
+
+def _twin(facade: Any) -> _Twin | None:
+    """The native learner of an agent, and the one that it stands for."""
+    for kind in facade.__mro__:
+        native = vars(kind).get("Native")
+        if native is not None:
+            return _Twin(native, kind.Learner)
+    return None
+
+
+def _device(config: Any, observation_space: spaces.Space[Any]) -> tuple[str, str | None]:
+    """Where a torch learner lives, and what is gained by a device that nobody asked for."""
+    if config.device != "auto":
+        return config.device, None
+    gain = None if config.backend == "native" else why_gpu(config, observation_space)
+    if gain is not None and torch.cuda.is_available():
+        return "cuda", f"on cuda, since {gain}"
+    return "cpu", None
+
+
+def _why_not_act(
+    config: Any, device: str, given: Mapping[str, Any], twin: _Twin | None
+) -> str | None:
+    """Why native code cannot act for the networks; None when it can."""
+    if device != "cpu":
+        return f"device is {device!r}"
+    own = next((name for name, network in given.items() if network is not None), None)
+    if own is not None:
+        return f"{own} is a network of its own"
+    for option in () if twin is None else twin.native.not_known:
+        value = getattr(config, option, None)
+        if value:
+            return f"{option} is on" if value is True else f"{option} is {value!r}"
+    return None
+
+
+def _why_not(facade: Any, config: Any, twin: _Twin | None) -> str | None:
+    if twin is None:
+        return f"{facade.name} has no native update"
+    for option in ("compile", "cuda_graph"):
+        if getattr(config, option, False):
+            return f"{option} is on"
+    return None
+
+
+def _changes(kind: type[Learner], definition: type[Learner]) -> Iterator[str]:
+    """What of a learner differs from one of this library.
+
+    A subclass, a mixin and an assignment to a class of this library count alike.
+    """
+    if not issubclass(kind, definition):
+        yield f"{kind.__name__} is not {definition.__name__}"
+    for cls in kind.__mro__:
+        if cls not in definition.__mro__:
+            names = (x for x in vars(cls) if x not in OF_PYTHON and hasattr(definition, x))
+        elif _is_of_library(cls):
+            names = (x for x, value in vars(cls).items() if _is_code(value) and not _is_ours(value))
+        else:
+            continue
+        yield from (f"{cls.__name__} changes {name}" for name in names)
+
+
+def _wrap(learner: Any) -> None:
+    """Compile the losses of a learner, and replay its updates as CUDA graphs, if asked for."""
+    if getattr(learner.config, "compile", False):
+        from torch import compile
+
+        learner.wrappers = dict.fromkeys(learner.losses, compile)
+        for name in learner.losses:
+            setattr(learner, name, getattr(learner, name))
+    if getattr(learner.config, "cuda_graph", False) and learner.device.type == "cuda":
+        kind = type(learner)
+        # What somebody else's method does in Python nobody knows, unless it names the kind too.
+        changed = {change.rpartition(" ")[2] for change in _changes(kind, _ours(kind))}
+        if not changed or "update_kind" in changed:
+            from sharpwave.learners.graphs import replay_as_graphs
+
+            replay_as_graphs(learner)
+
+
+def _ours(kind: type) -> Any:
+    return next(cls for cls in kind.__mro__ if _is_of_library(cls))
+
+
+def _is_of_library(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == LIBRARY
+
+
+def _is_code(value: Any) -> bool:
+    descriptor = isinstance(value, property | cached_property | staticmethod | classmethod)
+    return descriptor or (callable(value) and not isinstance(value, type))
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether code is written in this library; wrappers copy its name, but not where it runs."""
+    if isinstance(value, property):
+        parts = [part for part in (value.fget, value.fset) if part is not None]
+    elif isinstance(value, cached_property):
+        parts = [value.func]
+    elif isinstance(value, staticmethod | classmethod):
+        parts = [value.__func__]
+    else:
+        parts = [value]
+    if not all(hasattr(part, "__globals__") for part in parts):
+        return not any(_is_code(part) for part in parts)
+    return all(part.__globals__.get("__name__", "").partition(".")[0] == LIBRARY for part in parts)

@@ -1,0 +1,294 @@
+"""The interface of learners, and what all of them share."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from sharpwave.checkpoints.tensors import as_arrays
+from sharpwave.config.schedules import ScheduleLike, value_at
+from sharpwave.envs import ActionMap, ActionScale
+from sharpwave.files import count_of
+from sharpwave.learners.seeds import Seeds
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from typing_extensions import Self
+
+__all__ = ["Acted", "Learner", "Metrics"]
+
+Metrics = dict[str, Any]
+"""Measurements of an update by name: numbers, or tensors, which become numbers when they are
+logged. `td_errors` [B], where it is there, are the errors of the rows, for their priorities."""
+
+OWN_RATES = {
+    "critics": "critic_learning_rate",
+    "value": "critic_learning_rate",
+    "temperature": "alpha_learning_rate",
+}
+"""Options that give an optimizer a learning rate of its own, by the network that it moves."""
+
+
+class Acted(NamedTuple):
+    """The result of `Learner.act` for observations [N, ...].
+
+    Attributes:
+        actions: [N, ...] as the learner has them: in [-1, 1], or whole numbers from 0 on.
+        log_probs: [N] of the actions, for learners that need them.
+        values: [N] of the observations, likewise.
+        state: Memory to act with in the next step; None without one.
+        extra: Columns [N, ...] to store with the step.
+    """
+
+    actions: Any
+    log_probs: Any = None
+    values: Any = None
+    state: Any = None
+    extra: Mapping[str, Any] | None = None
+
+
+class Learner(ABC):
+    """Networks, their optimizers, a generator, counters, and the rule by which they learn.
+
+    A subclass gives `build`, `act` and `update`. It knows no environment, buffer or logger: what
+    feeds it is a loop, of the library or of one's own.
+
+    Args:
+        config: Options.
+        observation_space: Of one environment.
+        action_space: Of one environment.
+        seeds: Of weights and draws; an int stands for all seeds that follow from it.
+        device: Where the networks live.
+        given: Networks of the user's, by name, in place of the learner's own.
+
+    Attributes:
+        networks: What learns, by name.
+        optimizers: By the name of the network that they move.
+        generator: Source of the random numbers of updates.
+        explore_generator: Source of those of actions.
+        updates: Calls of `update` so far.
+        action_map: From actions of the learner to those of the environment.
+    """
+
+    losses: ClassVar[tuple[str, ...]] = ()
+    """Methods that `compile` compiles."""
+    captured: ClassVar[str] = "update"
+    """The method whose calls become CUDA graphs: `update`, or one that it calls for minibatches."""
+    is_random: ClassVar[bool] = True
+    """Whether the policy is random by itself; one that is not plays its one action, also where a
+    sample is asked for, and explores by noise in training alone."""
+    kind: ClassVar[str]
+    """Where its numbers live, in messages and checkpoints: "native" or "torch"."""
+    takes_tensors: ClassVar[bool] = False
+    """Whether batches and observations may be tensors on its device from the beginning."""
+
+    def __init__(
+        self,
+        config: Any,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *,
+        seeds: Seeds | int = 0,
+        device: str = "cpu",
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(seeds, int):
+            seeds = Seeds.of_replay(seeds)
+        self.config = config
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.seeds = seeds
+        self.device_name = device
+        self.given = {name: one for name, one in (given or {}).items() if one is not None}
+        self.networks: dict[str, Any] = {}
+        self.optimizers: dict[str, Any] = {}
+        self.updates = 0
+        self.action_map = self.make_action_map()
+        self.weights_generator = np.random.Generator(np.random.Philox(seeds.weights))
+        self.generator = self.make_generator(seeds.learning)
+        self.explore_generator = self.generator
+        if seeds.exploring is not None:
+            self.explore_generator = self.make_generator(seeds.exploring)
+        self._followed: dict[str, float] | None = None
+        self._is_scheduled = False
+
+    # The rule
+
+    @abstractmethod
+    def act(
+        self, obs: Any, *, explore: bool, state: Any = None, starts: Any = None, masks: Any = None
+    ) -> Acted:
+        """Choose actions for observations [N, ...].
+
+        Args:
+            obs: As `inputs` gives them.
+            explore: Look for something new; otherwise the best that is known.
+            state: Memory of the last step's `Acted`, or `initial_state`; None without one.
+            starts: [N] where an episode starts, for those with a memory.
+            masks: [N, n] actions that are allowed; None for all.
+        """
+
+    @abstractmethod
+    def update(self, batch: Any) -> Metrics:
+        """Learn from a batch, and count it in `updates`."""
+
+    def follow(self, progress_remaining: float) -> None:
+        """Set what follows the progress of a run, from 1 at its start to 0 at its end."""
+        if self._followed is not None and not self._is_scheduled:
+            return
+        schedules = self.rates()
+        self._is_scheduled = any(map(callable, schedules.values()))
+        rates = {name: value_at(rate, progress_remaining) for name, rate in schedules.items()}
+        if rates != self._followed:
+            self._followed = rates
+            for name, rate in rates.items():
+                self.optimizers[name].set_lr(rate)
+
+    def rates(self) -> dict[str, ScheduleLike]:
+        """The learning rate of each optimizer: its own where the configuration has one."""
+        config = self.config
+        shared: ScheduleLike = getattr(config, "rate", None) or config.learning_rate
+        own = {x: getattr(config, OWN_RATES.get(x, ""), None) for x in self.optimizers}
+        return {name: shared if rate is None else rate for name, rate in own.items()}
+
+    def update_kind(self) -> Hashable:
+        """The operations of the next update beside networks and batch: equal kinds run the same.
+
+        Updates of one kind can be captured once and replayed; those of None cannot.
+        """
+        return None
+
+    def metrics(self) -> Metrics:
+        """Measurements beside those of updates, such as the rate of exploration."""
+        return {"learning_rate": next(iter(self.optimizers.values())).lr}
+
+    # Acting
+
+    def initial_state(self, n_envs: int) -> Any:  # noqa: ARG002
+        """Memory at the start of acting in so many environments; None without one."""
+        return None
+
+    @abstractmethod
+    def acting_copy(self) -> Self:
+        """A learner that acts with weights of its own, while this one learns."""
+
+    @abstractmethod
+    def copy_acting(self, other: Self) -> None:
+        """As an `acting_copy`, act like another learner from now on."""
+
+    @abstractmethod
+    def acting_state(self) -> dict[str, Any]:
+        """The weights that act, for a checkpoint."""
+
+    @abstractmethod
+    def load_acting_state(self, state: dict[str, Any]) -> None:
+        """Act with weights of a checkpoint."""
+
+    @abstractmethod
+    def inputs(self, obs: Any) -> Any:
+        """Observations [N, ...] of environments, arrays, in the form that `act` takes."""
+
+    @abstractmethod
+    def own(self, array: Any) -> Any:
+        """An array in the form that the learner computes with."""
+
+    @abstractmethod
+    def array(self, own: Any) -> Any:
+        """The other way."""
+
+    def inference(self) -> contextlib.AbstractContextManager[Any]:
+        """A context to act in: nothing is kept for gradients."""
+        return contextlib.nullcontext()
+
+    # Construction
+
+    @abstractmethod
+    def make_generator(self, seed: int) -> Any:
+        """A source of random numbers for this learner."""
+
+    def make_action_map(self) -> Any:
+        """Between actions of the learner and of the environment: continuous ones in [-1, 1]."""
+        if isinstance(self.action_space, spaces.Box):
+            return ActionScale(self.action_space)
+        return ActionMap(self.action_space)
+
+    @property
+    def action_dim(self) -> int:
+        """Size of a continuous action.
+
+        Raises:
+            TypeError: Actions are not continuous.
+        """
+        if not isinstance(self.action_map, ActionScale):
+            name = type(self).__name__.removeprefix("Native").removesuffix("Learner").lower()
+            raise TypeError(f"{name} needs a Box action space, got {self.action_space}")
+        return len(self.action_map.middle)
+
+    def few_threads(self, rows: int) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002
+        """Inside, updates on so many rows have as many threads as help."""
+        return contextlib.nullcontext()
+
+    # Checkpoints
+
+    def extra_state(self) -> dict[str, Any]:
+        """What a subclass adds to the checkpoint: tensors, arrays, numbers."""
+        return {}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Continue from `extra_state`, whose tensors have become arrays."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that learning has changed: networks, optimizers, generators, counters."""
+        state = {
+            "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},
+            "optimizers": {name: one.arrays() for name, one in self.optimizers.items()},
+            "generator": {"device": self.generator_kind, "state": self.generator.get_state()},
+            "gradient_steps": self.updates,
+            "extra": self.extra_state(),
+        }
+        if self.explore_generator is not self.generator:
+            state["explore_generator"] = self.explore_generator.get_state()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`, that of a file or of a learner, whatever computes there.
+
+        Raises:
+            ValueError: The networks are others than those of the state.
+        """
+        for name, network in self.networks.items():
+            weights = {k: self.restored(array) for k, array in state["networks"][name].items()}
+            try:
+                network.load_state_dict(weights)
+            except (RuntimeError, ValueError) as error:
+                raise ValueError(f"the network must be that of the checkpoint: {error}") from error
+        for name, optimizer in self.optimizers.items():
+            arrays = state["optimizers"][name].items()
+            optimizer.load_arrays({k: self.restored(array) for k, array in arrays})
+        if state["generator"]["device"] == self.generator_kind:  # each kind has its own
+            self.load_generator(self.generator, state["generator"]["state"])
+            if self.explore_generator is not self.generator and "explore_generator" in state:
+                self.load_generator(self.explore_generator, state["explore_generator"])
+        if "gradient_steps" in state:
+            self.updates = count_of(state, "gradient_steps")
+        self._followed = None
+        if "extra" in state:
+            self.load_extra_state(as_arrays(state["extra"]))
+
+    def restored(self, array: Any) -> Any:
+        """An array of a checkpoint in the form that the learner computes with."""
+        return self.own(array)
+
+    @property
+    @abstractmethod
+    def generator_kind(self) -> str:
+        """Generators of one kind go on from each other's states."""
+
+    @abstractmethod
+    def load_generator(self, generator: Any, state: Any) -> None:
+        """Let a generator go on from a state that a checkpoint held."""

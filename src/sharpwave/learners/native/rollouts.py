@@ -1,0 +1,150 @@
+"""The compiled twins of PPO and A2C."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from sharpwave import _native
+from sharpwave.envs import ActionMap
+from sharpwave.layouts.parameters import FlatArrays
+from sharpwave.layouts.policy import PolicyLayout
+from sharpwave.learners.learner import Acted, Metrics
+from sharpwave.learners.native.learner import NativeLearner
+from sharpwave.learners.native.optimizers import Adam, RMSprop
+from sharpwave.learners.native.policy import PolicySteps
+from sharpwave.learners.threads import native_threads
+
+__all__ = ["NativeA2CLearner", "NativePPOLearner"]
+
+
+class NativePolicyLearner(NativeLearner):
+    """A policy and its values for multi-layer perceptrons on the CPU."""
+
+    acting = "policy"
+    not_known = ("recurrent", "use_gsde", "squash_actions")
+
+    def build(self) -> None:
+        """Make the parameters and their optimizer."""
+        config = self.config
+        self._layout = PolicyLayout.of(
+            self.observation_space,
+            self.action_space,
+            hidden=config.hidden_of("actor"),
+            critic_hidden=config.hidden_of("critic"),
+            activation=config.activation,
+        )
+        first = self._layout.first_parameters(
+            self.weights_generator, log_std_init=config.log_std_init, ortho_init=config.ortho_init
+        )
+        self.flat = self.add("policy", first, self.make_optimizer)
+
+    @abstractmethod
+    def make_optimizer(self, flat: FlatArrays) -> Any:
+        """The optimizer of the parameters; its learning rate follows the schedule."""
+
+    def make_action_map(self) -> ActionMap:
+        """Between actions of the policy and of the environment."""
+        return ActionMap(self.action_space)
+
+    def make_actor(self, flat: FlatArrays) -> PolicySteps:
+        """What acts and learns with parameters of the policy."""
+        threads = native_threads(
+            self.config.threads, self._layout.n_parameters * self.config.minibatch
+        )
+        return PolicySteps(self._layout, flat.data, flat.grad, threads=threads)
+
+    def act(self, obs: Any, *, explore: bool, masks: Any = None, **_: Any) -> Acted:
+        """Actions drawn from the policy, or its mode, with log-probabilities and values."""
+        draw = self.explore_generator.next_call() if explore else None
+        actions, log_probs, values = self.actor.act(obs, masks, draw)
+        if isinstance(self.action_space, spaces.Discrete):
+            actions = actions[:, 0]
+        return Acted(actions, log_probs, values)
+
+    def values(self, obs: Any, state: Any = None) -> Any:  # noqa: ARG002 - it has no memory
+        """Values [N] of inputs [N, n]."""
+        return self.actor.values(obs)
+
+    def begin_rollout(self, n_envs: int) -> None:
+        """Nothing to prepare."""
+
+    @property
+    def block(self) -> Any:
+        """The memory of all parameters."""
+        return self.flat.data
+
+    def columns(self, batch: Any) -> dict[str, Any]:
+        """The columns of a batch by name, as native code takes them."""
+        return {**vars(batch), "obs": self.features(batch.obs)}
+
+    def orders(self, n_orders: int, n: int) -> npt.NDArray[np.int64]:
+        """[n_orders, n] orders of so many rows."""
+        seed, call = self.generator.next_call()
+        return _native.shuffled(seed, call, n_orders, n)
+
+
+class NativePPOLearner(NativePolicyLearner):
+    """PPO for multi-layer perceptrons on the CPU."""
+
+    def make_optimizer(self, flat: FlatArrays) -> Adam:
+        """Adam with the ε of the paper's code."""
+        return Adam(flat, lr=0.0, eps=1e-5)
+
+    def follow(self, progress_remaining: float) -> None:
+        """Set learning rate and clip ranges."""
+        super().follow(progress_remaining)
+        self.clip, self.value_clip = self.config.clip_ranges(progress_remaining)
+
+    def update(self, batch: Any) -> Metrics:
+        """Learn from one rollout: `n_epochs` passes of gradient steps on shuffled minibatches."""
+        columns = self.columns(batch)
+        orders = self.orders(self.config.n_epochs, len(columns["obs"]))
+        metrics = self.descend(columns, orders, self.config.batch_size)
+        self.updates += 1
+        return metrics
+
+    def descend(self, columns: dict[str, Any], orders: Any, batch_size: int) -> Metrics:
+        """Gradient steps on minibatches of some columns, in the order of the rows of each pass."""
+        config = self.config
+        metrics: Metrics = self.actor.ppo_update(
+            columns,
+            orders,
+            self.optimizers["policy"],
+            batch_size=batch_size,
+            clip=self.clip,
+            vf_coef=config.vf_coef,
+            ent_coef=config.ent_coef,
+            clip_vloss=config.clips_values,
+            value_clip=self.value_clip,
+            normalize=config.normalize_advantages,
+            max_grad_norm=config.max_grad_norm,
+            target_kl=config.target_kl,
+        )
+        return metrics
+
+
+class NativeA2CLearner(NativePolicyLearner):
+    """A2C for multi-layer perceptrons on the CPU."""
+
+    def make_optimizer(self, flat: FlatArrays) -> RMSprop:
+        """RMSprop with the constants of the reference."""
+        return RMSprop(flat, lr=0.0, alpha=self.config.rms_alpha, eps=self.config.rms_eps)
+
+    def update(self, batch: Any) -> Metrics:
+        """Learn from one rollout: one gradient step."""
+        config = self.config
+        metrics: Metrics = self.actor.a2c_update(
+            self.columns(batch),
+            self.optimizers["policy"],
+            vf_coef=config.vf_coef,
+            ent_coef=config.ent_coef,
+            normalize=config.normalize_advantages,
+            max_grad_norm=config.max_grad_norm,
+        )
+        self.updates += 1
+        return metrics

@@ -1,0 +1,82 @@
+"""Learners with an actor-critic network, for rollouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharpwave.envs import ActionMap
+from sharpwave.lazy import nn, torch
+from sharpwave.learners.learner import Acted
+from sharpwave.learners.torch_learner import TorchLearner
+
+__all__ = ["PolicyLearner"]
+
+
+class PolicyLearner(TorchLearner):
+    """A policy and its values in one network, and how they act; a subclass gives `update`."""
+
+    def build(self) -> None:
+        """Make the policy and its optimizer."""
+        self.policy = self.add("policy", self.make_policy(), self.make_optimizer)
+        self.flat = self.flats["policy"]
+        self._n_envs, self._steps = self.config.n_envs, 0  # of gSDE
+
+    def make_policy(self) -> Any:
+        """The network."""
+        if "policy" in self.given:
+            return nn.CustomPolicy(self.given["policy"])
+        config = self.config
+        return nn.ActorCritic(
+            self.observation_space,
+            self.action_space,
+            **self.network_options("actor"),
+            critic_hidden=config.hidden_of("critic"),
+            log_std_init=config.log_std_init,
+            squash=config.squash_actions,
+            gsde=config.use_gsde,
+            recurrent=config.recurrent,
+            recurrent_size=config.recurrent_size,
+            ortho_init=config.ortho_init,
+        )
+
+    def make_action_map(self) -> ActionMap:
+        """Between actions of the policy and of the environment."""
+        return ActionMap(self.action_space, squash=self.config.squash_actions)
+
+    def act(
+        self, obs: Any, *, explore: bool, state: Any = None, starts: Any = None, masks: Any = None
+    ) -> Acted:
+        """Actions drawn from the policy, or its mode, with log-probabilities and values."""
+        every = self.config.sde_sample_freq
+        if explore and every > 0 and self._steps and self._steps % every == 0:
+            self.policy.reset_noise(self._n_envs, self.explore_generator)
+        self._steps += 1
+        acted = self.policy.act(
+            obs,
+            state=state,
+            starts=starts,
+            masks=masks,
+            deterministic=not explore,
+            generator=self.explore_generator,
+        )
+        return Acted(acted.actions, acted.log_probs, acted.values, acted.state)
+
+    def values(self, obs: Any, state: Any = None) -> torch.Tensor:
+        """Values [N] of observations [N, ...]."""
+        values: torch.Tensor = self.policy.values(obs, state=state)
+        return values
+
+    def begin_rollout(self, n_envs: int) -> None:
+        """Draw new exploration noise."""
+        self.policy.reset_noise(n_envs, self.explore_generator)
+        self._n_envs, self._steps = n_envs, 0
+
+    def initial_state(self, n_envs: int) -> torch.Tensor | None:
+        """The recurrent state, where the policy has one."""
+        state: torch.Tensor | None = self.policy.initial_state(n_envs)
+        return state
+
+    @property
+    def block(self) -> Any:
+        """The memory of all parameters, for native code that acts with them."""
+        return self.flat.block

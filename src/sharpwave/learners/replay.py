@@ -1,0 +1,272 @@
+"""Batches of a replay buffer as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from sharpwave.collect.off_policy import MASK, OBSERVATION
+from sharpwave.envs import ActionScale
+from sharpwave.lazy import torch
+from sharpwave.learners.staging import Staging
+from sharpwave.learners.tensor_normalizer import TensorNormalizer
+from sharpwave.nest import leaves, map_leaves
+
+if TYPE_CHECKING:
+    from sharpwave.buffers.views import View
+    from sharpwave.envs import VecNormalize
+    from sharpwave.learners import Learner
+
+INDICES = "indices"
+
+
+@dataclass
+class ReplayBatch:
+    """Steps to learn from; the target of a value function is rewards + discounts · V(next_obs).
+
+    What it holds are tensors, or arrays for native code.
+
+    Attributes:
+        obs: [B, ...], nested where the space is.
+        actions: [B, d] in [-1, 1], or [B, ...] whole numbers from 0 on.
+        rewards: [B], summed over the steps of an n-step transition.
+        next_obs: [B, ...] what the last of these steps led to.
+        discounts: [B] γ^m after m steps, 0 where the episode terminated.
+        masks: [B, n] actions allowed at `obs`; None where all are.
+        next_masks: [B, n] the same at `next_obs`.
+        next_actions: [B, d] what was done at `next_obs`, for those who ask for it.
+        weights: [B] of prioritised draws, None elsewhere.
+        indices: Ids of the steps in a prioritised buffer.
+    """
+
+    obs: Any
+    actions: Any
+    rewards: Any
+    next_obs: Any
+    discounts: Any
+    masks: Any = None
+    next_masks: Any = None
+    next_actions: Any = None
+    weights: Any = None
+    indices: Any = None
+
+
+class ReplaySampler:
+    """Draws batches of a buffer for a learner, as tensors.
+
+    Args:
+        buffer: One of ours, or anything with `sample(batch_size)` that gives the same entries.
+        batch_size: Steps in a batch.
+        view: What a step becomes; None for a buffer that is not ours.
+        gamma: Discount, for views that do not apply it.
+        learner: What batches are for: it says where numbers live and how actions look.
+        has_masks: Whether observations are stored with the masks of their actions.
+        normalizer: A `VecNormalize` whose statistics raw steps are normalized by; None for none.
+        n_step: Rewards that are summed, each of which may be as large as its bound.
+        obs_moments: Mean and deviation that observations are normalised by; None to leave them.
+        reward_form: What rewards are multiplied by, and what is added then; None to leave them.
+        next_seed: The seed of a draw that is given none; None for the buffer's own generator.
+    """
+
+    Normalizer: ClassVar[Any] = TensorNormalizer
+
+    def __init__(
+        self,
+        buffer: Any,
+        batch_size: int,
+        *,
+        view: View | None,
+        gamma: float,
+        learner: Learner,
+        has_masks: bool = False,
+        normalizer: VecNormalize | None = None,
+        n_step: int = 1,
+        obs_moments: tuple[Any, Any] | None = None,
+        reward_form: tuple[float, float] | None = None,
+        next_seed: Callable[[], int] | None = None,
+    ) -> None:
+        self.buffer = buffer
+        self.batch_size = batch_size
+        self.view = view
+        self.gamma = gamma
+        self.device: Any = getattr(learner, "device", None)
+        self._set_action_form(learner)
+        self.obs_moments = obs_moments and tuple(map(learner.own, obs_moments))
+        self.has_masks = has_masks
+        self.normalizer: Any = None
+        if normalizer is not None:
+            self.normalizer = self.Normalizer(normalizer, self.device, n_step)
+        self.reward_form = reward_form
+        self.next_seed = next_seed
+        self._staging: Staging | None = None
+        self._ids: Any = None
+        # A native view fills the same memory every time, which saves allocating it.
+        self._out: Any = None
+        if getattr(view, "_spec", None) is not None and hasattr(buffer, "batch"):
+            self._reserve()
+
+    def _set_action_form(self, learner: Learner) -> None:
+        """How actions of the environment become those of the learner.
+
+        Continuous ones are scaled by `radius` around `middle`; of whole numbers `middle` is
+        subtracted, and they get back their shape, since buffers may hold them in another one.
+        """
+        space, action_map = learner.action_space, learner.action_map
+        middle: Any = None
+        self.radius: Any = None
+        self.action_shape: tuple[int, ...] | None = None
+        if isinstance(action_map, ActionScale):
+            middle, self.radius = action_map.middle, learner.own(action_map.radius)
+        else:
+            self.action_shape = tuple(space.shape or ())
+            start = np.asarray(getattr(space, "start", 0))
+            middle = start if start.any() else None
+        self.middle = middle if middle is None else learner.own(middle)
+        self._is_unit = (
+            self.radius is not None
+            and self.middle is not None
+            and bool((self.radius == 1).all())
+            and not bool(self.middle.any())
+        )
+
+    def sample(self, seed: int | None = None) -> ReplayBatch:
+        """One batch. Its tensors may be overwritten by the next one.
+
+        Args:
+            seed: Of the draw; the one that is next when not given.
+        """
+        self.refresh()
+        return self.as_batch(self.draw(seed))
+
+    def refresh(self) -> None:
+        """Normalise by the statistics of today."""
+        if self.normalizer is not None:
+            self.normalizer.refresh()
+
+    def draw(self, seed: int | None = None) -> dict[str, Any]:
+        """A batch as the buffer has it, as tensors on the device; `as_batch` makes the rest of it.
+
+        On a CUDA device all batches lie at one address.
+        """
+        if seed is None and self.next_seed is not None:
+            seed = self.next_seed()
+        given = () if seed is None else (seed,)
+        if self._out is not None:
+            self.buffer.sample(self.batch_size, *given, view=self.view, out=self._out)
+            return self._out  # type: ignore[no-any-return]
+        if self._ids is not None:
+            assert self._staging is not None
+            out = {**self._staging.memory(), **self._ids}
+            self.buffer.sample(self.batch_size, *given, view=self.view, out=out)
+            return {**self._staging.send(), **self._ids}
+        options = {} if self.view is None else {"view": self.view}
+        drawn = self.buffer.sample(self.batch_size, *given, **options)
+        return self._brought(dict(drawn))
+
+    def _reserve(self) -> None:
+        """Make the memory that batches are drawn into."""
+        if self.device.type == "cpu":
+            self._out = self.buffer.batch(self.batch_size, view=self.view, torch=True)
+        else:
+            self._stage(self.buffer.batch(self.batch_size, view=self.view))
+
+    def _brought(self, drawn: dict[str, Any]) -> dict[str, Any]:
+        ids = {name: drawn.pop(name) for name in (INDICES,) if name in drawn}
+        if self.device.type == "cpu" or _is_there(drawn, self.device):
+            return {**map_leaves(self._tensor, drawn), **ids}
+        arrays = map_leaves(np.asarray, drawn)
+        if self._staging is None:
+            self._staging = Staging(arrays, self.device)
+        return {**self._staging.bring(arrays), **ids}
+
+    def _stage(self, example: dict[str, Any]) -> None:
+        """Have batches like this one drawn straight into page-locked memory."""
+        columns = dict(example)
+        self._ids = {name: columns.pop(name) for name in (INDICES,) if name in columns}
+        self._staging = Staging(columns, self.device)
+
+    def as_batch(self, drawn: dict[str, Any]) -> ReplayBatch:
+        """What `draw` gave, in the form that learners want."""
+        obs, masks = self._observation(drawn["obs"])
+        next_obs, next_masks = self._observation(drawn["next_obs"])
+        rewards = drawn["rewards"]
+        if self.normalizer is not None:
+            rewards = self.normalizer.rewards(rewards)
+        if self.reward_form is not None:
+            scale, shift = self.reward_form
+            rewards = rewards * scale + shift
+        return ReplayBatch(
+            obs=obs,
+            actions=self._actions(drawn["actions"]),
+            rewards=rewards,
+            next_obs=next_obs,
+            discounts=self._discounts(drawn),
+            masks=masks,
+            next_masks=next_masks,
+            next_actions=self._actions(drawn["next_actions"]) if "next_actions" in drawn else None,
+            weights=drawn.get("weights"),
+            indices=drawn.get(INDICES),
+        )
+
+    def _observation(self, obs: Any) -> tuple[Any, torch.Tensor | None]:
+        masks = None
+        if self.has_masks:
+            obs, masks = obs[OBSERVATION], obs[MASK]
+        if self.normalizer is not None:
+            obs = self.normalizer.obs(obs)
+        elif self.obs_moments is not None:
+            mean, std = self.obs_moments
+            obs = (obs - mean) / std
+        return obs, masks
+
+    def _discounts(self, drawn: Any) -> torch.Tensor:
+        if "discounts" in drawn:
+            discounts: torch.Tensor = drawn["discounts"]
+        else:
+            discounts = self.gamma * (1.0 - drawn["terminated"].float())
+        return discounts
+
+    def _actions(self, actions: Any) -> Any:
+        if self.radius is not None and self.middle is not None:
+            rows = actions.reshape(len(actions), -1).float()
+            return rows if self._is_unit else (rows - self.middle) / self.radius
+        whole = self._whole(actions)
+        if self.action_shape is not None:
+            whole = whole.reshape(len(whole), *self.action_shape)
+        return whole if self.middle is None else whole - self.middle
+
+    def _whole(self, actions: Any) -> Any:
+        """Actions of a buffer that may hold them as floats, as integers."""
+        whole = actions.long()
+        # Asking a GPU would wait for it.
+        if actions.is_floating_point() and actions.device.type == "cpu":
+            check_whole(bool((whole == actions).all()), actions)
+        return whole
+
+    def _tensor(self, value: Any) -> torch.Tensor:
+        return torch.as_tensor(value, device=self.device)
+
+    def report(self, batch: ReplayBatch, td_errors: Any) -> None:
+        """Write the new priorities of a batch that was learned from, by its errors [B]."""
+        if batch.indices is None or td_errors is None:
+            return
+        if isinstance(batch.indices, torch.Tensor):  # a buffer on the device
+            self.buffer.update_priorities(batch.indices, td_errors.detach())
+            return
+        priorities = td_errors.detach().abs().add(1e-6).cpu().numpy()
+        self.buffer.update_priorities(np.asarray(batch.indices), priorities)
+
+
+def check_whole(is_whole: bool, actions: Any) -> None:
+    """Refuse actions of a buffer that cannot be those of a discrete space."""
+    if not is_whole:
+        raise ValueError(f"actions of a buffer must be whole numbers here, got {actions.tolist()}")
+
+
+def _is_there(drawn: dict[str, Any], device: torch.device) -> bool:
+    """Whether a buffer keeps its steps on the device already."""
+    _, leaf = next(leaves(drawn))
+    return getattr(leaf, "device", None) == device

@@ -1,0 +1,1 @@
+"""Loops: what feeds a learner, from environments or from a dataset."""

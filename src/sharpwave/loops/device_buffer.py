@@ -1,0 +1,159 @@
+"""Replay on the device that learns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sharpwave.buffers.schema import Field, Schema
+from sharpwave.buffers.views import NStep
+from sharpwave.lazy import torch
+from sharpwave.nest import like, map_leaves, numbered
+from sharpwave.types import Nested
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sharpwave.config.off_policy import OffPolicyConfig
+
+__all__ = ["DeviceBuffer"]
+
+
+class DeviceBuffer:
+    """A `TensorReplayBuffer`, or a prioritised one, as the buffer of a run.
+
+    Steps go to the device once, and batches never leave it. They lie at one address, where a CUDA
+    graph finds them: a batch is gone when the next one is drawn.
+
+    Args:
+        schema: The fields of a step.
+        config: Of the algorithm.
+        n_envs: Number of environments.
+        device: Where it lies.
+        seed: Of the draws.
+
+    Attributes:
+        tensors: The buffer itself.
+    """
+
+    def __init__(
+        self, schema: Schema, config: OffPolicyConfig, n_envs: int, device: Any, seed: int
+    ) -> None:
+        from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer, TensorReplayBuffer
+
+        self._obs = schema.fields["obs"]
+        action: Any = schema.fields["action"]
+        obs = numbered(self._obs)
+        options: dict[str, Any] = {
+            "buffer_size": max(1, config.buffer_size // n_envs),
+            "num_envs": n_envs,
+            "obs_shape": map_leaves(lambda field: field.shape, obs),
+            "action_shape": action.shape,
+            "obs_dtype": map_leaves(_dtype, obs),
+            "action_dtype": _dtype(action),
+            "device": device,
+            "seed": seed % 2**63,
+        }
+        self.is_prioritized = config.prioritized
+        self.tensors: Any
+        if config.prioritized:
+            options.update(
+                alpha=config.alpha, beta=config.beta_start, weight_norm=config.weight_norm
+            )
+            self.tensors = TensorPrioritizedReplayBuffer(**options)
+        else:
+            self.tensors = TensorReplayBuffer(**options)
+        self._view = NStep(config.n_step, config.gamma) if config.n_step > 1 else None
+        self._drawn: Any = None
+        self._batch: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        size: int = self.tensors.total_current_size
+        return size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether new steps replace old ones."""
+        full: bool = self.tensors.full
+        return full
+
+    def push_batch(
+        self,
+        *,
+        obs: Nested,
+        actions: Nested,
+        rewards: Any,
+        terminated: Any,
+        truncated: Any,
+        next_obs: Nested,
+        restarted: bool,
+    ) -> None:
+        """Put one step of every environment into the buffer, [N, ...] each.
+
+        `restarted` says that the environments were reset before it.
+        """
+        if restarted:
+            self.tensors.cut()
+        self.tensors.add(
+            numbered(obs),
+            actions,
+            rewards,
+            terminated | truncated,
+            numbered(next_obs),
+            truncated & ~terminated,
+        )
+
+    def sample(self, batch_size: int) -> dict[str, Any]:
+        """A batch of tensors on the device."""
+        drawn = self._drawn
+        if drawn is not None and len(drawn.rewards) == batch_size:
+            self.tensors.get(batch_size, view=self._view, out=drawn)
+        else:
+            self._drawn = drawn = self.tensors.get(batch_size, view=self._view)
+            self._batch = {
+                "obs": like(self._obs, drawn.observations),
+                "actions": drawn.actions,
+                "rewards": drawn.rewards,
+                "next_obs": like(self._obs, drawn.next_observations),
+            }
+            if self._view is None:
+                self._batch["terminated"] = torch.empty_like(drawn.dones)
+            else:
+                self._batch["discounts"] = drawn.discounts
+            if self.is_prioritized:
+                self._batch.update(weights=drawn.weights, indices=drawn.indices)
+        if self._view is None:  # ended, and not by being cut
+            torch.gt(drawn.dones, drawn.truncateds, out=self._batch["terminated"])
+        return self._batch
+
+    def update_priorities(self, indices: Any, errors: Tensor) -> None:
+        """Set the priorities of steps by their new errors."""
+        self.tensors.update_priorities(indices, errors)
+
+    def set_beta(self, beta: float) -> None:
+        """Set how much weights correct for priorities."""
+        self.tensors.beta = beta
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as arrays."""
+        return {"kind": "device", "tensors": map_leaves(_array, self.tensors.state_dict())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.tensors.load_state_dict(map_leaves(_tensor, state["tensors"]))
+
+
+def _dtype(field: Field) -> Any:
+    numpy_dtype = np.dtype(field.dtype)
+    if numpy_dtype.kind == "f":
+        return torch.float32
+    return torch.from_numpy(np.empty(0, numpy_dtype)).dtype
+
+
+def _array(leaf: Any) -> Any:
+    return leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _tensor(leaf: Any) -> Any:
+    return torch.from_numpy(np.array(leaf)) if isinstance(leaf, np.ndarray) else leaf

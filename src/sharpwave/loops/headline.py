@@ -1,0 +1,47 @@
+"""The metric that a run is judged by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["RETURN", "Headline"]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The metric that a run is judged by: reports and progress show it first.
+
+    Example:
+        >>> Headline("loss", lower_is_better=True).is_better(0.1, than=0.2)
+        True
+    """
+
+    metric: str
+    """Its name among the metrics of the run."""
+    lower_is_better: bool = False
+    """Whether learning lowers it, as it does a loss."""
+    counted_by: str | None = None
+    """The metric that counts what it is a mean of: there is a new value when that has grown. None
+    for one that every update measures."""
+
+    def value(self, metrics: Mapping[str, Any]) -> float | None:
+        """Its value among metrics; None where it has not been measured."""
+        value = float(metrics.get(self.metric, math.nan))
+        is_measured = self.counted_by is None or metrics.get(self.counted_by, 0) > 0
+        return value if is_measured and not math.isnan(value) else None
+
+    def is_better(self, value: float, than: float, by: float = 0.0) -> bool:
+        """Whether a value is better than another by more than a margin."""
+        return value < than - by if self.lower_is_better else value > than + by
+
+    @property
+    def worst(self) -> float:
+        """What every value is better than."""
+        return math.inf if self.lower_is_better else -math.inf
+
+
+RETURN = Headline("mean_reward", counted_by="episodes")
+"""The mean return of the last 100 finished episodes."""

@@ -1,0 +1,134 @@
+"""The interface of loops, which a run goes on around."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from sharpwave.loops.headline import Headline
+from sharpwave.loops.units import UPDATES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sharpwave.collect import Episodes, VectorStep
+    from sharpwave.learners import Metrics
+
+__all__ = ["Loop", "Run"]
+
+
+class Run(Protocol):
+    """What a loop asks of the run around it."""
+
+    stop_reason: str | None
+    target_timesteps: int
+
+    @property
+    def progress_remaining(self) -> float:
+        """From 1 at the start of the run to 0 at its end."""
+
+    def hears(self, hook: str, argument: str | None = None) -> bool:
+        """Whether a callback has a hook, and takes an argument of it."""
+
+    def tell(self, hook: str, **kwargs: Any) -> bool:
+        """Call a hook of all callbacks; False if one of them stops the run."""
+
+    def tell_step(self, reward: float, transitions: Callable[[], VectorStep]) -> bool:
+        """Call `on_step`; False if a callback stops the run."""
+
+    def rollout_ended(self, episodes: Episodes) -> None:
+        """Tell callbacks and loggers that environments were stepped."""
+
+    def due_step(self) -> int | None:
+        """The next step that a callback wants to hear of; None for none."""
+
+
+class Loop(ABC):
+    """Feeds a learner; no mathematics, no backend.
+
+    Args:
+        learner: What learns.
+        config: Options.
+
+    Attributes:
+        timesteps: Steps so far, in the loop's `unit`.
+        timings: Seconds by section.
+        keeps_replay: Whether what is saved now should go on with the experience so far.
+    """
+
+    keeps_replay = False
+    unit: ClassVar[str] = UPDATES
+    """What `timesteps` counts, in the plural, such as "environment steps"."""
+    headline: ClassVar[Headline | None] = None
+    """The metric that a run is judged by, which reports and progress show first."""
+
+    def __init__(self, learner: Any, config: Any) -> None:
+        self.learner = learner
+        self.config = config
+        self.timesteps = 0
+        self.timings: dict[str, float] = {"update": 0.0, "callbacks": 0.0}
+
+    @staticmethod
+    def why_not_native(config: Any, buffer: Any) -> str | None:  # noqa: ARG004
+        """Why native code cannot learn in this loop; None when it can."""
+        return None
+
+    @property
+    @abstractmethod
+    def subject(self) -> str:
+        """What is learned from, in words."""
+
+    @abstractmethod
+    def iterate(self, run: Run) -> Metrics | None:
+        """Learn until the next report of metrics; None if the run was stopped meanwhile."""
+
+    def follow(self, progress_remaining: float) -> None:
+        """Set what follows the progress of a run, from 1 at its start to 0 at its end."""
+        self.learner.follow(progress_remaining)
+
+    def progress_metrics(self) -> dict[str, float]:
+        """Measures of progress beside the metrics of updates."""
+        return {}
+
+    @property
+    def rows(self) -> int:
+        """About how many rows the networks see at once, which decides on threads."""
+        return 256
+
+    def few_threads(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the learner has as many threads as help."""
+        return self.learner.few_threads(self.rows)  # type: ignore[no-any-return]
+
+    def begin_in(self, folder: Path) -> None:  # noqa: B027 - most need nothing of it
+        """Told which folder the run has, before its first step."""
+
+    def check(self) -> None:  # noqa: B027
+        """Raise what is wrong with the source before a run begins."""
+
+    def keeping_all(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the state holds everything, also what checkpoints leave out."""
+        return contextlib.nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop stands, beside the learner."""
+        return {}
+
+    def adapted(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The state of a learner and its loop in an older file, as files have it now."""
+        return state
+
+    def load_state_dict(  # noqa: B027
+        self, state: dict[str, Any], *, in_flight: bool, source: str
+    ) -> None:
+        """Continue from `state_dict`.
+
+        Args:
+            state: What `state_dict` returned.
+            in_flight: Whether the environments stand where they stood then.
+            source: Where the state comes from, for messages.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of threads and files."""

@@ -1,0 +1,211 @@
+"""The loop of learners that learn from their own latest rollout."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sharpwave.collect import (
+    Episodes,
+    HostSteps,
+    NativeRollouts,
+    OnPolicyCollector,
+    TensorCollector,
+    TensorSteps,
+    episode_metrics,
+)
+from sharpwave.envs import TensorVectorEnv, autoreset_mode
+from sharpwave.learners import Metrics, Seeds
+from sharpwave.learners.actor import RolloutActor
+from sharpwave.learners.batch import OnPolicyBatch
+from sharpwave.learners.threads import native_threads
+from sharpwave.loops.headline import RETURN
+from sharpwave.loops.loop import Loop, Run
+from sharpwave.loops.units import ENVIRONMENT_STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sharpwave.collect import VectorStep
+
+__all__ = ["OnPolicyLoop"]
+
+COLLECTED = ("act", "values", "begin_rollout")
+"""Methods of a learner that native collection stands for."""
+
+
+class OnPolicyLoop(Loop):
+    """Collects a rollout with the current policy, learns from it, and throws it away.
+
+    Args:
+        learner: What acts and learns.
+        config: Options.
+        env: A vector environment, normalized where it should be.
+        seeds: Of environments and actions.
+        subject: The environments, in words.
+        why_not_act: Why native code cannot act for the policy; None when it can.
+
+    Attributes:
+        actor: The learner at work in the environments.
+        collector: What steps them.
+        collection_reason: Why native code does not collect whole rollouts; None when it does.
+    """
+
+    unit = ENVIRONMENT_STEPS
+    headline = RETURN
+    seeds = staticmethod(Seeds.of)
+
+    def __init__(
+        self,
+        learner: Any,
+        config: Any,
+        env: Any,
+        *,
+        seeds: Seeds,
+        subject: str,
+        why_not_act: str | None,
+    ) -> None:
+        super().__init__(learner, config)
+        self.env = env
+        self._subject = subject
+        self.actor = RolloutActor(learner, config.n_envs, explore=True)
+        self.collection_reason = why_not_act or NativeRollouts.why_not(env)
+        self.collector: Any = self._make_collector(seeds)
+
+    @classmethod
+    def of(cls, agent: Any, choice: Any) -> OnPolicyLoop:
+        """The loop of an agent around the learner that was chosen."""
+        return cls(
+            choice.learner,
+            agent.config,
+            agent.env,
+            seeds=choice.learner.seeds,
+            subject=f"{agent.config.n_envs} x {agent.env_id or 'an environment without an id'}",
+            why_not_act=choice.why_not_act,
+        )
+
+    @property
+    def subject(self) -> str:
+        """How many environments of which kind."""
+        return self._subject
+
+    @property
+    def episodes(self) -> Episodes:
+        """Returns and lengths of the episodes finished in training."""
+        episodes: Episodes = self.collector.episodes
+        return episodes
+
+    def progress_metrics(self) -> dict[str, float]:
+        """Returns and lengths of the last episodes."""
+        return episode_metrics(self.episodes)
+
+    def iterate(self, run: Run) -> Metrics | None:
+        """One rollout, one update."""
+        self.follow(run.progress_remaining)
+        on_step = partial(self._on_step, run) if run.hears("on_step") else None
+        batch = self.collect(on_step)
+        if batch is None:
+            return None
+        run.rollout_ended(self.episodes)
+        began = time.perf_counter()
+        metrics = self.learner.update(batch)
+        self.timings["update"] += time.perf_counter() - began
+        return {**metrics, **self.learner.metrics()}
+
+    def collect(self, on_step: Any = None) -> OnPolicyBatch | None:
+        """One rollout, as the learner takes it.
+
+        Args:
+            on_step: Called after every step; False gives up the rollout.
+
+        Returns:
+            The rollout, which the next one may overwrite, or None if it was given up.
+
+        Raises:
+            RuntimeError: A method was assigned to the learner that native collection does not call.
+        """
+        if self.collection_reason is None:
+            for name in vars(self.learner).keys() & {*COLLECTED}:
+                raise RuntimeError(
+                    f"{name} of the learner is not called, since native code collects: change it "
+                    "in a subclass, and pass that as `learner=`"
+                )
+        self.actor.begin_rollout()
+        state = self.actor.state
+        rollout = self.collector.collect(self.config.gamma, self.config.gae_lambda, on_step)
+        self.timesteps = self.collector.timesteps
+        self.timings.update(self.collector.timings)
+        if rollout is None:
+            return None
+        columns = self.collector.columns(rollout, sequences=state is not None)
+        return OnPolicyBatch.of(columns, self.learner.own, state)
+
+    def _on_step(self, run: Run, mean_reward: float, transitions: Callable[[], VectorStep]) -> bool:
+        self.timesteps = self.collector.timesteps
+        return run.tell_step(mean_reward, transitions)
+
+    def _make_collector(self, seeds: Seeds) -> Any:
+        config = self.config
+        overlap = getattr(config, "overlap", False)
+        if self.collection_reason is not None:
+            if overlap:
+                raise ValueError(f"overlap must be False: {self.collection_reason}")
+            return self._make_stepping_collector(seeds)
+        weights = self.learner.block
+        return NativeRollouts(
+            self.env,
+            weights,
+            hidden=config.hidden_of("actor"),
+            critic_hidden=config.hidden_of("critic"),
+            activation=config.activation,
+            n_steps=config.n_steps,
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            seed=seeds.env,
+            action_seed=seeds.learning,
+            threads=native_threads(config.threads, weights.size * config.n_envs),
+            overlap=overlap,
+        )
+
+    def _make_stepping_collector(self, seeds: Seeds) -> Any:
+        config, env, learner = self.config, self.env, self.learner
+        is_tensors = isinstance(env, TensorVectorEnv)
+        stays = is_tensors or learner.device_name != "cpu"
+        if not (stays and learner.takes_tensors) or autoreset_mode(env) == "next_step":
+            return OnPolicyCollector(
+                env, self.actor, learner.action_map, n_steps=config.n_steps, seed=seeds.env
+            )
+        is_there = is_tensors and env.device == learner.device
+        steps = (TensorSteps if is_there else HostSteps)(env, learner.action_map, learner.device)
+        return TensorCollector(
+            steps,
+            self.actor,
+            n_envs=config.n_envs,
+            n_steps=config.n_steps,
+            seed=seeds.env,
+            device=learner.device,
+        )
+
+    def close(self) -> None:
+        """End the thread that collects, where there is one."""
+        self.collector.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the collection stands."""
+        return {"recurrent_state": self.actor.state, "collector": self.collector.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:  # noqa: ARG002
+        """Continue from `state_dict`."""
+        saved = state["collector"]
+        # What another kind of collector wrote does not say where its episodes stand.
+        in_flight = in_flight and saved.keys() == self.collector.state_dict().keys()
+        self.collector.load_state_dict(saved, in_flight=in_flight)
+        collected = self.collector.timesteps
+        if self.timesteps > collected:  # it would fall back, and never end
+            raise ValueError(
+                f"timesteps must not exceed the {collected} steps that were collected, "
+                f"got {self.timesteps}"
+            )
+        if in_flight and state["recurrent_state"] is not None:
+            self.actor.state = self.learner.own(state["recurrent_state"])

@@ -1,0 +1,122 @@
+"""Whether a buffer fits what an algorithm wants of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sharpwave.buffers import ReplayBuffer
+from sharpwave.buffers.offline_mixture import OfflineMixture, rows_of
+from sharpwave.buffers.schema import Schema
+from sharpwave.config.off_policy import OffPolicyConfig
+
+__all__ = ["check_fields", "check_given", "differences"]
+
+
+def check_given(buffer: Any, config: OffPolicyConfig) -> None:
+    """Check that a buffer that the user made can do what is asked of it.
+
+    Args:
+        buffer: A buffer of this library, a mixture of them, or another one.
+        config: Of the algorithm.
+
+    Raises:
+        TypeError: A mixture has parts that do not mix.
+        ValueError: The buffer lacks what the configuration asks for.
+    """
+    if isinstance(buffer, OfflineMixture):
+        _check_mixture(buffer, config)
+    elif isinstance(buffer, ReplayBuffer):
+        _check_ours(buffer, config)
+    else:
+        for option in ("prioritized", "her_goals"):
+            if getattr(config, option):
+                raise ValueError(f"{option} needs a buffer of this library")
+        if config.n_step > 1:
+            raise ValueError("n_step above 1 needs a buffer of this library")
+
+
+def _check_ours(buffer: ReplayBuffer, config: OffPolicyConfig) -> None:
+    if config.prioritized and buffer._options["priorities"] is None:
+        raise ValueError("prioritized needs a buffer with priorities")
+    if buffer.n_envs is None and (config.n_step > 1 or config.her_goals):
+        raise ValueError(
+            "n_step above 1 and her_goals need a buffer that keeps steps in order: make it with "
+            "n_envs"
+        )
+    if buffer.capacity < config.batch_size:
+        raise ValueError(
+            f"buffer must hold a batch of {config.batch_size} steps, got capacity {buffer.capacity}"
+        )
+
+
+def _check_mixture(mixture: OfflineMixture, config: OffPolicyConfig) -> None:
+    for i, part in enumerate(mixture.parts):
+        if not isinstance(rows_of(part), ReplayBuffer):
+            raise TypeError(f"parts[{i}] of buffer must be of this library, got {part!r}")
+        if getattr(part, "normalize", False):
+            raise ValueError(
+                f"parts[{i}] of buffer must have observations as they were: make it with "
+                "normalize=False"
+            )
+    for option in ("prioritized", "her_goals"):
+        if getattr(config, option):
+            raise ValueError(f"{option} does not go with a mixture of buffers")
+    _check_ours(mixture.growing, config)
+
+
+def check_fields(buffer: ReplayBuffer, schema: Schema, n_envs: int) -> None:
+    """Check that a buffer that the user made can hold the steps of an environment.
+
+    Args:
+        buffer: The buffer.
+        schema: The fields of a step.
+        n_envs: Number of environments.
+
+    Raises:
+        ValueError: Its fields or its number of environments are others.
+    """
+    if buffer.n_envs not in (None, n_envs):
+        raise ValueError(f"buffer must have n_envs={n_envs} like env, got {buffer.n_envs}")
+    found = _other_fields(buffer.schema, schema)
+    if found:
+        raise ValueError(f"buffer must hold the steps of env: {'; '.join(found)}")
+
+
+def differences(
+    buffer: ReplayBuffer, schema: Schema, config: OffPolicyConfig, n_envs: int
+) -> list[str]:
+    """How a buffer differs from the one that a configuration would make, in words."""
+    found = []
+    if buffer.capacity != config.buffer_size:
+        found.append(f"it has buffer_size {buffer.capacity}, not {config.buffer_size}")
+    if buffer.n_envs != n_envs:
+        found.append(f"it has n_envs {buffer.n_envs}, not {n_envs}")
+    priorities = buffer._options["priorities"]
+    if (priorities is not None) != config.prioritized:
+        found.append(f"it is {'not ' if priorities is None else ''}prioritized")
+    elif priorities is not None and priorities[1] != config.alpha:
+        found.append(f"it has alpha {priorities[1]}, not {config.alpha}")
+    elif priorities is not None and priorities[4] != (config.weight_norm == "batch"):
+        norm = "batch" if priorities[4] else "buffer"
+        found.append(f"it has weight_norm {norm!r}, not {config.weight_norm!r}")
+    if buffer.schema != schema:
+        found += _other_fields(buffer.schema, schema, exactly=True) or ["it has other fields"]
+    return found
+
+
+def _other_fields(schema: Schema, wanted: Schema, *, exactly: bool = False) -> list[str]:
+    """Fields that are missing, too many, or of another form."""
+    has = {leaf.name: leaf.field for leaf in schema.leaves}
+    needs = {leaf.name: leaf.field for leaf in wanted.leaves}
+    found = [f"{name} is missing" for name in needs if name not in has]
+    found += [f"there is {name}, which env does not give" for name in has if name not in needs]
+    for name in needs.keys() & has.keys():
+        one, other = has[name], needs[name]
+        flat = not exactly and name == "action" and np.prod(one.shape) == np.prod(other.shape)
+        if one.shape != other.shape and not flat:
+            found.append(f"{name} has shape {one.shape}, not {other.shape}")
+        elif exactly and one != other:
+            found.append(f"{name} is {one}, not {other}")
+    return sorted(found)

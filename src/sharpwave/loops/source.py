@@ -1,0 +1,174 @@
+"""Where the environments of a run come from, and how to make more of them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sharpwave.envs import NativeVectorEnv, VecNormalize, make_vec_env
+from sharpwave.envs.named import WrappedEnv, described_env, env_of_file
+
+OF_THE_VECTOR = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
+"""What `gymnasium.make_vec` adds to a spec."""
+
+
+class EnvSource:
+    """An environment as the user named it: an id, an instance, a factory or a vector environment.
+
+    Args:
+        env: What the user gave.
+        env_kwargs: Keyword arguments for an id.
+    """
+
+    def __init__(self, env: Any, env_kwargs: Mapping[str, Any] | None = None) -> None:
+        if not isinstance(env_kwargs, Mapping | None):
+            raise TypeError(f"env_kwargs must be a dict, got {env_kwargs!r}")
+        self.env = env
+        self.env_kwargs = dict(env_kwargs or {})
+        self._mode = "auto"
+
+    @property
+    def env_id(self) -> str | None:
+        """Its Gymnasium id, if that makes the same environment again, or is in its name."""
+        if isinstance(self.env, str):
+            return self.env
+        if isinstance(self.env, WrappedEnv):
+            return self.env.env_id
+        spec = getattr(self.env, "spec", None) if self._is_made else None
+        # The id does not make the wrappers that were put around it by hand.
+        if spec is None or spec.additional_wrappers or spec.kwargs.get("wrappers"):
+            return None
+        return str(spec.id)
+
+    @property
+    def n_envs(self) -> int | None:
+        """How many environments it is, where that is not ours to choose."""
+        if not self._is_made:
+            return None
+        return int(self.env.num_envs) if hasattr(self.env, "num_envs") else 1
+
+    @property
+    def _is_made(self) -> bool:
+        """Whether it is an environment already, not what makes one."""
+        return not isinstance(self.env, str | type) and hasattr(self.env, "step")
+
+    @property
+    def _spec_kwargs(self) -> dict[str, Any]:
+        """What the spec of a made environment says of one of them."""
+        kwargs: dict[str, Any] = self.env.spec.kwargs
+        return {name: value for name, value in kwargs.items() if name not in OF_THE_VECTOR}
+
+    def make(self, n_envs: int, mode: str) -> Any:
+        """The vector environment to train in."""
+        self._mode = mode
+        kwargs = self.env_kwargs or None
+        return make_vec_env(self.env, n_envs, mode=mode, env_kwargs=kwargs)
+
+    def to_copy(self) -> tuple[Any, dict[str, Any]]:
+        """What makes such environments for a copy of the agent: native ones by id, or itself."""
+        if isinstance(self.env, NativeVectorEnv) and self.env_id is not None:
+            return self.env_id, self._spec_kwargs
+        return self.env, self.env_kwargs
+
+    @property
+    def can_make_another(self) -> bool:
+        """Whether `make_another` can."""
+        return not self._is_made or self.env_id is not None
+
+    def make_another(self, n_envs: int, **env_kwargs: Any) -> Any:
+        """A separate vector environment of the same kind, for evaluation.
+
+        Raises:
+            ValueError: It was given as an object that cannot be made again.
+        """
+        again: str | Callable[[], Any]
+        if isinstance(self.env, str):
+            again, kwargs = self.env, {**self.env_kwargs, **env_kwargs}
+        elif not self._is_made:
+            again, kwargs = self.env, {**self.env_kwargs, **_taken(self.env, env_kwargs)}
+        elif self.env_id is not None:
+            kwargs = {**self._spec_kwargs, "render_mode": None, **env_kwargs}
+            again = self.env_id
+        else:
+            raise ValueError(
+                "env must be given: the training environment is an object without an id, "
+                "so a separate one cannot be made for evaluation"
+            )
+        # Processes of their own are not worth their start for a few episodes.
+        mode = "auto" if self._mode == "auto" else "sync"
+        return make_vec_env(again, n_envs, mode=mode, env_kwargs=kwargs or None)
+
+    def to_json(self) -> dict[str, Any] | None:
+        """What a checkpoint needs to make it again; None if that is impossible."""
+        if self.env_id is None:
+            return None
+        kwargs = self._spec_kwargs if self._is_made else self.env_kwargs
+        try:
+            json.dumps(kwargs)
+        except TypeError:
+            return None
+        saved = {"id": self.env_id, "kwargs": kwargs}
+        if isinstance(self.env, WrappedEnv):  # names to say, which nobody imports
+            saved["wrappers"] = self.env.wrapper_names
+        return saved
+
+
+def saved_env(
+    path: str | os.PathLike[str], saved: Any, env: Any, env_kwargs: Mapping[str, Any] | None
+) -> tuple[Any, Mapping[str, Any] | None]:
+    """What to make after a checkpoint: the environment that was given, or the one that it names.
+
+    Args:
+        path: The checkpoint.
+        saved: What `EnvSource.to_json` wrote there.
+        env: What the user gave, or None.
+        env_kwargs: Its arguments, or None; an id that is given again keeps those of the checkpoint.
+
+    Raises:
+        SharpwaveIOError: The checkpoint is damaged.
+        ValueError: Its environment would import a module, and none was given.
+    """
+    if env is None and saved is not None:
+        env, kwargs = env_of_file(path, saved)
+    elif isinstance(env, str | WrappedEnv) and saved is not None:
+        env_id, kwargs, _ = described_env(path, saved)
+        if env_id != EnvSource(env).env_id:
+            kwargs = {}
+    else:
+        kwargs = {}
+    return env, kwargs if env_kwargs is None else env_kwargs
+
+
+def is_another(saved: Any, env_id: str | None) -> bool:
+    """Whether an environment has another id than the one that a checkpoint names."""
+    if saved is None or env_id is None:
+        return False
+    return str(saved["id"]).rpartition(":")[2] != env_id.rpartition(":")[2]
+
+
+def _taken(make: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Those of some arguments that a function takes, such as `render_mode`."""
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # some callables of C have none
+        return {}
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return kwargs
+    return {name: value for name, value in kwargs.items() if name in parameters}
+
+
+def find_normalizer(env: Any) -> Any:
+    """The VecNormalize around an environment, or None."""
+    while env is not None:
+        if isinstance(env, VecNormalize):
+            return env
+        env = getattr(env, "env", None)
+    return None
+
+
+def without_normalizer(env: Any) -> Any:
+    """The environment below a VecNormalize: the player normalises with the run's statistics."""
+    return env.env if isinstance(env, VecNormalize) else env

@@ -1,0 +1,11 @@
+"""What a program should know though it did not ask."""
+
+import sys
+
+from sharpwave.printable import printable
+
+
+def notice(line: str) -> None:
+    """Say something in one line on standard error."""
+    sys.stderr.write(f"sharpwave: {printable(line)}\n")
+    sys.stderr.flush()

@@ -1,0 +1,132 @@
+"""Evaluation in the course of a run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from sharpwave.runs.callbacks.base import Callback, State, require
+from sharpwave.runs.callbacks.terminal import say
+from sharpwave.runs.interval import Interval, positive
+
+
+class EvalCallback(Callback):
+    """Evaluates the policy every `eval_freq` steps, and keeps the best one.
+
+    It evaluates at the first update boundary at which at least `eval_freq` steps have passed since
+    the last evaluation, and after the last update, on an environment of its own. Every result goes
+    to `on_eval` of all callbacks and loggers.
+
+    Args:
+        eval_env: What to evaluate on: anything that `evaluate` takes. None makes a new one of the
+            training environment's id each time.
+        eval_freq: Steps between two evaluations.
+        n_eval_episodes: Episodes of one evaluation.
+        best_model_path: The file that the best policy so far is saved to; in a folder,
+            `best.safetensors`. None saves nothing.
+        deterministic: Whether to take the most likely action.
+        verbose: 1 prints a line for each evaluation.
+        stop_at: The mean return at which training stops. None never stops.
+
+    Attributes:
+        history: One `{"step", "mean", "std", "mean_length"}` per evaluation, with `"success_rate"`
+            where infos say which episodes reached their goal.
+        best_mean_reward: The best mean return so far; `-inf` before the first.
+
+    Raises:
+        TypeError: If a count is not an integer.
+        ValueError: If a count is less than 1; when the run starts, if it cannot be evaluated.
+
+    Example:
+        >>> _ = sw.PPO("CartPole-v1").train(2_000, callbacks=EvalCallback(stop_at=475))
+    """
+
+    def __init__(
+        self,
+        eval_env: Any = None,
+        eval_freq: int = 10_000,
+        n_eval_episodes: int = 20,
+        best_model_path: str | Path | None = None,
+        deterministic: bool = True,
+        verbose: int = 0,
+        *,
+        stop_at: float | None = None,
+    ) -> None:
+        self._interval = Interval(eval_freq, name="eval_freq")
+        self._n_episodes = positive(n_eval_episodes, name="n_eval_episodes")
+        self._env = eval_env
+        self._best_path = None if best_model_path is None else Path(best_model_path)
+        self._deterministic = deterministic
+        self._verbose = verbose
+        self._stop_at = stop_at
+        self.history: list[dict[str, float]] = []
+        self.best_mean_reward = -math.inf
+
+    def on_training_start(self, *, algo: Any, step: int, **_: Any) -> None:
+        """Makes sure that there is something to evaluate, and counts from here."""
+        require(algo, "evaluate", type(self).__name__)
+        self._interval.start(step)
+
+    def on_train_batch(self, *, algo: Any, step: int, **_: Any) -> bool:
+        """Evaluates when it is time; stops the run when `stop_at` is reached."""
+        is_last = step >= algo.target_timesteps
+        return self.evaluate(algo, step) if self._interval.due(step) or is_last else True
+
+    def due_step(self) -> int:
+        """Where the next evaluation is due."""
+        return self._interval.next
+
+    def evaluate(self, algo: Any, step: int) -> bool:
+        """Evaluates now; returns False if `stop_at` is reached."""
+        result = algo.evaluate(self._n_episodes, env=self._env, deterministic=self._deterministic)
+        mean = float(result.mean)
+        self.history.append(
+            {
+                "step": step,
+                "mean": mean,
+                "std": float(result.std),
+                "mean_length": float(result.mean_length),
+                **_success(result),
+            }
+        )
+        is_best = mean > self.best_mean_reward
+        if is_best:
+            self.best_mean_reward = mean
+            if self._best_path is not None:
+                self._save_best(algo, self._best_path)
+        if self._verbose:
+            mark = " (best)" if is_best else ""
+            say(f"step {step:,}: evaluated {result}{mark}")
+        algo.report_evaluation(result)
+        if self._stop_at is None or mean < self._stop_at:
+            return True
+        self.stop_reason = f"an evaluation returned {mean:g}, which reaches {self._stop_at:g}"
+        return False
+
+    def state_dict(self) -> State:
+        """The last evaluation, the best return and the history."""
+        best = self.best_mean_reward
+        return {
+            "last": self._interval.last,
+            "best_mean_reward": best if math.isfinite(best) else None,
+            "history": list(self.history),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Takes up what `state_dict` gave."""
+        best = state["best_mean_reward"]
+        self._interval.last = state["last"]
+        self.best_mean_reward = -math.inf if best is None else best
+        self.history = list(state["history"])
+
+    @staticmethod
+    def _save_best(algo: Any, path: Path) -> None:
+        if path.is_dir():
+            path = path / "best.safetensors"
+        algo.save(path)
+
+
+def _success(result: Any) -> dict[str, float]:
+    rate = getattr(result, "success_rate", None)
+    return {} if rate is None else {"success_rate": float(rate)}

@@ -1,0 +1,13 @@
+"""Checkpoints of runs; see `sharpwave.checkpoints`."""
+
+from __future__ import annotations
+
+from sharpwave.checkpoints import (
+    as_arrays,
+    read_checkpoint,
+    read_header,
+    to_tensor,
+    write_checkpoint,
+)
+
+__all__ = ["as_arrays", "read_checkpoint", "read_header", "to_tensor", "write_checkpoint"]

@@ -1,0 +1,109 @@
+"""Evaluation of a policy over whole episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sharpwave.collect.raw_rewards import raw_rewards
+from sharpwave.envs import Stepper, action_masks
+from sharpwave.envs.step_infos import success_of
+from sharpwave.pages.text import count
+from sharpwave.types import Array, Nested
+
+
+class Player(Protocol):
+    """Plays environments: knows the policy, its normalisation and its recurrent state."""
+
+    def play(
+        self,
+        obs: Nested,
+        starts: npt.NDArray[np.bool_],
+        masks: npt.NDArray[np.bool_] | None = None,
+    ) -> Array:
+        """Actions for the environments, from observations [N, ...] as they gave them."""
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Returns and lengths of the episodes of one evaluation, in the order they ended."""
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    successes: tuple[float, ...] = ()
+    """1 for each episode that reached its goal and 0 for others, of those whose infos say so by
+    `is_success` or `success`; empty where none does."""
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns."""
+        return float(np.std(self.returns))
+
+    @property
+    def mean_length(self) -> float:
+        """Mean episode length."""
+        return float(np.mean(self.lengths))
+
+    @property
+    def success_rate(self) -> float | None:
+        """Share of the episodes that reached their goal; None where the infos do not say so."""
+        return float(np.mean(self.successes)) if self.successes else None
+
+    def __str__(self) -> str:
+        episodes = count(len(self.returns), "episode")
+        success = "" if self.success_rate is None else f", success rate {self.success_rate:.0%}"
+        return f"{self.mean:,.2f} ± {self.std:,.2f} over {episodes}{success}"
+
+
+def evaluate(player: Player, env: Any, n_episodes: int, seed: int | None) -> EvaluationResult:
+    """Play `n_episodes` whole episodes.
+
+    Every environment plays its share, so that short episodes are not counted more often than long
+    ones.
+
+    Args:
+        player: What plays.
+        env: A vector environment; it is reset first.
+        n_episodes: At least 1.
+        seed: Seed of the environments.
+    """
+    if n_episodes < 1:
+        raise ValueError(f"n_episodes must be at least 1, got {n_episodes}")
+    n_envs = env.num_envs
+    left = np.array([(n_episodes + i) // n_envs for i in range(n_envs)])
+    running_returns = np.zeros(n_envs, np.float64)
+    running_lengths = np.zeros(n_envs, np.int64)
+    returns: list[float] = []
+    lengths: list[int] = []
+    successes: list[float] = []
+
+    stepper = Stepper(env)
+    obs, infos = stepper.reset(seed=seed)
+    starts = np.ones(n_envs, np.bool_)
+    while left.any():
+        step = stepper.step(player.play(obs, starts, action_masks(env, infos)))
+        obs, infos = step.obs, step.infos
+        real = np.ones(n_envs, np.bool_) if step.real is None else step.real
+        running_returns += np.where(real, raw_rewards(step), 0)
+        running_lengths += real
+        ended = step.terminated | step.truncated
+        success = success_of(infos, ended) if ended.any() else None
+        for i in np.flatnonzero(ended):
+            if left[i]:
+                if success is not None and not np.isnan(success[i]):
+                    successes.append(float(success[i]))
+                returns.append(float(running_returns[i]))
+                lengths.append(int(running_lengths[i]))
+                left[i] -= 1
+        running_returns[ended] = 0
+        running_lengths[ended] = 0
+        starts = ~real if stepper.mode == "next_step" else ended
+    return EvaluationResult(tuple(returns), tuple(lengths), tuple(successes))

@@ -1,0 +1,120 @@
+"""What a logger is, and the list that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeAlias
+
+Metrics: TypeAlias = Mapping[str, Any]
+"""Numbers by name."""
+
+
+class LoggerCallback:
+    """Something that numbers of a run are written to. Override the methods you want.
+
+    `step` counts in the unit of the run: environment steps, or gradient steps in offline runs. A
+    run calls `truncate_after` and `log_config` before its first step and `close` at its end; a
+    logger that gets another number after `close` opens what it needs again.
+
+    Example:
+        >>> class Returns(LoggerCallback):
+        ...     def __init__(self):
+        ...         self.curve = []
+        ...
+        ...     def on_train_step(self, step, metrics):
+        ...         self.curve.append((step, metrics["mean_reward"]))
+    """
+
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """The configuration of the run, before its first number."""
+
+    def truncate_after(self, step: int) -> None:
+        """Forgets what was logged beyond a step, where that is possible.
+
+        A run that starts at `step` will write those numbers itself.
+        """
+
+    def on_train_step(self, step: int, metrics: Metrics) -> None:
+        """The metrics of an update, once per update."""
+
+    def on_rollout_end(self, step: int, metrics: Metrics) -> None:
+        """The episode statistics of a rollout, once per rollout."""
+
+    def on_eval(self, step: int, metrics: Metrics) -> None:
+        """The statistics of an evaluation."""
+
+    def close(self) -> None:
+        """Writes out what is pending and lets go of files and connections."""
+
+
+class LoggerList(LoggerCallback):
+    """Several loggers as one.
+
+    Args:
+        loggers: A logger, any number of them, or None.
+
+    Raises:
+        TypeError: If an entry is not a `LoggerCallback`.
+
+    Example:
+        >>> loggers = LoggerList([sw.JSONLLogger("metrics.jsonl"), sw.CSVLogger("metrics.csv")])
+        >>> loggers.on_train_step(2048, {"loss": 0.5})
+        >>> loggers.close()
+    """
+
+    def __init__(self, loggers: LoggerCallback | Iterable[LoggerCallback] | None = None) -> None:
+        self._loggers = _checked(loggers)
+
+    def __iter__(self) -> Iterator[LoggerCallback]:
+        return iter(self._loggers)
+
+    def __len__(self) -> int:
+        return len(self._loggers)
+
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """Forwards to all."""
+        for logger in self._loggers:
+            logger.log_config(config)
+
+    def truncate_after(self, step: int) -> None:
+        """Forwards to all."""
+        for logger in self._loggers:
+            logger.truncate_after(step)
+
+    def on_train_step(self, step: int, metrics: Metrics) -> None:
+        """Forwards to all."""
+        for logger in self._loggers:
+            logger.on_train_step(step, metrics)
+
+    def on_rollout_end(self, step: int, metrics: Metrics) -> None:
+        """Forwards to all."""
+        for logger in self._loggers:
+            logger.on_rollout_end(step, metrics)
+
+    def on_eval(self, step: int, metrics: Metrics) -> None:
+        """Forwards to all."""
+        for logger in self._loggers:
+            logger.on_eval(step, metrics)
+
+    def close(self) -> None:
+        """Closes all, even when one raises."""
+        with ExitStack() as stack:
+            for logger in reversed(self._loggers):
+                stack.callback(logger.close)
+
+
+def _checked(
+    loggers: LoggerCallback | Iterable[LoggerCallback] | None,
+) -> tuple[LoggerCallback, ...]:
+    if loggers is None:
+        return ()
+    if isinstance(loggers, LoggerCallback):
+        return (loggers,)
+    if not isinstance(loggers, Iterable):
+        raise TypeError(f"loggers must be LoggerCallback objects, got {loggers!r}")
+    entries = tuple(loggers)
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, LoggerCallback):
+            raise TypeError(f"loggers[{i}] must be a LoggerCallback, got {entry!r}")
+    return entries

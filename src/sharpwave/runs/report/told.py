@@ -1,0 +1,68 @@
+"""What the configuration of a run tells about it: subject, unit, and the metric to judge it by.
+
+Runs that were recorded before these were written down are in environments, or count gradient
+steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharpwave.loops.headline import RETURN, Headline
+from sharpwave.loops.units import ENVIRONMENT_STEPS, GRADIENT_STEPS, singular
+
+NAMES = {RETURN.metric: ("Episode return", "training return")}
+"""Title of a chart of the metric, and the name of its curve, where they are not its own name."""
+
+
+def unit_of(config: dict[str, Any]) -> str:
+    """What the steps of a run are, in the plural."""
+    told = config.get("unit")
+    if isinstance(told, str) and told:
+        return told
+    is_offline = config.get("step_unit") == singular(GRADIENT_STEPS)
+    return GRADIENT_STEPS if is_offline else ENVIRONMENT_STEPS
+
+
+def subject_of(config: dict[str, Any]) -> str:
+    """What a run learns from: its environment, or what it says itself."""
+    if config.get("env"):
+        return str(config["env"])
+    if "env" not in config and config.get("subject"):
+        return str(config["subject"])
+    return "a dataset" if unit_of(config) == GRADIENT_STEPS else "an environment without an id"
+
+
+def headline_of(config: dict[str, Any]) -> Headline:
+    """The metric to judge a run by; the return where it names none."""
+    told = config.get("headline")
+    if not isinstance(told, dict) or not isinstance(told.get("metric"), str):
+        return RETURN
+    counted_by = told.get("counted_by")
+    return Headline(
+        told["metric"],
+        lower_is_better=told.get("lower_is_better") is True,
+        counted_by=counted_by if isinstance(counted_by, str) else None,
+    )
+
+
+def has_headline(config: dict[str, Any]) -> bool:
+    """Whether training measures what a run is judged by."""
+    if "headline" in config:
+        return config["headline"] is not None
+    return unit_of(config) == ENVIRONMENT_STEPS
+
+
+def title_of(headline: Headline) -> str:
+    """The title of a chart of a metric."""
+    return _names(headline)[0]
+
+
+def curve_of(headline: Headline) -> str:
+    """The name of its curve."""
+    return _names(headline)[1]
+
+
+def _names(headline: Headline) -> tuple[str, str]:
+    words = headline.metric.replace("_", " ")
+    return NAMES.get(headline.metric, (words.capitalize(), words))

@@ -1,1 +1,0 @@
-"""Around an algorithm: loops, callbacks, loggers, checkpoints, evaluation, run folders."""

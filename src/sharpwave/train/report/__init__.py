@@ -1,7 +1,0 @@
-"""Reports of runs: one page that shows how a run went, or how several compare."""
-
-from sharpwave.train.report.comparison import write_comparison
-from sharpwave.train.report.figure import write_learning_curve
-from sharpwave.train.report.single import write_report
-
-__all__ = ["write_comparison", "write_learning_curve", "write_report"]

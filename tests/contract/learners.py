@@ -1,0 +1,142 @@
+"""Every algorithm in a small form, and what tests of their learning share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+import sharpwave as sw
+from sharpwave.agents import OnlineAgent
+from sharpwave.loops.off_policy import OffPolicyLoop
+from tests.contract.test_offline import columns
+
+__all__ = ["BOTH_BACKENDS", "LEARNERS", "Learner", "parameters", "state_of"]
+
+
+@dataclass(frozen=True)
+class Learner:
+    """An algorithm with few steps and small networks.
+
+    Attributes:
+        cls: Its class.
+        world: What the constructor takes first.
+        options: The rest of it.
+        steps: Of `train`, which make some gradient steps.
+        native: Whether it has a twin in native code.
+    """
+
+    cls: Any
+    world: Callable[[], Any]
+    options: dict[str, Any] = field(default_factory=dict)
+    steps: int = 0
+    native: bool = False
+
+    def make(self, cls: Any = None, **options: Any) -> Any:
+        """An agent, perhaps of a subclass, or with a learner of its own."""
+        return (cls or self.cls)(self.world(), **{**self.options, "seed": 3, **options})
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it acts in environments."""
+        return issubclass(self.cls, OnlineAgent)
+
+    @property
+    def replays(self) -> bool:
+        """Whether it learns from a replay buffer."""
+        return self.is_online and self.cls.Loop is OffPolicyLoop
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Methods that compute what it descends."""
+        return self.cls.Learner.losses  # type: ignore[no-any-return]
+
+
+ROLLOUT: dict[str, Any] = {"n_envs": 2, "n_steps": 8, "hidden": (8,)}
+REPLAY: dict[str, Any] = {
+    "n_envs": 2,
+    "train_freq": 2,
+    "learning_starts": 16,
+    "batch_size": 8,
+    "hidden": (8, 8),
+    "buffer_size": 500,
+    "log_interval": 16,
+}
+DATA: dict[str, Any] = {"hidden": 8, "batch_size": 16, "log_interval": 3}
+
+
+def on_policy(cls: Any, **options: Any) -> Learner:
+    return Learner(cls, lambda: "CartPole-v1", {**ROLLOUT, **options}, 32, native=True)
+
+
+def choosing(cls: Any, *, native: bool = False, **options: Any) -> Learner:
+    return Learner(cls, lambda: "CartPole-v1", {**REPLAY, **options}, 48, native=native)
+
+
+def moving(cls: Any, *, native: bool = False, **options: Any) -> Learner:
+    return Learner(cls, lambda: "Pendulum-v1", {**REPLAY, **options}, 48, native=native)
+
+
+def offline(cls: Any, *, native: bool = False, **options: Any) -> Learner:
+    discrete = options.pop("discrete", False)
+    return Learner(cls, lambda: columns(discrete=discrete), {**DATA, **options}, 7, native=native)
+
+
+Q: dict[str, Any] = {"target_update_freq": 12}
+LEARNERS: dict[str, Learner] = {
+    "ppo": on_policy(sw.PPO, n_epochs=2, batch_size=8),
+    "hybrid_ppo": on_policy(sw.HybridPPO, n_epochs=2, batch_size=8),
+    "a2c": on_policy(sw.A2C),
+    "dqn": choosing(sw.DQN, native=True, **Q),
+    "c51": choosing(sw.C51, n_atoms=5, v_min=0.0, v_max=50.0, **Q),
+    "qr_dqn": choosing(sw.QRDQN, n_quantiles=5, **Q),
+    "qr_dqn-one": choosing(sw.QRDQN, n_quantiles=1, **Q),
+    "discrete_sac": choosing(sw.DiscreteSAC, target_update_interval=2),
+    "sac": moving(sw.SAC, native=True, target_update_interval=3),
+    "td3": moving(sw.TD3, native=True),
+    "ddpg": moving(sw.DDPG, native=True),
+    "tqc": moving(sw.TQC, n_quantiles=5),
+    "crossq": moving(sw.CrossQ, critic_hidden=(8, 8)),
+    "bc": offline(sw.BC),
+    "bc-discrete": offline(sw.BC, discrete=True),
+    "td3_bc": offline(sw.TD3BC, native=True),
+    "rebrac": offline(sw.ReBRAC),
+    "iql": offline(sw.IQL),
+    "cql": offline(sw.CQL, n_random_actions=2),
+}
+BOTH_BACKENDS = [
+    (name, backend)
+    for name, learner in LEARNERS.items()
+    for backend in (("native", "torch") if learner.native else ("torch",))
+]
+
+
+def parameters(agent: Any) -> dict[str, Any]:
+    """The arrays of an agent or a learner that optimizers move, by the name of the network."""
+    found = {}
+    for name in agent.optimizers:
+        network = agent.networks[name]
+        if isinstance(network, torch.nn.Module):
+            parts = [p.detach().numpy().ravel() for p in network.parameters()]
+            found[name] = np.concatenate(parts)
+        else:
+            found[name] = network.data.copy()
+    return found
+
+
+def state_of(agent: Any) -> dict[str, bytes]:
+    """Every number of every network and optimizer of an agent or a learner, bit by bit."""
+    networks = {
+        f"{name}.{key}": np.asarray(value).tobytes()
+        for name, network in agent.networks.items()
+        for key, value in network.state_dict().items()
+    }
+    optimizers = {
+        f"{name}.{key}": np.asarray(value).tobytes()
+        for name, optimizer in agent.optimizers.items()
+        for key, value in optimizer.arrays().items()
+    }
+    return {**networks, **optimizers}

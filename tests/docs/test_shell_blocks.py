@@ -1,0 +1,126 @@
+"""The README's commands do what it says on the README's own install.
+
+`sharpwave enjoy runs/first`, its second command, failed there: pygame was in no extra.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sharpwave as sw
+from sharpwave.extras import EXTRAS
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.M)
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.M)
+
+BLOCKER = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0].lower() in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+from sharpwave.cli import main
+sys.exit(main())
+"""
+
+
+def lines() -> list[str]:
+    """The commands of all shell blocks, without comments."""
+    found = [line for block in SHELL.findall(README) for line in block.splitlines()]
+    return [" ".join(shlex.split(line, comments=True)) for line in found if line.strip()]
+
+
+def installed_extras() -> set[str]:
+    """The extras of the README's own install."""
+    (named,) = re.findall(r'pip install "\.\[([\w,]+)\]"   #', README)
+    return set(named.split(","))
+
+
+def short(line: str) -> list[str]:
+    """A command as it is, but for the length of its training."""
+    words = shlex.split(line)
+    if words[1] == "train":
+        words += ["--total-timesteps", "256", "--eval-episodes", "1"]
+    return words[1:] + (["--episodes", "1"] if words[1] == "enjoy" else [])
+
+
+@pytest.mark.long
+def test_the_commands_run_with_what_the_install_names(tmp_path: Path) -> None:
+    """With all other optional libraries out of reach."""
+    commands = [line for line in lines() if line.startswith("sharpwave ")]
+    assert any("enjoy" in line for line in commands)
+    agent = sw.PPO("CartPole-v1", n_envs=2, n_steps=32, batch_size=32)
+    agent.train(64, run_dir=tmp_path / "runs" / "first")
+    fields = {"state": ("float", 4), "action": "int", "reward": "float"}
+    with sw.EpisodeBuffer(
+        tmp_path / "episodes", max_episodes=10, max_timesteps=50, fields=fields
+    ) as episodes:
+        for _ in range(4):
+            with episodes.one_episode():
+                for _ in range(5):
+                    episodes.store(state=np.zeros(4), action=1, reward=1.0)
+    allowed = {name for name, extra in EXTRAS.items() if extra in installed_extras()}
+    program = tmp_path / "sharpwave"
+    program.write_text(BLOCKER.format(blocked=sorted(set(EXTRAS) - allowed)))
+    for line in commands:
+        done = subprocess.run(
+            [sys.executable, str(program), *short(line)],
+            cwd=tmp_path,
+            env=os.environ | {"SDL_VIDEODRIVER": "dummy", "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        assert "Traceback" not in done.stderr
+
+
+def test_what_is_installed_is_in_the_project() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    for extra in installed_extras():
+        assert re.search(rf"^{extra} = \[", text, re.M)
+
+
+@pytest.mark.slow
+def test_a_plain_install_runs_the_whole_readme(tmp_path: Path) -> None:
+    """A wheel in an environment of its own, with what it declares and the README's extras."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+
+    def run(*words: str, cwd: Path = ROOT) -> None:
+        clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        path = f"{tmp_path / 'venv' / 'bin'}:{os.environ['PATH']}"
+        environment = clean | {"SDL_VIDEODRIVER": "dummy", "PATH": path}
+        done = subprocess.run(
+            words, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+
+    pip = (str(python), "-m", "pip", "install", "--quiet")
+    build = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps")
+    run(*build, "--wheel-dir", str(tmp_path / "dist"), str(ROOT))
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    run(*pip, "-r", "requirements/torch.txt", "-c", "requirements/constraints.txt")
+    extras = ",".join(sorted(installed_extras()))
+    run(*pip, "-c", "requirements/constraints.txt", f"{wheel}[{extras}]")
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "readme.py").write_text("\n".join(PYTHON.findall(README)))
+    run(str(python), "readme.py", cwd=work)
+    for line in lines():
+        if line.startswith("sharpwave "):
+            run(*shlex.split(line), cwd=work)

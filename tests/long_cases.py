@@ -1,0 +1,37 @@
+"""Marks that make some cases of a parametrized test long.
+
+`@pytest.mark.long` marks all cases. `@pytest.mark.long(only=[...])` marks those whose id has one of
+these parts, `@pytest.mark.long(but=[...])` all others. A part is a parameter's id, or several that
+stand beside each other: "torch", "PPO-torch".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+
+def is_long(mark: pytest.Mark, case: str) -> bool:
+    """True where the mark means the case of this id.
+
+    Raises:
+        pytest.UsageError: The mark has other arguments than `only` or `but`.
+    """
+    if not mark.args and not mark.kwargs:
+        return True
+    if mark.args or len(mark.kwargs) != 1 or not mark.kwargs.keys() <= {"only", "but"}:
+        raise pytest.UsageError(
+            f"long takes only=[...] or but=[...], got {mark.args} and {mark.kwargs}"
+        )
+    ((key, parts),) = mark.kwargs.items()
+    return any(f"-{part}-" in f"-{case}-" for part in parts) == (key == "only")
+
+
+def unmark_quick_cases(items: Iterable[pytest.Item]) -> None:
+    """Take the mark from the cases that it does not mean."""
+    for item in items:
+        case = item.nodeid.partition("[")[2].removesuffix("]")
+        item.own_markers[:] = [
+            mark for mark in item.own_markers if mark.name != "long" or is_long(mark, case)
+        ]
