@@ -17,8 +17,11 @@ __all__ = ["Array", "RawTensor", "as_arrays", "to_tensor"]
 _MAX_DIMENSIONS = 64
 """Of arrays in NumPy."""
 
-CHUNK_BYTES = 8 * 2**20
-"""Bytes that are copied at once where a tensor cannot be written or read in place."""
+CHUNK_BYTES = 2 * 2**20
+"""Bytes that are copied at once where a tensor cannot be written or read in place.
+
+Two such copies live at a time: the one that is written, and the next one.
+"""
 
 
 @dataclass(frozen=True, eq=False)
