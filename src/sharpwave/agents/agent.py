@@ -223,13 +223,13 @@ class Agent(ABC):
         with reading(path):
             if header["algorithm"] != self.name:
                 raise ValueError(f"it holds {header['algorithm']!r}, not {self.name!r}")
-            self._check_spaces(header)
+            _check_spaces(self, header)
             if header["config"]["seed"] != self.seed:
                 self.config = self.config.replace(seed=header["config"]["seed"])
                 self.build()
             self._loaded_from = str(path)
             self._load_state(state)
-        self._tell_of_learner(path, header)
+        _tell_of_learner(self, path, header)
 
     @classmethod
     def _restore(cls, path: str | os.PathLike[str], options: dict[str, Any]) -> Self:
@@ -238,7 +238,7 @@ class Agent(ABC):
         if header.get("algorithm") != cls.name:
             found = header.get("algorithm", "something else")
             raise ValueError(f"{path} holds {found!r}, not {cls.name!r}: load it with that class")
-        changed = {k: v for k, v in options.items() if cls._is_option(k, v)}
+        changed = {k: v for k, v in options.items() if _is_option(cls, k, v)}
         arguments = {k: v for k, v in options.items() if k not in changed}
         unknown = [name for name in arguments if name not in cls.__signature__.parameters]
         cls.Config._known(dict.fromkeys(unknown))  # raises, and names the nearest
@@ -259,13 +259,8 @@ class Agent(ABC):
         agent._loaded_from = str(path)
         with reading(path):
             agent._load_state(state)
-        agent._tell_of_learner(path, header)
+        _tell_of_learner(agent, path, header)
         return agent
-
-    @classmethod
-    def _is_option(cls, name: str, value: Any) -> bool:  # noqa: ARG003
-        """Whether an argument of the constructor is a field of the configuration."""
-        return any(field.name == name for field in fields(cls.Config))
 
     @classmethod  # noqa: B027 - a header may say no more
     def _check_header(cls, header: dict[str, Any]) -> None:
@@ -282,30 +277,11 @@ class Agent(ABC):
         """An agent like the one that wrote a checkpoint, before it learned anything."""
         return cls(config=config, **arguments)
 
-    def _check_spaces(self, header: dict[str, Any]) -> None:  # noqa: B027 - it may have none
-        """Raise where a checkpoint is of other spaces."""
-
     def _header(self) -> dict[str, Any]:
         """What a checkpoint says of itself."""
-        own = {} if self._own_learner is None else {"learner": self._own_learner}
+        learner = _learner_of_user(self)
+        own = {} if learner is None else {"learner": learner}
         return {"algorithm": self.name, "config": self.config.to_dict(), **own}
-
-    @property
-    def _own_learner(self) -> str | None:
-        """The name of a learner that is not of this library."""
-        kind = self._given_learner or getattr(self, "Learner", None)
-        if kind is None or kind.__module__.startswith(f"{LIBRARY}."):
-            return None
-        return str(kind.__qualname__)
-
-    def _tell_of_learner(self, path: str | os.PathLike[str], header: dict[str, Any]) -> None:
-        """Say so where another learner goes on with the weights of one of the user's."""
-        wrote = header.get("learner")
-        if wrote is not None and wrote != self._own_learner:
-            notice(
-                f"{path} was trained by the learner {wrote!s:.80}, and goes on with that of "
-                f"{type(self).__name__}: give learner= to go on with it"
-            )
 
     def state_dict(self) -> dict[str, Any]:
         """All that learning has changed: the learner, and where its loop stands."""
@@ -359,6 +335,40 @@ class Agent(ABC):
 
 
 _MISSING = object()
+
+
+def _is_option(cls: type[Agent], name: str, value: Any) -> bool:
+    """Whether an argument of the constructor is a field of the configuration."""
+    is_object = name == "buffer" and not isinstance(value, str)
+    return not is_object and any(field.name == name for field in fields(cls.Config))
+
+
+def _check_spaces(agent: Agent, header: dict[str, Any]) -> None:
+    """Raise where a checkpoint is of other spaces than the agent has, if it has some."""
+    from sharpwave.envs import space_from_json  # agents without spaces do without Gymnasium
+
+    for name in {"observation_space", "action_space"} & vars(agent).keys():
+        saved = space_from_json(header[name])
+        if saved != getattr(agent, name):
+            raise ValueError(f"its {name} is {saved}, not {getattr(agent, name)}")
+
+
+def _learner_of_user(agent: Agent) -> str | None:
+    """The name of a learner that is not of this library."""
+    kind = agent._given_learner or getattr(agent, "Learner", None)
+    if kind is None or kind.__module__.startswith(f"{LIBRARY}."):
+        return None
+    return str(kind.__qualname__)
+
+
+def _tell_of_learner(agent: Agent, path: str | os.PathLike[str], header: dict[str, Any]) -> None:
+    """Say so where another learner goes on with the weights of one of the user's."""
+    wrote = header.get("learner")
+    if wrote is not None and wrote != _learner_of_user(agent):
+        notice(
+            f"{path} was trained by the learner {wrote!s:.80}, and goes on with that of "
+            f"{type(agent).__name__}: give learner= to go on with it"
+        )
 
 
 def _refuse_moved(cls: type[Agent]) -> None:

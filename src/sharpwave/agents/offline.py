@@ -151,6 +151,10 @@ class OfflineAgent(Agent):
     predict = play.predict
     player = play.player
     make_env = play.make_env
+    play_generator = cached_property(play.play_generator)
+    env_id = property(play.env_id)
+    facts = play.facts
+    close = play.close
 
     def build(self) -> None:
         """Choose the learner, and make the loop that feeds it."""
@@ -174,16 +178,6 @@ class OfflineAgent(Agent):
             normalizer=self.normalizer,
             columns=self.columns,
         )
-
-    @cached_property
-    def play_generator(self) -> Any:
-        """Play outside of training draws from its own, so that it does not change the run."""
-        return self.learner.make_generator(self.learner.seeds.playing)
-
-    @property
-    def env_spaces(self) -> tuple[Any, Any]:
-        """The spaces of the environments that it plays."""
-        return self.observation_space, self.action_space
 
     @property
     def dataset(self) -> Any:
@@ -265,21 +259,6 @@ class OfflineAgent(Agent):
         if env is None and self.source is not None and not self.source.can_make_another:
             env = self.env  # nothing else plays in it
         return play.evaluate(self, n_episodes, env=env, deterministic=deterministic, seed=seed)
-
-    @property
-    def env_id(self) -> str | None:
-        """Gymnasium id of the environment, if it has one."""
-        return None if self.source is None else self.source.env_id
-
-    def facts(self) -> dict[str, Any]:
-        """The environment, where it has one by an id."""
-        return {"env_id": self.env_id}
-
-    def close(self) -> None:
-        """Close what the agent has opened, and the environments."""
-        super().close()
-        if self.env is not None:
-            self.env.close()
 
     @classmethod
     def from_checkpoint(
@@ -370,12 +349,6 @@ class OfflineAgent(Agent):
             "dataset": self._dataset_name,
             "evaluation": list(self._evaluation),
         }
-
-    def _check_spaces(self, header: dict[str, Any]) -> None:
-        for name in ("observation_space", "action_space"):
-            saved = envs.space_from_json(header[name])
-            if saved != getattr(self, name):
-                raise ValueError(f"its {name} is {saved}, not {getattr(self, name)}")
 
     def _state(self) -> dict[str, Any]:
         moments = None

@@ -21,7 +21,6 @@ from sharpwave.loops.source import (
     find_normalizer,
     is_another,
     saved_env,
-    without_normalizer,
 )
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.loggers import LoggerCallback
@@ -111,7 +110,7 @@ class OnlineAgent(Agent):
         self.source = source
         self._given_learner = learner
         self._is_another_env = False
-        self.env = self._make_env()
+        self.env = _make_env(source, self.config)
         self.observation_space = self.env.single_observation_space
         self.action_space = self.env.single_action_space
         self.normalizer = find_normalizer(self.env)
@@ -121,6 +120,10 @@ class OnlineAgent(Agent):
     player = play.player
     make_env = play.make_env
     evaluate = play.evaluate
+    play_generator = cached_property(play.play_generator)
+    env_id = property(play.env_id)
+    facts = play.facts
+    close = play.close
 
     def build(self) -> None:
         """Choose the learner, and make the loop that feeds it."""
@@ -138,17 +141,6 @@ class OnlineAgent(Agent):
         self.learner, self.backend_reason = choice.learner, choice.reason
         self.loop = self.Loop.of(self, choice)
 
-    @cached_property
-    def play_generator(self) -> Any:
-        """Play outside of training draws from its own, so that it does not change the run."""
-        return self.learner.make_generator(self.learner.seeds.playing)
-
-    @property
-    def env_spaces(self) -> tuple[Any, Any]:
-        """The spaces of the environments, before observations are normalized."""
-        env = without_normalizer(self.env)
-        return env.single_observation_space, env.single_action_space
-
     @classmethod
     def preset(cls, env_id: str, **overrides: Any) -> Self:
         """This algorithm with settings that are known to work for an environment.
@@ -159,21 +151,6 @@ class OnlineAgent(Agent):
         from sharpwave.config.presets import preset
 
         return cls(env_id, **{**preset(cls.name, env_id), **overrides})
-
-    @property
-    def env_id(self) -> str | None:
-        """Gymnasium id of the environment, if it has one."""
-        return None if self.source is None else self.source.env_id
-
-    def facts(self) -> dict[str, Any]:
-        """The environment, where it has one by an id."""
-        return {"env_id": self.env_id}
-
-    def close(self) -> None:
-        """Close what the agent has opened, and the environments."""
-        super().close()
-        if self.env is not None:
-            self.env.close()
 
     @classmethod
     def from_checkpoint(
@@ -194,11 +171,6 @@ class OnlineAgent(Agent):
                 a module of its own, as in `my_module:My-v0`, needs `env`.
         """
         return cls._restore(path, {"env_id": env if env_id is None else env_id, **options})
-
-    @classmethod
-    def _is_option(cls, name: str, value: Any) -> bool:
-        is_buffer = name == "buffer" and not isinstance(value, str)
-        return not is_buffer and super()._is_option(name, value)
 
     @classmethod
     def _check_header(cls, header: dict[str, Any]) -> None:
@@ -231,12 +203,6 @@ class OnlineAgent(Agent):
                 raise ValueError(f"env_id must have the {wanted}, got {space}")
         agent._is_another_env = is_another(header["env"], agent.env_id)
         return agent
-
-    def _check_spaces(self, header: dict[str, Any]) -> None:
-        for name in ("observation_space", "action_space"):
-            saved = envs.space_from_json(header[name])
-            if saved != getattr(self, name):
-                raise ValueError(f"its {name} is {saved}, not {getattr(self, name)}")
 
     def _header(self) -> dict[str, Any]:
         return {
@@ -280,15 +246,16 @@ class OnlineAgent(Agent):
                 envs.restore_random_state(self.env, state["env_random"])
         super()._load_state(state, in_flight=env_state is not None)
 
-    def _make_env(self) -> Any:
-        config = self.config
-        env = self.source.make(config.n_envs, config.env_mode)
-        envs.check_spaces(env)
-        if config.normalize_obs or config.normalize_rewards:
-            env = envs.VecNormalize(
-                env,
-                norm_obs=config.normalize_obs,
-                norm_reward=config.normalize_rewards,
-                gamma=config.gamma,
-            )
-        return env
+
+def _make_env(source: EnvSource, config: Any) -> Any:
+    """The environments of a run, normalized where that is asked for."""
+    env = source.make(config.n_envs, config.env_mode)
+    envs.check_spaces(env)
+    if config.normalize_obs or config.normalize_rewards:
+        env = envs.VecNormalize(
+            env,
+            norm_obs=config.normalize_obs,
+            norm_reward=config.normalize_rewards,
+            gamma=config.gamma,
+        )
+    return env

@@ -1,4 +1,7 @@
-"""How agents play: single predictions and whole episodes. Classes of agents take these methods."""
+"""What agents that play share: predictions, whole episodes, environments.
+
+Classes of agents take these methods as their own.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,23 @@ from typing import Any
 import numpy as np
 
 from sharpwave import envs
+from sharpwave.agents.agent import Agent
 from sharpwave.learners.actor import Actor, RolloutActor
 from sharpwave.loops.source import without_normalizer
 from sharpwave.runs import evaluation
 from sharpwave.runs.evaluation import EvaluationResult
 from sharpwave.runs.interval import positive
 
-__all__ = ["evaluate", "make_env", "player", "predict"]
+__all__ = [
+    "close",
+    "env_id",
+    "evaluate",
+    "facts",
+    "make_env",
+    "play_generator",
+    "player",
+    "predict",
+]
 
 
 def predict(  # noqa: D417 - a method
@@ -94,12 +107,26 @@ def evaluate(  # noqa: D417
     if seed is None:
         seed = int(np.random.SeedSequence((self.seed, 1)).generate_state(1)[0] >> 1)
     try:
-        envs.check_same_form(played, *self.env_spaces)
+        envs.check_same_form(played, *_env_spaces(self))
         actor = self.player(played.num_envs, deterministic)
         return evaluation.evaluate(actor, played, n_episodes, seed)
     finally:
         if own and (isinstance(env, type) or not hasattr(env, "step")):
             played.close()
+
+
+def _env_spaces(agent: Any) -> tuple[Any, Any]:
+    """The spaces of the environments that it plays, before observations are normalized."""
+    env = getattr(agent.loop, "env", None)
+    if env is None:
+        return agent.observation_space, agent.action_space
+    env = without_normalizer(env)
+    return env.single_observation_space, env.single_action_space
+
+
+def play_generator(self: Any) -> Any:
+    """Play outside of training draws from its own, so that it does not change the run."""
+    return self.learner.make_generator(self.learner.seeds.playing)
 
 
 def player(self: Any, n_envs: int, deterministic: bool) -> Actor:
@@ -131,3 +158,20 @@ def make_env(self: Any, n_envs: int = 1, **env_kwargs: Any) -> Any:  # noqa: D41
     if self.source is None:
         raise ValueError("env must be given: the algorithm has no environment of its own")
     return self.source.make_another(n_envs, **env_kwargs)
+
+
+def env_id(self: Any) -> str | None:
+    """Gymnasium id of the environment, if it has one."""
+    return None if self.source is None else self.source.env_id
+
+
+def facts(self: Any) -> dict[str, Any]:
+    """The environment, where it has one by an id."""
+    return {"env_id": self.env_id}
+
+
+def close(self: Any) -> None:
+    """Close what the agent has opened, and the environments."""
+    Agent.close(self)
+    if self.env is not None:
+        self.env.close()
