@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,8 @@ from sharpwave.types import Array, BatchDict, Ids
 
 _STEP = Transition(("obs", "next_obs", "actions", "rewards", "terminated", "truncated"))
 _TRAJECTORY = ("obs", "actions", "rewards", "returns_to_go", "timesteps")
+MADE = ("next_actions", "returns_to_go", "timesteps")
+"""Columns that follow from the others."""
 _CHUNK = 65536
 
 
@@ -67,6 +70,7 @@ class OfflineDatasetBuffer:
         normalize: Subtract the mean of the observations and divide by their standard deviation plus
             1e-3, per dimension, in everything that is sampled. `obs_mean` and `obs_std` hold the
             numbers.
+        extra: More columns by name, [N, ...] each, which keep their dtype; `rows` has them.
         seed: Of the draws that are not given one.
 
     Attributes:
@@ -96,6 +100,7 @@ class OfflineDatasetBuffer:
         truncated: npt.ArrayLike,
         normalize: bool = False,
         *,
+        extra: Mapping[str, npt.ArrayLike] | None = None,
         seed: int = 0,
     ) -> None:
         reward_array = _column("rewards", rewards, np.float64)
@@ -112,6 +117,8 @@ class OfflineDatasetBuffer:
             )
         action_rows = _rows("actions", actions, n)
         self.has_whole_actions = action_rows.dtype.kind in "biu"
+        more = {name: _rows(name, values, n, flat=False) for name, values in (extra or {}).items()}
+        self._extra = tuple(more)
 
         ends = terminated_array | truncated_array
         ends[-1] = True
@@ -135,21 +142,21 @@ class OfflineDatasetBuffer:
             self.obs_std = obs_divisor(observations.std(axis=0, dtype=np.float64))
 
         obs_field = Field("float32", observations.shape[1:])
-        self._rows = _Rows(
-            n,
-            {
-                "obs": obs_field,
-                "next_obs": obs_field,
-                "action": Field("float32", action_rows.shape[1:]),
-                "reward": Field("float32"),
-                "terminated": Field("float32"),
-                "truncated": Field("float32"),
-                "next_actions": Field("float32", action_rows.shape[1:]),
-                "returns_to_go": Field("float32"),
-                "timesteps": Field("uint32"),
-            },
-            seed,
-        )
+        fields = {
+            "obs": obs_field,
+            "next_obs": obs_field,
+            "action": Field("float32", action_rows.shape[1:]),
+            "reward": Field("float32"),
+            "terminated": Field("float32"),
+            "truncated": Field("float32"),
+            "next_actions": Field("float32", action_rows.shape[1:]),
+            "returns_to_go": Field("float32"),
+            "timesteps": Field("uint32"),
+        }
+        for name in more.keys() & fields.keys():
+            raise ValueError(f"extra must not use the name {name!r}, which the dataset has")
+        fields |= {name: Field(values.dtype, values.shape[1:]) for name, values in more.items()}
+        self._rows = _Rows(n, fields, seed)
         for begin in range(0, n, _CHUNK):
             part = slice(begin, begin + _CHUNK)
             self._rows.push_batch(
@@ -162,6 +169,7 @@ class OfflineDatasetBuffer:
                 next_actions=action_rows[following[part]],
                 returns_to_go=returns_to_go[part],
                 timesteps=timesteps[part],
+                **{name: values[part] for name, values in more.items()},
             )
 
     @classmethod
@@ -173,6 +181,7 @@ class OfflineDatasetBuffer:
         obs: str | None = None,
         action: str | None = None,
         aborted: bool = False,
+        extra: Collection[str] = (),
         seed: int = 0,
     ) -> OfflineDatasetBuffer:
         """The steps of episodes on disk.
@@ -189,6 +198,7 @@ class OfflineDatasetBuffer:
             obs: The field of the observations, where there are several: "obs.state".
             action: The field of the actions likewise.
             aborted: Take episodes, too, that were cut before their end.
+            extra: Names of further fields of steps to take.
             seed: Of the draws that are not given one.
 
         Raises:
@@ -196,8 +206,9 @@ class OfflineDatasetBuffer:
         """
         from sharpwave.episodes.transitions import transitions_of
 
-        arrays = transitions_of(episodes, obs=obs, action=action, aborted=aborted)
-        return cls(**arrays, normalize=normalize, seed=seed)
+        arrays = transitions_of(episodes, obs=obs, action=action, aborted=aborted, extra=extra)
+        more = {name: arrays.pop(name) for name in extra}
+        return cls(**arrays, normalize=normalize, extra=more, seed=seed)
 
     def _normalized(self, observations: Array) -> Array:
         if not self.normalize:
@@ -286,7 +297,9 @@ class OfflineDatasetBuffer:
         chosen = np.sort(np.argsort(returns, kind="stable")[::-1][:count])
         kept = np.concatenate([np.arange(*pairs[i]) for i in chosen])
         best = OfflineDatasetBuffer(
-            **self._rows.gather(ids[kept], view=_STEP), seed=self._rows.seed
+            **self._rows.gather(ids[kept], view=_STEP),
+            extra=self._rows.gather(ids[kept], view=Transition(self._extra)),
+            seed=self._rows.seed,
         )
         best.normalize = self.normalize  # the rows are normalised already, by these
         best.obs_mean, best.obs_std = self.obs_mean, self.obs_std
@@ -297,8 +310,9 @@ class OfflineDatasetBuffer:
     def rows(self) -> ReplayBuffer:
         """The steps as a replay buffer, for views and selectors. Do not push to it.
 
-        Beside the columns of the dataset it has `next_actions`, those of the following step (of the
-        same one at the end of an episode), `returns_to_go` and `timesteps`.
+        Beside the columns of the dataset, `extra` ones among them, it has `next_actions`, those of
+        the following step (of the same one at the end of an episode), `returns_to_go` and
+        `timesteps`.
         """
         return self._rows
 
@@ -338,13 +352,14 @@ def _column(name: str, value: npt.ArrayLike, dtype: npt.DTypeLike, n: int | None
     return array.astype(dtype)
 
 
-def _rows(name: str, value: npt.ArrayLike, n: int) -> Array:
+def _rows(name: str, value: npt.ArrayLike, n: int, *, flat: bool = True) -> Array:
     array = _array(name, value)
-    if array.ndim == 1 and array.size % n == 0 and array.size >= n:
+    if flat and array.ndim == 1 and array.size % n == 0 and array.size >= n:
         return array.reshape(n, -1)
-    if array.ndim > 1 and len(array) == n:
+    if array.ndim > flat and len(array) == n:
         return array
-    raise ValueError(f"{name} must have {n} rows like rewards, or be flat, got shape {array.shape}")
+    form = ", or be flat" if flat else ""
+    raise ValueError(f"{name} must have {n} rows like rewards{form}, got shape {array.shape}")
 
 
 def _array(name: str, value: npt.ArrayLike | None) -> Array:

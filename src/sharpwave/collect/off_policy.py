@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,13 @@ class Transitions(NamedTuple):
     """Environments that the rows belong to; None for all of them in order."""
     restarted: bool
     """Whether the environments were reset before this step, in the middle of episodes or not."""
+    extra: dict[str, Any] | None = None
+    """Columns of the learner's own by name; None where it did not act."""
+
+    def with_extra(self, columns: Mapping[str, Any]) -> Transitions:
+        """These rows with columns [N, ...] of all environments."""
+        rows = slice(None) if self.streams is None else self.streams
+        return self._replace(extra={name: column[rows] for name, column in columns.items()})
 
 
 class OffPolicyCollector(Collector):
@@ -99,7 +106,7 @@ class OffPolicyCollector(Collector):
         if not len(real):
             return None
         parts = (map_leaves(lambda leaf: leaf[real], part) for part in columns)
-        return Transitions._make((*parts, real, self._take_restarted()))
+        return Transitions._make((*parts, real, self._take_restarted(), None))
 
     def _next_masks(self, step: Step, masks: Flags | None) -> Flags | None:
         """The masks of what the step led to, from those of what to act on next."""

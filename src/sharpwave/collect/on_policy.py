@@ -25,7 +25,7 @@ class Actor(Protocol):
     def act(
         self, obs: Nested, starts: npt.NDArray[np.bool_], masks: npt.NDArray[np.bool_] | None
     ) -> Any:
-        """An object with `actions`, `log_probs` and `values` for observations [N, ...]."""
+        """An object with `actions`, `log_probs`, `values` and `extra` for observations [N, ...]."""
 
     def values(self, obs: Nested, rows: npt.NDArray[np.intp] | None = None) -> Array:
         """Values [N] of what comes after the last `act`, of some environments or of all."""
@@ -94,7 +94,7 @@ class OnPolicyCollector(Collector):
             self.timings["act"] += chosen - began
             self.timings["env"] += stepped - chosen
             if self._rollout is None:
-                self._rollout = Rollout.like(self.n_steps, self.obs, actions)
+                self._rollout = Rollout.like(self.n_steps, self.obs, actions, acted.extra)
             self._check(step)
             self._write(self._rollout, t, acted, step)
             obs = self.obs
@@ -128,6 +128,8 @@ class OnPolicyCollector(Collector):
         rollout.starts[t] = self.starts
         rollout.real[t] = True if step.real is None else step.real
         rollout.write_masks(t, self.masks)
+        if rollout.extra:
+            write_row(rollout.extra, t, acted.extra)
         # In mode next_step the following row is the true last observation, with its value.
         if step.obs is not step.next_obs and step.truncated.any():
             rows = np.flatnonzero(step.truncated & ~step.terminated)

@@ -42,9 +42,13 @@ class Rollout:
     returns: Floats
     masks: Flags | None = None
     """[T, N, n], the actions that were allowed; None where all always were."""
+    extra: dict[str, Array] | None = None
+    """[T, N, ...] by name, columns of the learner's own; None without."""
 
     @classmethod
-    def like(cls, n_steps: int, obs: Nested, actions: Array) -> Rollout:
+    def like(
+        cls, n_steps: int, obs: Nested, actions: Array, extra: dict[str, Array] | None = None
+    ) -> Rollout:
         """Arrays for `n_steps` steps such as this one of N environments."""
 
         def stacked(one: Array) -> Array:
@@ -69,14 +73,16 @@ class Rollout:
             real=real,
             advantages=advantages,
             returns=returns,
+            extra=extra
+            and {name: np.zeros((n_steps, *x.shape), x.dtype) for name, x in extra.items()},
         )
 
     def rows(self) -> dict[str, Any]:
         """The steps [B, ...] of all environments, without rows that are none; views where possible.
 
         Returns:
-            `obs`, `actions`, `log_probs`, `values`, `advantages`, `returns` and `masks`, which may
-            be None.
+            `obs`, `actions`, `log_probs`, `values`, `advantages`, `returns`, and `masks` and
+            `extra`, which may be None.
         """
         real = None if self.real.all() else self.real.reshape(-1)
 
@@ -99,7 +105,7 @@ class Rollout:
         return self.sequences() if sequences else self.rows()
 
     def _columns(self) -> dict[str, Any]:
-        names = ("obs", "actions", "log_probs", "values", "advantages", "returns", "masks")
+        names = ("obs", "actions", "log_probs", "values", "advantages", "returns", "masks", "extra")
         return {name: getattr(self, name) for name in names}
 
     def write_masks(self, t: int, masks: Flags | None) -> None:

@@ -27,7 +27,7 @@ class TensorActor(Protocol):
     """What chooses the actions of a rollout. It keeps recurrent states itself."""
 
     def act_tensors(self, obs: Any, starts: Tensor, masks: Tensor | None) -> Any:
-        """An object with `actions`, `log_probs` and `values` for observations [N, ...]."""
+        """An object with `actions`, `log_probs`, `values` and `extra` for observations [N, ...]."""
 
     def value_tensors(self, obs: Any) -> Tensor:
         """Values [N] of what comes after the last `act_tensors`."""
@@ -129,7 +129,7 @@ class TensorCollector:
         step = self.steps.step(actions, self.timesteps)
         buffer = self.buffer
         if buffer is None:
-            self.buffer = buffer = self._make_buffer(actions)
+            self.buffer = buffer = self._make_buffer(actions, acted.extra)
         done = step.terminated | step.truncated
         final_values = None if step.final_obs is None else self.actor.value_tensors(step.final_obs)
         buffer.add(
@@ -142,6 +142,7 @@ class TensorCollector:
             step.truncated & ~step.terminated,
             final_values,
             **self._mask_column(buffer),
+            **({"extra": acted.extra} if acted.extra else {}),
         )
         self.episodes.update(done, step.raw_rewards, step.success)
         self._obs, self._masks, self._starts = step.obs, step.masks, done
@@ -156,11 +157,16 @@ class TensorCollector:
             return {"masks": torch.ones_like(buffer.stored("masks")[0])}
         return {"masks": self._masks}
 
-    def _make_buffer(self, actions: Tensor) -> RolloutBuffer:
+    def _make_buffer(self, actions: Tensor, extra: dict[str, Tensor] | None) -> RolloutBuffer:
         from sharpwave.buffers.tensors import RolloutBuffer
 
         obs = numbered(self._obs)
         masks = self._masks
+        fields: dict[str, Any] = {}
+        if masks is not None:
+            fields["masks"] = torch.bool, masks.shape[1:]
+        if extra:  # nested, where no name is that of a field of the buffer
+            fields["extra"] = {name: (x.dtype, x.shape[1:]) for name, x in extra.items()}
         buffer = RolloutBuffer(
             self.n_steps,
             self.n_envs,
@@ -169,7 +175,7 @@ class TensorCollector:
             obs_dtype=map_leaves(_stored_dtype, obs),
             action_dtype=_stored_dtype(actions),
             device=self.device,
-            extra_fields=None if masks is None else {"masks": (torch.bool, masks.shape[1:])},
+            extra_fields=fields,
         )
         buffer.begin(self._starts)
         return buffer
@@ -190,7 +196,11 @@ class TensorCollector:
             "advantages": buffer.advantages,
             "returns": buffer.returns,
             "masks": buffer.stored("masks") if "masks" in buffer.fields.names else None,
+            "extra": None,
         }
+        if "extra" in buffer.fields.nests:
+            names = buffer.fields.nests["extra"]
+            found["extra"] = {name: buffer.stored(f"extra.{name}") for name in names}
         if sequences:
             return {**found, "starts": buffer.stored("start")}
         return {

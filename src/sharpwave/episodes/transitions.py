@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,12 @@ _FLAGS = ("terminated", "truncated")
 
 
 def transitions_of(
-    episodes: Any, *, obs: str | None = None, action: str | None = None, aborted: bool = False
+    episodes: Any,
+    *,
+    obs: str | None = None,
+    action: str | None = None,
+    aborted: bool = False,
+    extra: Iterable[str] = (),
 ) -> dict[str, Array]:
     """The steps of all episodes with their successors, see `OfflineDatasetBuffer.from_episodes`.
 
@@ -26,13 +32,15 @@ def transitions_of(
         obs: The field of the observations, where there are several.
         action: The field of the actions likewise.
         aborted: Take episodes, too, that were cut before their end.
+        extra: Names of further fields of steps.
 
     Returns:
-        obs, next_obs, actions, rewards, terminated and truncated, [N, ...].
+        obs, next_obs, actions, rewards, terminated and truncated, [N, ...], and further fields by
+        their names.
     """
     if isinstance(episodes, str | os.PathLike):
         with EpisodeBuffer.from_folder(episodes, read_only=True) as buffer:
-            return transitions_of(buffer, obs=obs, action=action, aborted=aborted)
+            return transitions_of(buffer, obs=obs, action=action, aborted=aborted, extra=extra)
     schema = episodes.schema
     roles = by_role(schema)
     names = {
@@ -40,6 +48,7 @@ def transitions_of(
         "actions": _the_field(schema, "action", action),
         "rewards": _the_field(schema, "reward", None),
         **{flag: roles[flag] for flag in _FLAGS if flag in roles},
+        **{name: _the_field(schema, "extra", name) for name in extra},
     }
     _, dot, rest = names["obs"].partition(".")
     final = FINAL_OBS + dot + rest

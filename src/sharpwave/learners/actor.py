@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sharpwave.buffers.schema import Field
+from sharpwave.learners.columns import check_columns
 from sharpwave.learners.learner import Acted, Learner
 from sharpwave.types import Array, Nested
 
@@ -24,6 +26,7 @@ class Actor:
         explore: Look for something new; otherwise the best that is known.
         normalizer: Applied to observations that the environment did not normalize.
         generator: Source of samples; that of the learner when None.
+        columns: Of the learner's own, to be stored with a step; None where nothing is stored.
 
     Attributes:
         state: Memory of the learner; None without one.
@@ -37,12 +40,14 @@ class Actor:
         explore: bool,
         normalizer: Any = None,
         generator: Any = None,
+        columns: Mapping[str, Field] | None = None,
     ) -> None:
         self.learner = learner
         self.n_envs = n_envs
         self.explore = explore
         self.normalizer = normalizer
         self.generator = generator
+        self.columns = columns
         with self._drawing():
             self.state = learner.initial_state(n_envs)
 
@@ -61,12 +66,17 @@ class Actor:
             )
             self.state = acted.state
             array = learner.array
+            extra: Any = None
+            if acted.extra or self.columns:
+                # Copies, since the learner may go on in the same memory before they are stored.
+                columns = self._extra(acted.extra)
+                extra = columns and {name: array(x).copy() for name, x in columns.items()}
             return Acted(
                 array(acted.actions),
                 None if acted.log_probs is None else array(acted.log_probs),
                 None if acted.values is None else array(acted.values),
                 acted.state,
-                acted.extra and {name: array(column) for name, column in acted.extra.items()},
+                extra,
             )
 
     def act_tensors(self, obs: Any, starts: torch.Tensor, masks: torch.Tensor | None) -> Acted:
@@ -81,7 +91,26 @@ class Actor:
                 masks=masks,
             )
         self.state = acted.state
+        if acted.extra or self.columns:
+            return acted._replace(extra=self._extra(acted.extra))
         return acted
+
+    def _extra(self, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """The columns of a step to store, as the learner has its numbers; None at play.
+
+        Raises:
+            ValueError: They are others than those that the learner declares.
+        """
+        columns, given = self.columns, given or {}
+        if columns is None:
+            return None
+        check_columns(given, columns, self.n_envs, self.learner, "act")
+        for name in given.keys() - columns.keys():
+            raise ValueError(
+                f"act must not give the extra column {name!r}: extra_columns of "
+                f"{type(self.learner).__name__} declares {sorted(columns) or 'none'}"
+            )
+        return {name: self.learner.own(given[name]) for name in columns}
 
     def play(self, obs: Nested, starts: Any, masks: Any = None) -> Array:
         """Actions for the environments, from observations as they gave them."""

@@ -27,6 +27,7 @@ class OnPolicyBatch:
         starts: Where an episode starts, for recurrent policies.
         state: Recurrent state before the first step, [..., B, size].
         real: False where a row is no step, for recurrent policies; None when all are.
+        extra: Columns of the learner's own by name; None without.
     """
 
     obs: Any
@@ -39,6 +40,7 @@ class OnPolicyBatch:
     starts: torch.Tensor | None = None
     state: torch.Tensor | None = None
     real: torch.Tensor | None = None
+    extra: dict[str, torch.Tensor] | None = None
 
     @classmethod
     def of(

@@ -42,7 +42,7 @@ class Acted(NamedTuple):
         log_probs: [N] of the actions, for learners that need them.
         values: [N] of the observations, likewise.
         state: Memory to act with in the next step; None without one.
-        extra: Columns [N, ...] to store with the step.
+        extra: Columns [N, ...] to store with the step, those that `extra_columns` declares.
     """
 
     actions: Any
@@ -132,6 +132,18 @@ class Learner(ABC):
             starts: [N] where an episode starts, for those with a memory.
             masks: [N, n] actions that are allowed; None for all.
         """
+
+    def extra_columns(self) -> Mapping[str, Any]:
+        """Columns that `act` returns in `extra`, and that `update` finds in `batch.extra`.
+
+        Loops store them with the step, and a batch has in each row what belongs to its `obs`. They
+        are declared here, since a buffer is made before the first step. Where the learner has not
+        acted, which is before `learning_starts`, a column holds zeros.
+
+        Returns:
+            By name a dtype of NumPy's, or a pair of it and the shape of a row.
+        """
+        return {}
 
     @abstractmethod
     def update(self, batch: Any) -> Metrics:

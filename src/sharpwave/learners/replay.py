@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -40,6 +40,8 @@ class ReplayBatch:
         next_actions: [B, d] what was done at `next_obs`, for those who ask for it.
         weights: [B] of prioritised draws, None elsewhere.
         indices: Ids of the steps in a prioritised buffer.
+        extra: Columns of the learner's own by name, those of the step that began at `obs`; None
+            without.
     """
 
     obs: Any
@@ -52,6 +54,7 @@ class ReplayBatch:
     next_actions: Any = None
     weights: Any = None
     indices: Any = None
+    extra: dict[str, Any] | None = None
 
 
 class ReplaySampler:
@@ -69,6 +72,7 @@ class ReplaySampler:
         obs_moments: Mean and deviation that observations are normalised by; None to leave them.
         reward_form: What rewards are multiplied by, and what is added then; None to leave them.
         next_seed: The seed of a draw that is given none; None for the buffer's own generator.
+        columns: Names of the learner's own columns.
     """
 
     Normalizer: ClassVar[Any] = TensorNormalizer
@@ -87,6 +91,7 @@ class ReplaySampler:
         obs_moments: tuple[Any, Any] | None = None,
         reward_form: tuple[float, float] | None = None,
         next_seed: Callable[[], int] | None = None,
+        columns: Iterable[str] = (),
     ) -> None:
         self.buffer = buffer
         self.batch_size = batch_size
@@ -101,6 +106,7 @@ class ReplaySampler:
             self.normalizer = self.Normalizer(normalizer, self.device, n_step)
         self.reward_form = reward_form
         self.next_seed = next_seed
+        self.columns = tuple(columns)
         self._staging: Staging | None = None
         self._ids: Any = None
         # A native view fills the same memory every time, which saves allocating it.
@@ -209,6 +215,7 @@ class ReplaySampler:
             next_actions=self._actions(drawn["next_actions"]) if "next_actions" in drawn else None,
             weights=drawn.get("weights"),
             indices=drawn.get(INDICES),
+            extra={name: drawn[name] for name in self.columns} if self.columns else None,
         )
 
     def _observation(self, obs: Any) -> tuple[Any, torch.Tensor | None]:

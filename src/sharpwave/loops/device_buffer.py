@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sharpwave.buffers.schema import Field, Schema
+from sharpwave.buffers.schema import STEP, Field, Schema
 from sharpwave.buffers.views import NStep
 from sharpwave.lazy import torch
 from sharpwave.nest import like, map_leaves, numbered
@@ -45,6 +45,7 @@ class DeviceBuffer:
         self._obs = schema.fields["obs"]
         action: Any = schema.fields["action"]
         obs = numbered(self._obs)
+        extra: dict[str, Any] = {k: x for k, x in schema.fields.items() if k not in STEP}
         options: dict[str, Any] = {
             "buffer_size": max(1, config.buffer_size // n_envs),
             "num_envs": n_envs,
@@ -53,6 +54,7 @@ class DeviceBuffer:
             "obs_dtype": map_leaves(_dtype, obs),
             "action_dtype": _dtype(action),
             "device": device,
+            "extra_fields": {k: (_exact_dtype(x), x.shape) for k, x in extra.items()},
             "seed": seed % 2**63,
         }
         self.is_prioritized = config.prioritized
@@ -88,6 +90,7 @@ class DeviceBuffer:
         truncated: Any,
         next_obs: Nested,
         restarted: bool,
+        **extra: Any,
     ) -> None:
         """Put one step of every environment into the buffer, [N, ...] each.
 
@@ -102,6 +105,7 @@ class DeviceBuffer:
             terminated | truncated,
             numbered(next_obs),
             truncated & ~terminated,
+            **extra,
         )
 
     def sample(self, batch_size: int) -> dict[str, Any]:
@@ -116,6 +120,7 @@ class DeviceBuffer:
                 "actions": drawn.actions,
                 "rewards": drawn.rewards,
                 "next_obs": like(self._obs, drawn.next_observations),
+                **drawn.extras,
             }
             if self._view is None:
                 self._batch["terminated"] = torch.empty_like(drawn.dones)
@@ -140,15 +145,19 @@ class DeviceBuffer:
         return {"kind": "device", "tensors": map_leaves(_array, self.tensors.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self.tensors.load_state_dict(map_leaves(_tensor, state["tensors"]))
+        """Continue from `state_dict`; columns that are not asked for stay behind."""
+        tensors = map_leaves(_tensor, state["tensors"])
+        known = self.tensors.fields.names
+        tensors["fields"] = {k: x for k, x in tensors["fields"].items() if k in known}
+        self.tensors.load_state_dict(tensors)
 
 
 def _dtype(field: Field) -> Any:
-    numpy_dtype = np.dtype(field.dtype)
-    if numpy_dtype.kind == "f":
-        return torch.float32
-    return torch.from_numpy(np.empty(0, numpy_dtype)).dtype
+    return torch.float32 if np.dtype(field.dtype).kind == "f" else _exact_dtype(field)
+
+
+def _exact_dtype(field: Field) -> Any:
+    return torch.from_numpy(np.empty(0, field.dtype)).dtype
 
 
 def _array(leaf: Any) -> Any:

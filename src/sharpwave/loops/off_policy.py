@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sharpwave.buffers.views import Hindsight, NStep, Transition, View
 from sharpwave.collect import (
     Episodes,
     NonFiniteError,
@@ -28,6 +27,7 @@ from sharpwave.files import count_of
 from sharpwave.finite import all_finite
 from sharpwave.learners import Metrics, Seeds
 from sharpwave.learners.actor import Actor
+from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.replay import ReplayBatch, ReplaySampler
 from sharpwave.loops.headline import RETURN
 from sharpwave.loops.loop import Loop, Run
@@ -44,8 +44,6 @@ __all__ = ["OffPolicyLoop"]
 Round = tuple["Transitions | None", Any, "VectorStep | None"]
 """One step of every environment: rows for the buffer, the mean reward, maybe as a tensor, and what
 callbacks see of it, where one does."""
-FIELDS = ("obs", "next_obs", "actions", "rewards")
-"""What of a step a batch needs beside discounts."""
 
 
 class OffPolicyLoop(Loop):
@@ -94,10 +92,11 @@ class OffPolicyLoop(Loop):
         self.normalizer = normalizer
         self._subject = subject
         acting = learner.acting_copy() if config.overlap else learner
-        self.actor = Actor(acting, config.n_envs, explore=True, normalizer=normalizer)
+        own = declared_columns(learner)
+        self.actor = Actor(acting, config.n_envs, explore=True, normalizer=normalizer, columns=own)
         self.random_actions = RandomActions(learner.action_space, seeds.exploring)
         self.store = ReplayStore(
-            env, config, given=buffer, seed=seeds.drawing, device=learner.device_name
+            env, config, given=buffer, seed=seeds.drawing, device=learner.device_name, columns=own
         )
         self.collector = self._make_collector(seeds, buffer)
         self._choose = self._choose_arrays
@@ -108,6 +107,7 @@ class OffPolicyLoop(Loop):
         if config.her_goals:
             self._goal_rewards = goal_rewards(env, partial(self._keep_goal_env, make_goal_env))
         self._sampler: ReplaySampler | None = None
+        self._extra: Mapping[str, Any] | None = None
         self._learns_after = config.learning_starts
         self._rounds_taken = self._steps_taken = 0
         self._origin = "the checkpoint"
@@ -203,22 +203,16 @@ class OffPolicyLoop(Loop):
 
     def _make_sampler(self) -> ReplaySampler:
         config = self.config
-        view: View | None = None
-        if self._goal_rewards is not None:
-            view = Hindsight(self._goal_rewards, config.her_goals, config.her_strategy)
-        elif self.store.keeps_order:
-            view = NStep(config.n_step, config.gamma, fields=FIELDS)
-        elif self.store.takes_views:
-            view = Transition((*FIELDS, "terminated"))
         sampler: ReplaySampler = self.learner.Sampler(
             self.store.source,
             config.batch_size,
-            view=view,
+            view=self.store.view(self._goal_rewards),
             gamma=config.gamma,
             learner=self.learner,
             has_masks=self.collector.has_masks,
             normalizer=self.normalizer,
             n_step=config.n_step,
+            columns=self.store.columns,
         )
         return sampler
 
@@ -314,13 +308,16 @@ class OffPolicyLoop(Loop):
         """Steps the environments until an update is due, each time when it is asked for."""
         for _ in range(self.config.train_freq - self._rounds_taken):
             rows, reward = self.collector.step(self._choose)
+            if self._extra and rows is not None:  # what the learner gave, if it acted
+                rows = rows.with_extra(self._extra)
             yield rows, reward, self.collector.taken
 
     def _choose_arrays(self, obs: Nested, masks: Any) -> Array:
-        collector = self.collector
+        collector, self._extra = self.collector, None
         if collector.timesteps < self.config.learning_starts:
             return self.random_actions.draw(self.env.num_envs, masks)
-        actions: Array = self.actor.act(obs, collector.ended, masks).actions
+        acted = self.actor.act(obs, collector.ended, masks)
+        actions, self._extra = acted.actions, acted.extra
         if actions.dtype.kind == "f" and not all_finite(actions):
             raise NonFiniteError(
                 f"actions must be finite, got {actions} at step {collector.timesteps}: "
@@ -330,11 +327,12 @@ class OffPolicyLoop(Loop):
         return env_actions
 
     def _choose_tensors(self, obs: Any, masks: Any) -> Any:
-        collector = self.collector
+        collector, self._extra = self.collector, None
         if collector.timesteps < self.config.learning_starts:
             allowed = None if masks is None else masks.cpu().numpy()
             return self.learner.own(self.random_actions.draw(self.env.num_envs, allowed))
-        actions = self.actor.act_tensors(obs, collector.ended, masks).actions
+        acted = self.actor.act_tensors(obs, collector.ended, masks)
+        actions, self._extra = acted.actions, acted.extra
         collector.watch.look(actions)
         return self._to_tensor_env.to_env(actions)
 

@@ -10,10 +10,11 @@ from sharpwave.buffers import ReplayBuffer, Transition
 from sharpwave.buffers.offline_mixture import rows_of
 from sharpwave.config.offline import OfflineConfig
 from sharpwave.learners import Metrics
+from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.replay import ReplayBatch, ReplaySampler
 from sharpwave.loops.loop import Loop, Run
 from sharpwave.loops.means import means
-from sharpwave.loops.offline_data import normalizes, reward_form
+from sharpwave.loops.offline_data import check_extra, normalizes, reward_form
 from sharpwave.loops.units import GRADIENT_STEPS
 
 __all__ = ["OfflineLoop"]
@@ -31,7 +32,7 @@ class OfflineLoop(Loop):
         seed: Of the draws.
         dataset: Gives the dataset when it is needed.
         normalizer: Mean and deviation of observations; None to leave them.
-        columns: What is read of the dataset.
+        columns: What is read of the dataset, beside the learner's own columns.
     """
 
     unit = GRADIENT_STEPS
@@ -51,7 +52,8 @@ class OfflineLoop(Loop):
         self.normalizer = normalizer
         self._seed = seed
         self._dataset = dataset
-        self._columns = columns
+        self._extra = declared_columns(learner)
+        self._columns = (*columns, *(name for name in self._extra if name not in columns))
         self._sampler: ReplaySampler | None = None
 
     @property
@@ -82,6 +84,7 @@ class OfflineLoop(Loop):
             moments = None
             if self.normalizer is not None and not normalizes(dataset):
                 moments = self.normalizer.mean, self.normalizer.std
+            check_extra(dataset, self._extra, self.learner)
             rows = rows_of(dataset)
             self._sampler = self.learner.Sampler(
                 rows,
@@ -92,6 +95,7 @@ class OfflineLoop(Loop):
                 obs_moments=moments,
                 reward_form=reward_form(dataset, config.reward_scale, config.reward_shift),
                 next_seed=self._next_seed,
+                columns=self._extra,
             )
         return self._sampler
 

@@ -12,8 +12,11 @@ import numpy as np
 
 from sharpwave.buffers import MmapReplayBuffer, OfflineDatasetBuffer, ReplayBuffer, Transition
 from sharpwave.buffers.folder import is_store
-from sharpwave.buffers.offline import obs_divisor
+from sharpwave.buffers.offline import MADE, obs_divisor
 from sharpwave.buffers.offline_mixture import OfflineMixture, rows_of
+from sharpwave.buffers.schema import RESERVED, RESERVED_IN_BATCH, Field
+from sharpwave.learners import Learner
+from sharpwave.learners.columns import check_columns
 from sharpwave.types import Array, BatchDict
 
 MINARI = "minari:"
@@ -111,13 +114,23 @@ def _of_stream(stream: Any) -> OfflineDatasetBuffer:
 
 
 def _columns(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a dataset; what else has a row for every step is there for learners."""
     known = {OTHER_NAMES.get(name, name): values for name, values in given.items()}
     columns = {name: known[name] for name in COLUMNS if name in known}
     missing = [name for name in COLUMNS[:-1] if name not in columns]
     if missing:
         raise ValueError(f"dataset must have the columns {missing} too, got {list(given)}")
-    columns.setdefault("truncated", np.zeros(len(columns["rewards"]), np.bool_))
-    return columns
+    n = len(columns["rewards"])
+    columns.setdefault("truncated", np.zeros(n, np.bool_))
+    others = {name: values for name, values in given.items() if _may_be_extra(name, values, n)}
+    return {**columns, "extra": others}
+
+
+def _may_be_extra(name: Any, values: Any, n: int) -> bool:
+    taken = {*COLUMNS, *OTHER_NAMES, *MADE, *RESERVED, *RESERVED_IN_BATCH}
+    named = isinstance(name, str) and name.isidentifier() and name not in taken
+    is_column = isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+    return named and is_column and values.shape[:1] == (n,)
 
 
 @dataclass(frozen=True)
@@ -255,6 +268,18 @@ def _chunks(dataset: Any, name: str) -> Iterator[Array]:
         if name == "obs" and not _is_vectors(values):
             raise TypeError("normalize_obs needs observations that are vectors of numbers")
         yield values
+
+
+def check_extra(dataset: Any, columns: Mapping[str, Field], learner: Learner) -> None:
+    """Check that a dataset has the columns that a learner declares.
+
+    Raises:
+        ValueError: One of them is missing, or has another dtype or shape.
+    """
+    parts = dataset.parts if isinstance(dataset, OfflineMixture) else [dataset]
+    for part in parts if columns else ():
+        if len(part):
+            check_columns(first_step(part), columns, 1, learner, "dataset")
 
 
 def first_step(dataset: Any) -> BatchDict:

@@ -19,6 +19,7 @@ from sharpwave.envs import TensorVectorEnv, autoreset_mode
 from sharpwave.learners import Metrics, Seeds
 from sharpwave.learners.actor import RolloutActor
 from sharpwave.learners.batch import OnPolicyBatch
+from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.threads import native_threads
 from sharpwave.loops.headline import RETURN
 from sharpwave.loops.loop import Loop, Run
@@ -69,7 +70,8 @@ class OnPolicyLoop(Loop):
         super().__init__(learner, config)
         self.env = env
         self._subject = subject
-        self.actor = RolloutActor(learner, config.n_envs, explore=True)
+        columns = declared_columns(learner)
+        self.actor = RolloutActor(learner, config.n_envs, explore=True, columns=columns)
         self.collection_reason = why_not_act or NativeRollouts.why_not(env)
         self.collector: Any = self._make_collector(seeds)
 

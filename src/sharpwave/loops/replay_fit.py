@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from sharpwave.buffers import ReplayBuffer
 from sharpwave.buffers.offline_mixture import OfflineMixture, rows_of
-from sharpwave.buffers.schema import Schema
+from sharpwave.buffers.schema import STEP, Field, Schema
 from sharpwave.config.off_policy import OffPolicyConfig
 
 __all__ = ["check_fields", "check_given", "differences"]
 
 
-def check_given(buffer: Any, config: OffPolicyConfig) -> None:
+def check_given(buffer: Any, config: OffPolicyConfig, columns: Mapping[str, Field]) -> None:
     """Check that a buffer that the user made can do what is asked of it.
 
     Args:
         buffer: A buffer of this library, a mixture of them, or another one.
         config: Of the algorithm.
+        columns: Of the learner's own, stored with a step.
 
     Raises:
         TypeError: A mixture has parts that do not mix.
         ValueError: The buffer lacks what the configuration asks for.
     """
     if isinstance(buffer, OfflineMixture):
-        _check_mixture(buffer, config)
+        _check_mixture(buffer, config, columns)
     elif isinstance(buffer, ReplayBuffer):
         _check_ours(buffer, config)
     else:
@@ -51,7 +53,9 @@ def _check_ours(buffer: ReplayBuffer, config: OffPolicyConfig) -> None:
         )
 
 
-def _check_mixture(mixture: OfflineMixture, config: OffPolicyConfig) -> None:
+def _check_mixture(
+    mixture: OfflineMixture, config: OffPolicyConfig, columns: Mapping[str, Field]
+) -> None:
     for i, part in enumerate(mixture.parts):
         if not isinstance(rows_of(part), ReplayBuffer):
             raise TypeError(f"parts[{i}] of buffer must be of this library, got {part!r}")
@@ -60,6 +64,13 @@ def _check_mixture(mixture: OfflineMixture, config: OffPolicyConfig) -> None:
                 f"parts[{i}] of buffer must have observations as they were: make it with "
                 "normalize=False"
             )
+        fields = rows_of(part).schema.fields
+        for name in columns:
+            if fields.get(name) != columns[name]:
+                raise ValueError(
+                    f"parts[{i}] of buffer must have the learner's column {name!r} as "
+                    f"{columns[name]}, got {fields.get(name)}"
+                )
     for option in ("prioritized", "her_goals"):
         if getattr(config, option):
             raise ValueError(f"{option} does not go with a mixture of buffers")
@@ -110,13 +121,18 @@ def _other_fields(schema: Schema, wanted: Schema, *, exactly: bool = False) -> l
     """Fields that are missing, too many, or of another form."""
     has = {leaf.name: leaf.field for leaf in schema.leaves}
     needs = {leaf.name: leaf.field for leaf in wanted.leaves}
-    found = [f"{name} is missing" for name in needs if name not in has]
+    columns = wanted.fields.keys() - {*STEP}
+    found = [
+        f"{name} is missing" + ", a column of the learner's own" * (name in columns)
+        for name in needs
+        if name not in has
+    ]
     found += [f"there is {name}, which env does not give" for name in has if name not in needs]
     for name in needs.keys() & has.keys():
         one, other = has[name], needs[name]
         flat = not exactly and name == "action" and np.prod(one.shape) == np.prod(other.shape)
         if one.shape != other.shape and not flat:
             found.append(f"{name} has shape {one.shape}, not {other.shape}")
-        elif exactly and one != other:
+        elif (exactly or name in columns) and one != other:
             found.append(f"{name} is {one}, not {other}")
     return sorted(found)

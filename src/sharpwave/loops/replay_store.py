@@ -7,7 +7,7 @@ import errno
 import math
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 from sharpwave.buffers import MmapReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer, snapshot
 from sharpwave.buffers.folder import is_store, read_header
 from sharpwave.buffers.offline_mixture import OfflineMixture
-from sharpwave.buffers.schema import Field, Schema
+from sharpwave.buffers.schema import BATCH_NAMES, Field, Schema
+from sharpwave.buffers.views import Hindsight, NStep, Transition, View
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions
 from sharpwave.config.off_policy import DEVICE, MEMORY, OffPolicyConfig
 from sharpwave.envs import autoreset_mode
@@ -31,6 +32,8 @@ HOT_SHARE = 0.1
 """Of a buffer on disk, the share of the newest steps that stays in memory."""
 KEPT_IN_CHECKPOINTS = 64 << 20
 """Bytes of a buffer that the newest checkpoint of a run folder holds; a larger one has a folder."""
+FIELDS = ("obs", "next_obs", "actions", "rewards")
+"""What of a step a batch needs beside discounts."""
 MOVED_AT_ONCE = 16384
 """Steps that move together from one buffer to another."""
 
@@ -46,6 +49,7 @@ class ReplayStore:
         given: A buffer in place of the configuration's.
         seed: Of the draws.
         device: Where a buffer on the device lies.
+        columns: Of the learner's own, stored with a step.
 
     Attributes:
         buffer: The buffer, as the user knows it; None before `open`.
@@ -57,9 +61,17 @@ class ReplayStore:
     """
 
     def __init__(
-        self, env: Any, config: OffPolicyConfig, *, given: Any, seed: int, device: Any = "cpu"
+        self,
+        env: Any,
+        config: OffPolicyConfig,
+        *,
+        given: Any,
+        seed: int,
+        device: Any = "cpu",
+        columns: Mapping[str, Field] | None = None,
     ) -> None:
         self.config = config
+        self.columns = columns or {}
         self._device = device
         self.buffer: Any = None
         self.source: Any = None
@@ -74,8 +86,8 @@ class ReplayStore:
         self._keeps_all = False
         if given is not None:
             ours = isinstance(given, ReplayBuffer | OfflineMixture)
-            self._given_source = given if ours else ForeignBuffer(given, seed)
-            check_given(self._given_source, config)
+            self._given_source = given if ours else ForeignBuffer(given, seed, self.columns)
+            check_given(self._given_source, config, self.columns)
         elif config.batch_size > config.buffer_size:
             raise ValueError(
                 f"buffer_size must be at least batch_size, {config.batch_size}, "
@@ -116,7 +128,7 @@ class ReplayStore:
             ValueError: The given buffer, or the one in the folder, does not fit the environment.
             SharpwaveIOError: The folder holds something else, or is not there any more.
         """
-        schema = steps_of(self._env, self.config, n_choices)
+        schema = steps_of(self._env, self.config, n_choices, self.columns)
         self._step_bytes = bytes_of_a_step(schema)
         with reading(self._origin):
             self._open(schema, timesteps, self._saved)
@@ -160,10 +172,25 @@ class ReplayStore:
             return False
         return True
 
+    def view(self, goal_rewards: Any = None) -> View | None:
+        """What a drawn step becomes; None where the buffer says it.
+
+        Args:
+            goal_rewards: The rewards of goals, where steps are relabelled.
+        """
+        config, fields = self.config, (*FIELDS, *self.columns)
+        if goal_rewards is not None:
+            return Hindsight(goal_rewards, config.her_goals, config.her_strategy)
+        if self.keeps_order:
+            return NStep(config.n_step, config.gamma, fields=fields)
+        return Transition((*fields, "terminated")) if self.takes_views else None
+
     def write(self, rows: Transitions) -> None:
         """Put one step of the environments into the buffer."""
-        obs, actions, rewards, terminated, truncated, next_obs, streams, restarted = rows
+        obs, actions, rewards, terminated, truncated, next_obs, streams, restarted, extra = rows
         named: dict[str, Any] = {}
+        if self.columns:
+            named.update(extra or self._blank(len(rewards)))
         if streams is not None and getattr(self.rows, "n_envs", None) is not None:
             named["streams"] = streams
         if isinstance(self.rows, DeviceBuffer):  # others see it by the observations
@@ -177,6 +204,10 @@ class ReplayStore:
             truncated=truncated,
             **named,
         )
+
+    def _blank(self, n: int) -> dict[str, Any]:
+        """The columns of steps at random, which the learner knows nothing of."""
+        return {name: np.zeros((n, *x.shape), x.dtype) for name, x in self.columns.items()}
 
     def has_a_batch(self) -> bool:
         """Whether there are as many steps as a batch has, or as many as there will ever be."""
@@ -343,7 +374,9 @@ class ReplayStore:
         return buffer
 
 
-def steps_of(env: Any, config: OffPolicyConfig, n_choices: int | None) -> Schema:
+def steps_of(
+    env: Any, config: OffPolicyConfig, n_choices: int | None, columns: Mapping[str, Field]
+) -> Schema:
     """The fields of a step, with its action mask beside the observation where there is one.
 
     Raises:
@@ -355,10 +388,11 @@ def steps_of(env: Any, config: OffPolicyConfig, n_choices: int | None) -> Schema
             "frame_stack needs observations of at least three dimensions, "
             f"got {env.single_observation_space}"
         )
-    if n_choices is None:
-        return schema
-    obs = {OBSERVATION: schema.fields["obs"], MASK: Field("bool", (n_choices,))}
-    return Schema({**schema.fields, "obs": obs, "next_obs": obs})
+    fields = {**schema.fields, **columns}
+    if n_choices is not None:
+        obs = {OBSERVATION: schema.fields["obs"], MASK: Field("bool", (n_choices,))}
+        fields |= {"obs": obs, "next_obs": obs}
+    return Schema(fields)
 
 
 def bytes_of_a_step(schema: Schema) -> int:
@@ -401,12 +435,20 @@ def move(old: ReplayBuffer, new: ReplayBuffer) -> None:
     """Push all steps of a buffer to another one, an equal share to each of its environments.
 
     Steps that follow one another stay together but at the ends of shares. Priorities begin anew.
+    Columns that the new buffer does not have stay behind.
+
+    Raises:
+        ValueError: The old buffer lacks a column of the new one.
     """
+    missing = sorted(new.schema.fields.keys() - old.schema.fields.keys())
+    if missing:
+        raise ValueError(f"the buffer lacks {', '.join(missing)}, which steps have here")
+    names = tuple(BATCH_NAMES.get(name, name) for name in new.schema.fields)
     for stream, ids in enumerate(np.array_split(old.indices(), new.n_envs or 1)):
         for begin in range(0, len(ids), MOVED_AT_ONCE):
             part = ids[begin : begin + MOVED_AT_ONCE]
             named = {} if new.n_envs is None else {"streams": np.full(len(part), stream)}
-            new.push_batch(**old.gather(part), **named)
+            new.push_batch(**old.gather(part, view=Transition(names)), **named)
 
 
 def _split(array: Any, sizes: list[int]) -> list[bytes]:
