@@ -160,7 +160,7 @@ def test_a_mixture_of_buffers() -> None:
     agent.train(120)
     assert agent.learner.checked > 0
     plain = sw.OfflineMixture([(sw.ReplayBuffer.for_env(first.env, 150), 0.5), (old, 0.5)])
-    with pytest.raises(ValueError, match=r"parts\[0\] of buffer .* 'twice' .*got None"):
+    with pytest.raises(ValueError, match=r"parts\[0\] of buffer .* 'twice' .*got none"):
         sw.DQN(resumable, learner=remembering(sw.DQN), buffer=plain, **REPLAY)
 
 

@@ -31,6 +31,7 @@ def check_given(buffer: Any, config: OffPolicyConfig, columns: Mapping[str, Fiel
         _check_mixture(buffer, config, columns)
     elif isinstance(buffer, ReplayBuffer):
         _check_ours(buffer, config)
+        _check_columns(buffer, columns, "buffer")
     else:
         for option in ("prioritized", "her_goals"):
             if getattr(config, option):
@@ -53,6 +54,15 @@ def _check_ours(buffer: ReplayBuffer, config: OffPolicyConfig) -> None:
         )
 
 
+def _check_columns(buffer: ReplayBuffer, columns: Mapping[str, Field], which: str) -> None:
+    for name, field in columns.items():
+        found = buffer.schema.fields.get(name, "none")
+        if found != field:
+            raise ValueError(
+                f"{which} must have the learner's column {name!r} as {field}, got {found}"
+            )
+
+
 def _check_mixture(
     mixture: OfflineMixture, config: OffPolicyConfig, columns: Mapping[str, Field]
 ) -> None:
@@ -64,13 +74,7 @@ def _check_mixture(
                 f"parts[{i}] of buffer must have observations as they were: make it with "
                 "normalize=False"
             )
-        fields = rows_of(part).schema.fields
-        for name in columns:
-            if fields.get(name) != columns[name]:
-                raise ValueError(
-                    f"parts[{i}] of buffer must have the learner's column {name!r} as "
-                    f"{columns[name]}, got {fields.get(name)}"
-                )
+        _check_columns(rows_of(part), columns, f"parts[{i}] of buffer")
     for option in ("prioritized", "her_goals"):
         if getattr(config, option):
             raise ValueError(f"{option} does not go with a mixture of buffers")
@@ -133,6 +137,6 @@ def _other_fields(schema: Schema, wanted: Schema, *, exactly: bool = False) -> l
         flat = not exactly and name == "action" and np.prod(one.shape) == np.prod(other.shape)
         if one.shape != other.shape and not flat:
             found.append(f"{name} has shape {one.shape}, not {other.shape}")
-        elif (exactly or name in columns) and one != other:
+        elif exactly and one != other:
             found.append(f"{name} is {one}, not {other}")
     return sorted(found)
