@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sharpwave.losses.grpo import GRPO_KINDS, grpo_loss, grpo_totals, importance_weights
 from sharpwave.losses.on_policy import (
     approx_kl,
     clip_fraction,
@@ -20,15 +21,21 @@ from sharpwave.losses.q_learning import (
     quantile_huber,
     weighted_mean,
 )
+from sharpwave.losses.sequences import Sequences
 
 __all__ = [
+    "GRPO_KINDS",
+    "Sequences",
     "approx_kl",
     "categorical_cross_entropy",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
     "explained_variance",
+    "grpo_loss",
+    "grpo_totals",
     "huber",
+    "importance_weights",
     "mean",
     "normalize",
     "policy_gradient",

@@ -1,0 +1,75 @@
+"""Sequences of different lengths in flat tensors of tokens, without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["Sequences", "widen"]
+
+
+class Sequences(NamedTuple):
+    """Where B sequences lie in tensors [T] that hold their tokens one after another.
+
+    Example:
+        >>> sequences = Sequences.of([2, 0, 1])
+        >>> sequences.sum(torch.tensor([1.0, 2.0, 3.0])).tolist()
+        [3.0, 0.0, 3.0]
+        >>> sequences.spread(torch.tensor([5.0, 6.0, 7.0])).tolist()
+        [5.0, 5.0, 7.0]
+    """
+
+    ids: Tensor
+    """[T] int64, number of the sequence that a token belongs to, ascending."""
+    lengths: Tensor
+    """[B] int64, number of tokens of each sequence; it may be 0."""
+
+    @classmethod
+    def of(
+        cls, lengths: Sequence[int] | Tensor, device: torch.device | str | None = None
+    ) -> Sequences:
+        """The sequences of these lengths.
+
+        Args:
+            lengths: [B] number of tokens of each sequence. Those of a GPU are waited for.
+            device: Where the tokens are; that of the lengths if None.
+
+        Returns:
+            The sequences, on this device.
+
+        Raises:
+            ValueError: A length is negative, or the lengths have another shape.
+        """
+        counts = torch.as_tensor(lengths, dtype=torch.int64)
+        if counts.dim() != 1:
+            raise ValueError(f"lengths must have shape [B], got {tuple(counts.shape)}")
+        if counts.numel() and int(counts.min()) < 0:
+            raise ValueError(f"lengths must not be negative, got {int(counts.min())}")
+        ids = torch.repeat_interleave(counts)
+        return cls(ids.to(device), counts.to(device))
+
+    def sum(self, tokens: Tensor) -> Tensor:
+        """Σ_t x_t of each sequence, 0 for an empty one: [T] -> [B]."""
+        # Unlike index_add this adds in the same order every time, on a GPU too. The lengths are
+        # known to be right, and checking them would wait for the device.
+        total: Tensor = torch.segment_reduce(tokens, "sum", lengths=self.lengths, unsafe=True)
+        return total
+
+    def mean(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Σ_t m_t x_t / Σ_t m_t of each sequence, 0 where nothing counts: [T] -> [B]."""
+        return self.sum(tokens * mask) / self.sum(mask).clamp_min(1)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """The value of its sequence for every token: [B] -> [T]."""
+        return values[self.ids]
+
+
+def widen(x: Tensor) -> Tensor:
+    """The same numbers in float32, or in float64 if that is what they are in.
+
+    Sums of bfloat16 lose the small differences that these losses are made of.
+    """
+    return x if x.dtype == torch.float64 else x.float()
