@@ -1,4 +1,4 @@
-"""Log-probabilities of selected tokens, with gradients, in little memory.
+"""Log-probabilities of selected tokens and entropies, with gradients, in little memory.
 
 `selected_log_probs` reads logits once and never makes a float32 copy of them. `linear_log_probs`
 starts from hidden states and the weights of the language-model head and never holds more than a
@@ -7,39 +7,66 @@ slice of the logits, forwards and backwards.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sharpwave.kernels.backend import HAS_TRITON, uses_triton
-from sharpwave.kernels.plain import llm as plain
+from sharpwave.kernels.plain import log_probs as plain
 
 if HAS_TRITON:
     from sharpwave.kernels.jit import log_probs as jit
 
 __all__ = ["linear_log_probs", "selected_log_probs"]
 
-SLICE = 1 << 25  # logits that linear_log_probs holds at once
+SLICE, CPU_SLICE = 1 << 25, 1 << 22  # logits that linear_log_probs holds at once
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+Found: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
 
+@overload
 def selected_log_probs(
-    logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, in_place: bool = False
-) -> Tensor:
+    logits: Tensor,
+    tokens: Tensor,
+    *,
+    temperature: float = ...,
+    in_place: bool = ...,
+    entropy: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def selected_log_probs(
+    logits: Tensor,
+    tokens: Tensor,
+    *,
+    temperature: float = ...,
+    in_place: bool = ...,
+    entropy: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+def selected_log_probs(
+    logits: Tensor,
+    tokens: Tensor,
+    *,
+    temperature: float = 1.0,
+    in_place: bool = False,
+    entropy: bool = False,
+) -> Found:
     """Log softmax(logits / temperature) at one token per row.
 
     Args:
-        logits: [..., V]; float32, bfloat16 or float16 on CUDA.
+        logits: [..., V].
         tokens: [...] int64. Those outside the vocabulary (padding is often -100) give 0 and no
             gradient.
         temperature: Positive.
         in_place: The gradient overwrites the logits, which must not be needed after the backward
             pass; it then needs no memory of its own.
+        entropy: Also return the entropy -Σ p log p of p = softmax(logits / temperature), from the
+            same pass over the logits; 0 and no gradient for tokens outside the vocabulary.
 
     Returns:
-        [...] float32 (float64 for float64 logits).
+        [...] float32 (float64 for float64 logits), and with `entropy` a pair of these.
 
     Raises:
         ValueError: A shape, dtype or the temperature does not fit.
@@ -50,25 +77,46 @@ def selected_log_probs(
         >>> log_probs.sum().backward()
         >>> log_probs.tolist(), logits.grad.tolist()
         ([-0.6931471824645996, 0.0], [[-0.5, 0.5], [0.0, 0.0]])
+        >>> _, entropies = selected_log_probs(logits, torch.tensor([1, -100]), entropy=True)
+        >>> entropies.tolist()
+        [0.6931471824645996, 0.0]
     """
     _check_tokens("logits", logits, tokens)
     _check_temperature(temperature)
+    _check_vocabulary("logits", logits, logits.shape[-1])
     rows, flat = logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1)
-    if uses_triton(logits) and logits.dtype in FLOATS:
-        found = _apply(_Selected, rows, flat, temperature, in_place)
-    else:
-        found = plain.selected_log_probs(rows, flat, temperature)
-    return found.view(tokens.shape)
+    return _apply(_Selected, tokens.shape, rows, flat, temperature, in_place, entropy)
 
 
+@overload
+def linear_log_probs(
+    hidden: Tensor,
+    weight: Tensor,
+    tokens: Tensor,
+    *,
+    temperature: float = ...,
+    slice_size: int | None = ...,
+    entropy: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def linear_log_probs(
+    hidden: Tensor,
+    weight: Tensor,
+    tokens: Tensor,
+    *,
+    temperature: float = ...,
+    slice_size: int | None = ...,
+    entropy: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
 def linear_log_probs(
     hidden: Tensor,
     weight: Tensor,
     tokens: Tensor,
     *,
     temperature: float = 1.0,
-    slice_size: int = SLICE,
-) -> Tensor:
+    slice_size: int | None = None,
+    entropy: bool = False,
+) -> Found:
     """`selected_log_probs` of the logits hidden @ weightᵀ, which are never all in memory.
 
     The vocabulary is cut into slices. Each is one matrix product into a buffer that the next one
@@ -79,10 +127,12 @@ def linear_log_probs(
         weight: [V, H], of hidden's dtype.
         tokens: [...] int64; those outside the vocabulary give 0 and no gradient.
         temperature: Positive.
-        slice_size: Number of logits in memory at once.
+        slice_size: Number of logits in memory at once; by default 32 million on a GPU and 4 million
+            on a CPU.
+        entropy: Also return the entropies, which cost no further matrix product.
 
     Returns:
-        [...] float32 (float64 for float64).
+        [...] float32 (float64 for float64), and with `entropy` a pair of these.
 
     Raises:
         ValueError: A shape, dtype or the temperature does not fit.
@@ -91,6 +141,9 @@ def linear_log_probs(
         >>> hidden, weight = torch.eye(2), torch.zeros(3, 2)
         >>> linear_log_probs(hidden, weight, torch.tensor([0, 2])).tolist()
         [-1.0986123085021973, -1.0986123085021973]
+        >>> _, entropies = linear_log_probs(hidden, weight, torch.tensor([0, 2]), entropy=True)
+        >>> entropies.tolist()
+        [1.0986123085021973, 1.0986123085021973]
     """
     _check_tokens("hidden", hidden, tokens)
     _check_temperature(temperature)
@@ -99,110 +152,161 @@ def linear_log_probs(
             f"weight must be {hidden.dtype} of shape [V, {hidden.shape[-1]}],"
             f" got {weight.dtype} of shape {tuple(weight.shape)}"
         )
+    _check_vocabulary("weight", weight, len(weight))
     rows, flat = hidden.reshape(-1, hidden.shape[-1]), tokens.reshape(-1)
-    if uses_triton(hidden) and hidden.dtype in FLOATS:
-        found = _apply(_Linear, rows, weight, flat, temperature, slice_size)
-    else:
-        found = plain.selected_log_probs(rows @ weight.T, flat, temperature)
-    return found.view(tokens.shape)
+    if slice_size is None:
+        slice_size = CPU_SLICE if hidden.device.type == "cpu" else SLICE
+    return _apply(_Linear, tokens.shape, rows, weight, flat, temperature, slice_size, entropy)
 
 
 class _Selected(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, tokens: Tensor, temperature: float, in_place: bool
-    ) -> Tensor:
-        if logits.stride(1) != 1:
+        ctx: Any, logits: Tensor, tokens: Tensor, temperature: float, in_place: bool, entropy: bool
+    ) -> Found:
+        if logits.stride(1) != 1 or logits.stride(0) < logits.shape[1]:  # expanded rows overlap
             logits = logits.contiguous()
         tokens = tokens.contiguous()
-        log_sums = torch.empty(len(logits), device=logits.device)
-        picked = torch.empty_like(log_sums)
-        jit.forward(logits, tokens, log_sums, picked, temperature, n_tokens=logits.shape[1])
-        ctx.save_for_backward(logits, tokens, log_sums)
+        log_sums, picked, entropies = _results(logits, entropy)
+        n_tokens = logits.shape[1]
+        _kernels(logits).forward(
+            logits, tokens, log_sums, picked, entropies, temperature, n_tokens=n_tokens
+        )
+        ctx.save_for_backward(logits, tokens, log_sums, entropies)
         ctx.temperature, ctx.in_place, ctx.spent = temperature, in_place, False
-        return picked
+        return picked if entropies is None else (picked, entropies)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
-        logits, tokens, log_sums = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.spent:
             raise RuntimeError("with in_place=True the backward pass runs only once")
+        logits, tokens, log_sums, entropies = ctx.saved_tensors
         ctx.spent = ctx.in_place
         out = logits.detach() if ctx.in_place else torch.empty_like(logits)
-        gradients = gradients.contiguous()
-        n_tokens = logits.shape[1]
-        jit.backward(logits, tokens, log_sums, gradients, out, ctx.temperature, n_tokens=n_tokens)
-        return out, None, None, None
+        _kernels(logits).backward(
+            logits,
+            tokens,
+            log_sums,
+            entropies,
+            *_pair(gradients),
+            out,
+            ctx.temperature,
+            n_tokens=logits.shape[1],
+        )
+        return out, None, None, None, None
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float, size: int
-    ) -> Tensor:
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        tokens: Tensor,
+        temperature: float,
+        size: int,
+        entropy: bool,
+    ) -> Found:
         tokens = tokens.contiguous()
-        log_sums = torch.empty(len(hidden), device=hidden.device)
-        picked = torch.empty_like(log_sums)
+        log_sums, picked, entropies = _results(hidden, entropy)
         n_tokens = len(weight)
-        for start, logits in _slices(hidden, weight, size):
-            jit.forward(
+        dtype = _logits_dtype(hidden)
+        for start, _, logits in _slices(hidden.to(dtype), weight, size):
+            _kernels(logits).forward(
                 logits,
                 tokens,
                 log_sums,
                 picked,
+                entropies,
                 temperature,
                 n_tokens=n_tokens,
                 start=start,
                 merge=start > 0,
                 final=start + logits.shape[1] == n_tokens,
             )
-        ctx.save_for_backward(hidden, weight, tokens, log_sums)
+        ctx.save_for_backward(hidden, weight, tokens, log_sums, entropies)
         ctx.temperature, ctx.size = temperature, size
-        return picked
+        return picked if entropies is None else (picked, entropies)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, tokens, log_sums = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, tokens, log_sums, entropies = ctx.saved_tensors
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
-        hidden_gradient = torch.zeros(hidden.shape, device=hidden.device) if needs_hidden else None
+        hidden_gradient = torch.zeros_like(hidden, dtype=_wide(hidden)) if needs_hidden else None
         weight_gradient = torch.empty_like(weight) if needs_weight else None
-        gradients = gradients.contiguous()
+        both = _pair(gradients)
         common: Any = {"temperature": ctx.temperature, "n_tokens": len(weight)}
-        for start, logits in _slices(hidden, weight, ctx.size):
-            jit.backward(logits, tokens, log_sums, gradients, logits, start=start, **common)
-            stop = start + logits.shape[1]
+        rows = hidden.to(_logits_dtype(hidden))
+        for start, part, logits in _slices(rows, weight, ctx.size):
+            _kernels(logits).backward(
+                logits, tokens, log_sums, entropies, *both, logits, start=start, **common
+            )
             if hidden_gradient is not None:
-                _add_product(hidden_gradient, logits, weight[start:stop])
+                _add_product(hidden_gradient, logits, part)
             if weight_gradient is not None:
-                torch.mm(logits.T, hidden, out=weight_gradient[start:stop])
+                _write_product(weight_gradient[start : start + len(part)], logits.T, rows)
         if hidden_gradient is not None:
             hidden_gradient = hidden_gradient.to(hidden.dtype)
-        return hidden_gradient, weight_gradient, None, None, None
+        return hidden_gradient, weight_gradient, None, None, None, None
 
 
-def _apply(function: Any, *arguments: Any) -> Tensor:
-    """Call an autograd function, which torch does not annotate."""
-    found: Tensor = function.apply(*arguments)
-    return found
+def _apply(function: Any, shape: torch.Size, *arguments: Any) -> Found:
+    """Call an autograd function and give its results this shape."""
+    found = function.apply(*arguments)
+    return found.view(shape) if isinstance(found, Tensor) else tuple(x.view(shape) for x in found)
 
 
-def _slices(hidden: Tensor, weight: Tensor, size: int) -> Any:
-    """Yield (first column, logits of some columns), in one buffer."""
+def _kernels(logits: Tensor) -> Any:
+    """The module whose `forward` and `backward` take these logits."""
+    return jit if uses_triton(logits) and logits.dtype in FLOATS else plain
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    """What sums are kept in."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def _logits_dtype(hidden: Tensor) -> torch.dtype:
+    """Products of 16-bit floats are fast on a GPU; a CPU multiplies them as float32."""
+    return hidden.dtype if hidden.is_cuda or uses_triton(hidden) else _wide(hidden)
+
+
+def _results(rows: Tensor, entropy: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Room for log-sums, log-probabilities and entropies, a number per row."""
+    log_sums = torch.empty(len(rows), dtype=_wide(rows), device=rows.device)
+    return log_sums, torch.empty_like(log_sums), torch.empty_like(log_sums) if entropy else None
+
+
+def _pair(gradients: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
+    """The gradients of log-probabilities and of entropies."""
+    first, *rest = (gradient.contiguous() for gradient in gradients)
+    return first, rest[0] if rest else None
+
+
+def _slices(hidden: Tensor, weight: Tensor, size: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield (first column, some rows of weight, their logits), the latter in one buffer."""
     n_rows = max(len(hidden), 1)
     width = min(len(weight), max(size // n_rows // 256 * 256, 256))
     buffer = torch.empty(n_rows * width, dtype=hidden.dtype, device=hidden.device)
     for start in range(0, len(weight), width):
-        part = weight[start : start + width]
+        part = weight[start : start + width].to(hidden.dtype)
         logits = buffer[: len(hidden) * len(part)].view(len(hidden), len(part))
         torch.mm(hidden, part.T, out=logits)
-        yield start, logits
+        yield start, part, logits
+
+
+def _write_product(out: Tensor, left: Tensor, right: Tensor) -> None:
+    if out.dtype == left.dtype:
+        torch.mm(left, right, out=out)
+    else:
+        out.copy_(left @ right)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Total += left @ right with a float32 total, without rounding the product first on CUDA."""
-    if left.dtype == torch.float32:
+    """Total += left @ right with a wide total, without rounding the product first on CUDA."""
+    if left.dtype == total.dtype:
         torch.addmm(total, left, right, out=total)
     elif left.is_cuda:
         torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
@@ -228,3 +332,8 @@ def _check_tokens(name: str, given: Tensor, tokens: Tensor) -> None:
 def _check_temperature(temperature: float) -> None:
     if not temperature > 0:
         raise ValueError(f"temperature must be positive, got {temperature}")
+
+
+def _check_vocabulary(name: str, given: Tensor, n_tokens: int) -> None:
+    if n_tokens < 1:
+        raise ValueError(f"{name} must have a token at least, got shape {tuple(given.shape)}")

@@ -20,6 +20,7 @@ returns: Any = typed_returns  # arguments come in lists here
 NAMES = [
     "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "ahead", "update",
     "errors", "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
+    "selected entropy", "linear entropy",
 ]  # fmt: skip
 
 
@@ -62,6 +63,10 @@ def calls(device: str) -> dict[str, Call]:
         "kl": lambda: llm.token_kl(steps[0], steps[1], estimator="k3", mask=ends[0]),
         "selected": lambda: log_probs.selected_log_probs(logits, index),
         "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
+        "selected entropy": lambda: log_probs.selected_log_probs(logits, index, entropy=True),
+        "linear entropy": lambda: log_probs.linear_log_probs(
+            hidden, weight, index, slice_size=1, entropy=True
+        ),
     }
 
 
@@ -98,5 +103,7 @@ def of_ones(device: str) -> list[torch.Tensor]:
         llm.token_kl(x, x * 2, estimator="k3", mask=ended),
         log_probs.selected_log_probs(x, at),
         log_probs.linear_log_probs(x, x, at, slice_size=1),
+        *log_probs.selected_log_probs(x, at, entropy=True),
+        *log_probs.linear_log_probs(x, x, at, slice_size=1, entropy=True),
         *packed,
     ]

@@ -76,16 +76,21 @@ def test_sizes_of_one_compile(compiled: list[str]) -> None:
     assert len(set(compiled)) > 15
 
 
+@pytest.mark.long(only=["entropy"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("entropy", [False, True], ids=["alone", "entropy"])
 def test_gradients_of_log_probabilities_compile(
-    dtype: torch.dtype, in_place: bool, compiled: list[str]
+    dtype: torch.dtype, in_place: bool, entropy: bool, compiled: list[str]
 ) -> None:
     logits = torch.randn(3, 5000, dtype=dtype).requires_grad_()
     tokens = torch.tensor([1, 2, 3])
-    log_probs.selected_log_probs(logits, tokens, in_place=in_place).sum().backward()
+    options: Any = {"entropy": entropy}
+    found: Any = log_probs.selected_log_probs(logits, tokens, in_place=in_place, **options)
+    sum(found).sum().backward()
     hidden, weight = (torch.randn(n, 16, dtype=dtype).requires_grad_() for n in (3, 700))
-    log_probs.linear_log_probs(hidden, weight, tokens, slice_size=1).sum().backward()
+    found = log_probs.linear_log_probs(hidden, weight, tokens, slice_size=1, **options)
+    sum(found).sum().backward()
     assert len(compiled) > 3
 
 

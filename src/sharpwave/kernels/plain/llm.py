@@ -1,4 +1,4 @@
-"""Group advantages, token KL and log-probabilities of tokens in plain torch."""
+"""Group advantages and token KL in plain torch."""
 
 from __future__ import annotations
 
@@ -34,12 +34,3 @@ def token_kl(
     if mask is not None:
         terms = torch.where(mask != 0, terms, 0.0)
     out.copy_(terms.sum(1))
-
-
-def selected_log_probs(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
-    """[R, V] and [R] in, [R] out, differentiable; 0 for tokens outside the vocabulary."""
-    known = (tokens >= 0) & (tokens < logits.shape[1])
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    log_probs = torch.log_softmax(wide / temperature, 1)
-    picked = log_probs.gather(1, torch.where(known, tokens, 0)[:, None])[:, 0]
-    return torch.where(known, picked, 0.0)
