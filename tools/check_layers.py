@@ -30,17 +30,18 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # The torch line: what lies below works without torch.
     ("kernels", "losses"),
     ("nn", "buffers/tensors"),
+    ("llm",),
     ("config",),
     ("learners",),
     ("loops",),
     ("runs",),
     ("agents",),
     ("algorithms",),
-    ("datasets",),
+    ("datasets", "testing"),
     ("cli", "compat", "integrations"),
 )
 RANKS = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
-TORCH_ROOMS = {"kernels", "losses", "nn", "buffers/tensors", "compat", "integrations"}
+TORCH_ROOMS = {"kernels", "losses", "nn", "buffers/tensors", "llm", "compat", "integrations"}
 LAZY = "sharpwave.lazy"
 ENTRANCES = {"__init__.py", "__main__.py", "lazy.py"}
 """Files at the top whose purpose is to name what lies in the rooms."""

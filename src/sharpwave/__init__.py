@@ -59,7 +59,7 @@ from sharpwave.primitives import (
 )
 
 if TYPE_CHECKING:
-    from sharpwave import datasets
+    from sharpwave import datasets, testing
     from sharpwave.agents import Agent
     from sharpwave.agents import OfflineAgent as OfflineAlgorithm
     from sharpwave.algorithms import (
@@ -162,7 +162,7 @@ if TYPE_CHECKING:
     )
 
 _ALIASES = {"CandleCollector": "NativeCollector", "OfflineAlgorithm": "OfflineAgent"}
-_LAZY_MODULES = {"datasets"}
+_LAZY_MODULES = {"datasets", "testing"}
 _LAZY = {
     "Agent": "sharpwave.agents",
     "Acted": "sharpwave.learners",
@@ -387,6 +387,7 @@ __all__ = [
     "pack_sequences",
     "plan_packing",
     "polyak",
+    "testing",
     "vtrace",
 ]
 

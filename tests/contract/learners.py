@@ -12,6 +12,7 @@ import torch
 import sharpwave as sw
 from sharpwave.agents import OnlineAgent
 from sharpwave.loops.off_policy import OffPolicyLoop
+from sharpwave.testing.bits import state_of
 from tests.contract.test_offline import columns
 
 __all__ = ["BOTH_BACKENDS", "LEARNERS", "Learner", "parameters", "state_of"]
@@ -125,18 +126,3 @@ def parameters(agent: Any) -> dict[str, Any]:
         else:
             found[name] = network.data.copy()
     return found
-
-
-def state_of(agent: Any) -> dict[str, bytes]:
-    """Every number of every network and optimizer of an agent or a learner, bit by bit."""
-    networks = {
-        f"{name}.{key}": np.asarray(value).tobytes()
-        for name, network in agent.networks.items()
-        for key, value in network.state_dict().items()
-    }
-    optimizers = {
-        f"{name}.{key}": np.asarray(value).tobytes()
-        for name, optimizer in agent.optimizers.items()
-        for key, value in optimizer.arrays().items()
-    }
-    return {**networks, **optimizers}

@@ -13,7 +13,9 @@ import torch
 
 from sharpwave.checkpoints import read_checkpoint, write_checkpoint
 from sharpwave.learners.replay import ReplayBatch
-from tests.contract.learners import BOTH_BACKENDS, LEARNERS, Learner, state_of
+from sharpwave.testing import check_learner
+from sharpwave.testing.learner_case import alone_like, own_loop
+from tests.contract.learners import BOTH_BACKENDS, LEARNERS, state_of
 
 each = pytest.mark.parametrize(("name", "backend"), BOTH_BACKENDS)
 replaying = pytest.mark.parametrize(
@@ -21,37 +23,14 @@ replaying = pytest.mark.parametrize(
 )
 
 
-def own_loop(learner: Learner, agent: Any, steps: int) -> None:
-    """The lines of the documentation, for a number of steps."""
-    loop, rule = agent.loop, agent.learner
-    if learner.replays:
-        while loop.timesteps < steps:
-            collected = loop.collect()
-            loop.follow(1 - loop.timesteps / steps)
-            count = agent.config.gradient_steps
-            for _ in range((collected if count == -1 else count) if loop.can_learn else 0):
-                batch = loop.sample()
-                loop.report(batch, rule.update(batch))
-    elif learner.is_online:
-        while loop.timesteps < steps:
-            loop.follow(1 - loop.timesteps / steps)
-            rule.update(loop.collect())
-    else:
-        for step in range(steps):
-            loop.follow(1 - step / steps)
-            rule.update(loop.sample())
-
-
 @pytest.mark.long(only=["tqc-torch", "crossq-torch"])
 @each
 def test_the_documented_loop_is_what_train_does(name: str, backend: str) -> None:
     """The actor of TD3 moved in every step or in none, and the target network of DQN never did."""
     learner = LEARNERS[name]
-    trained, own = (learner.make(backend=backend) for _ in range(2))
-    steps = 3 * learner.steps
-    trained.train(steps)
-    own_loop(learner, own, steps)
-    assert state_of(own) == state_of(trained)
+    rule = "own_loop_learns_what_train_does"
+    options = {**learner.options, "backend": backend}
+    check_learner(None, learner.cls, learner.world(), rules=rule, **options)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +56,7 @@ def test_whatever_the_options_of_rollouts(name: str, options: dict[str, Any]) ->
         agents.append(learner.cls(world, **{**learner.options, "seed": 3, **mine}))
     trained, own = agents
     trained.train(96)
-    own_loop(learner, own, 96)
+    own_loop(own, 96)
     assert state_of(own) == state_of(trained)
 
 
@@ -113,7 +92,7 @@ def test_whatever_the_options(name: str, options: dict[str, Any]) -> None:
         mine.pop("target_update_interval", None)
     trained, own = (learner.make(**mine) for _ in range(2))
     trained.train(120)
-    own_loop(learner, own, 120)
+    own_loop(own, 120)
     assert state_of(own) == state_of(trained)
 
 
@@ -140,14 +119,6 @@ def test_batches_are_all_that_a_gradient_step_needs(name: str, backend: str) -> 
         assert "td_errors" in alone.update(batch)
     assert alone.updates == trained.gradient_steps == len(batches) > 20
     assert state_of(alone) == state_of(trained)
-
-
-def alone_like(agent: Any) -> Any:
-    """A new learner like that of an agent, made by itself."""
-    made = agent.config, agent.observation_space, agent.action_space
-    if agent.backend == "native":
-        return type(agent.learner)(agent.Learner, *made, seeds=agent.learner.seeds)
-    return agent.Learner(*made, seeds=agent.learner.seeds)
 
 
 @pytest.mark.parametrize("name", LEARNERS)

@@ -45,8 +45,10 @@ class TorchLearner(Learner):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.flats: dict[str, nn.FlatParameters] = {}
-        # Layers draw first weights from torch's global generator, which is not ours to move.
+        # Layers of torch's draw first weights from its global generator. In `build` they follow the
+        # seed of the run, and afterwards the generator is where it was.
         with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(self.seeds.weights.generate_state(1)[0]))
             self.build()
         self.follow(1.0)
 

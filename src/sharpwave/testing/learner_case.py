@@ -1,0 +1,178 @@
+"""Agents around a learner, batches for it, and the loop of one's own that `train` stands for."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sharpwave.envs import environment_state
+from sharpwave.learners.actor import Actor, RolloutActor
+from sharpwave.loops.off_policy import OffPolicyLoop
+from sharpwave.loops.on_policy import OnPolicyLoop
+from sharpwave.nest import map_leaves
+from sharpwave.testing.bits import array_of
+from sharpwave.testing.contract import DoesNotApply
+from sharpwave.types import Nested
+
+__all__ = ["LearnerCase", "alone_like", "learn", "own_loop"]
+
+SMALL: dict[str, Any] = {
+    "n_envs": 2,
+    "n_steps": 8,
+    "train_freq": 2,
+    "learning_starts": 16,
+    "batch_size": 8,
+    "hidden": 8,
+    "critic_hidden": 8,
+    "buffer_size": 500,
+    "log_interval": 16,
+    "save_buffer": True,
+}
+"""Options of small runs, for algorithms that have them."""
+UPDATES = 3
+
+
+class LearnerCase:
+    """A way to make agents with a learner.
+
+    Args:
+        learner: The class; None for the algorithm's own.
+        algorithm: The class of agents.
+        source: What its constructor takes first.
+        options: Of the constructor.
+    """
+
+    def __init__(self, learner: Any, algorithm: Any, source: Any, options: dict[str, Any]) -> None:
+        known = algorithm.Config.annotations()
+        small = {name: value for name, value in SMALL.items() if name in known}
+        self.learner = learner
+        self.algorithm = algorithm
+        self.source = source
+        self.options = {**small, "learner": learner, **options}
+        self._made: list[Any] = []
+        self._folders: list[tempfile.TemporaryDirectory[str]] = []
+
+    def make(self, seed: int = 3) -> Any:
+        """An agent that has not learned yet."""
+        return self._kept(self.algorithm(self.source, **{**self.options, "seed": seed}))
+
+    def load(self, path: Path) -> Any:
+        """The agent of a checkpoint."""
+        name = "env" if self.is_online else "dataset"
+        options = {name: self.source, "learner": self.learner}
+        return self._kept(self.algorithm.from_checkpoint(path, **options))
+
+    def folder(self) -> Path:
+        """An empty folder."""
+        self._folders.append(tempfile.TemporaryDirectory())
+        return Path(self._folders[-1].name)
+
+    def release(self) -> None:
+        """Close the agents and remove the folders."""
+        while self._made:
+            self._made.pop().close()
+        while self._folders:
+            self._folders.pop().cleanup()
+
+    def _kept(self, agent: Any) -> Any:
+        self._made.append(agent)
+        return agent
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it acts in environments."""
+        return hasattr(self.algorithm.Config, "n_envs")
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps of `train` that make a few updates."""
+        config = self.make().config
+        if not self.is_online:
+            return 2 * UPDATES
+        if hasattr(config, "learning_starts"):
+            first = max(config.learning_starts, config.batch_size)
+            return int(first + 2 * UPDATES * config.train_freq * config.n_envs)
+        return int(2 * config.n_envs * config.n_steps)
+
+    @property
+    def batches(self) -> list[Any]:
+        """New copies of some batches to learn from."""
+        return copy.deepcopy(self._batches)
+
+    @cached_property
+    def _batches(self) -> list[Any]:
+        agent = self.make(seed=5)
+        loop = agent.loop
+        if isinstance(loop, OnPolicyLoop):
+            return [copy.deepcopy(loop.collect()) for _ in range(UPDATES)]
+        if self.is_online:
+            agent.train(self.steps)
+        return [copy.deepcopy(loop.sample()) for _ in range(UPDATES)]
+
+    def observations(self, learner: Any, n: int) -> Nested:
+        """Observations [n, ...] of the space, always the same ones."""
+        space = copy.deepcopy(learner.observation_space)
+        space.seed(0)
+        return map_leaves(lambda *rows: np.stack(rows), *(space.sample() for _ in range(n)))
+
+    def acted(self, learner: Any, n: int, *, explore: bool) -> Any:
+        """What a learner does with observations [n, ...], as arrays."""
+        actor_class = RolloutActor if hasattr(learner, "begin_rollout") else Actor
+        actor: Any = actor_class(learner, n, explore=explore)
+        if explore and isinstance(actor, RolloutActor):
+            actor.begin_rollout()
+        return actor.act(self.observations(learner, n), np.ones(n, np.bool_))
+
+    def need_exact_resume(self, agent: Any) -> None:
+        """Leave out a rule where the environments do not offer their state."""
+        if self.is_online and environment_state(agent.env) is None:
+            raise DoesNotApply
+
+
+def alone_like(agent: Any) -> Any:
+    """A new learner like that of an agent, which no environment, buffer or run is near."""
+    learner = agent.learner
+    made = agent.config, learner.observation_space, learner.action_space
+    arguments = {"seeds": learner.seeds, "given": learner.given}
+    kind = agent._given_learner or agent.Learner
+    if learner.kind == "native":
+        return type(learner)(kind, *made, **arguments)
+    return kind(*made, **arguments, device=learner.device_name)
+
+
+def learn(learner: Any, batches: list[Any]) -> list[dict[str, Any]]:
+    """Update a learner on batches, and give what it measured, as arrays."""
+    learner.follow(0.5)
+    measured = [learner.update(batch) for batch in batches]
+    return [{name: array_of(value) for name, value in one.items()} for one in measured]
+
+
+def own_loop(agent: Any, steps: int) -> None:
+    """What `agent.train(steps)` does, in the lines of the documentation.
+
+    Args:
+        agent: One that has not learned yet.
+        steps: In the unit of its loop.
+    """
+    loop, learner = agent.loop, agent.learner
+    if isinstance(loop, OffPolicyLoop):
+        while loop.timesteps < steps:
+            collected = loop.collect()
+            loop.follow(1 - loop.timesteps / steps)
+            count = agent.config.gradient_steps
+            for _ in range((collected if count == -1 else count) if loop.can_learn else 0):
+                batch = loop.sample()
+                loop.report(batch, learner.update(batch))
+    elif isinstance(loop, OnPolicyLoop):
+        while loop.timesteps < steps:
+            loop.follow(1 - loop.timesteps / steps)
+            learner.update(loop.collect())
+    else:
+        for step in range(steps):
+            loop.follow(1 - step / steps)
+            learner.update(loop.sample())
