@@ -25,6 +25,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1")
 
 PLACE = Path(__file__).parent.parent / "tests/unit/losses/golden_trl.json"
 LENGTHS = [3, 1, 6, 2]
+PAIR_LENGTHS = [2, 1, 3, 1, 3, 2]  # of three chosen and three rejected completions
 DIGITS = 8
 
 Case = dict[str, Any]
@@ -35,6 +36,7 @@ class Accelerator:
 
     num_processes = 1
     sync_gradients = True
+    parallelism_config = None
     device = torch.device("cpu")
 
     def gather(self, x: Tensor) -> Tensor:
@@ -221,6 +223,214 @@ def grpo_case(batch: dict[str, Any], options: Case) -> Case:
     }
 
 
+def preference_batch() -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(2)
+    count = sum(PAIR_LENGTHS)
+    log_probs = drawn(generator, -3, -0.1, count)
+    return {
+        "lengths": PAIR_LENGTHS,
+        "log_probs": log_probs,
+        "ref_log_probs": log_probs - drawn(generator, -0.8, 0.8, count),
+        "log_collisions": drawn(generator, -2, -0.1, count),
+        "desirable": torch.tensor([1, 0, 1, 1, 0, 0]).bool(),
+    }
+
+
+DIVERGENCES = {"js": "js_divergence", "alpha": "alpha_divergence"}
+
+
+def preference_options() -> Iterator[Case]:
+    """Options of `preference_loss` whose results DPOTrainer can tell."""
+    smoothed = {"robust", "exo_pair", "aot", "aot_unpaired"}
+    kinds = ["sigmoid", "hinge", "ipo", "robust", "exo_pair", "nca_pair", "bco_pair", "sppo_hard"]
+    kinds += ["aot", "aot_unpaired", "apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"]
+    for kind in kinds:
+        for beta in (0.1, 0.5):
+            smoothing = {"label_smoothing": 0.2} if kind in smoothed else {}
+            yield {"kind": kind, "beta": beta, **smoothing}
+        if kind not in {"hinge", "sft"}:  # which TRL weighs in place, and autograd refuses
+            yield {"kind": kind, **smoothing, "wpo": True}
+        if kind != "sft":
+            yield {"kind": kind, **smoothing, "ld_alpha": 0.4}
+    for kind in ("sigmoid", "hinge", "ipo", "robust", "exo_pair", "discopop", "sigmoid_norm"):
+        smoothing = {"label_smoothing": 0.2} if kind in smoothed else {}
+        for divergence in ("forward_kl", "js"):
+            yield {"kind": kind, **smoothing, "divergence": divergence}
+        for alpha in (0.5, 1.0, 2.0):
+            yield {"kind": kind, **smoothing, "divergence": "alpha", "alpha": alpha}
+    yield {"kind": {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}}
+    yield {"kind": {"ipo": 0.5, "sigmoid": 2.0}, "wpo": True}
+
+
+class Model(torch.nn.Module):
+    """A language model that says the same whatever it reads."""
+
+    is_gradient_checkpointing = False
+
+    def __init__(self, log_probs: Tensor, log_collisions: Tensor, mask: Tensor) -> None:
+        super().__init__()
+        zeros = torch.zeros_like(log_probs)
+        self.said = SimpleNamespace(
+            log_probs=log_probs,
+            log_sum_sq_probs=log_collisions,
+            label_mask=mask,
+            entropy=zeros,
+            mean_logits=zeros,
+            is_top1=zeros.bool(),
+        )
+
+    def forward(self, **_: Any) -> Any:
+        """What it says."""
+        return self.said
+
+
+class Preferences:
+    """What trainers of preferences are given, in a dtype, and the gradient that they leave."""
+
+    def __init__(self, batch: dict[str, Any], dtype: torch.dtype = torch.float64) -> None:
+        padding = Padding(batch["lengths"])
+        self.lengths = torch.tensor(batch["lengths"])
+        self.log_probs = batch["log_probs"].clone().to(dtype).requires_grad_()
+        self.rows = padding.pad(self.log_probs)
+        self.model, self.reference = (
+            Model(rows, padding.pad(batch["log_collisions"].to(dtype)), padding.mask)
+            for rows in (self.rows, padding.pad(batch["ref_log_probs"].to(dtype)))
+        )
+        prompt = torch.zeros(len(self.rows), 1, dtype=torch.int64)
+        mask = torch.cat((prompt, padding.mask.long()), 1)
+        self.inputs = {"input_ids": torch.zeros_like(mask), "attention_mask": torch.ones_like(mask)}
+        self.inputs["completion_mask"] = mask
+
+    def case(self, part: str, options: Case, loss: Tensor, found: dict[str, Any]) -> Case:
+        """What the file says of a loss."""
+        loss.backward()
+        names = {
+            "rewards/chosen": "reward_chosen",
+            "rewards/rejected": "reward_rejected",
+            "rewards/margins": "reward_margin",
+            "rewards/accuracies": "accuracy",
+            "logps/chosen": "log_prob_chosen",
+            "logps/rejected": "log_prob_rejected",
+            "kl": "kl",
+        }
+        metrics = {
+            ours: rounded(found[name][0] if isinstance(found[name], list) else found[name])
+            for name, ours in names.items()
+            if name in found
+        }
+        return {
+            "part": part,
+            "options": options,
+            "loss": rounded(loss.detach()),
+            "gradient": rounded(self.log_probs.grad),
+            "metrics": metrics,
+        }
+
+
+def dpo_case(batch: dict[str, Any], options: Case) -> Case:
+    from trl import DPOTrainer
+
+    divergence = options.get("divergence", "reverse_kl")
+    # TRL bounds the exponents of alpha by a table that knows no float64.
+    given = Preferences(batch, torch.float32 if divergence == "alpha" else torch.float64)
+    kinds = options["kind"] if isinstance(options["kind"], dict) else {options["kind"]: 1.0}
+    stand_in = trainer(
+        DPOTrainer,
+        args=SimpleNamespace(gradient_checkpointing_kwargs=None, discopop_tau=0.05),
+        loss_types=list(kinds),
+        loss_weights=list(kinds.values()),
+        beta=options.get("beta", 0.1),
+        label_smoothing=options.get("label_smoothing", 0.0),
+        f_divergence_type=DIVERGENCES.get(divergence, divergence),
+        f_alpha_divergence_coef=options.get("alpha", 0.5),
+        use_weighting=options.get("wpo", False),
+        ld_alpha=options.get("ld_alpha"),
+        precompute_ref_logps=False,
+        ref_model=given.reference,
+    )
+    stand_in.model = given.model
+    loss = DPOTrainer._compute_loss(stand_in, given.model, given.inputs, False)
+    return given.case("pairs", options, loss, stand_in._metrics["train"])
+
+
+def kto_case(batch: dict[str, Any], options: Case) -> Case:
+    from trl import KTOTrainer
+
+    given = Preferences(batch)
+    # The divergence is a mean over completions of other prompts: here one with this difference.
+    other = {given.model: torch.tensor([options["kl"]]), given.reference: torch.zeros(1)}
+    stand_in = trainer(
+        KTOTrainer,
+        args=SimpleNamespace(gradient_checkpointing_kwargs=None),
+        loss_type="kto",
+        beta=options.get("beta", 0.1),
+        desirable_weight=options.get("desirable_weight", 1.0),
+        undesirable_weight=options.get("undesirable_weight", 1.0),
+        calculate_KL=True,
+        precompute_ref_logps=False,
+        ref_model=given.reference,
+        _compute_kl_logps=lambda model, _: other[model],
+    )
+    stand_in.model = given.model
+    inputs = {**given.inputs, "label": batch["desirable"]}
+    loss = KTOTrainer._compute_loss(stand_in, given.model, inputs, False)
+    return given.case("kto", options, loss, stand_in._metrics["train"])
+
+
+def reference_free_case(batch: dict[str, Any], options: Case) -> Case:
+    """Simpo or orpo."""
+    from trl.experimental.cpo import CPOTrainer
+    from trl.experimental.orpo import ORPOTrainer
+
+    given = Preferences(batch)
+    n_pairs = len(given.lengths) // 2
+    chosen, rejected = (given.rows.sum(1) / given.lengths).chunk(2)
+    nll = -given.rows[:n_pairs].sum() / given.lengths[:n_pairs].sum()
+    logits = torch.zeros(1)
+    method = CPOTrainer if options["kind"] == "simpo" else ORPOTrainer
+    stand_in = trainer(
+        method,
+        alpha=0.0,
+        cpo_alpha=0.0,
+        loss_type=options["kind"],
+        beta=options.get("beta", 0.1),
+        label_smoothing=options.get("label_smoothing", 0.0),
+        simpo_gamma=options.get("margin", 0.5),
+        concatenated_forward=lambda *_: (chosen, rejected, logits, logits, nll),
+    )
+    loss, metrics = method.get_batch_loss_metrics(stand_in, None, {})
+    # Theirs are of mean log-probabilities of tokens, ours of sums.
+    found = {name: value for name, value in metrics.items() if not name.startswith("logps")}
+    return given.case("pairs", options, loss, found)
+
+
+def sft_case(batch: dict[str, Any], options: Case) -> Case:
+    from trl import SFTTrainer
+
+    given = Preferences(batch)
+    stand_in = trainer(
+        SFTTrainer,
+        args=SimpleNamespace(loss_type=options["kind"], average_tokens_across_devices=False),
+        compute_loss_func=None,
+        label_smoother=None,
+    )
+    loss = SFTTrainer.compute_loss(stand_in, given.model, dict(given.inputs))
+    return given.case("sft", options, loss, {})
+
+
+def preference_cases(batch: dict[str, Any]) -> Iterator[Case]:
+    yield from (dpo_case(batch, options) for options in preference_options())
+    simpo: list[Case] = [{}, {"beta": 2.0, "margin": 1.0}, {"label_smoothing": 0.1}]
+    for extra in simpo:
+        yield reference_free_case(batch, {"kind": "simpo", **extra})
+    for beta in (0.1, 1.0):
+        yield reference_free_case(batch, {"kind": "orpo", "beta": beta})
+    kto: list[Case] = [{"kl": 0.3}, {"kl": -0.2}, {"kl": 0.0, "beta": 0.5}]
+    kto.append({"kl": 0.1, "desirable_weight": 1.5, "undesirable_weight": 0.5})
+    yield from (kto_case(batch, options) for options in kto)
+    yield from (sft_case(batch, {"kind": kind}) for kind in ("nll", "dft"))
+
+
 def stored(batch: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value.tolist()
@@ -236,12 +446,16 @@ def golden() -> dict[str, Any]:
     """Everything that the file holds."""
     import trl
 
-    batch = grpo_batch()
+    batch, preferences = grpo_batch(), preference_batch()
     return {
         "trl": trl.__version__,
         "grpo": {
             "batch": stored(batch),
             "cases": [grpo_case(batch, options) for options in grpo_options()],
+        },
+        "preference": {
+            "batch": stored(preferences),
+            "cases": list(preference_cases(preferences)),
         },
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sharpwave.losses.completions import completion_log_probs, wpo_weights
 from sharpwave.losses.grpo import GRPO_KINDS, grpo_loss, grpo_totals, importance_weights
 from sharpwave.losses.on_policy import (
     approx_kl,
@@ -14,6 +15,14 @@ from sharpwave.losses.on_policy import (
     policy_gradient,
     value_loss,
 )
+from sharpwave.losses.preference import (
+    DIVERGENCES,
+    PREFERENCE_KINDS,
+    Comparison,
+    Pair,
+    kto_loss,
+    preference_loss,
+)
 from sharpwave.losses.q_learning import (
     categorical_cross_entropy,
     huber,
@@ -22,25 +31,36 @@ from sharpwave.losses.q_learning import (
     weighted_mean,
 )
 from sharpwave.losses.sequences import Sequences
+from sharpwave.losses.supervised import SFT_KINDS, sft_loss
 
 __all__ = [
+    "DIVERGENCES",
     "GRPO_KINDS",
+    "PREFERENCE_KINDS",
+    "SFT_KINDS",
+    "Comparison",
+    "Pair",
     "Sequences",
     "approx_kl",
     "categorical_cross_entropy",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
+    "completion_log_probs",
     "explained_variance",
     "grpo_loss",
     "grpo_totals",
     "huber",
     "importance_weights",
+    "kto_loss",
     "mean",
     "normalize",
     "policy_gradient",
+    "preference_loss",
     "project_categorical",
     "quantile_huber",
+    "sft_loss",
     "value_loss",
     "weighted_mean",
+    "wpo_weights",
 ]

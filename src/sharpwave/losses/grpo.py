@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sharpwave.losses.kinds import pick
-from sharpwave.losses.sequences import Sequences, widen
+from sharpwave.losses.sequences import Sequences, check_shape, widen
 
 __all__ = ["GRPO_KINDS", "grpo_loss", "grpo_totals", "importance_weights"]
 
@@ -254,7 +254,7 @@ def grpo_loss(
     if entropies is None and (entropy_coef or top_entropy < 1):
         raise ValueError("entropies must be given for entropy_coef and top_entropy, got None")
     _check_kl(kl_coef, kl, kl_correction, ref_log_probs)
-    _check_shape("advantages", advantages, sequences.lengths, "lengths")
+    check_shape("advantages", advantages, sequences.lengths.shape)
 
     read = partial(_read, sequences, mask)
     log_probs = read("log_probs", log_probs)
@@ -407,20 +407,12 @@ def _mean(x: Tensor, weights: Tensor) -> Tensor:
 
 def _read(sequences: Sequences, mask: Tensor | None, name: str, tokens: Tensor) -> Tensor:
     """Numbers of tokens in float32 or float64, 0 where they do not count."""
-    _check_shape(name, tokens, sequences.ids, "ids")
+    check_shape(name, tokens, sequences.ids.shape)
     tokens = widen(tokens)
     if mask is None:
         return tokens
-    _check_shape("mask", mask, sequences.ids, "ids")
+    check_shape("mask", mask, sequences.ids.shape)
     return tokens.where(mask.bool(), 0.0)
-
-
-def _check_shape(name: str, x: Tensor, like: Tensor, of: str) -> None:
-    if x.shape != like.shape:
-        raise ValueError(
-            f"{name} must have shape {tuple(like.shape)} like {of} of sequences,"
-            f" got {tuple(x.shape)}"
-        )
 
 
 def _check_kl(kl_coef: float, kl: str, correction: bool, ref_log_probs: Tensor | None) -> None:

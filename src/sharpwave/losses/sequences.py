@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Sequences", "widen"]
+__all__ = ["Sequences", "check_shape", "widen"]
 
 
 class Sequences(NamedTuple):
@@ -73,3 +73,9 @@ def widen(x: Tensor) -> Tensor:
     Sums of bfloat16 lose the small differences that these losses are made of.
     """
     return x if x.dtype == torch.float64 else x.float()
+
+
+def check_shape(name: str, x: Tensor, shape: torch.Size) -> None:
+    """Raises ValueError where the argument of this name has another shape."""
+    if x.shape != shape:
+        raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(x.shape)}")

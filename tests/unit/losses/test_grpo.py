@@ -344,9 +344,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"kl_coef": 0.1, "kl": "k1", "kl_correction": False}, "gradient is 0 on average"),
     ({"top_entropy": 0.5}, "entropies must be given"),
     ({"entropy_coef": 0.5}, "entropies must be given"),
-    ({"log_probs": torch.zeros(4)}, r"log_probs must have shape \(5,\) like ids .* got \(4,\)"),
-    ({"advantages": torch.zeros(5)}, r"advantages must have shape \(2,\) like lengths"),
-    ({"mask": torch.ones(2)}, r"mask must have shape \(5,\) like ids"),
+    ({"log_probs": torch.zeros(4)}, r"log_probs must have shape \(5,\), got \(4,\)"),
+    ({"advantages": torch.zeros(5)}, r"advantages must have shape \(2,\)"),
+    ({"mask": torch.ones(2)}, r"mask must have shape \(5,\)"),
 ]
 
 
