@@ -396,7 +396,8 @@ def kto_loss(
         check_shape(name, x, log_probs.shape)
     log_probs, good = widen(log_probs), desirable.bool()
     ratios = log_probs - widen(ref_log_probs).detach()
-    reference = torch.as_tensor(kl, dtype=ratios.dtype, device=ratios.device).detach().clamp_min(0)
+    estimate = kl.detach().to(ratios) if isinstance(kl, Tensor) else ratios.new_full((), kl)
+    reference = estimate.clamp_min(0)
     gain = beta * (ratios - reference)
     rows = torch.where(
         good, desirable_weight * torch.sigmoid(-gain), undesirable_weight * torch.sigmoid(gain)
