@@ -152,6 +152,11 @@ def test_primitives_take_cuda_tensors() -> None:
     assert sp.gae(rewards, values, bootstrap=rewards[0], terminated=dones)[0].is_cuda
     assert sp.compute_token_kl(rewards[0], values[0]).shape == ()
     assert sp.compute_group_advantages(rewards).shape == rewards.shape
+    options: Any = {"ddof": 1, "eps": 1e-4, "leave_one_out": True, "scale": "batch"}
+    torch.testing.assert_close(
+        sp.compute_batch_group_advantages(rewards, 40, mask=dones, **options).cpu(),
+        sp.compute_batch_group_advantages(rewards.cpu(), 40, mask=dones.cpu(), **options),
+    )
     with pytest.raises(ValueError, match="values must be on cuda:0 like rewards, got cpu"):
         sp.gae(rewards, values.cpu(), bootstrap=rewards[0], terminated=dones)
     with pytest.raises(TypeError, match="values must be a tensor"):

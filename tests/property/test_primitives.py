@@ -156,6 +156,45 @@ def test_group_advantages_do_not_depend_on_the_order(rewards: Array, random: Ran
 
 
 @given(
+    st.integers(0, 6),
+    st.integers(1, 9),
+    st.integers(0, 2**32),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.fixed_dictionaries(
+        {
+            "ddof": st.sampled_from([0, 1]),
+            "eps": st.sampled_from([0.0, 1e-4, 1.0]),
+            "leave_one_out": st.booleans(),
+            "scale": st.sampled_from([None, "group", "batch", "none"]),
+        }
+    ),
+    float_dtype,
+    layouts,
+)
+def test_group_advantages_equal_the_loop_with_every_option(
+    n_groups: int,
+    size: int,
+    seed: int,
+    unscored: float,
+    options: Arguments,
+    dtype: FloatType,
+    layout: str,
+) -> None:
+    rng = np.random.default_rng(seed)
+    rewards = (rng.integers(-2, 3, (n_groups, size)) * 0.1 + 7).astype(dtype)
+    mask = rng.random((n_groups, size)) >= unscored
+    rewards[~mask] = rng.choice([np.nan, np.inf, 1e30])  # nobody looks
+    given_rewards, given_mask = in_layout(rewards, layout), in_layout(mask, layout)
+    got = sp.compute_batch_group_advantages(given_rewards, size, mask=given_mask, **options)
+    assert got.dtype == dtype
+    assert not got[~mask].any()
+    assert_close(got, llm_reference.all_group_advantages(rewards, mask, **options), dtype)
+    if n_groups == 1:
+        alone = sp.compute_group_advantages(given_rewards, mask=given_mask, **options)
+        np.testing.assert_array_equal(alone, got)
+
+
+@given(
     st.integers(0, 100),
     float_dtype,
     st.sampled_from(["k1", "k2", "k3", "weighted"]),
@@ -254,6 +293,8 @@ CALLS: list[tuple[Callable[..., Any], int]] = [
         r, v, next_values=n, bootstrap=b, terminated=te, truncated=tr, out=o), 7),
     (lambda *a: sp.vtrace(a[0], a[1], a[2], next_values=a[3], bootstrap=a[4], terminated=a[5],
                           truncated=a[6], rho_bar=a[7], pg_rho_bar=a[8], out=a[9]), 10),
+    (lambda x, n, m, d, e, o, s: sp.compute_batch_group_advantages(
+        x, n, mask=m, ddof=d, eps=e, leave_one_out=o, scale=s), 7),
     (lambda x, e, m, o: sp.compute_batch_token_kl(x, x, 1, estimator=e, mask=m, out=o), 4),
     (lambda x: sp.RunningStats((2,)).update(x), 1),
     (lambda x, c, e: sp.RunningStats((2,)).normalize(x, c, e), 3),

@@ -158,11 +158,11 @@ def discounted_returns(rewards: Tensor, dones: Any, gamma: float, bootstrap: Any
     return returns.discounted_returns(rewards, dones, gamma, bootstrap)
 
 
-def batch_group_advantages(rewards: Tensor, group_size: int) -> Any:
+def batch_group_advantages(rewards: Tensor, group_size: int, **options: Any) -> Any:
     """`compute_batch_group_advantages`, and with one group `compute_group_advantages`."""
     from sharpwave.kernels import llm
 
-    return llm.group_advantages(rewards, group_size)
+    return llm.group_advantages(rewards, group_size, **options)
 
 
 def token_kl(log_p: Tensor, log_q: Any, estimator: str, mask: Any) -> Any:

@@ -21,7 +21,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from sharpwave import _native
-from sharpwave.primitives import device
+from sharpwave.primitives import device, groups
+from sharpwave.primitives.groups import Scale
 
 __all__ = [
     "compute_batch_group_advantages",
@@ -39,45 +40,96 @@ __all__ = [
 Estimator = Literal["k1", "k2", "k3", "weighted"]
 
 
-def compute_group_advantages(rewards: Any) -> Any:
-    """Advantages within one group of completions: (r - mean) / population standard deviation.
+def compute_group_advantages(
+    rewards: Any,
+    *,
+    mask: Any = None,
+    ddof: int = 0,
+    eps: float = 0.0,
+    leave_one_out: bool = False,
+    scale: Scale | None = None,
+) -> Any:
+    """Advantages within one group of completions: (r - mean) / standard deviation.
 
     Args:
         rewards: Rewards of the group, any shape.
+        mask: Shape of rewards, nonzero where a completion was scored. Others count nowhere,
+            whatever their reward is, and have advantage 0.
+        ddof: 0 for the population standard deviation, 1 for that of a sample (TRL).
+        eps: Added to the standard deviation (TRL: 1e-4).
+        leave_one_out: Take off the mean of the other rewards of the group (RLOO); 0 where there
+            are none.
+        scale: What is divided by: the standard deviation of the "group", that of all scored
+            rewards of the "batch", or "none". By default "group", and "none" with leave_one_out.
 
     Returns:
         Advantages of rewards' shape, float32 if rewards is, otherwise float64. All 0 if the
         standard deviation is below 1e-8.
 
+    Raises:
+        ValueError: mask has another shape, or an option is not known.
+
     Example:
         >>> compute_group_advantages([0.0, 2.0]).tolist()
         [-1.0, 1.0]
+        >>> compute_group_advantages([0.0, 2.0, 4.0], leave_one_out=True).tolist()
+        [-3.0, 0.0, 3.0]
     """
-    if getattr(rewards, "is_cuda", False):
-        return device.batch_group_advantages(rewards, max(rewards.numel(), 1))
-    return _native.compute_group_advantages(rewards)
+    is_cuda = getattr(rewards, "is_cuda", False)
+    if mask is None and not (is_cuda or ddof or eps or leave_one_out or scale):
+        return _native.compute_group_advantages(rewards)
+    options: Any = {
+        "mask": mask, "ddof": ddof, "eps": eps, "leave_one_out": leave_one_out, "scale": scale
+    }  # fmt: skip
+    if is_cuda:
+        return device.batch_group_advantages(rewards, max(rewards.numel(), 1), **options)
+    return groups.group_advantages(rewards, None, **options)
 
 
-def compute_batch_group_advantages(rewards: Any, group_size: int) -> Any:
+def compute_batch_group_advantages(
+    rewards: Any,
+    group_size: int,
+    *,
+    mask: Any = None,
+    ddof: int = 0,
+    eps: float = 0.0,
+    leave_one_out: bool = False,
+    scale: Scale | None = None,
+) -> Any:
     """`compute_group_advantages` of consecutive groups.
 
     Args:
         rewards: [G, group_size], or the same flat: the completions of prompt 0 first.
         group_size: Completions per prompt.
+        mask: Shape of rewards, nonzero where a completion was scored.
+        ddof: See `compute_group_advantages`, as of the following.
+        eps: Added to the standard deviation.
+        leave_one_out: Take off the mean of the other rewards of the group.
+        scale: "group", "batch" or "none".
 
     Returns:
         Advantages of rewards' shape.
 
     Raises:
-        ValueError: group_size is 0 or does not divide the number of rewards.
+        ValueError: group_size is 0 or does not divide the number of rewards, mask has another
+            shape, or an option is not known.
 
     Example:
         >>> compute_batch_group_advantages([0.0, 2.0, 5.0, 5.0], 2).tolist()
         [-1.0, 1.0, 0.0, 0.0]
+        >>> compute_batch_group_advantages([0.0, 2.0, 5.0, 5.0], 2, mask=[1, 1, 1, 0], ddof=1,
+        ...     scale="none").tolist()
+        [-1.0, 1.0, 0.0, 0.0]
     """
-    if getattr(rewards, "is_cuda", False):
-        return device.batch_group_advantages(rewards, group_size)
-    return _native.compute_batch_group_advantages(rewards, group_size)
+    is_cuda = getattr(rewards, "is_cuda", False)
+    if mask is None and not (is_cuda or ddof or eps or leave_one_out or scale):
+        return _native.compute_batch_group_advantages(rewards, group_size)
+    options: Any = {
+        "mask": mask, "ddof": ddof, "eps": eps, "leave_one_out": leave_one_out, "scale": scale
+    }  # fmt: skip
+    if is_cuda:
+        return device.batch_group_advantages(rewards, group_size, **options)
+    return groups.group_advantages(rewards, group_size, **options)
 
 
 def compute_token_kl(

@@ -20,7 +20,7 @@ returns: Any = typed_returns  # arguments come in lists here
 NAMES = [
     "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "ahead", "update",
     "errors", "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
-    "selected entropy", "linear entropy",
+    "scored groups", "groups of a batch", "selected entropy", "linear entropy",
 ]  # fmt: skip
 
 
@@ -60,6 +60,12 @@ def calls(device: str) -> dict[str, Call]:
         "weights": lambda: sums.weights(uniforms, 0.4, of_batch=True),
         "episodes": lambda: episodes.add([steps[0][0], steps[1][0]], ends[0][0], ends[1][:1]),
         "groups": lambda: llm.group_advantages(steps[0], 300),
+        "scored groups": lambda: llm.group_advantages(
+            steps[0], 300, mask=ends[0], ddof=1, eps=1e-4, leave_one_out=True, scale="group"
+        ),
+        "groups of a batch": lambda: llm.group_advantages(
+            steps[0], 300, mask=ends[0], scale="batch"
+        ),
         "kl": lambda: llm.token_kl(steps[0], steps[1], estimator="k3", mask=ends[0]),
         "selected": lambda: log_probs.selected_log_probs(logits, index),
         "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
@@ -100,6 +106,7 @@ def of_ones(device: str) -> list[torch.Tensor]:
         episodes.running,
         episodes.last(1),
         llm.group_advantages(x, 1),
+        llm.group_advantages(x, 1, mask=ended, ddof=1, leave_one_out=True, scale="group"),
         llm.token_kl(x, x * 2, estimator="k3", mask=ended),
         log_probs.selected_log_probs(x, at),
         log_probs.linear_log_probs(x, x, at, slice_size=1),

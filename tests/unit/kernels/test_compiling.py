@@ -102,6 +102,20 @@ def test_every_estimator_compiles(estimator: str, dtype: torch.dtype, compiled: 
     assert compiled
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    "options", [{"ddof": 1, "eps": 1e-4}, {"leave_one_out": True}, {"scale": "batch"}], ids=str
+)
+def test_every_option_of_groups_compiles(
+    dtype: torch.dtype, masked: bool, options: Any, compiled: list[str]
+) -> None:
+    rewards = torch.zeros(40, 8, dtype=dtype)
+    llm.group_advantages(rewards, 8, mask=rewards == 0 if masked else None, **options)
+    assert compiled
+
+
 def test_packing_compiles(compiled: list[str]) -> None:
     packing.pack_tokens(torch.arange(10), packing.plan_layout([3, 5, 2], 6, "cpu"))
     assert compiled

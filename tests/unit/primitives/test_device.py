@@ -57,6 +57,11 @@ def test_language_model_operations_agree() -> None:
         sp.compute_token_kl(p[0], q[0])
     )
     close([device.batch_group_advantages(p, 6)], [sp.compute_batch_group_advantages(p, 6)])
+    options: Any = {"mask": p < q, "ddof": 1, "eps": 1e-4, "scale": "batch"}
+    close(
+        [device.batch_group_advantages(p, 6, **options)],
+        [sp.compute_batch_group_advantages(p, 6, **options)],
+    )
     with pytest.raises(ValueError, match="seq_len must divide"):
         device.batch_token_kl(p, q, 5, "k1", None, None)
 

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -189,9 +190,56 @@ def test_group_advantages_equal_the_loop(dtype: FloatType, group_size: int) -> N
     )
 
 
+def test_named_defaults_equal_those_of_native_code() -> None:
+    rewards = np.random.default_rng(0).normal(size=(5, 8))
+    named = sp.compute_batch_group_advantages(rewards, 8, ddof=0, eps=0.0, scale="group")
+    np.testing.assert_allclose(
+        named, sp.compute_batch_group_advantages(rewards, 8), rtol=1e-12, atol=1e-14
+    )
+
+
+def test_group_advantages_with_options_give_back_what_they_were_given() -> None:
+    rewards = torch.rand(2, 3, requires_grad=True)
+    found = sp.compute_batch_group_advantages(rewards, 3, mask=np.ones((2, 3)), ddof=1)
+    assert isinstance(found, torch.Tensor)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(
+        found, reference.all_group_advantages(rewards.detach().numpy(), ddof=1), rtol=1e-5
+    )
+    assert sp.compute_group_advantages([1, 3], scale="none").tolist() == [-1.0, 1.0]
+    assert sp.compute_group_advantages([], leave_one_out=True).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ddof": 2}, "ddof must be 0 or 1, got 2"),
+        ({"eps": -1.0}, "eps must be finite and not negative, got -1.0"),
+        ({"eps": math.nan}, "eps must be finite and not negative, got nan"),
+        ({"scale": "all"}, "scale must be one of group, batch, none, got 'all'"),
+        ({"mask": [1, 1]}, r"mask must have shape \(4,\) like rewards, got \(2,\)"),
+        ({"group_size": 3, "ddof": 1}, "group_size must divide the number of rewards, got 3"),
+    ],
+    ids=str,
+)
+def test_group_advantages_refuse_options_that_do_not_fit(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        sp.compute_batch_group_advantages(np.zeros(4), **{"group_size": 2, **options})
+
+
+def test_group_advantages_refuse_what_are_no_numbers() -> None:
+    with pytest.raises(TypeError, match="rewards must be real numbers"):
+        sp.compute_group_advantages(["a"], ddof=1)
+
+
 @pytest.mark.parametrize("value", [0.1, 1e9 + 0.1, -3.3e15])
 def test_equal_rewards_have_no_advantage(value: float) -> None:
     np.testing.assert_array_equal(sp.compute_group_advantages([value] * 7), 0.0)
+    for scale in ("group", "batch", "none"):
+        found = sp.compute_group_advantages([value] * 7, ddof=1, leave_one_out=True, scale=scale)
+        np.testing.assert_array_equal(found, 0.0)
 
 
 def test_large_offsets_cost_no_digits() -> None:

@@ -18,10 +18,11 @@ TILE = 2048
 
 @triton.jit
 def group_kernel(
-    rewards, out, n_groups, size,
+    rewards, mask, out, n_groups, size, eps,
+    DDOF: tl.constexpr, MASKED: tl.constexpr, LEAVE_ONE_OUT: tl.constexpr, SCALED: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The first reward is taken off before anything is summed, so that equals give 0."""
+    """A reward is taken off before anything is summed, so that equals give 0."""
     dtype = out.dtype.element_ty
     group = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     if WIDE:
@@ -29,13 +30,23 @@ def group_kernel(
     place = tl.arange(0, WIDTH)
     inside = (group < n_groups)[:, None] & (place < size)[None, :]
     at = group[:, None] * size + place[None, :]
-    first = tl.load(rewards + group * size, mask=group < n_groups, other=0).to(dtype)
     reward = tl.load(rewards + at, mask=inside, other=0).to(dtype)
-    deviation = tl.where(inside, reward - first[:, None], 0.0)
-    mean = tl.sum(deviation, 1) / size
-    deviation = tl.where(inside, deviation - mean[:, None], 0.0)
-    std = tl.sqrt(tl.sum(deviation * deviation, 1) / size)
-    advantage = tl.where((std < LEAST_STD)[:, None], 0.0, deviation / std[:, None])
+    scored = inside
+    if MASKED:
+        scored = inside & (tl.load(mask + at, mask=inside, other=0) != 0)
+        first = tl.min(tl.where(scored, reward, float("inf")), 1)
+    else:
+        first = tl.load(rewards + group * size, mask=group < n_groups, other=0).to(dtype)
+    count = tl.maximum(tl.sum(scored.to(tl.int32), 1), 1)
+    deviation = tl.where(scored, reward - first[:, None], 0.0)
+    mean = tl.sum(deviation, 1) / count
+    deviation = tl.where(scored, deviation - mean[:, None], 0.0)
+    advantage = deviation
+    if LEAVE_ONE_OUT:
+        advantage *= (count.to(dtype) / tl.maximum(count - 1, 1))[:, None]
+    if SCALED:
+        std = tl.sqrt(tl.sum(deviation * deviation, 1) / tl.maximum(count - DDOF, 1))
+        advantage = tl.where((std < LEAST_STD)[:, None], 0.0, advantage / (std + eps)[:, None])
     tl.store(out + at, advantage, mask=inside)
 
 
@@ -82,7 +93,16 @@ def kl_kernel(
     tl.store(out + row, tl.sum(total, 1).to(dtype), mask=row < n_rows)
 
 
-def group_advantages(rewards: Tensor, out: Tensor) -> None:
+def group_advantages(
+    rewards: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    *,
+    ddof: int,
+    eps: float,
+    leave_one_out: bool,
+    scaled: bool,
+) -> None:
     """Launch `group_kernel`."""
     n_groups, size = rewards.shape
     if rewards.numel() == 0:
@@ -94,9 +114,15 @@ def group_advantages(rewards: Tensor, out: Tensor) -> None:
         (-(-n_groups // rows),),
         rewards,
         rewards,
+        rewards if mask is None else mask,
         out,
         n_groups,
         size,
+        eps,
+        DDOF=ddof,
+        MASKED=mask is not None,
+        LEAVE_ONE_OUT=leave_one_out,
+        SCALED=scaled,
         WIDE=not numel_fits_int32(rewards),
         ROWS=rows,
         WIDTH=width,
