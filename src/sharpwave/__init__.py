@@ -60,6 +60,8 @@ from sharpwave.primitives import (
 
 if TYPE_CHECKING:
     from sharpwave import datasets, testing
+    from sharpwave import llm as llm
+    from sharpwave import nn as nn
     from sharpwave.agents import Agent
     from sharpwave.agents import OfflineAgent as OfflineAlgorithm
     from sharpwave.algorithms import (
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
         CQL,
         DDPG,
         DQN,
+        GRPO,
         IQL,
         PPO,
         QRDQN,
@@ -93,6 +96,8 @@ if TYPE_CHECKING:
         DiscreteSACLearner,
         DQNConfig,
         DQNLearner,
+        GRPOConfig,
+        GRPOLearner,
         HybridPPO,
         HybridPPOConfig,
         IQLConfig,
@@ -162,7 +167,7 @@ if TYPE_CHECKING:
     )
 
 _ALIASES = {"CandleCollector": "NativeCollector", "OfflineAlgorithm": "OfflineAgent"}
-_LAZY_MODULES = {"datasets", "testing"}
+_LAZY_MODULES = {"datasets", "llm", "nn", "testing"}
 _LAZY = {
     "Agent": "sharpwave.agents",
     "Acted": "sharpwave.learners",
@@ -174,6 +179,7 @@ _LAZY = {
     "CrossQLearner": "sharpwave.algorithms",
     "DQNLearner": "sharpwave.algorithms",
     "DiscreteSACLearner": "sharpwave.algorithms",
+    "GRPOLearner": "sharpwave.algorithms",
     "IQLLearner": "sharpwave.algorithms",
     "PPOLearner": "sharpwave.algorithms",
     "QRDQNLearner": "sharpwave.algorithms",
@@ -188,6 +194,8 @@ _LAZY = {
     "BCConfig": "sharpwave.algorithms",
     "CQL": "sharpwave.algorithms",
     "CQLConfig": "sharpwave.algorithms",
+    "GRPO": "sharpwave.algorithms",
+    "GRPOConfig": "sharpwave.algorithms",
     "IQL": "sharpwave.algorithms",
     "IQLConfig": "sharpwave.algorithms",
     "TD3BC": "sharpwave.algorithms",
@@ -261,6 +269,7 @@ __all__ = [
     "CQL",
     "DDPG",
     "DQN",
+    "GRPO",
     "IQL",
     "PPO",
     "QRDQN",
@@ -301,6 +310,8 @@ __all__ = [
     "EvalCallback",
     "Field",
     "FolderLockedError",
+    "GRPOConfig",
+    "GRPOLearner",
     "Hindsight",
     "HybridPPO",
     "HybridPPOConfig",

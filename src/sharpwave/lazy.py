@@ -10,7 +10,7 @@ import importlib
 import types
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["losses", "nn", "torch"]
+__all__ = ["llm", "losses", "nn", "torch"]
 
 
 class LazyModule(types.ModuleType):
@@ -26,9 +26,11 @@ class LazyModule(types.ModuleType):
 if TYPE_CHECKING:
     import torch as torch
 
+    from sharpwave import llm as llm
     from sharpwave import losses as losses
     from sharpwave import nn as nn
 else:
     torch = LazyModule("torch")
     nn = LazyModule("sharpwave.nn")
+    llm = LazyModule("sharpwave.llm")
     losses = LazyModule("sharpwave.losses")

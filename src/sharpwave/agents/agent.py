@@ -22,8 +22,8 @@ from sharpwave.runs.run import Run as AnyRun
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from sharpwave.learners import Learner as AnyLearner
     from sharpwave.learners import Metrics
+    from sharpwave.learners.base import BaseLearner
 
 __all__ = ["Agent"]
 
@@ -55,7 +55,7 @@ class Agent(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type[RunConfig]]
-    Learner: ClassVar[type[AnyLearner]]
+    Learner: ClassVar[type[BaseLearner]]
     Native: ClassVar[Any] = None
     """The compiled twin of the learner, where there is one."""
     Run: ClassVar[type[AnyRun]] = AnyRun

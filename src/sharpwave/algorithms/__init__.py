@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.dqn import DQN as DQN
     from sharpwave.algorithms.dqn import DQNConfig as DQNConfig
     from sharpwave.algorithms.dqn import DQNLearner as DQNLearner
+    from sharpwave.algorithms.grpo import GRPO as GRPO
+    from sharpwave.algorithms.grpo import GRPOConfig as GRPOConfig
+    from sharpwave.algorithms.grpo import GRPOLearner as GRPOLearner
     from sharpwave.algorithms.hybrid_ppo import HybridPPO as HybridPPO
     from sharpwave.algorithms.hybrid_ppo import HybridPPOConfig as HybridPPOConfig
     from sharpwave.algorithms.iql import IQL as IQL
@@ -87,6 +90,9 @@ _MODULES = {
     "DiscreteSACLearner": "discrete_sac",
     "HybridPPO": "hybrid_ppo",
     "HybridPPOConfig": "hybrid_ppo",
+    "GRPO": "grpo",
+    "GRPOConfig": "grpo",
+    "GRPOLearner": "grpo",
     "IQL": "iql",
     "IQLConfig": "iql",
     "IQLLearner": "iql",
@@ -120,6 +126,7 @@ __all__ = [
     "CQL",
     "DDPG",
     "DQN",
+    "GRPO",
     "IQL",
     "PPO",
     "QRDQN",
@@ -144,6 +151,8 @@ __all__ = [
     "DiscreteSAC",
     "DiscreteSACConfig",
     "DiscreteSACLearner",
+    "GRPOConfig",
+    "GRPOLearner",
     "HybridPPO",
     "HybridPPOConfig",
     "IQLConfig",

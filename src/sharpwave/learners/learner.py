@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
-from sharpwave.checkpoints.tensors import as_arrays
-from sharpwave.config.schedules import ScheduleLike, value_at
 from sharpwave.envs import ActionMap, ActionScale
-from sharpwave.files import count_of
+from sharpwave.learners.base import BaseLearner, Metrics
 from sharpwave.learners.seeds import Seeds
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
 
     from typing_extensions import Self
 
 __all__ = ["Acted", "Learner", "Metrics"]
-
-Metrics = dict[str, Any]
-"""Measurements of an update by name: numbers, or tensors, which become numbers when they are
-logged. `td_errors` [B], where it is there, are the errors of the rows, for their priorities."""
-
-OWN_RATES = {
-    "critics": "critic_learning_rate",
-    "value": "critic_learning_rate",
-    "temperature": "alpha_learning_rate",
-}
-"""Options that give an optimizer a learning rate of its own, by the network that it moves."""
 
 
 class Acted(NamedTuple):
@@ -52,7 +39,7 @@ class Acted(NamedTuple):
     extra: Mapping[str, Any] | None = None
 
 
-class Learner(ABC):
+class Learner(BaseLearner):
     """Networks, their optimizers, a generator, counters, and the rule by which they learn.
 
     A subclass gives `build`, `act` and `update`. It knows no environment, buffer or logger: what
@@ -82,8 +69,6 @@ class Learner(ABC):
     is_random: ClassVar[bool] = True
     """Whether the policy is random by itself; one that is not plays its one action, also where a
     sample is asked for, and explores by noise in training alone."""
-    kind: ClassVar[str]
-    """Where its numbers live, in messages and checkpoints: "native" or "torch"."""
     takes_tensors: ClassVar[bool] = False
     """Whether batches and observations may be tensors on its device from the beginning."""
 
@@ -99,23 +84,18 @@ class Learner(ABC):
     ) -> None:
         if isinstance(seeds, int):
             seeds = Seeds.of_replay(seeds)
-        self.config = config
+        super().__init__(config)
         self.observation_space = observation_space
         self.action_space = action_space
         self.seeds = seeds
         self.device_name = device
         self.given = {name: one for name, one in (given or {}).items() if one is not None}
-        self.networks: dict[str, Any] = {}
-        self.optimizers: dict[str, Any] = {}
-        self.updates = 0
         self.action_map = self.make_action_map()
         self.weights_generator = np.random.Generator(np.random.Philox(seeds.weights))
         self.generator = self.make_generator(seeds.learning)
         self.explore_generator = self.generator
         if seeds.exploring is not None:
             self.explore_generator = self.make_generator(seeds.exploring)
-        self._followed: dict[str, float] | None = None
-        self._is_scheduled = False
 
     # The rule
 
@@ -144,40 +124,6 @@ class Learner(ABC):
             By name a dtype of NumPy's, or a pair of it and the shape of a row.
         """
         return {}
-
-    @abstractmethod
-    def update(self, batch: Any) -> Metrics:
-        """Learn from a batch, and count it in `updates`."""
-
-    def follow(self, progress_remaining: float) -> None:
-        """Set what follows the progress of a run, from 1 at its start to 0 at its end."""
-        if self._followed is not None and not self._is_scheduled:
-            return
-        schedules = self.rates()
-        self._is_scheduled = any(map(callable, schedules.values()))
-        rates = {name: value_at(rate, progress_remaining) for name, rate in schedules.items()}
-        if rates != self._followed:
-            self._followed = rates
-            for name, rate in rates.items():
-                self.optimizers[name].set_lr(rate)
-
-    def rates(self) -> dict[str, ScheduleLike]:
-        """The learning rate of each optimizer: its own where the configuration has one."""
-        config = self.config
-        shared: ScheduleLike = getattr(config, "rate", None) or config.learning_rate
-        own = {x: getattr(config, OWN_RATES.get(x, ""), None) for x in self.optimizers}
-        return {name: shared if rate is None else rate for name, rate in own.items()}
-
-    def update_kind(self) -> Hashable:
-        """The operations of the next update beside networks and batch: equal kinds run the same.
-
-        Updates of one kind can be captured once and replayed; those of None cannot.
-        """
-        return None
-
-    def metrics(self) -> Metrics:
-        """Measurements beside those of updates, such as the rate of exploration."""
-        return {"learning_rate": next(iter(self.optimizers.values())).lr}
 
     # Acting
 
@@ -241,28 +187,12 @@ class Learner(ABC):
             raise TypeError(f"{name} needs a Box action space, got {self.action_space}")
         return len(self.action_map.middle)
 
-    def few_threads(self, rows: int) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002
-        """Inside, updates on so many rows have as many threads as help."""
-        return contextlib.nullcontext()
-
     # Checkpoints
-
-    def extra_state(self) -> dict[str, Any]:
-        """What a subclass adds to the checkpoint: tensors, arrays, numbers."""
-        return {}
-
-    def load_extra_state(self, state: dict[str, Any]) -> None:  # noqa: B027
-        """Continue from `extra_state`, whose tensors have become arrays."""
 
     def state_dict(self) -> dict[str, Any]:
         """All that learning has changed: networks, optimizers, generators, counters."""
-        state = {
-            "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},
-            "optimizers": {name: one.arrays() for name, one in self.optimizers.items()},
-            "generator": {"device": self.generator_kind, "state": self.generator.get_state()},
-            "gradient_steps": self.updates,
-            "extra": self.extra_state(),
-        }
+        state = super().state_dict()
+        state["generator"] = {"device": self.generator_kind, "state": self.generator.get_state()}
         if self.explore_generator is not self.generator:
             state["explore_generator"] = self.explore_generator.get_state()
         return state
@@ -273,24 +203,11 @@ class Learner(ABC):
         Raises:
             ValueError: The networks are others than those of the state.
         """
-        for name, network in self.networks.items():
-            weights = {k: self.restored(array) for k, array in state["networks"][name].items()}
-            try:
-                network.load_state_dict(weights)
-            except (RuntimeError, ValueError) as error:
-                raise ValueError(f"the network must be that of the checkpoint: {error}") from error
-        for name, optimizer in self.optimizers.items():
-            arrays = state["optimizers"][name].items()
-            optimizer.load_arrays({k: self.restored(array) for k, array in arrays})
+        super().load_state_dict(state)
         if state["generator"]["device"] == self.generator_kind:  # each kind has its own
             self.load_generator(self.generator, state["generator"]["state"])
             if self.explore_generator is not self.generator and "explore_generator" in state:
                 self.load_generator(self.explore_generator, state["explore_generator"])
-        if "gradient_steps" in state:
-            self.updates = count_of(state, "gradient_steps")
-        self._followed = None
-        if "extra" in state:
-            self.load_extra_state(as_arrays(state["extra"]))
 
     def restored(self, array: Any) -> Any:
         """An array of a checkpoint in the form that the learner computes with."""

@@ -32,6 +32,7 @@ from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend, take_
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, QNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
+from sharpwave.nn.transformer import Transformer
 
 __all__ = [
     "MLP",
@@ -72,6 +73,7 @@ __all__ = [
     "StackedLinear",
     "StackedMLP",
     "TD3ByHand",
+    "Transformer",
     "ValueFunction",
     "descend",
     "fan_in_uniform",

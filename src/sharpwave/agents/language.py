@@ -1,0 +1,240 @@
+"""Agents that are language models."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sharpwave.agents.agent import Agent
+from sharpwave.config.options import RunConfig, resolve_config
+from sharpwave.lazy import llm
+from sharpwave.loops.prompts import PromptLoop
+from sharpwave.runs.callbacks import Callback
+from sharpwave.runs.evaluation import EvaluationResult
+from sharpwave.runs.interval import positive
+from sharpwave.runs.loggers import LoggerCallback
+
+if TYPE_CHECKING:
+    from sharpwave.llm import Sampler, TokenBatch
+
+__all__ = ["OnlineLanguageAgent"]
+
+
+class OnlineLanguageAgent(Agent):
+    """A language model that learns from what it writes.
+
+    Args:
+        model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
+            in place.
+        ref_model: What it is held near to; the model as it is now when not given.
+        reward_fn: How good completions are: a function, or several; see `llm.Rewards`.
+        group_size: Completions of each prompt.
+        learning_rate: Step size of AdamW.
+        kl_coef: Weight of the divergence from the reference.
+        max_new_tokens: Tokens of a completion at most.
+        callbacks: Called during every `train`.
+        logger: Where metrics go: a logger, or several.
+        tokenizer: Turns text into tokens and back.
+        prompts: What to complete; see `llm.Prompts`.
+        eval_prompts: What `evaluate` completes; `prompts` when not given.
+        sampler: What completes, in place of one made from the options.
+        learner: A class derived from the algorithm's learner, in place of it.
+        config: All options at once; single options given by name win over it.
+        **overrides: Any field of `Config`.
+
+    Raises:
+        TypeError: An option does not exist, `model` is no language model, there is no `reward_fn`,
+            or text comes without a tokenizer.
+        ValueError: An option has an impossible value.
+    """
+
+    leading_arguments: ClassVar[dict[str, Any]] = {
+        "model": inspect.Parameter.empty,
+        "ref_model": None,
+        "reward_fn": None,
+        "group_size": None,
+        "learning_rate": None,
+        "kl_coef": None,
+        "max_new_tokens": None,
+        "callbacks": None,
+        "logger": None,
+    }
+    named_arguments: ClassVar[dict[str, Any]] = {
+        "tokenizer": None,
+        "prompts": None,
+        "eval_prompts": None,
+        "sampler": None,
+        "learner": None,
+    }
+    loop: PromptLoop
+    backend_reason = "language models are torch's"
+
+    def __init__(
+        self,
+        model: Any,
+        ref_model: Any = None,
+        reward_fn: Any = None,
+        group_size: int | None = None,
+        learning_rate: Any = None,
+        kl_coef: float | None = None,
+        max_new_tokens: int | None = None,
+        callbacks: Callback | Iterable[Callback] | None = None,
+        logger: LoggerCallback | Iterable[LoggerCallback] | None = None,
+        *,
+        tokenizer: Any = None,
+        prompts: Any = None,
+        eval_prompts: Any = None,
+        sampler: Sampler | None = None,
+        learner: Any = None,
+        config: RunConfig | dict[str, Any] | None = None,
+        **overrides: Any,
+    ) -> None:
+        given = {
+            "group_size": group_size,
+            "learning_rate": learning_rate,
+            "kl_coef": kl_coef,
+            "max_new_tokens": max_new_tokens,
+        }
+        overrides |= {name: value for name, value in given.items() if value is not None}
+        super().__init__(resolve_config(self.Config, config, overrides), callbacks, logger)
+        if reward_fn is None:
+            raise TypeError("reward_fn must be given: a function that scores completions")
+        self.model = llm.CausalModel.of(model, tokenizer)
+        self.tokenizer = tokenizer
+        self.eval_prompts = (
+            None if eval_prompts is None else llm.Prompts.of(eval_prompts, tokenizer)
+        )
+        self._reference = None if ref_model is None else llm.CausalModel.of(ref_model, tokenizer)
+        self._prompts = None if prompts is None else llm.Prompts.of(prompts, tokenizer)
+        self._rewards = (
+            reward_fn
+            if isinstance(reward_fn, llm.Rewards)
+            else llm.Rewards(reward_fn, tokenizer=tokenizer)
+        )
+        self._sampler = sampler
+        self._given_learner = learner
+        self.build()
+
+    def build(self) -> None:
+        """Make the learner, and the loop that feeds it."""
+        config = self.config
+        kind: Any = self._given_learner or self.Learner
+        self.learner = kind(config, self.model, self._reference)
+        sampler = self._sampler or llm.Sampler(
+            self.model,
+            seed=self.seed,
+            temperature=config.temperature,
+            top_p=config.top_p,
+            top_k=config.top_k,
+        )
+        self.loop = PromptLoop(
+            self.learner,
+            config,
+            prompts=self._prompts,
+            sampler=sampler,
+            rewards=self._rewards,
+            seed=self.seed,
+        )
+
+    def train(
+        self,
+        prompts: Any = None,
+        n_epochs: int | None = None,
+        *,
+        n_updates: int | None = None,
+        callbacks: Callback | Iterable[Callback] | None = None,
+        run_dir: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+    ) -> dict[str, float]:
+        """Learn for a number of updates.
+
+        Args:
+            prompts: What to complete, in place of the constructor's.
+            n_epochs: How often each prompt is completed; given with `prompts` alone it is 1.
+            n_updates: Updates to add, in place of epochs; `config.total_timesteps` when neither is
+                given.
+            callbacks: Called during this run, after the agent's own.
+            run_dir: Folder that receives config, metrics, checkpoints and a report.
+            resume: Go on with the run that `run_dir` holds, if it holds one.
+
+        Returns:
+            Metrics of the last update.
+
+        Raises:
+            RewardFailed: A reward function raised, or gave what is no reward.
+            ValueError: There are no prompts, or a number is not a positive integer.
+        """
+        if prompts is not None:
+            self._prompts = self.loop.prompts = llm.Prompts.of(prompts, self.tokenizer)
+            n_epochs = 1 if n_epochs is None and n_updates is None else n_epochs
+        self.loop.check()
+        if n_epochs is not None and n_updates is None:
+            assert self.loop.prompts is not None
+            total = positive(n_epochs, name="n_epochs") * len(self.loop.prompts)
+            n_updates = -(-total // self.config.n_prompts)
+        return self.run.train(n_updates, callbacks, run_dir, resume)
+
+    def train_step(self, prompts: Any) -> dict[str, float]:
+        """One update on a batch of prompts, outside of a run."""
+        from sharpwave.runs.recorded import fetched
+
+        batch, measured = self.loop.rollout(llm.Prompts.of(prompts, self.tokenizer))
+        metrics = self.learner.update(batch)
+        self.loop.sampler.version += 1
+        self.loop.timesteps += 1
+        return fetched({**metrics, **measured, "mean_reward": measured["reward"]})
+
+    def rollout(self, prompts: Any) -> TokenBatch:
+        """Completions of prompts, scored, as `update` takes them."""
+        return self.loop.rollout(llm.Prompts.of(prompts, self.tokenizer))[0]
+
+    def evaluate(
+        self, prompts: Any = None, n: int = 1, *, greedy: bool = False
+    ) -> EvaluationResult:
+        """Complete prompts and score that.
+
+        Args:
+            prompts: What to complete; `eval_prompts`, or the prompts of training, when not given.
+            n: Completions of each.
+            greedy: Take the most likely tokens.
+
+        Returns:
+            Rewards (`returns`) and numbers of tokens (`lengths`) of the completions that were
+            scored, and what was written (`samples`).
+        """
+        given = self.eval_prompts or self._prompts if prompts is None else prompts
+        if given is None:
+            raise ValueError("prompts must be given: the agent has none of its own")
+        found = llm.Prompts.of(given, self.tokenizer)
+        options = {"temperature": 0.0} if greedy else {"temperature": self.config.temperature}
+        # A sampler of its own, so that an evaluation does not change the run.
+        sampler = llm.Sampler(self.model, seed=self.seed ^ 1, **options)
+        completions = sampler.generate(found.tokens, n, self.config.max_new_tokens)
+        scored = self._rewards(found, completions)
+        is_scored = ~scored.rewards.isnan()
+        return EvaluationResult(
+            tuple(scored.rewards[is_scored].tolist()),
+            tuple(completions.lengths.cpu()[is_scored].tolist()),
+            samples=tuple(llm.Samples(found, completions, scored, tokenizer=self.tokenizer)),
+        )
+
+    def evaluate_in_run(
+        self, n_episodes: int, *, env: Any = None, deterministic: bool = True
+    ) -> EvaluationResult:
+        """What `EvalCallback` asks for: the first of the prompts take the place of episodes."""
+        given = env if env is not None else self.eval_prompts or self._prompts
+        found = llm.Prompts.of(given, self.tokenizer)
+        return self.evaluate(found.select(range(min(n_episodes, len(found)))), greedy=deterministic)
+
+    def predict(self, prompts: Any, n: int = 1, *, greedy: bool = True) -> Any:
+        """Completions of prompts: texts where there is a tokenizer, tokens otherwise."""
+        found = llm.Prompts.of([prompts] if isinstance(prompts, str) else prompts, self.tokenizer)
+        temperature = 0.0 if greedy else self.config.temperature
+        written = llm.Sampler(self.model, seed=self.seed ^ 1, temperature=temperature).generate(
+            found.tokens, n, self.config.max_new_tokens
+        )
+        if self.tokenizer is None:
+            return list(written)
+        return [self.tokenizer.decode(one.tolist(), skip_special_tokens=True) for one in written]

@@ -1,0 +1,42 @@
+"""Options of everything that trains language models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sharpwave.config.options import RunConfig
+from sharpwave.config.schedules import ScheduleLike
+
+__all__ = ["LanguageConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageConfig(RunConfig):
+    """Options of everything that trains language models."""
+
+    total_timesteps: int = 200
+    """Updates of `train()` when it is given none."""
+    learning_rate: ScheduleLike = 1e-4
+    """Step size of AdamW."""
+    weight_decay: float = 0.0
+    """Share of a weight that AdamW takes off it, times the learning rate."""
+    beta1: float = 0.9
+    """Memory of the first moment of AdamW."""
+    beta2: float = 0.999
+    """Memory of the second moment of AdamW."""
+    max_grad_norm: float | None = 1.0
+    """Longer gradients are shortened to this norm; None leaves them."""
+    max_tokens: int = 16_384
+    """Tokens in one pass of the model: what learns in one update is cut into such parts, which does
+    not change what is learned."""
+    threads: int = 0
+    """Threads of torch; 0 takes one for small models and as many as help for large ones."""
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("learning_rate", "max_grad_norm", "max_tokens")
+        self.require_range("weight_decay", 0)
+        self.require_range("beta1", 0, 1)
+        self.require_range("beta2", 0, 1)
+        self.require_range("threads", 0, 4096)

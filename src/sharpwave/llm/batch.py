@@ -1,0 +1,158 @@
+"""What a language model learns from: sequences of tokens without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sharpwave.llm.completions import Completions
+
+__all__ = ["TokenBatch"]
+
+_PER_SEQUENCE = ("prompt_lengths", "advantages", "group")
+_PER_TOKEN = ("loss_mask", "old_log_probs", "ref_log_probs", "sampler_log_probs")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenBatch:
+    """N sequences, prompt and completion, one after another.
+
+    What is told of completions (T tokens in all) is as flat, in the same order.
+
+    Attributes:
+        tokens: [S] tokens of all sequences.
+        offsets: [N + 1] where each begins and ends among them.
+        prompt_lengths: [N] tokens of each that were given.
+        advantages: [N] how much better a completion is than expected.
+        group: [N] the prompt that each belongs to.
+        loss_mask: [T] completion tokens to learn from; all when None.
+        old_log_probs: [T] under the policy before the update.
+        ref_log_probs: [T] under the reference.
+        sampler_log_probs: [T] under the distribution that the tokens were drawn from.
+        version: Of the weights that wrote the completions.
+    """
+
+    tokens: Tensor
+    offsets: Tensor
+    prompt_lengths: Tensor
+    advantages: Tensor | None = None
+    group: Tensor | None = None
+    loss_mask: Tensor | None = None
+    old_log_probs: Tensor | None = None
+    ref_log_probs: Tensor | None = None
+    sampler_log_probs: Tensor | None = None
+    version: int = 0
+
+    @classmethod
+    def of(cls, completions: Completions, **columns: Any) -> TokenBatch:
+        """The batch of what a model wrote."""
+        lengths = torch.tensor(
+            [len(x) for x in completions.prompts], device=completions.tokens.device
+        )
+        return cls.of_sequences(
+            completions.sequences(),
+            lengths[completions.prompt],
+            group=completions.prompt,
+            sampler_log_probs=completions.log_probs,
+            version=completions.version,
+            **columns,
+        )
+
+    @classmethod
+    def of_sequences(
+        cls, sequences: Sequence[Tensor], prompt_lengths: Tensor, **columns: Any
+    ) -> TokenBatch:
+        """The batch of sequences [L_i] whose first tokens were given."""
+        tokens = torch.cat(list(sequences))
+        lengths = torch.tensor([len(one) for one in sequences], device=tokens.device)
+        return cls(
+            tokens=tokens, offsets=_offsets(lengths), prompt_lengths=prompt_lengths, **columns
+        )
+
+    def __len__(self) -> int:
+        return len(self.prompt_lengths)
+
+    @property
+    def lengths(self) -> Tensor:
+        """[N] tokens of each sequence."""
+        return self.offsets.diff()
+
+    @property
+    def completion_lengths(self) -> Tensor:
+        """[N] tokens of each completion."""
+        return self.lengths - self.prompt_lengths
+
+    @property
+    def sequence(self) -> Tensor:
+        """[T] the sequence of each completion token."""
+        numbers = torch.arange(len(self), device=self.tokens.device)
+        return numbers.repeat_interleave(self.completion_lengths)
+
+    @property
+    def position(self) -> Tensor:
+        """[T] where each completion token stands in its sequence."""
+        lengths, sequence = self.completion_lengths, self.sequence
+        first = _offsets(lengths)[:-1] - self.prompt_lengths
+        return torch.arange(len(sequence), device=sequence.device) - first[sequence]
+
+    @property
+    def completion_tokens(self) -> Tensor:
+        """[T] tokens of the completions."""
+        return self.tokens[self.offsets[:-1][self.sequence] + self.position]
+
+    def padded(self) -> Tensor:
+        """[N, L] tokens, with 0 after shorter sequences."""
+        ids = self.tokens.new_zeros((len(self), int(self.lengths.max())))
+        ids[torch.arange(ids.shape[1], device=ids.device) < self.lengths[:, None]] = self.tokens
+        return ids
+
+    def replace(self, **columns: Any) -> TokenBatch:
+        """The same with other columns."""
+        return replace(self, **columns)
+
+    def select(self, rows: Tensor) -> TokenBatch:
+        """Some of the sequences, in the order of `rows`."""
+        of_tokens = _ranges(self.offsets[:-1][rows], self.lengths[rows])
+        completions = _offsets(self.completion_lengths)
+        of_completions = _ranges(completions[:-1][rows], self.completion_lengths[rows])
+        chosen: dict[str, Any] = {
+            "tokens": self.tokens[of_tokens],
+            "offsets": _offsets(self.lengths[rows]),
+        }
+        for names, index in ((_PER_SEQUENCE, rows), (_PER_TOKEN, of_completions)):
+            for name in names:
+                column = getattr(self, name)
+                chosen[name] = None if column is None else column[index]
+        return self.replace(**chosen)
+
+    def cut(self, max_tokens: int) -> Iterator[Tensor]:
+        """Rows of micro-batches: sequences of like length, of at most so many tokens together."""
+        order = self.lengths.argsort(stable=True)
+        lengths = self.lengths[order].tolist()
+        first = 0
+        for last in range(1, len(lengths) + 1):
+            is_full = last < len(lengths) and (last + 1 - first) * lengths[last] > max_tokens
+            if is_full or last == len(lengths):
+                yield order[first:last]
+                first = last
+
+    def to(self, device: torch.device | str) -> TokenBatch:
+        """The same on a device."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {k: x.to(device) for k, x in columns.items() if isinstance(x, Tensor)}
+        return self.replace(**moved)
+
+
+def _offsets(lengths: Tensor) -> Tensor:
+    """[N + 1] where sequences of these lengths begin and end."""
+    return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+
+
+def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
+    """All numbers of ranges that begin at `starts`, one range after another."""
+    first = (starts - _offsets(lengths)[:-1]).repeat_interleave(lengths)
+    return first + torch.arange(len(first), device=first.device)

@@ -1,0 +1,200 @@
+"""How a token is drawn: what a distribution keeps, and numbers that depend on nothing else.
+
+The number for a token is a function of seed, prompt, completion and position alone, so a text does
+not depend on the batch that it is drawn in, on its order, or on what was drawn before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+__all__ = ["Drawn", "Options", "draw", "uniforms"]
+
+_STRIDE = -0x61C8864680B583EB  # 2**64 over the golden ratio, as int64
+_FIRST, _SECOND = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a distribution over tokens becomes before one is drawn.
+
+    Raises:
+        ValueError: A value is impossible.
+    """
+
+    temperature: float = 1.0
+    """Logits are divided by it; 0 takes the most likely token."""
+    top_k: int = 0
+    """Keep so many of the most likely tokens; 0 keeps all."""
+    top_p: float = 1.0
+    """Keep the fewest most likely tokens whose probabilities reach this sum."""
+    min_p: float = 0.0
+    """Keep tokens with at least this share of the most likely one's probability."""
+    repetition_penalty: float = 1.0
+    """Divides the positive logits of tokens that stand in the sequence, multiplies the others."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to the logits of tokens; -inf forbids one."""
+    min_tokens: int = 0
+    """Tokens before a completion may end."""
+
+    def __post_init__(self) -> None:
+        checks = {
+            "temperature": (0 <= self.temperature < math.inf, "finite and at least 0"),
+            "top_k": (self.top_k >= 0, "at least 0"),
+            "top_p": (0 < self.top_p <= 1, "in (0, 1]"),
+            "min_p": (0 <= self.min_p <= 1, "in [0, 1]"),
+            "repetition_penalty": (self.repetition_penalty > 0, "positive"),
+            "min_tokens": (self.min_tokens >= 0, "at least 0"),
+        }
+        for name, (is_right, wanted) in checks.items():
+            if not is_right:
+                raise ValueError(f"{name} must be {wanted}, got {getattr(self, name)}")
+
+    @property
+    def scale(self) -> float:
+        """The temperature of log-probabilities: the most likely token is drawn from all at 1."""
+        return self.temperature or 1.0
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Tokens of one step.
+
+    Attributes:
+        tokens: [S] the tokens.
+        log_probs: [S] under the distribution that they were drawn from.
+        plain_log_probs: [S] under softmax(logits / temperature), as learning computes them.
+    """
+
+    tokens: Tensor
+    log_probs: Tensor
+    plain_log_probs: Tensor
+
+
+def draw(
+    logits: Tensor,
+    numbers: Tensor,
+    options: Options,
+    *,
+    seen: Tensor | None = None,
+    too_early: Tensor | None = None,
+    stops: Iterable[int] = (),
+) -> Drawn:
+    """Draw a token from each row of logits.
+
+    Args:
+        logits: [S, V].
+        numbers: [S] uniform in [0, 1).
+        options: What to keep of the distributions.
+        seen: [S, V] which tokens stand in the sequence, for `repetition_penalty`.
+        too_early: [S] where none of `stops` may be drawn.
+        stops: Tokens that end a completion.
+
+    Example:
+        >>> drawn = draw(torch.tensor([[0.0, 9.0]]), torch.tensor([0.5]), Options())
+        >>> drawn.tokens.item()
+        1
+    """
+    logits = logits.float()
+    plain = (logits / options.scale).log_softmax(-1)
+    changed = _changed(logits, options, seen, too_early, stops)
+    scores = plain if changed is logits else (changed / options.scale).log_softmax(-1)
+    kept = _kept(scores, options)
+    if options.temperature == 0:
+        tokens = kept.argmax(-1)
+        log_probs = torch.zeros_like(kept[:, 0])  # there was nothing else to draw
+    else:
+        tokens = _inverse(kept, numbers)
+        log_probs = kept.gather(1, tokens[:, None])[:, 0]
+    return Drawn(tokens, log_probs, plain.gather(1, tokens[:, None])[:, 0])
+
+
+def _changed(
+    logits: Tensor,
+    options: Options,
+    seen: Tensor | None,
+    too_early: Tensor | None,
+    stops: Iterable[int],
+) -> Tensor:
+    if options.logit_bias:
+        tokens, biases = zip(*options.logit_bias.items(), strict=True)
+        logits = logits.clone()
+        logits[:, list(tokens)] += torch.tensor(biases, device=logits.device)
+    if options.repetition_penalty != 1 and seen is not None:
+        penalty = options.repetition_penalty
+        penalized = torch.where(logits > 0, logits / penalty, logits * penalty)
+        logits = torch.where(seen, penalized, logits)
+    ends = list(stops)
+    if options.min_tokens and too_early is not None and ends:
+        logits = logits.clone()
+        logits[:, ends] = logits[:, ends].masked_fill(too_early[:, None], -math.inf)
+    return logits
+
+
+def _kept(scores: Tensor, options: Options) -> Tensor:
+    """Log-probabilities [S, V] of what is kept, -inf for the rest."""
+    n_tokens = scores.shape[1]
+    kept = scores
+    if 0 < options.top_k < n_tokens:
+        least = scores.topk(options.top_k, -1).values[:, -1:]
+        kept = kept.masked_fill(scores < least, -math.inf)
+    if options.min_p > 0:
+        least = scores.max(-1, keepdim=True).values + math.log(options.min_p)
+        kept = kept.masked_fill(scores < least, -math.inf)
+    if options.top_p < 1:
+        kept = _nucleus(kept.log_softmax(-1), options.top_p)
+    return kept if kept is scores else kept.log_softmax(-1)
+
+
+def _nucleus(scores: Tensor, top_p: float) -> Tensor:
+    """The fewest most likely tokens whose probabilities reach `top_p`; always the first."""
+    ordered, order = scores.sort(-1, descending=True)
+    probs = ordered.exp()
+    before = probs.cumsum(-1) - probs
+    dropped = torch.zeros_like(scores, dtype=torch.bool).scatter(1, order, before >= top_p)
+    return scores.masked_fill(dropped, -math.inf)
+
+
+def _inverse(log_probs: Tensor, numbers: Tensor) -> Tensor:
+    """The tokens at which cumulated probabilities pass the numbers, never one without any."""
+    probs = log_probs.exp().double()
+    sums = probs.cumsum(-1)
+    wanted = numbers[:, None].double() * sums[:, -1:]
+    return torch.searchsorted(sums, wanted, right=True)[:, 0]
+
+
+def uniforms(seed: int, *keys: Tensor) -> Tensor:
+    """Numbers [S] in [0, 1), float64, that depend on seed and keys [S] (int64) alone.
+
+    Example:
+        >>> keys = torch.arange(3)
+        >>> torch.equal(uniforms(7, keys)[1:], uniforms(7, keys[1:]))
+        True
+    """
+    bits = torch.full_like(keys[0], _wrapped(seed))
+    for key in keys:
+        bits = _mixed(bits ^ (key + 1) * _STRIDE)
+    return _shifted(bits, 11).double() * 2.0**-53
+
+
+def _mixed(bits: Tensor) -> Tensor:
+    """SplitMix64: every bit of the result depends on every bit of the input."""
+    bits = bits + _STRIDE
+    bits = (bits ^ _shifted(bits, 30)) * _FIRST
+    bits = (bits ^ _shifted(bits, 27)) * _SECOND
+    return bits ^ _shifted(bits, 31)
+
+
+def _shifted(bits: Tensor, count: int) -> Tensor:
+    """Shifted to the right, with zeros from the left, which signed integers do not do."""
+    return (bits >> count) & ((1 << (64 - count)) - 1)
+
+
+def _wrapped(number: int) -> int:
+    """A whole number as int64 holds its last 64 bits."""
+    return (number + 2**63) % 2**64 - 2**63

@@ -1,0 +1,156 @@
+"""The loop of language models that learn from what they write."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sharpwave.lazy import llm
+from sharpwave.loops.headline import Headline
+from sharpwave.loops.loop import Loop, Run
+from sharpwave.loops.units import UPDATES
+
+if TYPE_CHECKING:
+    from sharpwave.learners import Metrics
+    from sharpwave.llm import Completions, Prompts, Rewards, Sampler, Scored, TokenBatch
+
+__all__ = ["PromptLoop"]
+
+RECENT = 20
+"""Updates that the progress of a run is a mean of."""
+
+
+class PromptLoop(Loop):
+    """Draws prompts, lets the model complete them, scores that, and learns from it.
+
+    Args:
+        learner: What learns from completions.
+        config: Options, with `n_prompts`, `group_size` and `max_new_tokens`.
+        prompts: What to complete; None until `train` is given some.
+        sampler: What completes.
+        rewards: What scores.
+        seed: Of the order of prompts.
+
+    Attributes:
+        drawn: Prompts so far.
+    """
+
+    unit = UPDATES
+    headline = Headline(
+        "mean_reward",
+        title="Reward",
+        hint=f"mean of the last {RECENT} updates",
+        each="completion",
+    )
+    log_every = 1
+
+    def __init__(
+        self,
+        learner: Any,
+        config: Any,
+        *,
+        prompts: Prompts | None,
+        sampler: Sampler,
+        rewards: Rewards,
+        seed: int,
+    ) -> None:
+        super().__init__(learner, config)
+        self.prompts = prompts
+        self.sampler = sampler
+        self.rewards = rewards
+        self.seed = seed
+        self.drawn = 0
+        self._recent: list[float] = []
+        self.timings |= {"sample": 0.0, "reward": 0.0}
+
+    @property
+    def subject(self) -> str:
+        """How many prompts."""
+        return "prompts" if self.prompts is None else f"{len(self.prompts):,} prompts"
+
+    @property
+    def rows(self) -> int:
+        """Completions of an update."""
+        return int(self.config.n_prompts * self.config.group_size)
+
+    def check(self) -> None:
+        """Raise where there is nothing to complete."""
+        if self.prompts is None:
+            raise ValueError("prompts must be given to the constructor or to train")
+
+    def iterate(self, run: Run) -> Metrics:
+        """One update."""
+        self.check()
+        assert self.prompts is not None
+        self.follow(run.progress_remaining)
+        rows = self.prompts.rows(self.drawn, self.config.n_prompts, self.seed)
+        self.drawn += len(rows)
+        prompts = self.prompts.select(rows)
+        completions, scored = self._write(prompts)
+        batch, measured = self._batch(completions, scored)
+        # Counted before it is told, so that what was written has the step of its update's metrics.
+        self.timesteps += 1
+        run.samples_written(
+            lambda: llm.Samples(
+                prompts,
+                completions,
+                scored,
+                advantages=batch.advantages,
+                tokenizer=self.learner.model.tokenizer,
+            )
+        )
+        began = time.perf_counter()
+        metrics = self.learner.update(batch)
+        self.timings["update"] += time.perf_counter() - began
+        self.sampler.version += 1
+        self._recent = [*self._recent, float(measured["reward"])][-RECENT:]
+        return {**metrics, **measured, **self.learner.metrics()}
+
+    def rollout(self, prompts: Prompts) -> tuple[TokenBatch, Metrics]:
+        """Completions of prompts, as the learner takes them, and measures of them."""
+        return self._batch(*self._write(prompts))
+
+    def _write(self, prompts: Prompts) -> tuple[Completions, Scored]:
+        """Completions of prompts, scored."""
+        config = self.config
+        began = time.perf_counter()
+        completions = self.sampler.generate(
+            prompts.tokens, config.group_size, config.max_new_tokens
+        )
+        sampled = time.perf_counter()
+        scored = self.rewards(prompts, completions)
+        self.timings["sample"] += sampled - began
+        self.timings["reward"] += time.perf_counter() - sampled
+        return completions, scored
+
+    def _batch(self, completions: Completions, scored: Scored) -> tuple[TokenBatch, Metrics]:
+        """What the learner takes, and measures of it."""
+        batch, measured = self.learner.batch(completions, scored)
+        by_name = scored.by_name if len(scored.by_name) > 1 else {}
+        return batch, {
+            "reward": scored.rewards.nanmean(),
+            **{f"reward_{name}": one.nanmean() for name, one in by_name.items()},
+            "completion_length": completions.lengths.float().mean(),
+            "cut_fraction": 1 - completions.finished.float().mean(),
+            **measured,
+        }
+
+    def progress_metrics(self) -> dict[str, float]:
+        """The mean reward of the last updates."""
+        return {"mean_reward": float(np.mean(self._recent))} if self._recent else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where prompts and draws stand."""
+        return {
+            "drawn": self.drawn,
+            "recent": list(self._recent),
+            "sampler": self.sampler.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:  # noqa: ARG002
+        """Continue from `state_dict`."""
+        self.drawn = int(state["drawn"])
+        self._recent = [float(one) for one in state["recent"]]
+        self.sampler.load_state_dict(state["sampler"])

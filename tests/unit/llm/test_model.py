@@ -1,0 +1,108 @@
+"""One face for every language model: references, adapters, heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from sharpwave.llm import CausalModel, Sampler
+from sharpwave.nn.transformer import Transformer
+from tests.unit.llm.models import VOCABULARY, hugging_face, make, spread
+
+IDS = torch.arange(2, 12).view(2, 5)
+
+
+@pytest.mark.long(only=["Llama"])
+@pytest.mark.parametrize("kind", ["transformer", "plain", "Llama"])
+def test_a_reference_does_not_follow_what_is_learned(kind: str) -> None:
+    model = CausalModel.of(make(kind))
+    before = model.logits(IDS).detach()
+    reference = model.reference()
+    assert not any(parameter.requires_grad for parameter in reference.module.parameters())
+    spread(model.module, 0.5)
+    assert torch.equal(reference.logits(IDS), before)
+    assert not torch.equal(model.logits(IDS), before)
+
+
+# PEFT asks transformers for an attribute by its old name.
+OLD_NAMES = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated")
+
+
+def adapted() -> Any:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    return peft.get_peft_model(hugging_face(), config)
+
+
+@pytest.mark.long
+@OLD_NAMES
+def test_the_reference_of_an_adapter_is_the_model_without_it() -> None:
+    module = adapted()
+    model = CausalModel.of(module)
+    with module.disable_adapter():
+        without = module(IDS).logits
+    reference = model.reference()
+    assert reference.module is module
+    assert torch.equal(reference.logits(IDS), without)
+    assert reference.head_weight is not None
+    torch.testing.assert_close(reference.hidden(IDS) @ reference.head_weight.T, without)
+    assert not torch.equal(model.logits(IDS), without)
+    assert torch.equal(model.logits(IDS), module(IDS).logits)
+
+
+@pytest.mark.long
+@OLD_NAMES
+def test_an_adapter_is_sampled_from() -> None:
+    module = adapted()
+    ours = Sampler(module, temperature=0).generate(IDS, max_new_tokens=6)
+    theirs = module.generate(input_ids=IDS, max_new_tokens=6, do_sample=False)
+    for row, text in zip(ours.sequences(), theirs, strict=True):
+        assert text[: len(row)].tolist() == row.tolist()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "has_head"), [("Llama", True), ("Cohere", False), ("Phi", False), ("Qwen3", True)]
+)
+def test_a_head_is_used_where_it_makes_the_logits(kind: str, has_head: bool) -> None:
+    """Some models scale their logits, or add to them."""
+    model = CausalModel.of(hugging_face(kind, **({"logit_scale": 0.5} if kind == "Cohere" else {})))
+    head = model.head_weight
+    assert (head is not None) == has_head
+    if head is not None:
+        logits = model.hidden(IDS) @ head.T
+        torch.testing.assert_close(logits, model.logits(IDS), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.long
+def test_what_ends_a_text_is_asked_of_the_model() -> None:
+    assert CausalModel.of(hugging_face()).eos == (1,)
+    assert CausalModel.of(hugging_face(eos_token_id=[1, 4])).eos == (1, 4)
+    assert CausalModel.of(make("transformer")).eos == ()
+
+
+def test_a_face_is_its_own() -> None:
+    model = CausalModel.of(make("transformer"))
+    assert CausalModel.of(model) is model
+    assert model.vocab_size == VOCABULARY
+
+
+def test_the_transformer_is_causal_and_seeded() -> None:
+    model = Transformer(VOCABULARY, hidden=32, seed=4)
+    spread(model)
+    changed = IDS.clone()
+    changed[:, 3:] = 0
+    torch.testing.assert_close(model(IDS)[:, :3], model(changed)[:, :3])
+    assert torch.equal(model(IDS), spread(Transformer(VOCABULARY, hidden=32, seed=4))(IDS))
+    written = model.generate(IDS, 4, generator=torch.Generator().manual_seed(0))
+    assert written.shape == (2, 9)
+    assert torch.equal(written[:, :5], IDS)
+
+
+def test_the_transformer_refuses_what_it_cannot_be() -> None:
+    with pytest.raises(ValueError, match=r"hidden must be a multiple of 2 \* heads, got 36 and 4"):
+        Transformer(8, hidden=36)
+    with pytest.raises(ValueError, match="ids must have at most 4 tokens, got 5"):
+        Transformer(16, max_positions=4)(IDS)
