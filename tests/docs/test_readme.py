@@ -16,7 +16,15 @@ each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path
 
 
 @pytest.mark.long(
-    only=["README.md", "offline.md", "datasets.md", "training.md", "off_policy.md", "learners.md"]
+    only=[
+        "README.md",
+        "offline.md",
+        "datasets.md",
+        "training.md",
+        "off_policy.md",
+        "learners.md",
+        "testing.md",
+    ]
 )
 @each_document
 def test_python_blocks_run_in_order(

@@ -109,6 +109,10 @@ class BufferCase:
         # The signature of native code does not tell.
         return isinstance(buffer, ReplayBuffer) or _takes_seed(buffer.sample)
 
+    def sample(self, buffer: Any, size: int, seed: int = 0) -> dict[str, Any]:
+        """A batch; where `sample` takes no seed, it is given none."""
+        return dict(buffer.sample(size, seed) if self.takes_seed(buffer) else buffer.sample(size))
+
     def numbers(self, batch: dict[str, Any]) -> list[int]:
         """Which steps a batch has, by their rewards."""
         rewards = array_of(batch["rewards"]).astype(np.float64).ravel()
@@ -120,10 +124,7 @@ class BufferCase:
     def draws(self, buffer: Any, n: int = 400) -> dict[str, Any]:
         """Many rows, drawn in batches of the capacity or fewer."""
         size = min(len(buffer), CAPACITY)
-        seeded = self.takes_seed(buffer)
-        parts = [
-            dict(buffer.sample(size, *((seed,) if seeded else ()))) for seed in range(-(-n // size))
-        ]
+        parts = [self.sample(buffer, size, seed) for seed in range(-(-n // size))]
         joined: dict[str, Any] = map_leaves(_joined, *parts)
         return joined
 

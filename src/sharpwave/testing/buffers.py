@@ -74,7 +74,7 @@ def is_empty_at_first(case: BufferCase) -> None:
 def refuses_to_sample_when_empty(case: BufferCase) -> None:
     """Sampling an empty buffer raises."""
     try:
-        drawn = case.make().sample(1)
+        drawn = case.sample(case.make(), 1)
     except Exception:
         return
     expect(False, "an exception", f"a batch with {list(drawn)}")
@@ -97,7 +97,7 @@ def length_counts_rows_up_to_the_capacity(case: BufferCase) -> None:
 
 def batches_have_all_entries(case: BufferCase) -> None:
     """A batch has obs, actions, rewards, next_obs, and terminated or discounts."""
-    drawn = case.filled(CAPACITY).sample(4)
+    drawn = case.sample(case.filled(CAPACITY), 4)
     names = {"obs", "actions", "rewards", "next_obs"}
     names |= {"terminated"} if "discounts" not in drawn else set()
     expect(names <= set(drawn), f"the entries {sorted(names)}", sorted(drawn))
@@ -107,14 +107,14 @@ def batches_have_the_rows_asked_for(case: BufferCase) -> None:
     """A batch has as many rows as were asked for, in every entry."""
     buffer = case.filled(2 * CAPACITY)
     for size in (1, 3, len(buffer)):
-        for path, leaf in leaves(dict(buffer.sample(size))):
+        for path, leaf in leaves(case.sample(buffer, size)):
             rows = array_of(leaf).shape[:1]
             expect(rows == (size,), f"{size} rows of {path}", rows)
 
 
 def shapes_and_dtypes_are_those_of_the_spaces(case: BufferCase) -> None:
     """Entries have the shapes of the spaces; integers stay integers, and numbers are numbers."""
-    drawn = case.filled(CAPACITY).sample(4)
+    drawn = case.sample(case.filled(CAPACITY), 4)
     observation_space, action_space = case.spaces
     wanted = dict(leaves(leaf_spaces(observation_space)))
     for name in ("obs", "next_obs"):
@@ -199,9 +199,7 @@ def draws_leave_global_generators_alone(case: BufferCase) -> None:
     before = global_states()
     for row in case.rows(CAPACITY):
         buffer.push(*row)
-    buffer.sample(8)
-    if case.takes_seed(buffer):
-        buffer.sample(8, 3)
+    case.sample(buffer, 8)
     after = global_states()
     moved = [name for name in before if first_difference(before[name], after[name]) is not None]
     expect(not moved, "global generators where they were", f"{', '.join(moved)} moved on")
@@ -225,11 +223,11 @@ def pushed_arrays_are_copied(case: BufferCase) -> None:
 def batches_are_not_overwritten(case: BufferCase) -> None:
     """A batch stays as it was while more rows are pushed and other batches drawn."""
     buffer = case.filled(CAPACITY)
-    batch = dict(buffer.sample(8))
+    batch = case.sample(buffer, 8)
     before = map_leaves(lambda leaf: array_of(leaf).copy(), batch)
     for row in case.rows(2 * CAPACITY)[CAPACITY:]:
         buffer.push(*row)
-        buffer.sample(8)
+        case.sample(buffer, 8)
     changed = first_difference(before, batch)
     expect(changed is None, "a batch that stays as it was", f"another {changed}")
 
@@ -249,7 +247,7 @@ def refuses_observations_of_another_shape(case: BufferCase) -> None:
 def priorities_are_followed(case: BufferCase) -> None:
     """Rows are drawn as their priorities say, with weights in (0, 1]."""
     buffer = case.filled(CAPACITY)
-    if not hasattr(buffer, "update_priorities") or "indices" not in buffer.sample(1):
+    if not hasattr(buffer, "update_priorities") or "indices" not in case.sample(buffer, 1):
         raise DoesNotApply
     drawn = case.draws(buffer)
     ids = dict(zip(case.numbers(drawn), array_of(drawn["indices"]).tolist(), strict=True))

@@ -48,7 +48,7 @@ class Ring:
             raise ValueError("the buffer is empty")
         return np.random.default_rng(seed).integers(0, len(self), n)
 
-    def sample(self, batch_size: int, seed: int = 0) -> dict[str, Any]:
+    def sample(self, batch_size: int, seed: int) -> dict[str, Any]:
         return self.batch(self.draw(batch_size, seed))
 
     def batch(self, slots: Any) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class NeverEmpty(Ring):
 
 
 class EmptyBatches(Ring):
-    def sample(self, batch_size: int, seed: int = 0) -> dict[str, Any]:
+    def sample(self, batch_size: int, seed: int) -> dict[str, Any]:
         return super().sample(batch_size, seed) if len(self) else {name: [] for name in NAMES}
 
 
@@ -110,7 +110,7 @@ class WithoutNextObs(Ring):
 
 
 class FewRows(Ring):
-    def sample(self, batch_size: int, seed: int = 0) -> dict[str, Any]:
+    def sample(self, batch_size: int, seed: int) -> dict[str, Any]:
         return super().sample(max(1, batch_size - 1), seed)
 
 

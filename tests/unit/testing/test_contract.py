@@ -114,6 +114,7 @@ def test_global_generators_are_put_back() -> None:
     assert first_difference(one, other) is not None
 
 
+@pytest.mark.long
 def test_neither_the_library_nor_the_contracts_import_torch_or_a_test_framework() -> None:
     code = """
 import sys

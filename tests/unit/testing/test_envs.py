@@ -78,7 +78,6 @@ class MaskedCount(MaskedEnv):
 
 @MODES
 @pytest.mark.parametrize("env_id", IDS)
-@pytest.mark.long(but=["CartPole-v1", "Pendulum-v1"])
 def test_native_environments_keep_all_rules(env_id: str, mode: str) -> None:
     kept = set(check_env(lambda: NativeVectorEnv(env_id, 3, autoreset_mode=mode)))
     assert ALWAYS | {OF_MODE[mode], "a_saved_state_goes_on_exactly"} <= kept
@@ -96,6 +95,7 @@ def test_environments_in_this_process_keep_all_rules(make: Callable[[], Any]) ->
     assert ALWAYS | {OF_MODE["same_step"], "a_saved_state_goes_on_exactly"} <= kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [resumable, NoisyWalk])
 def test_environments_in_processes_keep_all_rules(make: Callable[[], Any]) -> None:
     env = sw.make_vec_env(make, 2, mode="async")
