@@ -228,7 +228,7 @@ def test_strides_do_not_matter(layout: str, device: torch.device) -> None:
     for a, b in zip(usual, strange, strict=True):
         assert a.grad is not None
         assert b.grad is not None
-        torch.testing.assert_close(a.grad, b.grad.view_as(a.grad))
+        np.testing.assert_allclose(a.grad.cpu(), b.grad.view_as(a).cpu(), rtol=1e-5, atol=1e-5)
 
 
 def test_in_place_gradients_of_rows_that_share_their_memory(device: torch.device) -> None:
@@ -238,8 +238,9 @@ def test_in_place_gradients_of_rows_that_share_their_memory(device: torch.device
     for in_place in (False, True):
         leaf = row.clone().requires_grad_()
         selected_log_probs(leaf.expand(3, 9), tokens, in_place=in_place).sum().backward()
-        gradients.append(leaf.grad)
-    torch.testing.assert_close(gradients[0], gradients[1])
+        assert leaf.grad is not None
+        gradients.append(leaf.grad.cpu())
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
 
 
 def test_the_backward_pass_in_place_runs_once_and_leaves_the_gradient(
@@ -249,7 +250,8 @@ def test_the_backward_pass_in_place_runs_once_and_leaves_the_gradient(
     logits = leaf * 1
     found = selected_log_probs(logits, torch.tensor([3, 4, 5], device=device), in_place=True)
     found.sum().backward(retain_graph=True)
-    torch.testing.assert_close(logits.detach(), leaf.grad)
+    assert leaf.grad is not None
+    assert torch.equal(logits.detach(), leaf.grad)
     with pytest.raises(RuntimeError, match="the backward pass runs only once"):
         found.sum().backward()
 
