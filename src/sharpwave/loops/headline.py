@@ -26,6 +26,12 @@ class Headline:
     counted_by: str | None = None
     """The metric that counts what it is a mean of: there is a new value when that has grown. None
     for one that every update measures."""
+    title: str | None = None
+    """What pages and progress call it, such as "Reward"; words of its name when None."""
+    hint: str | None = None
+    """How to read its curve, such as "mean of the last 20 updates"."""
+    each: str = "episode"
+    """What an evaluation has one value of it for."""
 
     def value(self, metrics: Mapping[str, Any]) -> float | None:
         """Its value among metrics; None where it has not been measured."""
@@ -36,6 +42,23 @@ class Headline:
     def is_better(self, value: float, than: float, by: float = 0.0) -> bool:
         """Whether a value is better than another by more than a margin."""
         return value < than - by if self.lower_is_better else value > than + by
+
+    @property
+    def is_return(self) -> bool:
+        """Whether it is the return of episodes, which has words of its own."""
+        return self.metric == "mean_reward" and self.title is None
+
+    @property
+    def words(self) -> str:
+        """What it is called within a line.
+
+        Example:
+            >>> RETURN.words, Headline("policy_loss").words, Headline("x", title="Reward").words
+            ('return', 'policy loss', 'reward')
+        """
+        if self.title is not None:
+            return self.title.lower()
+        return "return" if self.is_return else self.metric.replace("_", " ")
 
     @property
     def worst(self) -> float:

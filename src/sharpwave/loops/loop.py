@@ -11,12 +11,15 @@ from sharpwave.loops.headline import Headline
 from sharpwave.loops.units import UPDATES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sharpwave.collect import Episodes, VectorStep
     from sharpwave.learners import Metrics
 
-__all__ = ["Loop", "Run"]
+__all__ = ["LOG_EVERY", "Loop", "Run"]
+
+LOG_EVERY = 1000
+"""Steps that pass quickly, as those of environments and gradients do."""
 
 
 class Run(Protocol):
@@ -41,6 +44,9 @@ class Run(Protocol):
     def rollout_ended(self, episodes: Episodes) -> None:
         """Tell callbacks and loggers that environments were stepped."""
 
+    def samples_written(self, samples: Callable[[], Sequence[dict[str, Any]]]) -> bool:
+        """Tell callbacks and loggers what a language model wrote; False if one stops the run."""
+
     def due_step(self) -> int | None:
         """The next step that a callback wants to hear of; None for none."""
 
@@ -63,6 +69,9 @@ class Loop(ABC):
     """What `timesteps` counts, in the plural, such as "environment steps"."""
     headline: ClassVar[Headline | None] = None
     """The metric that a run is judged by, which reports and progress show first."""
+    log_every: ClassVar[int] = LOG_EVERY
+    """Steps between two reports of a logger that is not told otherwise; evaluations come after ten
+    and checkpoints after 25 times as many."""
 
     def __init__(self, learner: Any, config: Any) -> None:
         self.learner = learner

@@ -12,6 +12,9 @@ from typing import Any
 from sharpwave.pages.markup import Html, join, tag
 
 _HERE = Path(__file__).parent
+CHARTS, SAMPLES = _HERE / "charts.js", _HERE / "samples.js"
+"""Scripts of parts of a page."""
+
 _WAVE = "M2 16h6l2-4 3 8 3-16 4 24 3-16 2 8 2-4h3"
 _MARK = Html(f'<svg class="mark" viewBox="0 0 32 32" aria-hidden="true"><path d="{_WAVE}"/></svg>')
 _ICON = (
@@ -26,7 +29,7 @@ def page(
     sections: list[Html],
     data: Any,
     *,
-    scripts: Sequence[Path] = (_HERE / "charts.js",),
+    scripts: Sequence[Path] = (CHARTS,),
     styles: Sequence[Path] = (),
     live: bool = False,
     footer: str = "Written by sharpwave. This file is complete in itself.",

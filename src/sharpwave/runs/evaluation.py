@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,6 +36,9 @@ class EvaluationResult:
     successes: tuple[float, ...] = ()
     """1 for each episode that reached its goal and 0 for others, of those whose infos say so by
     `is_success` or `success`; empty where none does."""
+    samples: tuple[dict[str, Any], ...] | None = field(default=None, repr=False, compare=False)
+    """What a language model wrote, a row for each completion as `Callback.on_samples` has them;
+    None where episodes were played."""
 
     @property
     def mean(self) -> float:
@@ -58,7 +61,7 @@ class EvaluationResult:
         return float(np.mean(self.successes)) if self.successes else None
 
     def __str__(self) -> str:
-        episodes = count(len(self.returns), "episode")
+        episodes = count(len(self.returns), "episode" if self.samples is None else "completion")
         success = "" if self.success_rate is None else f", success rate {self.success_rate:.0%}"
         return f"{self.mean:,.2f} ± {self.std:,.2f} over {episodes}{success}"
 

@@ -1,8 +1,10 @@
-"""Something that is due every so many environment steps."""
+"""Something that is due every so many steps."""
 
 from __future__ import annotations
 
 import operator
+
+from sharpwave.loops.loop import LOG_EVERY
 
 
 class Interval:
@@ -12,8 +14,9 @@ class Interval:
     multiple of `every`.
 
     Args:
-        every: Environment steps from one time to the next, at least 1.
+        every: Steps from one time to the next, at least 1; None leaves it to the loop.
         name: What to call `every` in an error.
+        reports: Times `Loop.log_every` that None stands for.
 
     Attributes:
         last: The step at which it was last due, or at which the run started; None before.
@@ -28,12 +31,20 @@ class Interval:
         [1024, 2048, 3072]
     """
 
-    def __init__(self, every: int, *, name: str) -> None:
-        self.every = positive(every, name=name)
+    def __init__(self, every: int | None, *, name: str, reports: int = 1) -> None:
+        self._reports = reports if every is None else None
+        self.every = reports * LOG_EVERY if every is None else positive(every, name=name)
         self.last: int | None = None
 
-    def start(self, step: int) -> None:
-        """A run starts here. A step beyond it is from another run, and forgotten."""
+    def start(self, step: int, log_every: int = LOG_EVERY) -> None:
+        """A run starts here. A step beyond it is from another run, and forgotten.
+
+        Args:
+            step: Where.
+            log_every: What the loop of the run says.
+        """
+        if self._reports is not None:
+            self.every = self._reports * log_every
         if self.last is None or self.last > step:
             self.last = step
 

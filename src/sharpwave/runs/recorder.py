@@ -30,6 +30,7 @@ from sharpwave.runs.run_folder import (
     claim_numbered,
     step_of,
 )
+from sharpwave.runs.samples import picked
 
 NAMES = {"env_id": "env"}
 """Facts that have another name in files."""
@@ -44,6 +45,8 @@ SLOW_SAVE = 0.1
 class RunRecorder(Callback):
     """Keeps a run: configuration, metrics, evaluations, checkpoints, a summary and a report.
 
+    Of what a language model writes it keeps the best, the median and the worst of every update.
+
     A run that starts at step 0 gets a folder of its own: `path`, or `path-2` and so on where that
     holds a run already, or files of yours by the names that a run writes. One that goes on (after
     `from_checkpoint`, or a second `train`) appends to its own folder, where rows after its step are
@@ -53,8 +56,9 @@ class RunRecorder(Callback):
     Args:
         path: The folder; made if missing.
         resume: A run that starts at step 0 goes on in the folder of one that has not got further.
-        checkpoint_freq: Steps between two saves of `checkpoints/latest.safetensors`;
-            it is also saved at the end.
+        checkpoint_freq: Steps between two saves of `checkpoints/latest.safetensors`; None leaves
+            it to what a step is: 25,000 of environments and gradients, 25 updates of language
+            models. It is also saved at the end.
         checkpoint_seconds: Longest time between two saves, so that slow runs lose little; longer
             where saving itself takes more than a twentieth of that.
         report: Write `report.html` at the end, and `learning_curve.png` where matplotlib is
@@ -77,14 +81,14 @@ class RunRecorder(Callback):
         self,
         path: str | os.PathLike[str],
         *,
-        checkpoint_freq: int = 25_000,
+        checkpoint_freq: int | None = None,
         checkpoint_seconds: float = 30.0,
         report: bool = True,
         resume: bool = False,
     ) -> None:
         self.folder = RunFolder(path)
         self._resume = resume
-        self._interval = Interval(checkpoint_freq, name="checkpoint_freq")
+        self._interval = Interval(checkpoint_freq, name="checkpoint_freq", reports=25)
         self._checkpoint_seconds = checkpoint_seconds
         self._saved_at = 0.0
         self._save_took = 0.0
@@ -103,6 +107,7 @@ class RunRecorder(Callback):
             [CSVLogger(folder.metrics_csv), JSONLLogger(folder.metrics_jsonl)]
         )
         self._evaluations = RowFile(folder.evaluations_file)
+        self._samples = RowFile(folder.samples_file)
 
     def on_training_start(self, *, algo: Any, step: int, **_: Any) -> None:
         """Opens the folder and writes down what is about to run."""
@@ -110,7 +115,7 @@ class RunRecorder(Callback):
         self.folder.checkpoints.mkdir(parents=True, exist_ok=True)
         self._recording = True
         self._cut(step)
-        self._interval.start(step)
+        self._interval.start(step, algo.log_every)
         self._began = self._saved_at = time.perf_counter()
         told = {"format": FORMAT, **_identity(algo), **_words(algo)}
         write_json(self.folder.config_file, {**told, **_options(algo.config)})
@@ -156,13 +161,20 @@ class RunRecorder(Callback):
             "returns": result.returns,
             "lengths": result.lengths,
         }
-        success_rate = getattr(result, "success_rate", None)
-        if success_rate is not None:
-            row["success_rate"] = success_rate
+        for name in ("success_rate", "samples"):  # an own `evaluate` may not say
+            value = getattr(result, name, None)
+            if value is not None:
+                row[name] = value
         self._evaluations.append(json.dumps(to_json(row)))
         if result.mean > self._best:
             self._best = float(result.mean)
             algo.save(self.folder.best_checkpoint)
+
+    def on_samples(self, *, step: int, rows: Any, **_: Any) -> None:
+        """Keeps the best, the median and the worst completion."""
+        lines = [{"step": step, "rank": rank, **row} for rank, row in picked(rows).items()]
+        if lines:
+            self._samples.append("\n".join(json.dumps(to_json(line)) for line in lines))
 
     def on_training_end(
         self,
@@ -183,6 +195,7 @@ class RunRecorder(Callback):
             self._loggers.on_train_step(step, {**metrics, "seconds": self._seconds()})
         self._loggers.close()
         self._evaluations.close()
+        self._samples.close()
         if error is not None:
             self._summarize(algo, "failed", f"{type(error).__name__}: {error}")
         else:
@@ -243,6 +256,7 @@ class RunRecorder(Callback):
         for torn in self.folder.torn():
             torn.unlink()
         self._loggers.truncate_after(step)
+        self._samples.cut(lambda line: step_of(line) <= step)
         before = self.folder.evaluations()
         self._evaluations.cut(lambda line: step_of(line) <= step)
         kept = self.folder.evaluations()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +106,7 @@ class Run:
                 stack.enter_context(stop_on_signal(self.request_stop))
             stack.enter_context(self.loop.few_threads())
             stack.callback(self.loggers.close)
+            self.loggers.on_training_start(self._agent)
             self.loggers.truncate_after(self.timesteps)
             self.loggers.log_config({**self._agent.config.to_dict(), **self._agent.facts()})
             try:
@@ -249,6 +250,17 @@ class Run:
         self.loggers.on_rollout_end(
             self.timesteps, {"mean_reward": mean_reward, "mean_length": episodes.mean_length}
         )
+
+    def samples_written(self, samples: Callable[[], Sequence[dict[str, Any]]]) -> bool:
+        """Tell callbacks and loggers what a language model wrote, which is asked where one listens.
+
+        False if a callback stops the run.
+        """
+        if not (self.hears("on_samples") or self.loggers.reads_samples):
+            return True
+        rows = samples()
+        self.loggers.on_samples(self.timesteps, rows)
+        return self.tell("on_samples", rows=rows)
 
     def due_step(self) -> int | None:
         """The next step that a callback wants to hear of; None for none."""

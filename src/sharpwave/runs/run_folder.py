@@ -65,6 +65,7 @@ class RunFolder:
         self.metrics_csv = self.path / "metrics.csv"
         self.metrics_jsonl = self.path / "metrics.jsonl"
         self.evaluations_file = self.path / "evaluations.jsonl"
+        self.samples_file = self.path / "samples.jsonl"
         self.summary_file = self.path / "summary.json"
         self.report_file = self.path / "report.html"
         self.learning_curve_file = self.path / "learning_curve.png"
@@ -91,6 +92,7 @@ class RunFolder:
             self.metrics_csv,
             self.metrics_jsonl,
             self.evaluations_file,
+            self.samples_file,
             self.summary_file,
             self.report_file,
             self.learning_curve_file,
@@ -169,6 +171,18 @@ class RunFolder:
             if evaluation is not None:
                 found[evaluation.step] = evaluation
         return [found[step] for step in sorted(found)]
+
+    def samples(self) -> dict[int, dict[str, dict[str, Any]]]:
+        """What a language model wrote: rows by their rank ("best", "worst"), by step.
+
+        The last one written wins where a step has several of a rank.
+        """
+        found: dict[int, dict[str, dict[str, Any]]] = {}
+        for row in read_json_lines(self.samples_file):
+            step, rank = _number(row.get("step")), row.get("rank")
+            if np.isfinite(step) and isinstance(rank, str):
+                found.setdefault(int(step), {})[rank] = dict(row)
+        return {step: found[step] for step in sorted(found)}
 
     def _metric_rows(self) -> Iterator[Mapping[str, Any]]:
         if self.metrics_jsonl.exists():

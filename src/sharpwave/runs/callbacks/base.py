@@ -17,6 +17,7 @@ HOOKS = (
     "on_training_start",
     "on_step",
     "on_rollout_end",
+    "on_samples",
     "on_train_batch",
     "on_eval",
     "on_training_end",
@@ -29,7 +30,8 @@ class Callback:
     Every hook is called with keywords: `algo`, `step` (steps so far in `algo.unit`: environment
     steps over all environments, gradient steps of offline algorithms) and those named below. A hook
     takes those that it names, and all of them with `**kwargs`. `on_step`, `on_rollout_end`,
-    `on_train_batch` and `on_eval` stop the run by returning False; None and True let it go on.
+    `on_samples`, `on_train_batch` and `on_eval` stop the run by returning False; None and True let
+    it go on.
     `on_step` gives up the rollout in progress; the others let the run come to its next update
     boundary.
 
@@ -69,6 +71,16 @@ class Callback:
         """Called when a rollout is full, with `mean_reward` and `update`, the index of the next.
 
         `mean_reward` is the mean return of the last 100 finished episodes, nan before the first.
+        """
+
+    def on_samples(self, *args: Any, **kwargs: Any) -> bool | None:
+        """Called once an update of a language model, before it learns from what it wrote.
+
+        With `rows`, a sequence that has a dict for each completion: `prompt` and `completion`, as
+        text where there is a tokenizer and as lists of tokens otherwise; `reward`, None where it
+        was not scored; `rewards` by name, where there are several reward functions; `advantage`,
+        None where the algorithm knows none; `length` in tokens; and `finished`, False where it was
+        cut.
         """
 
     def on_train_batch(self, *args: Any, **kwargs: Any) -> bool | None:
@@ -211,6 +223,10 @@ class CallbackList:
     def on_rollout_end(self, **kwargs: Any) -> bool:
         """Forwards to all; False when one of them asks to stop."""
         return self._forward("on_rollout_end", kwargs)
+
+    def on_samples(self, **kwargs: Any) -> bool:
+        """Forwards to all; False when one of them asks to stop."""
+        return self._forward("on_samples", kwargs)
 
     def on_train_batch(self, **kwargs: Any) -> bool:
         """Forwards to all; False when one of them asks to stop."""

@@ -6,13 +6,12 @@ import math
 from itertools import islice
 from typing import Any
 
-from sharpwave.loops.headline import Headline
+from sharpwave.loops.headline import RETURN, Headline
 from sharpwave.runs.callbacks.base import Callback, State, require
 from sharpwave.runs.interval import positive
 
 EPISODES_KEPT = 100
 
-WORDS = {"mean_reward": "mean return"}
 """Metrics that are called otherwise in a sentence."""
 
 
@@ -69,7 +68,8 @@ class EarlyStoppingCallback(Callback):
         self.waited += 1
         if self.waited < self._patience:
             return True
-        name = WORDS.get(headline.metric, headline.metric)
+        is_mean = headline.metric == RETURN.metric
+        name = f"mean {headline.words}" if is_mean else headline.metric
         passed = "fallen below" if headline.lower_is_better else "exceeded"
         self.stop_reason = f"the {name} has not {passed} {self.best:g} for {self._patience} updates"
         return False

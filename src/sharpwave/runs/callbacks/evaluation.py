@@ -20,9 +20,10 @@ class EvalCallback(Callback):
 
     Args:
         eval_env: What to evaluate on: anything that `evaluate` takes. None makes a new one of the
-            training environment's id each time.
-        eval_freq: Steps between two evaluations.
-        n_eval_episodes: Episodes of one evaluation.
+            training environment's id each time; language models complete their `eval_prompts`.
+        eval_freq: Steps between two evaluations; None leaves it to what a step is: 10,000 of
+            environments and gradients, 10 updates of language models.
+        n_eval_episodes: Episodes of one evaluation; prompts, for language models.
         best_model_path: The file that the best policy so far is saved to; in a folder,
             `best.safetensors`. None saves nothing.
         deterministic: Whether to take the most likely action.
@@ -45,7 +46,7 @@ class EvalCallback(Callback):
     def __init__(
         self,
         eval_env: Any = None,
-        eval_freq: int = 10_000,
+        eval_freq: int | None = None,
         n_eval_episodes: int = 20,
         best_model_path: str | Path | None = None,
         deterministic: bool = True,
@@ -53,7 +54,7 @@ class EvalCallback(Callback):
         *,
         stop_at: float | None = None,
     ) -> None:
-        self._interval = Interval(eval_freq, name="eval_freq")
+        self._interval = Interval(eval_freq, name="eval_freq", reports=10)
         self._n_episodes = positive(n_eval_episodes, name="n_eval_episodes")
         self._env = eval_env
         self._best_path = None if best_model_path is None else Path(best_model_path)
@@ -66,7 +67,7 @@ class EvalCallback(Callback):
     def on_training_start(self, *, algo: Any, step: int, **_: Any) -> None:
         """Makes sure that there is something to evaluate, and counts from here."""
         require(algo, "evaluate", type(self).__name__)
-        self._interval.start(step)
+        self._interval.start(step, algo.log_every)
 
     def on_train_batch(self, *, algo: Any, step: int, **_: Any) -> bool:
         """Evaluates when it is time; stops the run when `stop_at` is reached."""
@@ -79,7 +80,9 @@ class EvalCallback(Callback):
 
     def evaluate(self, algo: Any, step: int) -> bool:
         """Evaluates now; returns False if `stop_at` is reached."""
-        result = algo.evaluate(self._n_episodes, env=self._env, deterministic=self._deterministic)
+        # What writes rather than plays has a word of its own for what is asked here.
+        evaluate = getattr(algo, "evaluate_in_run", algo.evaluate)
+        result = evaluate(self._n_episodes, env=self._env, deterministic=self._deterministic)
         mean = float(result.mean)
         self.history.append(
             {

@@ -10,7 +10,6 @@ from sharpwave.loops.headline import RETURN, Headline
 from sharpwave.loops.units import counted, short
 from sharpwave.pages.text import duration
 from sharpwave.runs.callbacks.base import Callback
-from sharpwave.runs.loggers.console import SHORT
 
 REFRESH_SECONDS = 0.2
 SHORTEST_BAR, LONGEST_BAR = 10, 30
@@ -94,7 +93,7 @@ def _judged(algo: Any, metrics: dict[str, Any]) -> list[str]:
     if headline is None or value is None:
         return []
     digits = f"{value:,.1f}" if headline == RETURN else f"{value:.4g}"
-    return [f"{SHORT.get(headline.metric, headline.metric.replace('_', ' '))} {digits}"]
+    return [f"{headline.words} {digits}"]
 
 
 def _fitting(parts: list[str], room: int) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 Metrics: TypeAlias = Mapping[str, Any]
 """Numbers by name."""
 
+Sample: TypeAlias = Mapping[str, Any]
+"""A completion of a language model, as `Callback.on_samples` has it."""
+
 
 class LoggerCallback:
     """Something that numbers of a run are written to. Override the methods you want.
 
     `step` counts in the unit of the run: environment steps, or gradient steps in offline runs. A
-    run calls `truncate_after` and `log_config` before its first step and `close` at its end; a
-    logger that gets another number after `close` opens what it needs again.
+    run calls `on_training_start`, `truncate_after` and `log_config` before its first step and
+    `close` at its end; a logger that gets another number after `close` opens what it needs again.
 
     Example:
         >>> class Returns(LoggerCallback):
@@ -25,6 +28,9 @@ class LoggerCallback:
         ...     def on_train_step(self, step, metrics):
         ...         self.curve.append((step, metrics["mean_reward"]))
     """
+
+    def on_training_start(self, algo: Any) -> None:
+        """The run that begins; it says what it counts and what it is judged by."""
 
     def log_config(self, config: Mapping[str, Any]) -> None:
         """The configuration of the run, before its first number."""
@@ -40,6 +46,9 @@ class LoggerCallback:
 
     def on_rollout_end(self, step: int, metrics: Metrics) -> None:
         """The episode statistics of a rollout, once per rollout."""
+
+    def on_samples(self, step: int, rows: Sequence[Sample]) -> None:
+        """What a language model wrote, once per update and before the metrics of that update."""
 
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """The statistics of an evaluation."""
@@ -72,6 +81,17 @@ class LoggerList(LoggerCallback):
     def __len__(self) -> int:
         return len(self._loggers)
 
+    @property
+    def reads_samples(self) -> bool:
+        """Whether any logger takes what a language model wrote."""
+        plain = LoggerCallback.on_samples
+        return any(getattr(one.on_samples, "__func__", None) != plain for one in self._loggers)
+
+    def on_training_start(self, algo: Any) -> None:
+        """Forwards to all."""
+        for logger in self._loggers:
+            logger.on_training_start(algo)
+
     def log_config(self, config: Mapping[str, Any]) -> None:
         """Forwards to all."""
         for logger in self._loggers:
@@ -91,6 +111,11 @@ class LoggerList(LoggerCallback):
         """Forwards to all."""
         for logger in self._loggers:
             logger.on_rollout_end(step, metrics)
+
+    def on_samples(self, step: int, rows: Sequence[Sample]) -> None:
+        """Forwards to all."""
+        for logger in self._loggers:
+            logger.on_samples(step, rows)
 
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """Forwards to all."""

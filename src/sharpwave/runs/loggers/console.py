@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 import shutil
 import sys
+import unicodedata
+from collections.abc import Sequence
 from itertools import accumulate, islice
+from typing import Any
 
-from sharpwave.runs.loggers.base import Metrics
+from sharpwave.printable import printable
+from sharpwave.runs.loggers.base import Metrics, Sample
 from sharpwave.runs.loggers.interval import IntervalLogger
 from sharpwave.runs.loggers.values import Plain, plain
+from sharpwave.runs.samples import as_text, picked
 
 FIRST = ("mean_reward", "success_rate", "mean_length", "episodes", "sps", "loss")
 SHORT = {
@@ -30,10 +35,12 @@ WIDTH = 10
 class ConsoleLogger(IntervalLogger):
     """An aligned line every so many steps, on standard output.
 
-    As many metrics as the terminal has room for, return, length and speed first.
+    As many metrics as the terminal has room for, return, length and speed first. Of a language
+    model the best completion stands above them.
 
     Args:
-        log_interval: Steps between two lines; 0 prints every update.
+        log_interval: Steps between two lines; 0 prints every update, and None leaves it to what a
+            step is: 1000 of environments and gradients, each update of language models.
 
     Raises:
         TypeError: If `log_interval` is not an integer.
@@ -45,45 +52,76 @@ class ConsoleLogger(IntervalLogger):
              2,048      21.5      0.52
     """
 
-    def __init__(self, log_interval: int = 1000) -> None:
+    def __init__(self, log_interval: int | None = None) -> None:
         super().__init__(log_interval)
+        self._names = SHORT
         self._columns: list[str] = []
         self._lines = 0
+
+    def on_training_start(self, algo: Any) -> None:
+        """Takes the run's own word for what it is judged by."""
+        super().on_training_start(algo)
+        headline = algo.headline
+        is_named = headline is not None and headline.title is not None
+        self._names = {**SHORT, headline.metric: headline.words} if is_named else SHORT
 
     def write(self, step: int, metrics: Metrics) -> None:
         """Prints a line, with a header above it now and then."""
         row = plain(metrics)
-        columns = _columns(row)
+        columns = self._fitting(row)
         if columns != self._columns or self._lines == LINES_PER_HEADER:
             self._columns = columns
             self._lines = 0
-            _print("step", [_header(name) for name in columns])
+            _print("step", [self._header(name) for name in columns])
         self._lines += 1
-        _print(f"{step:,}", [_text(row[name]).rjust(len(_header(name))) for name in columns])
+        _print(f"{step:,}", [_text(row[name]).rjust(len(self._header(name))) for name in columns])
+
+    def write_samples(self, step: int, rows: Sequence[Sample]) -> None:
+        """Prints the best completion on a line."""
+        for rank, row in islice(picked(rows).items(), 1):
+            reward = "" if row["reward"] is None else f" {_text(row['reward'])}"
+            prompt, completion = (as_text(row[name]) for name in ("prompt", "completion"))
+            told = f" {rank}{reward}: {_shown(prompt)} \N{RIGHTWARDS ARROW} {_shown(completion)}"
+            _print(f"{step:,}", [_cut(told, _room() - max(WIDTH, len(f"{step:,}")) - 1)])
 
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """Prints a line."""
         row = {name.removeprefix("eval_"): _text(value) for name, value in plain(metrics).items()}
         mean, std = row.pop("mean_return", None), row.pop("std_return", None)
         spread = "" if std is None else f" ± {std}"
-        parts = [] if mean is None else [f"return {mean}{spread}"]
-        parts += [f"{SHORT.get(name, name)} {value}" for name, value in row.items()]
+        parts = [] if mean is None else [f"{self._names['mean_reward']} {mean}{spread}"]
+        parts += [f"{self._names.get(name, name)} {value}" for name, value in row.items()]
         _print(f"{step:,}", [" evaluation: " + ", ".join(parts)])
 
+    def _fitting(self, row: dict[str, Plain]) -> list[str]:
+        """The metrics that fit on a line, the most telling ones first."""
+        first = [name for name in FIRST if name in row]
+        rest = [name for name in row if name not in FIRST and name not in HIDDEN]
+        names = first + rest
+        ends = accumulate((1 + len(self._header(name)) for name in names), initial=WIDTH)
+        room = _room()
+        return [name for name, end in zip(names, islice(ends, 1, None), strict=True) if end <= room]
 
-def _columns(row: dict[str, Plain]) -> list[str]:
-    """The metrics that fit on a line, the most telling ones first."""
-    first = [name for name in FIRST if name in row]
-    rest = [name for name in row if name not in FIRST and name not in HIDDEN]
-    ends = accumulate((1 + len(_header(name)) for name in first + rest), initial=WIDTH)
-    room = shutil.get_terminal_size((100, 24)).columns
-    return [
-        name for name, end in zip(first + rest, islice(ends, 1, None), strict=True) if end <= room
-    ]
+    def _header(self, name: str) -> str:
+        return self._names.get(name, name).rjust(WIDTH - 1)
 
 
-def _header(name: str) -> str:
-    return SHORT.get(name, name).rjust(WIDTH - 1)
+def _room() -> int:
+    """Columns of the terminal."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def _shown(text: str) -> str:
+    """A model's text as this terminal can show it, on one line, without obeying it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return printable(text, lines=False).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _cut(text: str, room: int) -> str:
+    """As much of a text as fits into so many columns, of which wide characters take two."""
+    widths = (2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+    fitting = [end <= room for end in accumulate(widths)]
+    return text if all(fitting) else f"{text[: max(sum(fitting) - 1, 0)]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _print(first: str, cells: list[str]) -> None:

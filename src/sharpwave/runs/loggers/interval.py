@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
+from typing import Any
 
-from sharpwave.runs.loggers.base import LoggerCallback, Metrics
+from sharpwave.loops.loop import LOG_EVERY
+from sharpwave.runs.loggers.base import LoggerCallback, Metrics, Sample
 
 
 class IntervalLogger(LoggerCallback):
@@ -13,16 +16,18 @@ class IntervalLogger(LoggerCallback):
     The last update before `close` is always written.
 
     Args:
-        log_interval: Steps between two updates to write; 0 writes all.
+        log_interval: Steps between two updates to write; 0 writes all, and None leaves it to what a
+            step is: 1000 of environments and gradients, each update of language models.
 
     Raises:
         TypeError: If `log_interval` is not an integer.
         ValueError: If it is negative.
     """
 
-    def __init__(self, log_interval: int) -> None:
+    def __init__(self, log_interval: int | None = None) -> None:
+        self._is_given = log_interval is not None
         try:
-            self._interval = operator.index(log_interval)
+            self._interval = LOG_EVERY if log_interval is None else operator.index(log_interval)
         except TypeError:
             raise TypeError(f"log_interval must be an integer, got {log_interval!r}") from None
         if self._interval < 0:
@@ -33,6 +38,19 @@ class IntervalLogger(LoggerCallback):
     def write(self, step: int, metrics: Metrics) -> None:
         """Writes the metrics of an update."""
         raise NotImplementedError
+
+    def write_samples(self, step: int, rows: Sequence[Sample]) -> None:
+        """Writes what a language model wrote; nothing unless a subclass does."""
+
+    def on_training_start(self, algo: Any) -> None:
+        """Takes the interval that fits what the run counts, where none was given."""
+        if not self._is_given:
+            self._interval = algo.log_every
+
+    def on_samples(self, step: int, rows: Sequence[Sample]) -> None:
+        """Writes the samples of an update whose metrics will be written."""
+        if step - self._last >= self._interval:
+            self.write_samples(step, rows)
 
     def on_train_step(self, step: int, metrics: Metrics) -> None:
         """Writes the update, if it is time."""

@@ -23,7 +23,8 @@ class MLflowLogger(IntervalLogger):
         tracking_uri: Where MLflow keeps its runs; None is what MLflow is set to.
         run_name: The name of the run.
         run_id: A run to take up.
-        log_interval: Steps between two updates to send; 0 sends all.
+        log_interval: Steps between two updates to send; 0 sends all, and None leaves it to what a
+            step is: 1000 of environments and gradients, each update of language models.
 
     Attributes:
         run_id: The run, None before the first number.
@@ -44,7 +45,7 @@ class MLflowLogger(IntervalLogger):
         tracking_uri: str | None = None,
         run_name: str | None = None,
         run_id: str | None = None,
-        log_interval: int = 1000,
+        log_interval: int | None = None,
     ) -> None:
         super().__init__(log_interval)
         self._mlflow = require("mlflow", extra="mlflow")

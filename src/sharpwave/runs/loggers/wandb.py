@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sharpwave.extras import require
-from sharpwave.runs.loggers.base import Metrics
+from sharpwave.runs.loggers.base import Metrics, Sample
 from sharpwave.runs.loggers.interval import IntervalLogger
 from sharpwave.runs.loggers.values import numbers
+from sharpwave.runs.samples import as_text
+
+TEXTS = ("prompt", "completion")
+NUMBERS = ("reward", "advantage", "length", "finished")
+"""Columns of the table of samples."""
 
 
 class WandbLogger(IntervalLogger):
     """Metrics `train/...` and `eval/...` of one run of Weights & Biases, over `step`.
+
+    What a language model wrote is the table `samples`, with all completions of an update.
 
     The run begins with the first number. After `close` the same run is taken up again; to take it
     up from another process, pass its `id`.
 
     Args:
         project: The project.
-        log_interval: Steps between two updates to send; 0 sends all.
+        log_interval: Steps between two updates to send; 0 sends all, and None leaves it to what a
+            step is: 1000 of environments and gradients, each update of language models.
         **init: What else `wandb.init` takes, e.g. `mode="offline"`, `name`, `id`, `config`.
 
     Attributes:
@@ -35,7 +43,7 @@ class WandbLogger(IntervalLogger):
     """
 
     def __init__(
-        self, project: str = "sharpwave", *, log_interval: int = 1000, **init: Any
+        self, project: str = "sharpwave", *, log_interval: int | None = None, **init: Any
     ) -> None:
         super().__init__(log_interval)
         self._wandb = require("wandb", extra="wandb")
@@ -49,6 +57,17 @@ class WandbLogger(IntervalLogger):
     def write(self, step: int, metrics: Metrics) -> None:
         """Sends the metrics of an update."""
         self._open().log({"step": step, **numbers("train", metrics)})
+
+    def write_samples(self, step: int, rows: Sequence[Sample]) -> None:
+        """Sends all completions of an update as a table."""
+        # Written out, since the service cannot take half a character, as a tokenizer may give.
+        text = {name: [_encodable(as_text(row[name])) for row in rows] for name in TEXTS}
+        columns = text | {name: [row[name] for row in rows] for name in NUMBERS}
+        for name in rows[0].get("rewards", {}) if len(rows) else ():
+            columns[f"reward_{name}"] = [row["rewards"][name] for row in rows]
+        data = [list(row) for row in zip(*columns.values(), strict=True)]
+        table = self._wandb.Table(columns=list(columns), data=data)
+        self._open().log({"step": step, "samples": table})
 
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """Sends the statistics of an evaluation."""
@@ -69,3 +88,7 @@ class WandbLogger(IntervalLogger):
             self.run.define_metric("step")
             self.run.define_metric("*", step_metric="step")
         return self.run
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

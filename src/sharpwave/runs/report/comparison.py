@@ -11,13 +11,20 @@ from typing import Any
 import numpy as np
 
 from sharpwave.files import replace_file
-from sharpwave.loops.headline import RETURN, Headline
+from sharpwave.loops.headline import Headline
 from sharpwave.pages.chart import Charts
 from sharpwave.pages.curves import Floats, Range, Series, finite
 from sharpwave.pages.markup import Html, join, tag
 from sharpwave.pages.page import masthead, page, section, table, tile
 from sharpwave.pages.text import count, duration, is_number, number, score, share
-from sharpwave.runs.report.told import curve_of, headline_of, subject_of, title_of, unit_of
+from sharpwave.runs.report.told import (
+    curve_of,
+    evaluated_by,
+    headline_of,
+    subject_of,
+    title_of,
+    unit_of,
+)
 from sharpwave.runs.run_folder import RunFolder
 from sharpwave.runs.statistics import (
     Summary,
@@ -175,12 +182,13 @@ def _groups(runs: list[Run], evaluated: bool) -> list[Group]:
     for color, (name, members) in enumerate(named.items()):
         finals = [run.evaluated if evaluated else run.trained for run in members]
         scores = np.array([final for final in finals if final is not None])
+        judged = members[0].headline
         groups.append(
             Group(
                 name=name,
                 color=color % 6 + 1,
                 runs=members,
-                headline=RETURN if evaluated else members[0].headline,
+                headline=evaluated_by(judged) if evaluated else judged,
                 scores=scores,
                 summary=aggregate(scores) if len(scores) else None,
             )
@@ -204,7 +212,7 @@ def _options(run: Run) -> dict[str, Any]:
 def _tile(group: Group) -> Html:
     summary = group.summary
     if summary is None:
-        missing = "no episode ended" if group.headline == RETURN else "nothing was measured"
+        missing = "no episode ended" if group.headline.is_return else "nothing was measured"
         return tile(group.name, number(None), missing)
     detail = f"IQM of {_counted(group)}, 95 % interval {_interval(summary)}"
     if not group.has_spread:
@@ -248,10 +256,10 @@ def _curves(charts: Charts, groups: list[Group]) -> Html:
         )
     headline = runs[0].headline
     hint = curve_of(headline)
-    if headline.metric == RETURN.metric:
+    if evaluated_by(headline) == headline:
         known = [run for run in runs if len(run.x)]
         what = {"training" if run.trained is not None else "evaluation" for run in known}
-        hint = f"{' or '.join(sorted(what, reverse=True)) or 'training'} return"
+        hint = f"{' or '.join(sorted(what, reverse=True)) or 'training'} {headline.words}"
     if any(one.low is not None for one in series):
         hint = f"interquartile mean of the {hint} over seeds, 95 % bootstrap interval"
     units = " or ".join(sorted({unit_of(run.config) for run in runs}))
@@ -297,7 +305,8 @@ def _finals(charts: Charts, groups: list[Group], evaluated: bool) -> Html | None
         y=Range(0.0, 1.04),
     )
     last = f"last {curve_of(scored[0].headline)}"
-    note = "mean return of the last evaluation" if evaluated else last
+    of_evaluations = f"mean {scored[0].headline.words} of the last evaluation"
+    note = of_evaluations if evaluated else last
     if any(group.has_spread and len(group.scores) < FEW for group in scored):
         note += f"; intervals of fewer than {FEW} seeds are too narrow"
     listed = table(head, rows, class_="numbers finals")

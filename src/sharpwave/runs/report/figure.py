@@ -10,10 +10,16 @@ import numpy as np
 
 from sharpwave.extras import require
 from sharpwave.files import replace_file
-from sharpwave.loops.headline import RETURN
 from sharpwave.pages.curves import finite, thinned
 from sharpwave.pages.text import compact
-from sharpwave.runs.report.told import curve_of, headline_of, subject_of, title_of, unit_of
+from sharpwave.runs.report.told import (
+    curve_of,
+    evaluated_by,
+    headline_of,
+    subject_of,
+    title_of,
+    unit_of,
+)
 from sharpwave.runs.run_folder import RunFolder
 
 TRAINING, EVALUATION, INK, GRID = "#2f6fdf", "#d9560b", "#5d646d", "#ecedea"
@@ -47,7 +53,7 @@ def write_learning_curve(run_dir: str | os.PathLike[str]) -> Path:
         x, y = finite(metrics["step"], metrics[headline.metric])
         kept = thinned(y, 1000)
         axes.plot(x[kept], y[kept], color=TRAINING, linewidth=1.8, label=curve_of(headline))
-    if evaluations and headline.metric == RETURN.metric:
+    if evaluations and evaluated_by(headline) == headline:
         steps, mean, std = (
             np.array([getattr(one, name) for one in evaluations])
             for name in ("step", "mean", "std")

@@ -16,11 +16,13 @@ from sharpwave.loops.units import GRADIENT_STEPS, UPDATES, short, singular
 from sharpwave.pages.chart import Charts
 from sharpwave.pages.curves import Floats, Series, finite, lost_at, metric, thinned
 from sharpwave.pages.markup import Html, join, tag
-from sharpwave.pages.page import masthead, page, section, tile
+from sharpwave.pages.page import CHARTS, SAMPLES, masthead, page, section, tile
 from sharpwave.pages.text import count, date, duration, is_number, number, score, share
 from sharpwave.runs.report import tables
+from sharpwave.runs.report.samples import samples_section
 from sharpwave.runs.report.told import (
     curve_of,
+    evaluated_by,
     has_headline,
     headline_of,
     subject_of,
@@ -46,11 +48,21 @@ METRICS: dict[str, tuple[str, str | None]] = {
     "critic_loss": ("Critic loss", None),
     "q_value": ("Q-value", "mean over batches"),
     "td_error": ("TD error", "mean magnitude"),
+    "reward": ("Reward of an update", "mean of its completions"),
+    "reward_std": ("Spread of rewards", "standard deviation of an update"),
+    "groups_without_spread": ("Groups without spread", "prompts that teach nothing"),
+    "unscored_fraction": ("Unscored", "completions without a reward"),
+    "completion_length": ("Completion length", "mean tokens"),
+    "cut_fraction": ("Cut completions", "share that reached max_new_tokens"),
+    "kl": ("KL divergence", "from the reference, per token"),
+    "ratio": ("Ratio", "new over old policy, mean of tokens"),
     "entropy": ("Entropy", "of the policy"),
     "alpha": ("Temperature", "entropy coefficient α"),
     "alpha_loss": ("Temperature loss", None),
     "approx_kl": ("KL divergence", "of an update"),
     "clip_fraction": ("Clip fraction", "of the samples"),
+    "clip_fraction_low": ("Clip fraction, low", "ratios below their bound"),
+    "clip_fraction_high": ("Clip fraction, high", "ratios above their bound"),
     "explained_variance": ("Explained variance", "of the critic"),
     "grad_norm": ("Gradient norm", "before clipping"),
     "learning_rate": ("Learning rate", "as scheduled"),
@@ -107,14 +119,16 @@ def _page(folder: RunFolder) -> str:
     algorithm = str(config.get("algorithm") or "Run").upper()
     env = subject_of(config)
     charts = Charts()
+    written, embedded = samples_section(folder.samples(), unit_of(config))
     sections = [
         _verdict(config, summary, metrics, evaluations),
         _failure(summary),
         _learning_curve(charts, config, metrics, evaluations),
         _film(folder),
+        written,
         _updates(charts, metrics, headline_of(config)),
         tables.timings(summary),
-        tables.evaluations(evaluations),
+        tables.evaluations(evaluations, headline_of(config).each),
         tables.configuration(config),
         tables.facts(environment),
     ]
@@ -124,7 +138,9 @@ def _page(folder: RunFolder) -> str:
         _line(config, environment, summary),
     )
     shown = [part for part in sections if part is not None]
-    return page(f"{algorithm} on {env}", header, shown, {"charts": charts.data})
+    data = {"charts": charts.data, **embedded}
+    scripts = [CHARTS, SAMPLES] if written else [CHARTS]
+    return page(f"{algorithm} on {env}", header, shown, data, scripts=scripts)
 
 
 def _line(
@@ -158,10 +174,10 @@ def _verdict(
     tiles = []
     if evaluations:
         last, best = evaluations[-1], max(evaluations, key=lambda one: one.mean)
-        n = count(len(last.returns), "episode") if last.returns else None
+        n = count(len(last.returns), headline.each) if last.returns else None
         tiles.append(tile("Final evaluation", score(last.mean), _spread(last.std, n), color=2))
         tiles.append(tile("Best evaluation", score(best.mean), f"at step {count(best.step)}"))
-    if has_headline(config) and not (evaluations and headline.metric == RETURN.metric):
+    if has_headline(config) and not (evaluations and headline.is_return):
         tiles.append(_judged(headline, metrics))
     tiles += _success(metrics, evaluations)
     steps, wall, updates = (
@@ -178,7 +194,7 @@ def _verdict(
 def _judged(headline: Headline, metrics: dict[str, Floats]) -> Html:
     """The metric that the run is judged by, as training measured it."""
     last = _last(metrics, headline.metric)
-    if headline.metric == RETURN.metric:
+    if headline.is_return:
         detail: str | None = f"mean of the last {count(_averaged(metrics), 'episode')}"
         missing = "no episode ended"
     else:
@@ -266,7 +282,7 @@ def _learning_curve(
     of_evaluations = "evaluation: mean and standard deviation" if evaluated else None
     if not trained and not evaluated and not has_headline(config):
         return None  # nothing is measured in training, and nobody evaluated
-    if headline.metric == RETURN.metric:
+    if evaluated_by(headline) == headline:
         drawn = [(headline, trained + evaluated, [hint, of_evaluations])]
     else:
         drawn = [(headline, trained, [hint])]
@@ -292,8 +308,9 @@ def _trained(headline: Headline, metrics: dict[str, Floats]) -> tuple[list[Serie
     kept = thinned(y, LARGE)
     if not len(kept):
         return [], None
-    hint = "lower is better" if headline.lower_is_better else None
-    if headline.metric == RETURN.metric:
+    hints = [headline.hint, "lower is better" if headline.lower_is_better else None]
+    hint = "; ".join(filter(None, hints)) or None
+    if headline.is_return:
         hint = f"training: mean of the last {WINDOW} episodes"
     return [Series(name=curve_of(headline), color=1, x=x[kept], y=y[kept])], hint
 

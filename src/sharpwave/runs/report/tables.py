@@ -18,6 +18,8 @@ TIMINGS = {
     "act": "acting",
     "collect": "collection",
     "advantages": "advantages",
+    "sample": "sampling",
+    "reward": "reward functions",
     "update": "updates",
     "callbacks": "callbacks and evaluation",
 }
@@ -57,7 +59,7 @@ def timings(summary: dict[str, Any]) -> Html | None:
     )
 
 
-def evaluations(results: list[Evaluation]) -> Html | None:
+def evaluations(results: list[Evaluation], each: str = "episode") -> Html | None:
     """The evaluations, the best in bold, with every episode of each as a tick."""
     if not results:
         return None
@@ -80,7 +82,7 @@ def evaluations(results: list[Evaluation]) -> Html | None:
         for one in reversed(shown)
     ]
     success = ["Success"] if has_success else []
-    head = ["Step", "Mean", "Std", "Worst", "Best", "Length", *success, "Every episode"]
+    head = ["Step", "Mean", "Std", "Worst", "Best", "Length", *success, f"Every {each}"]
     older = len(results) - len(shown)
     note = f"latest first; {older:,} older ones are in the folder" if older else "latest first"
     return section("Evaluations", table(head, rows), note=note)

@@ -11,9 +11,6 @@ from typing import Any
 from sharpwave.loops.headline import RETURN, Headline
 from sharpwave.loops.units import ENVIRONMENT_STEPS, GRADIENT_STEPS, singular
 
-NAMES = {RETURN.metric: ("Episode return", "training return")}
-"""Title of a chart of the metric, and the name of its curve, where they are not its own name."""
-
 
 def unit_of(config: dict[str, Any]) -> str:
     """What the steps of a run are, in the plural."""
@@ -38,12 +35,17 @@ def headline_of(config: dict[str, Any]) -> Headline:
     told = config.get("headline")
     if not isinstance(told, dict) or not isinstance(told.get("metric"), str):
         return RETURN
-    counted_by = told.get("counted_by")
-    return Headline(
-        told["metric"],
-        lower_is_better=told.get("lower_is_better") is True,
-        counted_by=counted_by if isinstance(counted_by, str) else None,
-    )
+    words = {
+        name: told[name]
+        for name in ("counted_by", "title", "hint", "each")
+        if isinstance(told.get(name), str) and told[name]
+    }
+    return Headline(told["metric"], lower_is_better=told.get("lower_is_better") is True, **words)
+
+
+def evaluated_by(headline: Headline) -> Headline:
+    """What evaluations measure: the same, or the return."""
+    return headline if headline.metric == RETURN.metric else RETURN
 
 
 def has_headline(config: dict[str, Any]) -> bool:
@@ -55,14 +57,9 @@ def has_headline(config: dict[str, Any]) -> bool:
 
 def title_of(headline: Headline) -> str:
     """The title of a chart of a metric."""
-    return _names(headline)[0]
+    return "Episode return" if headline.is_return else headline.title or headline.words.capitalize()
 
 
 def curve_of(headline: Headline) -> str:
     """The name of its curve."""
-    return _names(headline)[1]
-
-
-def _names(headline: Headline) -> tuple[str, str]:
-    words = headline.metric.replace("_", " ")
-    return NAMES.get(headline.metric, (words.capitalize(), words))
+    return "training return" if headline.is_return else headline.words

@@ -1,0 +1,77 @@
+"""The part of a report that shows what a language model wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sharpwave.loops.units import singular
+from sharpwave.pages.markup import Html, tag
+from sharpwave.pages.page import section
+from sharpwave.pages.text import is_number
+from sharpwave.runs.samples import as_text
+
+MOST_UPDATES = 200
+"""Updates that the page holds."""
+
+LONGEST = 4000
+"""Characters of a text that the page holds."""
+
+RANKS = ("best", "median", "worst", "unscored")
+"""In the order they are shown."""
+
+Rows = Mapping[str, Mapping[str, Any]]
+"""Rows by rank."""
+
+
+def samples_section(samples: Mapping[int, Rows], unit: str) -> tuple[Html | None, dict[str, Any]]:
+    """The section, and what the script needs for it; nothing of either without samples.
+
+    Args:
+        samples: Rows by step, as `RunFolder.samples` has them.
+        unit: What steps count, in the plural.
+    """
+    known = [step for step, rows in samples.items() if any(rank in rows for rank in RANKS)]
+    if not known:
+        return None, {}
+    kept = np.unique(np.linspace(0, len(known) - 1, MOST_UPDATES).round().astype(int))
+    updates = [{"step": known[i], "rows": _listed(samples[known[i]])} for i in kept]
+    one = singular(unit)
+    note = f"best, median and worst completion by reward, {one} by {one}"
+    if len(updates) < len(known):
+        note = f"{note}; {len(updates):,} of {len(known):,}, the others are in samples.jsonl"
+    without = tag("noscript", "The texts are in samples.jsonl; here its script shows them.")
+    card = tag("div", without, class_="card samples", id="samples")
+    data = {"unit": one, "updates": updates}
+    return section("What it wrote", card, note=note), {"samples": data}
+
+
+def _listed(rows: Rows) -> list[dict[str, Any]]:
+    return [_plain(rank, rows[rank]) for rank in RANKS if rank in rows]
+
+
+def _plain(rank: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the script takes of a row, whatever a file says."""
+    rewards, finished = row.get("rewards"), row.get("finished")
+    return {
+        "rank": rank,
+        "prompt": _text(row.get("prompt")),
+        "completion": _text(row.get("completion")),
+        "rewards": [[str(name), _number(value)] for name, value in rewards.items()]
+        if isinstance(rewards, dict)
+        else [],
+        **{name: _number(row.get(name)) for name in ("reward", "advantage", "length")},
+        "finished": finished if isinstance(finished, bool) else None,
+    }
+
+
+def _text(written: Any) -> tuple[str, int]:
+    """As much of a text as the page holds, and how many characters are left out."""
+    text = as_text(written) if isinstance(written, str | list) else ""
+    return text[:LONGEST], max(len(text) - LONGEST, 0)
+
+
+def _number(value: Any) -> float | None:
+    return value if is_number(value) else None
