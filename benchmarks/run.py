@@ -28,7 +28,7 @@ AREAS = (
     "memory",
     "envs",
 )
-LONG_AREAS = ("train", "off_policy", "offline")
+LONG_AREAS = ("train", "off_policy", "offline", "llm")
 """Run only where asked for."""
 BUSY = 0.3
 PACKAGES = {
@@ -41,6 +41,8 @@ PACKAGES = {
     "cpprb": "cpprb",
     "tianshou": "tianshou",
     "memmap-rb": "memmap-replay-buffer",
+    "transformers": "transformers",
+    "TRL": "trl",
 }
 
 

@@ -111,5 +111,7 @@ def batches(discrete: bool, *, weighted: bool) -> Iterator[ReplayBatch]:
         }
         if weighted:
             columns["weights"] = rng.uniform(0.3, 1.0, ROWS)
-        tensors = {name: torch.from_numpy(column).float() for name, column in columns.items()}
+        tensors: dict[str, Any] = {
+            name: torch.from_numpy(column).float() for name, column in columns.items()
+        }
         yield ReplayBatch(**tensors, actions=torch.from_numpy(actions))

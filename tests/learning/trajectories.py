@@ -90,5 +90,7 @@ def batches(action_space: spaces.Space[Any]) -> Iterator[OnPolicyBatch]:
             "advantages": advantages - advantages.mean(),
             "returns": values + noise[2],
         }
-        tensors = {name: torch.from_numpy(column).float() for name, column in columns.items()}
+        tensors: dict[str, Any] = {
+            name: torch.from_numpy(column).float() for name, column in columns.items()
+        }
         yield OnPolicyBatch(**tensors, actions=torch.from_numpy(actions))

@@ -69,7 +69,7 @@ def draw_batch(weighted: bool, masked: bool) -> tuple[dict[str, Array], ReplayBa
         "weights": rng.uniform(0.2, 1.0, ROWS) if weighted else np.ones(ROWS),
         "next_masks": masks if masked else np.ones_like(masks),
     }
-    tensors = {
+    tensors: dict[str, Any] = {
         name: torch.from_numpy(a if a.dtype.kind in "ib" else a.astype(np.float32))
         for name, a in arrays.items()
         if (name != "weights" or weighted) and (name != "next_masks" or masked)

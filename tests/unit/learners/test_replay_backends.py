@@ -174,7 +174,7 @@ class TestMemory:
             algorithm = make(backend="native")
             algorithm.train(60)
             drawn = algorithm.sampler.sample(7)
-            columns = {
+            columns: dict[str, Any] = {
                 name: None if value is None else kind(np.array(value))
                 for name, value in vars(drawn).items()
             }

@@ -89,12 +89,11 @@ class Pair:
 
     def step(self, batch: ReplayBatch, *, rtol: float = 1e-4) -> None:
         """One step of both, and what it measured."""
-        tensors = ReplayBatch(
-            **{
-                name: None if value is None else torch.from_numpy(value)
-                for name, value in vars(batch).items()
-            }
-        )
+        columns: dict[str, Any] = {
+            name: None if value is None else torch.from_numpy(value)
+            for name, value in vars(batch).items()
+        }
+        tensors = ReplayBatch(**columns)
         found = self.native.learner.update(batch, self.noise(len(batch.rewards)))
         expected = self.torch.learner.update(tensors)
         td_errors = expected.pop("td_errors", None)
