@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-__all__ = ["Drawn", "Options", "draw", "uniforms"]
+__all__ = ["Drawn", "Options", "draw", "mixed", "uniforms"]
 
 _STRIDE = -0x61C8864680B583EB  # 2**64 over the golden ratio, as int64
 _FIRST, _SECOND = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
@@ -101,7 +101,7 @@ def draw(
         1
     """
     logits = logits.float()
-    plain = (logits / options.scale).log_softmax(-1)
+    plain = (logits if options.scale == 1 else logits / options.scale).log_softmax(-1)
     changed = _changed(logits, options, seen, too_early, stops)
     scores = plain if changed is logits else (changed / options.scale).log_softmax(-1)
     kept = _kept(scores, options)
@@ -111,6 +111,8 @@ def draw(
     else:
         tokens = _inverse(kept, numbers)
         log_probs = kept.gather(1, tokens[:, None])[:, 0]
+    if kept is plain and options.temperature:
+        return Drawn(tokens, log_probs, log_probs)
     return Drawn(tokens, log_probs, plain.gather(1, tokens[:, None])[:, 0])
 
 
@@ -168,17 +170,23 @@ def _inverse(log_probs: Tensor, numbers: Tensor) -> Tensor:
     return torch.searchsorted(sums, wanted, right=True)[:, 0]
 
 
-def uniforms(seed: int, *keys: Tensor) -> Tensor:
-    """Numbers [S] in [0, 1), float64, that depend on seed and keys [S] (int64) alone.
-
-    Example:
-        >>> keys = torch.arange(3)
-        >>> torch.equal(uniforms(7, keys)[1:], uniforms(7, keys[1:]))
-        True
-    """
+def mixed(seed: int, *keys: Tensor) -> Tensor:
+    """Bits [S] (int64) that depend on a seed and on keys [S] (int64) alone, and on all of them."""
     bits = torch.full_like(keys[0], _wrapped(seed))
     for key in keys:
         bits = _mixed(bits ^ (key + 1) * _STRIDE)
+    return bits
+
+
+def uniforms(bits: Tensor, key: Tensor) -> Tensor:
+    """Numbers [S] in [0, 1), float64, that depend on bits of `mixed` and one more key [S] alone.
+
+    Example:
+        >>> keys = torch.arange(3)
+        >>> torch.equal(uniforms(mixed(7, keys), keys)[1:], uniforms(mixed(7, keys[1:]), keys[1:]))
+        True
+    """
+    bits = _mixed(bits ^ (key + 1) * _STRIDE)
     return _shifted(bits, 11).double() * 2.0**-53
 
 

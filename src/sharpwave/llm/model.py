@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from sharpwave.llm.cache import PromptCache, SlotCache, TokenCache
+from sharpwave.llm.llama import LlamaStep
 from sharpwave.nn.transformer import Transformer
 from sharpwave.notice import notice
 
@@ -197,8 +198,9 @@ class HuggingFaceModel(CausalModel):
     """A causal model of Hugging Face, with an adapter of PEFT or without.
 
     What it lets us do is tried once on a few tokens: whether hidden states times the head are its
-    logits, and whether it attends to keys and values in slots. Where it does not, all tokens are
-    computed anew at every step, which is said.
+    logits, whether it attends to keys and values in slots, and whether its layers are those of
+    Llama, which are then run without the modules around them. Where it has no slots, all tokens
+    are computed anew at every step, which is said.
     """
 
     module: Any
@@ -213,6 +215,7 @@ class HuggingFaceModel(CausalModel):
         self._window = getattr(text, "sliding_window", None) or math.inf
         self._has_head: bool = False
         self._has_slots: bool = False
+        self._step: LlamaStep | None = None
         with torch.no_grad(), self.evaluating():
             self._try()
         if not self._has_slots:
@@ -235,12 +238,20 @@ class HuggingFaceModel(CausalModel):
         if is_plain and head.bias is None:
             self._has_head = _is_close(linear(self._decoder(ids), head.weight), logits)
         with contextlib.suppress(Exception):  # it may not know such a cache at all
-            cache, both = SlotCache(2, 4, self.device), torch.arange(2, device=self.device)
-            _, prompts = self._prefill(ids[:, :2], torch.full((1,), 2, device=self.device))
-            cache.put(prompts, torch.zeros_like(both), both, torch.full_like(both[:1], 2))
-            cache.lengths[1] = 1  # a slot of another length, which gets its second token again
-            found = self._decode(torch.stack([ids[0, 2], ids[0, 1]]), cache)
-            self._has_slots = _is_close(found, logits[0, [2, 1]])
+            self._has_slots = self._decodes(ids, logits)
+        if self._has_slots and self._has_head:
+            with contextlib.suppress(Exception):  # it may be made otherwise
+                self._step = LlamaStep(self._inner.get_decoder())
+                self._step = self._step if self._decodes(ids, logits) else None
+
+    def _decodes(self, ids: Tensor, logits: Tensor) -> bool:
+        """Whether decoding in slots gives the logits [1, 3, V] of three tokens."""
+        cache, both = SlotCache(2, 4, self.device), torch.arange(2, device=self.device)
+        _, prompts = self._prefill(ids[:, :2], torch.full((1,), 2, device=self.device))
+        cache.put(prompts, torch.zeros_like(both), both, torch.full_like(both[:1], 2))
+        cache.lengths[1] = 1  # a slot of another length, which gets its second token again
+        found = self._decode(torch.stack([ids[0, 2], ids[0, 1]]), cache)
+        return _is_close(found, logits[0, [2, 1]])
 
     @property
     def head_weight(self) -> Tensor | None:
@@ -294,6 +305,8 @@ class HuggingFaceModel(CausalModel):
 
     def _decode(self, ids: Tensor, cache: SlotCache) -> Tensor:
         positions, mask = cache.begin_step()
+        if self._step is not None:
+            return self._head(self._step(ids, positions, cache, mask))
         if self._inner.config._attn_implementation != "sdpa":  # the others add a mask to scores
             mask = torch.zeros_like(mask, dtype=self._inner.dtype).masked_fill(
                 ~mask, torch.finfo(self._inner.dtype).min

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sharpwave.llm.completions import Completions
-from sharpwave.llm.draw import Drawn, Options, draw, uniforms
+from sharpwave.llm.draw import Drawn, Options, draw, mixed, uniforms
 from sharpwave.llm.model import CausalModel
 
 __all__ = ["Sampler"]
@@ -100,10 +100,10 @@ class Sampler:
             self.drawn += len(tokens)
         elif len(keys) != len(tokens):
             raise ValueError(f"keys must have {len(tokens)} numbers, got {len(keys)}")
-        with self.model.evaluating():
+        with self.model.evaluating(), torch.inference_mode():
             work = _Work(self, tokens, n, max_new_tokens, torch.as_tensor(list(keys)))
             work.finish()
-        return work.result(self.version)
+        return work.result(self.version)  # in tensors that learning may keep
 
     def state_dict(self) -> dict[str, Any]:
         """Where the draws stand."""
@@ -131,19 +131,17 @@ class _Work:
             n_rows = max(1, min(n_rows, sampler.cache_tokens // capacity))
         self.queue = deque(range(len(prompts) * n))
         self.cache = self.model.make_cache(n_rows, capacity)
-        # The completion in each slot, -1 for none; and how many tokens it has.
+        # The completion in each slot, -1 for none, how many tokens it has, and what its draws
+        # depend on beside that.
         self.row = torch.full((n_rows,), -1, dtype=torch.int64, device=device)
-        self.count = torch.zeros(n_rows, dtype=torch.int64, device=device)
+        self.count = torch.zeros_like(self.row)
+        self.key = torch.zeros_like(self.row)
         self.logits = torch.zeros((n_rows, self.model.vocab_size), device=device)
         self.seen: Tensor | None = None
         if self.options.repetition_penalty != 1:
             self.seen = torch.zeros_like(self.logits, dtype=torch.bool)
-        total = len(self.queue)
-        # One row more than completions: idle slots write there.
-        self.tokens = torch.zeros((total + 1, max_new), dtype=torch.int64, device=device)
-        self.log_probs = torch.zeros((2, total + 1, max_new), device=device)
-        self.lengths = torch.zeros(total + 1, dtype=torch.int64, device=device)
-        self.ended = torch.zeros(total + 1, dtype=torch.bool, device=device)
+        # What every step drew, as (rows, tokens, log_probs, plain_log_probs, ends) of all slots.
+        self.steps: list[tuple[Tensor, ...]] = []
         self._stops = torch.zeros(self.model.vocab_size, dtype=torch.bool, device=device)
         self._stops[[token for token in self.stop if token < self.model.vocab_size]] = True
 
@@ -159,11 +157,15 @@ class _Work:
             elif not self.queue and n_active * 2 <= n_slots:
                 self._compact()
             drawn = self._draw()
-            active = self.row >= 0
-            over = self._stops[drawn.tokens] & (self.count >= self.options.min_tokens)
-            self._write(drawn, over)
-            self.row = self.row.masked_fill(over | (self.count >= self.max_new), -1)
-            n_active = int((active & (self.row >= 0)).sum())
+            ends = self._stops[drawn.tokens]
+            self.steps.append(
+                (self.row, drawn.tokens, drawn.log_probs, drawn.plain_log_probs, ends)
+            )
+            if self.seen is not None:
+                self.seen.scatter_(1, drawn.tokens[:, None], True)
+            self.count = self.count + 1
+            self.row = self.row.masked_fill(ends | (self.count >= self.max_new), -1)
+            n_active = int((self.row >= 0).sum())
             if n_active:
                 self.logits = self.model.decode(drawn.tokens, self.cache).float()
 
@@ -180,7 +182,9 @@ class _Work:
         logits, read = self.model.prefill(ids, lengths, self.cache)
         self.cache.put(read, which, slots, lengths)
         self.logits[slots] = logits.float()[which]
-        self.row[slots], self.count[slots] = numbers, 0
+        self.row = self.row.index_copy(0, slots, numbers)  # what steps remember stays
+        self.count[slots] = 0
+        self.key[slots] = mixed(self.seed, self.keys[indices], numbers % self.n)
         if self.seen is not None:
             self.seen[slots] = False
             for slot, index in zip(slots.tolist(), indices.tolist(), strict=True):
@@ -190,46 +194,45 @@ class _Work:
         """Go on with the slots that are in use."""
         slots = (self.row >= 0).nonzero()[:, 0]
         self.cache.keep(slots)
-        self.row, self.count, self.logits = self.row[slots], self.count[slots], self.logits[slots]
+        self.row, self.count, self.key = self.row[slots], self.count[slots], self.key[slots]
+        self.logits = self.logits[slots]
         if self.seen is not None:
             self.seen = self.seen[slots]
 
     def _draw(self) -> Drawn:
-        row = self.row.clamp(min=0)
-        numbers = uniforms(self.seed, self.keys[row // self.n], row % self.n, self.count)
+        numbers = uniforms(self.key, self.count)
         return draw(
             self.logits,
             numbers,
             self.options,
             seen=self.seen,
-            too_early=self.count < self.options.min_tokens,
+            too_early=self.count < self.options.min_tokens if self.options.min_tokens else None,
             stops=self.stop,
         )
 
-    def _write(self, drawn: Drawn, over: Tensor) -> None:
-        """Put down the tokens of active slots, the one that ends a completion included."""
-        at = self.row, self.count.clamp(max=self.max_new - 1)  # row -1 is the one for idle slots
-        self.tokens[at] = drawn.tokens
-        self.log_probs[0][at], self.log_probs[1][at] = drawn.log_probs, drawn.plain_log_probs
-        self.count = self.count + 1
-        self.lengths[self.row], self.ended[self.row] = self.count, over
-        if self.seen is not None:
-            self.seen.scatter_(1, drawn.tokens[:, None], True)
-
     def result(self, version: int) -> Completions:
         """All completions, in order."""
-        lengths = self.lengths[:-1]
-        kept = torch.arange(self.max_new, device=self.device) < lengths[:, None]
-        offsets = torch.zeros(len(lengths) + 1, dtype=torch.int64, device=self.device)
-        torch.cumsum(lengths, 0, out=offsets[1:])
+        total = len(self.prompts) * self.n
+        columns = [torch.cat(column) for column in zip(*self.steps, strict=True)]
+        if not columns:
+            empty = torch.zeros(0, device=self.device)
+            columns = [empty.long(), empty.long(), empty, empty, empty.bool()]
+        rows = columns[0]
+        # A slot's tokens stand in the order of the steps, and idle slots, of row -1, before all.
+        order = rows.argsort(stable=True)[int((rows < 0).sum()) :]
+        rows, tokens, log_probs, plain_log_probs, ends = (column[order] for column in columns)
+        offsets = torch.zeros(total + 1, dtype=torch.int64, device=self.device)
+        torch.cumsum(torch.bincount(rows, minlength=total), 0, out=offsets[1:])
+        finished = torch.zeros(total, dtype=torch.bool, device=self.device)
+        finished[rows[ends]] = True
         return Completions(
             prompts=self.prompts,
-            prompt=torch.arange(len(lengths), device=self.device) // self.n,
-            tokens=self.tokens[:-1][kept],
+            prompt=torch.arange(total, device=self.device) // self.n,
+            tokens=tokens,
             offsets=offsets,
-            log_probs=self.log_probs[0, :-1][kept],
-            plain_log_probs=self.log_probs[1, :-1][kept],
-            finished=self.ended[:-1],
+            log_probs=log_probs,
+            plain_log_probs=plain_log_probs,
+            finished=finished,
             version=version,
         )
 

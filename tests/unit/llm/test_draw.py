@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from sharpwave.llm.draw import Options, draw, uniforms
+from sharpwave.llm.draw import Options, draw, mixed
+from sharpwave.llm.draw import uniforms as next_uniforms
+
+
+def uniforms(seed: int, *keys: torch.Tensor) -> torch.Tensor:
+    return next_uniforms(mixed(seed, *keys), torch.zeros_like(keys[0]))
+
 
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])
 DRAWS = 20_000

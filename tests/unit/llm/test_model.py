@@ -106,3 +106,35 @@ def test_the_transformer_refuses_what_it_cannot_be() -> None:
         Transformer(8, hidden=36)
     with pytest.raises(ValueError, match="ids must have at most 4 tokens, got 5"):
         Transformer(16, max_positions=4)(IDS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "is_llama"),
+    [("Llama", True), ("Qwen2", True), ("Qwen3", True), ("Mistral", True), ("GPTNeoX", False)],
+)
+def test_layers_like_llamas_are_run_without_their_modules(kind: str, is_llama: bool) -> None:
+    """With heads that share keys and values, and with the weights as they are now."""
+    module = hugging_face(kind, num_key_value_heads=2)
+    model: Any = CausalModel.of(module)
+    assert (model._step is not None) == is_llama
+    spread(module, 0.7)
+    cache = model.make_cache(2, 8)
+    _, prompts = model.prefill(IDS[:, :3], torch.tensor([3, 2]), cache)
+    cache.put(prompts, torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([3, 2]))
+    found = model.decode(torch.stack([IDS[0, 3], IDS[1, 2]]), cache)
+    wanted = module(IDS).logits
+    torch.testing.assert_close(found[0], wanted[0, 3], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found[1], wanted[1, 2], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.long
+def test_layers_that_do_something_else_are_left_alone() -> None:
+    """What only looks like Llama is found by its numbers."""
+    module = hugging_face()
+    layer = module.model.layers[0].mlp
+    plain = layer.forward
+    layer.forward = lambda x: 2 * plain(x)
+    model: Any = CausalModel.of(module)
+    assert model._step is None
+    assert model._has_slots
