@@ -17,12 +17,75 @@ from sharpwave.runs.interval import positive
 from sharpwave.runs.loggers import LoggerCallback
 
 if TYPE_CHECKING:
-    from sharpwave.llm import Sampler, TokenBatch
+    from sharpwave.llm import Completions, Prompts, Sampler, TokenBatch
 
-__all__ = ["OnlineLanguageAgent"]
+__all__ = ["LanguageAgent", "OnlineLanguageAgent"]
 
 
-class OnlineLanguageAgent(Agent):
+class LanguageAgent(Agent):
+    """A language model that learns; a subclass says from what.
+
+    Args:
+        model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
+            in place.
+        ref_model: What it is held near to; the model as it is now when not given.
+        callbacks: Called during every `train`.
+        logger: Where metrics go: a logger, or several.
+        tokenizer: Turns text into tokens and back.
+        learner: A class derived from the algorithm's learner, in place of it.
+        config: All options at once; single options given by name win over it.
+        given: Fields of `Config` that the constructor names; those that are None were not given.
+        **overrides: Any field of `Config`.
+    """
+
+    backend_reason = "language models are torch's"
+
+    def __init__(
+        self,
+        model: Any,
+        ref_model: Any,
+        callbacks: Callback | Iterable[Callback] | None,
+        logger: LoggerCallback | Iterable[LoggerCallback] | None,
+        *,
+        tokenizer: Any,
+        learner: Any,
+        config: RunConfig | dict[str, Any] | None,
+        given: dict[str, Any],
+        **overrides: Any,
+    ) -> None:
+        overrides |= {name: value for name, value in given.items() if value is not None}
+        super().__init__(resolve_config(self.Config, config, overrides), callbacks, logger)
+        self.model = llm.CausalModel.of(model, tokenizer)
+        self.tokenizer = tokenizer
+        self._reference = None if ref_model is None else llm.CausalModel.of(ref_model, tokenizer)
+        self._given_learner = learner
+
+    def make_learner(self) -> Any:
+        """The learner: that of the algorithm, or a user's own."""
+        kind: Any = self._given_learner or self.Learner
+        return kind(self.config, self.model, self._reference)
+
+    def predict(self, prompts: Any, n: int = 1, *, greedy: bool = True) -> Any:
+        """Completions of prompts: texts where there is a tokenizer, tokens otherwise."""
+        found = llm.Prompts.of([prompts] if isinstance(prompts, str) else prompts, self.tokenizer)
+        written = self._write(found, n, greedy=greedy)
+        if self.tokenizer is None:
+            return list(written)
+        return [self.tokenizer.decode(one.tolist(), skip_special_tokens=True) for one in written]
+
+    def _write(self, prompts: Prompts, n: int, *, greedy: bool) -> Completions:
+        """Completions by a sampler of its own, so that looking at a run does not change it."""
+        temperature = 0.0 if greedy else self.config.temperature
+        sampler = llm.Sampler(self.model, seed=self.seed ^ 1, temperature=temperature)
+        return sampler.generate(prompts.tokens, n, self.config.max_new_tokens)
+
+
+def updates_of(n_epochs: int, n_rows: int, per_update: int) -> int:
+    """Updates in which every row comes up so often."""
+    return -(-positive(n_epochs, name="n_epochs") * n_rows // per_update)
+
+
+class OnlineLanguageAgent(LanguageAgent):
     """A language model that learns from what it writes.
 
     Args:
@@ -69,7 +132,6 @@ class OnlineLanguageAgent(Agent):
         "learner": None,
     }
     loop: PromptLoop
-    backend_reason = "language models are torch's"
 
     def __init__(
         self,
@@ -97,16 +159,22 @@ class OnlineLanguageAgent(Agent):
             "kl_coef": kl_coef,
             "max_new_tokens": max_new_tokens,
         }
-        overrides |= {name: value for name, value in given.items() if value is not None}
-        super().__init__(resolve_config(self.Config, config, overrides), callbacks, logger)
+        super().__init__(
+            model,
+            ref_model,
+            callbacks,
+            logger,
+            tokenizer=tokenizer,
+            learner=learner,
+            config=config,
+            given=given,
+            **overrides,
+        )
         if reward_fn is None:
             raise TypeError("reward_fn must be given: a function that scores completions")
-        self.model = llm.CausalModel.of(model, tokenizer)
-        self.tokenizer = tokenizer
         self.eval_prompts = (
             None if eval_prompts is None else llm.Prompts.of(eval_prompts, tokenizer)
         )
-        self._reference = None if ref_model is None else llm.CausalModel.of(ref_model, tokenizer)
         self._prompts = None if prompts is None else llm.Prompts.of(prompts, tokenizer)
         self._rewards = (
             reward_fn
@@ -114,14 +182,12 @@ class OnlineLanguageAgent(Agent):
             else llm.Rewards(reward_fn, tokenizer=tokenizer)
         )
         self._sampler = sampler
-        self._given_learner = learner
         self.build()
 
     def build(self) -> None:
         """Make the learner, and the loop that feeds it."""
         config = self.config
-        kind: Any = self._given_learner or self.Learner
-        self.learner = kind(config, self.model, self._reference)
+        self.learner = self.make_learner()
         sampler = self._sampler or llm.Sampler(
             self.model,
             seed=self.seed,
@@ -172,8 +238,7 @@ class OnlineLanguageAgent(Agent):
         self.loop.check()
         if n_epochs is not None and n_updates is None:
             assert self.loop.prompts is not None
-            total = positive(n_epochs, name="n_epochs") * len(self.loop.prompts)
-            n_updates = -(-total // self.config.n_prompts)
+            n_updates = updates_of(n_epochs, len(self.loop.prompts), self.config.n_prompts)
         return self.run.train(n_updates, callbacks, run_dir, resume)
 
     def train_step(self, prompts: Any) -> dict[str, float]:
@@ -208,10 +273,7 @@ class OnlineLanguageAgent(Agent):
         if given is None:
             raise ValueError("prompts must be given: the agent has none of its own")
         found = llm.Prompts.of(given, self.tokenizer)
-        options = {"temperature": 0.0} if greedy else {"temperature": self.config.temperature}
-        # A sampler of its own, so that an evaluation does not change the run.
-        sampler = llm.Sampler(self.model, seed=self.seed ^ 1, **options)
-        completions = sampler.generate(found.tokens, n, self.config.max_new_tokens)
+        completions = self._write(found, n, greedy=greedy)
         scored = self._rewards(found, completions)
         is_scored = ~scored.rewards.isnan()
         return EvaluationResult(
@@ -227,14 +289,3 @@ class OnlineLanguageAgent(Agent):
         given = env if env is not None else self.eval_prompts or self._prompts
         found = llm.Prompts.of(given, self.tokenizer)
         return self.evaluate(found.select(range(min(n_episodes, len(found)))), greedy=deterministic)
-
-    def predict(self, prompts: Any, n: int = 1, *, greedy: bool = True) -> Any:
-        """Completions of prompts: texts where there is a tokenizer, tokens otherwise."""
-        found = llm.Prompts.of([prompts] if isinstance(prompts, str) else prompts, self.tokenizer)
-        temperature = 0.0 if greedy else self.config.temperature
-        written = llm.Sampler(self.model, seed=self.seed ^ 1, temperature=temperature).generate(
-            found.tokens, n, self.config.max_new_tokens
-        )
-        if self.tokenizer is None:
-            return list(written)
-        return [self.tokenizer.decode(one.tolist(), skip_special_tokens=True) for one in written]

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.discrete_sac import DiscreteSAC as DiscreteSAC
     from sharpwave.algorithms.discrete_sac import DiscreteSACConfig as DiscreteSACConfig
     from sharpwave.algorithms.discrete_sac import DiscreteSACLearner as DiscreteSACLearner
+    from sharpwave.algorithms.dpo import DPO as DPO
+    from sharpwave.algorithms.dpo import DPOConfig as DPOConfig
+    from sharpwave.algorithms.dpo import DPOLearner as DPOLearner
     from sharpwave.algorithms.dqn import DQN as DQN
     from sharpwave.algorithms.dqn import DQNConfig as DQNConfig
     from sharpwave.algorithms.dqn import DQNLearner as DQNLearner
@@ -82,6 +85,9 @@ _MODULES = {
     "CrossQLearner": "crossq",
     "DDPG": "ddpg",
     "DDPGConfig": "ddpg",
+    "DPO": "dpo",
+    "DPOConfig": "dpo",
+    "DPOLearner": "dpo",
     "DQN": "dqn",
     "DQNConfig": "dqn",
     "DQNLearner": "dqn",
@@ -125,6 +131,7 @@ __all__ = [
     "C51",
     "CQL",
     "DDPG",
+    "DPO",
     "DQN",
     "GRPO",
     "IQL",
@@ -146,6 +153,8 @@ __all__ = [
     "CrossQConfig",
     "CrossQLearner",
     "DDPGConfig",
+    "DPOConfig",
+    "DPOLearner",
     "DQNConfig",
     "DQNLearner",
     "DiscreteSAC",

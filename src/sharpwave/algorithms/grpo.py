@@ -25,8 +25,6 @@ class GRPOConfig(LanguageConfig):
     """Completions of each prompt, which are compared with each other."""
     kl_coef: float = 0.1
     """Weight of the divergence from the reference; 0 needs no reference."""
-    max_new_tokens: int = 8
-    """Tokens of a completion at most."""
     n_prompts: int = 16
     """Prompts of an update."""
     n_iterations: int = 1
@@ -57,18 +55,14 @@ class GRPOConfig(LanguageConfig):
     """Do not learn from completions that were cut at `max_new_tokens`."""
     temperature: float = 1.0
     """Of sampling and scoring."""
-    top_p: float = 1.0
-    """Sample from the most likely tokens that have this probability together."""
-    top_k: int = 0
-    """Sample from so many of the most likely tokens; 0 takes all."""
 
     def check(self) -> None:
         """Check the values."""
         super().check()
-        self.require_positive("max_new_tokens", "n_prompts", "n_iterations", "temperature", "delta")
+        self.require_positive("n_prompts", "n_iterations", "delta")
         self.require_range("group_size", 1)
         self.require_range("top_entropy", 0, 1)
-        for name in ("kl_coef", "clip_low", "clip_high", "entropy_coef", "top_k"):
+        for name in ("kl_coef", "clip_low", "clip_high", "entropy_coef"):
             self.require_range(name, 0)
         if self.group_size == 1 and (self.scale_rewards == "group" or self.leave_one_out):
             raise ValueError(
@@ -101,8 +95,7 @@ class GRPOLearner(OnlineLanguageLearner):
         # What decides is who sampled: with one gradient step that is the policy of now.
         if config.n_iterations > 1:
             batch = batch.replace(old_log_probs=self._score(self.model, batch))
-        if self.reference is not None:
-            batch = batch.replace(ref_log_probs=self._score(self.reference, batch))
+        batch = self.referenced(batch)
         if config.mask_cut:
             batch = batch.replace(loss_mask=completions.finished[batch.sequence])
         grouped = rewards.view(-1, config.group_size)
@@ -130,19 +123,13 @@ class GRPOLearner(OnlineLanguageLearner):
 
     def update(self, batch: TokenBatch) -> Metrics:
         """Gradient steps on a batch, each over all of its micro-batches."""
-        config, optimizer = self.config, self.optimizers["model"]
         totals = losses.grpo_totals(_sequences(batch), batch.loss_mask)
-        measured: list[tuple[int, Metrics]] = []
-        for _ in range(config.n_iterations):
-            optimizer.zero_grad()
-            for rows in batch.cut(config.max_tokens):
-                part = batch.select(rows)
-                loss, metrics = self.loss(part, totals)
-                loss.backward()
-                measured.append((len(part.sequence), {"loss": loss.detach(), **metrics}))
-            grad_norm = optimizer.step(config.max_grad_norm)
+        steps = [
+            self.descend(batch, lambda part: self.loss(part, totals), size=_n_tokens)
+            for _ in range(self.config.n_iterations)
+        ]
         self.updates += 1
-        return {**_averaged(measured, config.n_iterations), "grad_norm": grad_norm}
+        return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
 
     def loss(self, part: TokenBatch, totals: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
         """The loss of a part of a batch, whose parts add up, and measures of it."""
@@ -172,25 +159,18 @@ class GRPOLearner(OnlineLanguageLearner):
         )
         return found
 
-    def _score(self, model: Any, batch: TokenBatch) -> torch.Tensor:
-        config = self.config
-        return llm.score_all(
-            model, batch, max_tokens=config.max_tokens, temperature=config.temperature
-        )
+    @property
+    def temperature(self) -> float:
+        """That log-probabilities are computed at: that of sampling."""
+        return float(self.config.temperature)
 
 
 def _sequences(batch: TokenBatch) -> Any:
     return losses.Sequences.of(batch.completion_lengths)
 
 
-def _averaged(measured: list[tuple[int, Metrics]], n_steps: int) -> Metrics:
-    """The loss of a step, which its parts add up to, and other measures by tokens."""
-    total = max(sum(tokens for tokens, _ in measured), 1)
-    found: Metrics = dict.fromkeys(measured[0][1], 0.0)
-    for tokens, metrics in measured:
-        for name, value in metrics.items():
-            found[name] += value * (1 / n_steps if name == "loss" else tokens / total)
-    return found
+def _n_tokens(batch: TokenBatch) -> int:
+    return len(batch.sequence)
 
 
 class GRPO(OnlineLanguageAgent):

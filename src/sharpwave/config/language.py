@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sharpwave.config.options import RunConfig
 from sharpwave.config.schedules import ScheduleLike
 
-__all__ = ["LanguageConfig"]
+__all__ = ["LanguageConfig", "PreferenceKind"]
+
+PreferenceKind = Literal[
+    "sigmoid",
+    "cdpo",
+    "robust",
+    "hinge",
+    "ipo",
+    "exo_pair",
+    "nca_pair",
+    "bco_pair",
+    "sppo_hard",
+    "aot",
+    "aot_unpaired",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+    "sft",
+    "sigmoid_norm",
+    "simpo",
+    "orpo",
+]
+"""The kinds of `losses.preference_loss`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +52,14 @@ class LanguageConfig(RunConfig):
     max_tokens: int = 16_384
     """Tokens in one pass of the model: what learns in one update is cut into such parts, which does
     not change what is learned."""
+    max_new_tokens: int = 8
+    """Tokens of a completion at most."""
+    temperature: float = 1.0
+    """Of sampling."""
+    top_p: float = 1.0
+    """Sample from the most likely tokens that have this probability together."""
+    top_k: int = 0
+    """Sample from so many of the most likely tokens; 0 takes all."""
     threads: int = 0
     """Threads of torch; 0 takes one for small models and as many as help for large ones."""
 
@@ -36,6 +67,8 @@ class LanguageConfig(RunConfig):
         """Check the values."""
         super().check()
         self.require_positive("learning_rate", "max_grad_norm", "max_tokens")
+        self.require_positive("max_new_tokens", "temperature")
+        self.require_range("top_k", 0)
         self.require_range("weight_decay", 0)
         self.require_range("beta1", 0, 1)
         self.require_range("beta2", 0, 1)

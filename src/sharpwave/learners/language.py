@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sharpwave.lazy import llm
 from sharpwave.learners.base import BaseLearner, Metrics
 from sharpwave.learners.model_optimizer import ModelOptimizer
 from sharpwave.learners.threads import torch_threads
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sharpwave.llm import CausalModel, Completions, Scored, TokenBatch
 
-__all__ = ["LanguageLearner", "OnlineLanguageLearner"]
+__all__ = ["LanguageLearner", "OfflineLanguageLearner", "OnlineLanguageLearner"]
 
 
 class LanguageLearner(BaseLearner):
@@ -63,6 +67,54 @@ class LanguageLearner(BaseLearner):
     def update(self, batch: TokenBatch) -> Metrics:
         """Learn from a batch, and count it in `updates`."""
 
+    def descend(
+        self,
+        batch: TokenBatch,
+        loss: Callable[[TokenBatch], tuple[Tensor, Metrics]],
+        *,
+        together: int = 1,
+        size: Callable[[TokenBatch], int] = len,
+    ) -> Metrics:
+        """One gradient step on a batch, over all of its micro-batches.
+
+        Args:
+            batch: What to learn from; where it is empty, nothing moves.
+            loss: The loss of a part, whose parts add up, and measures of it.
+            together: So many sequences, one after another, stay in one part.
+            size: Of a part: how much its measures count in those of the whole.
+
+        Returns:
+            The loss, the norm of its gradient, and the measures.
+        """
+        optimizer, total = self.optimizers["model"], max(size(batch), 1)
+        found: Metrics = {"loss": 0.0}
+        optimizer.zero_grad()
+        for rows in batch.cut(self.config.max_tokens, together):
+            part = batch.select(rows)
+            value, measured = loss(part)
+            value.backward()
+            found["loss"] += value.detach()
+            for name, one in measured.items():
+                found[name] = found.get(name, 0.0) + one * (size(part) / total)
+        grad_norm = optimizer.step(self.config.max_grad_norm) if len(batch) else 0.0
+        return {**found, "grad_norm": grad_norm}
+
+    def referenced(self, batch: TokenBatch) -> TokenBatch:
+        """The batch with log-probabilities under the reference, where one is needed."""
+        if self.reference is None or batch.ref_log_probs is not None:
+            return batch
+        return batch.replace(ref_log_probs=self._score(self.reference, batch))
+
+    def _score(self, model: Any, batch: TokenBatch) -> Tensor:
+        return llm.score_all(
+            model, batch, max_tokens=self.config.max_tokens, temperature=self.temperature
+        )
+
+    @property
+    def temperature(self) -> float:
+        """That log-probabilities are computed at."""
+        return 1.0
+
     def few_threads(self, rows: int) -> Any:
         """Inside, torch has as many threads as help."""
         return torch_threads(self.config.threads, [self.model.module], rows)
@@ -74,3 +126,11 @@ class OnlineLanguageLearner(LanguageLearner):
     @abstractmethod
     def batch(self, completions: Completions, scored: Scored) -> tuple[TokenBatch, Metrics]:
         """What there is to learn from completions and their rewards, and measures of it."""
+
+
+class OfflineLanguageLearner(LanguageLearner):
+    """A language model that learns from examples."""
+
+    @abstractmethod
+    def judge(self, batch: TokenBatch) -> Tensor:
+        """How well the model does on each example, without gradients; more is better."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sharpwave.kernels.llm import group_advantages
 from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.completions import Completions
+from sharpwave.llm.examples import Examples, Pairs
 from sharpwave.llm.model import CausalModel
 from sharpwave.llm.prompts import Prompts
 from sharpwave.llm.rewards import RewardFailed, Rewards, Scored
@@ -18,6 +19,8 @@ __all__ = [
     "CausalModel",
     "Completions",
     "DigitTokenizer",
+    "Examples",
+    "Pairs",
     "Prompts",
     "RewardFailed",
     "Rewards",

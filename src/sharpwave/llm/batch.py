@@ -129,15 +129,24 @@ class TokenBatch:
                 chosen[name] = None if column is None else column[index]
         return self.replace(**chosen)
 
-    def cut(self, max_tokens: int) -> Iterator[Tensor]:
-        """Rows of micro-batches: sequences of like length, of at most so many tokens together."""
-        order = self.lengths.argsort(stable=True)
-        lengths = self.lengths[order].tolist()
+    def cut(self, max_tokens: int, together: int = 1) -> Iterator[Tensor]:
+        """Rows of micro-batches: sequences of like length, of at most so many tokens together.
+
+        Args:
+            max_tokens: Of a micro-batch, with its padding; one that holds a single group may have
+                more.
+            together: So many sequences, one after another, are a group that stays in one
+                micro-batch, as those of a pair do.
+        """
+        longest = self.lengths.view(-1, together).amax(1)
+        order = longest.argsort(stable=True)
+        lengths = longest[order].tolist()
+        rows = order[:, None] * together + torch.arange(together, device=order.device)
         first = 0
         for last in range(1, len(lengths) + 1):
-            is_full = last < len(lengths) and (last + 1 - first) * lengths[last] > max_tokens
-            if is_full or last == len(lengths):
-                yield order[first:last]
+            n_next = (last + 1 - first) * together
+            if last == len(lengths) or n_next * lengths[last] > max_tokens:
+                yield rows[first:last].reshape(-1)
                 first = last
 
     def to(self, device: torch.device | str) -> TokenBatch:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Prompts"]
+__all__ = ["Prompts", "encode", "epoch_rows", "is_text", "read_rows"]
 
 PROMPT = "prompt"
 """The column of files and datasets that holds the prompt."""
@@ -56,7 +56,7 @@ class Prompts:
         if isinstance(source, Prompts):
             return source
         if isinstance(source, str | os.PathLike):
-            return cls._of_rows(_read(Path(source)), tokenizer)
+            return cls._of_rows(read_rows(Path(source), "prompts"), tokenizer)
         if isinstance(source, Tensor | np.ndarray):
             if source.ndim != 2:
                 raise ValueError(f"prompts must be tokens [B, P], got shape {tuple(source.shape)}")
@@ -68,8 +68,8 @@ class Prompts:
             raise ValueError("prompts must hold at least one, got none")
         if isinstance(rows[0], Mapping):
             return cls._of_rows(rows, tokenizer)
-        if _is_text(rows[0]):
-            return cls([_encode(row, tokenizer) for row in rows], rows)
+        if is_text(rows[0]):
+            return cls([encode(row, tokenizer) for row in rows], rows)
         return cls([torch.as_tensor(row, dtype=torch.int64) for row in rows])
 
     @classmethod
@@ -109,22 +109,28 @@ class Prompts:
             >>> sorted(prompts.rows(3, 3, seed=0))
             [0, 1, 2]
         """
-        found: list[int] = []
-        while len(found) < count:
-            epoch, place = divmod(first + len(found), len(self))
-            rng = np.random.Generator(np.random.Philox([seed, epoch]))
-            found += rng.permutation(len(self))[place : place + count - len(found)].tolist()
-        return found
+        return epoch_rows(len(self), first, count, seed)
 
 
-def _is_text(row: Any) -> bool:
+def epoch_rows(n_rows: int, first: int, count: int, seed: int) -> list[int]:
+    """Numbers `first` to `first + count` of rows that are shuffled anew in every epoch."""
+    found: list[int] = []
+    while len(found) < count:
+        epoch, place = divmod(first + len(found), n_rows)
+        rng = np.random.Generator(np.random.Philox([seed, epoch]))
+        found += rng.permutation(n_rows)[place : place + count - len(found)].tolist()
+    return found
+
+
+def is_text(row: Any) -> bool:
     """Whether a prompt is text, or messages of a chat."""
     return isinstance(row, str) or (
         isinstance(row, list | tuple) and len(row) > 0 and isinstance(row[0], Mapping)
     )
 
 
-def _encode(text: Any, tokenizer: Any) -> Tensor:
+def encode(text: Any, tokenizer: Any) -> Tensor:
+    """The tokens of a prompt that is text, or messages of a chat."""
     if tokenizer is None:
         raise TypeError(f"tokenizer must be given for prompts that are text, such as {text!r:.60}")
     if isinstance(text, str):
@@ -135,8 +141,8 @@ def _encode(text: Any, tokenizer: Any) -> Tensor:
     return torch.as_tensor(ids, dtype=torch.int64).reshape(-1)
 
 
-def _read(path: Path) -> list[Mapping[str, Any]]:
-    """The rows of a file."""
+def read_rows(path: Path, name: str) -> list[Mapping[str, Any]]:
+    """The rows of a .jsonl or .parquet file, which is given as the argument of this name."""
     if path.suffix == ".parquet":
         from sharpwave.extras import require
 
@@ -145,7 +151,7 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
         )
         return rows
     if path.suffix != ".jsonl":
-        raise ValueError(f"prompts must be a .jsonl or .parquet file, got {str(path)!r}")
+        raise ValueError(f"{name} must be a .jsonl or .parquet file, got {str(path)!r}")
     found: list[Mapping[str, Any]] = []
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from sharpwave.kernels.log_probs import linear_log_probs, selected_log_probs
 from sharpwave.llm.batch import TokenBatch
@@ -15,20 +16,32 @@ from sharpwave.llm.model import CausalModel
 __all__ = ["Scores", "score", "score_all"]
 
 
+SLICE = 1 << 22
+"""Logits that are in memory at a time where their sums of squares are asked for."""
+
+
 class Scores(NamedTuple):
     """What a model says of completion tokens.
 
     Attributes:
         log_probs: [T] of the tokens.
         entropies: [T] of the distributions that they come from; None where not asked for.
+        log_collisions: [T] log Σ p² of these distributions, without gradients; None where not asked
+            for.
     """
 
     log_probs: Tensor
     entropies: Tensor | None = None
+    log_collisions: Tensor | None = None
 
 
 def score(
-    model: CausalModel, batch: TokenBatch, *, temperature: float = 1.0, entropy: bool = False
+    model: CausalModel,
+    batch: TokenBatch,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    collisions: bool = False,
 ) -> Scores:
     """Log-probabilities of all completion tokens, with gradients, in one pass.
 
@@ -40,19 +53,32 @@ def score(
         batch: The sequences; those of like length together waste least.
         temperature: Logits are divided by it.
         entropy: Whether to give entropies too.
+        collisions: Whether to give log-probabilities of drawing a token twice.
     """
     ids = batch.padded()
     at = batch.sequence, batch.position - 1
     weight = model.head_weight
+    rows = model.logits(ids)[at] if weight is None else model.hidden(ids)[at]
     log_probs_of: Any
     if weight is None:
-        log_probs_of = partial(selected_log_probs, model.logits(ids)[at])
+        log_probs_of = partial(selected_log_probs, rows)
     else:
-        log_probs_of = partial(linear_log_probs, model.hidden(ids)[at], weight)
-    tokens = batch.completion_tokens
-    if entropy:
-        return Scores(*log_probs_of(tokens, temperature=temperature, entropy=True))
-    return Scores(log_probs_of(tokens, temperature=temperature))
+        log_probs_of = partial(linear_log_probs, rows, weight)
+    found = log_probs_of(batch.completion_tokens, temperature=temperature, entropy=entropy)
+    log_probs, entropies = found if entropy else (found, None)
+    twice = _log_collisions(rows, weight, temperature) if collisions else None
+    return Scores(log_probs, entropies, twice)
+
+
+@torch.no_grad()
+def _log_collisions(rows: Tensor, weight: Tensor | None, temperature: float) -> Tensor:
+    """Log Σ_v p(v)² of the distributions of logits, or of hidden states, a few rows at a time."""
+    n_tokens = (rows if weight is None else weight.T).shape[-1]
+    found = []
+    for part in rows.split(max(1, SLICE // n_tokens)):
+        logits = (part if weight is None else linear(part, weight)).float() / temperature
+        found.append((2 * logits).logsumexp(-1) - 2 * logits.logsumexp(-1))
+    return torch.cat(found)
 
 
 @torch.no_grad()
@@ -65,5 +91,7 @@ def score_all(
     with model.evaluating():
         for rows in batch.cut(max_tokens):
             part = numbered.select(rows)
-            log_probs[part.old_log_probs] = score(model, part, temperature=temperature).log_probs
+            found = score(model, part, temperature=temperature).log_probs
+            log_probs = log_probs.to(found.dtype)  # float64 of a model in float64
+            log_probs[part.old_log_probs] = found
     return log_probs

@@ -1,0 +1,113 @@
+"""The loops of language models that learn from examples."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from sharpwave.loops.headline import Headline
+from sharpwave.loops.loop import Loop, Run
+from sharpwave.loops.units import UPDATES
+
+if TYPE_CHECKING:
+    from sharpwave.learners import Metrics
+    from sharpwave.llm import Examples
+
+__all__ = ["ExampleLoop", "PairLoop"]
+
+RECENT = 20
+"""Updates that the progress of a run is a mean of."""
+
+
+class ExampleLoop(Loop):
+    """Draws examples in an order that follows from the seed alone, and learns from them.
+
+    Args:
+        learner: What learns from batches of examples.
+        config: Options, with `n_examples`.
+        examples: What to learn from; None until `train` is given some.
+        seed: Of the order of examples.
+
+    Attributes:
+        drawn: Examples so far.
+    """
+
+    unit = UPDATES
+    log_every = 1
+    measure: ClassVar[str]
+    """The metric of an update that tells how far learning has come."""
+    things: ClassVar[str] = "examples"
+    """What examples are called."""
+
+    def __init__(self, learner: Any, config: Any, *, examples: Examples | None, seed: int) -> None:
+        super().__init__(learner, config)
+        self.examples = examples
+        self.seed = seed
+        self.drawn = 0
+        self._recent: list[Any] = []
+
+    @property
+    def subject(self) -> str:
+        """How many examples, and how many were of no use."""
+        if self.examples is None:
+            return self.things
+        dropped = f", {self.examples.dropped:,} dropped" if self.examples.dropped else ""
+        return f"{len(self.examples):,} {self.things}{dropped}"
+
+    @property
+    def rows(self) -> int:
+        """Examples of an update."""
+        return int(self.config.n_examples)
+
+    def check(self) -> None:
+        """Raise where there is nothing to learn from."""
+        if self.examples is None:
+            raise ValueError("dataset must be given to the constructor or to train")
+
+    def iterate(self, run: Run) -> Metrics:
+        """One update."""
+        self.check()
+        assert self.examples is not None
+        self.follow(run.progress_remaining)
+        rows = self.examples.rows(self.drawn, self.config.n_examples, self.seed)
+        self.drawn += len(rows)
+        began = time.perf_counter()
+        metrics = self.learner.update(self.examples.select(rows).batch(self.learner.model.device))
+        self.timings["update"] += time.perf_counter() - began
+        self.timesteps += 1
+        if self.measure in metrics:  # an override of the loss may measure something else
+            self._recent = [*self._recent, metrics[self.measure]][-RECENT:]
+        return {**metrics, **self.learner.metrics()}
+
+    def progress_metrics(self) -> dict[str, float]:
+        """The mean of the last updates."""
+        values = self._numbers()
+        return {f"mean_{self.measure}": float(np.mean(values))} if values else {}
+
+    def _numbers(self) -> list[float]:
+        self._recent = [float(one) for one in self._recent]
+        return self._recent
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the draws stand."""
+        return {"drawn": self.drawn, "recent": list(self._numbers())}
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:  # noqa: ARG002
+        """Continue from `state_dict`."""
+        self.drawn = int(state["drawn"])
+        self._recent = [float(one) for one in state["recent"]]
+
+
+class PairLoop(ExampleLoop):
+    """The loop of learning from preferences."""
+
+    measure = "accuracy"
+    things = "pairs"
+    headline = Headline(
+        "mean_accuracy",
+        title="Accuracy",
+        hint=f"share of pairs, mean of the last {RECENT} updates",
+        each="pair",
+    )
