@@ -98,7 +98,7 @@ class ModelOptimizer:
             if master is not parameter:
                 master.grad = None if parameter.grad is None else parameter.grad.float()
         gradients = [m.grad for m in self._masters.values() if m.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm: Tensor = torch.stack(torch._foreach_norm(gradients)).norm()
         limit = float("inf") if max_grad_norm is None else max_grad_norm
         scale = torch.where(norm.isfinite(), (limit / (norm + 1e-6)).clamp(max=1.0), torch.nan)
         self._adam.grad_scale = None
