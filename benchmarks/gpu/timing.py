@@ -26,14 +26,18 @@ def eager_ms(call: Call, rounds: int = 30) -> float:
     return statistics.median(times)
 
 
-def graph_ms(call: Call, calls: int = 20, rounds: int = 20) -> float:
-    """Median time of one call inside a CUDA graph of many."""
+def graph_ms(
+    call: Call, calls: int = 20, rounds: int = 20, generator: torch.Generator | None = None
+) -> float:
+    """Median time of one call, which may draw from a generator, inside a CUDA graph of many."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
+    if generator is not None:
+        graph.register_generator_state(generator)
     with torch.cuda.graph(graph):
         for _ in range(calls):
             call()
