@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import math
 import os
 import signal
 import tempfile
@@ -80,6 +81,14 @@ def drawn_seeds() -> Iterator[None]:
     """Let what has no seed draw it from the generators of the test."""
     with pytest.MonkeyPatch.context() as patch:
         seeds.replace_entropy(patch)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def saves_when_due() -> Iterator[None]:
+    """Let runs save whenever it is due: on a busy machine they would leave some out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sharpwave.runs.recorder.SLOW_SAVE", math.inf)
         yield
 
 

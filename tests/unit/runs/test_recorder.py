@@ -124,7 +124,17 @@ def test_checkpoints_of_the_folder_can_be_loaded(tmp_path: Path) -> None:
         algo.close()
 
 
-def test_saves_that_take_long_are_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("options", "first_save"),
+    [
+        ({"checkpoint_seconds": 30.0}, 35.0),
+        ({"checkpoint_freq": 1, "checkpoint_seconds": 1e9}, 7.0),
+    ],
+)
+def test_saves_that_take_long_are_seldom(
+    options: dict[str, Any], first_save: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sharpwave.runs.recorder.SLOW_SAVE", 0.1)
     now = 0.0
     saved_at: list[float] = []
 
@@ -143,10 +153,10 @@ def test_saves_that_take_long_are_seldom(tmp_path: Path, monkeypatch: pytest.Mon
     clock = SimpleNamespace(perf_counter=lambda: now)
     monkeypatch.setattr("sharpwave.runs.recorder.time", clock)
     algo = Slow("CartPole-v1", n_envs=1, n_steps=4, hidden=(4,))
-    recorder = RunRecorder(tmp_path, checkpoint_seconds=30.0, report=False)
+    recorder = RunRecorder(tmp_path, report=False, **options)
     algo.train(4 * 80, callbacks=[Wait(), recorder])
     first, second, third, *_ = saved_at
-    assert first == 35.0
+    assert first == first_save
     assert second - first == third - second == 10.0 + 203.0  # 20 times what a save takes
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from sharpwave.runs import loggers
-from sharpwave.runs.loggers import ConsoleLogger, LoggerCallback, TensorBoardLogger
+from sharpwave.runs.loggers import LoggerCallback, TensorBoardLogger
 
 __all__ = ["ConsoleLogger", "LoggerCallback", "TensorBoardLogger", "WandbLogger"]
+
+
+class ConsoleLogger(loggers.ConsoleLogger):
+    """`sharpwave.ConsoleLogger` with rlox's interval."""
+
+    def __init__(self, log_interval: int = 1000) -> None:
+        super().__init__(log_interval)
 
 
 class WandbLogger(loggers.WandbLogger):
