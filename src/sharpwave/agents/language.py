@@ -17,7 +17,7 @@ from sharpwave.runs.interval import positive
 from sharpwave.runs.loggers import LoggerCallback
 
 if TYPE_CHECKING:
-    from sharpwave.llm import Completions, Prompts, Sampler, TokenBatch
+    from sharpwave.llm import CausalModel, Completions, Prompts, Sampler, TokenBatch
 
 __all__ = ["LanguageAgent", "OnlineLanguageAgent"]
 
@@ -73,10 +73,12 @@ class LanguageAgent(Agent):
             return list(written)
         return [self.tokenizer.decode(one.tolist(), skip_special_tokens=True) for one in written]
 
-    def _write(self, prompts: Prompts, n: int, *, greedy: bool) -> Completions:
+    def _write(
+        self, prompts: Prompts, n: int, *, greedy: bool, model: CausalModel | None = None
+    ) -> Completions:
         """Completions by a sampler of its own, so that looking at a run does not change it."""
         temperature = 0.0 if greedy else self.config.temperature
-        sampler = llm.Sampler(self.model, seed=self.seed ^ 1, temperature=temperature)
+        sampler = llm.Sampler(model or self.model, seed=self.seed ^ 1, temperature=temperature)
         return sampler.generate(prompts.tokens, n, self.config.max_new_tokens)
 
 
@@ -178,7 +180,7 @@ class OnlineLanguageAgent(LanguageAgent):
         self._prompts = None if prompts is None else llm.Prompts.of(prompts, tokenizer)
         self._rewards = (
             reward_fn
-            if isinstance(reward_fn, llm.Rewards)
+            if isinstance(reward_fn, llm.Rewards | llm.Preferences)
             else llm.Rewards(reward_fn, tokenizer=tokenizer)
         )
         self._sampler = sampler
@@ -195,7 +197,7 @@ class OnlineLanguageAgent(LanguageAgent):
             top_p=config.top_p,
             top_k=config.top_k,
         )
-        self.loop = PromptLoop(
+        self.loop = self.loop_kind()(
             self.learner,
             config,
             prompts=self._prompts,
@@ -203,6 +205,10 @@ class OnlineLanguageAgent(LanguageAgent):
             rewards=self._rewards,
             seed=self.seed,
         )
+
+    def loop_kind(self) -> type[PromptLoop]:
+        """What feeds the learner."""
+        return PromptLoop
 
     def train(
         self,
@@ -249,7 +255,9 @@ class OnlineLanguageAgent(LanguageAgent):
         metrics = self.learner.update(batch)
         self.loop.sampler.version += 1
         self.loop.timesteps += 1
-        return fetched({**metrics, **measured, "mean_reward": measured["reward"]})
+        metrics = {**metrics, **measured}
+        name = self.loop.measure
+        return fetched({**metrics, **({f"mean_{name}": metrics[name]} if name in metrics else {})})
 
     def rollout(self, prompts: Any) -> TokenBatch:
         """Completions of prompts, scored, as `update` takes them."""
@@ -269,10 +277,7 @@ class OnlineLanguageAgent(LanguageAgent):
             Rewards (`returns`) and numbers of tokens (`lengths`) of the completions that were
             scored, and what was written (`samples`).
         """
-        given = self.eval_prompts or self._prompts if prompts is None else prompts
-        if given is None:
-            raise ValueError("prompts must be given: the agent has none of its own")
-        found = llm.Prompts.of(given, self.tokenizer)
+        found = self._prompts_or_own(prompts)
         completions = self._write(found, n, greedy=greedy)
         scored = self._rewards(found, completions)
         is_scored = ~scored.rewards.isnan()
@@ -286,6 +291,11 @@ class OnlineLanguageAgent(LanguageAgent):
         self, n_episodes: int, *, env: Any = None, deterministic: bool = True
     ) -> EvaluationResult:
         """What `EvalCallback` asks for: the first of the prompts take the place of episodes."""
-        given = env if env is not None else self.eval_prompts or self._prompts
-        found = llm.Prompts.of(given, self.tokenizer)
+        found = self._prompts_or_own(env)
         return self.evaluate(found.select(range(min(n_episodes, len(found)))), greedy=deterministic)
+
+    def _prompts_or_own(self, prompts: Any) -> Prompts:
+        given = self.eval_prompts or self._prompts if prompts is None else prompts
+        if given is None:
+            raise ValueError("prompts must be given: the agent has none of its own")
+        return llm.Prompts.of(given, self.tokenizer)

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.iql import IQL as IQL
     from sharpwave.algorithms.iql import IQLConfig as IQLConfig
     from sharpwave.algorithms.iql import IQLLearner as IQLLearner
+    from sharpwave.algorithms.online_dpo import OnlineDPO as OnlineDPO
+    from sharpwave.algorithms.online_dpo import OnlineDPOConfig as OnlineDPOConfig
+    from sharpwave.algorithms.online_dpo import OnlineDPOLearner as OnlineDPOLearner
     from sharpwave.algorithms.ppo import PPO as PPO
     from sharpwave.algorithms.ppo import PPOConfig as PPOConfig
     from sharpwave.algorithms.ppo import PPOLearner as PPOLearner
@@ -102,6 +105,9 @@ _MODULES = {
     "IQL": "iql",
     "IQLConfig": "iql",
     "IQLLearner": "iql",
+    "OnlineDPO": "online_dpo",
+    "OnlineDPOConfig": "online_dpo",
+    "OnlineDPOLearner": "online_dpo",
     "PPO": "ppo",
     "PPOConfig": "ppo",
     "PPOLearner": "ppo",
@@ -166,6 +172,9 @@ __all__ = [
     "HybridPPOConfig",
     "IQLConfig",
     "IQLLearner",
+    "OnlineDPO",
+    "OnlineDPOConfig",
+    "OnlineDPOLearner",
     "PPOConfig",
     "PPOLearner",
     "QRDQNConfig",

@@ -7,6 +7,7 @@ from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.completions import Completions
 from sharpwave.llm.examples import Examples, Pairs
 from sharpwave.llm.model import CausalModel
+from sharpwave.llm.preferences import Preferences
 from sharpwave.llm.prompts import Prompts
 from sharpwave.llm.rewards import RewardFailed, Rewards, Scored
 from sharpwave.llm.sampler import Sampler
@@ -21,6 +22,7 @@ __all__ = [
     "DigitTokenizer",
     "Examples",
     "Pairs",
+    "Preferences",
     "Prompts",
     "RewardFailed",
     "Rewards",

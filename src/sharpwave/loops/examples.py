@@ -5,20 +5,24 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from sharpwave.loops.headline import Headline
 from sharpwave.loops.loop import Loop, Run
+from sharpwave.loops.recent import RECENT, Recent
 from sharpwave.loops.units import UPDATES
 
 if TYPE_CHECKING:
     from sharpwave.learners import Metrics
     from sharpwave.llm import Examples
 
-__all__ = ["ExampleLoop", "PairLoop"]
+__all__ = ["ACCURACY", "ExampleLoop", "PairLoop"]
 
-RECENT = 20
-"""Updates that the progress of a run is a mean of."""
+ACCURACY = Headline(
+    "mean_accuracy",
+    title="Accuracy",
+    hint=f"share of pairs, mean of the last {RECENT} updates",
+    each="pair",
+)
+"""How often a model prefers what was preferred."""
 
 
 class ExampleLoop(Loop):
@@ -46,7 +50,7 @@ class ExampleLoop(Loop):
         self.examples = examples
         self.seed = seed
         self.drawn = 0
-        self._recent: list[Any] = []
+        self._recent = Recent(self.measure)
 
     @property
     def subject(self) -> str:
@@ -77,27 +81,21 @@ class ExampleLoop(Loop):
         metrics = self.learner.update(self.examples.select(rows).batch(self.learner.model.device))
         self.timings["update"] += time.perf_counter() - began
         self.timesteps += 1
-        if self.measure in metrics:  # an override of the loss may measure something else
-            self._recent = [*self._recent, metrics[self.measure]][-RECENT:]
+        self._recent.add(metrics)
         return {**metrics, **self.learner.metrics()}
 
     def progress_metrics(self) -> dict[str, float]:
         """The mean of the last updates."""
-        values = self._numbers()
-        return {f"mean_{self.measure}": float(np.mean(values))} if values else {}
-
-    def _numbers(self) -> list[float]:
-        self._recent = [float(one) for one in self._recent]
-        return self._recent
+        return self._recent.metrics()
 
     def state_dict(self) -> dict[str, Any]:
         """Where the draws stand."""
-        return {"drawn": self.drawn, "recent": list(self._numbers())}
+        return {"drawn": self.drawn, "recent": self._recent.values()}
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:  # noqa: ARG002
         """Continue from `state_dict`."""
         self.drawn = int(state["drawn"])
-        self._recent = [float(one) for one in state["recent"]]
+        self._recent.load(state["recent"])
 
 
 class PairLoop(ExampleLoop):
@@ -105,9 +103,4 @@ class PairLoop(ExampleLoop):
 
     measure = "accuracy"
     things = "pairs"
-    headline = Headline(
-        "mean_accuracy",
-        title="Accuracy",
-        hint=f"share of pairs, mean of the last {RECENT} updates",
-        each="pair",
-    )
+    headline = ACCURACY

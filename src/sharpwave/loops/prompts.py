@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.lazy import llm
+from sharpwave.loops.examples import ACCURACY
 from sharpwave.loops.headline import Headline
 from sharpwave.loops.loop import Loop, Run
+from sharpwave.loops.recent import RECENT, Recent
 from sharpwave.loops.units import UPDATES
 
 if TYPE_CHECKING:
     from sharpwave.learners import Metrics
-    from sharpwave.llm import Completions, Prompts, Rewards, Sampler, Scored, TokenBatch
+    from sharpwave.llm import (
+        Completions,
+        Preferences,
+        Prompts,
+        Rewards,
+        Sampler,
+        Scored,
+        TokenBatch,
+    )
 
-__all__ = ["PromptLoop"]
-
-RECENT = 20
-"""Updates that the progress of a run is a mean of."""
+__all__ = ["ComparisonLoop", "PromptLoop"]
 
 
 class PromptLoop(Loop):
@@ -45,6 +50,8 @@ class PromptLoop(Loop):
         each="completion",
     )
     log_every = 1
+    measure: ClassVar[str] = "reward"
+    """The metric of an update that tells how far learning has come."""
 
     def __init__(
         self,
@@ -53,7 +60,7 @@ class PromptLoop(Loop):
         *,
         prompts: Prompts | None,
         sampler: Sampler,
-        rewards: Rewards,
+        rewards: Rewards | Preferences,
         seed: int,
     ) -> None:
         super().__init__(learner, config)
@@ -62,7 +69,7 @@ class PromptLoop(Loop):
         self.rewards = rewards
         self.seed = seed
         self.drawn = 0
-        self._recent: list[float] = []
+        self._recent = Recent(self.measure)
         self.timings |= {"sample": 0.0, "reward": 0.0}
 
     @property
@@ -105,8 +112,9 @@ class PromptLoop(Loop):
         metrics = self.learner.update(batch)
         self.timings["update"] += time.perf_counter() - began
         self.sampler.version += 1
-        self._recent = [*self._recent, float(measured["reward"])][-RECENT:]
-        return {**metrics, **measured, **self.learner.metrics()}
+        metrics = {**metrics, **measured, **self.learner.metrics()}
+        self._recent.add(metrics)
+        return metrics
 
     def rollout(self, prompts: Prompts) -> tuple[TokenBatch, Metrics]:
         """Completions of prompts, as the learner takes them, and measures of them."""
@@ -138,19 +146,32 @@ class PromptLoop(Loop):
         }
 
     def progress_metrics(self) -> dict[str, float]:
-        """The mean reward of the last updates."""
-        return {"mean_reward": float(np.mean(self._recent))} if self._recent else {}
+        """The mean of the last updates."""
+        return self._recent.metrics()
 
     def state_dict(self) -> dict[str, Any]:
         """Where prompts and draws stand."""
         return {
             "drawn": self.drawn,
-            "recent": list(self._recent),
+            "recent": self._recent.values(),
             "sampler": self.sampler.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:  # noqa: ARG002
         """Continue from `state_dict`."""
         self.drawn = int(state["drawn"])
-        self._recent = [float(one) for one in state["recent"]]
+        self._recent.load(state["recent"])
         self.sampler.load_state_dict(state["sampler"])
+
+
+class ComparisonLoop(PromptLoop):
+    """The loop of models whose completions are compared with each other, without rewards."""
+
+    measure = "accuracy"
+    headline = ACCURACY
+
+    def _batch(self, completions: Completions, scored: Scored) -> tuple[TokenBatch, Metrics]:
+        """What the learner takes, and measures of it."""
+        batch, measured = super()._batch(completions, scored)
+        del measured["reward"]  # that of one in two, always
+        return batch, measured
