@@ -152,6 +152,7 @@ if TYPE_CHECKING:
         Acted,
         Learner,
     )
+    from sharpwave.llm import BestOfN, BestOfNResult
     from sharpwave.loops.offline_data import OfflineDataset
     from sharpwave.runs.callbacks import (
         Callback,
@@ -201,6 +202,8 @@ _LAZY = {
     "ReBRAC": "sharpwave.algorithms",
     "ReBRACConfig": "sharpwave.algorithms",
     "BC": "sharpwave.algorithms",
+    "BestOfN": "sharpwave.llm",
+    "BestOfNResult": "sharpwave.llm",
     "BCConfig": "sharpwave.algorithms",
     "CQL": "sharpwave.algorithms",
     "CQLConfig": "sharpwave.algorithms",
@@ -297,6 +300,8 @@ __all__ = [
     "BCConfig",
     "BCLearner",
     "Batch",
+    "BestOfN",
+    "BestOfNResult",
     "C51Config",
     "C51Learner",
     "CQLConfig",

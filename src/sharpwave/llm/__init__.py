@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sharpwave.kernels.llm import group_advantages
 from sharpwave.llm.batch import TokenBatch
+from sharpwave.llm.best_of_n import BestOfN, BestOfNResult
 from sharpwave.llm.completions import Completions
 from sharpwave.llm.examples import Examples, Pairs
 from sharpwave.llm.model import CausalModel
@@ -17,6 +18,8 @@ from sharpwave.llm.tasks import TASKS, DigitTokenizer, Task
 
 __all__ = [
     "TASKS",
+    "BestOfN",
+    "BestOfNResult",
     "CausalModel",
     "Completions",
     "DigitTokenizer",
