@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.sac import SAC as SAC
     from sharpwave.algorithms.sac import SACConfig as SACConfig
     from sharpwave.algorithms.sac import SACLearner as SACLearner
+    from sharpwave.algorithms.sft import SFT as SFT
+    from sharpwave.algorithms.sft import SFTConfig as SFTConfig
+    from sharpwave.algorithms.sft import SFTLearner as SFTLearner
     from sharpwave.algorithms.td3 import TD3 as TD3
     from sharpwave.algorithms.td3 import TD3Config as TD3Config
     from sharpwave.algorithms.td3 import TD3Learner as TD3Learner
@@ -120,6 +123,9 @@ _MODULES = {
     "SAC": "sac",
     "SACConfig": "sac",
     "SACLearner": "sac",
+    "SFT": "sft",
+    "SFTConfig": "sft",
+    "SFTLearner": "sft",
     "TD3": "td3",
     "TD3BC": "td3_bc",
     "TD3BCConfig": "td3_bc",
@@ -144,6 +150,7 @@ __all__ = [
     "PPO",
     "QRDQN",
     "SAC",
+    "SFT",
     "TD3",
     "TD3BC",
     "TQC",
@@ -184,6 +191,8 @@ __all__ = [
     "ReBRACLearner",
     "SACConfig",
     "SACLearner",
+    "SFTConfig",
+    "SFTLearner",
     "TD3BCConfig",
     "TD3BCLearner",
     "TD3Config",

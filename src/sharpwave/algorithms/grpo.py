@@ -9,7 +9,7 @@ from sharpwave.agents.language import OnlineLanguageAgent
 from sharpwave.config.language import LanguageConfig
 from sharpwave.lazy import llm, losses, torch
 from sharpwave.learners.base import Metrics
-from sharpwave.learners.language import OnlineLanguageLearner
+from sharpwave.learners.language import OnlineLanguageLearner, n_tokens
 
 if TYPE_CHECKING:
     from sharpwave.llm import Completions, Scored, TokenBatch
@@ -125,7 +125,7 @@ class GRPOLearner(OnlineLanguageLearner):
         """Gradient steps on a batch, each over all of its micro-batches."""
         totals = losses.grpo_totals(_sequences(batch), batch.loss_mask)
         steps = [
-            self.descend(batch, lambda part: self.loss(part, totals), size=_n_tokens)
+            self.descend(batch, lambda part: self.loss(part, totals), size=n_tokens)
             for _ in range(self.config.n_iterations)
         ]
         self.updates += 1
@@ -167,10 +167,6 @@ class GRPOLearner(OnlineLanguageLearner):
 
 def _sequences(batch: TokenBatch) -> Any:
     return losses.Sequences.of(batch.completion_lengths)
-
-
-def _n_tokens(batch: TokenBatch) -> int:
-    return len(batch.sequence)
 
 
 class GRPO(OnlineLanguageAgent):

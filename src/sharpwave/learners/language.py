@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sharpwave.llm import CausalModel, Completions, Scored, TokenBatch
 
-__all__ = ["LanguageLearner", "OfflineLanguageLearner", "OnlineLanguageLearner"]
+__all__ = ["LanguageLearner", "OfflineLanguageLearner", "OnlineLanguageLearner", "n_tokens"]
 
 
 class LanguageLearner(BaseLearner):
@@ -134,3 +134,8 @@ class OfflineLanguageLearner(LanguageLearner):
     @abstractmethod
     def judge(self, batch: TokenBatch) -> Tensor:
         """How well the model does on each example, without gradients; more is better."""
+
+
+def n_tokens(batch: TokenBatch) -> int:
+    """Completion tokens of a batch."""
+    return len(batch.sequence)

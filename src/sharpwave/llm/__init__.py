@@ -6,7 +6,7 @@ from sharpwave.kernels.llm import group_advantages
 from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.best_of_n import BestOfN, BestOfNResult
 from sharpwave.llm.completions import Completions
-from sharpwave.llm.examples import Examples, Pairs
+from sharpwave.llm.examples import Demonstrations, Examples, Pairs
 from sharpwave.llm.model import CausalModel
 from sharpwave.llm.preferences import Preferences
 from sharpwave.llm.prompts import Prompts
@@ -22,6 +22,7 @@ __all__ = [
     "BestOfNResult",
     "CausalModel",
     "Completions",
+    "Demonstrations",
     "DigitTokenizer",
     "Examples",
     "Pairs",

@@ -20,7 +20,7 @@ from sharpwave.llm.prompts import PROMPT, encode, epoch_rows, is_text, read_rows
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Examples", "Pairs"]
+__all__ = ["Demonstrations", "Examples", "Pairs"]
 
 Row = tuple[Tensor, tuple[Tensor, ...]]
 """A prompt, and its completions."""
@@ -207,6 +207,47 @@ class Pairs(Examples):
         }
 
 
+class Demonstrations(Examples):
+    """Prompts, each with the completion that is to be written.
+
+    In place of `prompt` and `completion` a row may have `messages`, a chat whose last message is
+    the completion, or `text` (texts alone will do, too), all of which is to be written.
+
+    Example:
+        >>> both = {"prompt": "31=", "completion": "13"}, {"prompt": "2=", "completion": "2"}
+        >>> examples = Demonstrations.of(both, sw.llm.DigitTokenizer())
+        >>> examples.batch().completion_lengths.tolist()
+        [3, 2]
+    """
+
+    columns = ("completion",)
+
+    @classmethod
+    def of(cls, source: Any, tokenizer: Any = None) -> Self:
+        """Examples from whatever holds them, texts among it; see `Examples.of`."""
+        if isinstance(source, list | tuple) and all(isinstance(row, str) for row in source):
+            source = [{"text": row} for row in source]
+        return super().of(source, tokenizer)
+
+    @classmethod
+    def named(cls, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A row with its completion, which is the last message of a chat."""
+        messages = row.get("messages")
+        if messages is None:
+            return row
+        return {PROMPT: list(messages[:-1]), "completion": list(messages[-1:])}
+
+    @classmethod
+    def _encoded(cls, row: Mapping[str, Any], number: int, tokenizer: Any) -> Row:
+        if "text" not in row or "completion" in row:
+            return super()._encoded(row, number, tokenizer)
+        tokens = _tokens(row["text"], tokenizer)
+        if isinstance(row["text"], str):
+            tokens = _ended(tokens, tokenizer)
+        # The first token follows nothing that it could be predicted from.
+        return tokens[:1], (tokens[1:],)
+
+
 def _rows(source: Any, names: tuple[str, ...]) -> list[Mapping[str, Any]]:
     """A dict for each example."""
     if isinstance(source, str | os.PathLike):
@@ -247,9 +288,15 @@ def _completion(value: Any, prompt: Any, tokens: Tensor, tokenizer: Any) -> Tens
     # What begins a text (such as a token of the beginning) stands before the prompt already.
     plain = "add_special_tokens" in inspect.signature(tokenizer.encode).parameters
     ids = tokenizer.encode(value, **({"add_special_tokens": False} if plain else {}))
+    return _ended(torch.as_tensor(ids, dtype=torch.int64), tokenizer)
+
+
+def _ended(tokens: Tensor, tokenizer: Any) -> Tensor:
+    """A text with the token of the end after it, where the tokenizer has one."""
     end = getattr(tokenizer, "eos_token_id", None)
-    ended = [*ids, end] if len(ids) and end is not None and ids[-1] != end else ids
-    return torch.as_tensor(ended, dtype=torch.int64)
+    if end is None or not len(tokens) or int(tokens[-1]) == end:
+        return tokens
+    return torch.cat([tokens, tokens.new_tensor([end])])
 
 
 def _template(tokenizer: Any, messages: list[Any]) -> Tensor:

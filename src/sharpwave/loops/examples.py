@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sharpwave.learners import Metrics
     from sharpwave.llm import Examples
 
-__all__ = ["ACCURACY", "ExampleLoop", "PairLoop"]
+__all__ = ["ACCURACY", "DemonstrationLoop", "ExampleLoop", "PairLoop"]
 
 ACCURACY = Headline(
     "mean_accuracy",
@@ -104,3 +104,16 @@ class PairLoop(ExampleLoop):
     measure = "accuracy"
     things = "pairs"
     headline = ACCURACY
+
+
+class DemonstrationLoop(ExampleLoop):
+    """The loop of learning from completions to write."""
+
+    measure = "loss"
+    headline = Headline(
+        "mean_loss",
+        lower_is_better=True,
+        title="Loss",
+        hint=f"mean of the last {RECENT} updates",
+        each="example",
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from sharpwave.llm import CausalModel, DigitTokenizer, Pairs
+from sharpwave.llm import CausalModel, Demonstrations, DigitTokenizer, Examples, Pairs
 from sharpwave.nn import Transformer
 
 TOKENIZER = DigitTokenizer()
@@ -22,7 +22,7 @@ ROWS = [
 END = TOKENIZER.eos_token_id
 
 
-def listed(pairs: Pairs) -> list[list[list[int]]]:
+def listed(pairs: Examples) -> list[list[list[int]]]:
     both = zip(pairs.prompts, pairs.completions, strict=True)
     return [[prompt.tolist(), *(one.tolist() for one in several)] for prompt, several in both]
 
@@ -136,3 +136,28 @@ def test_what_a_model_cannot_read_is_named() -> None:
     ]:
         with pytest.raises(ValueError, match=wanted):
             Pairs.of([tuple(row)]).check(model)
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ([{"prompt": "31=", "completion": "13"}], [[3, 1, 11], [1, 3, END]]),
+        ([("31=", "13")], [[3, 1, 11], [1, 3, END]]),
+        ([{"prompt": [3, 1], "completion": [1, 3]}], [[3, 1], [1, 3]]),
+        ((torch.tensor([[3, 1]]), torch.tensor([[1, 3]])), [[3, 1], [1, 3]]),
+        (["31=13"], [[3], [1, 11, 1, 3, END]]),
+        ([{"text": "31=13"}], [[3], [1, 11, 1, 3, END]]),
+        ([{"text": [3, 1, 1, 3]}], [[3], [1, 1, 3]]),
+        ([{"messages": [message("31"), message("13")]}], [[10, 3, 1, 10], [1, 3]]),
+    ],
+)
+def test_demonstrations(source: Any, wanted: list[list[int]]) -> None:
+    assert listed(Demonstrations.of(source, Chat())) == [wanted]
+
+
+def test_demonstrations_without_a_completion_are_dropped() -> None:
+    found = Demonstrations.of(["1", "", "23"], TOKENIZER)
+    assert listed(found) == [[[1], [END]], [[2], [3, END]]]
+    assert found.dropped == 1
+    with pytest.raises(ValueError, match="columns prompt, completion, got"):
+        Demonstrations.of([{"prompt": "1"}], TOKENIZER)
