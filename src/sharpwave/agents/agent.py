@@ -345,9 +345,9 @@ def _is_option(cls: type[Agent], name: str, value: Any) -> bool:
 
 def _check_spaces(agent: Agent, header: dict[str, Any]) -> None:
     """Raise where a checkpoint is of other spaces than the agent has, if it has some."""
-    from sharpwave.envs import space_from_json  # agents without spaces do without Gymnasium
-
     for name in {"observation_space", "action_space"} & vars(agent).keys():
+        from sharpwave.envs import space_from_json  # agents without spaces do without Gymnasium
+
         saved = space_from_json(header[name])
         if saved != getattr(agent, name):
             raise ValueError(f"its {name} is {saved}, not {getattr(agent, name)}")
