@@ -65,6 +65,12 @@ class LanguageAgent(Agent):
         kind: Any = self._given_learner or self.Learner
         return kind(self.config, self.model, self._reference)
 
+    def _arguments(self) -> dict[str, Any]:
+        arguments = {"model": self.model.module, "tokenizer": self.tokenizer}
+        if self._reference is not None:
+            arguments["ref_model"] = self._reference.module
+        return {**arguments, "learner": self._given_learner}
+
     def predict(self, prompts: Any, n: int = 1, *, greedy: bool = True) -> Any:
         """Completions of prompts: texts where there is a tokenizer, tokens otherwise."""
         found = llm.Prompts.of([prompts] if isinstance(prompts, str) else prompts, self.tokenizer)
@@ -293,6 +299,15 @@ class OnlineLanguageAgent(LanguageAgent):
         """What `EvalCallback` asks for: the first of the prompts take the place of episodes."""
         found = self._prompts_or_own(env)
         return self.evaluate(found.select(range(min(n_episodes, len(found)))), greedy=deterministic)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            **super()._arguments(),
+            "reward_fn": self._rewards,
+            "prompts": self._prompts,
+            "eval_prompts": self.eval_prompts,
+            "sampler": self._sampler,
+        }
 
     def _prompts_or_own(self, prompts: Any) -> Prompts:
         given = self.eval_prompts or self._prompts if prompts is None else prompts

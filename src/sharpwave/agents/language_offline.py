@@ -158,6 +158,10 @@ class OfflineLanguageAgent(LanguageAgent):
         found = self.examples(given)
         return self.evaluate(found.select(range(min(n_episodes, len(found)))))
 
+    def _arguments(self) -> dict[str, Any]:
+        own = {"dataset": self._examples, "eval_dataset": self.eval_examples}
+        return {**super()._arguments(), **own}
+
     def _step_on(self, examples: Examples) -> dict[str, float]:
         """One update on examples, outside of a run."""
         from sharpwave.runs.recorded import fetched

@@ -130,16 +130,25 @@ class OnlineDPO(OnlineLanguageAgent):
             got = "neither" if reward_fn is None else "both"
             raise TypeError(f"either preference_fn or reward_fn must be given, got {got}")
         options |= {} if beta is None else {"beta": beta}
+        judge = preference_fn
+        if judge is not None and not isinstance(judge, llm.Preferences):
+            judge = llm.Preferences(judge)
         super().__init__(
             model,
             ref_model,
-            reward_fn if preference_fn is None else llm.Preferences(preference_fn),
+            reward_fn if judge is None else judge,
             learning_rate=learning_rate,
             max_new_tokens=max_new_tokens,
             callbacks=callbacks,
             logger=logger,
             **options,
         )
+
+    def _arguments(self) -> dict[str, Any]:
+        arguments = super()._arguments()
+        if isinstance(self._rewards, llm.Preferences):
+            arguments["preference_fn"] = arguments.pop("reward_fn")
+        return arguments
 
     def loop_kind(self) -> type[PromptLoop]:
         """What feeds the learner."""

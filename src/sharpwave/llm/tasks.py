@@ -68,6 +68,10 @@ class Task:
     score: Callable[[str, str], float]
     answer: Callable[[str], str] | None = None
 
+    def __reduce__(self) -> Any:
+        """Pickled by its name: what makes prompts may be a function without one."""
+        return (_task, (self.name,)) if TASKS.get(self.name) is self else super().__reduce__()
+
     def prompts(self, n: int, seed: int = 0) -> list[str]:
         """Prompts, the same for the same seed."""
         rng = np.random.Generator(np.random.Philox(seed))
@@ -76,6 +80,10 @@ class Task:
     def reward(self, prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
         """How good each completion is."""
         return [self.score(p, c) for p, c in zip(prompts, completions, strict=True)]
+
+
+def _task(name: str) -> Task:
+    return TASKS[name]
 
 
 def _digits(count: int, end: str = "=") -> Callable[[np.random.Generator], str]:

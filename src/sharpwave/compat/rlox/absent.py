@@ -4,21 +4,12 @@ from __future__ import annotations
 
 __all__ = ["ABSENT", "reason_for"]
 
-_LANGUAGE = "language models come with later work"
 _WORLD = "world models come with later work"
 _AGENTS = "many agents come with later work"
 _ACTORS = "distributed actors come with later work"
 _OTHER = "this algorithm is not part of sharpwave"
 
 ABSENT = {
-    "GRPO": _LANGUAGE,
-    "DPO": _LANGUAGE,
-    "OnlineDPO": _LANGUAGE,
-    "BestOfN": _LANGUAGE,
-    "grpo": _LANGUAGE,
-    "dpo": _LANGUAGE,
-    "online_dpo": _LANGUAGE,
-    "best_of_n": _LANGUAGE,
     "DreamerV3": _WORLD,
     "DreamerV3Config": _WORLD,
     "dreamer": _WORLD,
