@@ -12,6 +12,7 @@ from sharpwave.buffers.replay import ReplayBuffer, check_count
 from sharpwave.buffers.schema import Field
 from sharpwave.buffers.selectors import draw_seed
 from sharpwave.buffers.views import Sequence, Transition
+from sharpwave.flags import flag
 from sharpwave.types import Array, BatchDict, Ids
 
 _STEP = Transition(("obs", "next_obs", "actions", "rewards", "terminated", "truncated"))
@@ -136,7 +137,7 @@ class OfflineDatasetBuffer:
 
         self.obs_mean: Array = np.zeros(observations.shape[1:], np.float32)
         self.obs_std: Array = np.ones(observations.shape[1:], np.float32)
-        self.normalize = bool(normalize)
+        self.normalize = flag("normalize", normalize)
         if self.normalize:
             self.obs_mean = observations.mean(axis=0, dtype=np.float64).astype(np.float32)
             self.obs_std = obs_divisor(observations.std(axis=0, dtype=np.float64))

@@ -10,6 +10,7 @@ import numpy as np
 
 from sharpwave.buffers.replay import ReplayBuffer
 from sharpwave.buffers.schema import FieldSpec, Schema
+from sharpwave.flags import flag
 
 
 def check_exponent(name: str, value: object) -> float:
@@ -48,7 +49,7 @@ def priority_options(
         kind,
         check_exponent("alpha", alpha),
         check_exponent("beta", beta),
-        bool(stratified),
+        flag("stratified", stratified),
         check_weight_norm(weight_norm) == "batch",
     )
 

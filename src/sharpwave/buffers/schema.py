@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sharpwave.flags import flag
 from sharpwave.types import as_dtype
 
 STEP = ("obs", "action", "reward", "terminated", "truncated", "next_obs")
@@ -59,7 +60,7 @@ class Field:
         object.__setattr__(self, "shape", tuple(_checked_int("shape", n) for n in shape))
         object.__setattr__(self, "stack", stack)
         object.__setattr__(self, "axis", axis + len(shape) if axis < 0 else axis)
-        object.__setattr__(self, "finite", bool(self.finite))
+        object.__setattr__(self, "finite", flag("finite", self.finite))
 
 
 Node: TypeAlias = "Field | dict[str, Node] | tuple[Node, ...]"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from sharpwave.flags import flag
 from sharpwave.types import Array, BatchDict
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class Sequence:
         if self.pad not in _PADS:
             raise ValueError(f'pad must be False, True or "whole", got {self.pad!r}')
         gamma = 1.0 if self.gamma is None else _check_gamma(self.gamma)
-        window = (length, burn_in, stride, _PADS[self.pad], bool(self.cross))
+        window = (length, burn_in, stride, _PADS[self.pad], flag("cross", self.cross))
         _set_spec(self, _SEQUENCE, 1, gamma, *window, self.gamma is not None)
 
 

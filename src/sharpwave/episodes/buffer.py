@@ -20,6 +20,7 @@ from sharpwave.episodes.open_folder import OpenFolder
 from sharpwave.episodes.spec import EpisodeSchema
 from sharpwave.episodes.table import EpisodeTable, LostEpisodes, read_table
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.flags import flag
 
 __all__ = ["EpisodeBuffer"]
 
@@ -102,7 +103,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, OpenFolder):
             schema,
             max_episodes=_positive("max_episodes", max_episodes),
             max_timesteps=_positive("max_timesteps", max_timesteps),
-            circular=bool(circular),
+            circular=flag("circular", circular),
             durability=durability,
             codecs=as_codecs(codecs, schema.fields),
         )

@@ -23,6 +23,7 @@ import numpy as np
 from sharpwave import _native
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.extras import require
+from sharpwave.flags import flag
 from sharpwave.types import Array
 
 NAMES = ("zstd", "lz4", "delta+zstd", "delta+lz4")
@@ -191,7 +192,7 @@ class EncodedChunk:
         if library.rstrip() not in (b"zstd", b"lz4"):
             raise self._damaged("its header names a codec that there is not")
         self._library = library.decode().strip()
-        self._delta = bool(delta)
+        self._delta = flag("delta", delta)
         self._table = list(_ENTRY.iter_unpack(entries))
 
     @property

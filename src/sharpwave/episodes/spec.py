@@ -13,6 +13,7 @@ import numpy as np
 
 from sharpwave import _native
 from sharpwave.buffers.schema import Field
+from sharpwave.flags import flag
 from sharpwave.types import as_dtype
 
 __all__ = ["EpisodeField", "EpisodeSchema"]
@@ -77,7 +78,7 @@ class EpisodeField:
             raise ValueError(f"shape must be of positive numbers, got {self.shape!r}")
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "shape", tuple(int(n) for n in shape))
-        object.__setattr__(self, "finite", bool(self.finite))
+        object.__setattr__(self, "finite", flag("finite", self.finite))
         if self.default is not None:
             object.__setattr__(self, "default", _checked_default(self))
 

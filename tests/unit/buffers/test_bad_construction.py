@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sharpwave import Field, PrioritizedReplayBuffer, ReplayBuffer, Schema
 from tests.unit.buffers.inputs import CLASSES, INF, NAN, Unchanged, make, refused, step
@@ -67,6 +68,15 @@ print("alive")
             refused(TypeError, f"{name} must be an integer", lambda d=dims: ReplayBuffer(4, **d))
         refused(ValueError, "shape", lambda: ReplayBuffer(4, 2**40, 1))
         refused(TypeError, "obs_dim and act_dim must both be given", lambda: ReplayBuffer(4, 3))
+
+    @pytest.mark.parametrize("several", [np.zeros(3), torch.zeros(3)])
+    def test_what_says_neither_true_nor_false_is_refused(self, several: Any) -> None:
+        refused(
+            TypeError,
+            "stratified must be True or False, got ",
+            lambda: PrioritizedReplayBuffer(8, 3, 1, stratified=several),
+        )
+        refused(TypeError, "finite must be True or False", lambda: Field("float32", finite=several))
 
     def test_fields_exclude_dims(self) -> None:
         refused(TypeError, "fields must not be given", lambda: ReplayBuffer(4, 3, 1, fields={}))
