@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from sharpwave.loops.loop import LOG_EVERY
 from sharpwave.runs.loggers.base import LoggerCallback, Metrics, Sample
 
 
-class IntervalLogger(LoggerCallback):
+class IntervalLogger(LoggerCallback, ABC):
     """Writes an update when `log_interval` steps have passed since the last it wrote.
 
     The last update before `close` is always written.
@@ -35,9 +36,9 @@ class IntervalLogger(LoggerCallback):
         self._last = 0
         self._skipped: tuple[int, Metrics] | None = None
 
+    @abstractmethod
     def write(self, step: int, metrics: Metrics) -> None:
         """Writes the metrics of an update."""
-        raise NotImplementedError
 
     def write_samples(self, step: int, rows: Sequence[Sample]) -> None:
         """Writes what a language model wrote; nothing unless a subclass does."""
