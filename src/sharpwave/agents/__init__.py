@@ -12,10 +12,16 @@ if TYPE_CHECKING:
     from sharpwave.agents.agent import Agent as Agent
     from sharpwave.agents.offline import OfflineAgent as OfflineAgent
     from sharpwave.agents.online import OnlineAgent as OnlineAgent
+    from sharpwave.agents.saved_model import load_run as load_run
 
-_MODULES = {"Agent": "agent", "OfflineAgent": "offline", "OnlineAgent": "online"}
+_MODULES = {
+    "Agent": "agent",
+    "OfflineAgent": "offline",
+    "OnlineAgent": "online",
+    "load_run": "saved_model",
+}
 
-__all__ = ["Agent", "OfflineAgent", "OnlineAgent"]
+__all__ = ["Agent", "OfflineAgent", "OnlineAgent", "load_run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -223,7 +223,7 @@ class Agent(ABC):
         with reading(path):
             if header["algorithm"] != self.name:
                 raise ValueError(f"it holds {header['algorithm']!r}, not {self.name!r}")
-            _check_spaces(self, header)
+            self._check_same(header)
             if header["config"]["seed"] != self.seed:
                 self.config = self.config.replace(seed=header["config"]["seed"])
                 self.build()
@@ -265,6 +265,15 @@ class Agent(ABC):
     @classmethod  # noqa: B027 - a header may say no more
     def _check_header(cls, header: dict[str, Any]) -> None:
         """Raise where a header is not one that this class wrote."""
+
+    def _check_same(self, header: dict[str, Any]) -> None:
+        """Raise where a checkpoint is of other spaces than the agent has, if it has some."""
+        for name in {"observation_space", "action_space"} & vars(self).keys():
+            from sharpwave.envs import space_from_json  # who has none does without Gymnasium
+
+            saved = space_from_json(header[name])
+            if saved != getattr(self, name):
+                raise ValueError(f"its {name} is {saved}, not {getattr(self, name)}")
 
     @classmethod
     def _from_header(
@@ -341,16 +350,6 @@ def _is_option(cls: type[Agent], name: str, value: Any) -> bool:
     """Whether an argument of the constructor is a field of the configuration."""
     is_object = name == "buffer" and not isinstance(value, str)
     return not is_object and any(field.name == name for field in fields(cls.Config))
-
-
-def _check_spaces(agent: Agent, header: dict[str, Any]) -> None:
-    """Raise where a checkpoint is of other spaces than the agent has, if it has some."""
-    for name in {"observation_space", "action_space"} & vars(agent).keys():
-        from sharpwave.envs import space_from_json  # agents without spaces do without Gymnasium
-
-        saved = space_from_json(header[name])
-        if saved != getattr(agent, name):
-            raise ValueError(f"its {name} is {saved}, not {getattr(agent, name)}")
 
 
 def _learner_of_user(agent: Agent) -> str | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.agents.agent import Agent
+from sharpwave.agents.saved_model import check_same, header_of, rebuilt
 from sharpwave.config.options import RunConfig, resolve_config
 from sharpwave.lazy import llm
 from sharpwave.loops.prompts import PromptLoop
@@ -17,6 +19,8 @@ from sharpwave.runs.interval import positive
 from sharpwave.runs.loggers import LoggerCallback
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from sharpwave.llm import CausalModel, Completions, Prompts, Sampler, TokenBatch
 
 __all__ = ["LanguageAgent", "OnlineLanguageAgent"]
@@ -70,6 +74,71 @@ class LanguageAgent(Agent):
         if self._reference is not None:
             arguments["ref_model"] = self._reference.module
         return {**arguments, "learner": self._given_learner}
+
+    # Checkpoints and files
+
+    @classmethod
+    def from_checkpoint(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """The agent that `save` wrote, ready to predict or to go on with `train()`.
+
+        Args:
+            path: The file.
+            **options: Arguments of the constructor. `model`, `ref_model` and `tokenizer` are made
+                of what the file says where they are not given: `nn.Transformer`, causal models of
+                transformers and adapters of PEFT, and the tokenizers of transformers can be. What
+                is learned from, and reward functions, are always given.
+
+        Raises:
+            SharpwaveIOError: There is no checkpoint of a known version.
+            TypeError: `model` or `tokenizer` is one of your own, and is not given.
+            ValueError: It belongs to another algorithm, model or tokenizer, and how is said.
+        """
+        return cls._restore(path, options)
+
+    @classmethod
+    def _from_header(
+        cls,
+        path: str | os.PathLike[str],
+        header: dict[str, Any],
+        config: RunConfig,
+        arguments: dict[str, Any],
+    ) -> Self:
+        agent = super()._from_header(path, header, config, rebuilt(path, header, arguments))
+        agent._check_same(header)
+        return agent
+
+    def _check_same(self, header: dict[str, Any]) -> None:
+        check_same(self._told, header)
+
+    @cached_property
+    def _told(self) -> dict[str, Any]:
+        return header_of(self.model, self._reference, self.tokenizer)
+
+    @cached_property
+    def _tokenizer_files(self) -> dict[str, Any]:
+        files: dict[str, Any] = llm.tokenizer_files(self.tokenizer)
+        return files
+
+    def _header(self) -> dict[str, Any]:
+        return {**super()._header(), **self._told}
+
+    def _state(self) -> dict[str, Any]:
+        return {**super()._state(), "tokenizer": self._tokenizer_files}
+
+    def save_pretrained(self, folder: str | os.PathLike[str], *, merge: bool = True) -> None:
+        """Write the model as `AutoModelForCausalLM.from_pretrained` opens it, with its tokenizer.
+
+        Args:
+            folder: Where to.
+            merge: Write one model with its adapter in it; False writes the adapter alone.
+
+        Raises:
+            TypeError: The model is not one of Hugging Face.
+            ValueError: The adapter is to be alone, and its model was not loaded from anywhere.
+        """
+        llm.save_pretrained(self.model, folder, merge=merge)
+
+    # Writing
 
     def predict(self, prompts: Any, n: int = 1, *, greedy: bool = True) -> Any:
         """Completions of prompts: texts where there is a tokenizer, tokens otherwise."""

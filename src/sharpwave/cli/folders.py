@@ -34,9 +34,8 @@ def find_checkpoint(path: str | Path) -> Path:
     if path.is_file():
         return path
     folder = RunFolder(path)
-    for checkpoint in (folder.best_checkpoint, folder.latest_checkpoint):
-        if checkpoint.is_file():
-            return checkpoint
+    if folder.kept_checkpoint.is_file():
+        return folder.kept_checkpoint
     parts = seed_folders(path)
     if parts:
         raise UserError(f"{path} holds several runs: name one of them, such as {parts[0]}")

@@ -13,6 +13,18 @@ from sharpwave.llm.prompts import Prompts
 from sharpwave.llm.rewards import RewardFailed, Rewards, Scored
 from sharpwave.llm.sampler import Sampler
 from sharpwave.llm.samples import Samples
+from sharpwave.llm.saved import (
+    build_model,
+    describe_model,
+    model_differences,
+    save_pretrained,
+)
+from sharpwave.llm.saved_tokenizer import (
+    build_tokenizer,
+    describe_tokenizer,
+    tokenizer_differences,
+    tokenizer_files,
+)
 from sharpwave.llm.scoring import Scores, score, score_all
 from sharpwave.llm.tasks import TASKS, DigitTokenizer, Task
 
@@ -36,7 +48,15 @@ __all__ = [
     "Scores",
     "Task",
     "TokenBatch",
+    "build_model",
+    "build_tokenizer",
+    "describe_model",
+    "describe_tokenizer",
     "group_advantages",
+    "model_differences",
+    "save_pretrained",
     "score",
     "score_all",
+    "tokenizer_differences",
+    "tokenizer_files",
 ]

@@ -23,6 +23,9 @@ class Transformer(nn.Module):
         max_positions: Longest sequence.
         seed: Of the first weights.
 
+    Attributes:
+        arguments: What it was made with.
+
     Raises:
         ValueError: `hidden` does not divide into heads.
 
@@ -45,6 +48,14 @@ class Transformer(nn.Module):
         super().__init__()
         if hidden % (2 * heads):
             raise ValueError(f"hidden must be a multiple of 2 * heads, got {hidden} and {heads}")
+        self.arguments = {
+            "vocab_size": vocab_size,
+            "hidden": hidden,
+            "layers": layers,
+            "heads": heads,
+            "max_positions": max_positions,
+            "seed": seed,
+        }
         self.vocab_size = vocab_size
         self.max_positions = max_positions
         rng = np.random.Generator(np.random.Philox(seed))

@@ -79,6 +79,11 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r})"
 
     @property
+    def kept_checkpoint(self) -> Path:
+        """What the run has to show: the best checkpoint if it was evaluated, or else the latest."""
+        return self.best_checkpoint if self.best_checkpoint.is_file() else self.latest_checkpoint
+
+    @property
     def is_ours(self) -> bool:
         """Whether this is the folder of a run, by what `config.json` says."""
         return self.config.get("format") == FORMAT
