@@ -28,7 +28,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("buffers",),
     ("episodes", "collect"),
     # The torch line: what lies below works without torch.
-    ("kernels", "losses"),
+    ("kernels",),
+    ("losses",),
     ("nn", "buffers/tensors"),
     ("llm",),
     ("config",),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sharpwave.agents.language import OnlineLanguageAgent
-from sharpwave.config.language import LanguageConfig
+from sharpwave.config.language import RolloutConfig
 from sharpwave.lazy import llm, losses, torch
 from sharpwave.learners.base import Metrics
 from sharpwave.learners.language import OnlineLanguageLearner, n_tokens
@@ -18,15 +18,11 @@ __all__ = ["GRPO", "GRPOConfig", "GRPOLearner"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRPOConfig(LanguageConfig):
+class GRPOConfig(RolloutConfig):
     """Options of GRPO."""
 
-    group_size: int = 4
-    """Completions of each prompt, which are compared with each other."""
     kl_coef: float = 0.1
     """Weight of the divergence from the reference; 0 needs no reference."""
-    n_prompts: int = 16
-    """Prompts of an update."""
     n_iterations: int = 1
     """Gradient steps on the same completions."""
     loss: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo", "gmpo"] = (
@@ -43,10 +39,22 @@ class GRPOConfig(LanguageConfig):
     """Bound of the ratio of tokens with negative advantages."""
     kl: Literal["k1", "k2", "k3"] = "k3"
     """Estimate of the divergence."""
-    scale_rewards: Literal["group", "batch", "none"] = "group"
-    """The deviation that advantages are divided by: that of the group, of all, or none."""
-    leave_one_out: bool = False
-    """Compare with the others of the group alone, as RLOO does."""
+    kl_correction: bool = True
+    """Whether the divergence is weighed by the ratio, which makes its gradient right."""
+    ref_sync_every: int = 0
+    """The reference follows the model after so many updates; 0 leaves it as it is."""
+    ref_sync_weight: float = 1.0
+    """How far it does so: 1 takes the weights of the model, less mixes them in."""
+    advantage: Literal["group", "batch", "none", "rloo", "reinforce++"] = "group"
+    """What a reward is compared with: `losses.relative_advantages` has the formulas. reinforce++
+    compares tokens of the whole batch, with the divergence as a part of the reward."""
+    is_correction: Literal[
+        "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
+    ] = "none"
+    """Weights for a sampler that disagrees with the trainer, of tokens or of completions: those
+    above `is_cap` are cut down to it, or are 0."""
+    is_cap: float = 3.0
+    """Largest weight."""
     entropy_coef: float = 0.0
     """Weight of the entropy of the policy."""
     top_entropy: float = 1.0
@@ -59,15 +67,17 @@ class GRPOConfig(LanguageConfig):
     def check(self) -> None:
         """Check the values."""
         super().check()
-        self.require_positive("n_prompts", "n_iterations", "delta")
-        self.require_range("group_size", 1)
-        self.require_range("top_entropy", 0, 1)
-        for name in ("kl_coef", "clip_low", "clip_high", "entropy_coef"):
+        self.require_positive("n_iterations", "delta", "is_cap")
+        for name in ("top_entropy", "ref_sync_weight"):
+            self.require_range(name, 0, 1)
+        for name in ("kl_coef", "clip_low", "clip_high", "entropy_coef", "ref_sync_every"):
             self.require_range(name, 0)
-        if self.group_size == 1 and (self.scale_rewards == "group" or self.leave_one_out):
+        if self.kl == "k1" and not self.kl_correction:
+            raise ValueError("kl_correction must be True for kl 'k1', got False")
+        if self.group_size == 1 and self.advantage != "reinforce++":
             raise ValueError(
-                "group_size must be at least 2 to compare completions of a prompt, got 1: a group "
-                "of one needs scale_rewards='batch' or 'none'"
+                "group_size must be at least 2 to compare completions of a prompt, got 1: "
+                "advantage='reinforce++' compares those of all prompts"
             )
 
 
@@ -87,77 +97,121 @@ class GRPOLearner(OnlineLanguageLearner):
         """Whether the loss looks at a reference."""
         return bool(self.config.kl_coef)
 
+    def teaches(self, scored: Scored) -> torch.Tensor | None:
+        """Which groups of completions [G] to learn from, by their rewards as they were given."""
+        config = self.config
+        if config.filter_metric is None:
+            return None
+        values = scored.measure(config.filter_metric, "filter_metric")
+        bounds = config.filter_low, config.filter_high
+        return losses.useful_groups(values, config.group_size, *bounds)
+
     def batch(self, completions: Completions, scored: Scored) -> tuple[TokenBatch, Metrics]:
         """What there is to learn from completions and their rewards, and measures of it."""
-        config, device = self.config, completions.tokens.device
-        rewards = scored.rewards.to(device)
-        batch = llm.TokenBatch.of(completions, advantages=self.advantages(rewards))
+        config, rewards = self.config, scored.rewards.to(completions.tokens.device)
+        batch = llm.TokenBatch.of(completions)
+        differ = losses.useful_groups(rewards, config.group_size)
+        measured = {"groups_without_spread": 1 - differ.float().mean()}
+        if config.mask_cut:
+            batch = batch.masked(completions.finished[batch.sequence])
+        if config.overlong_buffer:
+            rewards = rewards + losses.overlong_penalty(
+                completions.lengths,
+                config.max_new_tokens,
+                config.overlong_buffer,
+                config.overlong_penalty,
+            )
+        groups = self.teaches(scored)
+        if groups is not None:
+            rows = groups.repeat_interleave(config.group_size).nonzero()[:, 0].to(rewards.device)
+            batch, rewards = batch.select(rows), rewards[rows]
+            measured["filtered_fraction"] = 1 - groups.float().mean()
         # What decides is who sampled: with one gradient step that is the policy of now.
-        if config.n_iterations > 1:
+        if config.n_iterations > 1 or config.advantage == "reinforce++":
             batch = batch.replace(old_log_probs=self._score(self.model, batch))
         batch = self.referenced(batch)
-        if config.mask_cut:
-            batch = batch.replace(loss_mask=completions.finished[batch.sequence])
-        grouped = rewards.view(-1, config.group_size)
-        spread = (grouped - grouped.nanmean(1, keepdim=True)).abs().nan_to_num().amax(1)
-        return batch, {
-            "reward_std": rewards[~rewards.isnan()].std(correction=0),
-            "groups_without_spread": (spread == 0).float().mean(),
-            "unscored_fraction": rewards.isnan().float().mean(),
-        }
+        return self.compared(batch, rewards), measured
 
-    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
-        """Advantages [N] of completions with these rewards [N]; 0 for unscored ones."""
+    def compared(self, batch: TokenBatch, rewards: torch.Tensor) -> TokenBatch:
+        """The batch with the advantages of completions with these rewards [N], NaN for none."""
         config = self.config
-        scored = ~rewards.isnan()
-        found: torch.Tensor = llm.group_advantages(
-            rewards.nan_to_num(),
-            config.group_size,
-            ddof=1,
-            eps=1e-4,
-            mask=scored,
-            leave_one_out=config.leave_one_out,
-            scale=config.scale_rewards,
-        )
-        return found
+        if config.advantage != "reinforce++":
+            found = losses.relative_advantages(rewards, config.group_size, config.advantage)
+            return batch.replace(advantages=found)
+        sequences, old, ref = _sequences(batch), batch.old_log_probs, batch.ref_log_probs
+        assert old is not None
+        away = old - (old if ref is None else ref)
+        costs = config.kl_coef * away
+        found = losses.token_advantages(rewards, costs, sequences, mask=batch.loss_mask)
+        mean = sequences.mean(found, torch.ones_like(found))
+        return batch.replace(token_advantages=found, advantages=mean)
 
     def update(self, batch: TokenBatch) -> Metrics:
         """Gradient steps on a batch, each over all of its micro-batches."""
+        config = self.config
+        self.updates += 1
+        # Without a difference between completions only the reference would move the weights.
+        advantages = batch.advantages if batch.token_advantages is None else batch.token_advantages
+        if advantages is not None and advantages.any():
+            self.idle = 0
+            metrics = self._descend(batch)
+        else:
+            metrics = self.skip()
+        if config.ref_sync_every and self.updates % config.ref_sync_every == 0:
+            self.sync_reference(config.ref_sync_weight)
+        return {**metrics, "skipped_updates": self.skipped}
+
+    def _descend(self, batch: TokenBatch) -> Metrics:
         totals = losses.grpo_totals(_sequences(batch), batch.loss_mask)
         steps = [
             self.descend(batch, lambda part: self.loss(part, totals), size=n_tokens)
             for _ in range(self.config.n_iterations)
         ]
-        self.updates += 1
-        return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+        # The sampler is compared with the weights that it had, before they move.
+        first = {name: x for name, x in steps[0].items() if name.startswith("sampler_")}
+        means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+        return {**means, **first}
 
     def loss(self, part: TokenBatch, totals: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
         """The loss of a part of a batch, whose parts add up, and measures of it."""
-        config, advantages = self.config, part.advantages
+        config, sequences, advantages = self.config, _sequences(part), part.advantages
         assert advantages is not None
         wants_entropy = bool(config.entropy_coef) or config.top_entropy < 1
         scores = llm.score(self.model, part, temperature=config.temperature, entropy=wants_entropy)
-        found: tuple[torch.Tensor, Metrics] = losses.grpo_loss(
+        old, sampler, mask = part.old_log_probs, part.sampler_log_probs, part.loss_mask
+        measured, weights = {}, None
+        if sampler is not None:
+            measured = losses.sampler_mismatch(scores.log_probs, sampler, sequences, mask)
+        if sampler is not None and config.is_correction != "none":
+            level, mode = config.is_correction.split("_")
+            before = scores.log_probs if old is None else old
+            options = {"level": level, "mode": mode, "cap": config.is_cap}
+            weights = losses.importance_weights(before, sampler, sequences, mask=mask, **options)
+            measured["importance_weight"] = weights.mean()
+        loss, of_loss = losses.grpo_loss(
             scores.log_probs,
-            part.old_log_probs,
+            old,
             advantages,
-            _sequences(part),
+            sequences,
             kind=config.loss,
             ratio_level=config.ratio_level,
             clip_low=config.clip_low,
             clip_high=config.clip_high,
             delta=config.delta,
             ref_log_probs=part.ref_log_probs,
-            kl_coef=config.kl_coef,
+            kl_coef=0.0 if config.advantage == "reinforce++" else config.kl_coef,
             kl=config.kl,
+            kl_correction=config.kl_correction,
             entropies=scores.entropies,
             entropy_coef=config.entropy_coef,
             top_entropy=config.top_entropy,
-            mask=part.loss_mask,
+            weights=weights,
+            token_advantages=part.token_advantages,
+            mask=mask,
             totals=totals,
             max_length=config.max_new_tokens,
         )
-        return found
+        return loss, {**measured, **of_loss}
 
     @property
     def temperature(self) -> float:

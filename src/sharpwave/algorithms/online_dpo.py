@@ -58,6 +58,16 @@ class OnlineDPOLearner(DPOLearner, OnlineLanguageLearner):
             "dropped_fraction": 1 - says.float().mean(),
         }
 
+    def update(self, batch: TokenBatch) -> Metrics:
+        """A gradient step on pairs; none where all of them were dropped."""
+        if len(batch):
+            self.idle = 0
+            metrics = super().update(batch)
+        else:
+            self.updates += 1
+            metrics = self.skip()
+        return {**metrics, "skipped_updates": self.skipped}
+
 
 def _equal(completions: Completions) -> torch.Tensor:
     """Which pairs [N] have the same completion twice."""

@@ -8,7 +8,7 @@ from typing import Literal
 from sharpwave.config.options import RunConfig
 from sharpwave.config.schedules import ScheduleLike
 
-__all__ = ["LanguageConfig", "PreferenceKind"]
+__all__ = ["LanguageConfig", "PreferenceKind", "RolloutConfig"]
 
 PreferenceKind = Literal[
     "sigmoid",
@@ -73,3 +73,37 @@ class LanguageConfig(RunConfig):
         self.require_range("beta1", 0, 1)
         self.require_range("beta2", 0, 1)
         self.require_range("threads", 0, 4096)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig(LanguageConfig):
+    """Options of what learns from groups of completions by their rewards."""
+
+    group_size: int = 4
+    """Completions of each prompt, which are compared with each other."""
+    n_prompts: int = 16
+    """Prompts of an update."""
+    overlong_buffer: int = 0
+    """Tokens before `max_new_tokens` over which a penalty on the reward grows; 0 for none."""
+    overlong_penalty: float = 1.0
+    """What a completion loses that reaches `max_new_tokens`."""
+    filter_metric: str | None = None
+    """Learn only from groups that differ in this: a reward function by name, or "reward" for the
+    sum of all, as they were given; None takes all groups."""
+    filter_low: float | None = None
+    """Groups are taken by their mean of the metric instead: those above this."""
+    filter_high: float | None = None
+    """Groups are taken by their mean of the metric instead: those below this."""
+    filter_tries: int = 1
+    """Rollouts of an update at most, until `n_prompts` groups are left (dynamic sampling)."""
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("n_prompts", "filter_tries")
+        self.require_range("group_size", 1)
+        self.require_range("overlong_buffer", 0, self.max_new_tokens)
+        if self.filter_metric is None:
+            for name in ("filter_low", "filter_high"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"filter_metric must be given with {name}, got None")

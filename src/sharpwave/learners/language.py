@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.lazy import llm
+from sharpwave.lazy import llm, torch
 from sharpwave.learners.base import BaseLearner, Metrics
 from sharpwave.learners.model_optimizer import ModelOptimizer
 from sharpwave.learners.threads import torch_threads
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from sharpwave.llm import CausalModel, Completions, Scored, TokenBatch
 
 __all__ = ["LanguageLearner", "OfflineLanguageLearner", "OnlineLanguageLearner", "n_tokens"]
+
+MOST_IDLE = 10
+"""Updates in a row with nothing to learn from before that is said."""
 
 
 class LanguageLearner(BaseLearner):
@@ -45,6 +49,12 @@ class LanguageLearner(BaseLearner):
         self.networks["model"] = model.module
         if self.reference is not None and self.reference.module is not model.module:
             self.networks["reference"] = self.reference.module
+        every = getattr(config, "ref_sync_every", 0)
+        if every and "reference" not in self.networks:
+            raise ValueError(
+                "ref_sync_every must be 0 where the reference has no weights of its own, as with "
+                f"an adapter or kl_coef=0, got {every}"
+            )
         self.optimizers["model"] = ModelOptimizer(
             model.module,
             1.0,  # until the first `follow`
@@ -81,7 +91,8 @@ class LanguageLearner(BaseLearner):
             batch: What to learn from; where it is empty, nothing moves.
             loss: The loss of a part, whose parts add up, and measures of it.
             together: So many sequences, one after another, stay in one part.
-            size: Of a part: how much its measures count in those of the whole.
+            size: Of a part: how much its measures count in those of the whole, which are means
+                over the parts, or where their name ends with `_max` the largest.
 
         Returns:
             The loss, the norm of its gradient, and the measures.
@@ -95,7 +106,10 @@ class LanguageLearner(BaseLearner):
             value.backward()
             found["loss"] += value.detach()
             for name, one in measured.items():
-                found[name] = found.get(name, 0.0) + one * (size(part) / total)
+                if name.endswith("_max"):
+                    found[name] = one.maximum(found.get(name, one))
+                else:
+                    found[name] = found.get(name, 0.0) + one * (size(part) / total)
         grad_norm = optimizer.step(self.config.max_grad_norm) if len(batch) else 0.0
         return {**found, "grad_norm": grad_norm}
 
@@ -104,6 +118,13 @@ class LanguageLearner(BaseLearner):
         if self.reference is None or batch.ref_log_probs is not None:
             return batch
         return batch.replace(ref_log_probs=self._score(self.reference, batch))
+
+    def sync_reference(self, weight: float = 1.0) -> None:
+        """Move the weights of the reference by a share of the way to those of the model."""
+        reference, model = self.networks["reference"], self.networks["model"]
+        with torch.no_grad():
+            for theirs, ours in zip(reference.parameters(), model.parameters(), strict=True):
+                theirs.lerp_(ours.to(theirs.dtype), weight)
 
     def _score(self, model: Any, batch: TokenBatch) -> Tensor:
         return llm.score_all(
@@ -121,7 +142,37 @@ class LanguageLearner(BaseLearner):
 
 
 class OnlineLanguageLearner(LanguageLearner):
-    """A language model that learns from what it writes."""
+    """A language model that learns from what it writes.
+
+    Attributes:
+        idle: Updates in a row that had nothing to learn from.
+        skipped: All updates that had not.
+    """
+
+    idle = skipped = 0
+
+    def skip(self) -> Metrics:
+        """Count an update that has nothing to learn from, instead of a gradient step."""
+        self.idle, self.skipped = self.idle + 1, self.skipped + 1
+        if self.idle == MOST_IDLE:
+            warnings.warn(
+                f"{MOST_IDLE} updates in a row had nothing to learn from: the completions of each "
+                "prompt are worth the same",
+                stacklevel=3,
+            )
+        return {"loss": 0.0, "grad_norm": 0.0}
+
+    def extra_state(self) -> dict[str, Any]:
+        """How many updates had nothing to learn from."""
+        return {"idle": self.idle, "skipped": self.skipped}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`."""
+        self.idle, self.skipped = int(state.get("idle", 0)), int(state.get("skipped", 0))
+
+    def teaches(self, scored: Scored) -> Tensor | None:  # noqa: ARG002
+        """Which groups of completions [G] to learn from; None for all."""
+        return None
 
     @abstractmethod
     def batch(self, completions: Completions, scored: Scored) -> tuple[TokenBatch, Metrics]:

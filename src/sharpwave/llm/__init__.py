@@ -27,6 +27,7 @@ from sharpwave.llm.saved_tokenizer import (
 )
 from sharpwave.llm.scoring import Scores, score, score_all
 from sharpwave.llm.tasks import TASKS, DigitTokenizer, Task
+from sharpwave.llm.written import Written
 
 __all__ = [
     "TASKS",
@@ -48,6 +49,7 @@ __all__ = [
     "Scores",
     "Task",
     "TokenBatch",
+    "Written",
     "build_model",
     "build_tokenizer",
     "describe_model",

@@ -13,8 +13,14 @@ from sharpwave.llm.completions import Completions
 
 __all__ = ["TokenBatch"]
 
-_PER_SEQUENCE = ("prompt_lengths", "advantages", "group")
-_PER_TOKEN = ("loss_mask", "old_log_probs", "ref_log_probs", "sampler_log_probs")
+_PER_SEQUENCE = ("prompt_lengths", "advantages", "group", "row")
+_PER_TOKEN = (
+    "loss_mask",
+    "token_advantages",
+    "old_log_probs",
+    "ref_log_probs",
+    "sampler_log_probs",
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,10 +35,12 @@ class TokenBatch:
         prompt_lengths: [N] tokens of each that were given.
         advantages: [N] how much better a completion is than expected.
         group: [N] the prompt that each belongs to.
+        row: [N] the number of each among the completions that were written.
         loss_mask: [T] completion tokens to learn from; all when None.
+        token_advantages: [T] the same of single tokens; those of their completion when None.
         old_log_probs: [T] under the policy before the update.
         ref_log_probs: [T] under the reference.
-        sampler_log_probs: [T] under the distribution that the tokens were drawn from.
+        sampler_log_probs: [T] as the sampler computed them, at the temperature of learning.
         version: Of the weights that wrote the completions.
     """
 
@@ -41,7 +49,9 @@ class TokenBatch:
     prompt_lengths: Tensor
     advantages: Tensor | None = None
     group: Tensor | None = None
+    row: Tensor | None = None
     loss_mask: Tensor | None = None
+    token_advantages: Tensor | None = None
     old_log_probs: Tensor | None = None
     ref_log_probs: Tensor | None = None
     sampler_log_probs: Tensor | None = None
@@ -57,7 +67,9 @@ class TokenBatch:
             completions.sequences(),
             lengths[completions.prompt],
             group=completions.prompt,
-            sampler_log_probs=completions.log_probs,
+            row=torch.arange(len(completions), device=lengths.device),
+            loss_mask=completions.mask,
+            sampler_log_probs=completions.plain_log_probs,
             version=completions.version,
             **columns,
         )
@@ -113,6 +125,10 @@ class TokenBatch:
     def replace(self, **columns: Any) -> TokenBatch:
         """The same with other columns."""
         return replace(self, **columns)
+
+    def masked(self, mask: Tensor) -> TokenBatch:
+        """The same, of which only those completion tokens [T] are learned from."""
+        return self.replace(loss_mask=mask if self.loss_mask is None else self.loss_mask & mask)
 
     def select(self, rows: Tensor) -> TokenBatch:
         """Some of the sequences, in the order of `rows`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ class Completions:
         plain_log_probs: [T] under softmax(logits / temperature).
         finished: [N] which of them ended by themselves; the others were cut.
         version: Of the weights that wrote them.
+        mask: [T] which tokens the model wrote itself; all of them when None. Others, such as the
+            answers of a tool, stand between them and are not learned from.
 
     Example:
         >>> sampler = sw.llm.Sampler(sw.nn.Transformer(vocab_size=8))
@@ -40,6 +42,7 @@ class Completions:
     plain_log_probs: Tensor
     finished: Tensor
     version: int = 0
+    mask: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -56,3 +59,38 @@ class Completions:
         """Prompt and completion [P_i + T_i] of each."""
         prompts = (self.prompts[i] for i in self.prompt.tolist())
         return [torch.cat([prompt, one]) for prompt, one in zip(prompts, self, strict=True)]
+
+    def join(self, other: Completions) -> Completions:
+        """These and others of more prompts, after them."""
+        is_whole = self.mask is None and other.mask is None
+        masks = (
+            torch.ones_like(x.tokens, dtype=torch.bool) if x.mask is None else x.mask
+            for x in (self, other)
+        )
+        return Completions(
+            prompts=self.prompts + other.prompts,
+            prompt=torch.cat([self.prompt, other.prompt + len(self.prompts)]),
+            tokens=torch.cat([self.tokens, other.tokens]),
+            offsets=torch.cat([self.offsets, self.offsets[-1] + other.offsets[1:]]),
+            log_probs=torch.cat([self.log_probs, other.log_probs]),
+            plain_log_probs=torch.cat([self.plain_log_probs, other.plain_log_probs]),
+            finished=torch.cat([self.finished, other.finished]),
+            version=min(self.version, other.version),
+            mask=None if is_whole else torch.cat(list(masks)),
+        )
+
+    def head(self, n_prompts: int) -> Completions:
+        """Those of the first prompts."""
+        rows = int((self.prompt < n_prompts).sum())
+        last = int(self.offsets[rows])
+        return replace(
+            self,
+            prompts=self.prompts[:n_prompts],
+            prompt=self.prompt[:rows],
+            tokens=self.tokens[:last],
+            offsets=self.offsets[: rows + 1],
+            log_probs=self.log_probs[:last],
+            plain_log_probs=self.plain_log_probs[:last],
+            finished=self.finished[:rows],
+            mask=None if self.mask is None else self.mask[:last],
+        )

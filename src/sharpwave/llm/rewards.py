@@ -17,6 +17,7 @@ from torch import Tensor
 from sharpwave.errors import NonFiniteError
 from sharpwave.llm.completions import Completions
 from sharpwave.llm.prompts import Prompts
+from sharpwave.losses.kinds import pick
 
 __all__ = ["RewardFailed", "Rewards", "Scored"]
 
@@ -35,6 +36,14 @@ class Scored(NamedTuple):
 
     rewards: Tensor
     by_name: dict[str, Tensor]
+
+    def measure(self, name: str, argument: str) -> Tensor:
+        """[N] what the function of this name gave, or "reward" for the sum of all.
+
+        Raises:
+            ValueError: There is none; the message names the argument that asked for it.
+        """
+        return pick({"reward": self.rewards, **self.by_name}, name, argument)
 
 
 class Rewards:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, overload
 
+import torch
 from torch import Tensor
 
+from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.completions import Completions
 from sharpwave.llm.prompts import Prompts
 from sharpwave.llm.rewards import Scored
@@ -26,7 +28,7 @@ class Samples(Sequence[dict[str, Any]]):
         prompts: What was completed.
         completions: What was written.
         scored: What it was worth.
-        advantages: [N] what is learned from them; None where nothing is.
+        batch: What is learned from some of them, or all; None where nothing is.
         tokenizer: Turns tokens into text.
 
     Attributes:
@@ -39,12 +41,15 @@ class Samples(Sequence[dict[str, Any]]):
         completions: Completions,
         scored: Scored,
         *,
-        advantages: Tensor | None = None,
+        batch: TokenBatch | None = None,
         tokenizer: Any = None,
     ) -> None:
         self.rewards = _numbers(scored.rewards)
         self._by_name = {name: _numbers(one) for name, one in scored.by_name.items()}
-        self._advantages = None if advantages is None else _numbers(advantages)
+        advantages = torch.full((len(completions),), math.nan)
+        if batch is not None and batch.advantages is not None and batch.row is not None:
+            advantages[batch.row.cpu()] = batch.advantages.float().cpu()
+        self._advantages = _numbers(advantages)
         self._prompts, self._tokenizer = prompts, tokenizer
         self._prompt: list[int] = completions.prompt.tolist()
         self._offsets: list[int] = completions.offsets.tolist()
@@ -71,7 +76,7 @@ class Samples(Sequence[dict[str, Any]]):
             "completion": self._text(self._tokens[first:last], skip_special_tokens=True),
             "reward": self.rewards[row],
             **({"rewards": {x: one[row] for x, one in self._by_name.items()}} if several else {}),
-            "advantage": None if self._advantages is None else self._advantages[row],
+            "advantage": self._advantages[row],
             "length": last - first,
             "finished": self._finished[row],
         }

@@ -15,13 +15,12 @@ from sharpwave.loops.units import UPDATES
 if TYPE_CHECKING:
     from sharpwave.learners import Metrics
     from sharpwave.llm import (
-        Completions,
         Preferences,
         Prompts,
         Rewards,
         Sampler,
-        Scored,
         TokenBatch,
+        Written,
     )
 
 __all__ = ["ComparisonLoop", "PromptLoop"]
@@ -90,21 +89,15 @@ class PromptLoop(Loop):
     def iterate(self, run: Run) -> Metrics:
         """One update."""
         self.check()
-        assert self.prompts is not None
         self.follow(run.progress_remaining)
-        rows = self.prompts.rows(self.drawn, self.config.n_prompts, self.seed)
-        self.drawn += len(rows)
-        prompts = self.prompts.select(rows)
-        completions, scored = self._write(prompts)
-        batch, measured = self._batch(completions, scored)
+        written = self._collect()
+        batch, measured = self._batch(written)
         # Counted before it is told, so that what was written has the step of its update's metrics.
         self.timesteps += 1
         run.samples_written(
             lambda: llm.Samples(
-                prompts,
-                completions,
-                scored,
-                advantages=batch.advantages,
+                *written,
+                batch=batch,
                 tokenizer=self.learner.model.tokenizer,
             )
         )
@@ -118,9 +111,30 @@ class PromptLoop(Loop):
 
     def rollout(self, prompts: Prompts) -> tuple[TokenBatch, Metrics]:
         """Completions of prompts, as the learner takes them, and measures of them."""
-        return self._batch(*self._write(prompts))
+        return self._batch(self._write(prompts))
 
-    def _write(self, prompts: Prompts) -> tuple[Completions, Scored]:
+    def _collect(self) -> Written:
+        """Completions of the next prompts: of more where too few of them teach something."""
+        wanted, tries = self.config.n_prompts, getattr(self.config, "filter_tries", 1)
+        written = self._write(self._draw())
+        for _ in range(tries - 1):
+            groups = self.learner.teaches(written.scored)
+            if groups is None or groups.sum() >= wanted:
+                break
+            written = written.join(self._write(self._draw()))
+        groups = self.learner.teaches(written.scored)
+        if groups is None or groups.sum() < wanted:
+            return written
+        return written.head(int((groups.cumsum(0) < wanted).sum()) + 1)
+
+    def _draw(self) -> Prompts:
+        """The next prompts."""
+        assert self.prompts is not None
+        rows = self.prompts.rows(self.drawn, self.config.n_prompts, self.seed)
+        self.drawn += len(rows)
+        return self.prompts.select(rows)
+
+    def _write(self, prompts: Prompts) -> Written:
         """Completions of prompts, scored."""
         config = self.config
         began = time.perf_counter()
@@ -131,14 +145,18 @@ class PromptLoop(Loop):
         scored = self.rewards(prompts, completions)
         self.timings["sample"] += sampled - began
         self.timings["reward"] += time.perf_counter() - sampled
-        return completions, scored
+        return llm.Written(prompts, completions, scored)
 
-    def _batch(self, completions: Completions, scored: Scored) -> tuple[TokenBatch, Metrics]:
+    def _batch(self, written: Written) -> tuple[TokenBatch, Metrics]:
         """What the learner takes, and measures of it."""
+        _, completions, scored = written
         batch, measured = self.learner.batch(completions, scored)
         by_name = scored.by_name if len(scored.by_name) > 1 else {}
+        rewards = scored.rewards
         return batch, {
-            "reward": scored.rewards.nanmean(),
+            "reward": rewards.nanmean(),
+            "reward_std": (rewards - rewards.nanmean()).square().nanmean().sqrt(),
+            "unscored_fraction": rewards.isnan().float().mean(),
             **{f"reward_{name}": one.nanmean() for name, one in by_name.items()},
             "completion_length": completions.lengths.float().mean(),
             "cut_fraction": 1 - completions.finished.float().mean(),
@@ -170,8 +188,8 @@ class ComparisonLoop(PromptLoop):
     measure = "accuracy"
     headline = ACCURACY
 
-    def _batch(self, completions: Completions, scored: Scored) -> tuple[TokenBatch, Metrics]:
+    def _batch(self, written: Written) -> tuple[TokenBatch, Metrics]:
         """What the learner takes, and measures of it."""
-        batch, measured = super()._batch(completions, scored)
-        del measured["reward"]  # that of one in two, always
+        batch, measured = super()._batch(written)
+        del measured["reward"], measured["reward_std"]  # those of one in two, always
         return batch, measured

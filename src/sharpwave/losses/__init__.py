@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from sharpwave.losses.advantages import (
+    ADVANTAGE_KINDS,
+    overlong_penalty,
+    relative_advantages,
+    token_advantages,
+    useful_groups,
+)
 from sharpwave.losses.completions import completion_log_probs, wpo_weights
-from sharpwave.losses.grpo import GRPO_KINDS, grpo_loss, grpo_totals, importance_weights
+from sharpwave.losses.grpo import GRPO_KINDS, grpo_loss, grpo_totals
+from sharpwave.losses.importance import importance_weights, sampler_mismatch
 from sharpwave.losses.on_policy import (
     approx_kl,
     clip_fraction,
@@ -34,6 +42,7 @@ from sharpwave.losses.sequences import Sequences
 from sharpwave.losses.supervised import SFT_KINDS, sft_loss
 
 __all__ = [
+    "ADVANTAGE_KINDS",
     "DIVERGENCES",
     "GRPO_KINDS",
     "PREFERENCE_KINDS",
@@ -55,11 +64,16 @@ __all__ = [
     "kto_loss",
     "mean",
     "normalize",
+    "overlong_penalty",
     "policy_gradient",
     "preference_loss",
     "project_categorical",
     "quantile_huber",
+    "relative_advantages",
+    "sampler_mismatch",
     "sft_loss",
+    "token_advantages",
+    "useful_groups",
     "value_loss",
     "weighted_mean",
     "wpo_weights",

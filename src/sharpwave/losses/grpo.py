@@ -15,10 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sharpwave.kernels.llm import token_kl_terms
 from sharpwave.losses.kinds import pick
-from sharpwave.losses.sequences import Sequences, check_shape, widen
+from sharpwave.losses.sequences import Sequences, check_shape, read_tokens, widen
 
-__all__ = ["GRPO_KINDS", "grpo_loss", "grpo_totals", "importance_weights"]
+__all__ = ["GRPO_KINDS", "grpo_loss", "grpo_totals"]
 
 LARGEST = 40.0
 """Of logarithms before exp: beyond it products would overflow, and 0 · ∞ make gradients NaN."""
@@ -130,12 +131,8 @@ GRPO_KINDS: dict[str, GRPOKind] = {
 }
 """The kinds of `grpo_loss` by name."""
 
-KL_TERMS: dict[str, Callable[[Tensor], Tensor]] = {
-    "k1": lambda d: -d,
-    "k2": lambda d: 0.5 * d.square(),
-    "k3": lambda d: d.clamp(max=LARGEST).expm1() - d,
-}
-"""Estimates of KL(policy || reference) by d = ref − lp."""
+KL_ESTIMATES = {name: name for name in ("k1", "k2", "k3")}
+"""Those of `token_kl_terms` that a loss may have."""
 
 RATIO_LEVELS: dict[str, Callable[[Tensor, Tensor, Sequences], Tensor]] = {
     "token": lambda log_ratio, _mask, _sequences: log_ratio.exp(),
@@ -164,6 +161,7 @@ def grpo_loss(
     entropy_coef: float = 0.0,
     top_entropy: float = 1.0,
     weights: Tensor | None = None,
+    token_advantages: Tensor | None = None,
     mask: Tensor | None = None,
     totals: Tensor | None = None,
     max_length: int | None = None,
@@ -222,6 +220,7 @@ def grpo_loss(
         entropy_coef: c_H.
         top_entropy: Share of the tokens that ℓ and H̄ are taken of, those of highest entropy.
         weights: [T] w, from `importance_weights`.
+        token_advantages: [T] A of each token, in place of that of its completion.
         mask: [T] true or 1 where a token counts; None for everywhere. Elsewhere log-probabilities
             may be anything, NaN included.
         totals: [2] B and N, the sum of `grpo_totals` over micro-batches and ranks; those of this
@@ -250,13 +249,13 @@ def grpo_loss(
     """
     chosen = pick(GRPO_KINDS, kind, "kind")
     ratio_of = pick(RATIO_LEVELS, ratio_level, "ratio_level")
-    kl_of = pick(KL_TERMS, kl, "kl")
+    estimate = pick(KL_ESTIMATES, kl, "kl")
     if entropies is None and (entropy_coef or top_entropy < 1):
         raise ValueError("entropies must be given for entropy_coef and top_entropy, got None")
     _check_kl(kl_coef, kl, kl_correction, ref_log_probs)
     check_shape("advantages", advantages, sequences.lengths.shape)
 
-    read = partial(_read, sequences, mask)
+    read = partial(read_tokens, sequences, mask)
     log_probs = read("log_probs", log_probs)
     old = log_probs if old_log_probs is None else read("old_log_probs", old_log_probs)
     ones = torch.ones_like(log_probs)
@@ -267,7 +266,11 @@ def grpo_loss(
         log_probs=log_probs,
         log_ratio=log_ratio,
         ratio=ratio_of(log_ratio, counted, sequences),
-        advantages=sequences.spread(widen(advantages.detach())),
+        advantages=(
+            sequences.spread(widen(advantages.detach()))
+            if token_advantages is None
+            else read("token_advantages", token_advantages).detach()
+        ),
         mask=counted,
         kept=counted if entropy is None else _top(entropy.detach(), counted, top_entropy),
         weights=ones if weights is None else read("weights", weights).detach(),
@@ -284,7 +287,9 @@ def grpo_loss(
     terms = chosen.term(tokens)
     metrics = _ratio_metrics(tokens, kind, ratio_level)
     if ref_log_probs is not None:
-        distance = kl_of(read("ref_log_probs", ref_log_probs).detach() - log_probs)
+        ref = read("ref_log_probs", ref_log_probs).detach()
+        near = torch.minimum(ref, log_probs.detach() + LARGEST)
+        distance = token_kl_terms(log_probs, near, estimate)
         distance = distance * tokens.ratio if kl_correction else distance
         terms = terms + kl_coef * distance if kl_coef else terms
         metrics["kl"] = _mean(distance.detach(), counted)
@@ -314,58 +319,6 @@ def grpo_totals(sequences: Sequences, mask: Tensor | None = None) -> Tensor:
     count, device = len(sequences.lengths), sequences.lengths.device
     tokens = sequences.lengths.sum() if mask is None else mask.bool().sum()
     return torch.stack((torch.full((), count, device=device), tokens)).float()
-
-
-def importance_weights(
-    old_log_probs: Tensor,
-    sampler_log_probs: Tensor,
-    sequences: Sequences,
-    *,
-    level: str = "sequence",
-    mode: str = "mask",
-    cap: float = 3.0,
-    floor: float = 0.0,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """Weights that correct for a sampler whose probabilities are not quite the trainer's.
-
-    w = exp(old − sampler) of a token, or of the sum over its sequence. `truncate` bounds w to
-    [floor, cap]; `mask` makes it 0 outside.
-
-    Args:
-        old_log_probs: [T] old, log-probabilities under the policy that sampled, by the trainer.
-        sampler_log_probs: [T] the same by the sampler; where it gave none (NaN), w is 1.
-        sequences: Where the completions lie.
-        level: "token" or "sequence".
-        mode: "truncate" or "mask".
-        cap: Largest weight.
-        floor: Smallest weight.
-        mask: [T] true or 1 where a token counts; None for everywhere.
-
-    Returns:
-        [T] w, without gradients.
-
-    Raises:
-        ValueError: A name is not known or a shape does not fit.
-
-    Example:
-        >>> old, sampler = torch.tensor([0.5, 0.5]).log(), torch.tensor([0.5, 0.125]).log()
-        >>> importance_weights(old, sampler, Sequences.of([1, 1]), mode="truncate").tolist()
-        [1.0, 3.0]
-    """
-    summed = pick({"token": False, "sequence": True}, level, "level")
-    truncates = pick({"truncate": True, "mask": False}, mode, "mode")
-    read = partial(_read, sequences, mask)
-    old, sampler = (
-        read("old_log_probs", old_log_probs),
-        read("sampler_log_probs", sampler_log_probs),
-    )
-    log_weights = (old - sampler).detach().nan_to_num(nan=0.0)
-    if summed:
-        log_weights = sequences.spread(sequences.sum(log_weights))
-    found = log_weights.exp()
-    bounded = found.clamp(floor, cap)
-    return bounded if truncates else torch.where(found == bounded, found, 0.0)
 
 
 def _ratio_metrics(t: _Tokens, kind: str, ratio_level: str) -> dict[str, Tensor]:
@@ -403,16 +356,6 @@ def _by_sign(advantages: Tensor, positive: float, other: float) -> Tensor:
 
 def _mean(x: Tensor, weights: Tensor) -> Tensor:
     return (x * weights).sum() / weights.sum().clamp_min(1)
-
-
-def _read(sequences: Sequences, mask: Tensor | None, name: str, tokens: Tensor) -> Tensor:
-    """Numbers of tokens in float32 or float64, 0 where they do not count."""
-    check_shape(name, tokens, sequences.ids.shape)
-    tokens = widen(tokens)
-    if mask is None:
-        return tokens
-    check_shape("mask", mask, sequences.ids.shape)
-    return tokens.where(mask.bool(), 0.0)
 
 
 def _check_kl(kl_coef: float, kl: str, correction: bool, ref_log_probs: Tensor | None) -> None:

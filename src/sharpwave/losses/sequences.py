@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Sequences", "check_shape", "widen"]
+__all__ = ["Sequences", "check_shape", "read_tokens", "widen"]
 
 
 class Sequences(NamedTuple):
@@ -79,3 +79,17 @@ def check_shape(name: str, x: Tensor, shape: torch.Size) -> None:
     """Raises ValueError where the argument of this name has another shape."""
     if x.shape != shape:
         raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(x.shape)}")
+
+
+def read_tokens(sequences: Sequences, mask: Tensor | None, name: str, tokens: Tensor) -> Tensor:
+    """Numbers [T] of tokens in float32 or float64, 0 where they do not count.
+
+    Raises:
+        ValueError: The argument of this name, or the mask, has another shape.
+    """
+    check_shape(name, tokens, sequences.ids.shape)
+    tokens = widen(tokens)
+    if mask is None:
+        return tokens
+    check_shape("mask", mask, sequences.ids.shape)
+    return tokens.where(mask.bool(), 0.0)

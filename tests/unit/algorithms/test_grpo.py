@@ -122,19 +122,6 @@ def test_an_update_follows_the_gradient_of_the_loss() -> None:
     assert metrics["kl"] == pytest.approx(0, abs=1e-7)
 
 
-def test_advantages_compare_completions_of_a_prompt() -> None:
-    rewards = torch.tensor([1.0, 0.0, 0.5, 0.5, 3.0, torch.nan, 1.0, torch.nan])
-    learner = agent(group_size=4).learner
-    found = learner.advantages(rewards)
-    group = torch.tensor([1.0, 0.0, 0.5, 0.5])
-    wanted = (group - group.mean()) / (group.std() + 1e-4)
-    torch.testing.assert_close(found[:4], wanted)
-    assert found[[5, 7]].tolist() == [0.0, 0.0]
-    assert found[4] == -found[6] > 0
-    others = agent(leave_one_out=True, scale_rewards="none").learner.advantages(rewards)
-    torch.testing.assert_close(others[0], torch.tensor(1 - 1 / 3))
-
-
 @pytest.mark.long
 def test_a_reference_holds_the_model_near() -> None:
     """The divergence from the reference after some updates falls with its weight."""
@@ -233,15 +220,6 @@ def test_bad_input_is_named() -> None:
 
     with pytest.raises(RewardFailed, match="broken"):
         agent(reward_fn=broken).train(n_updates=1)
-
-
-def test_rewards_without_spread_move_nothing() -> None:
-    one = agent(reward_fn=lambda completions, **_: [0.5] * len(completions), kl_coef=0.0)
-    before = weights(one)
-    metrics = one.train(n_updates=2)
-    assert metrics["groups_without_spread"] == 1.0
-    assert metrics["loss"] == 0.0
-    assert all(map(torch.equal, before, weights(one)))
 
 
 @pytest.mark.long
