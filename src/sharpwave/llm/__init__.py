@@ -5,11 +5,14 @@ from __future__ import annotations
 from sharpwave.kernels.llm import group_advantages
 from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.best_of_n import BestOfN, BestOfNResult
+from sharpwave.llm.client import SamplerFailed
 from sharpwave.llm.completions import Completions
 from sharpwave.llm.examples import Demonstrations, Examples, Pairs
+from sharpwave.llm.follower import Follower, follower_of
 from sharpwave.llm.model import CausalModel
 from sharpwave.llm.preferences import Preferences
 from sharpwave.llm.prompts import Prompts
+from sharpwave.llm.remote import RemoteSampler
 from sharpwave.llm.rewards import RewardFailed, Rewards, Scored
 from sharpwave.llm.sampler import Sampler
 from sharpwave.llm.samples import Samples
@@ -26,6 +29,7 @@ from sharpwave.llm.saved_tokenizer import (
     tokenizer_files,
 )
 from sharpwave.llm.scoring import Scores, score, score_all
+from sharpwave.llm.server import ModelServer
 from sharpwave.llm.tasks import TASKS, DigitTokenizer, Task
 from sharpwave.llm.written import Written
 
@@ -38,12 +42,16 @@ __all__ = [
     "Demonstrations",
     "DigitTokenizer",
     "Examples",
+    "Follower",
+    "ModelServer",
     "Pairs",
     "Preferences",
     "Prompts",
+    "RemoteSampler",
     "RewardFailed",
     "Rewards",
     "Sampler",
+    "SamplerFailed",
     "Samples",
     "Scored",
     "Scores",
@@ -54,6 +62,7 @@ __all__ = [
     "build_tokenizer",
     "describe_model",
     "describe_tokenizer",
+    "follower_of",
     "group_advantages",
     "model_differences",
     "save_pretrained",

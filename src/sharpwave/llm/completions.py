@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,3 +95,10 @@ class Completions:
             finished=self.finished[:rows],
             mask=None if self.mask is None else self.mask[:last],
         )
+
+    def to(self, device: torch.device | str) -> Completions:
+        """The same on a device."""
+        moved: dict[str, Any] = {
+            name: x.to(device) for name, x in vars(self).items() if isinstance(x, Tensor)
+        }
+        return replace(self, prompts=[one.to(device) for one in self.prompts], **moved)

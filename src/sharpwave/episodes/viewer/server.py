@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sharpwave.episodes.viewer.page import viewer_page
 from sharpwave.episodes.viewer.watched import Watched
+from sharpwave.serving import PatientHandler, PatientServer
 
 ADDRESS = "127.0.0.1"
 
@@ -27,7 +23,7 @@ _HEADERS = {
 }
 
 
-class ViewerServer(ThreadingHTTPServer):
+class ViewerServer(PatientServer):
     """Answers questions about one folder: `/`, `/state`, `/episode` and `/frame`, nothing else.
 
     It listens on the loopback interface, and answers only to a browser that believes to talk to
@@ -43,22 +39,9 @@ class ViewerServer(ThreadingHTTPServer):
         ValueError: There is no such port.
     """
 
-    daemon_threads = True
-    request_queue_size = 64
-    max_connections = 64
-    """Connections at a time; for one more, the one that has been silent longest is closed."""
-    patience = 15.0
-    """Seconds that a client has for a whole question, or to take an answer."""
-
     def __init__(self, watched: Watched, port: int = 0) -> None:
-        if not 0 <= port < 2**16:
-            raise ValueError(f"port must be from 0 to 65535, got {port}")
         self.watched = watched
-        self._waiting_since: dict[socket.socket, float] = {}
-        self._answering: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        super().__init__((ADDRESS, port), _Handler)
-        self.is_closed = False
+        super().__init__(ADDRESS, port, _Handler)
         self.names = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
 
     @property
@@ -66,70 +49,11 @@ class ViewerServer(ThreadingHTTPServer):
         """Where the page is."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
-    def server_close(self) -> None:
-        """Stop answering, also on connections that a browser keeps."""
-        self.is_closed = True
-        super().server_close()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Take a connection, in the place of another where there are too many."""
-        with self._lock:
-            n_open = len(self._waiting_since) + len(self._answering)
-            if n_open >= self.max_connections:
-                by_age = sorted(self._waiting_since, key=self._waiting_since.__getitem__)
-                for silent in by_age[:1] or [request]:  # all others are being answered
-                    _hang_up(silent)
-                    self._waiting_since.pop(silent, None)
-            self._waiting_since[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """Forget a connection that has ended."""
-        with self._lock:
-            self._waiting_since.pop(request, None)
-            self._answering.discard(request)
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """Hang up on clients that have not asked a whole question for too long."""
-        late = time.monotonic() - self.patience
-        with self._lock:
-            for request in [one for one, since in self._waiting_since.items() if since < late]:
-                _hang_up(request)
-                del self._waiting_since[request]
-
-    @contextlib.contextmanager
-    def answering(self, request: Any) -> Iterator[None]:
-        """Inside, a connection has asked and waits itself."""
-        with self._lock:
-            self._waiting_since.pop(request, None)
-            self._answering.add(request)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._answering.discard(request)
-                self._waiting_since[request] = time.monotonic()
-
-
-def _hang_up(request: socket.socket) -> None:
-    """End a connection; the thread that reads from it sees its end and closes it."""
-    with contextlib.suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(PatientHandler):
     server: ViewerServer
-    protocol_version = "HTTP/1.1"
-    server_version = "sharpwave"
-    sys_version = ""
 
-    def setup(self) -> None:
-        """Let no read or write of this connection take for ever."""
-        super().setup()
-        self.connection.settimeout(self.server.patience)
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
         """Answer a question."""
         with self.server.answering(self.request):
             self._answer_question()
@@ -157,9 +81,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # the browser has gone elsewhere
         except OSError as error:
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", f"{error}\n".encode())
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: a page asks every second."""
 
     def _answer(self, status: HTTPStatus, kind: str, content: bytes) -> None:
         self.send_response(status)
