@@ -22,6 +22,7 @@ COMMANDS = {
     "merge": "Write the episodes of several files or folders to one",
     "inspect": "Show what a folder of episodes or a replay buffer on disk holds",
     "repair": "Give up what is damaged in such a folder, and say what was lost",
+    "serve-model": "Let other processes sample from a language model",
     "bench": "Measure the training speed on this machine",
 }
 
@@ -29,7 +30,12 @@ USER_ERROR = 2
 INTERRUPTED = 130
 
 # A module may not be called `eval`, `list` or `bench` and still say what it is.
-_MODULES = {"eval": "evaluate", "list": "listing", "bench": "speed"}
+_MODULES = {
+    "eval": "evaluate",
+    "list": "listing",
+    "bench": "speed",
+    "serve-model": "serve_model",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

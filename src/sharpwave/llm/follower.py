@@ -63,10 +63,24 @@ class Follower:
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
 
+    @property
+    def drawn(self) -> int:
+        """Prompts so far; the next one has this number."""
+        return self._sampler.drawn
+
+    @drawn.setter
+    def drawn(self, drawn: int) -> None:
+        self._sampler.drawn = drawn
+
     def generate(
-        self, prompts: Any, n: int, max_new_tokens: int, *, keys: Sequence[int]
+        self,
+        prompts: Any,
+        n: int = 1,
+        max_new_tokens: int = 64,
+        *,
+        keys: Sequence[int] | None = None,
     ) -> Completions:
-        """Draw completions of prompts, on the device of the model that learns."""
+        """Draw completions of prompts, which come to where the model learns."""
         stream = self._stream
         with contextlib.nullcontext() if stream is None else torch.cuda.stream(stream):
             found = self._sampler.generate(prompts, n, max_new_tokens, keys=keys)

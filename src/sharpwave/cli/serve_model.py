@@ -1,0 +1,112 @@
+"""`sharpwave serve-model`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sharpwave.cli.folders import existing
+from sharpwave.cli.parser import Parser, count
+from sharpwave.cli.terminal import UserError, input_errors, say
+from sharpwave.lazy import llm, torch
+
+if TYPE_CHECKING:
+    from sharpwave.llm import CausalModel
+
+TOKEN = "SHARPWAVE_TOKEN"
+"""The variable that has the token where no option does, so that no list of processes shows it."""
+
+
+def run(arguments: list[str]) -> int:
+    """Answer requests until Ctrl-C or SIGTERM, and return the exit status."""
+    parsed = _parser().parse(arguments)
+    path = existing(parsed.model)
+    with input_errors():
+        model = _load(path, _device(parsed.device))
+        server = llm.ModelServer(
+            model,
+            parsed.name or path.resolve().name,
+            host=parsed.host,
+            port=parsed.port,
+            token=parsed.token or os.environ.get(TOKEN),
+            weights=parsed.weights,
+            seed=parsed.seed,
+            max_rows=parsed.max_rows,
+            cache_tokens=parsed.cache_tokens,
+        )
+    with server, _ending():
+        weights = f", with weights from {server.weights}" if server.weights else ""
+        say(f"{server.url} samples from {server.name} on {model.device}{weights}, until Ctrl-C")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+        say("stopped")
+    return 0
+
+
+def _load(path: Path, device: str) -> CausalModel:
+    """The model of a run, of a checkpoint, or of a folder that Hugging Face wrote."""
+    if not (path / "config.json").is_file():
+        from sharpwave.agents import load_run
+
+        return load_run(path, device)
+    from sharpwave.extras import require
+
+    transformers: Any = require("transformers", extra="llm")
+    kind = transformers.AutoModelForCausalLM
+    module = kind.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    return llm.CausalModel.of(module.to(device).eval())
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (AssertionError, RuntimeError) as error:
+        raise UserError(f"--device {name}: {error}") from None
+    return name
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[None]:
+    """Inside, SIGTERM ends the command as Ctrl-C does."""
+
+    def end(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "serve-model", "Let other processes sample from a model: tokens over HTTP, as vLLM does."
+    )
+    parser.add_argument(
+        "model", metavar="RUN", help="run folder, checkpoint, or folder of a Hugging Face model"
+    )
+    parser.add_argument("--name", help="what requests call the model (the folder's name)")
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
+    parser.add_argument("--port", type=count(0), default=8000, metavar="N", help="(8000)")
+    parser.add_argument(
+        "--token", help=f"what requests must carry; also as {TOKEN} in the environment"
+    )
+    parser.add_argument(
+        "--weights", metavar="DIR", help="folder that new weights may be taken from"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (auto)")
+    parser.add_argument("--seed", type=count(0), default=0, metavar="N", help="of requests without")
+    parser.add_argument(
+        "--max-rows", type=count(1), default=256, metavar="N", help="completions at a time (256)"
+    )
+    parser.add_argument(
+        "--cache-tokens", type=count(1), metavar="N", help="tokens remembered at a time"
+    )
+    return parser
