@@ -29,6 +29,7 @@ from tests.unit.kernels.test_packing import *  # noqa: F403
 from tests.unit.kernels.test_priorities import *  # noqa: F403
 from tests.unit.kernels.test_returns import *  # noqa: F403
 from tests.unit.kernels.test_rows import *  # noqa: F403
+from tests.unit.kernels.test_transformer import *  # noqa: F403
 
 Call = Callable[[], Any]
 on_cuda: Any = typed_returns  # arguments come in lists here

@@ -100,7 +100,8 @@ class LanguageLearner(BaseLearner):
         optimizer, total = self.optimizers["model"], max(size(batch), 1)
         found: Metrics = {"loss": 0.0}
         optimizer.zero_grad()
-        for rows in batch.cut(self.config.max_tokens, together):
+        padded = not self.model.packs
+        for rows in batch.cut(self.config.max_tokens, together, padded=padded):
             part = batch.select(rows)
             value, measured = loss(part)
             value.backward()

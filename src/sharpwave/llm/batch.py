@@ -116,6 +116,12 @@ class TokenBatch:
         """[T] tokens of the completions."""
         return self.tokens[self.offsets[:-1][self.sequence] + self.position]
 
+    @property
+    def positions(self) -> Tensor:
+        """[S] where each token stands in its sequence."""
+        starts = self.offsets[:-1].repeat_interleave(self.lengths, output_size=len(self.tokens))
+        return torch.arange(len(self.tokens), device=starts.device) - starts
+
     def padded(self) -> Tensor:
         """[N, L] tokens, with 0 after shorter sequences."""
         ids = self.tokens.new_zeros((len(self), int(self.lengths.max())))
@@ -145,25 +151,28 @@ class TokenBatch:
                 chosen[name] = None if column is None else column[index]
         return self.replace(**chosen)
 
-    def cut(self, max_tokens: int, together: int = 1) -> Iterator[Tensor]:
+    def cut(self, max_tokens: int, together: int = 1, *, padded: bool = True) -> Iterator[Tensor]:
         """Rows of micro-batches: sequences of like length, of at most so many tokens together.
 
         Args:
-            max_tokens: Of a micro-batch, with its padding; one that holds a single group may have
-                more.
+            max_tokens: Of a micro-batch; one that holds a single group may have more.
             together: So many sequences, one after another, are a group that stays in one
                 micro-batch, as those of a pair do.
+            padded: Whether padding counts, because the model computes it.
         """
-        longest = self.lengths.view(-1, together).amax(1)
+        groups = self.lengths.view(-1, together)
+        longest = groups.amax(1)
         order = longest.argsort(stable=True)
-        lengths = longest[order].tolist()
         rows = order[:, None] * together + torch.arange(together, device=order.device)
-        first = 0
-        for last in range(1, len(lengths) + 1):
-            n_next = (last + 1 - first) * together
-            if last == len(lengths) or n_next * lengths[last] > max_tokens:
+        sizes = (longest * together if padded else groups.sum(1))[order].tolist()
+        first = total = 0
+        for last, size in enumerate(sizes):
+            total = size * (last + 1 - first) if padded else total + size
+            if last > first and total > max_tokens:
                 yield rows[first:last].reshape(-1)
-                first = last
+                first, total = last, size
+        if sizes:
+            yield rows[first:].reshape(-1)
 
     def to(self, device: torch.device | str) -> TokenBatch:
         """The same on a device."""

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from sharpwave.kernels import transformer as kernels
 
 __all__ = ["PromptCache", "SlotCache", "TokenCache"]
 
@@ -51,6 +54,8 @@ class PromptCache:
 class SlotCache:
     """Keys and values of slots that each have a length of their own, in memory laid out once.
 
+    Everything about a step lies where it lay before, so that a device can be told to repeat one.
+
     Args:
         n_slots: How many sequences at once.
         capacity: Tokens of the longest.
@@ -63,9 +68,12 @@ class SlotCache:
     def __init__(self, n_slots: int, capacity: int, device: torch.device) -> None:
         self.capacity = capacity
         self.lengths = torch.zeros(n_slots, dtype=torch.int64, device=device)
-        self.longest = 0
+        self.longest = capacity if device.type == "cuda" else 0
+        self._is_static = device.type == "cuda"
         self._rows = torch.arange(n_slots, device=device)
+        self._write = torch.zeros_like(self.lengths)
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._mask: Tensor | None = None
 
     def put(self, prompts: PromptCache, which: Tensor, slots: Tensor, lengths: Tensor) -> None:
         """Begin sequences with prompts: prompt `which[i]` in slot `slots[i]`."""
@@ -74,15 +82,25 @@ class SlotCache:
             for stored, new in zip(self._layer(layer, keys), (keys, values), strict=True):
                 stored[slots, :, :n_tokens] = new[which]
         self.lengths[slots] = lengths[which]
-        self.longest = max(self.longest, int(lengths.max()))
+        if not self._is_static:
+            self.longest = max(self.longest, int(lengths.max()))
 
-    def begin_step(self) -> tuple[Tensor, Tensor]:
-        """Make room for one token in each slot: its positions [S, 1], and the mask [S, 1, 1, K]."""
-        self._write = self.lengths.clamp(max=self.capacity - 1)  # idle slots may be full
-        self.lengths = self._write + 1
-        self.longest = min(self.longest + 1, self.capacity)
-        reach = torch.arange(self.longest, device=self.lengths.device)
-        return self._write[:, None], (reach < self.lengths[:, None])[:, None, None]
+    def begin(self) -> Tensor:
+        """Make room for one token in each slot: its positions [S]."""
+        torch.clamp(self.lengths, max=self.capacity - 1, out=self._write)  # idle ones may be full
+        torch.add(self._write, 1, out=self.lengths)
+        if not self._is_static:
+            self.longest = min(self.longest + 1, self.capacity)
+        self._mask = None
+        return self._write
+
+    @property
+    def mask(self) -> Tensor:
+        """[S, 1, 1, K] what the token that comes now attends to."""
+        if self._mask is None:
+            reach = torch.arange(self.longest, device=self.lengths.device)
+            self._mask = (reach < self.lengths[:, None])[:, None, None]
+        return self._mask
 
     def update(
         self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any
@@ -93,10 +111,38 @@ class SlotCache:
         v[self._rows, :, self._write] = values[:, :, 0]
         return k[:, :, : self.longest], v[:, :, : self.longest]
 
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        *,
+        layer: int,
+        scale: float,
+    ) -> Tensor:
+        """Attention of one token in each slot, as layers ask for it."""
+        if self._is_static:
+            keys, values = self._layers[layer]
+            q = kernels.store(q, k, v, cos, sin, self._write, keys, values)
+            return kernels.attend(q, keys, values, self.lengths, scale).flatten(1)
+        is_shared = k.shape[1] != q.shape[1]
+        q, k = kernels.rotated(q, cos, sin), kernels.rotated(k, cos, sin)
+        keys, values = self.update(k[:, :, None], v[:, :, None], layer)
+        found = scaled_dot_product_attention(
+            q[:, :, None], keys, values, attn_mask=self.mask, scale=scale, enable_gqa=is_shared
+        )
+        return found.view(len(q), -1)
+
+    def forget(self, is_idle: Tensor) -> None:
+        """Nothing is remembered of slots [S] that are idle, so that they attend to nothing."""
+        self.lengths.masked_fill_(is_idle, 0)
+
     def keep(self, slots: Tensor) -> None:
         """Go on with some of the slots, in this order."""
-        self.lengths = self.lengths[slots]
-        self.longest = int(self.lengths.max())
+        self.lengths, self._write = self.lengths[slots], self._write[slots]
+        self.longest = self.longest if self._is_static else int(self.lengths.max())
         self._rows = self._rows[: len(slots)]
         self._layers = {name: (k[slots], v[slots]) for name, (k, v) in self._layers.items()}
 
@@ -143,6 +189,10 @@ class TokenCache:
         self.tokens.scatter_(1, write[:, None], ids[:, None])
         self.lengths = write + 1
         return self.tokens[:, : int(self.lengths.max())]
+
+    def forget(self, is_idle: Tensor) -> None:
+        """Nothing is remembered of slots [S] that are idle."""
+        self.lengths.masked_fill_(is_idle, 0)
 
     def keep(self, slots: Tensor) -> None:
         """Go on with some of the slots, in this order."""

@@ -7,11 +7,15 @@ not depend on the batch that it is drawn in, on its order, or on what was drawn 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
+
+from sharpwave.kernels.plain.transformer import inverse
+from sharpwave.kernels.transformer import sample
 
 __all__ = ["Drawn", "Options", "draw", "mixed", "uniforms"]
 
@@ -55,6 +59,11 @@ class Options:
             if not is_right:
                 raise ValueError(f"{name} must be {wanted}, got {getattr(self, name)}")
 
+    @cached_property
+    def keeps_all(self) -> bool:
+        """Whether tokens are drawn from softmax(logits / temperature) as it is."""
+        return self.temperature > 0 and replace(self, temperature=1.0) == Options()
+
     @property
     def scale(self) -> float:
         """The temperature of log-probabilities: the most likely token is drawn from all at 1."""
@@ -83,7 +92,7 @@ def draw(
     *,
     seen: Tensor | None = None,
     too_early: Tensor | None = None,
-    stops: Iterable[int] = (),
+    stops: Tensor | None = None,
 ) -> Drawn:
     """Draw a token from each row of logits.
 
@@ -93,13 +102,16 @@ def draw(
         options: What to keep of the distributions.
         seen: [S, V] which tokens stand in the sequence, for `repetition_penalty`.
         too_early: [S] where none of `stops` may be drawn.
-        stops: Tokens that end a completion.
+        stops: [V] which tokens end a completion.
 
     Example:
         >>> drawn = draw(torch.tensor([[0.0, 9.0]]), torch.tensor([0.5]), Options())
         >>> drawn.tokens.item()
         1
     """
+    if options.keeps_all:
+        tokens, log_probs = sample(logits, numbers, options.temperature)
+        return Drawn(tokens, log_probs, log_probs)
     logits = logits.float()
     plain = (logits if options.scale == 1 else logits / options.scale).log_softmax(-1)
     changed = _changed(logits, options, seen, too_early, stops)
@@ -109,10 +121,8 @@ def draw(
         tokens = kept.argmax(-1)
         log_probs = torch.zeros_like(kept[:, 0])  # there was nothing else to draw
     else:
-        tokens = _inverse(kept, numbers)
+        tokens = inverse(kept, numbers)
         log_probs = kept.gather(1, tokens[:, None])[:, 0]
-    if kept is plain and options.temperature:
-        return Drawn(tokens, log_probs, log_probs)
     return Drawn(tokens, log_probs, plain.gather(1, tokens[:, None])[:, 0])
 
 
@@ -121,21 +131,26 @@ def _changed(
     options: Options,
     seen: Tensor | None,
     too_early: Tensor | None,
-    stops: Iterable[int],
+    stops: Tensor | None,
 ) -> Tensor:
     if options.logit_bias:
-        tokens, biases = zip(*options.logit_bias.items(), strict=True)
-        logits = logits.clone()
-        logits[:, list(tokens)] += torch.tensor(biases, device=logits.device)
+        logits = logits + _bias(tuple(options.logit_bias.items()), logits.shape[1], logits.device)
     if options.repetition_penalty != 1 and seen is not None:
         penalty = options.repetition_penalty
         penalized = torch.where(logits > 0, logits / penalty, logits * penalty)
         logits = torch.where(seen, penalized, logits)
-    ends = list(stops)
-    if options.min_tokens and too_early is not None and ends:
-        logits = logits.clone()
-        logits[:, ends] = logits[:, ends].masked_fill(too_early[:, None], -math.inf)
+    if too_early is not None and stops is not None:
+        logits = logits.masked_fill(too_early[:, None] & stops, -math.inf)
     return logits
+
+
+@lru_cache(maxsize=8)
+def _bias(biases: tuple[tuple[int, float], ...], size: int, device: torch.device) -> Tensor:
+    """[V] what is added to logits; kept, because a graph cannot bring it to its device."""
+    bias = torch.zeros(size)
+    for token, value in biases:
+        bias[token] = value
+    return bias.to(device)
 
 
 def _kept(scores: Tensor, options: Options) -> Tensor:
@@ -160,14 +175,6 @@ def _nucleus(scores: Tensor, top_p: float) -> Tensor:
     before = probs.cumsum(-1) - probs
     dropped = torch.zeros_like(scores, dtype=torch.bool).scatter(1, order, before >= top_p)
     return scores.masked_fill(dropped, -math.inf)
-
-
-def _inverse(log_probs: Tensor, numbers: Tensor) -> Tensor:
-    """The tokens at which cumulated probabilities pass the numbers, never one without any."""
-    probs = log_probs.exp().double()
-    sums = probs.cumsum(-1)
-    wanted = numbers[:, None].double() * sums[:, -1:]
-    return torch.searchsorted(sums, wanted, right=True)[:, 0]
 
 
 def mixed(seed: int, *keys: Tensor) -> Tensor:

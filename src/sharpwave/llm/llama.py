@@ -1,26 +1,33 @@
-"""One token through the layers of Llama and its kin, without what stands around the arithmetic.
+"""The layers of Llama and its kin on tokens without padding, without what stands around them.
 
-A step of a small model in transformers spends most of its time between the operations. Here the
-same operations are done on the same weights. Whether they are the same is not taken on trust:
-whoever uses this compares it with the model first.
+transformers spends much of a small model's time between the operations, and much of a large one's
+in passes over memory that can be one. Here the same operations are done on the same weights.
+Whether they are the same is not taken on trust: whoever uses this compares it with the model first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import linear, rms_norm
+from torch.utils.checkpoint import checkpoint
 
-__all__ = ["LlamaStep"]
+from sharpwave.kernels.transformer import gated
+from sharpwave.llm.attention import Attention
+
+__all__ = ["LlamaLayers"]
+
+Linear = Callable[[Tensor], Tensor]
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _MLP = ("gate_proj", "up_proj", "down_proj")
 
 
-class LlamaStep:
-    """The decoder of a model whose layers are made like those of Llama, for one token at a time.
+class LlamaLayers:
+    """The decoder of a model whose layers are made like those of Llama.
 
     Args:
         decoder: Embedding, layers, a last norm and rotary positions, by Llama's names.
@@ -33,74 +40,103 @@ class LlamaStep:
         try:
             self._decoder = decoder
             self._layers = [_Layer(layer, index) for index, layer in enumerate(decoder.layers)]
-            self._norm = _norm_of(decoder.norm)
+            self._norm = _Norm(decoder.norm)
             _ = decoder.rotary_emb, decoder.embed_tokens.weight
+            self._modules = list(decoder.modules())
         except AttributeError as error:
             raise TypeError(f"decoder must be made like Llama's: {error}") from None
 
-    def __call__(self, ids: Tensor, positions: Tensor, cache: Any, mask: Tensor) -> Tensor:
-        """Hidden states [S, H] after tokens [S] at positions [S, 1], which attend by a mask."""
-        x = self._decoder.embed_tokens(ids[:, None])
-        cos, sin = self._decoder.rotary_emb(x, position_ids=positions)
-        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    @property
+    def is_whole(self) -> bool:
+        """Whether calling the modules would do the same.
+
+        Modules may be replaced, have hooks, such as those of sharding, or another `forward`; of
+        those that are called here too, that is nothing.
+        """
+        called = self._decoder.embed_tokens, self._decoder.rotary_emb
+        modules = list(self._decoder.modules())
+        return len(modules) == len(self._modules) and not any(
+            now is not then
+            or now._forward_hooks
+            or now._forward_pre_hooks
+            or "forward" in vars(now)
+            for now, then in zip(modules, self._modules, strict=True)
+            if now not in called
+        )
+
+    def __call__(self, ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+        """Hidden states [N, H] of tokens [N] at positions [N]."""
+        x = self._decoder.embed_tokens(ids)
+        cos, sin = (angle[0] for angle in self._decoder.rotary_emb(x, position_ids=positions[None]))
         for layer in self._layers:
-            x = layer(x, cos, sin, cache, mask)
-        norm, eps = self._norm
-        return rms_norm(x[:, 0], norm.weight.shape, norm.weight, eps)
+            if layer.forgets and torch.is_grad_enabled():
+                x = checkpoint(layer, x, cos, sin, attention, use_reentrant=False)
+            else:
+                x = layer(x, cos, sin, attention)
+        return self._norm(x)
 
 
 class _Layer:
     def __init__(self, layer: Any, index: int) -> None:
         attention, mlp = layer.self_attn, layer.mlp
+        if getattr(attention, "attention_dropout", 0):
+            raise AttributeError("attention that drops out")
+        self._module = layer
         self.index, self.head_dim, self.scale = index, attention.head_dim, attention.scaling
-        self.projections = [_linear(getattr(attention, name)) for name in _ATTENTION]
-        self.mlp = [_linear(getattr(mlp, name)) for name in _MLP]
-        self.first, self.second = map(
-            _norm_of, (layer.input_layernorm, layer.post_attention_layernorm)
-        )
-        self.q_norm, self.k_norm = (
-            _norm_of(getattr(attention, name)) if hasattr(attention, name) else None
+        self.projections = [getattr(attention, name) for name in _ATTENTION]
+        self.mlp = [getattr(mlp, name) for name in _MLP]
+        self.first = _Norm(layer.input_layernorm)
+        self.second = _Norm(layer.post_attention_layernorm)
+        self.norms = [
+            _Norm(getattr(attention, name)) if hasattr(attention, name) else None
             for name in ("q_norm", "k_norm")
+        ]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the model is told to compute its layers again in the backward pass."""
+        return bool(getattr(self._module, "gradient_checkpointing", False))
+
+    def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
+        normed = self.first(x)
+        heads = (len(x), -1, self.head_dim)
+        q, k, v = (_applied(module, normed).view(heads) for module in self.projections[:3])
+        q, k = (
+            one if norm is None else norm(one) for norm, one in zip(self.norms, (q, k), strict=True)
         )
-
-    def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Any, mask: Tensor) -> Tensor:
-        n_rows, _, hidden = x.shape
-        norm, eps = self.first
-        normed = rms_norm(x, (hidden,), norm.weight, eps)
-        q_proj, k_proj, v_proj, o_proj = self.projections
-        heads = (n_rows, 1, -1, self.head_dim)
-        q = linear(normed, q_proj.weight, q_proj.bias).view(heads)
-        k = linear(normed, k_proj.weight, k_proj.bias).view(heads)
-        v = linear(normed, v_proj.weight, v_proj.bias).view(heads).transpose(1, 2)
-        if self.q_norm is not None and self.k_norm is not None:
-            q = rms_norm(q, (self.head_dim,), self.q_norm[0].weight, self.q_norm[1])
-            k = rms_norm(k, (self.head_dim,), self.k_norm[0].weight, self.k_norm[1])
-        q, k = _rotated(q.transpose(1, 2), cos, sin), _rotated(k.transpose(1, 2), cos, sin)
-        is_shared = k.shape[1] != q.shape[1]  # keys and values of several heads
-        k, v = cache.update(k, v, self.index)
-        attended = scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, scale=self.scale, enable_gqa=is_shared
-        )
-        x = x + linear(attended.view(n_rows, 1, -1), o_proj.weight, o_proj.bias)
-        norm, eps = self.second
-        normed = rms_norm(x, (hidden,), norm.weight, eps)
-        gate, up, down = self.mlp
-        gated = silu(linear(normed, gate.weight, gate.bias)) * linear(normed, up.weight, up.bias)
-        return x + linear(gated, down.weight, down.bias)
+        attended = attention(q, k, v, cos, sin, layer=self.index, scale=self.scale)
+        x = _added(x, self.projections[3], attended)
+        normed = self.second(x)
+        gate, up = (_applied(module, normed) for module in self.mlp[:2])
+        return _added(x, self.mlp[2], gated(gate, up))
 
 
-def _linear(module: Any) -> nn.Linear:
-    if type(module) is not nn.Linear:  # that of an adapter computes more
-        raise AttributeError(f"{type(module).__name__} is not a plain linear layer")
-    return module
+class _Norm:
+    """A norm by the root of the mean square, whose weight may be replaced."""
+
+    def __init__(self, module: Any) -> None:
+        _ = module.weight
+        self._module, self._eps = module, float(module.variance_epsilon)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        weight = self._module.weight
+        return rms_norm(x, weight.shape, weight, self._eps)
 
 
-def _norm_of(module: Any) -> tuple[Any, float]:
-    """A norm, whose weight may be replaced, and what it adds to the variance."""
-    _ = module.weight
-    return module, float(module.variance_epsilon)
+def _applied(module: Any, x: Tensor) -> Tensor:
+    """A linear layer; one with an adapter computes more, and is called itself."""
+    if _is_plain(module):
+        return linear(x, module.weight, module.bias)
+    found: Tensor = module(x)
+    return found
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    first, second = x.chunk(2, -1)
-    return x * cos + torch.cat([-second, first], -1) * sin
+def _added(x: Tensor, module: Any, y: Tensor) -> Tensor:
+    """X and a linear layer of y; a product can begin with what it is added to."""
+    if x.is_cuda and _is_plain(module) and module.bias is None:
+        return torch.addmm(x, y, module.weight.T)
+    return x + _applied(module, y)
+
+
+def _is_plain(module: Any) -> bool:
+    return type(module) is nn.Linear

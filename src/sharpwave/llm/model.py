@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from sharpwave.llm.attention import SequenceAttention
+from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.cache import PromptCache, SlotCache, TokenCache
-from sharpwave.llm.llama import LlamaStep
+from sharpwave.llm.llama import LlamaLayers
 from sharpwave.nn.transformer import Transformer
 from sharpwave.notice import notice
 
@@ -87,18 +89,34 @@ class CausalModel(ABC):
         """Hidden states [B, L, H] of `ids`, where `head_weight` is there."""
         raise TypeError(f"{type(self.module).__name__} does not give hidden states: {ids.shape}")
 
+    @property
+    def packs(self) -> bool:
+        """Whether sequences of different lengths are computed without their padding."""
+        return False
+
+    def outputs(self, batch: TokenBatch) -> Tensor:
+        """What completion tokens were drawn from: hidden states [T, H], or logits [T, V].
+
+        Logits are where there is no `head_weight`. Sequences are padded on the right, which no
+        token before it attends to.
+        """
+        ids = batch.padded()
+        found = self.logits(ids) if self.head_weight is None else self.hidden(ids)
+        return found[batch.sequence, batch.position - 1]
+
     # Sampling
 
     def make_cache(self, n_slots: int, capacity: int) -> Any:
         """Memory for so many sequences of so many tokens."""
         return TokenCache(n_slots, capacity, self.device)
 
-    def prefill(self, ids: Tensor, lengths: Tensor, cache: Any) -> tuple[Tensor, Any]:  # noqa: ARG002
-        """Logits [B, V] after prompts [B, P] of these lengths, and what `cache.put` takes of them.
+    def prefill(self, prompts: TokenBatch, cache: Any) -> tuple[Tensor, Any]:  # noqa: ARG002
+        """Logits [B, V] after prompts, and what `cache.put` takes of them.
 
         Shorter prompts are padded on the right, which tokens before it do not attend to.
         """
-        return _at_ends(self.logits(ids), lengths), ids
+        ids = prompts.padded()
+        return _at_ends(self.logits(ids), prompts.lengths), ids
 
     def decode(self, ids: Tensor, cache: Any) -> Tensor:
         """Logits [S, V] after one more token [S] in each slot."""
@@ -181,16 +199,16 @@ class TransformerModel(CausalModel):
         """Memory for so many sequences of so many tokens."""
         return SlotCache(n_slots, capacity, self.device)
 
-    def prefill(self, ids: Tensor, lengths: Tensor, cache: Any) -> tuple[Tensor, Any]:  # noqa: ARG002
-        """Logits [B, V] after prompts [B, P] of these lengths, and their keys and values."""
-        prompts = PromptCache()
-        last = _at_ends(self.module.hidden(ids, cache=prompts), lengths)
-        return linear(last, self.head_weight), prompts
+    def prefill(self, prompts: TokenBatch, cache: Any) -> tuple[Tensor, Any]:  # noqa: ARG002
+        """Logits [B, V] after prompts, and their keys and values."""
+        read = PromptCache()
+        last = _at_ends(self.module.hidden(prompts.padded(), cache=read), prompts.lengths)
+        return linear(last, self.head_weight), read
 
     def decode(self, ids: Tensor, cache: SlotCache) -> Tensor:
         """Logits [S, V] after one more token [S] in each slot."""
-        positions, mask = cache.begin_step()
-        hidden = self.module.hidden(ids[:, None], positions, cache, mask)
+        positions = cache.begin()[:, None]
+        hidden = self.module.hidden(ids[:, None], positions, cache, cache.mask)
         return linear(hidden[:, 0], self.head_weight)
 
 
@@ -199,8 +217,8 @@ class HuggingFaceModel(CausalModel):
 
     What it lets us do is tried once on a few tokens: whether hidden states times the head are its
     logits, whether it attends to keys and values in slots, and whether its layers are those of
-    Llama, which are then run without the modules around them. Where it has no slots, all tokens
-    are computed anew at every step, which is said.
+    Llama, which are then run without the modules around them and without padding. Where it has no
+    slots, all tokens are computed anew at every step, which is said.
     """
 
     module: Any
@@ -215,7 +233,8 @@ class HuggingFaceModel(CausalModel):
         self._window = getattr(text, "sliding_window", None) or math.inf
         self._has_head: bool = False
         self._has_slots: bool = False
-        self._step: LlamaStep | None = None
+        self._layers: LlamaLayers | None = None
+        self._is_packed = False
         with torch.no_grad(), self.evaluating():
             self._try()
         if not self._has_slots:
@@ -241,17 +260,37 @@ class HuggingFaceModel(CausalModel):
             self._has_slots = self._decodes(ids, logits)
         if self._has_slots and self._has_head:
             with contextlib.suppress(Exception):  # it may be made otherwise
-                self._step = LlamaStep(self._inner.get_decoder())
-                self._step = self._step if self._decodes(ids, logits) else None
+                self._layers = LlamaLayers(self._inner.get_decoder())
+                is_same = _is_close(self._head(self._packed(_batch(ids))), logits[0])
+                self._layers = self._layers if is_same and self._decodes(ids, logits) else None
 
     def _decodes(self, ids: Tensor, logits: Tensor) -> bool:
         """Whether decoding in slots gives the logits [1, 3, V] of three tokens."""
         cache, both = SlotCache(2, 4, self.device), torch.arange(2, device=self.device)
-        _, prompts = self._prefill(ids[:, :2], torch.full((1,), 2, device=self.device))
+        _, prompts = self._prefill(_batch(ids[:, :2]))
         cache.put(prompts, torch.zeros_like(both), both, torch.full_like(both[:1], 2))
         cache.lengths[1] = 1  # a slot of another length, which gets its second token again
         found = self._decode(torch.stack([ids[0, 2], ids[0, 1]]), cache)
         return _is_close(found, logits[0, [2, 1]])
+
+    @property
+    def packs(self) -> bool:
+        """Whether sequences of different lengths are computed without their padding."""
+        return self._layers is not None and self._layers.is_whole
+
+    def outputs(self, batch: TokenBatch) -> Tensor:
+        """What completion tokens were drawn from: hidden states [T, H], or logits [T, V]."""
+        longest = int(batch.lengths.max())
+        if not self.packs or longest > self._window:
+            return super().outputs(batch)
+        return self._packed(batch)[batch.offsets[:-1][batch.sequence] + batch.position - 1]
+
+    def _packed(self, batch: TokenBatch, cache: Any = None) -> Tensor:
+        """Hidden states [S, H] of all tokens."""
+        assert self._layers is not None
+        longest, n_tokens = int(batch.lengths.max()), len(batch.tokens)
+        attention = SequenceAttention(batch.lengths, longest, n_tokens, cache)
+        return self._layers(batch.tokens, batch.positions, attention)
 
     @property
     def head_weight(self) -> Tensor | None:
@@ -277,11 +316,11 @@ class HuggingFaceModel(CausalModel):
             return SlotCache(n_slots, capacity, self.device)
         return super().make_cache(n_slots, capacity)
 
-    def prefill(self, ids: Tensor, lengths: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """Logits [B, V] after prompts [B, P] of these lengths, and their keys and values."""
+    def prefill(self, prompts: TokenBatch, cache: Any) -> tuple[Tensor, Any]:
+        """Logits [B, V] after prompts, and their keys and values."""
         if isinstance(cache, SlotCache):
-            return self._prefill(ids, lengths)
-        return super().prefill(ids, lengths, cache)
+            return self._prefill(prompts)
+        return super().prefill(prompts, cache)
 
     def decode(self, ids: Tensor, cache: Any) -> Tensor:
         """Logits [S, V] after one more token [S] in each slot."""
@@ -295,8 +334,12 @@ class HuggingFaceModel(CausalModel):
             return _WithoutAdapter(self)
         return super().reference()
 
-    def _prefill(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, PromptCache]:
+    def _prefill(self, prompts: TokenBatch) -> tuple[Tensor, PromptCache]:
         cache = PromptCache()
+        self._is_packed = self.packs  # and so for the tokens that follow
+        if self._is_packed:
+            return self._head(self._packed(prompts, cache)[prompts.offsets[1:] - 1]), cache
+        ids, lengths = prompts.padded(), prompts.lengths
         if self._has_head:
             hidden = self._decoder(ids, past_key_values=cache, use_cache=True)
             return self._head(_at_ends(hidden, lengths)), cache
@@ -304,9 +347,10 @@ class HuggingFaceModel(CausalModel):
         return _at_ends(logits, lengths), cache
 
     def _decode(self, ids: Tensor, cache: SlotCache) -> Tensor:
-        positions, mask = cache.begin_step()
-        if self._step is not None:
-            return self._head(self._step(ids, positions, cache, mask))
+        positions = cache.begin()
+        if self._is_packed and self._layers is not None:
+            return self._head(self._layers(ids, positions, cache.attend))
+        positions, mask = positions[:, None], cache.mask
         if self._inner.config._attn_implementation != "sdpa":  # the others add a mask to scores
             mask = torch.zeros_like(mask, dtype=self._inner.dtype).masked_fill(
                 ~mask, torch.finfo(self._inner.dtype).min
@@ -350,6 +394,16 @@ class _WithoutAdapter(CausalModel):
         with self._model.module.disable_adapter():
             return self._model.hidden(ids)
 
+    @property
+    def packs(self) -> bool:
+        """That of the model."""
+        return self._model.packs
+
+    def outputs(self, batch: TokenBatch) -> Tensor:
+        """What completion tokens were drawn from: hidden states [T, H], or logits [T, V]."""
+        with self._model.module.disable_adapter():
+            return self._model.outputs(batch)
+
     def reference(self) -> CausalModel:
         """Itself: nothing moves it."""
         return self
@@ -368,6 +422,11 @@ def _ends(module: Any) -> tuple[int, ...]:
         if found is not None:
             return tuple(found) if isinstance(found, list | tuple) else (int(found),)
     return ()
+
+
+def _batch(ids: Tensor) -> TokenBatch:
+    """Sequences [B, L] of tokens."""
+    return TokenBatch.of_sequences(list(ids), torch.zeros_like(ids[:, 0]))
 
 
 def _at_ends(x: Tensor, lengths: Tensor) -> Tensor:

@@ -9,14 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.completions import Completions
-from sharpwave.llm.draw import Drawn, Options, draw, mixed, uniforms
+from sharpwave.llm.draw import Options, mixed
 from sharpwave.llm.model import CausalModel
+from sharpwave.llm.slots import Slots, Step
 
 __all__ = ["Sampler"]
 
 _REFILL = 8
 """New prompts begin when one in so many slots is free: each beginning is a pass of the model."""
+
+_READ = 1 << 16
+"""Tokens of prompts that are read in one pass, with their padding."""
+
+_ROUND = 64
+"""Slots on a device have room for multiples of so many tokens, so that the next call fits too."""
 
 
 class Sampler:
@@ -30,7 +38,8 @@ class Sampler:
         model: What `CausalModel.of` takes.
         max_rows: Completions at a time.
         cache_tokens: Tokens that may be remembered at a time, over all slots; any number when None.
-        stop: Tokens that end a completion, beside those of the model.
+        stop: Tokens and texts that end a completion, beside the tokens of the model. A text is
+            complete with the last token that is kept.
         seed: Of all draws.
         tokenizer: For prompts that are text.
         **options: Fields of `sharpwave.llm.draw.Options`, such as `temperature` and `top_p`.
@@ -55,7 +64,7 @@ class Sampler:
         *,
         max_rows: int = 256,
         cache_tokens: int | None = None,
-        stop: Iterable[int] = (),
+        stop: Iterable[int | str] = (),
         seed: int = 0,
         tokenizer: Any = None,
         **options: Any,
@@ -66,7 +75,15 @@ class Sampler:
         self.options = Options(**options)
         self.max_rows = max_rows
         self.cache_tokens = cache_tokens
-        self.stop = tuple(sorted({*self.model.eos, *stop}))
+        given = (stop,) if isinstance(stop, str) else tuple(stop)
+        self.stop_texts = tuple(one for one in given if isinstance(one, str))
+        tokens = {int(one) for one in given if not isinstance(one, str)}
+        self.stop = tuple(sorted({*self.model.eos, *tokens}))
+        if self.stop_texts and self.model.tokenizer is None:
+            raise TypeError("stop must hold tokens where there is no tokenizer, got text")
+        if "" in self.stop_texts:
+            raise ValueError("stop must not hold an empty text")
+        self._slots: Slots | None = None
         self.seed = seed
         self.drawn = 0
         self.version = 0
@@ -101,9 +118,34 @@ class Sampler:
         elif len(keys) != len(tokens):
             raise ValueError(f"keys must have {len(tokens)} numbers, got {len(keys)}")
         with self.model.evaluating(), torch.inference_mode():
-            work = _Work(self, tokens, n, max_new_tokens, torch.as_tensor(list(keys)))
-            work.finish()
+            slots = self._make_slots(tokens, n, max_new_tokens)
+            texts = _Texts(self.stop_texts, self.model.tokenizer)
+            work = _Work(slots, tokens, n, torch.as_tensor(list(keys)), self.seed, texts)
+            if max_new_tokens:
+                work.finish()
         return work.result(self.version)  # in tensors that learning may keep
+
+    def _make_slots(self, prompts: list[Tensor], n: int, max_new_tokens: int) -> Slots:
+        """Empty slots, on a device those of the last call where they fit."""
+        capacity = max(len(prompt) for prompt in prompts) + max_new_tokens
+        n_slots = min(self.max_rows, len(prompts) * n)
+        is_kept = self.model.device.type == "cuda"
+        if is_kept:
+            room = self.model.max_positions or capacity
+            capacity = max(capacity, min(-(-capacity // _ROUND) * _ROUND, room))
+        if self.cache_tokens is not None:
+            n_slots = max(1, min(n_slots, self.cache_tokens // capacity))
+        slots = self._slots
+        if slots is None or len(slots) != n_slots or slots.capacity != capacity:
+            self._slots = slots = None  # before there are others
+            slots = Slots(self.model, n_slots, capacity, self.options, self.stop)
+        self._slots = slots if is_kept else None
+        slots.restart(max_new_tokens)
+        return slots
+
+    def release(self) -> None:
+        """Free the memory of a device that is kept for the next call."""
+        self._slots = None
 
     def state_dict(self) -> dict[str, Any]:
         """Where the draws stand."""
@@ -118,97 +160,70 @@ class _Work:
     """One call of `generate`: a queue of completions, and the slots that they pass through."""
 
     def __init__(
-        self, sampler: Sampler, prompts: list[Tensor], n: int, max_new: int, keys: Tensor
+        self, slots: Slots, prompts: list[Tensor], n: int, keys: Tensor, seed: int, texts: _Texts
     ) -> None:
-        self.model, self.options = sampler.model, sampler.options
-        self.seed, self.stop, self.n, self.max_new = sampler.seed, sampler.stop, n, max_new
-        self.device = device = self.model.device
-        self.prompts, self.keys = prompts, keys.to(device)
-        longest = max(len(prompt) for prompt in prompts)
-        capacity = longest + max_new
-        n_rows = min(sampler.max_rows, len(prompts) * n)
-        if sampler.cache_tokens is not None:
-            n_rows = max(1, min(n_rows, sampler.cache_tokens // capacity))
+        self.slots, self.prompts, self.n, self.seed = slots, prompts, n, seed
+        self.device = slots.rows.device
+        self.keys = keys.to(self.device)
         self.queue = deque(range(len(prompts) * n))
-        self.cache = self.model.make_cache(n_rows, capacity)
-        # The completion in each slot, -1 for none, how many tokens it has, and what its draws
-        # depend on beside that.
-        self.row = torch.full((n_rows,), -1, dtype=torch.int64, device=device)
-        self.count = torch.zeros_like(self.row)
-        self.key = torch.zeros_like(self.row)
-        self.logits = torch.zeros((n_rows, self.model.vocab_size), device=device)
-        self.seen: Tensor | None = None
-        if self.options.repetition_penalty != 1:
-            self.seen = torch.zeros_like(self.logits, dtype=torch.bool)
-        # What every step drew, as (rows, tokens, log_probs, plain_log_probs, ends) of all slots.
-        self.steps: list[tuple[Tensor, ...]] = []
-        self._stops = torch.zeros(self.model.vocab_size, dtype=torch.bool, device=device)
-        self._stops[[token for token in self.stop if token < self.model.vocab_size]] = True
+        self.steps: list[Step] = []
+        self.texts = texts
 
     def finish(self) -> None:
         """Draw until every completion has ended."""
-        if self.max_new == 0:
-            return
-        n_active = 0
+        slots, n_active = self.slots, 0
         while self.queue or n_active:
-            n_slots = len(self.row)
+            n_slots = len(slots)
             if self.queue and (n_slots - n_active) * _REFILL >= n_slots:
                 self._begin()
-            elif not self.queue and n_active * 2 <= n_slots:
-                self._compact()
-            drawn = self._draw()
-            ends = self._stops[drawn.tokens]
-            self.steps.append(
-                (self.row, drawn.tokens, drawn.log_probs, drawn.plain_log_probs, ends)
-            )
-            if self.seen is not None:
-                self.seen.scatter_(1, drawn.tokens[:, None], True)
-            self.count = self.count + 1
-            self.row = self.row.masked_fill(ends | (self.count >= self.max_new), -1)
-            n_active = int((self.row >= 0).sum())
+                n_active = self._active()
+            elif not self.queue and slots.can_shrink and n_active * 2 <= n_slots:
+                slots.keep((slots.rows >= 0).nonzero()[:, 0])
             if n_active:
-                self.logits = self.model.decode(drawn.tokens, self.cache).float()
+                self._record(slots.advance())
+                n_active = self._active()
+
+    def _active(self) -> int:
+        return int((self.slots.rows >= 0).sum())
 
     def _begin(self) -> None:
         """Read prompts into free slots, each once for all of its completions."""
-        free = (self.row < 0).nonzero()[:, 0]
-        rows = [self.queue.popleft() for _ in range(min(len(free), len(self.queue)))]
-        slots, numbers = free[: len(rows)], torch.tensor(rows, device=self.device)
-        indices = numbers // self.n
-        needed, which = indices.unique(return_inverse=True)
-        prompts = [self.prompts[i] for i in needed.tolist()]
-        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        ids = torch.nn.utils.rnn.pad_sequence(prompts, batch_first=True)
-        logits, read = self.model.prefill(ids, lengths, self.cache)
-        self.cache.put(read, which, slots, lengths)
-        self.logits[slots] = logits.float()[which]
-        self.row = self.row.index_copy(0, slots, numbers)  # what steps remember stays
-        self.count[slots] = 0
-        self.key[slots] = mixed(self.seed, self.keys[indices], numbers % self.n)
-        if self.seen is not None:
-            self.seen[slots] = False
-            for slot, index in zip(slots.tolist(), indices.tolist(), strict=True):
-                self.seen[slot, self.prompts[index]] = True
+        free = (self.slots.rows < 0).nonzero()[:, 0]
+        begun = 0
+        while self.queue and begun < len(free):
+            rows, needed = self._next(len(free) - begun)
+            prompts = TokenBatch.of_sequences(
+                [self.prompts[i] for i in needed],
+                torch.zeros(len(needed), dtype=torch.int64, device=self.device),
+            )
+            numbers = torch.tensor(rows, device=self.device)
+            which = torch.tensor([needed.index(row // self.n) for row in rows], device=self.device)
+            keys = mixed(self.seed, self.keys[numbers // self.n], numbers % self.n)
+            at = free[begun : begun + len(rows)]
+            self._record(self.slots.begin(at, numbers, keys, prompts, which))
+            begun += len(rows)
 
-    def _compact(self) -> None:
-        """Go on with the slots that are in use."""
-        slots = (self.row >= 0).nonzero()[:, 0]
-        self.cache.keep(slots)
-        self.row, self.count, self.key = self.row[slots], self.count[slots], self.key[slots]
-        self.logits = self.logits[slots]
-        if self.seen is not None:
-            self.seen = self.seen[slots]
+    def _next(self, most: int) -> tuple[list[int], list[int]]:
+        """The next completions, and their prompts, of not too many tokens together."""
+        rows: list[int] = []
+        needed: list[int] = []
+        longest = 0
+        while self.queue and len(rows) < most:
+            prompt = self.queue[0] // self.n
+            if not needed or needed[-1] != prompt:  # completions of a prompt follow each other
+                longest = max(longest, len(self.prompts[prompt]))
+                if needed and longest * (len(needed) + 1) > _READ:
+                    break
+                needed.append(prompt)
+            rows.append(self.queue.popleft())
+        return rows, needed
 
-    def _draw(self) -> Drawn:
-        numbers = uniforms(self.key, self.count)
-        return draw(
-            self.logits,
-            numbers,
-            self.options,
-            seen=self.seen,
-            too_early=self.count < self.options.min_tokens if self.options.min_tokens else None,
-            stops=self.stop,
-        )
+    def _record(self, step: Step) -> None:
+        self.steps.append(step)
+        ended = self.texts.ended(step)
+        if ended:
+            is_over = torch.isin(self.slots.rows, torch.tensor(ended, device=self.device))
+            self.slots.rows.masked_fill_(is_over, -1)
 
     def result(self, version: int) -> Completions:
         """All completions, in order."""
@@ -221,8 +236,17 @@ class _Work:
         # A slot's tokens stand in the order of the steps, and idle slots, of row -1, before all.
         order = rows.argsort(stable=True)[int((rows < 0).sum()) :]
         rows, tokens, log_probs, plain_log_probs, ends = (column[order] for column in columns)
-        offsets = torch.zeros(total + 1, dtype=torch.int64, device=self.device)
-        torch.cumsum(torch.bincount(rows, minlength=total), 0, out=offsets[1:])
+        offsets = _offsets(rows, total)
+        if self.texts.cuts:
+            position = torch.arange(len(rows), device=self.device) - offsets[rows]
+            last = torch.full((total,), len(rows), device=self.device)
+            cut = torch.tensor(list(self.texts.cuts.items()), device=self.device)
+            last[cut[:, 0]] = cut[:, 1]
+            ends = ends | (position == last[rows] - 1)
+            kept = position < last[rows]
+            columns = [x[kept] for x in (rows, tokens, log_probs, plain_log_probs, ends)]
+            rows, tokens, log_probs, plain_log_probs, ends = columns
+            offsets = _offsets(rows, total)
         finished = torch.zeros(total, dtype=torch.bool, device=self.device)
         finished[rows[ends]] = True
         return Completions(
@@ -235,6 +259,44 @@ class _Work:
             finished=finished,
             version=version,
         )
+
+
+class _Texts:
+    """Watches for texts that end a completion.
+
+    Attributes:
+        cuts: How many tokens a completion has that such a text ended; later ones are dropped.
+    """
+
+    def __init__(self, stop: tuple[str, ...], tokenizer: Any) -> None:
+        self._stop, self._tokenizer = stop, tokenizer
+        self._tokens: dict[int, list[int]] = {}
+        self.cuts: dict[int, int] = {}
+
+    def ended(self, step: Step) -> list[int]:
+        """The completions that a step ended by a text."""
+        if not self._stop:
+            return []
+        ended = []
+        for row, token in zip(step.rows.tolist(), step.tokens.tolist(), strict=True):
+            if row < 0 or row in self.cuts:
+                continue
+            tokens = self._tokens.setdefault(row, [])
+            tokens.append(token)
+            # A token is at least a byte of text, so an end is found among the last few of them.
+            recent = tokens[-4 * max(map(len, self._stop)) - 8 :]
+            text = self._tokenizer.decode(recent)
+            if any(stop in text for stop in self._stop):
+                self.cuts[row] = len(tokens)
+                ended.append(row)
+        return ended
+
+
+def _offsets(rows: Tensor, total: int) -> Tensor:
+    """[N + 1] where each of `total` rows begins and ends among ordered ones."""
+    offsets = torch.zeros(total + 1, dtype=torch.int64, device=rows.device)
+    torch.cumsum(torch.bincount(rows, minlength=total), 0, out=offsets[1:])
+    return offsets
 
 
 def check_prompts(prompts: Any, model: CausalModel, max_new_tokens: int) -> list[Tensor]:

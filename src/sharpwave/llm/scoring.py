@@ -45,8 +45,8 @@ def score(
 ) -> Scores:
     """Log-probabilities of all completion tokens, with gradients, in one pass.
 
-    Sequences are padded on the right, which no token before it attends to. Of a model that gives
-    hidden states, the logits of completion tokens alone are computed, and never all in memory.
+    Of a model that gives hidden states, the logits of completion tokens alone are computed, and
+    never all in memory.
 
     Args:
         model: The model.
@@ -55,10 +55,7 @@ def score(
         entropy: Whether to give entropies too.
         collisions: Whether to give log-probabilities of drawing a token twice.
     """
-    ids = batch.padded()
-    at = batch.sequence, batch.position - 1
-    weight = model.head_weight
-    rows = model.logits(ids)[at] if weight is None else model.hidden(ids)[at]
+    rows, weight = model.outputs(batch), model.head_weight
     log_probs_of: Any
     if weight is None:
         log_probs_of = partial(selected_log_probs, rows)
@@ -89,7 +86,7 @@ def score_all(
     log_probs = torch.empty(len(batch.sequence), device=batch.tokens.device)
     numbered = batch.replace(old_log_probs=torch.arange(len(log_probs), device=log_probs.device))
     with model.evaluating():
-        for rows in batch.cut(max_tokens):
+        for rows in batch.cut(max_tokens, padded=not model.packs):
             part = numbered.select(rows)
             found = score(model, part, temperature=temperature).log_probs
             log_probs = log_probs.to(found.dtype)  # float64 of a model in float64

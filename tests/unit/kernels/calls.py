@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sharpwave.kernels import llm, log_probs, packing
+from sharpwave.kernels import llm, log_probs, packing, transformer
 from sharpwave.kernels import returns as typed_returns
 from sharpwave.kernels.ahead import look_ahead
 from sharpwave.kernels.episodes import EpisodeSums
@@ -21,6 +21,7 @@ NAMES = [
     "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "ahead", "update",
     "errors", "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
     "scored groups", "groups of a batch", "selected entropy", "linear entropy",
+    "gated", "rotated", "store", "attend", "attend in parts", "sample tokens",
 ]  # fmt: skip
 
 
@@ -42,6 +43,10 @@ def calls(device: str) -> dict[str, Call]:
     logits = torch.randn(10, 5000, device=device)
     weight = torch.randn(5000, 16, device=device)
     hidden = torch.randn(10, 16, device=device)
+    query, key = (torch.randn(600, heads, 16, device=device) for heads in (4, 1))
+    cos, sin = torch.randn(600, 16, device=device), torch.randn(600, 16, device=device)
+    keys, values = (torch.randn(600, 1, 70, 16, device=device) for _ in range(2))
+    lengths, numbers = torch.arange(600, device=device) % 70, torch.rand(10, device=device).double()
     return {
         "gae": lambda: returns.gae(*steps[:2], last, *ends, steps[2]),
         "vtrace": lambda: returns.vtrace(*steps[:3], None, *ends, next_values=steps[3]),
@@ -67,6 +72,14 @@ def calls(device: str) -> dict[str, Call]:
             steps[0], 300, mask=ends[0], scale="batch"
         ),
         "kl": lambda: llm.token_kl(steps[0], steps[1], estimator="k3", mask=ends[0]),
+        "gated": lambda: transformer.gated(steps[0], steps[1]),
+        "rotated": lambda: transformer.rotated(query, cos, sin),
+        "store": lambda: transformer.store(query, key, key, cos, sin, lengths, keys, values),
+        "attend": lambda: transformer.attend(query, keys, values, lengths, 0.25),
+        "attend in parts": lambda: transformer.attend(
+            query[:3], keys[:3], values[:3], lengths[:3], 0.25
+        ),
+        "sample tokens": lambda: transformer.sample(logits, numbers),
         "selected": lambda: log_probs.selected_log_probs(logits, index),
         "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
         "selected entropy": lambda: log_probs.selected_log_probs(logits, index, entropy=True),

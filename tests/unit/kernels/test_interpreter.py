@@ -10,14 +10,16 @@ import pytest
 from sharpwave.kernels import backend
 
 HERE = Path(__file__).parent
+PARTS = [
+    "returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes", "ahead",
+    "transformer",
+]  # fmt: skip
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not backend.HAS_TRITON, reason="needs triton")
 @pytest.mark.skipif(backend.INTERPRETED, reason="this is the interpreter's process")
-@pytest.mark.parametrize(
-    "part", ["returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes", "ahead"]
-)
+@pytest.mark.parametrize("part", PARTS)
 def test_triton_kernels_pass_the_same_tests_in_the_interpreter(part: str) -> None:
     pytest.importorskip("triton")
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default"]

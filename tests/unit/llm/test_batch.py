@@ -61,6 +61,12 @@ def test_columns_stay_with_their_tokens(
     for part in parts:
         longest = max(sum(lengths[i]) for i in part)
         assert len(part) == 1 or len(part) * longest <= max_tokens
+    packed = [part.tolist() for part in batch.cut(max_tokens, padded=False)]
+    assert sorted(row for part in packed for row in part) == list(range(len(lengths)))
+    assert len(packed) <= len(parts)
+    for part in packed:
+        assert len(part) == 1 or sum(sum(lengths[i]) for i in part) <= max_tokens
+    assert [p for row in rows_of(batch) for p in range(len(row))] == batch.positions.tolist()
 
 
 def test_padding_is_on_the_right() -> None:

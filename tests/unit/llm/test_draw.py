@@ -97,7 +97,8 @@ def test_a_completion_does_not_end_too_early() -> None:
     early = torch.tensor([True, False])
     logits = torch.tensor([[9.0, 0.0], [9.0, 0.0]])
     options = Options(min_tokens=1)
-    drawn = draw(logits, torch.tensor([0.5, 0.5]), options, too_early=early, stops=[0])
+    stops = torch.tensor([True, False])
+    drawn = draw(logits, torch.tensor([0.5, 0.5]), options, too_early=early, stops=stops)
     assert drawn.tokens.tolist() == [1, 0]
 
 

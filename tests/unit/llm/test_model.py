@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from sharpwave.llm import CausalModel, Sampler
+from sharpwave.llm import CausalModel, Sampler, TokenBatch
 from sharpwave.nn.transformer import Transformer
 from tests.unit.llm.models import VOCABULARY, hugging_face, make, spread
 
@@ -108,19 +109,27 @@ def test_the_transformer_refuses_what_it_cannot_be() -> None:
         Transformer(16, max_positions=4)(IDS)
 
 
+LLAMAS = ["Llama", "Qwen2", "Qwen3", "Mistral"]
+
+
+def batch_of(ids: torch.Tensor, lengths: list[int]) -> TokenBatch:
+    """The first tokens of sequences, one prompt token each."""
+    rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]
+    return TokenBatch.of_sequences(rows, torch.ones(len(rows), dtype=torch.int64))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("kind", "is_llama"),
-    [("Llama", True), ("Qwen2", True), ("Qwen3", True), ("Mistral", True), ("GPTNeoX", False)],
+    ("kind", "is_llama"), [*((kind, True) for kind in LLAMAS), ("GPTNeoX", False)]
 )
 def test_layers_like_llamas_are_run_without_their_modules(kind: str, is_llama: bool) -> None:
     """With heads that share keys and values, and with the weights as they are now."""
     module = hugging_face(kind, num_key_value_heads=2)
     model: Any = CausalModel.of(module)
-    assert (model._step is not None) == is_llama
+    assert model.packs == is_llama
     spread(module, 0.7)
     cache = model.make_cache(2, 8)
-    _, prompts = model.prefill(IDS[:, :3], torch.tensor([3, 2]), cache)
+    _, prompts = model.prefill(batch_of(IDS, [3, 2]), cache)
     cache.put(prompts, torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([3, 2]))
     found = model.decode(torch.stack([IDS[0, 3], IDS[1, 2]]), cache)
     wanted = module(IDS).logits
@@ -129,12 +138,64 @@ def test_layers_like_llamas_are_run_without_their_modules(kind: str, is_llama: b
 
 
 @pytest.mark.long
-def test_layers_that_do_something_else_are_left_alone() -> None:
-    """What only looks like Llama is found by its numbers."""
-    module = hugging_face()
+@pytest.mark.parametrize("kind", LLAMAS)
+@pytest.mark.parametrize("lengths", [[5, 5], [5, 3], [1, 4]])
+@pytest.mark.parametrize("forgets", [False, True], ids=["whole", "checkpointed"])
+def test_packed_sequences_have_the_outputs_and_gradients_of_padded_ones(
+    kind: str, lengths: list[int], forgets: bool
+) -> None:
+    module = hugging_face(kind, num_key_value_heads=2)
+    if forgets:
+        module.train()
+        module.activation_checkpointing_enable()
+    model = CausalModel.of(module)
+    batch = batch_of(IDS, lengths)
+    assert model.packs
+    found = []
+    for outputs in (model.outputs, partial(CausalModel.outputs, model)):  # theirs pads
+        module.zero_grad()
+        rows = outputs(batch)
+        (rows * torch.linspace(-1, 1, rows.numel()).view_as(rows)).sum().backward()
+        gradients = [
+            parameter.grad for parameter in module.parameters() if parameter.grad is not None
+        ]
+        found.append([rows.detach(), *gradients])
+    assert len(found[0]) == len(found[1]) > 10
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def by_a_hook(module: Any) -> None:
+    module.model.layers[0].mlp.register_forward_hook(lambda _, __, out: 2 * out)
+
+
+def by_another_forward(module: Any) -> None:
     layer = module.model.layers[0].mlp
     plain = layer.forward
     layer.forward = lambda x: 2 * plain(x)
+
+
+def by_another_module(module: Any) -> None:
+    old = module.model.layers[0].mlp.down_proj
+    module.model.layers[0].mlp.down_proj = torch.nn.Sequential(old, old.__class__(32, 32))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("change", [by_a_hook, by_another_forward, by_another_module])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_layers_that_do_something_else_do_it(change: Any, when: str) -> None:
+    """What only looks like Llama is found, whenever it was changed."""
+    module = hugging_face()
+    if when == "before":
+        change(module)
     model: Any = CausalModel.of(module)
-    assert model._step is None
+    if when == "after":
+        change(module)
     assert model._has_slots
+    batch = batch_of(IDS, [5, 3])
+    expected = CausalModel.outputs(model, batch)
+    torch.testing.assert_close(model.outputs(batch), expected, atol=1e-5, rtol=1e-5)
+    logits, _ = model.prefill(batch, model.make_cache(2, 8))
+    wanted = module(IDS).logits
+    torch.testing.assert_close(logits[0], wanted[0, 4], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(logits[1], wanted[1, 2], atol=1e-4, rtol=1e-4)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sharpwave.llm import CausalModel, Sampler, TokenBatch, score_all
+from sharpwave.llm import sampler as sampling
 from sharpwave.llm.cache import SlotCache, TokenCache
 from tests.unit.llm.models import VOCABULARY, Plain, hugging_face, make, spread
 
@@ -162,3 +163,56 @@ def test_no_tokens_at_all() -> None:
     written = Sampler(make("transformer")).generate(PROMPTS, max_new_tokens=0)
     assert written.lengths.tolist() == [0] * len(PROMPTS)
     assert not written.finished.any()
+
+
+class Letters:
+    """A tokenizer of sixteen letters, some of two."""
+
+    def decode(self, tokens: list[int], **_: Any) -> str:
+        return "".join("aa" if token == 2 else "abcdefghijklmnop"[token] for token in tokens)
+
+
+@pytest.mark.parametrize("max_rows", [3, 64])
+def test_a_text_ends_a_completion_with_the_token_that_completes_it(max_rows: int) -> None:
+    model, letters = make("transformer"), Letters()
+    options: dict[str, Any] = {"seed": 3, "tokenizer": letters, "max_rows": max_rows}
+    free = Sampler(model, **options).generate(PROMPTS, n=4, max_new_tokens=20)
+    texts = [letters.decode(row.tolist()) for row in free]
+    stop = next(text[6:9] for text in texts)
+    ended = Sampler(model, stop=[stop], **options).generate(PROMPTS, n=4, max_new_tokens=20)
+    n_ended = 0
+    for row, whole, log_probs, finished in zip(
+        ended, free, ended.log_probs.split(ended.lengths.tolist()), ended.finished, strict=True
+    ):
+        assert torch.equal(row, whole[: len(row)])
+        assert len(log_probs) == len(row)
+        found = [stop in letters.decode(row[:k].tolist()) for k in range(1, len(row) + 1)]
+        assert bool(finished) == any(found)
+        assert not any(found[:-1])
+        assert finished or len(row) == 20
+        n_ended += any(found)
+    assert 0 < n_ended < len(free)
+
+
+def test_texts_that_cannot_end_anything_are_named() -> None:
+    with pytest.raises(TypeError, match="stop must hold tokens where there is no tokenizer"):
+        Sampler(make("transformer"), stop=["x"])
+    with pytest.raises(ValueError, match="stop must not hold an empty text"):
+        Sampler(make("transformer"), stop=["x", ""], tokenizer=Letters())
+
+
+def test_long_prompts_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make("transformer")
+    wanted = sample(model)
+    monkeypatch.setattr(sampling, "_READ", 14)
+    face, read = CausalModel.of(model), []
+    prefill = face.prefill
+
+    def counted(prompts: Any, cache: Any) -> Any:
+        read.append(len(prompts) * int(prompts.lengths.max()))
+        return prefill(prompts, cache)
+
+    monkeypatch.setattr(face, "prefill", counted)
+    assert torch.equal(sample(face).tokens, wanted.tokens)
+    assert len(read) > 3
+    assert max(read) <= 14
