@@ -192,8 +192,9 @@ def _module(argument: str, given: Any) -> Any:
 
 
 def _redrawn(module: nn.Module, generator: np.random.Generator) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(generator.integers(2**63)))
+    seed = int(generator.integers(2**63))
+    device = next((parameter.device for parameter in module.parameters()), "cpu")
+    with global_randomness_from(torch.Generator(device).manual_seed(seed)):
         for layer in module.modules():
             if callable(reset := getattr(layer, "reset_parameters", None)):
                 reset()
