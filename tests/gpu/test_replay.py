@@ -14,6 +14,7 @@ from gymnasium import spaces
 import sharpwave as sw
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.learners.staging import Staging
+from sharpwave.nn.custom_replay import CustomCritics
 from tests.envs import BitFlipEnv, BoxActionEnv, CountingEnv, MaskedEnv, ReachEnv
 from tests.gpu.host_sync import no_host_sync
 from tests.learning import probes
@@ -30,6 +31,7 @@ OPTIONS: dict[str, Any] = {
     "buffer_size": 2000,
     "log_interval": 50,
     "device": "cuda",
+    "seed": 7,
 }
 
 
@@ -185,6 +187,31 @@ def test_batches_are_copied_while_the_next_one_is_written() -> None:
     for value, (total, flags) in enumerate(found):
         assert total.item() == value * 64_000
         assert flags.item() == 64 * (value % 2)
+
+
+class Critic(torch.nn.Module):
+    """A critic of a user's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(4, 1)
+
+    def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = self.net(torch.cat((obs, actions), -1))
+        return values
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_weights_of_copied_critics_leave_the_global_generators_alone(device: str) -> None:
+    module = Critic().to(device)
+    before = torch.get_rng_state(), torch.cuda.get_rng_state()
+    copies = [CustomCritics(module, 2, np.random.default_rng(seed)) for seed in (0, 0, 1)]
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert torch.equal(before[1], torch.cuda.get_rng_state())
+    first, same, other = (critics.state_dict()["members.1.net.weight"] for critics in copies)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+    assert not torch.equal(first, module.net.weight)
 
 
 def test_runs_are_the_same_twice() -> None:

@@ -64,7 +64,7 @@ def test_selected_log_probs_and_their_gradient(
     logits[0, 1] = -torch.inf
     tokens = torch.randint(2, n_vocab, (n_rows,))
     tokens[-1] = -100
-    exact = logits.double().requires_grad_()
+    exact = logits.clone().double().requires_grad_()
     leaf = logits.to(device).requires_grad_()
     options: Any = {"temperature": 0.7, "in_place": in_place, "entropy": entropy}
     found: Any = selected_log_probs(leaf, tokens.to(device), **options)
@@ -85,7 +85,7 @@ def test_linear_log_probs_and_their_gradients(
     hidden, weight = torch.randn(6, 16).to(dtype), (torch.randn(700, 16) / 4).to(dtype)
     tokens = torch.randint(0, 700, (6,))
     tokens[2] = -1
-    exact = [x.double().requires_grad_() for x in (hidden, weight)]
+    exact = [x.clone().double().requires_grad_() for x in (hidden, weight)]
     leaves = [x.to(device).requires_grad_() for x in (hidden, weight)]
     options: Any = {"temperature": 1.3, "slice_size": 1, "entropy": entropy}
     found = linear_log_probs(leaves[0], leaves[1], tokens.to(device), **options)
@@ -183,7 +183,7 @@ def test_a_vocabulary_of_one_token_is_sure(device: torch.device) -> None:
         logits.grad = None
         (found[0].sum() + found[1].sum()).backward()
         assert logits.grad is not None
-        assert not logits.grad.any()  # type: ignore[unreachable]
+        assert (logits.grad.abs() < 1e-6).all()  # type: ignore[unreachable]
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0)], ids=str)
@@ -228,7 +228,7 @@ def test_strides_do_not_matter(layout: str, device: torch.device) -> None:
     for a, b in zip(usual, strange, strict=True):
         assert a.grad is not None
         assert b.grad is not None
-        np.testing.assert_allclose(a.grad.cpu(), b.grad.view_as(a).cpu(), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(a.grad.cpu(), b.grad.view_as(a).cpu(), rtol=1e-4, atol=1e-4)
 
 
 def test_in_place_gradients_of_rows_that_share_their_memory(device: torch.device) -> None:
