@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.agents import OnlineAgent
 from sharpwave.config.off_policy import OffPolicyConfig
@@ -89,7 +89,7 @@ class SACLearner(TorchLearner):
     """
 
     config: Any  # a SACConfig, or one with the same options
-    losses = ("critic_loss", "actor_loss")
+    losses: ClassVar[tuple[str, ...]] = ("sample", "targets", "critic_loss", "actor_loss")
 
     def build(self) -> None:
         """Make actor, critics, their slow copy and the weight of entropy."""

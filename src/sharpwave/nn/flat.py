@@ -95,8 +95,10 @@ class FlatParameters:
 
     def backward(self, loss: Tensor) -> None:
         """Sets the gradients to those of a loss; other parameters it depends on get none."""
-        self.zero_grad()
-        loss.backward(inputs=self._parameters)
+        self._attach_grads()
+        parts = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
+        # One copy for all; accumulated in place it would be one addition for each.
+        torch.cat([part.reshape(-1) for part in parts], out=self.grad)
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Scales the gradients so that their Euclidean norm is at most `max_norm`.
