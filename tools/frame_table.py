@@ -65,9 +65,7 @@ def walk_rows() -> Iterator[Row]:
 
 def source_rows() -> Iterator[Row]:
     """Branches, repetition and sizes."""
-    tests = source_measures.backend_tests()
-    by_hand = sum("by_hand" in test.text for test in tests)
-    yield "tests of a backend (of these by_hand)", f"{len(tests)} ({by_hand})"
+    yield "tests of a backend", len(source_measures.backend_tests())
     yield "isinstance of buffers, collectors, environments", len(source_measures.kind_tests())
 
     repeated = source_measures.repetition()

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "sharpwave"
 TRAINING_ROOMS = ("algorithms", "agents", "learners", "loops", "runs", "config", "train")
 """Rooms in which only the choice of a learner may ask for a backend."""
 CHOICE = "learners/choose.py"
-BACKEND = re.compile(r"native|backend|by_hand")
+BACKEND = re.compile(r"native|backend")
 KINDS = re.compile(r"(Buffer|Store|Collector|Env|Environment|Rollouts|Dataset)s?$")
 WINDOW = 4
 

@@ -4,7 +4,6 @@ from sharpwave.layouts.init import fan_in_uniform, orthogonal
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated
 from sharpwave.nn.actors import CategoricalActor, DeterministicActor, GaussianActor, SquashedActor
 from sharpwave.nn.batch_renorm import BatchRenorm
-from sharpwave.nn.by_hand import ByHand, QByHand, SACByHand, TD3ByHand
 from sharpwave.nn.critics import Critics, ValueFunction
 from sharpwave.nn.custom import CustomPolicy
 from sharpwave.nn.custom_replay import (
@@ -42,7 +41,6 @@ __all__ = [
     "BatchRenorm",
     "Bernoulli",
     "Branches",
-    "ByHand",
     "Categorical",
     "CategoricalActor",
     "ContinuousPolicy",
@@ -62,17 +60,14 @@ __all__ = [
     "GaussianActor",
     "MultiCategorical",
     "NoisyLinear",
-    "QByHand",
     "QNetwork",
     "RMSprop",
-    "SACByHand",
     "Scalar",
     "SmoothNoise",
     "SquashedActor",
     "SquashedGaussian",
     "StackedLinear",
     "StackedMLP",
-    "TD3ByHand",
     "Transformer",
     "ValueFunction",
     "descend",

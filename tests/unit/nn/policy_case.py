@@ -12,7 +12,6 @@ from torch import Tensor
 
 from sharpwave import losses
 from sharpwave.nn.actor_critic import ActorCritic
-from sharpwave.nn.by_hand import ByHand
 from sharpwave.nn.flat import FlatParameters
 
 ACTIONS: dict[str, spaces.Space[Any]] = {
@@ -38,7 +37,6 @@ class Case:
         activation: str = "tanh",
         hidden: tuple[int, ...] = (16, 12),
         critic_hidden: tuple[int, ...] | None = None,
-        device: str = "cpu",
     ) -> None:
         rng = np.random.default_rng(0)
         torch.manual_seed(0)
@@ -70,24 +68,6 @@ class Case:
         self.old_values += 0.2 * torch.randn(rows)
         # gradients left over from before must not matter
         self.flat.grad.fill_(float("nan"))
-        if device != "cpu":
-            self.flat = FlatParameters(self.policy, device)
-            for name, value in vars(self).items():
-                if isinstance(value, Tensor):
-                    setattr(self, name, value.to(device))
-
-    def by_hand(self, max_batch: int = 64) -> ByHand:
-        by_hand = ByHand(self.flat, max_batch)
-        by_hand.load(
-            self.obs,
-            self.actions,
-            self.advantages,
-            self.returns,
-            log_probs=self.log_probs,
-            old_values=self.old_values,
-            masks=self.masks,
-        )
-        return by_hand
 
     def differentiated(
         self, indices: Tensor | None = None, *, clip: float | None = 0.2, **options: Any

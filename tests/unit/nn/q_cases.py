@@ -75,18 +75,24 @@ class Case:
         """Gradient, metrics and errors in float64."""
         online, target = copy.deepcopy(self.online).double(), copy.deepcopy(self.target).double()
         online.features = target.features = torch.nn.Flatten()  # type: ignore[assignment]
-        online.zero_grad()
-        branches = online.branches
-        obs, next_obs = self.obs.double(), self.next_obs.double()
-        with torch.no_grad():
-            next_q = target(next_obs)
-            best = branches.greedy(online(next_obs) if double else next_q, self.next_masks)
-            targets = self.rewards + self.discounts * branches.mean_of(next_q, best)
-        values = branches.mean_of(online(obs), self.actions)
-        errors = values - targets
-        rows = losses.huber(errors) if huber else errors.square()
-        loss = losses.weighted_mean(rows, self.weights)
-        loss.backward()
-        grads = [p.grad.flatten() for p in online.parameters() if p.grad is not None]
-        metrics = torch.stack((loss, values.mean(), errors.abs().mean()))
-        return torch.cat(grads), metrics.detach(), errors.detach()
+        batch = self.batch
+        batch.obs, batch.next_obs = batch.obs.double(), batch.next_obs.double()
+        loss, metrics, errors = q_loss(online, target, batch, double=double, huber=huber)
+        grads = torch.autograd.grad(loss, list(online.parameters()))
+        return torch.cat([grad.flatten() for grad in grads]), metrics, errors
+
+
+def q_loss(
+    online: QNetwork, target: QNetwork, batch: ReplayBatch, *, double: bool, huber: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss of Q-learning, its metrics and its errors."""
+    branches = online.branches
+    with torch.no_grad():
+        next_q = target(batch.next_obs)
+        best = branches.greedy(online(batch.next_obs) if double else next_q, batch.next_masks)
+        targets = batch.rewards + batch.discounts * branches.mean_of(next_q, best)
+    values = branches.mean_of(online(batch.obs), batch.actions)
+    errors = values - targets
+    loss = losses.weighted_mean(losses.huber(errors) if huber else errors.square(), batch.weights)
+    metrics = torch.stack((loss, values.mean(), errors.abs().mean()))
+    return loss, metrics.detach(), errors.detach()

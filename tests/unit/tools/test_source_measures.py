@@ -56,7 +56,7 @@ def test_code_lines_leave_out_what_says_nothing(tmp_path: Path) -> None:
     [
         ("if self.native is not None:\n    pass", 1),
         ("if a:\n    pass\nelif backend == 'torch':\n    pass", 1),
-        ("x = 1 if self.by_hand else 2", 1),
+        ("x = 1 if self.native else 2", 1),
         ("x = [y for y in z if y.native]", 1),
         ("assert native", 1),
         ("while not native_ready:\n    pass", 1),

@@ -14,7 +14,7 @@ from sharpwave import nn
 from sharpwave.layouts.policy import ACTIVATIONS
 from sharpwave.learners.native import Adam, FlatArrays, QActor, QLayout, QSteps
 from sharpwave.learners.replay import ReplayBatch
-from tests.unit.nn.q_cases import ACTIONS, Case
+from tests.unit.nn.q_cases import ACTIONS, Case, q_loss
 
 
 class Native(Case):
@@ -113,18 +113,14 @@ def test_results_do_not_depend_on_the_number_of_threads(dueling: bool) -> None:
 @pytest.mark.parametrize("max_grad_norm", [None, 0.1])
 def test_50_steps_are_those_of_torch(tau: float, max_grad_norm: float | None) -> None:
     case = Native(hidden=(32, 32))
-    by_hand = nn.QByHand(case.online, case.target)
     optimizer = nn.Adam(case.flat, lr=1e-2, eps=1e-8)
     for i in range(50):
         batch = rows(case.batch, np.random.default_rng(i).integers(0, 32, 16))
         metrics, errors = case.learner.step(batch, max_grad_norm=max_grad_norm, tau=tau)
-        torch_metrics, torch_errors = by_hand.gradient(
-            batch.obs.unflatten(1, (2, 3)),
-            batch.actions,
-            batch.rewards,
-            batch.next_obs.unflatten(1, (2, 3)),
-            batch.discounts,
-        )
+        batch.obs, batch.next_obs = (x.unflatten(1, (2, 3)) for x in (batch.obs, batch.next_obs))
+        networks = case.online, case.target
+        loss, torch_metrics, torch_errors = q_loss(*networks, batch, double=True, huber=True)
+        case.flat.backward(loss)
         norm = case.flat.clip_grad_norm(max_grad_norm or np.inf)
         optimizer.step()
         if tau < 1:
