@@ -328,7 +328,7 @@ class OnlineLanguageAgent(LanguageAgent):
 
         batch, measured = self.loop.rollout(llm.Prompts.of(prompts, self.tokenizer))
         metrics = self.learner.update(batch)
-        self.loop.sampler.version += 1
+        self.loop.sampler.version = self.learner.updates
         self.loop.timesteps += 1
         metrics = {**metrics, **measured}
         name = self.loop.measure

@@ -127,7 +127,9 @@ class GRPOLearner(OnlineLanguageLearner):
             batch, rewards = batch.select(rows), rewards[rows]
             measured["filtered_fraction"] = 1 - groups.float().mean()
         # What decides is who sampled: with one gradient step that is the policy of now.
-        if config.n_iterations > 1 or config.advantage == "reinforce++":
+        if config.max_staleness:
+            batch = batch.replace(old_log_probs=batch.sampler_log_probs)
+        elif config.n_iterations > 1 or config.advantage == "reinforce++":
             batch = batch.replace(old_log_probs=self._score(self.model, batch))
         batch = self.referenced(batch)
         return self.compared(batch, rewards), measured

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.agents.language import OnlineLanguageAgent
 from sharpwave.algorithms.dpo import DPOConfig, DPOLearner
+from sharpwave.config.language import SamplingConfig
 from sharpwave.lazy import llm, torch
 from sharpwave.learners.base import Metrics
 from sharpwave.learners.language import OnlineLanguageLearner
@@ -24,7 +25,7 @@ __all__ = ["OnlineDPO", "OnlineDPOConfig", "OnlineDPOLearner"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnlineDPOConfig(DPOConfig):
+class OnlineDPOConfig(DPOConfig, SamplingConfig):
     """Options of online DPO: those of DPO, whose pairs are two completions of a prompt each."""
 
     aliases: ClassVar[Mapping[str, str]] = {"n_prompts": "n_pairs"}

@@ -8,7 +8,7 @@ from typing import Literal
 from sharpwave.config.options import RunConfig
 from sharpwave.config.schedules import ScheduleLike
 
-__all__ = ["LanguageConfig", "PreferenceKind", "RolloutConfig"]
+__all__ = ["LanguageConfig", "PreferenceKind", "RolloutConfig", "SamplingConfig"]
 
 PreferenceKind = Literal[
     "sigmoid",
@@ -76,7 +76,25 @@ class LanguageConfig(RunConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RolloutConfig(LanguageConfig):
+class SamplingConfig(LanguageConfig):
+    """Options of what learns from completions that the model writes."""
+
+    max_staleness: int = 0
+    """Completions are written by weights that are at most so many updates old: while those updates
+    are made, in a thread. 0 samples and learns in turn."""
+    sampling_device: str | None = None
+    """Where they are written then; where the model is when None."""
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_range("max_staleness", 0)
+        if self.sampling_device is not None and not self.max_staleness:
+            raise ValueError("sampling_device needs max_staleness of at least 1, got 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig(SamplingConfig):
     """Options of what learns from groups of completions by their rewards."""
 
     group_size: int = 4

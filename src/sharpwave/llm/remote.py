@@ -113,6 +113,11 @@ class RemoteSampler:
             )
         self._version = version
 
+    @property
+    def follows(self) -> bool:
+        """Whether the server is given the weights of a model that learns."""
+        return self.weights is not None
+
     def follower(self) -> Self:
         """The same for weights of another version, with a snapshot of its own."""
         made = copy.copy(self)

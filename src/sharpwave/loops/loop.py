@@ -110,6 +110,10 @@ class Loop(ABC):
         """Inside, the learner has as many threads as help."""
         return self.learner.few_threads(self.rows)  # type: ignore[no-any-return]
 
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, a run goes on."""
+        return contextlib.nullcontext()
+
     def begin_in(self, folder: Path) -> None:  # noqa: B027 - most need nothing of it
         """Told which folder the run has, before its first step."""
 

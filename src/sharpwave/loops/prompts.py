@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.lazy import llm
+from sharpwave.loops.ahead import Ahead
 from sharpwave.loops.examples import ACCURACY
 from sharpwave.loops.headline import Headline
 from sharpwave.loops.loop import Loop, Run
@@ -15,6 +18,7 @@ from sharpwave.loops.units import UPDATES
 if TYPE_CHECKING:
     from sharpwave.learners import Metrics
     from sharpwave.llm import (
+        Completions,
         Preferences,
         Prompts,
         Rewards,
@@ -69,6 +73,8 @@ class PromptLoop(Loop):
         self.seed = seed
         self.drawn = 0
         self._recent = Recent(self.measure)
+        self._ahead: Ahead | None = None
+        self._stalest = 0
         self.timings |= {"sample": 0.0, "reward": 0.0}
 
     @property
@@ -85,12 +91,16 @@ class PromptLoop(Loop):
         """Raise where there is nothing to complete."""
         if self.prompts is None:
             raise ValueError("prompts must be given to the constructor or to train")
+        if not getattr(self.sampler, "follows", True):
+            raise ValueError(
+                "sampler must be given the weights that learn, got one without weights"
+            )
 
     def iterate(self, run: Run) -> Metrics:
         """One update."""
         self.check()
         self.follow(run.progress_remaining)
-        written = self._collect()
+        written = self._next(run)
         batch, measured = self._batch(written)
         # Counted before it is told, so that what was written has the step of its update's metrics.
         self.timesteps += 1
@@ -104,17 +114,38 @@ class PromptLoop(Loop):
         began = time.perf_counter()
         metrics = self.learner.update(batch)
         self.timings["update"] += time.perf_counter() - began
-        self.sampler.version += 1
+        self.sampler.version = self.learner.updates
         metrics = {**metrics, **measured, **self.learner.metrics()}
         self._recent.add(metrics)
         return metrics
 
     def rollout(self, prompts: Prompts) -> tuple[TokenBatch, Metrics]:
         """Completions of prompts, as the learner takes them, and measures of them."""
+        self.sampler.version = self.learner.updates
         return self._batch(self._write(prompts))
 
-    def _collect(self) -> Written:
-        """Completions of the next prompts: of more where too few of them teach something."""
+    def _next(self, run: Run) -> Written:
+        """What was written for this update: now, or while earlier updates were made."""
+        staleness = self.config.max_staleness
+        if not staleness:
+            self.sampler.version = self.learner.updates
+            return self.collect()
+        if self._ahead is None:
+            self._ahead = Ahead(self, staleness, self.config.sampling_device)
+        return self._ahead.next(run.target_timesteps - self.timesteps)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Inside, a run goes on; no thread of it is left afterwards."""
+        try:
+            yield
+        finally:
+            ahead, self._ahead = self._ahead, None
+            if ahead is not None:
+                ahead.close()
+
+    def collect(self) -> Written:
+        """Scored completions of the next prompts: of more where too few of them teach something."""
         wanted, tries = self.config.n_prompts, getattr(self.config, "filter_tries", 1)
         written = self._write(self._draw())
         for _ in range(tries - 1):
@@ -160,8 +191,17 @@ class PromptLoop(Loop):
             **{f"reward_{name}": one.nanmean() for name, one in by_name.items()},
             "completion_length": completions.lengths.float().mean(),
             "cut_fraction": 1 - completions.finished.float().mean(),
+            **self._staleness(completions),
             **measured,
         }
+
+    def _staleness(self, completions: Completions) -> Metrics:
+        """Updates since the weights were there that wrote completions, where that may be some."""
+        if not self.config.max_staleness:
+            return {}
+        found = self.learner.updates - completions.version
+        self._stalest = max(self._stalest, found)
+        return {"staleness": found, "staleness_max": self._stalest}
 
     def progress_metrics(self) -> dict[str, float]:
         """The mean of the last updates."""

@@ -105,6 +105,7 @@ class Run:
             if run_dir is not None:
                 stack.enter_context(stop_on_signal(self.request_stop))
             stack.enter_context(self.loop.few_threads())
+            stack.enter_context(self.loop.running())
             stack.callback(self.loggers.close)
             self.loggers.on_training_start(self._agent)
             self.loggers.truncate_after(self.timesteps)
