@@ -35,6 +35,23 @@ def test_a_short_run_ends_with_an_evaluation(name: str, said: str, tmp_path: Pat
 
 
 @pytest.mark.long
+def test_a_language_model_asks_the_calculator(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "calculator.py"), "20"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rewards = [float(line.split()[-1]) for line in done.stdout.splitlines() if "reward" in line]
+    assert len(rewards) == 5
+    assert rewards[-1] > rewards[0]
+    assert "7+5 -> " in done.stdout
+
+
+@pytest.mark.long
 def test_environments_on_a_device_learn_without_waiting_for_it(tmp_path: Path) -> None:
     def mean_return(steps: int) -> float:
         done = subprocess.run(

@@ -154,6 +154,9 @@ class LanguageAgent(Agent):
         """Completions by a sampler of its own, so that looking at a run does not change it."""
         temperature = 0.0 if greedy else self.config.temperature
         sampler = llm.Sampler(model or self.model, seed=self.seed ^ 1, temperature=temperature)
+        return self._complete(prompts, sampler, n)
+
+    def _complete(self, prompts: Prompts, sampler: Sampler, n: int) -> Completions:
         return sampler.generate(prompts.tokens, n, self.config.max_new_tokens)
 
 
@@ -180,6 +183,11 @@ class OnlineLanguageAgent(LanguageAgent):
         prompts: What to complete; see `llm.Prompts`.
         eval_prompts: What `evaluate` completes; `prompts` when not given.
         sampler: What completes, in place of one made from the options.
+        rollout_fn: Completes in place of the sampler alone, as several turns with a tool do:
+            `f(prompts, sampler, n)` gives a `llm.TokenBatch` of n completions of each prompt, with
+            a `loss_mask` that leaves out the tokens that the model did not write.
+        store: Keeps all completions with their rewards: a `llm.CompletionStore`, or its folder.
+            A copy of the agent has none.
         learner: A class derived from the algorithm's learner, in place of it.
         config: All options at once; single options given by name win over it.
         **overrides: Any field of `Config`.
@@ -206,6 +214,8 @@ class OnlineLanguageAgent(LanguageAgent):
         "prompts": None,
         "eval_prompts": None,
         "sampler": None,
+        "rollout_fn": None,
+        "store": None,
         "learner": None,
     }
     loop: PromptLoop
@@ -226,6 +236,8 @@ class OnlineLanguageAgent(LanguageAgent):
         prompts: Any = None,
         eval_prompts: Any = None,
         sampler: Sampler | None = None,
+        rollout_fn: Any = None,
+        store: Any = None,
         learner: Any = None,
         config: RunConfig | dict[str, Any] | None = None,
         **overrides: Any,
@@ -259,6 +271,8 @@ class OnlineLanguageAgent(LanguageAgent):
             else llm.Rewards(reward_fn, tokenizer=tokenizer)
         )
         self._sampler = sampler
+        self._rollout_fn = rollout_fn
+        self._store = llm.CompletionStore(store) if isinstance(store, str | os.PathLike) else store
         self.build()
 
     def build(self) -> None:
@@ -279,6 +293,8 @@ class OnlineLanguageAgent(LanguageAgent):
             sampler=sampler,
             rewards=self._rewards,
             seed=self.seed,
+            store=self._store,
+            rollout_fn=self._rollout_fn,
         )
 
     def loop_kind(self) -> type[PromptLoop]:
@@ -376,7 +392,11 @@ class OnlineLanguageAgent(LanguageAgent):
             "prompts": self._prompts,
             "eval_prompts": self.eval_prompts,
             "sampler": self._sampler,
+            "rollout_fn": self._rollout_fn,
         }
+
+    def _complete(self, prompts: Prompts, sampler: Sampler, n: int) -> Completions:
+        return self.loop.complete(prompts, sampler, n)
 
     def _prompts_or_own(self, prompts: Any) -> Prompts:
         given = self.eval_prompts or self._prompts if prompts is None else prompts

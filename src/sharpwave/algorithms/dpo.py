@@ -108,13 +108,15 @@ class DPOLearner(OfflineLanguageLearner):
         weights = None
         if scores.log_collisions is not None:
             sequences = losses.Sequences.of(part.completion_lengths)
-            both = losses.wpo_weights(scores.log_probs, scores.log_collisions, sequences)
+            both = losses.wpo_weights(
+                scores.log_probs, scores.log_collisions, sequences, part.loss_mask
+            )
             weights = both.view(-1, 2).prod(1)
         ref = part.ref_log_probs
         loss, measured = losses.preference_loss(
             self.sums(part, scores.log_probs),
             None if ref is None else self.sums(part, ref),
-            _pair(part.completion_lengths),
+            _pair(part.learned_lengths),
             kind=config.kinds,
             beta=config.beta,
             label_smoothing=config.label_smoothing,
@@ -129,12 +131,12 @@ class DPOLearner(OfflineLanguageLearner):
 
     def sums(self, part: TokenBatch, log_probs: torch.Tensor) -> Pair:
         """Log-probabilities [N] of whole completions, from those of their tokens [T]."""
-        lengths = part.completion_lengths
-        shorter = lengths.view(-1, 2).amin(1).repeat_interleave(2)
+        shorter = part.learned_lengths.view(-1, 2).amin(1).repeat_interleave(2)
         return _pair(
             losses.completion_log_probs(
                 log_probs,
-                losses.Sequences.of(lengths),
+                losses.Sequences.of(part.completion_lengths),
+                mask=part.loss_mask,
                 shared_lengths=None if self.config.ld_alpha == 1 else shorter,
                 ld_alpha=self.config.ld_alpha,
             )

@@ -126,8 +126,9 @@ class GRPOLearner(OnlineLanguageLearner):
             rows = groups.repeat_interleave(config.group_size).nonzero()[:, 0].to(rewards.device)
             batch, rewards = batch.select(rows), rewards[rows]
             measured["filtered_fraction"] = 1 - groups.float().mean()
-        # What decides is who sampled: with one gradient step that is the policy of now.
-        if config.max_staleness:
+        # What decides is who sampled: with one gradient step that is the policy of now, as it is
+        # with weights that make up for the difference.
+        if config.max_staleness and config.is_correction == "none":
             batch = batch.replace(old_log_probs=batch.sampler_log_probs)
         elif config.n_iterations > 1 or config.advantage == "reinforce++":
             batch = batch.replace(old_log_probs=self._score(self.model, batch))

@@ -30,6 +30,7 @@ from sharpwave.llm.saved_tokenizer import (
 )
 from sharpwave.llm.scoring import Scores, score, score_all
 from sharpwave.llm.server import ModelServer
+from sharpwave.llm.store import CompletionStore
 from sharpwave.llm.tasks import TASKS, DigitTokenizer, Task
 from sharpwave.llm.written import Written
 
@@ -38,6 +39,7 @@ __all__ = [
     "BestOfN",
     "BestOfNResult",
     "CausalModel",
+    "CompletionStore",
     "Completions",
     "Demonstrations",
     "DigitTokenizer",

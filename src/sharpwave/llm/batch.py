@@ -99,6 +99,13 @@ class TokenBatch:
         return self.lengths - self.prompt_lengths
 
     @property
+    def learned_lengths(self) -> Tensor:
+        """[N] tokens of each completion that are learned from."""
+        if self.loss_mask is None:
+            return self.completion_lengths
+        return torch.bincount(self.sequence[self.loss_mask.bool()], minlength=len(self))
+
+    @property
     def sequence(self) -> Tensor:
         """[T] the sequence of each completion token."""
         numbers = torch.arange(len(self), device=self.tokens.device)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from sharpwave.llm.batch import TokenBatch
 
 __all__ = ["Completions"]
 
@@ -44,6 +47,46 @@ class Completions:
     finished: Tensor
     version: int = 0
     mask: Tensor | None = None
+
+    @classmethod
+    def of(cls, batch: TokenBatch, prompts: Sequence[Tensor], n: int) -> Completions:
+        """Those of a batch that a rollout of one's own gave: n of each prompt, one after another.
+
+        Raises:
+            TypeError: It is no batch.
+            ValueError: It has other prompts, or another number of completions.
+        """
+        if not hasattr(batch, "completion_tokens"):
+            raise TypeError(f"rollout_fn must give a TokenBatch, got {type(batch).__name__}")
+        if len(batch) != n * len(prompts):
+            raise ValueError(
+                f"rollout_fn must give {n} completions for each of {len(prompts)} prompts, got "
+                f"{len(batch)} in all"
+            )
+        device = batch.tokens.device
+        prompts = [prompt.to(device) for prompt in prompts]
+        starts = batch.offsets[:-1].tolist()
+        for row, start in enumerate(starts):
+            prompt = prompts[row // n]
+            found = batch.tokens[start : start + len(prompt)]
+            if len(prompt) != batch.prompt_lengths[row] or not torch.equal(found, prompt):
+                raise ValueError(
+                    f"rollout_fn must give the completions of each prompt one after another, got "
+                    f"another prompt in row {row}"
+                )
+        tokens, drawn = batch.completion_tokens, batch.sampler_log_probs
+        log_probs = torch.full(tokens.shape, torch.nan, device=device) if drawn is None else drawn
+        return cls(
+            prompts=prompts,
+            prompt=torch.arange(len(batch), device=device) // n,
+            tokens=tokens,
+            offsets=torch.cat([batch.offsets[:1], batch.completion_lengths.cumsum(0)]),
+            log_probs=log_probs,
+            plain_log_probs=log_probs,
+            finished=torch.ones(len(batch), dtype=torch.bool, device=device),
+            version=batch.version,
+            mask=batch.loss_mask,
+        )
 
     def __len__(self) -> int:
         return len(self.prompt)

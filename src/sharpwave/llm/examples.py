@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpwave.buffers.folder import is_store
 from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.model import CausalModel
 from sharpwave.llm.prompts import PROMPT, encode, epoch_rows, is_text, read_rows
+from sharpwave.llm.store import CompletionStore
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,7 +52,8 @@ class Examples:
         Args:
             source: A sequence of dicts with `"prompt"` and the names of `columns`, or of tuples in
                 this order; a dataset with such columns; a .jsonl or .parquet file of such rows; or
-                a tuple of tensors, tokens [B, L] of each column. Prompts and completions are
+                a tuple of tensors, tokens [B, L] of each column; or a `CompletionStore`, or its
+                folder. Prompts and completions are
                 tokens, texts, or lists of chat messages (`{"role": ..., "content": ...}`).
             tokenizer: Turns text into tokens; its token of the end is put after texts.
 
@@ -60,6 +63,10 @@ class Examples:
         """
         if isinstance(source, cls):
             return source
+        if isinstance(source, str | os.PathLike) and is_store(source):
+            source = CompletionStore(source, read_only=True)
+        if isinstance(source, CompletionStore):
+            source = cls.replayed(source)
         rows = [
             cls._encoded(row, number, tokenizer)
             for number, row in enumerate(_rows(source, (PROMPT, *cls.columns)))
@@ -106,6 +113,11 @@ class Examples:
     def teaches(cls, *completions: Tensor) -> bool:
         """Whether there is something to learn from the completions of an example."""
         return all(len(one) for one in completions)
+
+    @classmethod
+    def replayed(cls, store: CompletionStore) -> list[Any]:
+        """Rows of what was written in runs before."""
+        raise TypeError(f"dataset must be of rows, got completions in {store.buffer.folder}")
 
     @classmethod
     def named(cls, row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -187,6 +199,11 @@ class Pairs(Examples):
     columns = ("chosen", "rejected")
 
     @classmethod
+    def replayed(cls, store: CompletionStore) -> list[Any]:
+        """The best and the worst completion of each prompt."""
+        return store.pairs()
+
+    @classmethod
     def teaches(cls, *completions: Tensor) -> bool:
         """Whether a pair has two different completions."""
         return super().teaches(*completions) and not torch.equal(*completions)
@@ -221,6 +238,11 @@ class Demonstrations(Examples):
     """
 
     columns = ("completion",)
+
+    @classmethod
+    def replayed(cls, store: CompletionStore) -> list[Any]:
+        """The best completion of each prompt."""
+        return store.best()
 
     @classmethod
     def of(cls, source: Any, tokenizer: Any = None) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.lazy import llm
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sharpwave.learners import Metrics
     from sharpwave.llm import (
         Completions,
+        CompletionStore,
         Preferences,
         Prompts,
         Rewards,
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
         TokenBatch,
         Written,
     )
+
+    RolloutFunction = Callable[[Prompts, Sampler, int], TokenBatch]
+    """From prompts, the sampler and the number of completions of each prompt."""
 
 __all__ = ["ComparisonLoop", "PromptLoop"]
 
@@ -40,6 +44,8 @@ class PromptLoop(Loop):
         sampler: What completes.
         rewards: What scores.
         seed: Of the order of prompts.
+        store: Where completions are kept; None for nowhere.
+        rollout_fn: Writes completions in place of the sampler alone.
 
     Attributes:
         drawn: Prompts so far.
@@ -65,11 +71,15 @@ class PromptLoop(Loop):
         sampler: Sampler,
         rewards: Rewards | Preferences,
         seed: int,
+        store: CompletionStore | None = None,
+        rollout_fn: RolloutFunction | None = None,
     ) -> None:
         super().__init__(learner, config)
         self.prompts = prompts
         self.sampler = sampler
         self.rewards = rewards
+        self.store = store
+        self.rollout_fn = rollout_fn
         self.seed = seed
         self.drawn = 0
         self._recent = Recent(self.measure)
@@ -167,20 +177,28 @@ class PromptLoop(Loop):
 
     def _write(self, prompts: Prompts) -> Written:
         """Completions of prompts, scored."""
-        config = self.config
         began = time.perf_counter()
-        completions = self.sampler.generate(
-            prompts.tokens, config.group_size, config.max_new_tokens
-        )
+        completions = self.complete(prompts, self.sampler, self.config.group_size)
         sampled = time.perf_counter()
         scored = self.rewards(prompts, completions)
         self.timings["sample"] += sampled - began
         self.timings["reward"] += time.perf_counter() - sampled
         return llm.Written(prompts, completions, scored)
 
+    def complete(self, prompts: Prompts, sampler: Sampler, n: int) -> Completions:
+        """So many completions of each prompt: by a sampler alone, or by the user's function."""
+        if self.rollout_fn is None:
+            return sampler.generate(prompts.tokens, n, self.config.max_new_tokens)
+        batch = self.rollout_fn(prompts, sampler, n)
+        if self.config.max_staleness and getattr(batch, "sampler_log_probs", None) is None:
+            raise ValueError("rollout_fn must give sampler_log_probs with max_staleness, got none")
+        return llm.Completions.of(batch, prompts.tokens, n)
+
     def _batch(self, written: Written) -> tuple[TokenBatch, Metrics]:
         """What the learner takes, and measures of it."""
         _, completions, scored = written
+        if self.store is not None:
+            self.store.add(written)
         batch, measured = self.learner.batch(completions, scored)
         by_name = scored.by_name if len(scored.by_name) > 1 else {}
         rewards = scored.rewards
@@ -213,6 +231,7 @@ class PromptLoop(Loop):
             "drawn": self.drawn,
             "recent": self._recent.values(),
             "sampler": self.sampler.state_dict(),
+            "store": None if self.store is None else self.store.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:  # noqa: ARG002
@@ -220,6 +239,8 @@ class PromptLoop(Loop):
         self.drawn = int(state["drawn"])
         self._recent.load(state["recent"])
         self.sampler.load_state_dict(state["sampler"])
+        if self.store is not None and state.get("store") is not None:
+            self.store.load_state_dict(state["store"])
 
 
 class ComparisonLoop(PromptLoop):

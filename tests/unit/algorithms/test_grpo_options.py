@@ -68,6 +68,18 @@ def test_weights_make_up_for_a_sampler_that_disagrees(
         assert all(map(torch.equal, after, weights(agent())))
 
 
+@pytest.mark.long
+def test_weights_make_up_for_completions_of_older_weights() -> None:
+    """What was written before an update is weighed by what became of its probabilities."""
+    options = {"reward_fn": shaped, "kl_coef": 0.0, "max_staleness": 1, "learning_rate": 2e-2}
+    plain = agent(**options).train(n_updates=2)
+    assert plain["ratio"] != pytest.approx(1, abs=1e-3)  # of the policy to the sampler
+    found = agent(is_correction="sequence_truncate", **options).train(n_updates=2)
+    assert found["ratio"] == 1.0  # of the policy to itself; the weights have the difference
+    assert found["importance_weight"] != pytest.approx(1, abs=1e-3)
+    assert found["sampler_mismatch_max"] == pytest.approx(plain["sampler_mismatch_max"], rel=1e-4)
+
+
 def test_long_completions_are_worth_less_to_learning_and_not_in_the_metrics() -> None:
     options: dict[str, Any] = {
         "reward_fn": lambda completions, **_: [0.5] * len(completions),
@@ -128,7 +140,7 @@ def test_prompts_are_drawn_until_enough_groups_differ(tmp_path: Path) -> None:
 
     options = {"reward_fn": counted, "filter_metric": "reward", "filter_tries": 50, "n_prompts": 3}
     one = agent(**options)
-    written = one.loop._collect()
+    written = one.loop.collect()
     batch, _ = one.loop._batch(written)
     assert len(batch) == 3 * 4
     assert len(calls) > 1
