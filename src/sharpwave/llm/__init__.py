@@ -13,6 +13,7 @@ from sharpwave.llm.model import CausalModel
 from sharpwave.llm.preferences import Preferences
 from sharpwave.llm.prompts import Prompts
 from sharpwave.llm.remote import RemoteSampler
+from sharpwave.llm.reward_model import RewardModel
 from sharpwave.llm.rewards import RewardFailed, Rewards, Scored
 from sharpwave.llm.sampler import Sampler
 from sharpwave.llm.samples import Samples
@@ -51,6 +52,7 @@ __all__ = [
     "Prompts",
     "RemoteSampler",
     "RewardFailed",
+    "RewardModel",
     "Rewards",
     "Sampler",
     "SamplerFailed",

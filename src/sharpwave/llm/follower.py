@@ -43,7 +43,7 @@ class Follower:
             twin,
             max_rows=sampler.max_rows,
             cache_tokens=sampler.cache_tokens,
-            stop=sampler.stop,
+            stop=(*sampler.stop, *sampler.stop_texts),
             seed=sampler.seed,
             **vars(sampler.options),
         )

@@ -86,13 +86,16 @@ class RemoteSampler:
             raise ValueError("weights and folder must be given together, got one of them")
         if max_staleness < 0:
             raise ValueError(f"max_staleness must be at least 0, got {max_staleness}")
+        stop = tuple(stop)
+        if any(isinstance(token, str) for token in stop):
+            raise TypeError(f"stop must hold tokens, since no text goes to a server, got {stop}")
         self.client = Client(url, token, timeout, retries)
         self.name = model
         self.weights = None if weights is None else CausalModel.of(weights)
         self.folder = None if folder is None else Path(folder).absolute()
         self.max_staleness = max_staleness
         self.options = Options(**options)
-        self.stop = tuple(sorted(set(stop)))
+        self.stop = tuple(sorted({int(token) for token in stop}))
         self.seed = seed
         self.drawn = 0
         self._version = 0

@@ -184,7 +184,8 @@ class Slots:
         torch.cuda.current_stream(self.model.device).wait_stream(stream)
         graph: Any = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            # Another thread may learn meanwhile, and ask the device for memory.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 for column, new in zip(self._history, self._step(), strict=True):
                     column.index_copy_(0, self._place, new[None])
                 self._place += 1

@@ -292,6 +292,7 @@ def test_a_token_is_sent() -> None:
         ({"retries": -1}, ValueError, "retries must be at least 0"),
         ({"max_staleness": -1}, ValueError, "max_staleness must be at least 0"),
         ({"temprature": 1}, TypeError, "temprature"),
+        ({"stop": ["."]}, TypeError, "stop must hold tokens, since no text goes"),
         ({"top_p": 2}, ValueError, "top_p must be in"),
     ],
 )
