@@ -32,7 +32,7 @@ def ask_and_answer(prompts: sw.llm.Prompts, sampler: sw.llm.Sampler, n: int) -> 
     lengths = [up_to_equals(question) for question in asked]
     questions = [question[:length] for question, length in zip(asked, lengths, strict=True)]
     said = [
-        question.new_tensor(TOKENIZER.encode(calculate(TOKENIZER.decode(question))))
+        question.new_tensor(TOKENIZER.encode(calculate(TOKENIZER.decode(question.tolist()))))
         for question in questions
     ]
     given = [prompts.tokens[row].to(asked.tokens.device) for row in asked.prompt]
@@ -74,10 +74,12 @@ def main(updates: int = 100) -> None:
     prompts = [f"{a}+{b}" for a, b in rng.integers(10, size=(5_000, 2))]
     model = sw.nn.Transformer(vocab_size=TOKENIZER.vocab_size)
 
-    # A few demonstrations show how questions are asked; nothing shows what to do with the answer.
-    questions = [{"prompt": x, "completion": f"{x}="} for x in prompts[:1_000]]
-    sft = sw.SFT(model, 2e-3, dataset=questions, tokenizer=TOKENIZER, n_examples=64, seed=0)
-    print(f"questions: loss {sft.train(n_updates=40)['mean_loss']:.3f}")
+    # Demonstrations of both turns show the model what it may do; rewards make it reliable.
+    turns = [(x, f"{x}=") for x in prompts[:500]]
+    turns += [(f"{x}{x}={calculate(x + '=')}", calculate(f"{x}=")) for x in prompts[:500]]
+    rows = [{"prompt": prompt, "completion": completion} for prompt, completion in turns]
+    sft = sw.SFT(model, 2e-3, dataset=rows, tokenizer=TOKENIZER, n_examples=64, seed=0)
+    print(f"demonstrations: loss {sft.train(n_updates=60)['mean_loss']:.3f}")
 
     agent = sw.GRPO(
         model,

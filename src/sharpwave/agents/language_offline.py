@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.agents.language import LanguageAgent, updates_of
 from sharpwave.config.options import RunConfig
+from sharpwave.lazy import llm
 from sharpwave.loops.examples import ExampleLoop
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.evaluation import EvaluationResult
@@ -33,6 +35,9 @@ class OfflineLanguageAgent(LanguageAgent):
         tokenizer: Turns text into tokens and back.
         dataset: What to learn from.
         eval_dataset: What `evaluate` looks at; `dataset` when not given.
+        cache_reference: A file that keeps the log-probabilities of the dataset under the reference,
+            so that they are computed once, for this run and for others; None computes them anew in
+            every update. What belongs to another model, tokenizer or dataset is refused.
         learner: A class derived from the algorithm's learner, in place of it.
         config: All options at once; single options given by name win over it.
         given: Fields of `Config` that the constructor names; those that are None were not given.
@@ -48,6 +53,7 @@ class OfflineLanguageAgent(LanguageAgent):
         "tokenizer": None,
         "dataset": None,
         "eval_dataset": None,
+        "cache_reference": None,
         "learner": None,
     }
     Loop: ClassVar[type[ExampleLoop]]
@@ -63,6 +69,7 @@ class OfflineLanguageAgent(LanguageAgent):
         tokenizer: Any = None,
         dataset: Any = None,
         eval_dataset: Any = None,
+        cache_reference: str | os.PathLike[str] | None = None,
         learner: Any = None,
         config: RunConfig | dict[str, Any] | None = None,
         given: dict[str, Any],
@@ -81,7 +88,13 @@ class OfflineLanguageAgent(LanguageAgent):
         )
         self._examples = None if dataset is None else self.examples(dataset)
         self.eval_examples = None if eval_dataset is None else self.examples(eval_dataset)
+        self._cache = None if cache_reference is None else Path(cache_reference)
         self.build()
+        if self._cache is not None and self.learner.reference is None:
+            raise ValueError(
+                f"cache_reference must be None where nothing is held near to a reference, got "
+                f"{str(cache_reference)!r}"
+            )
 
     def build(self) -> None:
         """Make the learner, and the loop that feeds it."""
@@ -117,16 +130,27 @@ class OfflineLanguageAgent(LanguageAgent):
             Metrics of the last update.
 
         Raises:
-            ValueError: There is no dataset, or a number is not a positive integer.
+            ValueError: There is no dataset, a number is not a positive integer, or
+                `cache_reference` belongs to another model, tokenizer or dataset.
         """
         if dataset is not None:
-            self._examples = self.loop.examples = self.examples(dataset)
+            self._examples = self.examples(dataset)
             n_epochs = 1 if n_epochs is None and n_updates is None else n_epochs
+        self.loop.examples = self._with_reference()
         self.loop.check()
         if n_epochs is not None and n_updates is None:
             assert self.loop.examples is not None
             n_updates = updates_of(n_epochs, len(self.loop.examples), self.config.n_examples)
         return self.run.train(n_updates, callbacks, run_dir, resume)
+
+    def _with_reference(self) -> Examples | None:
+        """The dataset, with what the reference says of it where that is kept."""
+        if self._cache is None or self._examples is None:
+            return self._examples
+        learner = self.learner
+        return llm.with_cached_reference(
+            self._examples, self._cache, learner.reference, learner.score_reference
+        )
 
     def evaluate(self, dataset: Any = None) -> EvaluationResult:
         """How well the model does on examples.
@@ -159,8 +183,12 @@ class OfflineLanguageAgent(LanguageAgent):
         return self.evaluate(found.select(range(min(n_episodes, len(found)))))
 
     def _arguments(self) -> dict[str, Any]:
-        own = {"dataset": self._examples, "eval_dataset": self.eval_examples}
-        return {**super()._arguments(), **own}
+        return {
+            **super()._arguments(),
+            "dataset": self._examples,
+            "eval_dataset": self.eval_examples,
+            "cache_reference": self._cache,
+        }
 
     def _step_on(self, examples: Examples) -> dict[str, float]:
         """One update on examples, outside of a run."""

@@ -118,7 +118,11 @@ class LanguageLearner(BaseLearner):
         """The batch with log-probabilities under the reference, where one is needed."""
         if self.reference is None or batch.ref_log_probs is not None:
             return batch
-        return batch.replace(ref_log_probs=self._score(self.reference, batch))
+        return batch.replace(ref_log_probs=self.score_reference(batch))
+
+    def score_reference(self, batch: TokenBatch) -> Tensor:
+        """Log-probabilities [T] under the reference."""
+        return self._score(self.reference, batch)
 
     def sync_reference(self, weight: float = 1.0) -> None:
         """Move the weights of the reference by a share of the way to those of the model."""

@@ -12,6 +12,7 @@ from sharpwave.llm.follower import Follower, follower_of
 from sharpwave.llm.model import CausalModel
 from sharpwave.llm.preferences import Preferences
 from sharpwave.llm.prompts import Prompts
+from sharpwave.llm.reference_cache import with_cached_reference
 from sharpwave.llm.remote import RemoteSampler
 from sharpwave.llm.reward_model import RewardModel
 from sharpwave.llm.rewards import RewardFailed, Rewards, Scored
@@ -74,4 +75,5 @@ __all__ = [
     "score_all",
     "tokenizer_differences",
     "tokenizer_files",
+    "with_cached_reference",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,11 +36,14 @@ class Examples:
         prompts: Tokens [P_i] of each prompt.
         completions: Tokens of its completions, in the order of `columns`.
         dropped: Examples of the source that have nothing to teach.
+        ref_log_probs: Log-probabilities of their tokens under the reference, likewise; None where
+            they are computed when they are needed.
     """
 
     prompts: list[Tensor]
     completions: list[tuple[Tensor, ...]]
     dropped: int = 0
+    ref_log_probs: list[tuple[Tensor, ...]] | None = None
 
     columns: ClassVar[tuple[str, ...]]
     """Names of the completions in files and datasets."""
@@ -142,7 +145,19 @@ class Examples:
 
     def select(self, rows: Sequence[int]) -> Self:
         """Some of the examples, in this order."""
-        return type(self)([self.prompts[x] for x in rows], [self.completions[x] for x in rows])
+        ref = self.ref_log_probs
+        return type(self)(
+            [self.prompts[x] for x in rows],
+            [self.completions[x] for x in rows],
+            ref_log_probs=None if ref is None else [ref[x] for x in rows],
+        )
+
+    def with_reference(self, log_probs: Tensor) -> Self:
+        """The same with the log-probabilities [T] of all tokens of completions, in order."""
+        several = [one for completions in self.completions for one in completions]
+        single = iter(log_probs.split([len(one) for one in several]))
+        ref = [tuple(next(single) for _ in several) for several in self.completions]
+        return replace(self, ref_log_probs=ref)
 
     def rows(self, first: int, count: int, seed: int) -> list[int]:
         """Rows of examples number `first` to `first + count` in the order of a seed.
@@ -156,7 +171,10 @@ class Examples:
         both = list(zip(self.prompts, self.completions, strict=True))
         sequences = [torch.cat([prompt, one]) for prompt, several in both for one in several]
         lengths = torch.tensor([len(prompt) for prompt, several in both for _ in several])
-        return TokenBatch.of_sequences(sequences, lengths.to(sequences[0].device)).to(device)
+        ref = self.ref_log_probs
+        flat = None if ref is None else torch.cat([one for several in ref for one in several])
+        lengths = lengths.to(sequences[0].device)
+        return TokenBatch.of_sequences(sequences, lengths, ref_log_probs=flat).to(device)
 
     def check(self, model: CausalModel) -> Self:
         """The same, which a model can read.
