@@ -82,13 +82,13 @@ def sampling() -> Row:
     ours = seconds(lambda: sampler.generate(prompts, 1, NEW))
     step = seconds(lambda: sampler.generate(prompts, 1, NEW // 4))
     sampler.release()
-    few = 48
+    few = NEW
 
     def theirs() -> None:
         model.generate(prompts, max_new_tokens=few, min_new_tokens=few, do_sample=True, top_k=0)
 
-    theirs()
-    peer = seconds(theirs, 2)
+    model.generate(prompts, max_new_tokens=2, do_sample=True, top_k=0)
+    peer = seconds(theirs, 1)
     return {
         "ours_tokens_per_second": ROWS * NEW / ours,
         "generate_tokens_per_second": ROWS * few / peer,
@@ -244,7 +244,7 @@ def whole_step() -> Row:
         n_prompts=64,
         max_new_tokens=NEW,
         kl_coef=0.0,
-        max_tokens=16_384,
+        max_tokens=8_192,
         learning_rate=1e-6,
         sampler=Sampler(model, max_rows=ROWS),
     )
@@ -256,18 +256,26 @@ def whole_step() -> Row:
     return {"seconds": took, "gib": gib, **{f"{name}_s": value for name, value in spent.items()}}
 
 
-def decoding_profile() -> Row:
-    """Which kernels a step of sampling spends its time in."""
+def profiles() -> None:
+    """Which kernels sampling and training spend their time in."""
     from torch.profiler import ProfilerActivity, profile
 
-    sampler = Sampler(model_of(), max_rows=ROWS)
-    prompts = prompts_of(ROWS)
-    sampler.generate(prompts, 1, 64)
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
-        sampler.generate(prompts, 1, 33)
-        torch.cuda.synchronize()
-    print(found.key_averages().table(sort_by="cuda_time_total", row_limit=25))
-    return {}
+    model = model_of()
+    sampler, prompts = Sampler(model, max_rows=ROWS), prompts_of(ROWS)
+    batch = sequences_of([640] * 16)
+    calls = {
+        "sampling": lambda: sampler.generate(prompts, 1, 257),
+        "training": pass_of_ours(model, batch, 10_240),
+    }
+    for name, call in calls.items():
+        call()
+        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+            call()
+            torch.cuda.synchronize()
+        table = found.key_averages().table(
+            sort_by="self_cuda_time_total", row_limit=22, max_name_column_width=48
+        )
+        print(name, "\n".join(line[:200] for line in table.splitlines()), sep="\n")
 
 
 CASES: dict[str, Callable[[], Row]] = {
@@ -308,7 +316,7 @@ def main() -> None:
         gc.collect()
         torch.cuda.empty_cache()
     if arguments.profile:
-        decoding_profile()
+        profiles()
 
 
 if __name__ == "__main__":

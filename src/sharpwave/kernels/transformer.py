@@ -1,7 +1,8 @@
 """Parts of a transformer that torch does in many passes over memory, each in one.
 
-`gated` and `rotated` have gradients and keep nothing that can be computed again. `store`, `attend`
-and `sample` are one step of decoding: a token in each slot of a cache, whatever its length.
+`gated` and `rotated` have gradients and keep nothing that can be computed again. `normed`, and what
+goes backwards, are for layers whose gradients are written by hand. `store`, `attend` and `sample`
+are one step of decoding: a token in each slot of a cache, whatever its length.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from sharpwave.kernels.plain import transformer as plain
 if HAS_TRITON:
     from sharpwave.kernels.jit import transformer as jit
 
-__all__ = ["attend", "gated", "rotated", "sample", "store"]
+__all__ = [
+    "attend",
+    "gated",
+    "gated_backward",
+    "normed",
+    "normed_backward",
+    "rotated",
+    "rotated_back",
+    "sample",
+    "store",
+]
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -33,6 +44,42 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
     if not uses_triton(gate) or gate.dtype not in FLOATS:
         return plain.gated(gate, up)
     return _applied(_Gated, gate.contiguous(), up.contiguous())
+
+
+def gated_backward(gate: Tensor, up: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of `gated` by both, from that of its result."""
+    module: Any = jit if uses_triton(gate) and gate.dtype in FLOATS else plain
+    found: tuple[Tensor, Tensor] = module.gated_backward(gate, up, gradient)
+    return found
+
+
+def normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Rows over the roots of their mean squares, times a weight; without gradients of its own.
+
+    Args:
+        x: [N, H], contiguous.
+        weight: [H].
+        eps: Added to the mean squares.
+
+    Returns:
+        [N, H], and one over the roots [N], which `normed_backward` takes.
+
+    Example:
+        >>> normed(torch.tensor([[3.0, -3.0]]), torch.ones(2), 0.0)[0].tolist()
+        [[1.0, -1.0]]
+    """
+    module: Any = jit if _fits_rows(x) else plain
+    found: tuple[Tensor, Tensor] = module.normed(x, weight, eps)
+    return found
+
+
+def normed_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor, scale: Tensor, add: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of `normed` by x, to which `add` [N, H] is added, and by the weight."""
+    module: Any = jit if _fits_rows(x) else plain
+    found: tuple[Tensor, Tensor] = module.normed_backward(gradient, x, weight, scale, add)
+    return found
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -51,6 +98,13 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     if not _fits(x):
         return plain.rotated(x, cos, sin)
     return _applied(_Rotated, x.contiguous(), cos.contiguous(), sin.contiguous())
+
+
+def rotated_back(gradient: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The gradient of `rotated` by its heads: turned back."""
+    if not _fits(gradient):
+        return plain.rotated(gradient, cos, sin, -1.0)
+    return jit.rotated(gradient.contiguous(), cos.contiguous(), sin.contiguous(), -1.0)
 
 
 def store(
@@ -151,6 +205,10 @@ class _Rotated(torch.autograd.Function):
 def _applied(function: Any, *arguments: Tensor) -> Tensor:
     found: Tensor = function.apply(*arguments)
     return found
+
+
+def _fits_rows(x: Tensor) -> bool:
+    return uses_triton(x) and x.dtype in FLOATS
 
 
 def _fits(x: Tensor) -> bool:

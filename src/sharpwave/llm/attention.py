@@ -6,6 +6,8 @@ attended to. Only attention itself knows which tokens belong together.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -84,13 +86,19 @@ class SequenceAttention:
         scale: float,
     ) -> Tensor:
         """What tokens attend to."""
+        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        return self.attend(q, k, v, layer=layer, scale=scale)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, layer: int, scale: float) -> Tensor:
+        """What tokens attend to whose queries and keys are turned already."""
         is_shared = k.shape[1] != q.shape[1]  # keys and values of several heads
-        q, k, v = (self._padded(x) for x in (rotated(q, cos, sin), rotated(k, cos, sin), v))
+        q, k, v = (self._padded(x) for x in (q, k, v))
         if self._cache is not None:
             k, v = self._cache.update(k, v, layer)
-        found = scaled_dot_product_attention(
-            q, k, v, is_causal=True, scale=scale, enable_gqa=is_shared
-        )
+        with _without_plans(q.device):
+            found = scaled_dot_product_attention(
+                q, k, v, is_causal=True, scale=scale, enable_gqa=is_shared
+            )
         flat = found.transpose(1, 2).reshape(self._shape[0] * self._shape[1], -1)
         return flat if self._place is None else flat[self._place]
 
@@ -100,3 +108,20 @@ class SequenceAttention:
             room = x.new_zeros((self._shape[0] * self._shape[1], *x.shape[1:]))
             x = room.index_copy(0, self._place, x)
         return x.view(*self._shape, *x.shape[1:]).transpose(1, 2)
+
+
+@contextlib.contextmanager
+def _without_plans(device: torch.device) -> Iterator[None]:
+    """Inside, torch leaves cuDNN's attention out.
+
+    That plans anew for every shape, and batches of sequences hardly ever have the same one.
+    """
+    flags = torch.backends.cuda
+    if device.type != "cuda" or not flags.cudnn_sdp_enabled():
+        yield
+        return
+    flags.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        flags.enable_cudnn_sdp(True)

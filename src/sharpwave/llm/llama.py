@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, rms_norm
 from torch.utils.checkpoint import checkpoint
 
+from sharpwave.kernels.backend import uses_triton
 from sharpwave.kernels.transformer import gated
-from sharpwave.llm.attention import Attention
+from sharpwave.llm.attention import Attention, SequenceAttention
+from sharpwave.llm.llama_gradient import LayerWeights, Shape, run_layer
 
 __all__ = ["LlamaLayers"]
 
@@ -69,10 +71,7 @@ class LlamaLayers:
         x = self._decoder.embed_tokens(ids)
         cos, sin = (angle[0] for angle in self._decoder.rotary_emb(x, position_ids=positions[None]))
         for layer in self._layers:
-            if layer.forgets and torch.is_grad_enabled():
-                x = checkpoint(layer, x, cos, sin, attention, use_reentrant=False)
-            else:
-                x = layer(x, cos, sin, attention)
+            x = layer(x, cos, sin, attention)
         return self._norm(x)
 
 
@@ -87,6 +86,7 @@ class _Layer:
         self.mlp = [getattr(mlp, name) for name in _MLP]
         self.first = _Norm(layer.input_layernorm)
         self.second = _Norm(layer.post_attention_layernorm)
+        self.shape = Shape(index, self.head_dim, self.scale, self.first.eps, self.second.eps)
         self.norms = [
             _Norm(getattr(attention, name)) if hasattr(attention, name) else None
             for name in ("q_norm", "k_norm")
@@ -98,6 +98,33 @@ class _Layer:
         return bool(getattr(self._module, "gradient_checkpointing", False))
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
+        if torch.is_grad_enabled() and isinstance(attention, SequenceAttention):
+            # On a CPU autograd takes less than what kernels do in one pass.
+            weights = self.weights() if uses_triton(x) else None
+            if weights is not None:
+                return run_layer(x, cos, sin, attention, weights, self.shape, forgets=self.forgets)
+            if self.forgets:
+                found: Tensor = checkpoint(
+                    self.composed, x, cos, sin, attention, use_reentrant=False
+                )
+                return found
+        return self.composed(x, cos, sin, attention)
+
+    def weights(self) -> LayerWeights | None:
+        """What a layer of plain products computes with; None for one that has more."""
+        q, k, v, o = self.projections
+        gate, up, down = self.mlp
+        modules = (q, k, v, o, gate, up, down)
+        if self.norms[0] is not None or not all(map(_is_plain, modules)):
+            return None
+        if any(module.bias is not None for module in modules[3:]):
+            return None
+        first, second = self.first.weight, self.second.weight
+        products = [module.weight for module in modules]
+        return LayerWeights(first, second, *products, *(one.bias for one in (q, k, v)))
+
+    def composed(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
+        """The layer of single operations, whose gradient is autograd's."""
         normed = self.first(x)
         heads = (len(x), -1, self.head_dim)
         q, k, v = (_applied(module, normed).view(heads) for module in self.projections[:3])
@@ -116,11 +143,17 @@ class _Norm:
 
     def __init__(self, module: Any) -> None:
         _ = module.weight
-        self._module, self._eps = module, float(module.variance_epsilon)
+        self._module, self.eps = module, float(module.variance_epsilon)
+
+    @property
+    def weight(self) -> Tensor:
+        """What rows are multiplied by."""
+        weight: Tensor = self._module.weight
+        return weight
 
     def __call__(self, x: Tensor) -> Tensor:
-        weight = self._module.weight
-        return rms_norm(x, weight.shape, weight, self._eps)
+        weight = self.weight
+        return rms_norm(x, weight.shape, weight, self.eps)
 
 
 def _applied(module: Any, x: Tensor) -> Tensor:

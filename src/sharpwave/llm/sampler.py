@@ -310,18 +310,27 @@ def check_prompts(prompts: Any, model: CausalModel, max_new_tokens: int) -> list
     tokens = [torch.as_tensor(prompt, dtype=torch.int64).reshape(-1) for prompt in prompts]
     if not tokens:
         raise ValueError("prompts must hold at least one, got none")
-    for row, prompt in enumerate(tokens):
-        if not len(prompt):
-            raise ValueError(f"prompts must not be empty, got none of a token in row {row}")
-        if int(prompt.min()) < 0 or int(prompt.max()) >= model.vocab_size:
-            raise ValueError(
-                f"prompts must hold tokens from 0 to {model.vocab_size - 1}, got "
-                f"{int(prompt.min())} to {int(prompt.max())} in row {row}"
-            )
-        room = model.max_positions
-        if room is not None and len(prompt) + max_new_tokens > room:
-            raise ValueError(
-                f"prompt and max_new_tokens must fit into {room} positions, got {len(prompt)} and "
-                f"{max_new_tokens} in row {row}"
-            )
+    lengths = [len(prompt) for prompt in tokens]
+    if 0 in lengths:
+        raise ValueError(
+            f"prompts must not be empty, got none of a token in row {lengths.index(0)}"
+        )
+    if _leave(torch.cat(tokens), model.vocab_size):
+        row = next(i for i, prompt in enumerate(tokens) if _leave(prompt, model.vocab_size))
+        least, most = (int(one) for one in tokens[row].aminmax())
+        raise ValueError(
+            f"prompts must hold tokens from 0 to {model.vocab_size - 1}, got {least} to {most} in "
+            f"row {row}"
+        )
+    room = model.max_positions
+    if room is not None and max(lengths) + max_new_tokens > room:
+        raise ValueError(
+            f"prompt and max_new_tokens must fit into {room} positions, got {max(lengths)} and "
+            f"{max_new_tokens} in row {lengths.index(max(lengths))}"
+        )
     return [prompt.to(model.device) for prompt in tokens]
+
+
+def _leave(tokens: Tensor, vocab_size: int) -> bool:
+    """Whether some of the tokens lie outside the vocabulary."""
+    return bool(((tokens < 0) | (tokens >= vocab_size)).any())

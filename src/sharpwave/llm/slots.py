@@ -179,6 +179,7 @@ class Slots:
         with torch.cuda.stream(stream):
             for _ in range(2):  # what is compiled and chosen at a first call
                 step = self._step()
+                _restore(moved, before)
             self._history = Step(*(x.new_zeros((STEPS, *x.shape)) for x in step))
             self._place = torch.zeros(1, dtype=torch.int64, device=self.rows.device)
         torch.cuda.current_stream(self.model.device).wait_stream(stream)
@@ -193,6 +194,10 @@ class Slots:
             self._has_graph = False
             notice(f"a step of {type(self.model.module).__name__} is not a CUDA graph: {error}")
             graph = None
-        for tensor, old in zip(moved, before, strict=True):
-            tensor.copy_(old)
+            _restore(moved, before)
         self._graph = graph
+
+
+def _restore(tensors: list[Tensor], before: list[Tensor]) -> None:
+    for tensor, old in zip(tensors, before, strict=True):
+        tensor.copy_(old)

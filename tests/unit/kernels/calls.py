@@ -21,7 +21,8 @@ NAMES = [
     "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "ahead", "update",
     "errors", "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
     "scored groups", "groups of a batch", "selected entropy", "linear entropy",
-    "gated", "rotated", "store", "attend", "attend in parts", "sample tokens",
+    "gated", "normed", "normed backward", "rotated",
+    "store", "attend", "attend in parts", "sample tokens",
 ]  # fmt: skip
 
 
@@ -73,6 +74,10 @@ def calls(device: str) -> dict[str, Call]:
         ),
         "kl": lambda: llm.token_kl(steps[0], steps[1], estimator="k3", mask=ends[0]),
         "gated": lambda: transformer.gated(steps[0], steps[1]),
+        "normed": lambda: transformer.normed(steps[0], last, 1e-6),
+        "normed backward": lambda: transformer.normed_backward(
+            steps[0], steps[1], last, last[:50], steps[2]
+        ),
         "rotated": lambda: transformer.rotated(query, cos, sin),
         "store": lambda: transformer.store(query, key, key, cos, sin, lengths, keys, values),
         "attend": lambda: transformer.attend(query, keys, values, lengths, 0.25),

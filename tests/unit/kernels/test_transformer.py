@@ -5,7 +5,15 @@ import pytest
 import torch
 
 from sharpwave.kernels import backend
-from sharpwave.kernels.transformer import attend, gated, rotated, sample, store
+from sharpwave.kernels.transformer import (
+    attend,
+    gated,
+    normed,
+    normed_backward,
+    rotated,
+    sample,
+    store,
+)
 
 TOLERANCES: dict[torch.dtype, Any] = {
     torch.float64: {"rtol": 1e-9, "atol": 1e-9},
@@ -57,6 +65,33 @@ def test_the_gated_layer_and_its_gradients(
         assert leaf.grad is not None
         assert correct.grad is not None
         assert_close(leaf.grad, correct.grad, dtype)
+
+
+@dtypes
+@pytest.mark.parametrize("shape", [(1, 1), (7, 5), (700, 33)])
+def test_the_norm_and_its_gradients(
+    dtype: torch.dtype, shape: tuple[int, int], device: torch.device
+) -> None:
+    if backend.INTERPRETED and shape[0] > 10:
+        shape = (40, 33)
+    exact = [numbers_of(*size, seed=3).to(dtype).double() for size in (shape, shape[1:])]
+    gradient, add = (numbers_of(*shape, seed=seed).to(dtype).double() for seed in (4, 5))
+    x, weight = (one.to(device, dtype) for one in exact)
+    found, scale = normed(x, weight, 1e-3)
+    assert found.dtype == dtype
+    for one in exact:
+        one.requires_grad_()
+    wanted = exact[0] / (exact[0].square().mean(1, keepdim=True) + 1e-3).sqrt() * exact[1]
+    assert_close(found, wanted, dtype)
+    wanted.backward(gradient)
+    to_x, to_weight = normed_backward(
+        gradient.to(device, dtype), x, weight, scale, add.to(device, dtype)
+    )
+    assert exact[0].grad is not None
+    assert exact[1].grad is not None
+    assert_close(to_x, exact[0].grad + add, dtype)
+    size = exact[1].grad.abs().max() + 1
+    assert_close(to_weight / size.to(device), exact[1].grad / size, dtype)
 
 
 def angles(n_tokens: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,6 +9,9 @@ import pytest
 import torch
 
 from sharpwave.llm import CausalModel, Sampler, TokenBatch
+from sharpwave.llm.attention import SequenceAttention
+from sharpwave.llm.llama import LlamaLayers
+from sharpwave.llm.llama_gradient import run_layer
 from sharpwave.nn.transformer import Transformer
 from tests.unit.llm.models import VOCABULARY, hugging_face, make, spread
 
@@ -163,6 +166,43 @@ def test_packed_sequences_have_the_outputs_and_gradients_of_padded_ones(
     assert len(found[0]) == len(found[1]) > 10
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Mistral"])
+@pytest.mark.parametrize("forgets", [False, True], ids=["whole", "checkpointed"])
+@pytest.mark.parametrize("frozen", [(), ("q_proj", "mlp"), ("norm", "bias")], ids=str)
+def test_the_gradient_of_a_layer_by_hand_is_that_of_autograd(
+    kind: str, forgets: bool, frozen: tuple[str, ...]
+) -> None:
+    module = hugging_face(kind, num_key_value_heads=2).double()
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in module.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data += 0.1 * noise  # biases and norms have first weights that hide faults
+        parameter.requires_grad_(not any(part in name for part in frozen))
+    decoder = module.model
+    layer = LlamaLayers(decoder)._layers[1]
+    lengths = torch.tensor([4, 1, 3])
+    attention = SequenceAttention(lengths, 4, 8)
+    cos, sin = decoder.rotary_emb(torch.zeros(1, 8, 32).double(), torch.arange(8)[None])
+    weights = layer.weights()
+    assert weights is not None
+    found = []
+    runs: list[Any] = [
+        lambda x: run_layer(x, cos[0], sin[0], attention, weights, layer.shape, forgets=forgets),
+        lambda x: layer.composed(x, cos[0], sin[0], attention),
+    ]
+    for run in runs:
+        module.zero_grad()
+        x = torch.linspace(-1, 2, 8 * 32).double().view(8, 32).sin().requires_grad_()
+        y = run(x)
+        (y * torch.linspace(-1, 1, y.numel()).double().view_as(y).cos()).sum().backward()
+        found.append([y.detach(), x.grad, *(p.grad for p in decoder.layers[1].parameters())])
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
 
 
 def by_a_hook(module: Any) -> None:

@@ -42,6 +42,44 @@ def gated_backward_kernel(gate, up, gradient, to_gate, to_up, size, BLOCK: tl.co
 
 
 @triton.jit
+def normed_kernel(x, weight, out, scales, size, eps, BLOCK: tl.constexpr):
+    """One row over the root of its mean square, times the weight."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < size
+    values = tl.load(x + row * size + column, mask=inside, other=0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(values * values, 0) / size + eps)
+    factor = tl.load(weight + column, mask=inside, other=0).to(tl.float32)
+    result = values * scale * factor
+    tl.store(out + row * size + column, result.to(out.dtype.element_ty), mask=inside)
+    tl.store(scales + row, scale)
+
+
+@triton.jit
+def normed_backward_kernel(
+    gradient, x, weight, scales, add, out, parts, n_rows, size, span, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Gradients of some rows, and their part of the gradient of the weight."""
+    part = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < size
+    factor = tl.load(weight + column, mask=inside, other=0).to(tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    for row in range(part * span, tl.minimum((part + 1) * span, n_rows)):
+        at = row * size + column
+        scale = tl.load(scales + row)
+        unit = tl.load(x + at, mask=inside, other=0).to(tl.float32) * scale
+        coming = tl.load(gradient + at, mask=inside, other=0).to(tl.float32)
+        to_unit = coming * factor
+        along = tl.sum(to_unit * unit, 0) / size
+        beside = tl.load(add + at, mask=inside, other=0).to(tl.float32)
+        result = (to_unit - unit * along) * scale + beside
+        tl.store(out + at, result.to(out.dtype.element_ty), mask=inside)
+        total += coming * unit
+    tl.store(parts + part * size + column, total, mask=inside)
+
+
+@triton.jit
 def turn(x, out, token, cos, sin, n_heads, HALF: tl.constexpr, HEADS: tl.constexpr):
     """The heads of a token, turned; both halves have the same angles."""
     half = tl.arange(0, HALF)[None, :]
@@ -223,7 +261,45 @@ def gated_backward(gate: Tensor, up: Tensor, gradient: Tensor) -> tuple[Tensor, 
     return to_gate, to_up
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
+def normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Launch `normed_kernel` over [N, H]."""
+    n_rows, size = x.shape
+    out = torch.empty_like(x)
+    scales = torch.empty(n_rows, dtype=torch.float32, device=x.device)
+    block = triton.next_power_of_2(size)
+    launch(normed_kernel, (n_rows,), x, x, weight, out, scales, size, eps, BLOCK=block)
+    return out, scales
+
+
+def normed_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor, scale: Tensor, add: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Launch `normed_backward_kernel` over [N, H]."""
+    n_rows, size = x.shape
+    span = max(1, triton.cdiv(n_rows, PROGRAMS))
+    n_parts = triton.cdiv(n_rows, span)
+    out = torch.empty_like(x)
+    parts = torch.empty((n_parts, size), dtype=torch.float32, device=x.device)
+    launch(
+        normed_backward_kernel,
+        (n_parts,),
+        x,
+        gradient,
+        x,
+        weight,
+        scale,
+        add,
+        out,
+        parts,
+        n_rows,
+        size,
+        span,
+        BLOCK=triton.next_power_of_2(size),
+    )
+    return out, parts.sum(0).to(weight.dtype)
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0) -> Tensor:
     """Launch `rotate_kernel` over [N, H, D]."""
     n_tokens, n_heads, width = x.shape
     out = torch.empty_like(x)

@@ -12,10 +12,37 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
     return silu(gate) * up
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Heads [N, H, D] turned by the angles [N, D] of their positions."""
+def gated_backward(gate: Tensor, up: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of silu(gate) * up by both."""
+    share = gate.sigmoid()
+    slope = torch.addcmul(share, gate * share, 1 - share)
+    return gradient * up * slope, gradient * gate * share
+
+
+def normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """[N, H] over the roots of its mean squares, times the weight; and one over these roots [N]."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt_()
+    return (wide * scale).to(x.dtype) * weight, scale[:, 0]
+
+
+def normed_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor, scale: Tensor, add: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`add` [N, H] plus the gradient of `normed` by x, and that by the weight."""
+    wide = x.to(scale.dtype)
+    unit = wide * scale[:, None]
+    to_unit = gradient.to(scale.dtype) * weight.to(scale.dtype)
+    along = (to_unit * unit).mean(-1, keepdim=True)
+    to_x = (to_unit - unit * along) * scale[:, None] + add.to(scale.dtype)
+    to_weight = (gradient.to(scale.dtype) * unit).sum(0)
+    return to_x.to(x.dtype), to_weight.to(weight.dtype)
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0) -> Tensor:
+    """Heads [N, H, D] turned by the angles [N, D] of their positions, back where `sign` is -1."""
     first, second = x.chunk(2, -1)
-    turned = torch.cat([-second, first], -1)
+    turned = torch.cat([-second, first] if sign > 0 else [second, -first], -1)
     return x * cos[:, None] + turned * sin[:, None]
 
 
