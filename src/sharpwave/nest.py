@@ -26,14 +26,14 @@ def map_leaves(function: Callable[..., Any], *nests: Nested) -> Nested:
         >>> map_leaves(lambda a, b: a + b, {"x": 1, "y": (2, 3)}, {"x": 10, "y": (20, 30)})
         {'x': 11, 'y': (22, 33)}
     """
-    first, *others = nests
+    first = nests[0]
     if isinstance(first, dict):
-        for other in others:
+        for other in nests[1:]:
             if not isinstance(other, dict) or other.keys() != first.keys():
                 raise ValueError(f"nests must have the keys {list(first)}, got {_kind(other)}")
         return {key: map_leaves(function, *(nest[key] for nest in nests)) for key in first}
     if isinstance(first, tuple):
-        for other in others:
+        for other in nests[1:]:
             if not isinstance(other, tuple) or len(other) != len(first):
                 raise ValueError(f"nests must be tuples of {len(first)}, got {_kind(other)}")
         return tuple(map_leaves(function, *parts) for parts in zip(*nests, strict=True))

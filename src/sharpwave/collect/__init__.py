@@ -2,7 +2,6 @@
 
 from sharpwave.collect.device_steps import HostSteps, TensorSteps
 from sharpwave.collect.episodes import Episodes, EpisodeStats, episode_metrics
-from sharpwave.collect.finite import NonFiniteError
 from sharpwave.collect.native import NativeCollector
 from sharpwave.collect.native_rollouts import NativeRollouts
 from sharpwave.collect.off_policy import OffPolicyCollector, Transitions
@@ -12,6 +11,7 @@ from sharpwave.collect.tensor_collector import TensorCollector
 from sharpwave.collect.tensor_episodes import TensorEpisodes
 from sharpwave.collect.tensor_transitions import TensorTransitionCollector
 from sharpwave.collect.vector_step import VectorStep
+from sharpwave.errors import NonFiniteError
 
 __all__ = [
     "Actor",

@@ -12,12 +12,11 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from sharpwave.collect.episodes import EpisodeStats
-from sharpwave.collect.finite import check_finite
-from sharpwave.collect.raw_rewards import raw_rewards
 from sharpwave.envs import Step, Stepper, action_masks
 from sharpwave.envs.observations import as_batch
 from sharpwave.envs.step_infos import success_of
 from sharpwave.files import array_of, count_of, flag_of
+from sharpwave.finite import check_finite
 from sharpwave.nest import leaves
 from sharpwave.types import Array
 
@@ -195,7 +194,7 @@ class Collector(CollectorState):
 
     def _count(self, step: Step) -> Array:
         """Add a step to the statistics; the raw rewards of those that were no mere resets."""
-        rewards, ended = raw_rewards(step), self.stepper.ended
+        rewards, ended = step.raw_rewards, self.stepper.ended
         self.episodes.update(rewards, ended, step.real)
         if np.count_nonzero(ended):
             self.episodes.add_successes(success_of(step.infos, ended))

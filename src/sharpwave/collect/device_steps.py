@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sharpwave.collect.finite import NonFiniteError, check_finite
-from sharpwave.collect.raw_rewards import raw_rewards
 from sharpwave.collect.tensor_actions import TensorActions
 from sharpwave.envs import ActionMap, Step, Stepper, TensorVectorEnv, action_masks
 from sharpwave.envs.step_infos import SUCCESS, success_of
+from sharpwave.errors import NonFiniteError
+from sharpwave.finite import check_finite
 from sharpwave.lazy import torch
 from sharpwave.nest import leaves, map_leaves
 
@@ -171,7 +171,7 @@ class HostSteps:
         if step.obs is not step.next_obs:
             check_finite("obs", step.obs, timesteps)
         cut = step.obs is not step.next_obs and step.truncated.any()
-        raw = raw_rewards(step)
+        raw = step.raw_rewards
         rewards = self._sent(step.rewards)
         return DeviceStep(
             self._sent(step.obs),

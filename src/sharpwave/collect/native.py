@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sharpwave import _native
-from sharpwave.collect.finite import NonFiniteError
 from sharpwave.envs.native import NativeVectorEnv
+from sharpwave.errors import NonFiniteError
 from sharpwave.layouts.policy import PolicyLayout
 
 if TYPE_CHECKING:

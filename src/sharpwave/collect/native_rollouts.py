@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.collect.episodes import EpisodeStats
-from sharpwave.collect.finite import NonFiniteError
 from sharpwave.collect.native import NativeCollector
 from sharpwave.collect.rollout import Rollout
 from sharpwave.collect.vector_step import OnStep, VectorStep
 from sharpwave.envs.native import NativeVectorEnv
+from sharpwave.errors import NonFiniteError
 from sharpwave.files import count_of
 
 ARRAYS = (
@@ -92,6 +92,7 @@ class NativeRollouts:
         self._collector: NativeCollector | None = None
         self._is_reset = False
         self._count = 0
+        self._real = np.ones((n_steps, env.num_envs), np.bool_)
         self._pending: dict[str, Any] | None = None
         self._is_requested = False
 
@@ -144,7 +145,7 @@ class NativeRollouts:
                     return None
         return Rollout(
             obs=batch["observations"],
-            real=np.ones_like(batch["terminated"]),
+            real=self._real,
             **{name: batch[name] for name in ARRAYS},
         )
 

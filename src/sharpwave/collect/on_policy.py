@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.collect.collector import Collector
-from sharpwave.collect.raw_rewards import raw_rewards
 from sharpwave.collect.rollout import Rollout, write_row
 from sharpwave.collect.vector_step import OnStep, VectorStep
 from sharpwave.envs import ActionMap, Step, action_masks
@@ -100,7 +99,7 @@ class OnPolicyCollector(Collector):
             obs = self.obs
             self._go_on(step)
             if on_step is not None:
-                mean = float(np.mean(raw_rewards(step)))
+                mean = float(np.mean(step.raw_rewards))
                 if on_step(mean, partial(VectorStep.of, obs, env_actions, step)) is False:
                     return None
         rollout = self._rollout

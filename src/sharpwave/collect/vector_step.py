@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sharpwave.collect.raw_rewards import raw_rewards
 from sharpwave.envs import Step
 from sharpwave.envs.step_infos import own_infos
 from sharpwave.envs.tensors import FINAL_OBS
@@ -49,7 +48,7 @@ class VectorStep(NamedTuple):
         return cls(
             obs,
             actions,
-            raw_rewards(step),
+            step.raw_rewards,
             step.terminated,
             step.truncated,
             step.next_obs,

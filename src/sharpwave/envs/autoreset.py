@@ -40,6 +40,12 @@ class Step(NamedTuple):
     """Of `obs`; at the end of an episode the last step's are in `infos["final_info"]`, except in
     mode next_step, where they come as they are."""
 
+    @property
+    def raw_rewards(self) -> Array:
+        """[N], as the environment gave them, before any normalization."""
+        rewards: Array = self.infos.get("raw_rewards", self.rewards)
+        return rewards
+
 
 class Stepper:
     """Steps a vector environment and says what each step was, in every autoreset mode.

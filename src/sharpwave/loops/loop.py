@@ -7,6 +7,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import numpy as np
+
+from sharpwave.lazy import torch
 from sharpwave.loops.headline import Headline
 from sharpwave.loops.units import UPDATES
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from sharpwave.collect import Episodes, VectorStep
     from sharpwave.learners import Metrics
 
-__all__ = ["LOG_EVERY", "Loop", "Run"]
+__all__ = ["LOG_EVERY", "Loop", "Run", "means"]
 
 LOG_EVERY = 1000
 """Steps that pass quickly, as those of environments and gradients do."""
@@ -145,3 +148,15 @@ class Loop(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Let go of threads and files."""
+
+
+def means(measured: Sequence[Metrics]) -> Metrics:
+    """The mean of each measurement over some updates, but for `td_errors`."""
+    names = [name for name in measured[0] if name != "td_errors"]
+    return {name: _mean([metrics[name] for metrics in measured]) for name in names}
+
+
+def _mean(values: Sequence[object]) -> object:
+    if isinstance(values[0], float | int | np.number | np.ndarray):
+        return float(np.mean(values))  # type: ignore[arg-type]
+    return torch.stack(values).mean()  # type: ignore[arg-type]

@@ -30,8 +30,7 @@ from sharpwave.learners.actor import Actor
 from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.replay import ReplayBatch, ReplaySampler
 from sharpwave.loops.headline import RETURN
-from sharpwave.loops.loop import Loop, Run
-from sharpwave.loops.means import means
+from sharpwave.loops.loop import Loop, Run, means
 from sharpwave.loops.random_actions import RandomActions
 from sharpwave.loops.replay_store import ReplayStore
 from sharpwave.loops.source import find_normalizer, without_normalizer

@@ -12,8 +12,7 @@ from sharpwave.config.offline import OfflineConfig
 from sharpwave.learners import Metrics
 from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.replay import ReplayBatch, ReplaySampler
-from sharpwave.loops.loop import Loop, Run
-from sharpwave.loops.means import means
+from sharpwave.loops.loop import Loop, Run, means
 from sharpwave.loops.offline_data import check_extra, normalizes, reward_form
 from sharpwave.loops.units import GRADIENT_STEPS
 

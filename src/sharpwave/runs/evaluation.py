@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.collect.raw_rewards import raw_rewards
 from sharpwave.envs import Stepper, action_masks
 from sharpwave.envs.step_infos import success_of
 from sharpwave.pages.text import count
@@ -95,7 +94,7 @@ def evaluate(player: Player, env: Any, n_episodes: int, seed: int | None) -> Eva
         step = stepper.step(player.play(obs, starts, action_masks(env, infos)))
         obs, infos = step.obs, step.infos
         real = np.ones(n_envs, np.bool_) if step.real is None else step.real
-        running_returns += np.where(real, raw_rewards(step), 0)
+        running_returns += np.where(real, step.raw_rewards, 0)
         running_lengths += real
         ended = step.terminated | step.truncated
         success = success_of(infos, ended) if ended.any() else None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sharpwave.errors import NonFiniteError
 from sharpwave.files import count_of
 from sharpwave.loops.loop import Loop
 from sharpwave.runs.callbacks import Callback, CallbackList
 from sharpwave.runs.callbacks.base import add_note
-from sharpwave.runs.convergence import check_convergence
 from sharpwave.runs.loggers import LoggerCallback, LoggerList
 from sharpwave.runs.recorded import Recorded, fetched
 from sharpwave.runs.signals import stop_on_signal
@@ -207,7 +208,7 @@ class Run:
                 break
             self.updates += 1
             learning = fetched(measured)
-            check_convergence(learning, self.timesteps)
+            _check_convergence(learning, self.timesteps)
             seconds = time.perf_counter() - began
             metrics = {
                 **learning,
@@ -246,6 +247,8 @@ class Run:
 
     def rollout_ended(self, episodes: Episodes) -> None:
         """Tell callbacks and loggers that environments were stepped."""
+        if not (self.hears("on_rollout_end") or self.loggers):
+            return  # the means of episodes take longer than the rest of a small iteration
         mean_reward = episodes.mean_return
         self.tell("on_rollout_end", mean_reward=mean_reward, update=self.updates)
         self.loggers.on_rollout_end(
@@ -318,3 +321,17 @@ class Run:
         self.updates = count_of(state, "updates")
         self.loop.timings.update({name: float(x) for name, x in state["timings"].items()})
         self._callback_states = state["callbacks"]
+
+
+def _check_convergence(metrics: dict[str, float], step: int) -> None:
+    """Stop learning that went wrong before it spoils what was saved.
+
+    Raises:
+        NonFiniteError: A loss or the norm of a gradient is not finite.
+    """
+    for name, value in metrics.items():
+        if name.endswith(("loss", "grad_norm")) and not math.isfinite(value):
+            raise NonFiniteError(
+                f"{name} must be finite, got {value} in the update at step {step}: "
+                "learning diverged"
+            )

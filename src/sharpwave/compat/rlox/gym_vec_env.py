@@ -9,7 +9,6 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from sharpwave.collect import EpisodeStats
-from sharpwave.collect.raw_rewards import raw_rewards
 from sharpwave.envs import Stepper, make_vec_env
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
@@ -74,7 +73,7 @@ class SteppedTogether:
         step = self._stepper.step(self._shaped(actions))
         ended = step.terminated | step.truncated
         if self.episodes is not None:
-            self.episodes.update(raw_rewards(step), ended)
+            self.episodes.update(step.raw_rewards, ended)
         last = map_leaves(_single, step.next_obs)
         return {
             "obs": map_leaves(_single, step.obs),
