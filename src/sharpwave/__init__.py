@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from sharpwave import datasets, testing
     from sharpwave import llm as llm
     from sharpwave import nn as nn
-    from sharpwave.agents import Agent
+    from sharpwave.agents import Agent, load_run
     from sharpwave.agents import OfflineAgent as OfflineAlgorithm
     from sharpwave.algorithms import (
         A2C,
@@ -180,6 +180,7 @@ _ALIASES = {"CandleCollector": "NativeCollector", "OfflineAlgorithm": "OfflineAg
 _LAZY_MODULES = {"datasets", "llm", "nn", "testing"}
 _LAZY = {
     "Agent": "sharpwave.agents",
+    "load_run": "sharpwave.agents",
     "Acted": "sharpwave.learners",
     "Learner": "sharpwave.learners",
     "A2CLearner": "sharpwave.algorithms",
@@ -425,6 +426,7 @@ __all__ = [
     "datasets",
     "discounted_returns",
     "gae",
+    "load_run",
     "make_vec_env",
     "n_step_returns",
     "pack_sequences",

@@ -56,6 +56,16 @@ class NonFiniteError(ValueError):
     """An environment returned NaN or inf, or learning made such numbers."""
 
 
+class RewardFailed(RuntimeError):  # noqa: N818 - says what happened
+    """A reward function raised, or gave what is no reward.
+
+    Attributes:
+        completions: What could not be scored; None where that is not known.
+    """
+
+    completions: Any = None
+
+
 class EnvironmentFailed(RuntimeError):  # noqa: N818 - says what happened
     """An environment raised. All environments of its vector environment have been closed.
 

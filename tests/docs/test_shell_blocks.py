@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
+from sharpwave.algorithms.registry import LANGUAGE_NAMES
 from sharpwave.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,9 @@ def short(line: str) -> list[str]:
     """A command as it is, but for the length of its training."""
     words = shlex.split(line)
     if words[1] == "train":
-        words += ["--total-timesteps", "256", "--eval-episodes", "1"]
+        has_model = words[2] in LANGUAGE_NAMES
+        length = ["2", "--eval-size", "2"] if has_model else ["256", "--eval-episodes", "1"]
+        words += ["--total-timesteps", *length]
     return words[1:] + (["--episodes", "1"] if words[1] == "enjoy" else [])
 
 

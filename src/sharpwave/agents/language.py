@@ -58,11 +58,31 @@ class LanguageAgent(Agent):
         **overrides: Any,
     ) -> None:
         overrides |= {name: value for name, value in given.items() if value is not None}
+        if overrides.get("seed", 0) is None:
+            del overrides["seed"]
         super().__init__(resolve_config(self.Config, config, overrides), callbacks, logger)
-        self.model = llm.CausalModel.of(model, tokenizer)
+        self.model = self._face(model, tokenizer)
         self.tokenizer = tokenizer
-        self._reference = None if ref_model is None else llm.CausalModel.of(ref_model, tokenizer)
+        self._reference = None if ref_model is None else self._face(ref_model, tokenizer)
         self._given_learner = learner
+
+    def _face(self, model: Any, tokenizer: Any) -> CausalModel:
+        """The face of a model that was given, where the configuration wants it."""
+        module = getattr(model, "module", model)
+        if self.config.device is not None and hasattr(module, "to"):
+            from sharpwave.learners.devices import find_device  # without it, none of Gymnasium
+
+            module.to(find_device(self.config.device))
+        return llm.CausalModel.of(model, tokenizer)
+
+    def facts(self) -> dict[str, Any]:
+        """The model, in words."""
+        parameters = list(self.model.module.parameters())
+        total = sum(one.numel() for one in parameters)
+        learn = sum(one.numel() for one in parameters if one.requires_grad)
+        some = f", {learn:,} of which learn" if learn < total else ""
+        name = self._told["model"].get("architecture", type(self.model.module).__name__)
+        return {"model": f"{name}, {total:,} parameters{some}"}
 
     def make_learner(self) -> Any:
         """The learner: that of the algorithm, or a user's own."""
@@ -100,10 +120,11 @@ class LanguageAgent(Agent):
         cls,
         path: str | os.PathLike[str],
         header: dict[str, Any],
-        config: RunConfig,
+        config: Any,
         arguments: dict[str, Any],
     ) -> Self:
-        agent = super()._from_header(path, header, config, rebuilt(path, header, arguments))
+        made = rebuilt(path, header, arguments, config.device)
+        agent = super()._from_header(path, header, config, made)
         agent._check_same(header)
         return agent
 

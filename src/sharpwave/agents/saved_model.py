@@ -30,9 +30,18 @@ def header_of(model: CausalModel, reference: CausalModel | None, tokenizer: Any)
 
 
 def rebuilt(
-    path: str | os.PathLike[str], header: dict[str, Any], arguments: dict[str, Any]
+    path: str | os.PathLike[str],
+    header: dict[str, Any],
+    arguments: dict[str, Any],
+    device: str | None,
 ) -> dict[str, Any]:
     """Arguments with the model, the reference and the tokenizer of a checkpoint, if not given.
+
+    Args:
+        path: The checkpoint.
+        header: What it says of itself.
+        arguments: Those that were given.
+        device: Where to put models; None for where models of files go.
 
     Raises:
         TypeError: One of them cannot be made of data: it must be given.
@@ -41,9 +50,9 @@ def rebuilt(
     if made.get("model") is None:
         if header.get("model") is None:
             raise TypeError(f"model must be given: {path} does not say how it was made")
-        made["model"] = llm.build_model(header["model"])
+        made["model"] = _built(header["model"], device)
     if header.get("reference") is not None and made.get("ref_model") is None:
-        made["ref_model"] = llm.build_model(header["reference"])
+        made["ref_model"] = _built(header["reference"], device)
     if header.get("tokenizer") is not None and made.get("tokenizer") is None:
         with CheckpointReader(path) as checkpoint:
             made["tokenizer"] = _tokenizer(checkpoint)
@@ -68,13 +77,13 @@ def check_same(own: dict[str, Any], header: dict[str, Any]) -> None:
             raise ValueError(f"its {name} {difference}")
 
 
-def load_run(path: str | os.PathLike[str], device: str = "cpu") -> CausalModel:
+def load_run(path: str | os.PathLike[str], device: str | None = None) -> CausalModel:
     """The language model that a run trained, with its tokenizer.
 
     Args:
         path: A run folder, of which it is the best checkpoint if there are evaluations and the
             latest otherwise; or a checkpoint.
-        device: Where to put the model.
+        device: Where to put the model; None takes a GPU that torch has for a large one.
 
     Raises:
         SharpwaveIOError: There is no checkpoint.
@@ -92,12 +101,21 @@ def load_run(path: str | os.PathLike[str], device: str = "cpu") -> CausalModel:
         if checkpoint.header.get("model") is None:
             algorithm = checkpoint.header.get("algorithm")
             raise ValueError(f"{found} holds {algorithm!r:.40} without a language model")
-        module = llm.build_model(checkpoint.header["model"]).to(device).eval()
+        module = _built(checkpoint.header["model"], device).eval()
         with reading(found):
             for name, weights in module.state_dict().items():
                 checkpoint.copy_to(f"{WEIGHTS}{name}", weights)
         tokenizer = _tokenizer(checkpoint)
     return llm.CausalModel.of(module, tokenizer)
+
+
+def _built(described: dict[str, Any], device: str | None) -> Any:
+    module = llm.build_model(described)
+    if device is None:
+        return llm.placed(module)
+    from sharpwave.learners.devices import find_device  # without it, none of Gymnasium
+
+    return module.to(find_device(device))
 
 
 def _tokenizer(checkpoint: CheckpointReader) -> Any:

@@ -29,8 +29,14 @@ _CLASSES = {
     "tqc": "sharpwave.algorithms.tqc:TQC",
     "crossq": "sharpwave.algorithms.crossq:CrossQ",
     "discrete_sac": "sharpwave.algorithms.discrete_sac:DiscreteSAC",
+    "grpo": "sharpwave.algorithms.grpo:GRPO",
+    "online_dpo": "sharpwave.algorithms.online_dpo:OnlineDPO",
+    "dpo": "sharpwave.algorithms.dpo:DPO",
+    "sft": "sharpwave.algorithms.sft:SFT",
 }
 
+LANGUAGE_NAMES = ("grpo", "online_dpo", "dpo", "sft")
+"""Those of them that train language models."""
 
 _OWN: dict[str, Any] = {}
 """Those that users registered."""
@@ -67,29 +73,41 @@ def source_names(algorithm: Any) -> set[str]:
     return {"env_id", "env", "dataset"} & inspect.signature(algorithm).parameters.keys()
 
 
+def is_of_language(algorithm: Any) -> bool:
+    """Whether an algorithm trains a language model, which its constructor is given.
+
+    Example:
+        >>> is_of_language(algorithm_class("grpo")), is_of_language(algorithm_class("iql"))
+        (True, False)
+    """
+    return "model" in inspect.signature(algorithm).parameters
+
+
 def algorithm_names() -> list[str]:
     """The names that `algorithm_class` knows."""
     return [*_CLASSES, *_OWN]
 
 
 def algorithm_class(name: str) -> type[Agent]:
-    """The class of an algorithm.
+    """The class of an algorithm; a dash may stand for an underscore of its name.
 
     Raises:
         ValueError: There is none of that name.
 
     Example:
-        >>> algorithm_class("ppo").__name__
-        'PPO'
+        >>> algorithm_class("ppo").__name__, algorithm_class("online-dpo").__name__
+        ('PPO', 'OnlineDPO')
     """
-    if name.lower() in _OWN:
-        own: type[Agent] = _OWN[name.lower()]
-        return own
-    if name.lower() not in _CLASSES:
+    key = name.lower().replace("-", "_")
+    for known_as in (name.lower(), key):
+        if known_as in _OWN:
+            own: type[Agent] = _OWN[known_as]
+            return own
+    if key not in _CLASSES:
         known = algorithm_names()
         raise ValueError(
             f"unknown algorithm {name!r}{did_you_mean(name, known)} (there are {', '.join(known)})"
         )
-    module, _, attribute = _CLASSES[name.lower()].partition(":")
+    module, _, attribute = _CLASSES[key].partition(":")
     found: type[Agent] = getattr(importlib.import_module(module), attribute)
     return found

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sharpwave.agents.language import LanguageAgent
 from sharpwave.algorithms.registry import algorithm_class, source_names
 from sharpwave.checkpoints import read_header
-from sharpwave.config.options import AlgorithmConfig
+from sharpwave.config.options import RunConfig
 from sharpwave.files import reading
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.loggers import LoggerCallback
@@ -35,7 +36,8 @@ class Trainer:
         logger: Where metrics go: a logger, or several.
         run_dir: Folder that receives config, metrics, checkpoints and a report.
         dataset: What an offline algorithm learns from.
-        **overrides: Single options, which win over `config`.
+        **overrides: Single options, which win over `config`; of language models also `model`,
+            `tokenizer`, `prompts`, `reward_fn` and what else their constructors take.
 
     Attributes:
         algo: The algorithm.
@@ -57,7 +59,7 @@ class Trainer:
         algorithm: str | type[Agent],
         env: Any = None,
         seed: int | None = None,
-        config: Mapping[str, Any] | AlgorithmConfig | str | os.PathLike[str] | None = None,
+        config: Mapping[str, Any] | RunConfig | str | os.PathLike[str] | None = None,
         callbacks: Callback | Iterable[Callback] | None = None,
         logger: LoggerCallback | Iterable[LoggerCallback] | None = None,
         run_dir: str | os.PathLike[str] | None = None,
@@ -112,19 +114,30 @@ class Trainer:
     def train(
         self, total_timesteps: int | None = None, *, resume: bool = False
     ) -> dict[str, float]:
-        """Learn for a number of steps; see `Agent.train`."""
-        metrics = self.algo.train(total_timesteps, run_dir=self.run_dir, resume=resume)
-        self.run_dir = self.algo.run_dir
+        """Learn for a number of steps, of language models updates; see `Agent.train`."""
+        algo: Any = self.algo
+        given = () if isinstance(algo, LanguageAgent) else (total_timesteps,)
+        named = {} if given else {"n_updates": total_timesteps}
+        metrics: dict[str, float] = algo.train(*given, **named, run_dir=self.run_dir, resume=resume)
+        self.run_dir = algo.run_dir
         return metrics
 
     def evaluate(self, n_episodes: int = 20, **options: Any) -> EvaluationResult:
-        """Play whole episodes in a separate environment; see `Agent.evaluate`."""
-        result: EvaluationResult = self._with("evaluate").evaluate(n_episodes, **options)
+        """Play whole episodes in a separate environment; see `Agent.evaluate`.
+
+        Language models complete as many of their prompts, or are judged on as many examples.
+        """
+        algo: Any = self._with("evaluate")
+        evaluate = algo.evaluate_in_run if isinstance(algo, LanguageAgent) else algo.evaluate
+        result: EvaluationResult = evaluate(n_episodes, **options)
         return result
 
     def predict(self, obs: Any, deterministic: bool = True) -> Any:
-        """The action for one observation, or the actions for a batch."""
-        return self._with("predict").predict(obs, deterministic)
+        """The action for one observation, or the actions for a batch; or completions of prompts."""
+        algo: Any = self._with("predict")
+        if isinstance(algo, LanguageAgent):
+            return algo.predict(obs, greedy=deterministic)
+        return algo.predict(obs, deterministic)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint; see `Agent.save`."""
@@ -194,8 +207,8 @@ def _environment(cls: Any, env: Any) -> dict[str, Any]:
     return dict.fromkeys(names, env)
 
 
-def _options(cls: type[Agent], config: Any) -> AlgorithmConfig | dict[str, Any] | None:
-    if config is None or isinstance(config, AlgorithmConfig):
+def _options(cls: type[Agent], config: Any) -> RunConfig | dict[str, Any] | None:
+    if config is None or isinstance(config, RunConfig):
         return config
     if isinstance(config, Mapping):
         return dict(config)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+from sharpwave.algorithms.registry import LANGUAGE_NAMES, algorithm_class, algorithm_names
 from sharpwave.cli.environment import add_import_option, import_modules, require_env
 from sharpwave.cli.parser import Parser, count, one_of
 from sharpwave.cli.progress import progress_bar
@@ -135,6 +135,7 @@ def _fraction(text: str) -> float:
 def _parser() -> Parser:
     from sharpwave.datasets import KINDS, TRAINED_KINDS
 
+    acting = [name for name in algorithm_names() if name not in LANGUAGE_NAMES]
     parser = Parser(
         "dataset",
         "Make datasets for offline learning: folders of episodes with dataset.json, which says how "
@@ -153,7 +154,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--by",
-        type=one_of("maker", [SCRIPTED, *algorithm_names()]),
+        type=one_of("maker", [SCRIPTED, *acting]),
         metavar="NAME",
         help="scripted, or the algorithm that is trained, such as sac (default: scripted where ENV "
         "has a scripted expert, else sac)",

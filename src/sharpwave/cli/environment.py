@@ -59,7 +59,7 @@ def add_env_options(parser: Parser, *, replaces: bool = False) -> None:
     add_import_option(group)
 
 
-def add_import_option(parser: Any) -> None:
+def add_import_option(parser: Any, registers: str = "environments or an algorithm") -> None:
     """Add the option of modules that register environments or algorithms."""
     parser.add_argument(
         "--import",
@@ -67,7 +67,7 @@ def add_import_option(parser: Any) -> None:
         metavar="MODULE",
         action="append",
         default=[],
-        help="a module to import first, such as one that registers environments or an algorithm",
+        help=f"a module to import first, such as one that registers {registers}",
     )
 
 
@@ -204,17 +204,27 @@ def _import(name: str) -> Any:
 
 
 def _wrapper(name: str) -> Any:
+    found = named_object("--wrapper", name)
+    if not callable(found):
+        raise UserError(f"--wrapper must take an environment and give one, {name} is {found!r}")
+    return found
+
+
+def named_object(option: str, name: str) -> Any:
+    """What MODULE:NAME stands for, in a module of the user's.
+
+    Raises:
+        UserError: There is no such thing.
+    """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
-        raise UserError(f"--wrapper must be MODULE:CLASS, got {name!r}")
+        raise UserError(f"{option} must be MODULE:NAME, got {name!r}")
     found: Any = _import(module)
     for part in attribute.split("."):
         if not hasattr(found, part):
             close = did_you_mean(part, [one for one in vars(found) if one[0] != "_"])
             raise UserError(f"{module} has no {attribute}{close}")
         found = getattr(found, part)
-    if not callable(found):
-        raise UserError(f"--wrapper must take an environment and give one, {name} is {found!r}")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import UserError
 from sharpwave.nearest import did_you_mean
 from sharpwave.runs.run_folder import RunFolder
@@ -40,6 +41,13 @@ def find_checkpoint(path: str | Path) -> Path:
     if parts:
         raise UserError(f"{path} holds several runs: name one of them, such as {parts[0]}")
     raise UserError(f"there is no checkpoint in {folder.checkpoints}")
+
+
+def plan_folder(checkpoint: Path) -> Path | None:
+    """The folder with the plan by which a checkpoint was made; None where no command made it."""
+    checkpoints = checkpoint.absolute().parent
+    around = (checkpoints.parent, checkpoints.parent.parent)  # of a run, or of several seeds
+    return next((folder for folder in around if (folder / Plan.file).is_file()), None)
 
 
 def seed_folders(path: Path) -> list[Path]:

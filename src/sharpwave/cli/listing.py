@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from typing import Any
 
-from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+from sharpwave.algorithms.registry import LANGUAGE_NAMES, algorithm_class, algorithm_names
 from sharpwave.cli.parser import Parser, one_of
 from sharpwave.cli.terminal import say
+from sharpwave.config.convert import choices_of
 from sharpwave.config.presets import presets
+from sharpwave.lazy import llm
 
-WHAT = ("algorithms", "presets", "envs")
+WHAT = ("algorithms", "presets", "envs", "tasks", "losses")
 
 
 def run(arguments: list[str]) -> int:
@@ -22,6 +25,10 @@ def run(arguments: list[str]) -> int:
         _list_presets()
     if parsed.what == "envs":
         _list_envs()
+    if parsed.what == "tasks":
+        _list_tasks()
+    if parsed.what == "losses":
+        _list_losses()
     return 0
 
 
@@ -47,6 +54,22 @@ def _list_envs() -> None:
         say(f"  {env_id}")
 
 
+def _list_tasks() -> None:
+    say("tasks of language models")
+    for task in llm.TASKS.values():
+        example = task.prompts(1)[0]
+        answer = "" if task.answer is None else f", such as {example}{task.answer(example)}"
+        say(_wrapped(task.name, f"{task.says}{answer}"))
+
+
+def _list_losses() -> None:
+    say("losses of language models")
+    for name in LANGUAGE_NAMES:
+        config: Any = algorithm_class(name).Config
+        kinds = ", ".join(choices_of(config.annotations()["loss"]))
+        say(_wrapped(name, f"{kinds} (default: {config().loss})"))
+
+
 def _wrapped(name: str, text: str) -> str:
     """A line of a list, with what does not fit on it below its text."""
     lead = f"  {name:<{max(map(len, algorithm_names()))}}  "
@@ -58,7 +81,7 @@ def _wrapped(name: str, text: str) -> str:
 
 
 def _parser() -> Parser:
-    parser = Parser("list", "List algorithms, presets or environments.")
+    parser = Parser("list", "List algorithms, presets, environments, tasks or losses.")
     parser.add_argument(
         "what",
         nargs="?",

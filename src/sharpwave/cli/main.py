@@ -11,13 +11,14 @@ from sharpwave.cli.terminal import UserError, complain, say
 from sharpwave.nearest import did_you_mean
 
 COMMANDS = {
-    "train": "Train an algorithm in an environment",
-    "eval": "Play episodes with a trained policy and say how they went",
+    "train": "Train an algorithm in an environment, from a dataset, or on a language model",
+    "eval": "Play episodes with a trained policy, or complete prompts, and say how they went",
+    "sample": "Let the language model of a run complete prompts",
     "resume": "Go on with a run that was interrupted, or make it longer",
     "report": "Write the report of a run, or compare several",
     "enjoy": "Watch a trained policy play, or film it",
     "dataset": "Make datasets for offline learning, by scripted experts or by training",
-    "list": "List algorithms, presets or environments",
+    "list": "List algorithms, presets, environments, tasks or losses",
     "convert": "Write episodes from one format to another",
     "merge": "Write the episodes of several files or folders to one",
     "inspect": "Show what a folder of episodes or a replay buffer on disk holds",
@@ -91,6 +92,7 @@ def _overview() -> str:
             *lines,
             "",
             "sharpwave train ppo CartPole-v1     trains until done and writes a run folder",
+            "sharpwave train grpo --task copy4   does so with a language model",
             "sharpwave COMMAND --help            says what a command takes",
         ]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
@@ -79,8 +79,14 @@ def count(least: int) -> Callable[[str], int]:
     return parse
 
 
-def add_config_options(parser: argparse.ArgumentParser, config: type[Config], title: str) -> None:
-    """Add an option for every field, with its docstring as help.
+def add_config_options(
+    parser: argparse.ArgumentParser,
+    config: type[Config],
+    title: str,
+    *,
+    only: Container[str] | None = None,
+) -> None:
+    """Add an option for every field, or for some, with its docstring as help.
 
     The parsed values stay texts, and those of options that are not given are absent: see
     `config_options`.
@@ -91,6 +97,8 @@ def add_config_options(parser: argparse.ArgumentParser, config: type[Config], ti
     for alias, name in config.aliases.items():
         other_names.setdefault(name, []).append(alias)
     for field in fields(config):
+        if only is not None and field.name not in only:
+            continue
         flags = [_flag(name) for name in (field.name, *other_names.get(field.name, ()))]
         options: dict[str, Any] = {
             "dest": field.name,

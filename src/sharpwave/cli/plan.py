@@ -14,7 +14,8 @@ class RunOptions(Config):
     """What happens beside the training."""
 
     eval_freq: int | None = None
-    """Steps between two evaluations; 0 for none, a fifth of the run when not given."""
+    """Steps, or updates of language models, between two evaluations; 0 for none, a fifth of the run
+    when not given."""
     eval_episodes: int = 20
     """Episodes of one evaluation."""
     checkpoint_freq: int = 0
@@ -54,10 +55,17 @@ class Plan(RunOptions):
     """Modules that are imported first."""
     dataset: str | None = None
     """Where the dataset of an offline algorithm lies."""
+    language: dict[str, Any] = field(default_factory=dict)
+    """`LanguageOptions` of an algorithm of language models."""
     config: dict[str, Any] = field(default_factory=dict)
     """Options of the algorithm."""
     seeds: tuple[int, ...] = ()
     """Seeds, each with a folder of its own; empty for one run with the seed of `config`."""
+
+    @property
+    def place(self) -> str | None:
+        """Environment or task, by which presets and folders are named."""
+        return self.language.get("task") or self.env_id
 
     def folders(self, run_dir: Path) -> list[Path]:
         """The folder of each seed."""

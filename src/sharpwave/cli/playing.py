@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.cli.environment import given_env, parse_env_kwargs
+from sharpwave.algorithms.registry import algorithm_class, is_of_language
+from sharpwave.checkpoints import read_header
+from sharpwave.cli.environment import given_env, import_modules, parse_env_kwargs
 from sharpwave.cli.terminal import UserError
 
 if TYPE_CHECKING:
@@ -25,6 +27,12 @@ def player_of(path: Path, parsed: argparse.Namespace) -> Trainer:
     """
     from sharpwave.algorithms.trainer import Trainer
 
+    import_modules(parsed.imports)  # which may register the algorithm
+    name = read_header(path)["algorithm"]
+    if is_of_language(algorithm_class(name)):
+        raise UserError(
+            f"{path} holds {name}, which plays no episodes: `sharpwave sample` reads it"
+        )
     env, env_kwargs = given_env(parsed), parse_env_kwargs(parsed.env_kwargs)
     given: dict[str, Any] = {} if env_kwargs is None else {"env_kwargs": env_kwargs}
     trainer = Trainer.from_checkpoint(path, env, **given)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sharpwave.cli.environment import add_env_options, require_env, trusted
 from sharpwave.cli.folders import existing
+from sharpwave.cli.language import add_language_options, trusted_language
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import input_errors
@@ -19,6 +20,7 @@ def run(arguments: list[str]) -> int:
     run_dir = existing(parsed.run)
     with input_errors():
         plan = trusted(plan_in(run_dir), parsed, run_dir)
+        plan = trusted_language(plan, parsed, run_dir, "resume")
         if plan.env_id is not None:
             require_env(plan.env_id)
 
@@ -66,8 +68,9 @@ def _parser() -> Parser:
         "--total-timesteps",
         metavar="N",
         type=count(1),
-        help="steps of the whole run (default: what it was begun with)",
+        help="steps, or updates, of the whole run (default: what it was begun with)",
     )
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
     add_env_options(parser, replaces=True)
+    add_language_options(parser)
     return parser

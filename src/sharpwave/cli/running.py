@@ -11,10 +11,12 @@ from typing import Any
 
 from sharpwave.algorithms.trainer import Trainer
 from sharpwave.cli.environment import env_of
+from sharpwave.cli.language import model_arguments, source_arguments
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import complain, input_errors, say
 from sharpwave.cli.together import Tell, Together
-from sharpwave.errors import EnvironmentFailed, NonFiniteError
+from sharpwave.config.options import draw_seed
+from sharpwave.errors import EnvironmentFailed, NonFiniteError, RewardFailed
 from sharpwave.loops.units import counted
 from sharpwave.pages.text import count, duration
 from sharpwave.runs import callbacks, loggers
@@ -46,12 +48,12 @@ def carry_out(
         The exit status: 0, 1 after a failure, 130 or 143 after a signal.
     """
     folders, configs = plan.folders(run_dir), plan.configs()
-    jobs = 1 if len(folders) == 1 else _jobs(plan, folders[0], configs[0])
+    jobs = 1 if len(folders) == 1 else plan.jobs or _jobs(plan, folders[0], configs[0])
     makers = [
         partial(_trainer, plan, folder, config, quiet or jobs > 1)
         for folder, config in zip(folders, configs, strict=True)
     ]
-    train = partial(_train, plan=plan, total_timesteps=total_timesteps)
+    train = partial(_train, total_timesteps=total_timesteps)
     if jobs > 1:
         begin()  # the first run was made already, to know how many there can be at a time
         status = Together(makers, train, jobs, quiet).run()
@@ -70,13 +72,13 @@ def carry_out(
 
 def _jobs(plan: Plan, folder: Path, config: dict[str, Any]) -> int:
     """All cores for runs in native code; others would wait for each other in Python."""
+    if plan.language:
+        return 1
     with input_errors():
         trainer = _trainer(plan.replace(logger=()), folder, config, quiet=True)
     trainer.close()
-    cores = (
-        len(os.sched_getaffinity(0)) if getattr(trainer.algo, "backend", None) == "native" else 1
-    )
-    return plan.jobs or cores
+    is_native = getattr(trainer.algo, "backend", None) == "native"
+    return len(os.sched_getaffinity(0)) if is_native else 1
 
 
 def _one_after_another(
@@ -113,6 +115,13 @@ def _made(
 ) -> Trainer:
     latest = RunFolder(folder).latest_checkpoint
     given: dict[str, Any] = {"run_dir": folder, "callbacks": called, "logger": logger}
+    if plan.language:
+        given |= source_arguments(plan)
+        if latest.is_file():
+            return Trainer.from_checkpoint(latest, **given)
+        seed = draw_seed() if config.get("seed") is None else config["seed"]
+        model = model_arguments(plan, seed)
+        return Trainer(plan.algorithm, config={**config, "seed": seed}, **model, **given)
     if plan.env_kwargs:
         given["env_kwargs"] = plan.env_kwargs
     if latest.is_file():
@@ -120,7 +129,7 @@ def _made(
     return Trainer(plan.algorithm, env_of(plan), dataset=plan.dataset, config=config, **given)
 
 
-def _train(trainer: Trainer, tell: Tell, *, plan: Plan, total_timesteps: int | None) -> int:
+def _train(trainer: Trainer, tell: Tell, *, total_timesteps: int | None) -> int:
     algo = trainer.algo
     assert trainer.run_dir is not None
     folder = RunFolder(trainer.run_dir)
@@ -132,7 +141,7 @@ def _train(trainer: Trainer, tell: Tell, *, plan: Plan, total_timesteps: int | N
     tell(f"run folder: {folder.path}")
     try:
         trainer.train(target, resume=True)  # the folder is its own
-    except (EnvironmentFailed, NonFiniteError, OSError) as error:
+    except (EnvironmentFailed, NonFiniteError, OSError, RewardFailed) as error:
         complain(error)
         if folder.latest_checkpoint.is_file():
             complain(f"what was learned is in {folder.checkpoints}")
@@ -152,9 +161,11 @@ def _train(trainer: Trainer, tell: Tell, *, plan: Plan, total_timesteps: int | N
     for evaluations in algo.callbacks:
         if isinstance(evaluations, EvalCallback) and evaluations.history:
             last = evaluations.history[-1]
-            episodes = count(plan.eval_episodes, "episode")
+            n_values = len(folder.evaluations()[-1].returns)
+            each = "episode" if algo.headline is None else algo.headline.each
             success = f", success rate {last['success_rate']:.0%}" if "success_rate" in last else ""
-            tell(f"evaluation: {last['mean']:,.2f} ± {last['std']:,.2f} over {episodes}{success}")
+            over = f"{count(n_values, each)}{success}"
+            tell(f"evaluation: {last['mean']:,.2f} ± {last['std']:,.2f} over {over}")
     tell(f"report: {folder.report_file}")
     return 0
 
@@ -164,8 +175,9 @@ def callbacks_of(plan: Plan, folder: Path, total: int, quiet: bool) -> list[Any]
     run = RunFolder(folder)
     eval_freq = max(total // 5, 1) if plan.eval_freq is None else plan.eval_freq
     found: list[Any] = []
-    if eval_freq and plan.env_id is not None:
-        found.append(EvalCallback(eval_freq=eval_freq, n_eval_episodes=plan.eval_episodes))
+    if eval_freq and (plan.env_id is not None or plan.language):
+        size = plan.language.get("eval_size", plan.eval_episodes)
+        found.append(EvalCallback(eval_freq=eval_freq, n_eval_episodes=size))
     if plan.checkpoint_freq:
         found.append(callbacks.CheckpointCallback(plan.checkpoint_freq, run.checkpoints))
     if plan.video and plan.env_id is not None:
@@ -192,8 +204,14 @@ def loggers_of(options: RunOptions, folder: Path, total: int, quiet: bool) -> li
 def _headline(trainer: Trainer, target: int) -> str:
     algo = trainer.algo
     start = f" from {algo.timesteps:,}" if algo.timesteps else ""
-    what = [f"{algo.name} on {algo.subject}", f"seed {algo.config.seed}", backend_of(algo)]
+    what = [f"{algo.name} on {algo.subject}", f"seed {algo.config.seed}", computed_by(algo)]
     return f"{', '.join(filter(None, what))},{start} to {counted(target, algo.unit)}"
+
+
+def computed_by(algo: Any) -> str:
+    """What computes: a backend, or a model and where it is."""
+    model = algo.facts().get("model")
+    return backend_of(algo) if model is None else f"{model} on {algo.device_name}"
 
 
 def backend_of(algo: Any) -> str:

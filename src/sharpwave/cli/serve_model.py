@@ -13,6 +13,7 @@ from sharpwave.cli.folders import existing
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.terminal import UserError, input_errors, say
 from sharpwave.lazy import llm, torch
+from sharpwave.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from sharpwave.llm import CausalModel
@@ -49,7 +50,7 @@ def run(arguments: list[str]) -> int:
 
 def _load(path: Path, device: str) -> CausalModel:
     """The model of a run, of a checkpoint, or of a folder that Hugging Face wrote."""
-    if not (path / "config.json").is_file():
+    if not (path / "config.json").is_file() or RunFolder(path).is_ours:
         from sharpwave.agents import load_run
 
         return load_run(path, device)

@@ -11,7 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.algorithms.registry import algorithm_class, algorithm_names, source_names
+from sharpwave.algorithms.registry import (
+    algorithm_class,
+    algorithm_names,
+    is_of_language,
+    source_names,
+)
 from sharpwave.cli.environment import (
     add_env_options,
     add_import_option,
@@ -19,14 +24,17 @@ from sharpwave.cli.environment import (
     parse_env_kwargs,
     require_env,
 )
+from sharpwave.cli.language import add_language_options, language_of
 from sharpwave.cli.parser import Parser, add_config_options, config_options
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, input_errors, say
-from sharpwave.config.config import Config
 from sharpwave.config.presets import find_preset, preset
 
 if TYPE_CHECKING:
     from sharpwave.agents import Agent
+
+PLAYING = {"eval_episodes", "video"}
+"""What happens beside the training of policies alone."""
 
 
 def run(arguments: list[str]) -> int:
@@ -44,7 +52,7 @@ def run(arguments: list[str]) -> int:
     if parsed.env is not None:
         require_env(parsed.env)
     with input_errors():
-        plan = plan_of(parsed, algorithm.Config)
+        plan = plan_of(parsed, algorithm)
     with new_folder(parsed.run_dir, plan) as run_dir:
         begin = partial(plan.to_json, run_dir / Plan.file)
         return carry_out(plan, run_dir, quiet=parsed.quiet, begin=begin)
@@ -55,9 +63,19 @@ def parser_of(algorithm: type[Agent]) -> Parser:
     name = algorithm.name
     parser = Parser(f"train {name}", f"Train {name} and write a run folder.")
     parser.add_argument("algorithm", help=argparse.SUPPRESS)
-    takes = source_names(algorithm)
-    parser.set_defaults(env=None, dataset=None, env_kwargs=None, wrappers=[])
-    if "dataset" in takes:
+    takes, has_model = source_names(algorithm), is_of_language(algorithm)
+    parser.set_defaults(env=None, env_kwargs=None, wrappers=[])
+    if has_model:
+        source = (
+            "--prompts FILE --reward MODULE:FUNCTION"
+            if "dataset" not in takes
+            else "--dataset FILE"
+        )
+        parser.usage = (
+            f"sharpwave train {name} --task TASK [options]\n"
+            f"       sharpwave train {name} --model FOLDER {source} [options]"
+        )
+    elif "dataset" in takes:
         _add_dataset(parser, name)
     elif "env_id" in takes:
         parser.usage = f"sharpwave train {name} ENV [options]"
@@ -68,10 +86,11 @@ def parser_of(algorithm: type[Agent]) -> Parser:
             "module of your own registers",
         )
     parser.add_argument("--config", metavar="FILE", help="YAML, TOML or JSON file of options")
+    place = "task" if has_model else "environment"
     parser.add_argument(
         "--preset",
         action=argparse.BooleanOptionalAction,
-        help="start from the settings known to work for the environment "
+        help=f"start from the settings known to work for the {place} "
         "(done where there are some, unless --no-preset)",
     )
     parser.add_argument(
@@ -79,11 +98,15 @@ def parser_of(algorithm: type[Agent]) -> Parser:
     )
     parser.add_argument("--run-dir", metavar="DIR", help="folder of the run (default: runs/...)")
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
-    if takes:
+    if has_model:
+        add_import_option(parser, "an algorithm")
+        add_language_options(parser, algorithm)
+    elif takes:
         add_env_options(parser)
     else:
         add_import_option(parser)
-    add_config_options(parser, RunOptions, "beside the training")
+    beside = set(RunOptions.annotations()) - (PLAYING if has_model else set())
+    add_config_options(parser, RunOptions, "beside the training", only=beside)
     add_config_options(parser, algorithm.Config, f"options of {name}")
     return parser
 
@@ -105,7 +128,7 @@ def _add_dataset(parser: Parser, name: str) -> None:
     )
 
 
-def plan_of(parsed: argparse.Namespace, config: type[Config]) -> Plan:
+def plan_of(parsed: argparse.Namespace, algorithm: type[Agent]) -> Plan:
     """What the arguments ask for: preset, then file, then single options.
 
     Raises:
@@ -113,24 +136,30 @@ def plan_of(parsed: argparse.Namespace, config: type[Config]) -> Plan:
         TypeError: An option is unknown or has the wrong type.
         ValueError: An option has an impossible value, or there is no preset.
     """
-    algorithm = parsed.algorithm.lower()
+    name, config = algorithm.name, algorithm.Config
+    has_model = is_of_language(algorithm)
+    language = language_of(parsed) if has_model else {}
+    if has_model and language["task"] is None and language["model"] is None:
+        raise ValueError(f"{name} needs --task TASK, or --model FOLDER and what to learn from")
+    place = language.get("task") or parsed.env or ""
     settings: dict[str, Any] = {}
     if parsed.preset is True:
-        settings = preset(algorithm, parsed.env or "")
+        settings = preset(name, place)
     elif parsed.preset is None:
-        settings = find_preset(algorithm, parsed.env or "") or {}
+        settings = find_preset(name, place) or {}
     if parsed.config is not None:
         settings.update(config.read_options(parsed.config))
     given = config_options(parsed, config)
     if parsed.seeds is not None and "seed" in given:
         raise ValueError("--seed and --seeds exclude each other")
     return Plan(
-        algorithm=algorithm,
+        algorithm=name,
         env_id=parsed.env,
         env_kwargs=parse_env_kwargs(parsed.env_kwargs) or {},
         wrappers=tuple(parsed.wrappers),
         imports=tuple(parsed.imports),
-        dataset=_absolute(parsed.dataset),
+        dataset=None if has_model else _absolute(getattr(parsed, "dataset", None)),
+        language=language,
         config=config.from_dict({**settings, **given}).to_dict(),
         seeds=_seeds(parsed.seeds),
         **config_options(parsed, RunOptions),
@@ -155,7 +184,7 @@ def new_folder(given: str | None, plan: Plan) -> Iterator[Path]:
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
     with input_errors():
         if given is None:
-            path = new_run_dir(plan.algorithm, plan.env_id)
+            path = new_run_dir(plan.algorithm, plan.place)
             missing.insert(0, path)
         else:
             path = root
@@ -210,17 +239,21 @@ def _imports_in(arguments: list[str]) -> list[str]:
 def _general_help() -> str:
     names = ", ".join(algorithm_names())
     what = (
-        f"Train an algorithm ({names}) in a Gymnasium environment, or from a dataset, and write a "
-        "run folder."
+        f"Train an algorithm ({names}) in a Gymnasium environment, from a dataset, or on a "
+        "language model, and write a run folder."
     )
     return (
         "usage: sharpwave train ALGORITHM ENV [options]\n"
         "       sharpwave train ALGORITHM --dataset DATA [--eval-env ENV] [options]\n"
+        "       sharpwave train ALGORITHM --task TASK [options]\n"
+        "       sharpwave train ALGORITHM --model FOLDER [options]\n"
         "       sharpwave train ALGORITHM --import MODULE [options]\n\n"
         f"{textwrap.fill(what, shutil.get_terminal_size().columns)}\n\n"
         "sharpwave train ppo CartPole-v1\n"
         "sharpwave train ppo CartPole-v1 --learning-rate 'linear(1e-3, 0)' --seeds 0,1,2\n"
         "sharpwave train ppo my_module:My-v0 --env-kwargs size=5 --wrapper my_module:MyWrapper\n"
-        "sharpwave train iql --dataset FOLDER --eval-env Pendulum-v1\n\n"
+        "sharpwave train iql --dataset FOLDER --eval-env Pendulum-v1\n"
+        "sharpwave train grpo --task copy4\n"
+        "sharpwave train grpo --model FOLDER --prompts FILE --reward my_module:my_function\n\n"
         "sharpwave train ALGORITHM --help    lists the options of an algorithm"
     )

@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from sharpwave.config.schedules import Linear, schedule_from_json
+from sharpwave.nearest import did_you_mean
 
 TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
 FALSE_WORDS = frozenset({"false", "no", "off", "0"})
@@ -80,7 +81,8 @@ def from_text(text: str, annotation: Any) -> Any:
             for choice in get_args(member):
                 if text == str(choice):
                     return choice
-        if (get_origin(member) or member) is dict:
+        is_object = word.startswith("{") or len(members) == 1
+        if (get_origin(member) or member) is dict and is_object:
             try:
                 return convert(json.loads(text), member)
             except json.JSONDecodeError:
@@ -126,6 +128,17 @@ def members_of(annotation: Any) -> tuple[Any, ...]:
     return (annotation,)
 
 
+def choices_of(annotation: Any) -> list[str]:
+    """The words that an annotation allows, in order.
+
+    Example:
+        >>> choices_of(Literal["a", "b"] | None)
+        ['a', 'b']
+    """
+    literals = [one for one in members_of(annotation) if get_origin(one) is Literal]
+    return [word for one in literals for word in get_args(one) if isinstance(word, str)]
+
+
 def _to_member(value: Any, annotation: Any) -> Any:
     """The value as the member of a union that it already is, or else as the first it fits."""
     members = members_of(annotation)
@@ -135,7 +148,7 @@ def _to_member(value: Any, annotation: Any) -> Any:
     for attempt in attempts:
         if not isinstance(attempt, TypeError | ValueError):
             return attempt
-    reason = f"must be {describe(annotation)}, got {value!r}"
+    reason = f"must be {describe(annotation)}, got {value!r}{_meant(value, annotation)}"
     only_types = all(isinstance(attempt, TypeError) for attempt in attempts)
     raise TypeError(reason) if only_types else ValueError(reason)
 
@@ -152,7 +165,12 @@ def _to_literal(value: Any, annotation: Any) -> Any:
     for choice in get_args(annotation):
         if type(value) is type(choice) and value == choice:
             return choice
-    raise ValueError(f"must be {describe(annotation)}, got {value!r}")
+    raise ValueError(f"must be {describe(annotation)}, got {value!r}{_meant(value, annotation)}")
+
+
+def _meant(value: Any, annotation: Any) -> str:
+    """The end of a message: which of the words that are allowed a misspelt one is most like."""
+    return did_you_mean(value, choices_of(annotation)) if isinstance(value, str) else ""
 
 
 def _to_tuple(value: Any, element: Any) -> tuple[Any, ...]:

@@ -37,8 +37,11 @@ PreferenceKind = Literal[
 class LanguageConfig(RunConfig):
     """Options of everything that trains language models."""
 
+    seed: int | None = None
+    """Seed of samples and of the order of what is learned from; every run draws one of its own when
+    None, and keeps it in its configuration."""
     total_timesteps: int = 200
-    """Updates of `train()` when it is given none."""
+    """Updates of a run that is not told otherwise."""
     learning_rate: ScheduleLike = 1e-4
     """Step size of AdamW."""
     weight_decay: float = 0.0
@@ -60,6 +63,9 @@ class LanguageConfig(RunConfig):
     """Sample from the most likely tokens that have this probability together."""
     top_k: int = 0
     """Sample from so many of the most likely tokens; 0 takes all."""
+    device: str | None = None
+    """Where the model is put; None leaves one that is given where it is, and takes a GPU that torch
+    has for a large one that is made from a file."""
     threads: int = 0
     """Threads of torch; 0 takes one for small models and as many as help for large ones."""
 

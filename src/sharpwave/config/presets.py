@@ -1,9 +1,10 @@
-"""Settings known to work, by algorithm and environment.
+"""Settings known to work, by algorithm and environment, or task of a language model.
 
-They are those of RL Baselines3 Zoo, with the defaults of its library where it names none; but for
-PPO on MuJoCo and all of C51, which are CleanRL's, and for PPO on MountainCarContinuous-v0 and all
-of HybridPPO, which were found here. What those projects call a linear schedule falls to 0 over the
-run. A2C on Atari keeps torch's RMSprop, where the zoo takes TensorFlow's.
+Those of environments are RL Baselines3 Zoo's, with the defaults of its library where it names none;
+but for PPO on MuJoCo and all of C51, which are CleanRL's, and for PPO on MountainCarContinuous-v0
+and all of HybridPPO, which were found here, as those of tasks were. What those projects call a
+linear schedule falls to 0 over the run. A2C on Atari keeps torch's RMSprop, where the zoo takes
+TensorFlow's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from sharpwave.config import on_policy_presets, replay_presets
+from sharpwave.config import language_presets, on_policy_presets, replay_presets
 from sharpwave.nearest import did_you_mean
 
 Settings = dict[str, Any]
@@ -29,7 +30,7 @@ def preset(algorithm: str, env_id: str) -> Settings:
 
     Args:
         algorithm: Name of an algorithm, such as `ppo`.
-        env_id: Id of a Gymnasium environment, or `Atari`.
+        env_id: Id of a Gymnasium environment, or `Atari`; of a language model, the name of a task.
 
     Raises:
         ValueError: There are none; the message names the nearest that exist.
@@ -55,7 +56,7 @@ def find_preset(algorithm: str, env_id: str) -> Settings | None:
 
 
 def presets(algorithm: str) -> list[str]:
-    """The environments for which an algorithm has settings.
+    """The environments, or tasks, for which an algorithm has settings.
 
     Example:
         >>> "CartPole-v1" in presets("a2c")
@@ -80,5 +81,9 @@ PRESETS: dict[str, dict[str, Settings]] = {
     "crossq": replay_presets.CROSSQ,
     "td3": replay_presets.TD3,
     "ddpg": replay_presets.TD3,
+    "grpo": language_presets.GRPO,
+    "online_dpo": language_presets.ONLINE_DPO,
+    "dpo": language_presets.DPO,
+    "sft": language_presets.SFT,
 }
-"""By the name of the algorithm, then by the id of the environment."""
+"""By the name of the algorithm, then by the id of the environment or the name of the task."""

@@ -22,6 +22,7 @@ from sharpwave.llm.saved import (
     build_model,
     describe_model,
     model_differences,
+    placed,
     save_pretrained,
 )
 from sharpwave.llm.saved_tokenizer import (
@@ -70,6 +71,7 @@ __all__ = [
     "follower_of",
     "group_advantages",
     "model_differences",
+    "placed",
     "save_pretrained",
     "score",
     "score_all",

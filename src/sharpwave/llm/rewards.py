@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sharpwave.errors import NonFiniteError
+from sharpwave.errors import NonFiniteError, RewardFailed
 from sharpwave.llm.calls import TOO_SLOW, Calls, CallsInProcesses, CallsInThreads, CallsInTurn
 from sharpwave.llm.completions import Completions
 from sharpwave.llm.prompts import Prompts
@@ -20,16 +20,6 @@ from sharpwave.llm.reward_model import RewardModel
 from sharpwave.losses.kinds import pick
 
 __all__ = ["RewardFailed", "Rewards", "Scored"]
-
-
-class RewardFailed(RuntimeError):  # noqa: N818 - says what happened
-    """A reward function raised, or gave what is no reward.
-
-    Attributes:
-        completions: What could not be scored.
-    """
-
-    completions: Completions | None = None
 
 
 class Scored(NamedTuple):

@@ -18,7 +18,7 @@ from sharpwave.llm.saved_tokenizer import is_hugging_face_tokenizer
 from sharpwave.nn.transformer import Transformer
 from sharpwave.notice import notice
 
-__all__ = ["build_model", "describe_model", "model_differences", "save_pretrained"]
+__all__ = ["build_model", "describe_model", "model_differences", "placed", "save_pretrained"]
 
 ATTENTION = ("eager", "sdpa")
 """What every machine attends with; others are named by a user, or not at all."""
@@ -96,6 +96,15 @@ def build_model(described: Mapping[str, Any]) -> nn.Module:
         if name in described["frozen"]:
             parameter.requires_grad_(False)
     return module.train(described["training"])
+
+
+def placed(module: nn.Module) -> nn.Module:
+    """A model that comes from a file, on a GPU if torch has one.
+
+    `nn.Transformer` is small, gains nothing there, and stays on the CPU.
+    """
+    gains = torch.cuda.is_available() and not isinstance(module, Transformer)
+    return module.to("cuda") if gains else module
 
 
 def model_differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:

@@ -77,6 +77,50 @@ class Task:
         rng = np.random.Generator(np.random.Philox(seed))
         return [self.prompt(rng) for _ in range(n)]
 
+    def examples(self, n: int, seed: int = 0) -> list[dict[str, str]]:
+        """Prompts with their answers, as supervised fine-tuning takes them.
+
+        Raises:
+            ValueError: Many answers are right.
+        """
+        answer = self._only_answer()
+        return [{"prompt": x, "completion": answer(x)} for x in self.prompts(n, seed)]
+
+    def pairs(self, n: int, seed: int = 0) -> list[dict[str, str]]:
+        """Prompts with their answers and with wrong ones, as preferences.
+
+        A wrong answer has the digits of the right one in another order, or other digits where they
+        are all the same.
+
+        Raises:
+            ValueError: Many answers are right.
+
+        Example:
+            >>> TASKS["sort3"].pairs(1)
+            [{'prompt': '109=', 'chosen': '019', 'rejected': '190'}]
+        """
+        answer = self._only_answer()
+        rng = np.random.Generator(np.random.Philox([seed, 1]))
+        found = []
+        for prompt in self.prompts(n, seed):
+            chosen = rejected = answer(prompt)
+            while rejected == chosen:
+                if len(set(chosen)) > 1:
+                    rejected = "".join(rng.permutation(list(chosen)))
+                else:
+                    rejected = "".join(map(str, rng.integers(10, size=len(chosen))))
+            found.append({"prompt": prompt, "chosen": chosen, "rejected": rejected})
+        return found
+
+    def _only_answer(self) -> Callable[[str], str]:
+        if self.answer is None:
+            known = [task.name for task in TASKS.values() if task.answer is not None]
+            raise ValueError(
+                f"task must be one with a single answer to learn from examples: "
+                f"{', '.join(known)}; got {self.name}, which many answers fulfill"
+            )
+        return self.answer
+
     def reward(self, prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
         """How good each completion is."""
         return [self.score(p, c) for p, c in zip(prompts, completions, strict=True)]

@@ -156,7 +156,7 @@ def test_the_speed_of_ones_own(here: Path, capsys: pytest.CaptureFixture[str]) -
         (["no_such_module:My-v0"], "there is no module no_such_module"),
         (["own_walk:OwnWlk-v0"], "own_walk registers no environment 'OwnWlk-v0'"),
         (["CartPole-v1", "--import", "no_such_module"], "there is no module no_such_module"),
-        (["CartPole-v1", "--wrapper", "own_walk"], "--wrapper must be MODULE:CLASS"),
+        (["CartPole-v1", "--wrapper", "own_walk"], "--wrapper must be MODULE:NAME"),
         (["CartPole-v1", "--wrapper", "own_walk:Tenfld"], "did you mean 'Tenfold'?"),
         (["CartPole-v1", "--wrapper", "own_walk:MADE"], "must take an environment"),
         (["CartPole-v1", "--env-kwargs", "size"], "--env-kwargs must be KEY=VALUE"),

@@ -13,7 +13,7 @@ from sharpwave.cli.train import parser_of, plan_of
 
 
 def plan(*arguments: str, env: str = "CartPole-v1") -> Plan:
-    return plan_of(parser_of(PPO).parse(["ppo", env, *arguments]), PPOConfig)
+    return plan_of(parser_of(PPO).parse(["ppo", env, *arguments]), PPO)
 
 
 def config(*arguments: str, env: str = "CartPole-v1") -> PPOConfig:

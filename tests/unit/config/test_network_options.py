@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import sharpwave as sw
-from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+from sharpwave.algorithms.registry import LANGUAGE_NAMES, algorithm_class, algorithm_names
 from sharpwave.config.network import ActivationName
 from sharpwave.config.schedules import Linear
 from sharpwave.layouts.policy import ACTIVATIONS
@@ -70,7 +70,7 @@ def n_layers(algo: Any, network: str, width: int) -> int:
     return sum(width in shape for shape in shapes(algo, network)) - 1
 
 
-@pytest.mark.parametrize("name", algorithm_names())
+@pytest.mark.parametrize("name", sorted({*algorithm_names()} - {*LANGUAGE_NAMES}))
 def test_one_number_is_two_layers_everywhere(name: str) -> None:
     """hidden=64 was one layer in PPO and two in DQN."""
     config: Any = algorithm_class(name).Config
