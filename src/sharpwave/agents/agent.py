@@ -245,7 +245,6 @@ class Agent(ABC):
         with reading(path):
             saved = {k: v for k, v in header["config"].items() if k not in changed}
             config = cls.Config.from_dict(saved)
-            cls._check_header(header)
         try:
             agent = cls._from_header(path, header, config.merge(changed), arguments)
         except ValueError as error:
@@ -261,10 +260,6 @@ class Agent(ABC):
             agent._load_state(state)
         _tell_of_learner(agent, path, header)
         return agent
-
-    @classmethod  # noqa: B027 - a header may say no more
-    def _check_header(cls, header: dict[str, Any]) -> None:
-        """Raise where a header is not one that this class wrote."""
 
     def _check_same(self, header: dict[str, Any]) -> None:
         """Raise where a checkpoint is of other spaces than the agent has, if it has some."""

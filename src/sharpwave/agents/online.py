@@ -14,6 +14,7 @@ from sharpwave.agents import play
 from sharpwave.agents.agent import Agent
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
+from sharpwave.files import reading
 from sharpwave.learners import Learner as AnyLearner
 from sharpwave.learners.choose import choose
 from sharpwave.loops.source import (
@@ -173,12 +174,6 @@ class OnlineAgent(Agent):
         return cls._restore(path, {"env_id": env if env_id is None else env_id, **options})
 
     @classmethod
-    def _check_header(cls, header: dict[str, Any]) -> None:
-        _ = header["env"], header["custom_policy"]
-        for name in ("observation_space", "action_space"):
-            envs.space_from_json(header[name])
-
-    @classmethod
     def _from_header(
         cls,
         path: str | os.PathLike[str],
@@ -186,22 +181,26 @@ class OnlineAgent(Agent):
         config: RunConfig,
         arguments: dict[str, Any],
     ) -> Self:
-        if arguments["env_id"] is None and header["env"] is None:
+        with reading(path):
+            env, is_custom = header["env"], header["custom_policy"]
+            names = ("observation_space", "action_space")
+            spaces = {name: envs.space_from_json(header[name]) for name in names}
+        if arguments["env_id"] is None and env is None:
             raise ValueError(
                 f"env must be given: {path} was trained in an environment without an id"
             )
         arguments["env_id"], arguments["env_kwargs"] = saved_env(
-            path, header["env"], arguments["env_id"], arguments.get("env_kwargs")
+            path, env, arguments["env_id"], arguments.get("env_kwargs")
         )
-        if header["custom_policy"] and arguments.get("policy") is None:
+        if is_custom and arguments.get("policy") is None:
             raise ValueError(f"policy must be given: {path} was trained with a custom network")
         agent = cls(config=config, **arguments)  # type: ignore[arg-type]
-        for name in ("observation_space", "action_space"):
-            space, saved = getattr(agent, name), envs.space_from_json(header[name])
+        for name, saved in spaces.items():
+            space = getattr(agent, name)
             if saved != space:
                 wanted = f"{name.replace('_', ' ')} of the checkpoint, {saved}"
                 raise ValueError(f"env_id must have the {wanted}, got {space}")
-        agent._is_another_env = is_another(header["env"], agent.env_id)
+        agent._is_another_env = is_another(env, agent.env_id)
         return agent
 
     def _header(self) -> dict[str, Any]:
