@@ -43,7 +43,7 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
     """
     if not uses_triton(gate) or gate.dtype not in FLOATS:
         return plain.gated(gate, up)
-    return _applied(_Gated, gate.contiguous(), up.contiguous())
+    return _applied(_Gated, jit.gated, gate.contiguous(), up.contiguous())
 
 
 def gated_backward(gate: Tensor, up: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,7 +97,7 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """
     if not _fits(x):
         return plain.rotated(x, cos, sin)
-    return _applied(_Rotated, x.contiguous(), cos.contiguous(), sin.contiguous())
+    return _applied(_Rotated, jit.rotated, x.contiguous(), cos.contiguous(), sin.contiguous())
 
 
 def rotated_back(gradient: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -202,8 +202,9 @@ class _Rotated(torch.autograd.Function):
         return jit.rotated(gradient.contiguous(), cos, sin, -1.0), None, None
 
 
-def _applied(function: Any, *arguments: Tensor) -> Tensor:
-    found: Tensor = function.apply(*arguments)
+def _applied(function: Any, kernel: Any, *arguments: Tensor) -> Tensor:
+    """A function with a gradient, or its kernel alone where nobody asks for one."""
+    found: Tensor = (function.apply if torch.is_grad_enabled() else kernel)(*arguments)
     return found
 
 

@@ -14,7 +14,14 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from sharpwave.kernels import transformer as kernels
 
-__all__ = ["PromptCache", "SlotCache", "TokenCache"]
+__all__ = ["PromptCache", "SlotCache", "TokenCache", "first"]
+
+
+def first(column: Tensor, rows: Tensor) -> Tensor:
+    """The first rows of a column, after these rows of it were moved there."""
+    kept = column[: len(rows)]
+    kept.copy_(column[rows])
+    return kept
 
 
 class PromptCache:
@@ -74,6 +81,7 @@ class SlotCache:
         self._write = torch.zeros_like(self.lengths)
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._mask: Tensor | None = None
+        self._whole = self.lengths, self._write, self._rows, self._layers
 
     def put(self, prompts: PromptCache, which: Tensor, slots: Tensor, lengths: Tensor) -> None:
         """Begin sequences with prompts: prompt `which[i]` in slot `slots[i]`."""
@@ -140,11 +148,20 @@ class SlotCache:
         self.lengths.masked_fill_(is_idle, 0)
 
     def keep(self, slots: Tensor) -> None:
-        """Go on with some of the slots, in this order."""
-        self.lengths, self._write = self.lengths[slots], self._write[slots]
+        """Go on with some of the slots, in this order, in the first part of the same memory."""
+        n_slots = len(slots)
+        self.lengths, self._write = (first(x, slots) for x in (self.lengths, self._write))
         self.longest = self.longest if self._is_static else int(self.lengths.max())
-        self._rows = self._rows[: len(slots)]
-        self._layers = {name: (k[slots], v[slots]) for name, (k, v) in self._layers.items()}
+        self._rows = self._rows[:n_slots]
+        self._layers = {
+            name: (first(k, slots), first(v, slots)) for name, (k, v) in self._layers.items()
+        }
+
+    def restart(self) -> None:
+        """Empty all slots, also those that were not kept."""
+        self.lengths, self._write, self._rows, self._layers = self._whole
+        self.lengths.zero_()
+        self.longest = self.capacity if self._is_static else 0
 
     def _layer(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
         if layer not in self._layers:
@@ -177,6 +194,7 @@ class TokenCache:
         self.capacity = capacity
         self.tokens = torch.zeros((n_slots, capacity), dtype=torch.int64, device=device)
         self.lengths = torch.zeros(n_slots, dtype=torch.int64, device=device)
+        self._whole = self.tokens, self.lengths
 
     def put(self, prompts: Tensor, which: Tensor, slots: Tensor, lengths: Tensor) -> None:
         """Begin sequences with prompts [B, P]: prompt `which[i]` in slot `slots[i]`."""
@@ -187,7 +205,7 @@ class TokenCache:
         """Add a token [S] to each slot; returns the tokens [S, K] up to the longest."""
         write = self.lengths.clamp(max=self.capacity - 1)
         self.tokens.scatter_(1, write[:, None], ids[:, None])
-        self.lengths = write + 1
+        self.lengths.copy_(write + 1)
         return self.tokens[:, : int(self.lengths.max())]
 
     def forget(self, is_idle: Tensor) -> None:
@@ -195,5 +213,10 @@ class TokenCache:
         self.lengths.masked_fill_(is_idle, 0)
 
     def keep(self, slots: Tensor) -> None:
-        """Go on with some of the slots, in this order."""
-        self.tokens, self.lengths = self.tokens[slots], self.lengths[slots]
+        """Go on with some of the slots, in this order, in the first part of the same memory."""
+        self.tokens, self.lengths = first(self.tokens, slots), first(self.lengths, slots)
+
+    def restart(self) -> None:
+        """Empty all slots, also those that were not kept."""
+        self.tokens, self.lengths = self._whole
+        self.lengths.zero_()

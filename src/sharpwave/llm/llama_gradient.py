@@ -1,7 +1,7 @@
 r"""One layer of Llama and its gradient by hand.
 
 Autograd remembers and schedules every operation of a layer, which on a fast device takes longer
-than the operations. Here a layer is one operation, which keeps what is costly to compute again:
+than the operations. Here a layer is one operation:
 
 $$x_2 = x + W_o\,\mathrm{attention}(W_q n, W_k n, W_v n), \quad n = \mathrm{norm}(x)$$
 $$y = x_2 + W_d\,(\mathrm{silu}(W_g m) \cdot W_u m), \quad m = \mathrm{norm}(x_2)$$
@@ -63,14 +63,17 @@ class Shape(NamedTuple):
 class _Kept:
     """What the backward pass of a layer needs."""
 
+    n: Tensor
     scale: Tensor
     leaves: list[Tensor]
     """Queries and keys, turned, and values."""
     attended: Tensor
     middle: Tensor
+    m: Tensor
     middle_scale: Tensor
     gate: Tensor
     up: Tensor
+    product: Tensor
 
 
 def run_layer(
@@ -127,7 +130,7 @@ class _Layer(torch.autograd.Function):
             kept = _forward(x, cos, sin, ctx.attention, given, shape)[1]
         ctx.kept = None
         needs = LayerWeights(*ctx.needs_input_grad[6:])
-        to_x, to_weights = _backward(gradient.contiguous(), x, cos, sin, given, needs, shape, kept)
+        to_x, to_weights = _backward(gradient.contiguous(), x, cos, sin, given, needs, kept)
         return to_x, None, None, None, None, None, *to_weights
 
 
@@ -153,8 +156,9 @@ def _forward(
     middle = torch.addmm(x, attended.detach(), w.o.T)
     m, middle_scale = normed(middle, w.second, shape.second_eps)
     gate, up = linear(m, w.gate), linear(m, w.up)
-    y = torch.addmm(middle, gated(gate, up), w.down.T)
-    return y, _Kept(scale, leaves, attended, middle, middle_scale, gate, up)
+    product = gated(gate, up)
+    y = torch.addmm(middle, product, w.down.T)
+    return y, _Kept(n, scale, leaves, attended, middle, m, middle_scale, gate, up, product)
 
 
 def _backward(
@@ -164,7 +168,6 @@ def _backward(
     sin: Tensor,
     w: LayerWeights,
     needs: LayerWeights,
-    shape: Shape,
     kept: _Kept,
 ) -> tuple[Tensor, LayerWeights]:
     """The gradients by x and by the weights that need them."""
@@ -172,12 +175,11 @@ def _backward(
     def to_weight(need: Any, coming: Tensor, given: Tensor) -> Any:
         return coming.T @ given if need else None
 
-    # The gated layer; what goes into its products is computed again.
-    to_down = to_weight(needs.down, gradient, gated(kept.gate, kept.up))
+    # The gated layer.
+    to_down = to_weight(needs.down, gradient, kept.product)
     to_gate, to_up = gated_backward(kept.gate, kept.up, gradient @ w.down)
-    m = normed(kept.middle, w.second, shape.second_eps)[0]
-    to_gate_weight = to_weight(needs.gate, to_gate, m)
-    to_up_weight = to_weight(needs.up, to_up, m)
+    to_gate_weight = to_weight(needs.gate, to_gate, kept.m)
+    to_up_weight = to_weight(needs.up, to_up, kept.m)
     to_m = torch.addmm(to_gate @ w.gate, to_up, w.up)
     to_middle, to_second = normed_backward(
         to_m, kept.middle, w.second, kept.middle_scale, add=gradient
@@ -188,15 +190,14 @@ def _backward(
     to_q, to_k, to_v = torch.autograd.grad(kept.attended, kept.leaves, to_middle @ w.o)
     to_q, to_k = (rotated_back(one, cos, sin).flatten(1) for one in (to_q, to_k))
     to_v = to_v.flatten(1)
-    n = normed(x, w.first, shape.first_eps)[0]
     to_n = torch.addmm(torch.addmm(to_q @ w.q, to_k, w.k), to_v, w.v)
     to_x, to_first = normed_backward(to_n, x, w.first, kept.scale, add=to_middle)
     return to_x, LayerWeights(
         first=to_first,
         second=to_second,
-        q=to_weight(needs.q, to_q, n),
-        k=to_weight(needs.k, to_k, n),
-        v=to_weight(needs.v, to_v, n),
+        q=to_weight(needs.q, to_q, kept.n),
+        k=to_weight(needs.k, to_k, kept.n),
+        v=to_weight(needs.v, to_v, kept.n),
         o=to_o,
         gate=to_gate_weight,
         up=to_up_weight,

@@ -136,7 +136,7 @@ class Sampler:
         if self.cache_tokens is not None:
             n_slots = max(1, min(n_slots, self.cache_tokens // capacity))
         slots = self._slots
-        if slots is None or len(slots) != n_slots or slots.capacity != capacity:
+        if slots is None or (slots.n_slots, slots.capacity) != (n_slots, capacity):
             self._slots = slots = None  # before there are others
             slots = Slots(self.model, n_slots, capacity, self.options, self.stop)
         self._slots = slots if is_kept else None
@@ -177,8 +177,8 @@ class _Work:
             if self.queue and (n_slots - n_active) * _REFILL >= n_slots:
                 self._begin()
                 n_active = self._active()
-            elif not self.queue and slots.can_shrink and n_active * 2 <= n_slots:
-                slots.keep((slots.rows >= 0).nonzero()[:, 0])
+            elif not self.queue:
+                slots.shrink(n_active)
             if n_active:
                 self._record(slots.advance())
                 n_active = self._active()

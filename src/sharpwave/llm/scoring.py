@@ -19,6 +19,9 @@ __all__ = ["Scores", "score", "score_all"]
 SLICE = 1 << 22
 """Logits that are in memory at a time where their sums of squares are asked for."""
 
+DEVICE_SLICE = 1 << 27
+"""Logits that are in memory at a time on a device, which small slices would leave waiting."""
+
 
 class Scores(NamedTuple):
     """What a model says of completion tokens.
@@ -60,7 +63,8 @@ def score(
     if weight is None:
         log_probs_of = partial(selected_log_probs, rows)
     else:
-        log_probs_of = partial(linear_log_probs, rows, weight)
+        size = DEVICE_SLICE if rows.is_cuda else None
+        log_probs_of = partial(linear_log_probs, rows, weight, slice_size=size)
     found = log_probs_of(batch.completion_tokens, temperature=temperature, entropy=entropy)
     log_probs, entropies = found if entropy else (found, None)
     twice = _log_collisions(rows, weight, temperature) if collisions else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sharpwave.llm.cache import SlotCache
+from sharpwave.llm.cache import SlotCache, first
 from sharpwave.llm.draw import Options, draw, uniforms
 from sharpwave.llm.model import CausalModel
 from sharpwave.notice import notice
@@ -16,6 +17,9 @@ __all__ = ["Slots", "Step"]
 
 STEPS = 8
 """Steps in a row that a device takes before the host looks who has ended."""
+
+FEWEST = 16
+"""Slots that are not worth a graph of fewer."""
 
 
 class Step(NamedTuple):
@@ -62,7 +66,7 @@ class Slots:
         stop: tuple[int, ...],
     ) -> None:
         self.model, self.options = model, options
-        self.capacity = capacity
+        self.n_slots, self.capacity = n_slots, capacity
         self.cache = model.make_cache(n_slots, capacity)
         device = model.device
         self.rows = torch.full((n_slots,), -1, dtype=torch.int64, device=device)
@@ -76,20 +80,25 @@ class Slots:
         self._stops = torch.zeros(model.vocab_size, dtype=torch.bool, device=device)
         self._stops[[token for token in stop if token < model.vocab_size]] = True
         self._has_graph = device.type == "cuda" and isinstance(self.cache, SlotCache)
-        self._graph: Any = None
-        self._history: Step | None = None
+        self._graphs: dict[int, _Graph] = {}
+        self._pool: Any = None
+        self._n_steps = 1
         self._weights: tuple[int, ...] = ()
+        self._whole = self.rows, self._tokens, self._counts, self._keys, self._seen
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def restart(self, max_new_tokens: int) -> None:
-        """Empty all slots."""
+        """Empty all slots, also those that were not kept."""
+        self.rows, self._tokens, self._counts, self._keys, self._seen = self._whole
+        self.cache.restart()
         self.rows.fill_(-1)
         self._most.fill_(max_new_tokens)
+        self._n_steps = min(STEPS, max(1, max_new_tokens // 4))
         weights = tuple(parameter.data_ptr() for parameter in self.model.module.parameters())
         if weights != self._weights:
-            self._graph = None  # it reads weights where they were
+            self._graphs.clear()  # they read weights where they were
             self._weights = weights
 
     def begin(self, at: Tensor, rows: Tensor, keys: Tensor, prompts: Any, which: Tensor) -> Step:
@@ -117,31 +126,30 @@ class Slots:
 
     def advance(self) -> Step:
         """Some more tokens of every completion."""
+        if self._has_graph and len(self) not in self._graphs:
+            self._capture()
         if not self._has_graph:
             return self._step()
-        if self._graph is None:
-            self._capture()
-        if self._graph is None:
-            return self._step()
-        assert self._history is not None
-        n_steps = min(STEPS, max(1, int(self._most) // 4))
-        self._place.zero_()
-        for _ in range(n_steps):
-            self._graph.replay()
-        return Step(*(column[:n_steps].flatten().clone() for column in self._history))
+        return self._graphs[len(self)].replay(self._n_steps)
 
-    def keep(self, at: Tensor) -> None:
-        """Go on with some of the slots."""
+    def shrink(self, n_active: int) -> None:
+        """Go on with fewer slots where half of them or more are idle.
+
+        Only the slots in use, or where each number of slots is a graph, half as many.
+        """
+        n_slots = len(self)
+        if n_active * 2 > n_slots:
+            return
+        if self._has_graph and n_slots < 2 * FEWEST:
+            return
+        at = (self.rows < 0).sort(stable=True).indices  # those in use first
+        at = at[: n_slots // 2 if self._has_graph else n_active]
         self.cache.keep(at)
-        self.rows, self._counts, self._keys = self.rows[at], self._counts[at], self._keys[at]
-        self._tokens = self._tokens[at]
+        self.rows, self._tokens, self._counts, self._keys = (
+            first(x, at) for x in (self.rows, self._tokens, self._counts, self._keys)
+        )
         if self._seen is not None:
-            self._seen = self._seen[at]
-
-    @property
-    def can_shrink(self) -> bool:
-        """Whether some of the slots can go on alone, in other memory."""
-        return not self._has_graph
+            self._seen = first(self._seen, at)
 
     def _step(self) -> Step:
         return self._settle(self.model.decode(self._tokens, self.cache), slice(None))
@@ -170,34 +178,52 @@ class Slots:
         return Step(rows, drawn.tokens, drawn.log_probs, drawn.plain_log_probs, ends)
 
     def _capture(self) -> None:
-        """Capture a step, which leaves everything as it was."""
+        """Capture a step of so many slots, which leaves everything as it was."""
         moved = [self.rows, self._tokens, self._counts, self.cache.lengths]
         moved += [] if self._seen is None else [self._seen]
         before = [tensor.clone() for tensor in moved]
-        stream = torch.cuda.Stream(self.model.device)
-        stream.wait_stream(torch.cuda.current_stream(self.model.device))
-        with torch.cuda.stream(stream):
-            for _ in range(2):  # what is compiled and chosen at a first call
-                step = self._step()
-                _restore(moved, before)
-            self._history = Step(*(x.new_zeros((STEPS, *x.shape)) for x in step))
-            self._place = torch.zeros(1, dtype=torch.int64, device=self.rows.device)
-        torch.cuda.current_stream(self.model.device).wait_stream(stream)
-        graph: Any = torch.cuda.CUDAGraph()
+
+        def restore() -> None:
+            for tensor, old in zip(moved, before, strict=True):
+                tensor.copy_(old)
+
         try:
-            # Another thread may learn meanwhile, and ask the device for memory.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                for column, new in zip(self._history, self._step(), strict=True):
-                    column.index_copy_(0, self._place, new[None])
-                self._place += 1
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            self._graphs[len(self)] = _Graph(self._step, restore, self.model.device, self._pool)
         except Exception as error:  # an architecture may ask the host
             self._has_graph = False
             notice(f"a step of {type(self.model.module).__name__} is not a CUDA graph: {error}")
-            graph = None
-            _restore(moved, before)
-        self._graph = graph
+            restore()
 
 
-def _restore(tensors: list[Tensor], before: list[Tensor]) -> None:
-    for tensor, old in zip(tensors, before, strict=True):
-        tensor.copy_(old)
+class _Graph:
+    """A step in a CUDA graph, and room for what several of them draw."""
+
+    def __init__(
+        self,
+        step: Callable[[], Step],
+        restore: Callable[[], None],
+        device: torch.device,
+        pool: Any,
+    ) -> None:
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for _ in range(2):  # what is compiled and chosen at a first call
+                drawn = step()
+                restore()
+            self._history = Step(*(x.new_zeros((STEPS, *x.shape)) for x in drawn))
+            self._place = torch.zeros(1, dtype=torch.int64, device=device)
+        torch.cuda.current_stream(device).wait_stream(stream)
+        self._graph: Any = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool):  # of all: one of them runs at a time
+            for column, new in zip(self._history, step(), strict=True):
+                column.index_copy_(0, self._place, new[None])
+            self._place += 1
+
+    def replay(self, n_steps: int) -> Step:
+        """What so many steps draw, one after another."""
+        self._place.zero_()
+        for _ in range(n_steps):
+            self._graph.replay()
+        return Step(*(column[:n_steps].flatten().clone() for column in self._history))

@@ -380,7 +380,8 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, scale: floa
         KEYS=KEYS,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         WHOLE=n_parts == 1,
-        num_warps=4,
+        num_warps=2,
+        num_stages=2,
     )
     if n_parts > 1:
         launch(
