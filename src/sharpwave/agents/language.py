@@ -161,9 +161,17 @@ class LanguageAgent(Agent):
 
     # Writing
 
+    def prompts_of(self, source: Any) -> Prompts:
+        """Prompts, out of whatever holds them, cut where the options say so."""
+        found: Prompts = llm.Prompts.of(source, self.tokenizer)
+        room = self.model.max_positions
+        if room is None or self.config.truncate_prompt == "no":
+            return found
+        return found.shortened(room - self.config.max_new_tokens)
+
     def predict(self, prompts: Any, n: int = 1, *, greedy: bool = True) -> Any:
         """Completions of prompts: texts where there is a tokenizer, tokens otherwise."""
-        found = llm.Prompts.of([prompts] if isinstance(prompts, str) else prompts, self.tokenizer)
+        found = self.prompts_of([prompts] if isinstance(prompts, str) else prompts)
         written = self._write(found, n, greedy=greedy)
         if self.tokenizer is None:
             return list(written)
@@ -282,10 +290,8 @@ class OnlineLanguageAgent(LanguageAgent):
         )
         if reward_fn is None:
             raise TypeError("reward_fn must be given: a function that scores completions")
-        self.eval_prompts = (
-            None if eval_prompts is None else llm.Prompts.of(eval_prompts, tokenizer)
-        )
-        self._prompts = None if prompts is None else llm.Prompts.of(prompts, tokenizer)
+        self.eval_prompts = None if eval_prompts is None else self.prompts_of(eval_prompts)
+        self._prompts = None if prompts is None else self.prompts_of(prompts)
         self._rewards = (
             reward_fn
             if isinstance(reward_fn, llm.Rewards | llm.Preferences)
@@ -351,7 +357,7 @@ class OnlineLanguageAgent(LanguageAgent):
             ValueError: There are no prompts, or a number is not a positive integer.
         """
         if prompts is not None:
-            self._prompts = self.loop.prompts = llm.Prompts.of(prompts, self.tokenizer)
+            self._prompts = self.loop.prompts = self.prompts_of(prompts)
             n_epochs = 1 if n_epochs is None and n_updates is None else n_epochs
         self.loop.check()
         if n_epochs is not None and n_updates is None:
@@ -363,7 +369,7 @@ class OnlineLanguageAgent(LanguageAgent):
         """One update on a batch of prompts, outside of a run."""
         from sharpwave.runs.recorded import fetched
 
-        batch, measured = self.loop.rollout(llm.Prompts.of(prompts, self.tokenizer))
+        batch, measured = self.loop.rollout(self.prompts_of(prompts))
         metrics = self.learner.update(batch)
         self.loop.sampler.version = self.learner.updates
         self.loop.timesteps += 1
@@ -373,7 +379,7 @@ class OnlineLanguageAgent(LanguageAgent):
 
     def rollout(self, prompts: Any) -> TokenBatch:
         """Completions of prompts, scored, as `update` takes them."""
-        return self.loop.rollout(llm.Prompts.of(prompts, self.tokenizer))[0]
+        return self.loop.rollout(self.prompts_of(prompts))[0]
 
     def evaluate(
         self, prompts: Any = None, n: int = 1, *, greedy: bool = False
@@ -423,4 +429,4 @@ class OnlineLanguageAgent(LanguageAgent):
         given = self.eval_prompts or self._prompts if prompts is None else prompts
         if given is None:
             raise ValueError("prompts must be given: the agent has none of its own")
-        return llm.Prompts.of(given, self.tokenizer)
+        return self.prompts_of(given)

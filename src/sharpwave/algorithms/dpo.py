@@ -210,7 +210,8 @@ class DPO(OfflineLanguageAgent):
 
     def examples(self, source: Any) -> Pairs:
         """Pairs, out of whatever holds them."""
-        return llm.Pairs.of(source, self.tokenizer).check(self.model)
+        found = llm.Pairs.of(source, self.tokenizer)
+        return found.fitting(self.model, self.config.truncate_prompt).check(self.model)
 
     def compute_loss(
         self,

@@ -143,8 +143,7 @@ class GRPOLearner(OnlineLanguageLearner):
             return batch.replace(advantages=found)
         sequences, old, ref = _sequences(batch), batch.old_log_probs, batch.ref_log_probs
         assert old is not None
-        away = old - (old if ref is None else ref)
-        costs = config.kl_coef * away
+        costs = config.kl_coef * (old - (old if ref is None else ref))
         found = losses.token_advantages(rewards, costs, sequences, mask=batch.loss_mask)
         mean = sequences.mean(found, torch.ones_like(found))
         return batch.replace(token_advantages=found, advantages=mean)
@@ -223,7 +222,8 @@ class GRPOLearner(OnlineLanguageLearner):
 
 
 def _sequences(batch: TokenBatch) -> Any:
-    return losses.Sequences.of(batch.completion_lengths)
+    known, lengths = batch.sampler_log_probs, batch.completion_lengths
+    return losses.Sequences.of(lengths, total=None if known is None else len(known))
 
 
 class GRPO(OnlineLanguageAgent):

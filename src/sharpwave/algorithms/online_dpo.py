@@ -83,7 +83,8 @@ class OnlineDPO(OnlineLanguageAgent):
         model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
             in place.
         ref_model: What it is held near to; the model as it is now when not given.
-        preference_fn: Which of two completions is better; see `llm.Preferences`.
+        preference_fn: Which of two completions is better: a function, or a judge of texts; see
+            `llm.Preferences`.
         beta: How strongly the reference holds.
         learning_rate: Step size of AdamW.
         max_new_tokens: Tokens of a completion at most.
@@ -143,7 +144,7 @@ class OnlineDPO(OnlineLanguageAgent):
         options |= {} if beta is None else {"beta": beta}
         judge = preference_fn
         if judge is not None and not isinstance(judge, llm.Preferences):
-            judge = llm.Preferences(judge)
+            judge = llm.Preferences(judge, options.get("tokenizer"))
         super().__init__(
             model,
             ref_model,
@@ -187,7 +188,7 @@ class OnlineDPO(OnlineLanguageAgent):
         found = self._prompts_or_own(prompts)
         ours = self._write(found, n, greedy=greedy)
         theirs = self._write(found, n, greedy=greedy, model=self.learner.reference)
-        wins = judge.compare(list(zip(theirs.sequences(), ours.sequences(), strict=True)))
+        wins = judge.compare(found.select(ours.prompt.tolist()), list(theirs), list(ours))
         is_judged = ~wins.isnan()
         return EvaluationResult(
             tuple(wins[is_judged].tolist()), tuple(ours.lengths.cpu()[is_judged].tolist())

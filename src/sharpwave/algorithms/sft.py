@@ -115,7 +115,8 @@ class SFT(OfflineLanguageAgent):
 
     def examples(self, source: Any) -> Demonstrations:
         """Prompts with completions, out of whatever holds them."""
-        return llm.Demonstrations.of(source, self.tokenizer).check(self.model)
+        found = llm.Demonstrations.of(source, self.tokenizer)
+        return found.fitting(self.model, self.config.truncate_prompt).check(self.model)
 
     def compute_loss(
         self,

@@ -57,6 +57,9 @@ class LanguageConfig(RunConfig):
     not change what is learned."""
     max_new_tokens: int = 8
     """Tokens of a completion at most."""
+    truncate_prompt: Literal["no", "start"] = "no"
+    """What happens to prompts that leave no room for a completion: "start" cuts off their first
+    tokens; otherwise they are refused, and examples to learn from dropped."""
     temperature: float = 1.0
     """Of sampling."""
     top_p: float = 1.0

@@ -15,7 +15,7 @@ from sharpwave.llm.prompts import Prompts
 from sharpwave.llm.reference_cache import with_cached_reference
 from sharpwave.llm.remote import RemoteSampler
 from sharpwave.llm.reward_model import RewardModel
-from sharpwave.llm.rewards import RewardFailed, Rewards, Scored
+from sharpwave.llm.rewards import NonFiniteRewardError, RewardFailed, Rewards, Scored
 from sharpwave.llm.sampler import Sampler
 from sharpwave.llm.samples import Samples
 from sharpwave.llm.saved import (
@@ -49,6 +49,7 @@ __all__ = [
     "Examples",
     "Follower",
     "ModelServer",
+    "NonFiniteRewardError",
     "Pairs",
     "Preferences",
     "Prompts",

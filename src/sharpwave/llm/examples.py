@@ -176,6 +176,37 @@ class Examples:
         lengths = lengths.to(sequences[0].device)
         return TokenBatch.of_sequences(sequences, lengths, ref_log_probs=flat).to(device)
 
+    def fitting(self, model: CausalModel, truncate_prompt: str = "no") -> Self:
+        """Those that a model has room for; the others are dropped and counted.
+
+        Args:
+            model: The model.
+            truncate_prompt: "start" cuts off the first tokens of prompts that are too long.
+
+        Raises:
+            ValueError: It has room for none.
+        """
+        room = model.max_positions
+        if room is None:
+            return self
+        longest = [max(map(len, several)) for several in self.completions]
+        prompts = self.prompts
+        if truncate_prompt == "start":
+            prompts = [x[-max(room - n, 1) :] for x, n in zip(prompts, longest, strict=True)]
+        fits = [len(x) + n <= room for x, n in zip(prompts, longest, strict=True)]
+        if not any(fits):
+            shortest = min(len(x) + n for x, n in zip(prompts, longest, strict=True))
+            raise ValueError(
+                f"dataset must hold an example that fits into {room} positions, got {shortest} "
+                f"tokens in the shortest of {len(self)}"
+            )
+        kept = [row for row, one in enumerate(fits) if one]
+        return replace(
+            self.select(kept),
+            prompts=[prompts[row] for row in kept],
+            dropped=self.dropped + len(self) - len(kept),
+        )
+
     def check(self, model: CausalModel) -> Self:
         """The same, which a model can read.
 

@@ -65,6 +65,7 @@ class CausalModel(ABC):
             return model
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch module, got {type(model).__name__}")
+        _widen_if_needed(model)
         if isinstance(model, Transformer):
             return TransformerModel(model, tokenizer)
         if _is_hugging_face(model):
@@ -407,6 +408,21 @@ class _WithoutAdapter(CausalModel):
     def reference(self) -> CausalModel:
         """Itself: nothing moves it."""
         return self
+
+
+def _widen_if_needed(module: nn.Module) -> None:
+    """Compute in float32 where the CPU cannot with the numbers of a model, and say so."""
+    found = {
+        x.dtype for x in module.parameters() if x.is_floating_point() and x.device.type == "cpu"
+    }
+    for dtype in sorted(found, key=str):
+        one = torch.zeros((1, 1), dtype=dtype)
+        try:
+            one @ one + one
+        except (RuntimeError, NotImplementedError):
+            notice(f"this CPU does not compute with {dtype}: the model is in float32 from here on")
+            module.float()
+            return
 
 
 def _is_hugging_face(module: Any) -> bool:

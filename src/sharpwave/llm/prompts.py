@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,22 @@ class Prompts:
             None if self.texts is None else [self.texts[row] for row in rows],
             {name: [column[row] for row in rows] for name, column in self.columns.items()},
         )
+
+    def shortened(self, longest: int) -> Prompts:
+        """The same, of whose tokens the last are kept, at most so many.
+
+        Raises:
+            ValueError: There is no room for a token.
+
+        Example:
+            >>> [x.tolist() for x in Prompts.of([[1, 2, 3], [4]]).shortened(2).tokens]
+            [[2, 3], [4]]
+        """
+        if longest < 1:
+            raise ValueError(
+                f"max_new_tokens must leave room for prompts, got {longest} tokens of it"
+            )
+        return replace(self, tokens=[tokens[-longest:] for tokens in self.tokens])
 
     def rows(self, first: int, count: int, seed: int) -> list[int]:
         """The rows of prompts number `first` to `first + count` in the order of a seed.

@@ -19,7 +19,11 @@ from sharpwave.llm.prompts import Prompts
 from sharpwave.llm.reward_model import RewardModel
 from sharpwave.losses.kinds import pick
 
-__all__ = ["RewardFailed", "Rewards", "Scored"]
+__all__ = ["NonFiniteRewardError", "RewardFailed", "Rewards", "Scored"]
+
+
+class NonFiniteRewardError(RewardFailed, NonFiniteError):
+    """A reward function gave NaN or infinity."""
 
 
 class Scored(NamedTuple):
@@ -116,7 +120,7 @@ class Rewards:
         """Score completions of prompts.
 
         Raises:
-            NonFiniteError: A reward is NaN or infinite.
+            NonFiniteRewardError: A reward is NaN or infinite.
             RewardFailed: A function raised, or did not give a number for each completion.
         """
         try:
@@ -235,7 +239,7 @@ def _checked(name: str, found: Any, part: slice) -> Tensor:
                 f"{row}"
             ) from None
         if not is_finite:
-            raise NonFiniteError(
+            raise NonFiniteRewardError(
                 f"rewards must be finite, got {value} from {name!r} in row {row}: None leaves a "
                 "completion unscored"
             )

@@ -29,13 +29,19 @@ class Sequences(NamedTuple):
 
     @classmethod
     def of(
-        cls, lengths: Sequence[int] | Tensor, device: torch.device | str | None = None
+        cls,
+        lengths: Sequence[int] | Tensor,
+        device: torch.device | str | None = None,
+        *,
+        total: int | None = None,
     ) -> Sequences:
         """The sequences of these lengths.
 
         Args:
-            lengths: [B] number of tokens of each sequence. Those of a GPU are waited for.
+            lengths: [B] number of tokens of each sequence.
             device: Where the tokens are; that of the lengths if None.
+            total: T, their sum, for lengths that are known to be right: then those of a GPU are not
+                waited for.
 
         Returns:
             The sequences, on this device.
@@ -46,9 +52,9 @@ class Sequences(NamedTuple):
         counts = torch.as_tensor(lengths, dtype=torch.int64)
         if counts.dim() != 1:
             raise ValueError(f"lengths must have shape [B], got {tuple(counts.shape)}")
-        if counts.numel() and int(counts.min()) < 0:
+        if total is None and counts.numel() and int(counts.min()) < 0:
             raise ValueError(f"lengths must not be negative, got {int(counts.min())}")
-        ids = torch.repeat_interleave(counts)
+        ids = torch.repeat_interleave(counts, output_size=total)
         return cls(ids.to(device), counts.to(device))
 
     def sum(self, tokens: Tensor) -> Tensor:

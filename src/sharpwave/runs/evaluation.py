@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -41,18 +42,18 @@ class EvaluationResult:
 
     @property
     def mean(self) -> float:
-        """Mean return."""
-        return float(np.mean(self.returns))
+        """Mean return; NaN of none, as where no completion was scored."""
+        return float(np.mean(self.returns)) if self.returns else math.nan
 
     @property
     def std(self) -> float:
         """Standard deviation of the returns."""
-        return float(np.std(self.returns))
+        return float(np.std(self.returns)) if self.returns else math.nan
 
     @property
     def mean_length(self) -> float:
         """Mean episode length."""
-        return float(np.mean(self.lengths))
+        return float(np.mean(self.lengths)) if self.lengths else math.nan
 
     @property
     def success_rate(self) -> float | None:

@@ -365,6 +365,14 @@ def test_lengths_must_be_a_row_of_counts() -> None:
         Sequences.of(torch.ones(2, 2))
 
 
+def test_lengths_on_a_device_are_not_waited_for_where_their_sum_is_known() -> None:
+    lengths = torch.tensor([2, 0, 3])
+    known = Sequences.of(lengths, total=5)
+    assert torch.equal(known.ids, Sequences.of(lengths).ids)
+    elsewhere = torch.empty(3, dtype=torch.int64, device="meta")  # has nothing to wait for
+    assert Sequences.of(elsewhere, total=5).ids.shape == (5,)
+
+
 def test_importance_weights_know_their_words() -> None:
     tokens = torch.zeros(2)
     with pytest.raises(ValueError, match="level must be one of token, sequence"):
