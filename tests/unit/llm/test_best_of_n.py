@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -82,6 +83,36 @@ def test_the_mean_of_the_best_is_that_of_the_highest_of_n_draws(n: int) -> None:
     deviation = ((of_best * values.square()).sum() - mean.square()).sqrt()
     found = BestOfN(model, total, n, 1, seed=5).generate(prompt.expand(draws, 3))[:, 3].double()
     assert abs(found.mean() - mean) < 4 * deviation / draws**0.5
+
+
+@pytest.mark.long(but=["2"])
+@pytest.mark.parametrize("n", [2, 4, 16])
+def test_the_best_of_n_stays_within_the_bound_of_its_divergence(n: int) -> None:
+    """KL(best of n || sampling) ≤ log n − (n − 1) / n, as far as samples can tell."""
+    model, draws = make("transformer"), 2000
+    prompt = PROMPTS[:1]
+    with torch.no_grad():
+        log_probs = CausalModel.of(model).logits(prompt)[0, -1].double().log_softmax(-1)
+    drawn = BestOfN(model, total, n, 1, seed=7).generate(prompt.expand(draws, 3))[:, 3]
+    counts = torch.bincount(drawn, minlength=VOCABULARY).double()
+    # Of tokens that were drawn; those that were not add nothing.
+    terms = (counts / draws).clamp_min(1e-12).log()[drawn] - log_probs[drawn]
+    bound = math.log(n) - (n - 1) / n
+    # An estimate by frequencies is too large by (kinds − 1) / (2 draws), about.
+    bias = (int((counts > 0).sum()) - 1) / (2 * draws)
+    assert 0 < terms.mean() <= bound + bias + 3 * terms.std() / draws**0.5
+
+
+@pytest.mark.long
+def test_more_completions_have_a_better_best() -> None:
+    model = make("transformer")
+    prompt = PROMPTS[:1].expand(300, 3)
+    means = [
+        float(BestOfN(model, total, n, 1, seed=7).generate(prompt)[:, 3].double().mean())
+        for n in (1, 2, 4, 8, 16)
+    ]
+    assert means == sorted(means)
+    assert means[0] < means[-1]
 
 
 def test_bad_input_is_named() -> None:
