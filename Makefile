@@ -103,8 +103,9 @@ bench-learning: $(BENCH_VENV)/wheel ## Learn beside Stable-Baselines3, for an ho
 	@$(BENCH_VENV)/bin/python benchmarks/side_by_side.py --jobs 2 --json benchmarks/results_learning.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/learning_page.py
 
-bench-gpu: build ## Check and time the kernels on a CUDA device
+bench-gpu: build ## Check and time the kernels and language models on a CUDA device
 	@python benchmarks/gpu/run.py --out benchmarks/results_gpu.json $(ARGS)
+	@python benchmarks/gpu/llm.py --out benchmarks/results_llm_gpu.json
 	@python benchmarks/report.py
 
 demo: build ## Show what the library does and how fast

@@ -81,6 +81,9 @@ def page(reports: list[dict[str, Any]]) -> str:
     gpu = HERE / "results_gpu.json"
     if gpu.exists():
         parts.append(gpu_tables().section(json.loads(gpu.read_text())))
+    language = HERE / "results_llm_gpu.json"
+    if language.exists():
+        parts.append(gpu_tables().language_section(json.loads(language.read_text())))
     return "\n".join(parts)
 
 

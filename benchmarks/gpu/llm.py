@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import gc
 import json
 import statistics
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
+import triton
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import sharpwave as sw
@@ -303,6 +306,11 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="show where a step's time goes")
     arguments = parser.parse_args()
     results: dict[str, Row] = {}
+    machine = {
+        "gpu": torch.cuda.get_device_name(),
+        "date": datetime.date.today().isoformat(),
+        "versions": {x.__name__: x.__version__ for x in (torch, transformers, triton)},
+    }
     for name, case in CASES.items():
         if arguments.only not in name:
             continue
@@ -312,7 +320,9 @@ def main() -> None:
             results[name] = {"failure": repr(error)[:400]}
         print(name, {k: v if isinstance(v, str) else round(v, 4) for k, v in results[name].items()})
         if arguments.out is not None:
-            arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+            arguments.out.write_text(
+                json.dumps({"machine": machine, "results": results}, indent=1) + "\n"
+            )
         gc.collect()
         torch.cuda.empty_cache()
     if arguments.profile:

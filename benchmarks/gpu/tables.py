@@ -55,3 +55,58 @@ def _ms(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.3g} ms" if value >= 0.1 else f"{value * 1e3:.3g} us"
+
+
+def language_section(report: dict[str, Any]) -> str:
+    """The section of docs/benchmarks.md about language models."""
+    facts = report["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    text = f"""\
+## Language models on a GPU
+
+Generated from `benchmarks/gpu/llm.py` on {facts["date"]}: {facts["gpu"]}, {versions}.
+A model of the shape of Qwen2 0.5B in bfloat16. Ours beside transformers in one process: `generate` for sampling,
+and for training a pass over padded sequences with all logits of completions in memory, as TRL does
+it. Tokens are real ones, without padding.
+"""
+    lines = [
+        ("work", "ours", "transformers", "ratio", "memory"),
+        ("---",) * 5,
+        *(_language_cells(name, row) for name, row in report["results"].items() if name in WORK),
+    ]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    found = report["results"]
+    precise, whole, refill = found["precision"], found["whole step"], found["refill"]
+    return f"""{text}
+{table}
+
+- A step of sampling takes {found["sampling"]["step_ms"]:.2f} ms for 512 rows; the first call, which
+  compiles kernels and captures a graph, {found["sampling"]["first_call_seconds"]:.1f} s.
+- Refilled slots, lengths geometric with a mean of {refill["mean_length"]:.0f} of 512, 2,048
+  completions through 512 slots: {refill["refilled_tokens_per_second"] / 1e3:.0f}k tokens/s, and
+  {refill["waiting_tokens_per_second"] / 1e3:.0f}k where each 512 wait for their longest while slots
+  are given up ({refill["ratio"]:.2f}x).
+- Error of log-probabilities against float32: {precise["ours_error"]:.4f} in the mean, of the padded
+  pass {precise["theirs_error"]:.4f}. Sampler and scorer differ by
+  {precise["sampler_minus_scorer"]:.4f} in the mean.
+- A whole update of GRPO, 64 prompts x 8 completions x 512 tokens with AdamW:
+  {whole["seconds"]:.1f} s ({whole["sample_s"]:.1f} s of it sampling) and {whole["gib"]:.1f} GiB.
+"""
+
+
+WORK = {
+    "sampling": "sampling, 512 rows, 128 + 512 tokens",
+    "train": "training pass, 64 x 640 tokens, 10k tokens at a time",
+    "train checkpointed": "the same with gradient checkpointing",
+    "train ragged": "training pass, 64 sequences, 49 % padding, all at once",
+    "train ragged, 5k tokens": "the same, 5k tokens at a time",
+}
+
+
+def _language_cells(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+    theirs = row.get("theirs_tokens_per_second", row.get("generate_tokens_per_second"))
+    memory = "-"
+    if "memory" in row:
+        memory = f"{row['ours_gib']:.1f} of {row['theirs_gib']:.1f} GiB ({row['memory']:.2f}x)"
+    rates = [f"{rate / 1e3:.1f}k tokens/s" for rate in (row["ours_tokens_per_second"], theirs)]
+    return (WORK[name], *rates, f"{row['ratio']:.2f}x", memory)
