@@ -27,7 +27,7 @@ def run(arguments: list[str]) -> int:
     parsed = _parser().parse(arguments)
     path = existing(parsed.model)
     with input_errors():
-        model = _load(path, _device(parsed.device))
+        model = _load(path, _device(parsed.device), parsed.dtype)
         server = llm.ModelServer(
             model,
             parsed.name or path.resolve().name,
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def _load(path: Path, device: str) -> CausalModel:
+def _load(path: Path, device: str | None, dtype: str) -> CausalModel:
     """The model of a run, of a checkpoint, or of a folder that Hugging Face wrote."""
     if not (path / "config.json").is_file() or RunFolder(path).is_ours:
         from sharpwave.agents import load_run
@@ -57,14 +57,19 @@ def _load(path: Path, device: str) -> CausalModel:
     from sharpwave.extras import require
 
     transformers: Any = require("transformers", extra="llm")
-    kind = transformers.AutoModelForCausalLM
-    module = kind.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    return llm.CausalModel.of(module.to(device).eval())
+    options = {"local_files_only": True, "trust_remote_code": False}
+    module = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options)
+    tokenizer = None
+    if (path / "tokenizer_config.json").is_file():  # it says which token ends a text
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **options)
+    module = llm.placed(module) if device is None else module.to(device)
+    return llm.CausalModel.of(module.eval(), tokenizer)
 
 
-def _device(name: str) -> str:
+def _device(name: str) -> str | None:
+    """A device that is there; None leaves the choice to whoever loads the model."""
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return None
     try:
         torch.empty(0, device=name)
     except (AssertionError, RuntimeError) as error:
@@ -103,6 +108,9 @@ def _parser() -> Parser:
         "--weights", metavar="DIR", help="folder that new weights may be taken from"
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (auto)")
+    parser.add_argument(
+        "--dtype", default="auto", help="of a Hugging Face model, such as bfloat16 (auto)"
+    )
     parser.add_argument("--seed", type=count(0), default=0, metavar="N", help="of requests without")
     parser.add_argument(
         "--max-rows", type=count(1), default=256, metavar="N", help="completions at a time (256)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -245,7 +245,7 @@ class Engine:
                 seed=question.seed,
                 stop=question.stop,
                 **self._limits,  # type: ignore[arg-type]
-                **vars(question.options),
+                **asdict(question.options),
             )
             self._sampler = (kind, made)
         return self._sampler[1]

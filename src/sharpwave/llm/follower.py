@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ class Follower:
             cache_tokens=sampler.cache_tokens,
             stop=(*sampler.stop, *sampler.stop_texts),
             seed=sampler.seed,
-            **vars(sampler.options),
+            **asdict(sampler.options),
         )
         self._stream = torch.cuda.Stream(twin.device) if twin.device.type == "cuda" else None
 
@@ -62,6 +63,11 @@ class Follower:
         self._sampler.version = version
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+
+    @property
+    def version(self) -> int:
+        """Of the weights to sample with."""
+        return self._sampler.version
 
     @property
     def drawn(self) -> int:

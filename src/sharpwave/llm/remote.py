@@ -51,7 +51,7 @@ class RemoteSampler:
             the same path.
         transport: How they travel: "disk".
         max_staleness: Versions by which an answer may be older than the weights that were given.
-        stop: Tokens that end a completion, beside those of the server's model.
+        stop: Tokens that end a completion, beside those of the server's model and of `weights`.
         seed: Of all draws.
         **options: Fields of `sharpwave.llm.draw.Options`, such as `temperature` and `top_p`.
 
@@ -95,7 +95,8 @@ class RemoteSampler:
         self.folder = None if folder is None else Path(folder).absolute()
         self.max_staleness = max_staleness
         self.options = Options(**options)
-        self.stop = tuple(sorted({int(token) for token in stop}))
+        ends = () if self.weights is None else self.weights.eos
+        self.stop = tuple(sorted({*ends, *(int(token) for token in stop)}))
         self.seed = seed
         self.drawn = 0
         self._version = 0

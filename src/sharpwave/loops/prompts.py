@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.lazy import llm
@@ -192,7 +193,8 @@ class PromptLoop(Loop):
         batch = self.rollout_fn(prompts, sampler, n)
         if self.config.max_staleness and getattr(batch, "sampler_log_probs", None) is None:
             raise ValueError("rollout_fn must give sampler_log_probs with max_staleness, got none")
-        return llm.Completions.of(batch, prompts.tokens, n)
+        found = llm.Completions.of(batch, prompts.tokens, n)
+        return replace(found, version=sampler.version)
 
     def _batch(self, written: Written) -> tuple[TokenBatch, Metrics]:
         """What the learner takes, and measures of it."""

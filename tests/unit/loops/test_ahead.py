@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -257,6 +261,20 @@ def test_frozen_weights_are_not_copied() -> None:
     assert torch.equal(copied, learning)
 
 
+def test_a_follower_draws_what_its_sampler_drew() -> None:
+    model = transformer()
+    sampler = Sampler(model, seed=1, top_p=0.9, stop=["="], tokenizer=DigitTokenizer())
+    wanted = sampler.generate([[1, 2], [3]], 8, 6)
+    follower = sw.llm.Follower(sampler)
+    follower.take(4)
+    with torch.no_grad():
+        model.embedding.mul_(-1)
+    found = follower.generate([[1, 2], [3]], 8, 6)
+    assert torch.equal(found.tokens, wanted.tokens)
+    assert torch.equal(found.finished, wanted.finished)
+    assert (found.version, follower.version, follower.drawn) == (4, 4, 2)
+
+
 def test_online_dpo_samples_ahead() -> None:
     def more_sevens(pairs: Any) -> list[int]:
         return [int((other == 7).sum() > (one == 7).sum()) for one, other in pairs]
@@ -307,3 +325,77 @@ def test_what_cannot_be_followed_is_named() -> None:
         agent(max_staleness=-1)
     with pytest.raises(ValueError, match="sampling_device needs max_staleness"):
         agent(sampling_device="cpu")
+
+
+def test_a_rollout_of_ones_own_is_made_ahead() -> None:
+    def rollout(prompts: Any, sampler: Any, n: int) -> Any:
+        written = sampler.generate(prompts.tokens, n, 3)
+        return sw.llm.TokenBatch.of(written)
+
+    one, log = agent(max_staleness=1, rollout_fn=rollout, max_new_tokens=3), Log()
+    one.train(n_updates=3, callbacks=log)
+    assert [row["staleness"] for row in log.rows] == [0, 1, 1]
+
+
+@pytest.mark.long
+def test_rollouts_that_take_more_prompts_repeat_too() -> None:
+    """How many prompts a rollout takes is known only when the one before it is there."""
+    found = []
+    for pause in (0.0, 0.01):
+
+        def slowly(pause: float = pause, **given: Any) -> list[float]:
+            time.sleep(pause)
+            return TASK.reward(**given)
+
+        one = agent(max_staleness=2, reward_fn=slowly, filter_metric="reward", filter_tries=4)
+        one.train(n_updates=5)
+        assert one.loop.drawn == one.loop.sampler.drawn > 15
+        found.append(weights(one))
+    assert torch.equal(*found)
+
+
+KILLED = """
+import os, signal, sys, threading
+from sharpwave.runs.recorder import RunRecorder
+from tests.unit.loops.test_ahead import TASK, agent
+
+place, made = sys.argv[2], [0]
+
+def reward(**given):
+    made[0] += 1
+    if place == "reward" and made[0] == 5:
+        assert threading.current_thread().name.startswith("sharpwave rollouts")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return TASK.reward(**given)
+
+one = agent(max_staleness=1, reward_fn=reward)
+update = one.learner.update
+
+def deadly(batch):
+    if place == "update" and one.learner.updates == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return update(batch)
+
+one.learner.update = deadly
+one.train(n_updates=9, callbacks=RunRecorder(sys.argv[1], checkpoint_freq=1, report=False))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("place", ["reward", "update"])
+def test_a_run_that_was_killed_goes_on_with_its_prompts(place: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "run"), place]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    runs = []
+    for name in ("run", "copy"):
+        if name == "run":
+            shutil.copytree(tmp_path / "run", tmp_path / "copy")
+        one = agent(max_staleness=1)
+        one.train(n_updates=6, run_dir=tmp_path / name, resume=True)
+        learner: Any = one.learner
+        begun = 6 - len(learner.batches)
+        assert begun in (2, 3)
+        assert [batch.version for batch in learner.batches][:2] == [begun, begun]
+        assert (learner.updates, one.loop.drawn, one.loop.sampler.drawn) == (6, 18, 18)
+        runs.append(weights(one))
+    assert torch.equal(*runs)
