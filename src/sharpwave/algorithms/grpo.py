@@ -156,14 +156,14 @@ class GRPOLearner(OnlineLanguageLearner):
         advantages = batch.advantages if batch.token_advantages is None else batch.token_advantages
         if advantages is not None and advantages.any():
             self.idle = 0
-            metrics = self._descend(batch)
+            metrics = self._steps(batch)
         else:
             metrics = self.skip()
         if config.ref_sync_every and self.updates % config.ref_sync_every == 0:
             self.sync_reference(config.ref_sync_weight)
         return {**metrics, "skipped_updates": self.skipped}
 
-    def _descend(self, batch: TokenBatch) -> Metrics:
+    def _steps(self, batch: TokenBatch) -> Metrics:
         totals = losses.grpo_totals(_sequences(batch), batch.loss_mask)
         steps = [
             self.descend(batch, lambda part: self.loss(part, totals), size=n_tokens)

@@ -11,6 +11,7 @@ from sharpwave.lazy import llm, torch
 from sharpwave.learners.base import BaseLearner, Metrics
 from sharpwave.learners.model_optimizer import ModelOptimizer
 from sharpwave.learners.threads import torch_threads
+from sharpwave.notice import notice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,7 +97,44 @@ class LanguageLearner(BaseLearner):
 
         Returns:
             The loss, the norm of its gradient, and the measures.
+
+        Raises:
+            MemoryError: A pass of half of `max_tokens` does not fit into the memory of the device.
         """
+        try:
+            return self._gradient_step(batch, loss, together, size)
+        except torch.OutOfMemoryError:
+            full, half = self.config.max_tokens, max(self.config.max_tokens // 2, 1)
+            self.config = self.config.merge(max_tokens=half)
+        # Outside of the exception, which holds what the pass had computed so far.
+        self.optimizers["model"].zero_grad()
+        torch.cuda.empty_cache()
+        notice(f"a pass of {full:,} tokens does not fit into memory: max_tokens is {half:,} now")
+        try:
+            return self._gradient_step(batch, loss, together, size)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(
+                f"max_tokens must be smaller than {half:,}, which does not fit either: "
+                f"{self._memory()}"
+            ) from error
+
+    def _memory(self) -> str:
+        """What is in memory beside a pass, and what it has."""
+        weights = {id(x): x for net in self.networks.values() for x in net.parameters()}
+        moments = self.optimizers["model"].arrays()
+        taken = sum(x.nbytes for x in (*weights.values(), *moments.values())) / 2**30
+        found = f"weights and moments take {taken:,.2f} GiB"
+        if self.model.device.type != "cuda":
+            return found
+        return f"{found} of {torch.cuda.mem_get_info(self.model.device)[1] / 2**30:,.2f} GiB"
+
+    def _gradient_step(
+        self,
+        batch: TokenBatch,
+        loss: Callable[[TokenBatch], tuple[Tensor, Metrics]],
+        together: int,
+        size: Callable[[TokenBatch], int],
+    ) -> Metrics:
         optimizer, total = self.optimizers["model"], max(size(batch), 1)
         found: Metrics = {"loss": 0.0}
         optimizer.zero_grad()
