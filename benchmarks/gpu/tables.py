@@ -65,9 +65,9 @@ def language_section(report: dict[str, Any]) -> str:
 ## Language models on a GPU
 
 Generated from `benchmarks/gpu/llm.py` on {facts["date"]}: {facts["gpu"]}, {versions}.
-A model of the shape of Qwen2 0.5B in bfloat16. Ours beside transformers in one process: `generate` for sampling,
-and for training a pass over padded sequences with all logits of completions in memory, as TRL does
-it. Tokens are real ones, without padding.
+A model of the shape of Qwen2 0.5B in bfloat16. Ours beside transformers in one process: `generate`
+for sampling, and for training a pass over padded sequences with all logits of completions in
+memory, as TRL does it. Tokens are real ones, without padding.
 """
     lines = [
         ("work", "ours", "transformers", "ratio", "memory"),

@@ -143,6 +143,9 @@ class Sampler:
         slots.restart(max_new_tokens)
         return slots
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_slots": None}  # graphs of a device stay there
+
     def release(self) -> None:
         """Free the memory of a device that is kept for the next call."""
         self._slots = None

@@ -205,6 +205,30 @@ def test_the_gradient_of_a_layer_by_hand_is_that_of_autograd(
             torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
 
 
+@pytest.mark.long
+@OLD_NAMES
+def test_adapters_are_part_of_layers_without_modules() -> None:
+    peft = pytest.importorskip("peft")
+    base = hugging_face()
+    before = base(IDS).logits.detach()
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+    model = CausalModel.of(peft.get_peft_model(base, config).eval())
+    batch = batch_of(IDS, [5, 3])
+    assert model.packs
+    found = model.outputs(batch)
+    torch.testing.assert_close(found, CausalModel.outputs(model, batch), atol=1e-5, rtol=1e-5)
+    found.sum().backward()
+    gradients = [x.grad for name, x in model.module.named_parameters() if "lora_A" in name]
+    assert all(gradient is not None and gradient.any() for gradient in gradients)
+    reference = model.reference()
+    assert reference.packs
+    weight = model.head_weight
+    assert weight is not None
+    rows = torch.nn.functional.linear(reference.outputs(batch), weight)
+    torch.testing.assert_close(rows[:4], before[0, :4], atol=1e-4, rtol=1e-4)
+    assert (rows[:4] - torch.nn.functional.linear(found, weight)[:4]).abs().max() > 1e-3
+
+
 def by_a_hook(module: Any) -> None:
     module.model.layers[0].mlp.register_forward_hook(lambda _, __, out: 2 * out)
 

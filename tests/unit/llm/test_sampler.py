@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -216,3 +217,14 @@ def test_long_prompts_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(sample(face).tokens, wanted.tokens)
     assert len(read) > 3
     assert max(read) <= 14
+
+
+def test_a_copy_draws_the_same_in_memory_of_its_own() -> None:
+    sampler = Sampler(make("transformer"), seed=3)
+    sampler.generate(PROMPTS, max_new_tokens=3)
+    sampler._slots = sampler._make_slots([torch.tensor([1])], 1, 4)
+    twin = copy.deepcopy(sampler)
+    assert twin._slots is None
+    assert twin.drawn == sampler.drawn
+    texts = [one.generate(PROMPTS, max_new_tokens=5).tokens for one in (sampler, twin)]
+    assert torch.equal(*texts)
