@@ -216,7 +216,8 @@ class _Graph:
             self._place = torch.zeros(1, dtype=torch.int64, device=device)
         torch.cuda.current_stream(device).wait_stream(stream)
         self._graph: Any = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):  # of all: one of them runs at a time
+        # One pool for all, because one of them runs at a time; other threads may go on meanwhile.
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             for column, new in zip(self._history, step(), strict=True):
                 column.index_copy_(0, self._place, new[None])
             self._place += 1
