@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,9 +114,11 @@ class Engine:
 
         Raises:
             EngineClosed: The engine was closed meanwhile.
-            ValueError: A prompt cannot be completed.
+            ValueError: A prompt cannot be completed, or a token is outside the vocabulary.
         """
         check_prompts(question.prompts, self.model, question.max_new_tokens)
+        self._check_tokens("stop_token_ids", question.stop)
+        self._check_tokens("logit_bias", question.options.logit_bias)
         job = _Job(question)
         with self._changed:
             if self._is_closed:
@@ -185,6 +187,13 @@ class Engine:
             self._is_closed = True
             self._changed.notify_all()
         self._thread.join()
+
+    def _check_tokens(self, name: str, tokens: Iterable[int]) -> None:
+        """Refuse what a device would not, but die of."""
+        most = self.model.vocab_size - 1
+        for token in tokens:
+            if not 0 <= token <= most:
+                raise ValueError(f"{name} must have tokens from 0 to {most}, got {token}")
 
     def _idle(self) -> None:
         self._changed.wait_for(lambda: not self._is_busy)

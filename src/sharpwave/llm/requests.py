@@ -10,7 +10,7 @@ from sharpwave.llm.draw import Options
 from sharpwave.llm.engine import Question
 from sharpwave.nearest import did_you_mean
 
-__all__ = ["parse_question", "pop_log_probs"]
+__all__ = ["KNOWN", "parse_question", "pop_log_probs"]
 
 MAX_COMPLETIONS = 1 << 16
 """Completions that one request may ask for."""
@@ -76,7 +76,7 @@ def parse_question(
     options = _options(body)
     for name, value in body.items():
         if name not in _NEUTRAL:
-            raise ValueError(f"unknown field {name!r:.60}{did_you_mean(name, _KNOWN)}")
+            raise ValueError(f"unknown field {name!r:.60}{did_you_mean(name, KNOWN)}")
         if value not in _NEUTRAL[name]:
             raise ValueError(f"{name} must be {_NEUTRAL[name][0]!r}, got {value!r:.60}")
     return Question(
@@ -90,7 +90,7 @@ def parse_question(
     )
 
 
-_KNOWN = {
+KNOWN = {
     *("model", "prompt", "n", "max_tokens", "seed", "stop_token_ids", "vllm_xargs"),
     *("top_k", "min_tokens", "logit_bias", "logprobs", "return_token_ids", *_DRAWS),
     *_NEUTRAL,

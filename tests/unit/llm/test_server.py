@@ -8,16 +8,21 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from sharpwave.llm import ModelServer, Sampler
 from sharpwave.llm.engine import Engine, EngineClosed, Question
+from sharpwave.llm.requests import KNOWN, parse_question, pop_log_probs
 from sharpwave.llm.weights import assign_weights, read_weights, write_weights
+from tests.examples import examples
 from tests.unit.llm.models import VOCABULARY, Plain, make
 
 PROMPTS = [[1, 2, 3], [4], [5, 6]]
@@ -121,6 +126,8 @@ def test_what_is_there_is_said(server: ModelServer) -> None:
         ({"stop_token_ids": 3}, 400, "stop_token_ids must be a list"),
         ({"logit_bias": {"x": 1}}, 400, "logit_bias must name tokens"),
         ({"logit_bias": [1]}, 400, "logit_bias must be an object"),
+        ({"logit_bias": {"16": 1}}, 400, "logit_bias must have tokens from 0 to 15, got 16"),
+        ({"stop_token_ids": [-1]}, 400, "stop_token_ids must have tokens from 0 to 15, got -1"),
         ({"vllm_xargs": {"sharpwave_keys": [1]}}, 400, "sharpwave_keys must have 3 numbers"),
         ({"vllm_xargs": {"mine": 1}}, 400, "vllm_xargs may have"),
     ],
@@ -380,3 +387,37 @@ def test_a_model_that_fails_fails_its_request_alone(server: ModelServer) -> None
     with torch.no_grad():
         weights.copy_(kept)
     complete(server)
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=4)
+    | st.integers(-1, 16),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    made = Engine(make("transformer"))
+    yield made
+    made.close()
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(fields=st.dictionaries(st.sampled_from(sorted(KNOWN)), VALUES, max_size=4))
+def test_no_request_breaks_the_server(engine: Engine, fields: dict[str, Any]) -> None:
+    """Whatever a request says is answered or refused, never an error of the server's own."""
+    body = {**QUESTION, "max_tokens": 2, **{x: y for x, y in fields.items() if y is not None}}
+    try:
+        body.pop("model", None)
+        pop_log_probs(body)
+        question = parse_question(body, 0, lambda count: list(range(count)))
+        written, _ = engine.complete(replace(question, n=min(question.n, 2)))
+    except (TypeError, ValueError):
+        return
+    assert len(written) == len(question.prompts) * min(question.n, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import shutil
 import signal
@@ -21,7 +22,7 @@ from sharpwave.algorithms.grpo import GRPO, GRPOLearner
 from sharpwave.algorithms.online_dpo import OnlineDPO
 from sharpwave.llm import TASKS, DigitTokenizer, RewardFailed, Sampler, SamplerFailed
 from sharpwave.nn import Transformer
-from tests.unit.llm.models import make
+from tests.unit.llm.models import hugging_face, make
 
 TASK = TASKS["copy4"]
 
@@ -399,3 +400,24 @@ def test_a_run_that_was_killed_goes_on_with_its_prompts(place: str, tmp_path: Pa
         assert (learner.updates, one.loop.drawn, one.loop.sampler.drawn) == (6, 18, 18)
         runs.append(weights(one))
     assert torch.equal(*runs)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated")
+def test_an_adapter_is_followed_without_a_copy_of_its_model() -> None:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(0)
+    base = hugging_face(vocab_size=14, eos_token_id=13)
+    model = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+    found = []
+    for _ in range(2):
+        one = agent(copy.deepcopy(model), max_staleness=1)
+        one.train(n_updates=3)
+        learner: Any = one.learner
+        assert [batch.version for batch in learner.batches] == [0, 0, 1]
+        found.append(torch.cat([x.reshape(-1) for x in one.model.module.parameters()]))
+    assert torch.equal(*found)
+    follower = sw.llm.Follower(one.loop.sampler)
+    twin = dict(follower._sampler.model.module.named_parameters())
+    for name, parameter in one.model.module.named_parameters():
+        assert (twin[name] is parameter) == ("lora" not in name)
