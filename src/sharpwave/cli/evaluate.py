@@ -42,7 +42,7 @@ def run(arguments: list[str]) -> int:
         trainer.close()
     algo = trainer.algo
     where = algo.subject if has_model else algo.facts().get("env_id")
-    what = algo.loop.headline.words if has_model else "return"
+    what = algo.loop.headline.evaluated.words if has_model else "return"
     say(f"{path}: {algo.name} on {where}, {algo.timesteps:,} {short(algo.unit)}")
     say(f"{what} {result}")
     say(f"length {result.mean_length:,.1f}")

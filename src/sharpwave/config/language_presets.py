@@ -25,7 +25,12 @@ _SFT: Settings = {"total_timesteps": 200, "n_examples": 64, "learning_rate": 2e-
 
 _FOR: dict[str, Settings] = {
     "sort3": {"total_timesteps": 300, "entropy_coef": 0.01},
-    "mod10": {"total_timesteps": 400, "n_prompts": 32, "learning_rate": 1e-3},
+    "mod10": {
+        "total_timesteps": 400,
+        "n_prompts": 32,
+        "learning_rate": 1e-3,
+        "entropy_coef": 0.01,
+    },
     "even": {"total_timesteps": 60},
 }
 """What GRPO needs otherwise."""

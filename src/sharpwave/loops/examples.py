@@ -21,6 +21,7 @@ ACCURACY = Headline(
     title="Accuracy",
     hint=f"share of pairs, mean of the last {RECENT} updates",
     each="pair",
+    evaluation="Accuracy",
 )
 """How often a model prefers what was preferred."""
 
@@ -116,4 +117,5 @@ class DemonstrationLoop(ExampleLoop):
         title="Loss",
         hint=f"mean of the last {RECENT} updates",
         each="example",
+        evaluation="Log-probability of a token",
     )

@@ -31,7 +31,9 @@ class Headline:
     hint: str | None = None
     """How to read its curve, such as "mean of the last 20 updates"."""
     each: str = "episode"
-    """What an evaluation has one value of it for."""
+    """What an evaluation has one value for."""
+    evaluation: str | None = None
+    """The title of what evaluations measure, where that is neither a reward nor a return."""
 
     def value(self, metrics: Mapping[str, Any]) -> float | None:
         """Its value among metrics; None where it has not been measured."""
@@ -59,6 +61,20 @@ class Headline:
         if self.title is not None:
             return self.title.lower()
         return "return" if self.is_return else self.metric.replace("_", " ")
+
+    @property
+    def evaluated(self) -> Headline:
+        """What evaluations measure: the same, something with a title of its own, or the return.
+
+        Example:
+            >>> Headline("loss", evaluation="Log-probability").evaluated.words
+            'log-probability'
+        """
+        if self.metric == RETURN.metric or (self.title and self.title == self.evaluation):
+            return self
+        if self.evaluation is None:
+            return RETURN
+        return Headline("evaluation", title=self.evaluation, each=self.each)
 
     @property
     def worst(self) -> float:

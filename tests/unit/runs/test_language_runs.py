@@ -11,13 +11,18 @@ import pytest
 pytest.importorskip("torch")
 
 from sharpwave import llm
+from sharpwave.algorithms.dpo import DPO
 from sharpwave.algorithms.grpo import GRPO
+from sharpwave.algorithms.sft import SFT
 from sharpwave.nn.transformer import Transformer
-from sharpwave.runs.callbacks import Callback, EvalCallback
+from sharpwave.runs.callbacks import Callback, EarlyStoppingCallback, EvalCallback
 from sharpwave.runs.recorder import RunRecorder
+from sharpwave.runs.report import write_report
 from sharpwave.runs.run_folder import RunFolder
+from tests.unit.runs.report_pages import ReportPage
 
 TASK = llm.TASKS["copy4"]
+PROMPTS = TASK.prompts(20)
 FIELDS = ["prompt", "completion", "reward", "advantage", "length", "finished"]
 
 
@@ -150,3 +155,44 @@ def test_evaluating_changes_nothing() -> None:
         plain.model.module.parameters(), evaluated.model.module.parameters(), strict=True
     ):
         assert a.equal(b)
+
+
+def test_the_report_shows_how_the_writing_went_without_a_script(tmp_path: Path) -> None:
+    small().train(n_updates=9, callbacks=RunRecorder(tmp_path / "run", report=False))
+    folder = RunFolder(tmp_path / "run")
+    stages, *_ = ReportPage(write_report(folder.path)).tables
+    assert stages[0] == ["Update", "Prompt", "Median completion", "Reward"]
+    assert [row[0] for row in stages[1:]] == ["1", "3", "4", "6", "7", "9"]
+    for step, prompt, completion, reward in stages[1:]:
+        kept = folder.samples()[int(step)]["median"]
+        assert (prompt, completion) == (kept["prompt"], kept["completion"])
+        assert float(reward) == pytest.approx(kept["reward"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "said"),
+    [
+        (DPO, ("chosen", "rejected"), {"Accuracy"}),
+        (SFT, ("completion",), {"Loss", "Log-probability of a token"}),
+    ],
+)
+def test_evaluations_have_the_name_of_what_they_measure(
+    kind: Any, columns: tuple[str, ...], said: set[str], tmp_path: Path
+) -> None:
+    """They were returns of episodes, which a language model has not."""
+    rows = [{"prompt": x, **{name: x[i:4] for i, name in enumerate(columns)}} for x in PROMPTS]
+    agent = kind(Transformer(14, hidden=16), dataset=rows, tokenizer=llm.DigitTokenizer(), seed=1)
+    evaluate = EvalCallback(eval_freq=1, n_eval_episodes=4)
+    agent.train(n_updates=2, callbacks=[evaluate, RunRecorder(tmp_path / "run", report=False)])
+    page = ReportPage(write_report(tmp_path / "run"))
+    assert said <= page.labels.keys()
+    assert "Episode return" not in page.labels
+
+
+@pytest.mark.parametrize("kind", [DPO, SFT])
+def test_runs_on_examples_stop_early(kind: Any) -> None:
+    rows = [{"prompt": "12=", "completion": "1", "chosen": "1", "rejected": "2"}]
+    agent = kind(Transformer(14, hidden=16), dataset=rows, tokenizer=llm.DigitTokenizer())
+    agent.train(n_updates=50, callbacks=EarlyStoppingCallback(patience=2, min_delta=10.0))
+    assert agent.timesteps == 3
+    assert "mean_" in agent.stop_reason

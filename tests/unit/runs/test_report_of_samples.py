@@ -118,7 +118,7 @@ def test_a_report_speaks_of_rewards_and_completions(tmp_path: Path) -> None:
     assert page.tiles["Reward"][1] == "best 0.625 at step 5"
     assert page.tiles["Final evaluation"][1].endswith("over 5 completions")
     assert page.hints["Reward"].startswith("mean of the last 20 updates; evaluation: mean")
-    assert page.tables[0][0][-1] == "Every completion"
+    assert page.tables[1][0][-1] == "Every completion"
     shown = page.text.partition("Configuration")[0]
     assert "eturn" not in shown
     assert "pisode" not in shown

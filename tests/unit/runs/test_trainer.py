@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sharpwave import A2C, PPO, PPOConfig, Trainer
+from sharpwave import A2C, PPO, PPOConfig, Trainer, llm
+from sharpwave.nn import Transformer
 
 SMALL: dict[str, Any] = {"n_envs": 2, "n_steps": 32, "batch_size": 64, "n_epochs": 1}
 
@@ -52,3 +53,35 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert again.predict(obs) == trainer.predict(obs)
     trainer.close()
     again.close()
+
+
+@pytest.mark.long
+def test_a_language_model_is_trained_by_name(tmp_path: Path) -> None:
+    task = llm.TASKS["copy4"]
+    source: dict[str, Any] = {"prompts": task.prompts(8), "reward_fn": task.reward}
+    trainer = Trainer(
+        "grpo",
+        seed=4,
+        config={"max_new_tokens": 4, "n_prompts": 2, "kl_coef": 0.0},
+        run_dir=tmp_path / "run",
+        model=Transformer(14, hidden=16),
+        tokenizer=llm.DigitTokenizer(),
+        **source,
+    )
+    assert trainer.train(2)["timesteps"] == 2
+    assert trainer.algo.seed == 4
+    assert len(trainer.evaluate(3).returns) == 3
+    trainer.save(tmp_path / "saved.safetensors")
+    again = Trainer.from_checkpoint(tmp_path / "saved.safetensors", **source)
+    for deterministic in (True, False):
+        assert again.predict(["12="], deterministic) == trainer.predict(["12="], deterministic)
+    with pytest.raises(TypeError, match="env must not be given: grpo has no environment"):
+        Trainer("grpo", "CartPole-v1", model=Transformer(14, hidden=16), **source)
+    rows = task.examples(8)
+    sft = Trainer("sft", dataset=rows, model=Transformer(14), tokenizer=llm.DigitTokenizer())
+    assert sft.train(1)["timesteps"] == 1
+
+
+def test_the_seed_of_the_config_is_kept() -> None:
+    options = {"seed": 9, "n_examples": 2}
+    assert Trainer("sft", config=options, model=Transformer(14, hidden=16)).algo.seed == 9

@@ -10,16 +10,21 @@ from collections.abc import Sequence
 from itertools import accumulate, islice
 from typing import Any
 
+from sharpwave.loops.headline import RETURN
 from sharpwave.printable import printable
 from sharpwave.runs.loggers.base import Metrics, Sample
 from sharpwave.runs.loggers.interval import IntervalLogger
 from sharpwave.runs.loggers.values import Plain, plain
 from sharpwave.runs.samples import as_text, picked
 
-FIRST = ("mean_reward", "success_rate", "mean_length", "episodes", "sps", "loss")
+FIRST = (
+    *("mean_reward", "mean_accuracy", "mean_loss", "success_rate", "mean_length", "episodes"),
+    *("sps", "loss", "reward_margin", "reward_std", "completion_length", "kl", "entropy"),
+)
 SHORT = {
     "approx_kl": "kl",
     "clip_fraction": "clipped",
+    "completion_length": "tokens",
     "explained_variance": "explained",
     "learning_rate": "lr",
     "mean_length": "length",
@@ -55,6 +60,7 @@ class ConsoleLogger(IntervalLogger):
     def __init__(self, log_interval: int | None = None) -> None:
         super().__init__(log_interval)
         self._names = SHORT
+        self._evaluated = RETURN.words
         self._columns: list[str] = []
         self._lines = 0
 
@@ -64,6 +70,7 @@ class ConsoleLogger(IntervalLogger):
         headline = algo.headline
         is_named = headline is not None and headline.title is not None
         self._names = {**SHORT, headline.metric: headline.words} if is_named else SHORT
+        self._evaluated = (headline or RETURN).evaluated.words
 
     def write(self, step: int, metrics: Metrics) -> None:
         """Prints a line, with a header above it now and then."""
@@ -89,7 +96,7 @@ class ConsoleLogger(IntervalLogger):
         row = {name.removeprefix("eval_"): _text(value) for name, value in plain(metrics).items()}
         mean, std = row.pop("mean_return", None), row.pop("std_return", None)
         spread = "" if std is None else f" ± {std}"
-        parts = [] if mean is None else [f"{self._names['mean_reward']} {mean}{spread}"]
+        parts = [] if mean is None else [f"{self._evaluated} {mean}{spread}"]
         parts += [f"{self._names.get(name, name)} {value}" for name, value in row.items()]
         _print(f"{step:,}", [" evaluation: " + ", ".join(parts)])
 

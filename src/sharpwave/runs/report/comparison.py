@@ -19,7 +19,6 @@ from sharpwave.pages.page import masthead, page, section, table, tile
 from sharpwave.pages.text import count, duration, is_number, number, score, share
 from sharpwave.runs.report.told import (
     curve_of,
-    evaluated_by,
     headline_of,
     subject_of,
     title_of,
@@ -188,7 +187,7 @@ def _groups(runs: list[Run], evaluated: bool) -> list[Group]:
                 name=name,
                 color=color % 6 + 1,
                 runs=members,
-                headline=evaluated_by(judged) if evaluated else judged,
+                headline=judged.evaluated if evaluated else judged,
                 scores=scores,
                 summary=aggregate(scores) if len(scores) else None,
             )
@@ -256,7 +255,7 @@ def _curves(charts: Charts, groups: list[Group]) -> Html:
         )
     headline = runs[0].headline
     hint = curve_of(headline)
-    if evaluated_by(headline) == headline:
+    if headline.evaluated == headline:
         known = [run for run in runs if len(run.x)]
         what = {"training" if run.trained is not None else "evaluation" for run in known}
         hint = f"{' or '.join(sorted(what, reverse=True)) or 'training'} {headline.words}"

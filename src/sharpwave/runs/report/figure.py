@@ -14,7 +14,6 @@ from sharpwave.pages.curves import finite, thinned
 from sharpwave.pages.text import compact
 from sharpwave.runs.report.told import (
     curve_of,
-    evaluated_by,
     headline_of,
     subject_of,
     title_of,
@@ -53,7 +52,7 @@ def write_learning_curve(run_dir: str | os.PathLike[str]) -> Path:
         x, y = finite(metrics["step"], metrics[headline.metric])
         kept = thinned(y, 1000)
         axes.plot(x[kept], y[kept], color=TRAINING, linewidth=1.8, label=curve_of(headline))
-    if evaluations and evaluated_by(headline) == headline:
+    if evaluations and headline.evaluated == headline:
         steps, mean, std = (
             np.array([getattr(one, name) for one in evaluations])
             for name in ("step", "mean", "std")

@@ -9,8 +9,9 @@ import numpy as np
 
 from sharpwave.loops.units import singular
 from sharpwave.pages.markup import Html, tag
-from sharpwave.pages.page import section
-from sharpwave.pages.text import is_number
+from sharpwave.pages.page import section, table
+from sharpwave.pages.text import count, is_number, score
+from sharpwave.printable import printable
 from sharpwave.runs.samples import as_text
 
 MOST_UPDATES = 200
@@ -18,6 +19,12 @@ MOST_UPDATES = 200
 
 LONGEST = 4000
 """Characters of a text that the page holds."""
+
+STAGES = 6
+"""Updates of the table."""
+
+SHORT = 90
+"""Characters of a text that the table holds."""
 
 RANKS = ("best", "median", "worst", "unscored")
 """In the order they are shown."""
@@ -45,7 +52,34 @@ def samples_section(samples: Mapping[int, Rows], unit: str) -> tuple[Html | None
     without = tag("noscript", "The texts are in samples.jsonl; here its script shows them.")
     card = tag("div", without, class_="card samples", id="samples")
     data = {"unit": one, "updates": updates}
-    return section("What it wrote", card, note=note), {"samples": data}
+    stages = np.unique(np.linspace(0, len(known) - 1, STAGES).round().astype(int))
+    return (
+        section(
+            "What it wrote",
+            _stages([(known[i], samples[known[i]]) for i in stages], one),
+            card,
+            note=note,
+        ),
+        {"samples": data},
+    )
+
+
+def _stages(found: list[tuple[int, Rows]], unit: str) -> Html:
+    """The median completion of a few updates: how the writing went, at one glance."""
+    rows = []
+    for step, ranked in found:
+        row = ranked[next(rank for rank in ("median", *RANKS) if rank in ranked)]
+        reward = row.get("reward")
+        shown = [_start(row.get(name)) for name in ("prompt", "completion")]
+        rows.append([count(step), *shown, score(reward) if is_number(reward) else ""])
+    head = [unit.capitalize(), "Prompt", "Median completion", "Reward"]
+    return table(head, rows, class_="numbers stages")
+
+
+def _start(written: Any) -> Html:
+    # What is no text, as half of a character is not, is shown by its number.
+    text = printable(_text(written)[0], lines=False).encode("utf-8", "backslashreplace").decode()
+    return tag("code", text if len(text) <= SHORT else f"{text[:SHORT]}\N{HORIZONTAL ELLIPSIS}")
 
 
 def _listed(rows: Rows) -> list[dict[str, Any]]:

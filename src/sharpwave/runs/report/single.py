@@ -11,7 +11,7 @@ from urllib.parse import quote
 import numpy as np
 
 from sharpwave.files import replace_file
-from sharpwave.loops.headline import RETURN, Headline
+from sharpwave.loops.headline import Headline
 from sharpwave.loops.units import GRADIENT_STEPS, UPDATES, short, singular
 from sharpwave.pages.chart import Charts
 from sharpwave.pages.curves import Floats, Series, finite, lost_at, metric, thinned
@@ -22,7 +22,6 @@ from sharpwave.runs.report import tables
 from sharpwave.runs.report.samples import samples_section
 from sharpwave.runs.report.told import (
     curve_of,
-    evaluated_by,
     has_headline,
     headline_of,
     subject_of,
@@ -52,10 +51,21 @@ METRICS: dict[str, tuple[str, str | None]] = {
     "reward_std": ("Spread of rewards", "standard deviation of an update"),
     "groups_without_spread": ("Groups without spread", "prompts that teach nothing"),
     "unscored_fraction": ("Unscored", "completions without a reward"),
+    "accuracy": ("Accuracy of an update", "pairs whose chosen completion has the higher reward"),
+    "reward_margin": ("Margin", "reward of the chosen less that of the rejected completion"),
+    "chosen_reward": ("Reward, chosen", "β times the log-ratio to the reference"),
+    "rejected_reward": ("Reward, rejected", "β times the log-ratio to the reference"),
+    "log_prob": ("Log-probability", "of a token, mean"),
+    "log_prob_chosen": ("Log-probability, chosen", "of completions, mean"),
+    "log_prob_rejected": ("Log-probability, rejected", "of completions, mean"),
+    "dropped_fraction": ("Dropped pairs", "share that says nothing"),
     "completion_length": ("Completion length", "mean tokens"),
     "cut_fraction": ("Cut completions", "share that reached max_new_tokens"),
     "kl": ("KL divergence", "from the reference, per token"),
     "ratio": ("Ratio", "new over old policy, mean of tokens"),
+    "sampler_mismatch": ("Sampler mismatch", "of log-probabilities with the learner's, mean"),
+    "sampler_mismatch_max": ("Sampler mismatch, largest", "of log-probabilities"),
+    "skipped_updates": ("Skipped updates", "no group had a spread, so far"),
     "entropy": ("Entropy", "of the policy"),
     "alpha": ("Temperature", "entropy coefficient α"),
     "alpha_loss": ("Temperature loss", None),
@@ -146,7 +156,7 @@ def _page(folder: RunFolder) -> str:
 def _line(
     config: dict[str, Any], environment: dict[str, Any], summary: dict[str, Any]
 ) -> list[Html]:
-    """State of the run, seed and date."""
+    """State of the run, seed, date and model."""
     status, reason = str(summary.get("status") or "running"), _first_line(summary.get("reason"))
     words = {
         "finished": "finished",
@@ -155,11 +165,13 @@ def _line(
     }
     state = words.get(status, "no end on record: still running, or interrupted")
     seed, started = config.get("seed"), environment.get("started")
+    model = config.get("model")  # of language runs
     known = status if status in words else "running"
     return [
         tag("span", state, class_=f"state {known}"),
         *([tag("span", f"seed {seed}")] if seed is not None else []),
         *([tag("span", date(str(started)))] if started else []),
+        *([tag("span", str(model))] if model else []),
     ]
 
 
@@ -282,11 +294,11 @@ def _learning_curve(
     of_evaluations = "evaluation: mean and standard deviation" if evaluated else None
     if not trained and not evaluated and not has_headline(config):
         return None  # nothing is measured in training, and nobody evaluated
-    if evaluated_by(headline) == headline:
+    if headline.evaluated == headline:
         drawn = [(headline, trained + evaluated, [hint, of_evaluations])]
     else:
         drawn = [(headline, trained, [hint])]
-        drawn += [(RETURN, evaluated, [of_evaluations])] if evaluated else []
+        drawn += [(headline.evaluated, evaluated, [of_evaluations])] if evaluated else []
     figures = [
         charts.chart(
             title_of(judged),

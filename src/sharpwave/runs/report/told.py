@@ -37,15 +37,10 @@ def headline_of(config: dict[str, Any]) -> Headline:
         return RETURN
     words = {
         name: told[name]
-        for name in ("counted_by", "title", "hint", "each")
+        for name in ("counted_by", "title", "hint", "each", "evaluation")
         if isinstance(told.get(name), str) and told[name]
     }
     return Headline(told["metric"], lower_is_better=told.get("lower_is_better") is True, **words)
-
-
-def evaluated_by(headline: Headline) -> Headline:
-    """What evaluations measure: the same, or the return."""
-    return headline if headline.metric == RETURN.metric else RETURN
 
 
 def has_headline(config: dict[str, Any]) -> bool:
