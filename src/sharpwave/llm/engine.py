@@ -158,22 +158,22 @@ class Engine:
         with self._changed:
             self._staged = staged
 
-    def unstage(self) -> None:
-        """Forget weights that were read and not adopted."""
-        with self._changed:
-            self._staged = None
-
     def adopt(self, version: int | None = None) -> int:
         """Make the weights that were read last those of the model, and give their version.
+
+        Several processes that learn together may each give the same weights: who comes last finds
+        them adopted.
 
         Args:
             version: Of the weights; one more than before when None.
 
         Raises:
-            ValueError: None were read since the last time.
+            ValueError: None were read since the last time, and the model's have another version.
         """
         with self._changed:
             self._idle()
+            if self._staged is None and version == self.version:
+                return self.version
             if self._staged is None:
                 raise ValueError("no weights were given since the update began")
             assign_weights(self.model.module, self._staged)

@@ -300,7 +300,6 @@ def _init(server: ModelServer, request: _Request) -> dict[str, Any]:
 
 def _start(server: ModelServer, request: _Request) -> dict[str, Any]:  # noqa: ARG001
     _weights_folder(server)
-    server.engine.unstage()
     return {"message": "Weight update started"}
 
 

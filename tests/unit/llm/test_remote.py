@@ -89,6 +89,32 @@ def test_weights_follow_a_model_that_learns(tmp_path: Path) -> None:
         assert not server.engine.is_paused
 
 
+def test_processes_that_learn_together_may_share_a_server(tmp_path: Path) -> None:
+    models = [make("transformer") for _ in range(3)]
+    server = ModelServer(make("transformer"), "tiny", weights=tmp_path)
+    with server, server.running():
+        samplers = [remote(server, weights=model, folder=tmp_path) for model in models]
+        wanted = Sampler(models[0])
+        for version in range(1, 4):
+            for model in models:
+                with torch.no_grad():
+                    next(model.parameters()).mul_(1.1)
+            found: list[Any] = [None] * len(samplers)
+
+            def run(number: int, version: int = version, found: list[Any] = found) -> None:
+                samplers[number].version = version
+                found[number] = samplers[number].generate(PROMPTS, 2, 6)
+
+            threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            tokens = wanted.generate(PROMPTS, 2, 6).tokens
+            assert all(torch.equal(one.tokens, tokens) for one in found)
+        assert not server.engine.is_paused
+
+
 def test_a_refused_snapshot_is_named(tmp_path: Path) -> None:
     model = make("transformer")
     server = ModelServer(make("transformer"), "tiny", weights=tmp_path / "other")
