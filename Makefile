@@ -20,7 +20,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs bench bench-train bench-learning bench-gpu demo wheel clean
+.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs bench bench-train bench-llm bench-learning bench-gpu demo wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,10 @@ bench: $(BENCH_VENV)/wheel ## Run the benchmarks beside their peers, in .venv-be
 
 bench-train: $(BENCH_VENV)/wheel ## Train beside the peers, for minutes
 	@$(BENCH_VENV)/bin/python benchmarks/run.py --area train off_policy --json benchmarks/results_train.json $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/report.py
+
+bench-llm: $(BENCH_VENV)/wheel ## Train and sample language models beside TRL and transformers
+	@$(BENCH_VENV)/bin/python benchmarks/run.py --area llm --json benchmarks/results_llm.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
 bench-learning: $(BENCH_VENV)/wheel ## Learn beside Stable-Baselines3, for an hour

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.learning import replay_trajectories, trajectories
+from tests.learning import language_trajectories, replay_trajectories, trajectories
 from tests.learning.trajectories import Trajectory
 
 FOLDER = Path(__file__).parent / "golden"
@@ -39,6 +39,15 @@ def test_gradient_steps_follow_the_stored_trajectory(
     found = replay_trajectories.trajectory(case, backend)
     is_truth = backend == "torch"
     compare(case, found, refresh=request.config.getoption("--refresh-golden") and is_truth)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", language_trajectories.CASES)
+def test_updates_of_language_models_follow_the_stored_trajectory(
+    case: str, request: pytest.FixtureRequest
+) -> None:
+    found = language_trajectories.trajectory(case)
+    compare(case, found, refresh=request.config.getoption("--refresh-golden"))
 
 
 def compare(case: str, found: Trajectory, *, refresh: bool) -> None:

@@ -12,6 +12,7 @@ from sharpwave.agents.agent import Agent
 from sharpwave.agents.saved_model import check_same, header_of, rebuilt
 from sharpwave.config.options import RunConfig, resolve_config
 from sharpwave.lazy import llm
+from sharpwave.learners.ranks import Ranks
 from sharpwave.loops.prompts import PromptLoop
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.evaluation import EvaluationResult
@@ -61,6 +62,9 @@ class LanguageAgent(Agent):
         if overrides.get("seed", 0) is None:
             del overrides["seed"]
         super().__init__(resolve_config(self.Config, config, overrides), callbacks, logger)
+        # Processes that learn together draw from one seed.
+        seed = Ranks.join(self.config.sharding).first(self.seed)
+        self.config = self.config.replace(seed=seed)
         self.model = self._face(model, tokenizer)
         self.tokenizer = tokenizer
         self._reference = None if ref_model is None else self._face(ref_model, tokenizer)
@@ -77,7 +81,7 @@ class LanguageAgent(Agent):
 
     def facts(self) -> dict[str, Any]:
         """The model, in words."""
-        parameters = list(self.model.module.parameters())
+        parameters = list(self.learner.model.module.parameters())
         total = sum(one.numel() for one in parameters)
         learn = sum(one.numel() for one in parameters if one.requires_grad)
         some = f", {learn:,} of which learn" if learn < total else ""
@@ -86,8 +90,13 @@ class LanguageAgent(Agent):
 
     def make_learner(self) -> Any:
         """The learner: that of the algorithm, or a user's own."""
+        if "learner" in vars(self):
+            self.learner.gather()  # what made one learner makes the next
         kind: Any = self._given_learner or self.Learner
-        return kind(self.config, self.model, self._reference)
+        made = kind(self.config, self.model, self._reference)
+        if not made.ranks.is_alone:
+            made.ranks.helpers["save"] = super().save
+        return made
 
     def _arguments(self) -> dict[str, Any]:
         arguments = {"model": self.model.module, "tokenizer": self.tokenizer}
@@ -146,6 +155,14 @@ class LanguageAgent(Agent):
     def _state(self) -> dict[str, Any]:
         return {**super()._state(), "tokenizer": self._tokenizer_files}
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint: everything that continuing needs; see `Agent.save`.
+
+        Of several processes each writes its shards, into files beside `path`.
+        """
+        self.learner.ranks.ask("save", os.fspath(path))
+        super().save(path)
+
     def save_pretrained(self, folder: str | os.PathLike[str], *, merge: bool = True) -> None:
         """Write the model as `AutoModelForCausalLM.from_pretrained` opens it, with its tokenizer.
 
@@ -157,7 +174,9 @@ class LanguageAgent(Agent):
             TypeError: The model is not one of Hugging Face.
             ValueError: The adapter is to be alone, and its model was not loaded from anywhere.
         """
-        llm.save_pretrained(self.model, folder, merge=merge)
+        with self.learner.whole():
+            if self.learner.ranks.leads:
+                llm.save_pretrained(self.model, folder, merge=merge)
 
     # Writing
 
@@ -182,8 +201,9 @@ class LanguageAgent(Agent):
     ) -> Completions:
         """Completions by a sampler of its own, so that looking at a run does not change it."""
         temperature = 0.0 if greedy else self.config.temperature
-        sampler = llm.Sampler(model or self.model, seed=self.seed ^ 1, temperature=temperature)
-        return self._complete(prompts, sampler, n)
+        with self.learner.whole(model) as found:
+            sampler = llm.Sampler(found, seed=self.seed ^ 1, temperature=temperature)
+            return self._complete(prompts, sampler, n)
 
     def _complete(self, prompts: Prompts, sampler: Sampler, n: int) -> Completions:
         return sampler.generate(prompts.tokens, n, self.config.max_new_tokens)

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from sharpwave.checkpoints.container import Entry, TensorFile, naming
@@ -104,6 +105,8 @@ class CheckpointReader:
                 if name in self._file_of:
                     raise ValueError(f"{name!r:.200} is there twice")
                 self._file_of[name] = file
+        shards = self._document.get("shards", {})
+        self._shards = {x: _checked_shards(self._file_of, x, names) for x, names in shards.items()}
         self._aliases: dict[str, Alias] = {}
         for name, saved in self._document.get("aliases", {}).items():
             alias = Alias.from_json(saved)
@@ -133,7 +136,8 @@ class CheckpointReader:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all tensors."""
-        return (*self._file_of, *self._aliases)
+        shards = {name for names in self._shards.values() for name in names}
+        return (*(x for x in self._file_of if x not in shards), *self._shards, *self._aliases)
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -143,6 +147,9 @@ class CheckpointReader:
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor."""
         alias = self._aliases.get(name)
+        if name in self._shards:
+            rows = sum(self._entry(one).shape[0] for one in self._shards[name])
+            return (rows, *self._entry(self._shards[name][0]).shape[1:])
         if alias is None:
             return self._entry(name).shape
         return tuple(alias.shape[axis] for axis in alias.axes)
@@ -158,8 +165,7 @@ class CheckpointReader:
             KeyError: There is none of this name.
             SharpwaveIOError: It is damaged.
         """
-        stored = self._stored(name)
-        return self._view(name, self._file_of[stored].read(stored))
+        return self._view(name, self._words(name))
 
     def tensor(self, name: str) -> torch.Tensor:
         """One tensor, of the dtype that was saved.
@@ -187,7 +193,7 @@ class CheckpointReader:
             raise ValueError(f"target must have shape {shape} like {name}, got {target.shape}")
         target = target.detach() if is_tensor(target) else target
         contiguous = target.is_contiguous() if is_tensor(target) else target.flags.c_contiguous
-        if not contiguous or name in self._aliases:
+        if not contiguous or name in self._aliases or name in self._shards:
             _assign(target, self.read(name))
             return
         file = self._file_of[name]
@@ -204,7 +210,7 @@ class CheckpointReader:
         def leaf(name: str) -> Array:
             stored = self._stored(name)
             if stored not in read:
-                read[stored] = self._file_of[stored].read(stored)
+                read[stored] = self._words(name)
             return self._view(name, read[stored])
 
         with naming(self.path):
@@ -220,8 +226,14 @@ class CheckpointReader:
             file.verify()
 
     def _stored(self, name: str) -> str:
+        """The name that the file has a tensor under; of one in shards that of the first."""
         alias = self._aliases.get(name)
-        return name if alias is None else alias.of
+        return self._shards.get(name, [name])[0] if alias is None else alias.of
+
+    def _words(self, name: str) -> npt.NDArray[Any]:
+        stored = self._shards.get(name, [self._stored(name)])
+        found = [self._file_of[one].read(one) for one in stored]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def _entry(self, name: str) -> Entry:
         return self._file_of[name].entries[name]
@@ -253,6 +265,15 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any]:
     """
     with CheckpointReader(path) as checkpoint:
         return checkpoint.header, checkpoint.state()
+
+
+def _checked_shards(files: dict[str, TensorFile], name: str, shards: Any) -> list[str]:
+    """The names of what a tensor is cut into, if they are there and fit."""
+    entries = [files[one].entries[one] for one in shards]
+    kinds = {(entry.kind.name, entry.shape[1:]) for entry in entries}
+    if len(kinds) != 1 or not all(entry.shape for entry in entries) or name in files:
+        raise ValueError(f"the shards of {name!r:.200} do not fit together")
+    return list(shards)
 
 
 def _checked(path: Path, document: Any) -> dict[str, Any]:

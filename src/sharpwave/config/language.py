@@ -55,6 +55,12 @@ class LanguageConfig(RunConfig):
     max_tokens: int = 16_384
     """Tokens in one pass of the model: what learns in one update is cut into such parts, which does
     not change what is learned."""
+    gradient_checkpointing: bool = False
+    """Keep the inputs of layers alone and compute the rest again in the backward pass, which takes
+    less memory and more time."""
+    sharding: Literal["auto", "none"] = "auto"
+    """Under `torchrun` with several processes, each holds a part of weights, gradients, moments and
+    reference, and learns from its share of every update; "none" lets each process learn alone."""
     max_new_tokens: int = 8
     """Tokens of a completion at most."""
     truncate_prompt: Literal["no", "start"] = "no"

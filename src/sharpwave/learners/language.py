@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.lazy import llm, torch
+from sharpwave.lazy import llm, nn, torch
 from sharpwave.learners.base import BaseLearner, Metrics
 from sharpwave.learners.model_optimizer import ModelOptimizer
+from sharpwave.learners.ranks import Ranks
+from sharpwave.learners.sharding import ShardedModel, Shards, shards_of
 from sharpwave.learners.threads import torch_threads
 from sharpwave.notice import notice
 
@@ -35,6 +38,8 @@ class LanguageLearner(BaseLearner):
     Attributes:
         model: What learns.
         reference: The same before; None where nothing needs it.
+        ranks: The processes that learn together. Where there are several, the weights lie in
+            shards, and a model has all of them inside of `whole` alone.
     """
 
     kind: ClassVar[str] = "torch"
@@ -50,6 +55,10 @@ class LanguageLearner(BaseLearner):
         self.networks["model"] = model.module
         if self.reference is not None and self.reference.module is not model.module:
             self.networks["reference"] = self.reference.module
+        self.ranks = Ranks.join(config.sharding)
+        self._sharded: ShardedModel | None = None
+        if not self.ranks.is_alone:
+            self._shard()
         every = getattr(config, "ref_sync_every", 0)
         if every and "reference" not in self.networks:
             raise ValueError(
@@ -57,7 +66,7 @@ class LanguageLearner(BaseLearner):
                 f"an adapter or kl_coef=0, got {every}"
             )
         self.optimizers["model"] = ModelOptimizer(
-            model.module,
+            self.model.module,
             1.0,  # until the first `follow`
             betas=(config.beta1, config.beta2),
             weight_decay=config.weight_decay,
@@ -104,6 +113,8 @@ class LanguageLearner(BaseLearner):
         try:
             return self._gradient_step(batch, loss, together, size)
         except torch.OutOfMemoryError:
+            if not self.ranks.is_alone:  # the others are elsewhere in the step
+                raise
             full, half = self.config.max_tokens, max(self.config.max_tokens // 2, 1)
             self.config = self.config.merge(max_tokens=half)
         # Outside of the exception, which holds what the pass had computed so far.
@@ -138,19 +149,62 @@ class LanguageLearner(BaseLearner):
         optimizer, total = self.optimizers["model"], max(size(batch), 1)
         found: Metrics = {"loss": 0.0}
         optimizer.zero_grad()
-        padded = not self.model.packs
-        for rows in batch.cut(self.config.max_tokens, together, padded=padded):
-            part = batch.select(rows)
-            value, measured = loss(part)
-            value.backward()
-            found["loss"] += value.detach()
-            for name, one in measured.items():
-                if name.endswith("_max"):
-                    found[name] = one.maximum(found.get(name, one))
-                else:
-                    found[name] = found.get(name, 0.0) + one * (size(part) / total)
+        with self._recomputing():
+            for part, counts in self._parts(batch, together):
+                value, measured = self._pass(loss, part)
+                (value * counts).backward()
+                found["loss"] += value.detach() * counts
+                share = counts * size(part) / total
+                for name, one in measured.items():
+                    if name.endswith("_max"):
+                        found[name] = one.maximum(found.get(name, one))
+                    else:
+                        found[name] = found.get(name, 0.0) + one * share
+        if not self.ranks.is_alone:
+            found = self._over_ranks(found)
         grad_norm = optimizer.step(self.config.max_grad_norm) if len(batch) else 0.0
         return {**found, "grad_norm": grad_norm}
+
+    def _parts(self, batch: TokenBatch, together: int) -> Iterator[tuple[TokenBatch, float]]:
+        """Micro-batches of this process's share of a batch, and how much their losses count.
+
+        All processes have as many: who has fewer repeats one that does not count.
+        """
+        padded = not self.model.packs
+        if self.ranks.is_alone:
+            for rows in batch.cut(self.config.max_tokens, together, padded=padded):
+                yield batch.select(rows), 1.0
+            return
+        # Long and short sequences go round, so that all processes have about as many tokens.
+        order = batch.lengths.view(-1, together).amax(1).argsort(stable=True)
+        rows = order[:, None] * together + torch.arange(together, device=order.device)
+        own = batch.select(rows[self.ranks.rank :: self.ranks.size].reshape(-1))
+        parts = list(own.cut(self.config.max_tokens, together, padded=padded))
+        missing = max(self.ranks.gather(len(parts))) - len(parts)
+        for part in parts:
+            yield own.select(part), 1.0
+        for _ in range(missing):
+            yield batch.select(rows[0]), 0.0
+
+    def _pass(
+        self, loss: Callable[[TokenBatch], tuple[Tensor, Metrics]], part: TokenBatch
+    ) -> tuple[Tensor, Metrics]:
+        """The loss of a part, and measures of it."""
+        sharded = self._sharded
+        return loss(part) if sharded is None else sharded.run(lambda: loss(part))
+
+    def _recomputing(self) -> contextlib.AbstractContextManager[None]:
+        if not self.config.gradient_checkpointing:
+            return contextlib.nullcontext()
+        return nn.recomputing(self.model.module, by_switch=self.model.packs)
+
+    def _over_ranks(self, found: Metrics) -> Metrics:
+        """Measures of all processes together."""
+        every = self.ranks.gather({name: float(value) for name, value in found.items()})
+        return {
+            name: (max if name.endswith("_max") else sum)(one[name] for one in every)
+            for name in found
+        }
 
     def referenced(self, batch: TokenBatch) -> TokenBatch:
         """The batch with log-probabilities under the reference, where one is needed."""
@@ -170,9 +224,57 @@ class LanguageLearner(BaseLearner):
                 theirs.lerp_(ours.to(theirs.dtype), weight)
 
     def _score(self, model: Any, batch: TokenBatch) -> Tensor:
-        return llm.score_all(
-            model, batch, max_tokens=self.config.max_tokens, temperature=self.temperature
-        )
+        options = {"max_tokens": self.config.max_tokens, "temperature": self.temperature}
+        with self.whole(model) as found:
+            if self.ranks.is_alone:
+                return llm.score_all(found, batch, **options)
+            own = torch.arange(len(batch), device=batch.tokens.device)[
+                slice(self.ranks.rank, None, self.ranks.size)
+            ]
+            log_probs = batch.tokens.new_zeros(len(batch.sequence), dtype=torch.float32)
+            at = torch.isin(batch.sequence, own)
+            log_probs[at] = llm.score_all(found, batch.select(own), **options)
+        return self.ranks.sum(log_probs)
+
+    # Several processes
+
+    def _shard(self) -> None:
+        """Cut weights into shards; modules that were given have theirs inside of `whole` alone."""
+        self._whole = self.model
+        if "reference" in self.networks:
+            assert self.reference is not None
+            self.networks["reference"] = shards_of(self.reference, self.ranks)
+        self._sharded = ShardedModel(self.model, self.ranks)
+        self.networks["model"] = self._sharded
+        self.model = self._sharded.model
+        self.ranks.helpers["whole"] = self._help_whole
+
+    @contextlib.contextmanager
+    def whole(self, model: CausalModel | None = None) -> Iterator[CausalModel]:
+        """Inside, a model has all of its weights: that which learns, or the reference.
+
+        All processes come here together, unless callbacks do in the first one.
+        """
+        found = self.model if model is None else model
+        if self._sharded is None:
+            yield found
+            return
+        found = self._whole if found is self.model else found
+        name = "model" if found.module is self._whole.module else "reference"
+        self.ranks.ask("whole", name)
+        shards: Shards = self.networks[name]
+        with shards.whole():
+            yield found
+
+    def _help_whole(self, name: str) -> None:
+        with self.networks[name].whole():
+            pass
+
+    def gather(self) -> None:
+        """Give the modules that were given their weights for good; nothing learns after that."""
+        for network in self.networks.values():
+            if isinstance(network, Shards):
+                network.restore()
 
     @property
     def temperature(self) -> float:

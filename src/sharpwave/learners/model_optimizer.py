@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.lazy import torch
+from sharpwave.learners.sharding import assign, local_part, sharded_like, summed_like
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -21,7 +22,8 @@ class ModelOptimizer:
     """AdamW over the trainable parameters of a module, in one fused step.
 
     Parameters of less than 32 bits have a float32 master that moments and steps belong to: the
-    steps of a small learning rate would be lost in their rounding.
+    steps of a small learning rate would be lost in their rounding. Of parameters in shards each
+    process moves its part, and has the moments of it.
 
     Args:
         module: Whose parameters with `requires_grad` learn.
@@ -96,9 +98,11 @@ class ModelOptimizer:
         for name, parameter in self._parameters.items():
             master = self._masters[name]
             if master is not parameter:
-                master.grad = None if parameter.grad is None else parameter.grad.float()
+                gradient = parameter.grad
+                master.grad = None if gradient is None else local_part(gradient).float()
         gradients = [m.grad for m in self._masters.values() if m.grad is not None]
-        norm: Tensor = torch.stack(torch._foreach_norm(gradients)).norm()
+        norms = torch.stack(torch._foreach_norm(gradients))
+        norm = summed_like(norms.square().sum(), next(iter(self._parameters.values()))).sqrt()
         limit = float("inf") if max_grad_norm is None else max_grad_norm
         scale = torch.where(norm.isfinite(), (limit / (norm + 1e-6)).clamp(max=1.0), torch.nan)
         self._adam.grad_scale = None
@@ -108,7 +112,7 @@ class ModelOptimizer:
         with torch.no_grad():
             for name, master in self._masters.items():
                 if master is not self._parameters[name]:
-                    self._parameters[name].copy_(master)
+                    local_part(self._parameters[name]).copy_(master)
                     master.grad = None
         return norm
 
@@ -116,10 +120,12 @@ class ModelOptimizer:
         """The whole state by name: the tensors themselves, not copies."""
         state = {"lr": self.lr}
         for name, master in self._masters.items():
-            adam = self._adam.state[master]
-            state |= {f"{key}.{name}": adam[key] for key in ("step", "exp_avg", "exp_avg_sq")}
-            if master is not self._parameters[name]:
-                state[f"master.{name}"] = master.detach()
+            parameter, adam = self._parameters[name], self._adam.state[master]
+            state[f"step.{name}"] = adam["step"]
+            for key in ("exp_avg", "exp_avg_sq"):
+                state[f"{key}.{name}"] = sharded_like(adam[key], parameter)
+            if _has_master(parameter):
+                state[f"master.{name}"] = sharded_like(master.detach(), parameter)
         return state
 
     def load_arrays(self, arrays: Mapping[str, Tensor]) -> None:
@@ -138,11 +144,17 @@ class ModelOptimizer:
                     f"{name} must have shape {tuple(tensor.shape)}, got {tuple(arrays[name].shape)}"
                 )
         for name, tensor in own.items():
-            tensor.copy_(arrays[name])
+            assign(tensor, arrays[name])
+
+
+def _has_master(parameter: Tensor) -> bool:
+    return parameter.dtype.itemsize < 4
 
 
 def _master(parameter: Tensor) -> Tensor:
-    """What moments and steps belong to: the parameter, or its copy in float32."""
-    if parameter.dtype.itemsize >= 4:
+    """What moments and steps belong to: the parameter, its part here, or a copy in float32."""
+    if _has_master(parameter):
+        return local_part(parameter.detach()).float().requires_grad_(True)
+    if local_part(parameter) is parameter:
         return parameter
-    return parameter.detach().float().requires_grad_(True)
+    return local_part(parameter.detach())

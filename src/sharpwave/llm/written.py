@@ -48,6 +48,10 @@ class Written(NamedTuple):
             ),
         )
 
+    def to(self, device: torch.device | str) -> Written:
+        """The same with the completions on a device."""
+        return self._replace(completions=self.completions.to(device))
+
     def head(self, n_prompts: int) -> Written:
         """The first prompts, with all of their completions."""
         if n_prompts >= len(self.prompts):

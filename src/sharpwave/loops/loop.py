@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from sharpwave.lazy import torch
+from sharpwave.learners.ranks import ALONE, Ranks
 from sharpwave.loops.headline import Headline
 from sharpwave.loops.units import UPDATES
 
@@ -68,6 +69,8 @@ class Loop(ABC):
     """
 
     keeps_replay = False
+    ranks: Ranks = ALONE
+    """The processes that learn together."""
     unit: ClassVar[str] = UPDATES
     """What `timesteps` counts, in the plural, such as "environment steps"."""
     headline: ClassVar[Headline | None] = None

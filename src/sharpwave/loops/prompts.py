@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.lazy import llm
@@ -76,6 +77,7 @@ class PromptLoop(Loop):
         rollout_fn: RolloutFunction | None = None,
     ) -> None:
         super().__init__(learner, config)
+        self.ranks = learner.ranks
         self.prompts = prompts
         self.sampler = sampler
         self.rewards = rewards
@@ -102,6 +104,11 @@ class PromptLoop(Loop):
         """Raise where there is nothing to complete."""
         if self.prompts is None:
             raise ValueError("prompts must be given to the constructor or to train")
+        if self.config.max_staleness and not self.ranks.is_alone:
+            raise ValueError(
+                f"max_staleness must be 0 where {self.ranks.size} processes learn together, got "
+                f"{self.config.max_staleness}"
+            )
         if not getattr(self.sampler, "follows", True):
             raise ValueError(
                 "sampler must be given the weights that learn, got one without weights"
@@ -177,7 +184,21 @@ class PromptLoop(Loop):
         return self.prompts.select(rows)
 
     def _write(self, prompts: Prompts) -> Written:
-        """Completions of prompts, scored."""
+        """Completions of prompts, scored; of several processes each writes its share of them."""
+        if self.ranks.is_alone:
+            return self._write_own(prompts)
+        own, first = self.ranks.share(len(prompts)), self.sampler.drawn
+        written = None
+        with self.learner.whole():
+            if own:
+                self.sampler.drawn = first + own.start
+                written = self._write_own(prompts.select(own)).to("cpu")
+        self.sampler.drawn = first + len(prompts)
+        every = [one for one in self.ranks.gather(written) if one is not None]
+        together: Written = reduce(llm.Written.join, every)
+        return together.to(self.learner.model.device)
+
+    def _write_own(self, prompts: Prompts) -> Written:
         began = time.perf_counter()
         completions = self.complete(prompts, self.sampler, self.config.group_size)
         sampled = time.perf_counter()
@@ -199,7 +220,7 @@ class PromptLoop(Loop):
     def _batch(self, written: Written) -> tuple[TokenBatch, Metrics]:
         """What the learner takes, and measures of it."""
         _, completions, scored = written
-        if self.store is not None:
+        if self.store is not None and self.ranks.leads:
             self.store.add(written)
         batch, measured = self.learner.batch(completions, scored)
         by_name = scored.by_name if len(scored.by_name) > 1 else {}

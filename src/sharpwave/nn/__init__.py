@@ -25,6 +25,7 @@ from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
 from sharpwave.nn.fused import fused_mlp
 from sharpwave.nn.gsde import SmoothNoise
+from sharpwave.nn.layers import layers_of, recomputing
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend, take_step
@@ -75,9 +76,11 @@ __all__ = [
     "fused_mlp",
     "initialise",
     "initialise_uniform",
+    "layers_of",
     "make_distribution",
     "make_features",
     "make_mlp",
     "orthogonal",
+    "recomputing",
     "take_step",
 ]

@@ -95,7 +95,13 @@ class Run:
             if total_timesteps == 0:
                 return {}
         self._plan(total_timesteps)
-        extra = [] if run_dir is None else [self._recorder(run_dir, resume)]
+        ranks = self.loop.ranks
+        if not ranks.leads:  # the first process tells and writes
+            self.callbacks, callbacks, self.loggers = [], None, LoggerList(None)
+        extra = []
+        with ranks.leading():
+            if run_dir is not None and ranks.leads:
+                extra = [self._recorder(run_dir, resume)]
         self._hooks = CallbackList([*self.callbacks, *CallbackList(callbacks), *extra])
         self._hooks.load_state_dict(self._callback_states)
         self._callback_states = {}
@@ -108,13 +114,15 @@ class Run:
             stack.enter_context(self.loop.few_threads())
             stack.enter_context(self.loop.running())
             stack.callback(self.loggers.close)
-            self.loggers.on_training_start(self._agent)
-            self.loggers.truncate_after(self.timesteps)
-            self.loggers.log_config({**self._agent.config.to_dict(), **self._agent.facts()})
+            with ranks.leading():
+                self.loggers.on_training_start(self._agent)
+                self.loggers.truncate_after(self.timesteps)
+                self.loggers.log_config({**self._agent.config.to_dict(), **self._agent.facts()})
             try:
-                self._hooks.on_training_start(
-                    algo=self._agent, step=self.timesteps, total_timesteps=self.target_timesteps
-                )
+                with ranks.leading():
+                    self._hooks.on_training_start(
+                        algo=self._agent, step=self.timesteps, total_timesteps=self.target_timesteps
+                    )
                 metrics = self._run()
                 rest = self._take_recorded({})
                 if rest:
@@ -127,7 +135,8 @@ class Run:
                 except Exception as another:
                     add_note(error, f"the end of the run failed too: {another!r}")
                 raise
-            self._end(metrics, rest, None)
+            with ranks.leading():
+                self._end(metrics, rest, None)
         return metrics
 
     def _end(
@@ -200,7 +209,7 @@ class Run:
             self.target_timesteps = self.timesteps + checked.total_timesteps
 
     def _run(self) -> dict[str, float]:
-        began, first_step = time.perf_counter(), self.timesteps
+        began, first_step, ranks = time.perf_counter(), self.timesteps, self.loop.ranks
         metrics: dict[str, float] = {}
         while self.timesteps < self.target_timesteps and self.stop_reason is None:
             measured = self.loop.iterate(self)
@@ -218,8 +227,11 @@ class Run:
                 "sps": (self.timesteps - first_step) / seconds,
             }
             metrics |= self._take_recorded(metrics)
-            self.loggers.on_train_step(self.timesteps, metrics)
-            self.tell("on_train_batch", **metrics)
+            with ranks.leading():
+                self.loggers.on_train_step(self.timesteps, metrics)
+                self.tell("on_train_batch", **metrics)
+            reasons = ranks.gather(self.stop_reason)
+            self.stop_reason = next((one for one in reasons if one is not None), None)
             self.loop.timings["callbacks"] += time.perf_counter() - began - seconds
         return metrics
 
@@ -260,11 +272,12 @@ class Run:
 
         False if a callback stops the run.
         """
-        if not (self.hears("on_samples") or self.loggers.reads_samples):
-            return True
-        rows = samples()
-        self.loggers.on_samples(self.timesteps, rows)
-        return self.tell("on_samples", rows=rows)
+        with self.loop.ranks.leading():
+            if not (self.hears("on_samples") or self.loggers.reads_samples):
+                return True
+            rows = samples()
+            self.loggers.on_samples(self.timesteps, rows)
+            return self.tell("on_samples", rows=rows)
 
     def due_step(self) -> int | None:
         """The next step that a callback wants to hear of; None for none."""

@@ -1,0 +1,131 @@
+"""Several processes learn what one does: weights, checkpoints, callbacks, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sharpwave.checkpoints import CheckpointReader, read_checkpoint
+from sharpwave.learners.ranks import Ranks
+from tests.unit.learners import sharded_program as program_module
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+def launch(n: int, case: str, folder: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
+    """Run a case of the program in so many processes."""
+    launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={n}"]
+    program = [*launcher, "-m", program_module.__name__, case, str(folder), *map(str, arguments)]
+    return subprocess.run(
+        [sys.executable, "-m", *program],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def run(n: int, case: str, folder: Path, *arguments: Any) -> None:
+    """The same, which must end well; one process is this one."""
+    folder.mkdir(exist_ok=True)
+    if n == 1:
+        program_module.CASES[case](folder, *arguments)
+        return
+    done = launch(n, case, folder, *arguments)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def difference(path: Path, other: Path) -> float:
+    """The largest difference between two files of weights."""
+    ours, theirs = torch.load(path), torch.load(other)
+    assert ours.keys() == theirs.keys()
+    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model", "n"),
+    [("grpo", "Llama", 2), ("dpo", "transformer", 3)],
+)
+def test_processes_learn_what_one_learns(
+    tmp_path: Path, algorithm: str, model: str, n: int
+) -> None:
+    """With shards of unequal lengths, an unequal number of rows, and micro-batches."""
+    run(1, "learn", tmp_path / "one", algorithm, model, 3)
+    run(n, "learn", tmp_path / "all", algorithm, model, 3)
+    assert difference(tmp_path / "one" / "weights.pt", tmp_path / "all" / "weights.pt") <= 1e-6
+    one = json.loads((tmp_path / "one" / "metrics0.json").read_text())
+    for rank in range(n):
+        every = json.loads((tmp_path / "all" / f"metrics{rank}.json").read_text())
+        for ours, theirs in zip(one, every, strict=True):
+            assert theirs == pytest.approx(ours, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 1), (1, 2)])
+def test_a_run_goes_on_with_another_number_of_processes(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    run(before, "record", tmp_path / "run", "grpo", "Llama", 2)
+    run(after, "record", tmp_path / "run", "grpo", "Llama", 4)
+    run(1, "record", tmp_path / "whole", "grpo", "Llama", 4)
+    found, wanted = tmp_path / "run" / "weights4.pt", tmp_path / "whole" / "weights4.pt"
+    assert difference(found, wanted) <= 1e-6
+    first = torch.load(tmp_path / "run" / "weights2.pt")
+    assert max(float((x - torch.load(found)[k]).abs().max()) for k, x in first.items()) > 1e-5
+
+
+def test_the_first_process_tells_and_writes(tmp_path: Path) -> None:
+    run(2, "record", tmp_path, "dpo", "Llama", 4)
+    assert (tmp_path / "told0.txt").read_text() == "xxxx"
+    assert not (tmp_path / "told1.txt").exists()
+    folder = tmp_path / "run"
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 4
+    assert len((folder / "evaluations.jsonl").read_text().splitlines()) == 2
+    check_files(folder / "checkpoints" / "latest.safetensors", tmp_path / "weights4.pt")
+
+
+def check_files(path: Path, weights: Path) -> None:
+    """Every process wrote a part, in which tensors are whole to whoever reads them."""
+    assert len(list(path.parent.glob(f"{path.name}.part-*-of-00002-*"))) == 2
+    prefix = "state.learner.networks.model."
+    with CheckpointReader(path) as checkpoint:
+        checkpoint.verify()
+        assert not any("@" in name for name in checkpoint.names)
+        for name, tensor in torch.load(weights).items():
+            assert checkpoint.shape(prefix + name) == tensor.shape
+            assert torch.equal(checkpoint.tensor(prefix + name), tensor)
+            target = torch.zeros_like(tensor)
+            checkpoint.copy_to(prefix + name, target)
+            assert torch.equal(target, tensor)
+    model = read_checkpoint(path)[1]["learner"]["networks"]["model"]
+    tied = [model[f"{name}.weight"].ctypes.data for name in ("lm_head", "model.embed_tokens")]
+    assert tied[0] == tied[1]
+
+
+def test_when_one_process_dies_the_others_end(tmp_path: Path) -> None:
+    done = launch(2, "die", tmp_path, "grpo", "transformer", 50)
+    assert done.returncode != 0
+    assert (tmp_path / "began0").exists()
+    ended = json.loads((tmp_path / "ended.json").read_text())
+    assert ended["seconds"] < 60
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["status"] == "failed"
+
+
+def test_processes_can_learn_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert Ranks.join("none").is_alone
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert Ranks.join("auto").is_alone
+
+
+def test_shares_are_all_of_it() -> None:
+    shares = [Ranks(rank, 3).share(7) for rank in range(3)]
+    assert [row for share in shares for row in share] == list(range(7))
+    assert {len(share) for share in shares} == {2, 3}
