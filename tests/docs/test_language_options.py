@@ -17,7 +17,7 @@ NAMES = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall(r"`([^`]+)`", PAGE))))
 
 @pytest.mark.parametrize(
     "config",
-    [sw.GRPOConfig, sw.DPOConfig, sw.OnlineDPOConfig, sw.SFTConfig],
+    [sw.GRPOConfig, sw.DPOConfig, sw.KTOConfig, sw.OnlineDPOConfig, sw.SFTConfig],
     ids=lambda x: x.__name__,
 )
 def test_every_option_is_listed(config: type) -> None:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.iql import IQL as IQL
     from sharpwave.algorithms.iql import IQLConfig as IQLConfig
     from sharpwave.algorithms.iql import IQLLearner as IQLLearner
+    from sharpwave.algorithms.kto import KTO as KTO
+    from sharpwave.algorithms.kto import KTOConfig as KTOConfig
+    from sharpwave.algorithms.kto import KTOLearner as KTOLearner
     from sharpwave.algorithms.online_dpo import OnlineDPO as OnlineDPO
     from sharpwave.algorithms.online_dpo import OnlineDPOConfig as OnlineDPOConfig
     from sharpwave.algorithms.online_dpo import OnlineDPOLearner as OnlineDPOLearner
@@ -108,6 +111,9 @@ _MODULES = {
     "IQL": "iql",
     "IQLConfig": "iql",
     "IQLLearner": "iql",
+    "KTO": "kto",
+    "KTOConfig": "kto",
+    "KTOLearner": "kto",
     "OnlineDPO": "online_dpo",
     "OnlineDPOConfig": "online_dpo",
     "OnlineDPOLearner": "online_dpo",
@@ -147,6 +153,7 @@ __all__ = [
     "DQN",
     "GRPO",
     "IQL",
+    "KTO",
     "PPO",
     "QRDQN",
     "SAC",
@@ -179,6 +186,8 @@ __all__ = [
     "HybridPPOConfig",
     "IQLConfig",
     "IQLLearner",
+    "KTOConfig",
+    "KTOLearner",
     "OnlineDPO",
     "OnlineDPOConfig",
     "OnlineDPOLearner",

@@ -32,10 +32,11 @@ _CLASSES = {
     "grpo": "sharpwave.algorithms.grpo:GRPO",
     "online_dpo": "sharpwave.algorithms.online_dpo:OnlineDPO",
     "dpo": "sharpwave.algorithms.dpo:DPO",
+    "kto": "sharpwave.algorithms.kto:KTO",
     "sft": "sharpwave.algorithms.sft:SFT",
 }
 
-LANGUAGE_NAMES = ("grpo", "online_dpo", "dpo", "sft")
+LANGUAGE_NAMES = ("grpo", "online_dpo", "dpo", "kto", "sft")
 """Those of them that train language models."""
 
 _OWN: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DPO", "GRPO", "ONLINE_DPO", "SFT"]
+__all__ = ["DPO", "GRPO", "KTO", "ONLINE_DPO", "SFT"]
 
 Settings = dict[str, Any]
 
@@ -47,4 +47,5 @@ def _of_each_task(settings: Settings, *, but: str | None = None) -> dict[str, Se
 GRPO = {task: {**all_, **_FOR.get(task, {})} for task, all_ in _of_each_task(_GRPO).items()}
 ONLINE_DPO = _of_each_task({**_DPO, "n_pairs": 128, "learning_rate": 2e-3})
 DPO = _of_each_task(_DPO, but="even")
+KTO = _of_each_task({**_SFT, "n_examples": 128, "learning_rate": 1e-3}, but="even")
 SFT = _of_each_task(_SFT, but="even")

@@ -84,6 +84,7 @@ PRESETS: dict[str, dict[str, Settings]] = {
     "grpo": language_presets.GRPO,
     "online_dpo": language_presets.ONLINE_DPO,
     "dpo": language_presets.DPO,
+    "kto": language_presets.KTO,
     "sft": language_presets.SFT,
 }
 """By the name of the algorithm, then by the id of the environment or the name of the task."""

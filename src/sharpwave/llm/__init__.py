@@ -7,7 +7,7 @@ from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.best_of_n import BestOfN, BestOfNResult
 from sharpwave.llm.client import SamplerFailed
 from sharpwave.llm.completions import Completions
-from sharpwave.llm.examples import Demonstrations, Examples, Pairs
+from sharpwave.llm.examples import Demonstrations, Examples, Pairs, Ratings
 from sharpwave.llm.follower import Follower, follower_of
 from sharpwave.llm.model import CausalModel
 from sharpwave.llm.preferences import Preferences
@@ -53,6 +53,7 @@ __all__ = [
     "Pairs",
     "Preferences",
     "Prompts",
+    "Ratings",
     "RemoteSampler",
     "RewardFailed",
     "RewardModel",

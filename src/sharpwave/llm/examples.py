@@ -22,7 +22,7 @@ from sharpwave.llm.store import CompletionStore
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Demonstrations", "Examples", "Pairs"]
+__all__ = ["Demonstrations", "Examples", "Pairs", "Ratings"]
 
 Row = tuple[Tensor, tuple[Tensor, ...]]
 """A prompt, and its completions."""
@@ -38,12 +38,14 @@ class Examples:
         dropped: Examples of the source that have nothing to teach.
         ref_log_probs: Log-probabilities of their tokens under the reference, likewise; None where
             they are computed when they are needed.
+        good: Which of them are as they should be; None where all of them are.
     """
 
     prompts: list[Tensor]
     completions: list[tuple[Tensor, ...]]
     dropped: int = 0
     ref_log_probs: list[tuple[Tensor, ...]] | None = None
+    good: list[bool] | None = None
 
     columns: ClassVar[tuple[str, ...]]
     """Names of the completions in files and datasets."""
@@ -56,8 +58,8 @@ class Examples:
             source: A sequence of dicts with `"prompt"` and the names of `columns`, or of tuples in
                 this order; a dataset with such columns; a .jsonl or .parquet file of such rows; or
                 a tuple of tensors, tokens [B, L] of each column; or a `CompletionStore`, or its
-                folder. Prompts and completions are
-                tokens, texts, or lists of chat messages (`{"role": ..., "content": ...}`).
+                folder. Prompts and completions are tokens, texts, or lists of chat messages
+                (`{"role": ..., "content": ...}`).
             tokenizer: Turns text into tokens; its token of the end is put after texts.
 
         Raises:
@@ -70,17 +72,20 @@ class Examples:
             source = CompletionStore(source, read_only=True)
         if isinstance(source, CompletionStore):
             source = cls.replayed(source)
-        rows = [
-            cls._encoded(row, number, tokenizer)
-            for number, row in enumerate(_rows(source, (PROMPT, *cls.columns)))
-        ]
-        kept = [(prompt, several) for prompt, several in rows if cls.teaches(*several)]
+        given = cls.expanded(_rows(source, (PROMPT, *cls.columns)))
+        rows = [cls._encoded(row, number, tokenizer) for number, row in enumerate(given)]
+        kept = [number for number, (_, several) in enumerate(rows) if cls.teaches(*several)]
         if not kept:
             raise ValueError(
                 f"dataset must hold an example to learn from, got {len(rows)} of which each has "
                 "empty or equal completions"
             )
-        return cls([row[0] for row in kept], [row[1] for row in kept], len(rows) - len(kept))
+        return cls(
+            [rows[number][0] for number in kept],
+            [rows[number][1] for number in kept],
+            len(rows) - len(kept),
+            good=cls.labels([given[number] for number in kept]),
+        )
 
     @classmethod
     def of_padded(cls, *columns: Tensor, **masks: Tensor | None) -> Self:
@@ -118,6 +123,16 @@ class Examples:
         return all(len(one) for one in completions)
 
     @classmethod
+    def expanded(cls, rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """An example for each row, where rows hold several."""
+        return rows
+
+    @classmethod
+    def labels(cls, rows: list[Mapping[str, Any]]) -> list[bool] | None:  # noqa: ARG003
+        """Which examples are as they should be, where rows say so."""
+        return None
+
+    @classmethod
     def replayed(cls, store: CompletionStore) -> list[Any]:
         """Rows of what was written in runs before."""
         raise TypeError(f"dataset must be of rows, got completions in {store.buffer.folder}")
@@ -150,6 +165,7 @@ class Examples:
             [self.prompts[x] for x in rows],
             [self.completions[x] for x in rows],
             ref_log_probs=None if ref is None else [ref[x] for x in rows],
+            good=None if self.good is None else [self.good[x] for x in rows],
         )
 
     def with_reference(self, log_probs: Tensor) -> Self:
@@ -173,8 +189,11 @@ class Examples:
         lengths = torch.tensor([len(prompt) for prompt, several in both for _ in several])
         ref = self.ref_log_probs
         flat = None if ref is None else torch.cat([one for several in ref for one in several])
+        columns: dict[str, Any] = {"ref_log_probs": flat}
+        if self.good is not None:
+            columns["advantages"] = torch.tensor([1.0 if x else -1.0 for x in self.good])
         lengths = lengths.to(sequences[0].device)
-        return TokenBatch.of_sequences(sequences, lengths, ref_log_probs=flat).to(device)
+        return TokenBatch.of_sequences(sequences, lengths, **columns).to(device)
 
     def fitting(self, model: CausalModel, truncate_prompt: str = "no") -> Self:
         """Those that a model has room for; the others are dropped and counted.
@@ -317,6 +336,54 @@ class Demonstrations(Examples):
             tokens = _ended(tokens, tokenizer)
         # The first token follows nothing that it could be predicted from.
         return tokens[:1], (tokens[1:],)
+
+
+class Ratings(Demonstrations):
+    """Prompts, each with a completion and a `label` that says whether it is a good one.
+
+    Pairs of a chosen and a rejected completion are two of them. In a batch the advantage of a good
+    completion is 1, that of another -1.
+
+    Example:
+        >>> good = {"prompt": [1], "completion": [2, 3], "label": True}
+        >>> Ratings.of([good, {**good, "completion": [4], "label": False}]).batch().advantages
+        tensor([ 1., -1.])
+    """
+
+    @classmethod
+    def replayed(cls, store: CompletionStore) -> list[Any]:
+        """The best completion of each prompt, a good one, and the worst."""
+        return store.pairs()
+
+    @classmethod
+    def expanded(cls, rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """An example for each row, and two for a pair."""
+        found: list[Mapping[str, Any]] = []
+        for row in rows:
+            if "chosen" not in row or "rejected" not in row:
+                found.append(row)
+                continue
+            both = Pairs.named(row)
+            found += [
+                {PROMPT: both.get(PROMPT), "completion": both[name], "label": name == "chosen"}
+                for name in Pairs.columns
+            ]
+        return found
+
+    @classmethod
+    def labels(cls, rows: list[Mapping[str, Any]]) -> list[bool] | None:
+        """Which completions are good ones.
+
+        Raises:
+            ValueError: A row does not say so.
+        """
+        for number, row in enumerate(rows):
+            if row.get("label") not in (True, False):
+                raise ValueError(
+                    f"dataset must have a column label that is true or false, got "
+                    f"{row.get('label')!r:.40} in row {number}"
+                )
+        return [bool(row["label"]) for row in rows]
 
 
 def _rows(source: Any, names: tuple[str, ...]) -> list[Mapping[str, Any]]:

@@ -41,6 +41,11 @@ AGENTS: dict[str, Callable[[], Any]] = {
     "online_dpo_rewards": lambda: sw.OnlineDPO(
         model(), reward_fn=TASK.reward, prompts=TEXTS, n_prompts=4, **GIVEN
     ),
+    "kto": lambda: sw.KTO(
+        model(),
+        dataset=[{"prompt": x, "completion": x[:4], "label": x > "5"} for x in TEXTS],
+        **GIVEN,
+    ),
     "sft": lambda: sw.SFT(
         model(), dataset=[{"prompt": x, "completion": x[:4]} for x in TEXTS], **GIVEN
     ),
