@@ -423,6 +423,7 @@ class OnlineLanguageAgent(LanguageAgent):
             tuple(scored.rewards[is_scored].tolist()),
             tuple(completions.lengths.cpu()[is_scored].tolist()),
             samples=tuple(llm.Samples(found, completions, scored, tokenizer=self.tokenizer)),
+            each=self.loop.headline.each,
         )
 
     def evaluate_in_run(

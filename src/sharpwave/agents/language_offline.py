@@ -168,7 +168,8 @@ class OfflineLanguageAgent(LanguageAgent):
         batch = self.examples(given).batch(self.model.device)
         judged = self.learner.judge(batch)
         lengths = batch.completion_lengths.view(len(judged), -1).sum(1)
-        return EvaluationResult(tuple(judged.tolist()), tuple(lengths.tolist()))
+        returns, each = tuple(judged.tolist()), self.loop.headline.each
+        return EvaluationResult(returns, tuple(lengths.tolist()), each=each)
 
     def evaluate_in_run(
         self,

@@ -191,5 +191,7 @@ class OnlineDPO(OnlineLanguageAgent):
         wins = judge.compare(found.select(ours.prompt.tolist()), list(theirs), list(ours))
         is_judged = ~wins.isnan()
         return EvaluationResult(
-            tuple(wins[is_judged].tolist()), tuple(ours.lengths.cpu()[is_judged].tolist())
+            tuple(wins[is_judged].tolist()),
+            tuple(ours.lengths.cpu()[is_judged].tolist()),
+            each=self.loop.headline.each,
         )

@@ -40,6 +40,7 @@ class ExampleLoop(Loop):
     """
 
     unit = UPDATES
+    headline: ClassVar[Headline]
     log_every = 1
     measure: ClassVar[str]
     """The metric of an update that tells how far learning has come."""

@@ -39,6 +39,8 @@ class EvaluationResult:
     samples: tuple[dict[str, Any], ...] | None = field(default=None, repr=False, compare=False)
     """What a language model wrote, a row for each completion as `Callback.on_samples` has them;
     None where episodes were played."""
+    each: str = field(default="episode", repr=False, compare=False)
+    """What there is a return of."""
 
     @property
     def mean(self) -> float:
@@ -61,7 +63,7 @@ class EvaluationResult:
         return float(np.mean(self.successes)) if self.successes else None
 
     def __str__(self) -> str:
-        episodes = count(len(self.returns), "episode" if self.samples is None else "completion")
+        episodes = count(len(self.returns), self.each)
         success = "" if self.success_rate is None else f", success rate {self.success_rate:.0%}"
         return f"{self.mean:,.2f} ± {self.std:,.2f} over {episodes}{success}"
 

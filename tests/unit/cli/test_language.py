@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -110,8 +111,17 @@ def test_a_task_leaves_a_folder_with_what_was_written(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["dpo", "sft", "online-dpo"])
-def test_every_algorithm_has_tasks(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dpo", "accuracy .* over 3 pairs"),
+        ("sft", "log-probability of a token -.* over 3 examples"),
+        ("online-dpo", "reward .* over 3 completions"),
+    ],
+)
+def test_every_algorithm_has_tasks(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     known = name.replace("-", "_")
     command = ["train", name, "--task", "sort3", "--run-dir", str(tmp_path / "run"), "--quiet"]
     assert main([*command, *QUICK, *FEW[known]]) == 0
@@ -119,6 +129,28 @@ def test_every_algorithm_has_tasks(name: str, tmp_path: Path) -> None:
     assert folder.config["algorithm"] == known
     assert [one.step for one in folder.evaluations()] == [1, 2]
     assert len(folder.evaluations()[0].returns) == 4
+    assert main(["eval", str(tmp_path / "run"), "--episodes", "3"]) == 0
+    assert re.search(said, capsys.readouterr().out)
+
+
+@pytest.mark.long
+def test_a_run_of_a_python_program_goes_on_with_what_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = TASKS["copy4"]
+    agent = sw.SFT(
+        sw.nn.Transformer(14, hidden=16),
+        dataset=task.examples(20),
+        tokenizer=sw.llm.DigitTokenizer(),
+        n_examples=2,
+        seed=1,
+    )
+    agent.train(n_updates=1, run_dir=tmp_path / "run")
+    assert main(["resume", str(tmp_path / "run"), "--total-timesteps", "2"]) == 2
+    assert "--dataset must be given" in capsys.readouterr().err
+    again = ["resume", str(tmp_path / "run"), "--total-timesteps", "2", "--task", "copy4"]
+    assert main([*again, "--quiet"]) == 0
+    assert RunFolder(tmp_path / "run").metrics()["step"].tolist() == [1, 2]
 
 
 def test_the_preset_of_the_task_is_the_start(finished: Path) -> None:

@@ -337,7 +337,7 @@ def test_runs_that_count_updates_are_evaluated_every_ten(tmp_path: Path) -> None
 
 def test_an_evaluation_says_what_it_counts() -> None:
     assert str(EvaluationResult((1.0,), (3,))) == "1.00 ± 0.00 over 1 episode"
-    written = EvaluationResult((1.0, 0.0), (3, 3), samples=(row(1.0), row(0.0)))
+    written = EvaluationResult((1.0, 0.0), (3, 3), each="completion")
     assert str(written) == "0.50 ± 0.50 over 2 completions"
     assert HOSTILE not in repr(EvaluationResult((1.0,), (3,), samples=(row(1.0, HOSTILE),)))
 
