@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from sharpwave.config.config import Config
+from sharpwave.learners.ranks import Ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,12 @@ class Plan(RunOptions):
     def place(self) -> str | None:
         """Environment or task, by which presets and folders are named."""
         return self.language.get("task") or self.env_id
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that carry it out together; the first one has the folder and speaks."""
+        sharding = self.configs()[0].get("sharding", "auto") if self.language else "none"
+        return Ranks.join(sharding)
 
     def folders(self, run_dir: Path) -> list[Path]:
         """The folder of each seed."""

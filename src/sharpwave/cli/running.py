@@ -48,6 +48,7 @@ def carry_out(
         The exit status: 0, 1 after a failure, 130 or 143 after a signal.
     """
     folders, configs = plan.folders(run_dir), plan.configs()
+    quiet = quiet or not plan.ranks.leads
     jobs = 1 if len(folders) == 1 else plan.jobs or _jobs(plan, folders[0], configs[0])
     makers = [
         partial(_trainer, plan, folder, config, quiet or jobs > 1)

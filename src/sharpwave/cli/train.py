@@ -53,8 +53,10 @@ def run(arguments: list[str]) -> int:
         require_env(parsed.env)
     with input_errors():
         plan = plan_of(parsed, algorithm)
-    with new_folder(parsed.run_dir, plan) as run_dir:
-        begin = partial(plan.to_json, run_dir / Plan.file)
+    ranks = plan.ranks
+    with new_folder(parsed.run_dir, plan) if ranks.leads else contextlib.nullcontext() as own:
+        run_dir = ranks.first(own)
+        begin = partial(plan.to_json, run_dir / Plan.file) if ranks.leads else lambda: None
         return carry_out(plan, run_dir, quiet=parsed.quiet, begin=begin)
 
 

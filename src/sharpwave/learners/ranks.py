@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -42,11 +43,12 @@ class Ranks:
     @classmethod
     def join(cls, sharding: str) -> Ranks:
         """The processes that torchrun started; this one alone where `sharding` is "none"."""
-        if sharding == "none":
+        is_told = int(os.environ.get("WORLD_SIZE", "1")) > 1
+        if sharding == "none" or not (is_told or "torch" in sys.modules):
             return ALONE
         distributed = torch.distributed
         is_here = distributed.is_available() and distributed.is_initialized()
-        if not is_here and int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        if not (is_here or is_told):
             return ALONE
         if not is_here:
             has_cuda = torch.cuda.is_available()
@@ -113,7 +115,8 @@ class Ranks:
             try:
                 yield
             except BaseException as error:
-                self._tell("fail", f"{type(error).__name__}: {error}")
+                with contextlib.suppress(Exception):  # another process may be gone
+                    self._tell("fail", f"{type(error).__name__}: {error}")
                 raise
             finally:
                 self._is_leading = False

@@ -59,6 +59,45 @@ def test_small_steps_are_not_lost_in_short_dtypes() -> None:
     assert (module.weight < 1).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_masters_are_those_of_float32_on_the_same_gradients(dtype: torch.dtype) -> None:
+    """Weights are the rounded ones of torch's AdamW in float32, which gets what they got."""
+    module, oracle = model(dtype), model(dtype).float()
+    optimizer = ModelOptimizer(module, 1e-3, weight_decay=0.1)
+    decays, spared = ([p for p in oracle.parameters() if (p.ndim > 1) == x] for x in (True, False))
+    groups = [{"params": decays, "weight_decay": 0.1}, {"params": spared, "weight_decay": 0.0}]
+    adam = torch.optim.AdamW(groups, lr=1e-3)
+    for step in range(50):
+        backward(module, step, dtype)
+        for ours, theirs in zip(module.parameters(), oracle.parameters(), strict=True):
+            assert ours.grad is not None
+            theirs.grad = ours.grad.float()
+        wanted = nn.utils.clip_grad_norm_(oracle.parameters(), 0.3)
+        torch.testing.assert_close(optimizer.step(0.3), wanted, atol=1e-6, rtol=1e-5)
+        adam.step()
+    arrays = optimizer.arrays()
+    for name, theirs in oracle.named_parameters():
+        master = arrays[f"master.{name}"]
+        torch.testing.assert_close(master, theirs.detach(), atol=1e-6, rtol=1e-5)
+        assert torch.equal(module.get_parameter(name), master.to(dtype))
+        assert (
+            arrays[f"exp_avg.{name}"].dtype == arrays[f"exp_avg_sq.{name}"].dtype == torch.float32
+        )
+
+
+def test_dtypes_may_differ_in_one_model() -> None:
+    module = model()
+    module[0].to(torch.bfloat16)  # type: ignore[index]
+    before = weights(module)
+    optimizer = ModelOptimizer(module, 1e-2)
+    x = module[0](torch.ones(3, 4, dtype=torch.bfloat16)).float()  # type: ignore[index]
+    module[2](module[1](x)).square().mean().backward()  # type: ignore[index]
+    optimizer.step(1.0)
+    masters = {x for x in optimizer.arrays() if x.startswith("master.")}
+    assert masters == {"master.0.weight", "master.0.bias"}
+    assert not any(map(torch.equal, weights(module), before))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_loaded_state_goes_on_bit_for_bit(dtype: torch.dtype) -> None:
     module = model(dtype)

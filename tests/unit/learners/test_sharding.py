@@ -118,6 +118,19 @@ def test_when_one_process_dies_the_others_end(tmp_path: Path) -> None:
     assert summary["status"] == "failed"
 
 
+def test_a_command_is_carried_out_together(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command = ["-m", "sharpwave", "train", "grpo", "--task", "copy4", "--total-timesteps", "2"]
+    done = subprocess.run(
+        [*launcher, *command], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert done.stdout.count("run folder:") == 1
+    assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
+    assert len(list((folder / "checkpoints").glob("latest.safetensors.part-*"))) == 2
+
+
 def test_processes_can_learn_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert Ranks.join("none").is_alone
