@@ -10,7 +10,7 @@ from sharpwave.config.language import LanguageConfig
 from sharpwave.lazy import llm, losses, torch
 from sharpwave.learners.base import Metrics
 from sharpwave.learners.language import OfflineLanguageLearner
-from sharpwave.loops.examples import DemonstrationLoop
+from sharpwave.loops.examples import RatingLoop
 
 if TYPE_CHECKING:
     from sharpwave.llm import Ratings, TokenBatch
@@ -147,7 +147,7 @@ class KTO(DPO):
     name = "kto"
     Config: ClassVar[type[Any]] = KTOConfig
     Learner: ClassVar[type[Any]] = KTOLearner
-    Loop: ClassVar[type[Any]] = DemonstrationLoop
+    Loop: ClassVar[type[Any]] = RatingLoop
 
     def examples(self, source: Any) -> Ratings:  # type: ignore[override]
         """Completions with labels, out of whatever holds them."""

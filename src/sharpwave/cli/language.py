@@ -37,6 +37,8 @@ ARGUMENTS = {
     "preference": "preference_fn",
     "dataset": "dataset",
     "eval_dataset": "eval_dataset",
+    "store": "store",
+    "cache_reference": "cache_reference",
 }
 """Options by which an algorithm is told what to learn from, and arguments of its constructor."""
 
@@ -70,9 +72,13 @@ class LanguageOptions(Config):
     """Which of two completions is better, in place of rewards: MODULE:FUNCTION."""
     dataset: str | None = None
     """What to learn from: a .jsonl or .parquet file with the column prompt, and completion or
-    chosen and rejected."""
+    chosen and rejected; or a folder of completions (store)."""
     eval_dataset: str | None = None
     """Examples of evaluations, a file like the dataset, which is taken when not given."""
+    store: str | None = None
+    """A folder that keeps all completions with their rewards."""
+    cache_reference: str | None = None
+    """A file that keeps what the reference says of the dataset, for this run and others."""
     eval_size: int = 100
     """Prompts, or examples, of one evaluation."""
 
@@ -115,6 +121,9 @@ def language_of(parsed: argparse.Namespace, before: dict[str, Any] | None = None
     given = config_options(parsed, LanguageOptions)
     for name in ("model", "prompts", "eval_prompts", "dataset", "eval_dataset"):
         if given.get(name) is not None and Path(given[name]).exists():
+            given[name] = str(Path(given[name]).absolute())
+    for name in ("store", "cache_reference"):  # which a run makes
+        if given.get(name) is not None:
             given[name] = str(Path(given[name]).absolute())
     return LanguageOptions.from_dict({**(before or {}), **given}).to_dict()
 

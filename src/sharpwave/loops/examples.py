@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sharpwave.learners import Metrics
     from sharpwave.llm import Examples
 
-__all__ = ["ACCURACY", "DemonstrationLoop", "ExampleLoop", "PairLoop"]
+__all__ = ["ACCURACY", "DemonstrationLoop", "ExampleLoop", "PairLoop", "RatingLoop"]
 
 ACCURACY = Headline(
     "mean_accuracy",
@@ -120,4 +120,18 @@ class DemonstrationLoop(ExampleLoop):
         hint=f"mean of the last {RECENT} updates",
         each="example",
         evaluation="Log-probability of a token",
+    )
+
+
+class RatingLoop(ExampleLoop):
+    """The loop of learning from completions that are good or not."""
+
+    measure = "reward_margin"
+    things = "completions"
+    headline = Headline(
+        "mean_reward_margin",
+        title="Margin",
+        hint=f"reward of good completions less that of others, mean of the last {RECENT} updates",
+        each="completion",
+        evaluation="Accuracy",
     )

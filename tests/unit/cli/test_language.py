@@ -25,6 +25,7 @@ FEW = {
     "grpo": ["--n-prompts", "2", "--group-size", "2"],
     "online_dpo": ["--n-pairs", "4"],
     "dpo": ["--n-pairs", "4"],
+    "kto": ["--n-examples", "4"],
     "sft": ["--n-examples", "4"],
 }
 REWARDS = """
@@ -115,6 +116,7 @@ def test_a_task_leaves_a_folder_with_what_was_written(
     ("name", "said"),
     [
         ("dpo", "accuracy .* over 3 pairs"),
+        ("kto", "accuracy .* over 3 completions"),
         ("sft", "log-probability of a token -.* over 3 examples"),
         ("online-dpo", "reward .* over 3 completions"),
     ],
@@ -316,6 +318,22 @@ def test_the_help_names_no_environment(name: str, capsys: pytest.CaptureFixture[
     assert "environment" not in said
     assert "episode" not in said
     assert "--task" in said
+
+
+def test_completions_are_kept_and_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = ["--task", "copy4", "--store", "kept", "--quiet"]
+    assert train("grpo", tmp_path / "one", *kept) == 0
+    store = sw.llm.CompletionStore("kept")
+    assert len(store) == 2 * 4
+    store.close()
+    assert main(["resume", str(tmp_path / "one"), "--total-timesteps", "3", "--quiet"]) == 0
+    assert len(sw.llm.CompletionStore("kept", read_only=True)) == 3 * 4
+    again = ["--task", "copy4", "--dataset", "kept", "--cache-reference", "cache", "--quiet"]
+    assert train("kto", tmp_path / "two", *again) == 0
+    assert (tmp_path / "cache").exists()
 
 
 def test_losses_and_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
