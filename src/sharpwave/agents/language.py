@@ -85,7 +85,7 @@ class LanguageAgent(Agent):
         total = sum(one.numel() for one in parameters)
         learn = sum(one.numel() for one in parameters if one.requires_grad)
         some = f", {learn:,} of which learn" if learn < total else ""
-        name = self._told["model"].get("architecture", type(self.model.module).__name__)
+        name = self._told["model"].get("architecture", llm.class_name(self.model.module))
         return {"model": f"{name}, {total:,} parameters{some}"}
 
     def make_learner(self) -> Any:

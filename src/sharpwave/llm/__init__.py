@@ -20,6 +20,7 @@ from sharpwave.llm.sampler import Sampler
 from sharpwave.llm.samples import Samples
 from sharpwave.llm.saved import (
     build_model,
+    class_name,
     describe_model,
     model_differences,
     placed,
@@ -68,6 +69,7 @@ __all__ = [
     "Written",
     "build_model",
     "build_tokenizer",
+    "class_name",
     "describe_model",
     "describe_tokenizer",
     "follower_of",

@@ -18,7 +18,14 @@ from sharpwave.llm.saved_tokenizer import is_hugging_face_tokenizer
 from sharpwave.nn.transformer import Transformer
 from sharpwave.notice import notice
 
-__all__ = ["build_model", "describe_model", "model_differences", "placed", "save_pretrained"]
+__all__ = [
+    "build_model",
+    "class_name",
+    "describe_model",
+    "model_differences",
+    "placed",
+    "save_pretrained",
+]
 
 ATTENTION = ("eager", "sdpa")
 """What every machine attends with; others are named by a user, or not at all."""
@@ -55,12 +62,12 @@ def describe_model(model: CausalModel) -> dict[str, Any]:
     if isinstance(module, Transformer):
         return {"kind": "transformer", "arguments": dict(module.arguments), **_state(module)}
     if not isinstance(model, HuggingFaceModel):
-        return {"kind": "module", "class": type(module).__qualname__}
+        return {"kind": "module", "class": class_name(module)}
     inner, adapters = _base(module), getattr(module, "peft_config", {})
     generation = getattr(inner, "generation_config", None)
     return {
         "kind": "hugging_face",
-        "architecture": type(inner).__name__,
+        "architecture": class_name(inner),
         "config": json.loads(inner.config.to_json_string(use_diff=False)),
         "generation": None if generation is None else json.loads(generation.to_json_string()),
         "dtype": str(inner.dtype).removeprefix("torch."),
@@ -70,6 +77,12 @@ def describe_model(model: CausalModel) -> dict[str, Any]:
         # What an adapter leaves to learn follows from its options.
         **({"training": module.training, "frozen": []} if adapters else _state(module)),
     }
+
+
+def class_name(module: nn.Module) -> str:
+    """The name of a model's class, which sharding derives one of its own from."""
+    names = (kind.__name__ for kind in type(module).__mro__)
+    return next(name for name in names if not name.startswith("FSDP"))
 
 
 def build_model(described: Mapping[str, Any]) -> nn.Module:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -242,6 +244,29 @@ def test_a_model_of_hugging_face_learns_by_a_function_and_goes_on(
     assert main([*command.split()[1:], "--total-timesteps", "3", "--quiet"]) == 0
     assert list(RunFolder(rewards / "run").samples()) == [1, 2, 3]
     assert main(["sample", str(rewards / "run"), "12=", "--chat", "--max-new-tokens", "2"]) == 0
+
+
+@pytest.mark.long
+def test_processes_that_learn_together_leave_one_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    options = ["--task", "copy4", "--total-timesteps", "2", "--eval-size", "2", *FEW["grpo"]]
+    done = subprocess.run(
+        [*launch, "-m", "sharpwave", "train", "grpo", *options],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("run folder: ") == 1
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert RunFolder(run_dir).metrics()["step"].tolist() == [1, 2]
+    assert main(["sample", str(run_dir), "1234=", "--greedy"]) == 0
+    assert main(["resume", str(run_dir), "--total-timesteps", "3"]) == 0
+    assert "from 2 to 3 updates" in capsys.readouterr().out
 
 
 @pytest.mark.long
