@@ -18,6 +18,8 @@ __all__ = ["check_same", "header_of", "load_run", "rebuilt"]
 
 WEIGHTS = "state.learner.networks.model."
 FILES = "state.tokenizer."
+MOST = 4
+"""Differences that are told."""
 
 
 def header_of(model: CausalModel, reference: CausalModel | None, tokenizer: Any) -> dict[str, Any]:
@@ -67,14 +69,15 @@ def check_same(own: dict[str, Any], header: dict[str, Any]) -> None:
         header: That of the checkpoint, which may be of a version that did not say.
 
     Raises:
-        ValueError: With the first difference.
+        ValueError: With the differences.
     """
     for name in ("model", "reference", "tokenizer"):
         if name not in header or (name == "reference" and None in (header[name], own[name])):
             continue
         differences = llm.tokenizer_differences if name == "tokenizer" else llm.model_differences
-        for difference in differences(header[name], own[name]):
-            raise ValueError(f"its {name} {difference}")
+        found = list(differences(header[name], own[name]))
+        if found:
+            raise ValueError(f"its {name} {', '.join(found[:MOST])}")
 
 
 def load_run(path: str | os.PathLike[str], device: str | None = None) -> CausalModel:

@@ -243,8 +243,8 @@ def _name(described: Mapping[str, Any]) -> str:
 
 
 def _differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    for name in saved.keys() & own.keys() - BESIDE:
-        if saved[name] != own[name]:
+    for name in saved:
+        if name in own and name not in BESIDE and saved[name] != own[name]:
             yield f"has {name} {saved[name]!r:.80}, not {own[name]!r:.80}"
 
 

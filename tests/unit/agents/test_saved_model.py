@@ -194,7 +194,7 @@ def test_another_tokenizer_is_refused(other: Any, difference: str, tmp_path: Pat
 def test_another_architecture_or_adapter_is_refused(tmp_path: Path) -> None:
     _, path = saved(tmp_path, with_adapter(hugging_face()))
     for model, difference in {
-        hugging_face(hidden_size=16): "its model has hidden_size 32, not 16",
+        hugging_face(hidden_size=16): "its model has head_dim 8, not 4, has hidden_size 32, not 16",
         hugging_face("Mistral"): "its model is LlamaForCausalLM, not MistralForCausalLM",
         hugging_face(): "its model has the adapters default, not none",
         with_adapter(hugging_face(), r=2): "has an adapter default that has r 4, not 2",
