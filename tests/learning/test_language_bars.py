@@ -32,7 +32,7 @@ def test_copying_is_learned_in_seconds(kind: str, request: pytest.FixtureRequest
     curve = Curve("reward")
     agent = agent_of("copy4", MODELS[kind](11), 11)
     began = time.process_time()
-    agent.train(n_updates=100, callbacks=curve)
+    agent.train(n_updates=90, callbacks=curve)
     seconds = time.process_time() - began
     told(request, reward=curve.last(20), seconds=seconds)
     assert curve.last(20) >= 0.60
