@@ -49,3 +49,4 @@ ONLINE_DPO = _of_each_task({**_DPO, "n_pairs": 128, "learning_rate": 2e-3})
 DPO = _of_each_task(_DPO, but="even")
 KTO = _of_each_task({**_SFT, "n_examples": 128, "learning_rate": 1e-3}, but="even")
 SFT = _of_each_task(_SFT, but="even")
+SFT["mod10"]["total_timesteps"] = 1500  # for long it only knows how likely each digit is
