@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -204,7 +205,16 @@ def test_more_completions_have_a_better_best(request: pytest.FixtureRequest) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_memory_is_flat_over_many_updates(request: pytest.FixtureRequest) -> None:
-    agent = agent_of("copy4", MODELS["transformer"](11), 11, n_prompts=4, group_size=4)
+    rng = np.random.default_rng(11)  # rewards that cannot be learned go on to differ
+    agent = sw.GRPO(
+        MODELS["transformer"](11),
+        reward_fn=lambda completions, _: rng.random(len(completions)).tolist(),
+        prompts=[[1, 2, 3, 4], [5, 6]],
+        group_size=4,
+        n_prompts=4,
+        max_new_tokens=4,
+        seed=11,
+    )
     held = []
     with torch_threads(1, [agent.model.module], 16):
         for _ in range(20):
