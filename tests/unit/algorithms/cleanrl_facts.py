@@ -84,7 +84,7 @@ CLEANRL: dict[str, dict[str, Facts]] = {
 
 OWN: dict[str, set[str]] = {
     **{name: {"copy4", "sort3", "mod10", "even"} for name in ("grpo", "online_dpo")},
-    **{name: {"copy4", "sort3", "mod10"} for name in ("dpo", "sft")},
+    **{name: {"copy4", "sort3", "mod10"} for name in ("dpo", "kto", "sft")},
     "ppo": {"MountainCarContinuous-v0"},
     "hybrid_ppo": {"CartPole-v1", "Acrobot-v1", "Pendulum-v1"},
 }
