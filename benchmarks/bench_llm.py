@@ -35,7 +35,7 @@ def rows() -> Iterator[Row]:
         "saving 1 GB of weights",
         {OURS: our_save, "plain write": plain_write},
         [Ratio("plain write", 0.6)],
-        note="a checkpoint with checksums, synced; beside one write of the same bytes and fsync",
+        note="a checkpoint with checksums beside one write of the same bytes; new files, synced",
     )
 
 
@@ -229,10 +229,12 @@ def plain_write() -> Operation:
     path, content = Path(tempfile.mkdtemp()) / "weights", np.ones(WEIGHTS, np.float32)
 
     def write() -> None:
-        with path.open("wb") as file:
+        new = path.with_suffix(".new")
+        with new.open("wb") as file:
             file.write(content.data)
             file.flush()
             os.fsync(file.fileno())
+        new.replace(path)  # as every save that a crash leaves whole
 
     return write
 
