@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("envs",),
     ("buffers",),
     ("episodes", "collect"),
+    ("distributed",),
     # The torch line: what lies below works without torch.
     ("kernels",),
     ("losses",),

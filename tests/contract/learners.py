@@ -14,6 +14,7 @@ from sharpwave.agents import OnlineAgent
 from sharpwave.loops.off_policy import OffPolicyLoop
 from sharpwave.testing.bits import state_of
 from tests.contract.test_offline import columns
+from tests.envs import resumable
 
 __all__ = ["BOTH_BACKENDS", "LEARNERS", "Learner", "parameters", "state_of"]
 
@@ -57,6 +58,8 @@ class Learner:
 
 
 ROLLOUT: dict[str, Any] = {"n_envs": 2, "n_steps": 8, "hidden": (8,)}
+# In environments of Python all learners have the same rollouts, whatever computes.
+UNROLL: dict[str, Any] = {**ROLLOUT, "n_actors": 1, "deterministic": True}
 REPLAY: dict[str, Any] = {
     "n_envs": 2,
     "train_freq": 2,
@@ -91,6 +94,7 @@ LEARNERS: dict[str, Learner] = {
     "ppo": on_policy(sw.PPO, n_epochs=2, batch_size=8),
     "hybrid_ppo": on_policy(sw.HybridPPO, n_epochs=2, batch_size=8),
     "a2c": on_policy(sw.A2C),
+    "impala": Learner(sw.IMPALA, lambda: resumable, UNROLL, 48, native=True),
     "dqn": choosing(sw.DQN, native=True, **Q),
     "c51": choosing(sw.C51, n_atoms=5, v_min=0.0, v_max=50.0, **Q),
     "qr_dqn": choosing(sw.QRDQN, n_quantiles=5, **Q),

@@ -113,6 +113,8 @@ def replaying(cls: Any, world: World, metrics: str, **options: Any) -> Case:
 
 
 PPO: dict[str, Any] = {"n_envs": 4, "n_steps": 32, "batch_size": 32, "n_epochs": 2}
+IMPALA: dict[str, Any] = {"n_actors": 1, "n_envs": 4, "n_steps": 5, "deterministic": True}
+OF_IMPALA = "lag lag_max dropped_unrolls actors_alive learner_idle"
 OF_PPO = "approx_kl clip_fraction"
 OF_DQN = "loss q_value td_error grad_norm epsilon"
 OF_SAC = "critic_loss actor_loss alpha alpha_loss entropy q_value"
@@ -125,6 +127,8 @@ CASES: dict[str, Case] = {
     "a2c": on_policy(sw.A2C, "", n_envs=4, n_steps=5, backend="torch"),
     "a2c-native": on_policy(sw.A2C, "", n_envs=4, n_steps=5, backend="native"),
     "a2c-recurrent": on_policy(sw.A2C, "", n_envs=4, n_steps=5, recurrent="gru"),
+    "impala": on_policy(sw.IMPALA, OF_IMPALA, **IMPALA, backend="torch"),
+    "impala-native": on_policy(sw.IMPALA, OF_IMPALA, **IMPALA, backend="native"),
     "dqn": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60, backend="torch"),
     "dqn-native": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60, backend="native"),
     "dqn-native-all": replaying(

@@ -216,7 +216,7 @@ def test_a_checkpoint_of_before_learners_counted_goes_on_bit_for_bit(
             agent.timesteps + lived - rest["extra"].pop("target_age")
         )
     write_checkpoint(tmp_path / "old", header, state)
-    world = {} if learner.is_online else {"dataset": learner.world()}
+    world = {"env" if learner.is_online else "dataset": learner.world()}
     again = [learner.cls.from_checkpoint(tmp_path / file, **world) for file in ("new", "old")]
     for one in again:
         one.train(3 * learner.steps)

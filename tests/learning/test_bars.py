@@ -72,6 +72,30 @@ def test_a2c_improves_on_cartpole() -> None:
     assert final_return(sw.A2C.preset("CartPole-v1", total_timesteps=40_000, seed=1)) >= 80
 
 
+@pytest.mark.long
+def test_impala_learns_cartpole_quickly() -> None:
+    options: dict[str, Any] = {"total_timesteps": 100_000, "seed": 1, "deterministic": True}
+    assert final_return(sw.IMPALA.preset("CartPole-v1", **options)) >= 300
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_impala_solves_cartpole(seed: int) -> None:
+    """Three evaluations in a row, since a run may leave again what it reached."""
+    returns: list[float] = []
+
+    class Evaluate(sw.Callback):
+        def on_train_batch(self, *, algo: Any, step: int, **_: Any) -> None:
+            if step >= 50_000 * (len(returns) + 1):
+                returns.append(algo.evaluate(20).mean)
+
+    agent = sw.IMPALA.preset("CartPole-v1", seed=seed)
+    agent.train(callbacks=Evaluate())
+    agent.close()
+    assert max(min(three) for three in zip(returns, returns[1:], returns[2:], strict=False)) >= 475
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("backend", ["native", "torch"])

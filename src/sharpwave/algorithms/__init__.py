@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.grpo import GRPOLearner as GRPOLearner
     from sharpwave.algorithms.hybrid_ppo import HybridPPO as HybridPPO
     from sharpwave.algorithms.hybrid_ppo import HybridPPOConfig as HybridPPOConfig
+    from sharpwave.algorithms.impala import IMPALA as IMPALA
+    from sharpwave.algorithms.impala import IMPALAConfig as IMPALAConfig
+    from sharpwave.algorithms.impala import IMPALALearner as IMPALALearner
     from sharpwave.algorithms.iql import IQL as IQL
     from sharpwave.algorithms.iql import IQLConfig as IQLConfig
     from sharpwave.algorithms.iql import IQLLearner as IQLLearner
@@ -108,6 +111,9 @@ _MODULES = {
     "GRPO": "grpo",
     "GRPOConfig": "grpo",
     "GRPOLearner": "grpo",
+    "IMPALA": "impala",
+    "IMPALAConfig": "impala",
+    "IMPALALearner": "impala",
     "IQL": "iql",
     "IQLConfig": "iql",
     "IQLLearner": "iql",
@@ -152,6 +158,7 @@ __all__ = [
     "DPO",
     "DQN",
     "GRPO",
+    "IMPALA",
     "IQL",
     "KTO",
     "PPO",
@@ -184,6 +191,8 @@ __all__ = [
     "GRPOLearner",
     "HybridPPO",
     "HybridPPOConfig",
+    "IMPALAConfig",
+    "IMPALALearner",
     "IQLConfig",
     "IQLLearner",
     "KTOConfig",

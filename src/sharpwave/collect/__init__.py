@@ -10,6 +10,7 @@ from sharpwave.collect.rollout import Rollout
 from sharpwave.collect.tensor_collector import TensorCollector
 from sharpwave.collect.tensor_episodes import TensorEpisodes
 from sharpwave.collect.tensor_transitions import TensorTransitionCollector
+from sharpwave.collect.unrolls import UnrollCollector
 from sharpwave.collect.vector_step import VectorStep
 from sharpwave.errors import NonFiniteError
 
@@ -29,6 +30,7 @@ __all__ = [
     "TensorSteps",
     "TensorTransitionCollector",
     "Transitions",
+    "UnrollCollector",
     "VectorStep",
     "episode_metrics",
 ]

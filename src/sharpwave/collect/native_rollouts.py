@@ -146,6 +146,8 @@ class NativeRollouts:
         return Rollout(
             obs=batch["observations"],
             real=self._real,
+            last_obs=batch["last_obs"],
+            final_obs=batch["final_obs"],
             **{name: batch[name] for name in ARRAYS},
         )
 

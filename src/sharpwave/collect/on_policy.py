@@ -107,8 +107,7 @@ class OnPolicyCollector(Collector):
         if not rollout.real.any():  # one row, a reset everywhere: nothing to learn from
             return self.collect(gamma, gae_lambda, on_step)
         began = clock()
-        self._bootstrap(rollout)
-        rollout.compute_advantages(gamma, gae_lambda)
+        self._finish(rollout, gamma, gae_lambda)
         self.timings["advantages"] += clock() - began
         return rollout
 
@@ -130,7 +129,12 @@ class OnPolicyCollector(Collector):
         if rollout.extra:
             write_row(rollout.extra, t, acted.extra)
         # In mode next_step the following row is the true last observation, with its value.
-        if step.obs is not step.next_obs and step.truncated.any():
+        if step.obs is not step.next_obs:
+            self._write_ends(rollout, t, step)
+
+    def _write_ends(self, rollout: Rollout, t: int, step: Step) -> None:
+        """Value what cut episodes led to, while the actor has the memory of that step."""
+        if step.truncated.any():
             rows = np.flatnonzero(step.truncated & ~step.terminated)
             last_obs = map_leaves(lambda leaf: leaf[rows], step.next_obs)
             rollout.next_values[t, rows] = self.actor.values(last_obs, rows)
@@ -149,6 +153,11 @@ class OnPolicyCollector(Collector):
         if self.has_masks or "action_mask" in step.infos:
             self.masks = action_masks(self.env, step.infos)
             self.has_masks = True
+
+    def _finish(self, rollout: Rollout, gamma: float, gae_lambda: float) -> None:
+        """Add what is known once all steps are taken."""
+        self._bootstrap(rollout)
+        rollout.compute_advantages(gamma, gae_lambda)
 
     def _bootstrap(self, rollout: Rollout) -> None:
         """Values of what each step led to; those of truncated steps are there already."""

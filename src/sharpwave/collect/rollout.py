@@ -44,6 +44,11 @@ class Rollout:
     """[T, N, n], the actions that were allowed; None where all always were."""
     extra: dict[str, Array] | None = None
     """[T, N, ...] by name, columns of the learner's own; None without."""
+    last_obs: Nested | None = None
+    """[N, ...], what the last step left to act on; None where nobody kept it."""
+    final_obs: Nested | None = None
+    """[E, ...], the true last observations of the episodes that ended, by time and then by
+    environment; None where nobody kept them, or where they are the `obs` that follow."""
 
     @classmethod
     def like(
@@ -117,6 +122,21 @@ class Rollout:
         if self.masks is None:
             self.masks = np.ones((len(self.values), *masks.shape), np.bool_)
         self.masks[t] = masks
+
+    def cuts(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Nested | None]:
+        """The steps that cut an episode, which goes on in value.
+
+        Returns:
+            Their times [C] and environments [C], and the true last observations [C, ...]; none of
+            them where `final_obs` is None.
+        """
+        if self.final_obs is None:
+            nothing = np.empty(0, np.intp)
+            return nothing, nothing, None
+        cut = self.truncated & ~self.terminated
+        among_ended = cut[self.terminated | self.truncated]
+        times, envs = np.nonzero(cut)
+        return times, envs, map_leaves(lambda leaf: leaf[among_ended], self.final_obs)
 
     def compute_advantages(self, gamma: float, gae_lambda: float) -> None:
         """Fill `advantages` and `returns` by generalized advantage estimation."""

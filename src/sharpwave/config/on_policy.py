@@ -9,12 +9,12 @@ from sharpwave.config.network import ActivationName, Hidden, NetworkOptions
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.schedules import Linear, ScheduleLike
 
-__all__ = ["OnPolicyConfig"]
+__all__ = ["OnPolicyConfig", "RolloutConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig(NetworkOptions, OnlineConfig):
-    """Options of every on-policy algorithm."""
+class RolloutConfig(NetworkOptions, OnlineConfig):
+    """Options of every algorithm that learns a policy and its values from rollouts."""
 
     n_steps: int = 128
     """Steps of each environment in a rollout."""
@@ -22,8 +22,6 @@ class OnPolicyConfig(NetworkOptions, OnlineConfig):
     """Step size of the optimiser; a schedule follows the progress of the run."""
     anneal_lr: bool = False
     """Let a constant learning rate fall linearly to 0 over the run."""
-    gae_lambda: float = 0.95
-    """λ of generalized advantage estimation: 0 trusts the values, 1 the rewards."""
     vf_coef: float = 0.5
     """Weight of the value loss."""
     ent_coef: float = 0.01
@@ -55,7 +53,6 @@ class OnPolicyConfig(NetworkOptions, OnlineConfig):
         """Check the values."""
         super().check()
         self.require_positive("n_steps", "max_grad_norm", "recurrent_size")
-        self.require_range("gae_lambda", 0, 1)
         self.require_range("vf_coef", 0)
         self.require_range("learning_rate", 0)
         if self.sde_sample_freq < 1 and self.sde_sample_freq != -1:
@@ -72,3 +69,16 @@ class OnPolicyConfig(NetworkOptions, OnlineConfig):
     def minibatch(self) -> int:
         """Rows of a gradient step."""
         return self.n_envs * self.n_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyConfig(RolloutConfig):
+    """Options of every on-policy algorithm."""
+
+    gae_lambda: float = 0.95
+    """λ of generalized advantage estimation: 0 trusts the values, 1 the rewards."""
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_range("gae_lambda", 0, 1)

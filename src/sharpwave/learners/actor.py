@@ -14,7 +14,7 @@ from sharpwave.types import Array, Nested
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Actor", "RolloutActor"]
+__all__ = ["Actor", "FollowingActor", "RolloutActor"]
 
 
 class Actor:
@@ -158,3 +158,36 @@ class RolloutActor(Actor):
         if self.state is None or rows is None:
             return self.state
         return self.state[:, self.learner.own(rows)]
+
+
+class FollowingActor(RolloutActor):
+    """Acts in rollouts with a copy of a learner, which follows the weights that it is given.
+
+    It shares nothing with the learner that changes, so that it may act in a thread of its own.
+
+    Args:
+        learner: What to act like.
+        n_envs: In how many environments.
+        seed: Of its actions.
+        columns: Of the learner's own, to be stored with a step.
+    """
+
+    def __init__(
+        self, learner: Any, n_envs: int, seed: int, columns: Mapping[str, Field] | None
+    ) -> None:
+        own, generator = learner.acting_copy(), learner.make_generator(seed)
+        super().__init__(own, n_envs, explore=True, generator=generator, columns=columns)
+
+    def follow_weights(self, weights: Array) -> None:
+        """Act with weights [n_parameters] of the learner, in another rollout."""
+        self.learner.follow_weights(weights)
+        self.begin_rollout()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it draws from, beside the weights."""
+        return {"kind": self.learner.generator_kind, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict`; generators of another kind begin anew."""
+        if state.get("kind") == self.learner.generator_kind:
+            self.learner.load_generator(self.generator, state["generator"])

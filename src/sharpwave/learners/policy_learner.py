@@ -76,6 +76,15 @@ class PolicyLearner(TorchLearner):
         state: torch.Tensor | None = self.policy.initial_state(n_envs)
         return state
 
+    def weights(self) -> Any:
+        """[n_parameters] a copy of all parameters, as an array."""
+        return self.array(self.flat.data.detach()).copy()
+
+    def follow_weights(self, weights: Any) -> None:
+        """As an `acting_copy`, act with the parameters [n_parameters] of another learner."""
+        with torch.no_grad():
+            torch.nn.utils.vector_to_parameters(self.own(weights), self.policy.parameters())
+
     @property
     def block(self) -> Any:
         """The memory of all parameters, for native code that acts with them."""

@@ -127,12 +127,7 @@ class OnPolicyLoop(Loop):
         Raises:
             RuntimeError: A method was assigned to the learner that native collection does not call.
         """
-        if self.collection_reason is None:
-            for name in vars(self.learner).keys() & {*COLLECTED}:
-                raise RuntimeError(
-                    f"{name} of the learner is not called, since native code collects: change it "
-                    "in a subclass, and pass that as `learner=`"
-                )
+        self._check_collected()
         self.actor.begin_rollout()
         state = self.actor.state
         rollout = self.collector.collect(self.config.gamma, self.config.gae_lambda, on_step)
@@ -142,6 +137,15 @@ class OnPolicyLoop(Loop):
             return None
         columns = self.collector.columns(rollout, sequences=state is not None)
         return OnPolicyBatch.of(columns, self.learner.own, state)
+
+    def _check_collected(self) -> None:
+        """Raise where a method was assigned to the learner that native collection does not call."""
+        if self.collection_reason is None:
+            for name in vars(self.learner).keys() & {*COLLECTED}:
+                raise RuntimeError(
+                    f"{name} of the learner is not called, since native code collects: change it "
+                    "in a subclass, and pass that as `learner=`"
+                )
 
     def _on_step(self, run: Run, mean_reward: float, transitions: Callable[[], VectorStep]) -> bool:
         self.timesteps = self.collector.timesteps

@@ -87,5 +87,6 @@ OWN: dict[str, set[str]] = {
     **{name: {"copy4", "sort3", "mod10"} for name in ("dpo", "kto", "sft")},
     "ppo": {"MountainCarContinuous-v0"},
     "hybrid_ppo": {"CartPole-v1", "Acrobot-v1", "Pendulum-v1"},
+    "impala": {"CartPole-v1"},
 }
 """What was found here."""

@@ -59,6 +59,23 @@ ACTOR_CRITIC = {
 }
 REPLACEABLE = {"actor": None, "critic": None, "buffer": None, "collector": None, "n_envs": 1}
 CONSTRUCTORS: dict[str, dict[str, Any]] = {
+    "IMPALA": {
+        "env_id": REQUIRED,
+        "n_actors": 2,
+        "n_envs": 2,
+        "seed": 42,
+        "n_steps": 32,
+        "learning_rate": 5e-4,
+        "gamma": 0.99,
+        "rho_bar": 1.0,
+        "c_bar": 1.0,
+        "vf_coef": 0.5,
+        "ent_coef": 0.01,
+        "max_grad_norm": 40.0,
+        "logger": None,
+        "callbacks": None,
+        "worker_addresses": None,
+    },
     "SAC": {
         **ACTOR_CRITIC,
         "train_freq": 1,
@@ -240,6 +257,7 @@ CONSTRUCTORS: dict[str, dict[str, Any]] = {
 MODULES = {
     "algorithms": ["PPO", "A2C", "PPOConfig", "TD3BC", "IQL", "CQL", "BC", "SAC", "TD3", "DQN"],
     "algorithms.dqn": ["DQN"],
+    "algorithms.impala": ["IMPALA"],
     "algorithms.sac": ["SAC"],
     "algorithms.td3": ["TD3"],
     "algorithms.td3_bc": ["TD3BC"],
@@ -285,6 +303,7 @@ def _positional(name: str) -> list[str]:
         "IQL",
         "CQL",
         "BC",
+        "IMPALA",
         "SAC",
         "TD3",
         "DQN",

@@ -25,6 +25,7 @@ ONLINE: dict[str, tuple[Any, str]] = {
     "ppo": (sw.PPO, "Pendulum-v1"),
     "a2c": (sw.A2C, "CartPole-v1"),
     "hybrid_ppo": (sw.HybridPPO, "CartPole-v1"),
+    "impala": (sw.IMPALA, "CartPole-v1"),
     "sac": (sw.SAC, "Pendulum-v1"),
     "tqc": (sw.TQC, "Pendulum-v1"),
     "crossq": (sw.CrossQ, "Pendulum-v1"),
@@ -38,8 +39,8 @@ OFFLINE: dict[str, Any] = {
     "iql": sw.IQL,
     "cql": sw.CQL,
 }
-NATIVE = ("ppo", "a2c", "hybrid_ppo", "sac", "td3", "ddpg", "td3_bc")
-ON_POLICY = ("ppo", "a2c", "hybrid_ppo")
+NATIVE = ("ppo", "a2c", "hybrid_ppo", "impala", "sac", "td3", "ddpg", "td3_bc")
+ON_POLICY = ("ppo", "a2c", "hybrid_ppo", "impala")
 TWO: list[tuple[str, str]] = [
     *((name, "torch") for name in (*ONLINE, *OFFLINE)),
     *((name, "native") for name in NATIVE),

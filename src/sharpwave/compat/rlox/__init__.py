@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.algorithms import BC as BC
     from sharpwave.compat.rlox.algorithms import CQL as CQL
     from sharpwave.compat.rlox.algorithms import DQN as DQN
+    from sharpwave.compat.rlox.algorithms import IMPALA as IMPALA
     from sharpwave.compat.rlox.algorithms import IQL as IQL
     from sharpwave.compat.rlox.algorithms import PPO as PPO
     from sharpwave.compat.rlox.algorithms import SAC as SAC
@@ -95,6 +96,7 @@ _LAZY = {
     "BC": "algorithms",
     "CQL": "algorithms",
     "DQN": "algorithms",
+    "IMPALA": "algorithms",
     "IQL": "algorithms",
     "PPO": "algorithms",
     "SAC": "algorithms",
@@ -152,6 +154,7 @@ __all__ = [
     "BC",
     "CQL",
     "DQN",
+    "IMPALA",
     "IQL",
     "PPO",
     "SAC",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sharpwave.algorithms import a2c, bc, cql, dqn, hybrid_ppo, iql, ppo, sac, td3, td3_bc
+from sharpwave.algorithms import a2c, bc, cql, dqn, hybrid_ppo, impala, iql, ppo, sac, td3, td3_bc
 from sharpwave.compat.rlox.training_config import TrainingConfig
 from sharpwave.config.config import Config
 from sharpwave.config.network import Hidden
+from sharpwave.config.schedules import ScheduleLike
 
 __all__ = [
     "A2CConfig",
@@ -16,6 +17,7 @@ __all__ = [
     "CQLConfig",
     "DQNConfig",
     "HybridPPOConfig",
+    "IMPALAConfig",
     "IQLConfig",
     "PPOConfig",
     "SACConfig",
@@ -52,6 +54,22 @@ class HybridPPOConfig(_Seeded, hybrid_ppo.HybridPPOConfig):
     """Clip the change of values by `clip_eps` too."""
     hidden: Hidden = 64  # type: ignore[assignment]
     """Width of the two hidden layers, or the width of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IMPALAConfig(_Seeded, impala.IMPALAConfig):
+    """Options of IMPALA, with short unrolls of few environments and a constant step size."""
+
+    n_envs: int = 2
+    """Environments of each actor."""
+    n_steps: int = 32
+    """Steps of each environment in an unroll."""
+    learning_rate: ScheduleLike = 5e-4
+    """Step size of the optimiser; a schedule follows the progress of the run."""
+    anneal_lr: bool = False
+    """Let a constant learning rate fall linearly to 0 over the run."""
+    max_grad_norm: float = 40.0
+    """Longest gradient; longer ones are scaled down to it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,11 @@ from sharpwave.learners.native.learner import Draws, NativeLearner
 from sharpwave.learners.native.optimizers import Adam, NativeOptimizer, RMSprop
 from sharpwave.learners.native.policy import PolicySteps
 from sharpwave.learners.native.q_learning import QActor, QSteps
-from sharpwave.learners.native.rollouts import NativeA2CLearner, NativePPOLearner
+from sharpwave.learners.native.rollouts import (
+    NativeA2CLearner,
+    NativeIMPALALearner,
+    NativePPOLearner,
+)
 from sharpwave.learners.native.sac import NativeSACLearner
 from sharpwave.learners.native.td3 import NativeTD3BCLearner, NativeTD3Learner
 
@@ -38,6 +42,7 @@ __all__ = [
     "FlatArrays",
     "NativeA2CLearner",
     "NativeDQNLearner",
+    "NativeIMPALALearner",
     "NativeLearner",
     "NativeOptimizer",
     "NativePPOLearner",

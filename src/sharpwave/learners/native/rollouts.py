@@ -18,8 +18,9 @@ from sharpwave.learners.native.learner import NativeLearner
 from sharpwave.learners.native.optimizers import Adam, RMSprop
 from sharpwave.learners.native.policy import PolicySteps
 from sharpwave.learners.threads import native_threads
+from sharpwave.learners.unrolls import UnrollBatch
 
-__all__ = ["NativeA2CLearner", "NativePPOLearner"]
+__all__ = ["NativeA2CLearner", "NativeIMPALALearner", "NativePPOLearner"]
 
 
 class NativePolicyLearner(NativeLearner):
@@ -72,6 +73,14 @@ class NativePolicyLearner(NativeLearner):
 
     def begin_rollout(self, n_envs: int) -> None:
         """Nothing to prepare."""
+
+    def weights(self) -> Any:
+        """[n_parameters] a copy of all parameters."""
+        return self.flat.data.copy()
+
+    def follow_weights(self, weights: Any) -> None:
+        """As an `acting_copy`, act with the parameters [n_parameters] of another learner."""
+        self.networks[self.acting].data[:] = weights
 
     @property
     def block(self) -> Any:
@@ -148,3 +157,19 @@ class NativeA2CLearner(NativePolicyLearner):
         )
         self.updates += 1
         return metrics
+
+
+class NativeIMPALALearner(NativeA2CLearner):
+    """IMPALA for multi-layer perceptrons on the CPU."""
+
+    def update(self, batch: UnrollBatch) -> Metrics:
+        """Learn from some unrolls: one gradient step on the targets of V-trace."""
+        steps = batch.steps()
+        log_probs, _, values = self.actor.evaluate({**steps, "obs": self.features(steps["obs"])})
+        last_values, cut_values = (
+            None if obs is None else self.actor.values(self.features(obs))
+            for obs in (batch.last_obs, batch.cut_obs)
+        )
+        return super().update(
+            batch.corrected(log_probs, values, last_values, cut_values, self.config)
+        )

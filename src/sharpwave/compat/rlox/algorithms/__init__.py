@@ -11,6 +11,7 @@ from sharpwave.compat.rlox.algorithms.a2c import A2C
 from sharpwave.compat.rlox.algorithms.bc import BC
 from sharpwave.compat.rlox.algorithms.cql import CQL
 from sharpwave.compat.rlox.algorithms.dqn import DQN
+from sharpwave.compat.rlox.algorithms.impala import IMPALA
 from sharpwave.compat.rlox.algorithms.iql import IQL
 from sharpwave.compat.rlox.algorithms.ppo import PPO
 from sharpwave.compat.rlox.algorithms.sac import SAC
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.algorithms.grpo import GRPO as GRPO
     from sharpwave.compat.rlox.algorithms.online_dpo import OnlineDPO as OnlineDPO
 
-__all__ = ["A2C", "BC", "CQL", "DQN", "IQL", "PPO", "SAC", "TD3", "TD3BC", "PPOConfig"]
+__all__ = ["A2C", "BC", "CQL", "DQN", "IMPALA", "IQL", "PPO", "SAC", "TD3", "TD3BC", "PPOConfig"]
 
 # Language models import torch, which others may do without.
 LANGUAGE = {"BestOfN": "best_of_n", "DPO": "dpo", "GRPO": "grpo", "OnlineDPO": "online_dpo"}

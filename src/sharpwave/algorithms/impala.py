@@ -1,0 +1,188 @@
+"""IMPALA: importance-weighted actor-learner architecture (Espeholt et al., 2018, 1802.01561)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from sharpwave.agents import OnlineAgent
+from sharpwave.algorithms.a2c import A2CLearner
+from sharpwave.config.on_policy import RolloutConfig
+from sharpwave.config.schedules import ScheduleLike
+from sharpwave.lazy import nn, torch
+from sharpwave.learners import Metrics
+from sharpwave.learners.batch import OnPolicyBatch
+from sharpwave.learners.native import NativeIMPALALearner
+from sharpwave.learners.unrolls import UnrollBatch
+from sharpwave.loops.actor_learner import ActorLearnerLoop
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class IMPALAConfig(RolloutConfig):
+    """Options of IMPALA."""
+
+    n_actors: int = 2
+    """Actors, each with environments of its own."""
+    n_envs: int = 16
+    """Environments of each actor."""
+    n_steps: int = 64
+    """Steps of each environment in an unroll."""
+    batch_unrolls: int | None = None
+    """Unrolls of an update; as many as there are actors when None."""
+    max_lag: int = 4
+    """Most updates that the weights of an unroll may have missed. Older unrolls are dropped, and
+    counted as `dropped_unrolls`."""
+    max_in_flight: int | None = None
+    """Most unrolls that are under way or wait, at which actors rest; as many as an update takes, or
+    as there are actors, when None."""
+    deterministic: bool = False
+    """Make the unrolls of an update during the update before, so that their weights have missed
+    exactly one, whoever is faster: runs are then the same bit for bit."""
+    learning_rate: ScheduleLike = 1e-3
+    """Step size of the optimiser; a schedule follows the progress of the run."""
+    anneal_lr: bool = True
+    """Let a constant learning rate fall linearly to 0 over the run."""
+    rho_bar: float = 1.0
+    """Bar of the weights of temporal differences, ρ̄: what the values converge to."""
+    c_bar: float = 1.0
+    """Bar of the weights of traces, c̄: how quickly they do."""
+    pg_rho_bar: float | None = None
+    """Bar of the weights of policy gradients; `rho_bar` when None."""
+    vtrace_lambda: float = 1.0
+    """λ of the traces: 0 trusts the values, 1 the rewards."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """Take the mean of the losses of all steps, or their sum, as the reference does."""
+    normalize_advantages: bool = False
+    """Give the advantages of each update mean 0 and deviation 1."""
+    optimizer: Literal["rmsprop", "adam"] = "rmsprop"
+    """The optimiser."""
+    rms_alpha: float = 0.99
+    """Decay of RMSprop's mean square."""
+    rms_eps: float = 1e-5
+    """Added to the root of the mean square of either optimiser."""
+    compile: bool = False
+    """Compile the loss with torch.compile."""
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("n_actors", "rms_eps")
+        self.require_range("rms_alpha", 0, 1)
+        self.require_range("vtrace_lambda", 0, 1)
+        for name in ("max_lag", "rho_bar", "c_bar"):
+            self.require_range(name, 0)
+        if self.pg_rho_bar is not None:
+            self.require_range("pg_rho_bar", 0)
+        if self.batch_unrolls is not None:
+            self.require_positive("batch_unrolls")
+        least = 1 if self.max_in_flight is None else self.max_in_flight
+        if least < 1:
+            raise ValueError(f"max_in_flight must be at least 1, got {self.max_in_flight}")
+        if self.deterministic:
+            self._check_deterministic()
+        for name in ("normalize_obs", "normalize_rewards"):
+            if getattr(self, name):
+                raise ValueError(f"{name} must be False: statistics of actors are not merged")
+        if self.recurrent is not None:
+            raise ValueError(f"recurrent must be None for unrolls, got {self.recurrent!r}")
+
+    def _check_deterministic(self) -> None:
+        if self.max_lag < 1:
+            raise ValueError("max_lag must be at least 1 where deterministic is True, got 0")
+        if self.n_unrolls != self.n_actors:
+            raise ValueError(
+                "batch_unrolls must be n_actors where deterministic is True, "
+                f"got {self.batch_unrolls} for {self.n_actors}"
+            )
+
+    @property
+    def n_unrolls(self) -> int:
+        """Unrolls of an update."""
+        return self.n_actors if self.batch_unrolls is None else self.batch_unrolls
+
+    @property
+    def in_flight(self) -> int:
+        """Most unrolls that are under way or wait."""
+        if self.max_in_flight is None:
+            return max(self.n_unrolls, self.n_actors)
+        return self.max_in_flight
+
+    @property
+    def minibatch(self) -> int:
+        """Rows of a gradient step."""
+        return self.n_unrolls * super().minibatch
+
+    @property
+    def needs_torch(self) -> str | None:
+        """Why native code cannot learn so; None when it can."""
+        if self.reduction != "mean":
+            return f"reduction is {self.reduction!r}"
+        return None if self.optimizer == "rmsprop" else f"optimizer is {self.optimizer!r}"
+
+
+class IMPALALearner(A2CLearner):
+    r"""The loss of A2C on the targets of V-trace.
+
+    With ρ = π(a|s) / μ(a|s) of the policy π that learns and the older one μ that acted,
+
+        δ_t  = min(ρ̄, ρ_t) (r_t + γ V(s_{t+1}) − V(s_t))
+        vs_t = V(s_t) + δ_t + γ λ min(c̄, ρ_t) (vs_{t+1} − V(s_{t+1}))
+        A_t  = min(ρ̄_pg, ρ_t) (r_t + γ vs_{t+1} − V(s_t))
+        L    = −mean(A log π(a|s)) + c_v ½ mean((V − vs)²) − c_H mean(H(π))
+
+    where V is the learner's everywhere. Nothing follows a termination. A cut episode, and an unroll
+    that ends, go on by the value of what they led to. Gradients reach neither vs nor A.
+    """
+
+    config: IMPALAConfig  # type: ignore[assignment]
+
+    def make_optimizer(self, flat: nn.FlatParameters) -> nn.FlatOptimizer:
+        """RMSprop with the constants of the reference, or Adam."""
+        if self.config.optimizer == "adam":
+            return nn.Adam(flat, lr=0.0, eps=self.config.rms_eps)
+        return super().make_optimizer(flat)
+
+    def update(self, batch: UnrollBatch) -> Metrics:  # type: ignore[override]
+        """Learn from some unrolls: one gradient step."""
+        return super().update(self.corrected(batch))
+
+    def corrected(self, batch: UnrollBatch) -> OnPolicyBatch:
+        """The steps of some unrolls with vs as returns, and A as advantages."""
+        with torch.no_grad():
+            log_probs, _, values = self.policy.evaluate(**batch.steps())
+            last_values, cut_values = (
+                None if obs is None else self.values(obs) for obs in (batch.last_obs, batch.cut_obs)
+            )
+            return batch.corrected(log_probs, values, last_values, cut_values, self.config)
+
+    def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Tensor]:
+        """The loss of an update, and what it is made of, always as means."""
+        loss, metrics = super().loss(batch)
+        scale = len(batch.log_probs) if self.config.reduction == "sum" else 1
+        return scale * loss, metrics
+
+
+class IMPALA(OnlineAgent):
+    """IMPALA: actors that go on while the learner learns, corrected by V-trace.
+
+    `IMPALALearner` has the loss. Each of `n_actors` threads has `n_envs` environments, and a copy
+    of the weights that is some updates old.
+
+    Example:
+        >>> impala = IMPALA("CartPole-v1", n_envs=4, n_steps=16)
+        >>> metrics = impala.train(512)
+        >>> metrics["lag_max"] <= 4, metrics["actors_alive"]
+        (True, 2.0)
+        >>> impala.close()
+    """
+
+    name = "impala"
+    Config = IMPALAConfig
+    Learner = IMPALALearner
+    Native = NativeIMPALALearner
+    Loop = ActorLearnerLoop
+    takes = ("policy",)
+    collects_natively = True

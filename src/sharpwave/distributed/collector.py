@@ -1,0 +1,186 @@
+"""Unrolls of a fleet for a loop: which of them are fresh enough, and what they tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sharpwave.collect import EpisodeStats, VectorStep
+from sharpwave.collect.vector_step import OnStep
+from sharpwave.distributed.fleet import Fleet, Unroll, Weights
+from sharpwave.files import count_of
+from sharpwave.nest import map_leaves
+
+__all__ = ["FleetCollector"]
+
+PATIENCE = 1.0
+"""Seconds after which a learner that waits looks at its fleet."""
+
+
+class FleetCollector:
+    """Takes unrolls from a fleet, and drops those that are too old.
+
+    Args:
+        fleet: The actors.
+        action_map: From the policy's actions to the environments'.
+        n_envs: Of all actors.
+        n_unrolls: Unrolls of an update.
+        max_lag: Most updates that an unroll's weights may have missed.
+        in_step: One version apart: the unrolls of an update are made during the update before.
+
+    Attributes:
+        episodes: Statistics of the episodes of all actors.
+        timesteps: Environment steps of all actors, those of dropped unrolls too.
+        timings: Seconds that were waited for unrolls.
+        dropped: Unrolls that were too old.
+        lags: Updates that the weights of the last unrolls had missed.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        action_map: Any,
+        *,
+        n_envs: int,
+        n_unrolls: int,
+        max_lag: int,
+        in_step: bool,
+    ) -> None:
+        self.fleet = fleet
+        self.episodes = EpisodeStats(n_envs)
+        self.timesteps = self.dropped = 0
+        self.timings = {"collect": 0.0}
+        self.lags: list[int] = []
+        self._action_map = action_map
+        self._n_unrolls, self._max_lag, self._in_step = n_unrolls, max_lag, in_step
+
+    def collect(
+        self, weights: Weights, version: int, on_step: OnStep | None = None
+    ) -> list[Unroll] | None:
+        """The unrolls of an update.
+
+        Args:
+            weights: Those of now.
+            version: Updates that they have seen.
+            on_step: Called for every step, once it is received; False gives up.
+
+        Returns:
+            The unrolls by the number of their actors, or None if they were given up.
+
+        Raises:
+            RuntimeError: No actor is left.
+        """
+        fleet = self.fleet
+        fresh: list[Unroll] = []
+        fleet.start(weights, version)
+        if not self._in_step or fleet.stats().in_flight == 0:
+            fleet.publish(weights, version)
+        for unroll in self._arriving():
+            self.episodes.add(unroll.episode_returns, unroll.episode_lengths)
+            self.episodes.successes.extend(unroll.successes.tolist())
+            if not self._tell(unroll, on_step):
+                return None
+            if version - unroll.version <= self._max_lag:
+                fresh.append(unroll)
+            else:
+                self.dropped += 1
+            if len(fresh) == self._n_unrolls:
+                break
+        if self._in_step:
+            fleet.publish(weights, version)
+        self.lags = [version - unroll.version for unroll in fresh]
+        return sorted(fresh, key=lambda unroll: unroll.actor)
+
+    def _arriving(self) -> Iterator[Unroll]:
+        """Unrolls as they come; in step by the number of the actor, whoever was faster."""
+        while self._in_step:
+            waiting = [self._receive() for _ in range(self._n_unrolls)]
+            yield from sorted(waiting, key=lambda unroll: unroll.actor)
+        while True:
+            yield self._receive()
+
+    def _receive(self) -> Unroll:
+        began = time.perf_counter()
+        while (unroll := self.fleet.receive(PATIENCE)) is None:
+            if self.fleet.stats().alive == 0:
+                raise RuntimeError("no actor of the fleet is left")
+        self.timings["collect"] += time.perf_counter() - began
+        return unroll
+
+    def _tell(self, unroll: Unroll, on_step: OnStep | None) -> bool:
+        real = unroll.rollout.real
+        if on_step is None:
+            self.timesteps += int(np.count_nonzero(real))
+            return True
+        for t, steps in enumerate(self._steps(unroll)):
+            self.timesteps += int(np.count_nonzero(real[t]))
+            if on_step(float(unroll.rollout.rewards[t].mean()), steps) is False:
+                return False
+        return True
+
+    def _steps(self, unroll: Unroll) -> Iterator[Any]:
+        """What makes each step of an unroll for callbacks."""
+        rollout = unroll.rollout
+        ended = rollout.terminated | rollout.truncated
+        ends = np.cumsum(np.count_nonzero(ended, axis=1))
+        for t in range(len(ended)):
+            yield partial(self._step, rollout, t, int(ends[t]))
+
+    def _step(self, rollout: Any, t: int, ends: int) -> VectorStep:
+        """A step of a rollout, after which so many episodes have ended in it."""
+        ended = rollout.terminated[t] | rollout.truncated[t]
+
+        def following(leaf: Any, last: Any, *final: Any) -> Any:
+            reached = leaf[t + 1] if t + 1 < len(leaf) else last
+            if final and ended.any():
+                reached = reached.copy()
+                reached[ended] = final[0][ends - np.count_nonzero(ended) : ends]
+            return reached
+
+        final = () if rollout.final_obs is None else (rollout.final_obs,)
+        return VectorStep(
+            map_leaves(lambda leaf: leaf[t], rollout.obs),
+            self._action_map.to_env(rollout.actions[t]),
+            rollout.rewards[t],
+            rollout.terminated[t],
+            rollout.truncated[t],
+            map_leaves(following, rollout.obs, rollout.last_obs, *final),
+            {},
+            rollout.real[t],
+        )
+
+    def finish(self) -> None:
+        """Wait until the environments stand still."""
+        self.fleet.pause()
+
+    def close(self) -> None:
+        """End the actors."""
+        self.fleet.stop()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the collection stands, but for the environments of the first actor."""
+        return {
+            "fleet": self.fleet.state_dict(),
+            "timesteps": self.timesteps,
+            "timings": dict(self.timings),
+            "episodes": self.episodes.state_dict(),
+            "dropped": self.dropped,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
+        """Continue from `state_dict`.
+
+        Args:
+            state: What `state_dict` returned.
+            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+                start.
+        """
+        self.timesteps = count_of(state, "timesteps")
+        self.timings.update({name: float(x) for name, x in state["timings"].items()})
+        self.episodes.load_state_dict(state["episodes"])
+        self.dropped = count_of(state, "dropped")
+        self.fleet.load_state_dict(state["fleet"], in_flight=in_flight)

@@ -1,0 +1,170 @@
+"""Batches of unrolls, and the targets of V-trace that a learner's own values make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sharpwave.learners.batch import OnPolicyBatch
+from sharpwave.nest import map_leaves
+from sharpwave.primitives import vtrace
+
+if TYPE_CHECKING:
+    from sharpwave.collect import Rollout
+
+__all__ = ["UnrollBatch"]
+
+
+@dataclass(frozen=True)
+class UnrollBatch:
+    """Unrolls of T steps, beside each other: [T, B, ...], with what their ends led to.
+
+    Values are the learner's to compute, since those of the actors are older. Tensors; for native
+    code arrays.
+
+    Attributes:
+        obs: Observations, nested as the environment's.
+        actions: As the policies of the actors gave them.
+        log_probs: Log-probabilities there, when the actions were taken.
+        rewards: Of the steps.
+        terminated: Where an episode ended for good.
+        truncated: Where an episode was cut.
+        last_obs: [B, ...] after the last steps.
+        cut_obs: [C, ...] true last observations of cut episodes; None where no episode was.
+        cut_rows: [C] the steps that cut them, t * B + b.
+        masks: [T, B, n] allowed actions; None where all were.
+        real: [T, B] False where a row is no step; None when all are.
+        extra: [T, B, ...] columns of the learner's own by name; None without.
+    """
+
+    obs: Any
+    actions: Any
+    log_probs: Any
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    last_obs: Any
+    cut_obs: Any = None
+    cut_rows: Any = None
+    masks: Any = None
+    real: Any = None
+    extra: Any = None
+
+    @classmethod
+    def of(cls, rollouts: Sequence[Rollout], own: Callable[[Any], Any]) -> UnrollBatch:
+        """Some rollouts of the same length beside each other, as a learner takes them.
+
+        Args:
+            rollouts: With `last_obs`.
+            own: `Learner.own`.
+        """
+        names = ("obs", "actions", "log_probs", "rewards", "terminated", "truncated", "extra")
+        columns = {name: _beside([getattr(one, name) for one in rollouts]) for name in names}
+        columns["last_obs"] = _after([one.last_obs for one in rollouts])
+        if any(one.masks is not None for one in rollouts):
+            columns["masks"] = _beside([_masks(one, rollouts) for one in rollouts])
+        if not all(one.real.all() for one in rollouts):
+            columns["real"] = _beside([one.real for one in rollouts])
+        columns["cut_rows"], columns["cut_obs"] = _cuts(rollouts)
+        return cls(
+            **{
+                name: None if column is None else map_leaves(own, column)
+                for name, column in columns.items()
+            }
+        )
+
+    def steps(self) -> dict[str, Any]:
+        """`obs`, `actions` and `masks` as rows [T * B, ...]."""
+        return {name: _flat(getattr(self, name)) for name in ("obs", "actions", "masks")}
+
+    def corrected(
+        self, log_probs: Any, values: Any, last_values: Any, cut_values: Any, config: Any
+    ) -> OnPolicyBatch:
+        """The steps [N, ...] with the targets of V-trace: `returns` are vs, `advantages` pg.
+
+        Args:
+            log_probs: [T * B] of the actions, by the policy that learns.
+            values: [T * B] of `obs`, by the values that learn.
+            last_values: [B] of `last_obs`.
+            cut_values: [C] of `cut_obs`; None without.
+            config: With `gamma`, `vtrace_lambda`, `rho_bar`, `c_bar` and `pg_rho_bar`.
+        """
+        shape = self.log_probs.shape
+        values, log_rhos = values.reshape(shape), log_probs.reshape(shape) - self.log_probs
+        # What a step led to is what follows it, but where an episode was cut: there something else
+        # follows. Where it terminated, V-trace does not look.
+        next_values = 0 * values
+        next_values[:-1] = values[1:]
+        next_values[-1] = last_values
+        if cut_values is not None:
+            next_values.reshape(-1)[self.cut_rows] = cut_values
+        returns, advantages = vtrace(
+            log_rhos,
+            self.rewards,
+            values,
+            next_values=next_values,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            gamma=config.gamma,
+            lam=config.vtrace_lambda,
+            rho_bar=config.rho_bar,
+            c_bar=config.c_bar,
+            pg_rho_bar=config.pg_rho_bar,
+        )
+        columns = {
+            **self.steps(),
+            "log_probs": _flat(self.log_probs),
+            "values": _flat(values),
+            "advantages": _flat(advantages),
+            "returns": _flat(returns),
+            "extra": _flat(self.extra),
+        }
+        if self.real is not None:
+            real = _flat(self.real)
+            columns = {
+                name: None if column is None else map_leaves(lambda leaf: leaf[real], column)
+                for name, column in columns.items()
+            }
+        return OnPolicyBatch(**columns)
+
+
+def _flat(column: Any) -> Any:
+    if column is None:
+        return None
+    return map_leaves(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), column)
+
+
+def _beside(columns: Sequence[Any]) -> Any:
+    """Columns [T, N, ...] as one [T, B, ...]; None for none."""
+    if columns[0] is None or len(columns) == 1:
+        return columns[0]
+    return map_leaves(lambda *leaves: np.concatenate(leaves, axis=1), *columns)
+
+
+def _after(columns: Sequence[Any]) -> Any:
+    """Columns [N, ...] as one [B, ...]."""
+    return map_leaves(lambda *leaves: np.concatenate(leaves), *columns)
+
+
+def _masks(rollout: Rollout, rollouts: Sequence[Rollout]) -> Any:
+    """The masks of a rollout, which allow everything where it had none and others did."""
+    if rollout.masks is not None:
+        return rollout.masks
+    width = next(one.masks.shape[2] for one in rollouts if one.masks is not None)
+    return np.ones((*rollout.real.shape, width), np.bool_)
+
+
+def _cuts(rollouts: Sequence[Rollout]) -> tuple[Any, Any]:
+    """The rows that cut an episode among all rollouts, and what they led to; None for none."""
+    n_envs = sum(one.real.shape[1] for one in rollouts)
+    rows, seen, first = [], [], 0
+    for one in rollouts:
+        times, envs, obs = one.cuts()
+        if len(times):
+            rows.append(times * n_envs + first + envs)
+            seen.append(obs)
+        first += one.real.shape[1]
+    return (np.concatenate(rows), _after(seen)) if rows else (None, None)
