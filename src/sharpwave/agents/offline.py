@@ -13,7 +13,7 @@ from sharpwave.agents import play
 from sharpwave.agents.agent import Agent
 from sharpwave.config.offline import OfflineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
-from sharpwave.files import array_of
+from sharpwave.files import array_of, reading
 from sharpwave.learners import Learner as AnyLearner
 from sharpwave.learners import Seeds
 from sharpwave.learners.choose import choose
@@ -287,6 +287,8 @@ class OfflineAgent(Agent):
         config: RunConfig,
         arguments: dict[str, Any],
     ) -> Self:
+        with reading(path):
+            cls._check_header(header)
         given = {"env": None, "env_kwargs": None, "callbacks": None, "logger": None, **arguments}
         given["env"], given["env_kwargs"] = saved_env(
             path, header["env"], given["env"], given["env_kwargs"]
@@ -310,6 +312,7 @@ class OfflineAgent(Agent):
 
     @classmethod
     def _check_header(cls, header: dict[str, Any]) -> None:
+        """Raise where a header is not one that this class wrote."""
         for name in ("observation_space", "action_space"):
             envs.space_from_json(header[name])
         if not isinstance(header["dataset"], str | None):
