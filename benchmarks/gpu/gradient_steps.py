@@ -31,7 +31,7 @@ def learner(name: str, width: int, compiled: bool) -> Any:
     config = getattr(sw, f"{name}Config")(hidden=(width, width))
     made = kind(config, OBS, ACTIONS, seeds=0, device="cuda")
     if compiled:
-        for loss in made.losses:
+        for loss in (*made.compiled_too, *made.losses):
             setattr(made, loss, torch.compile(getattr(made, loss)))
     return made
 

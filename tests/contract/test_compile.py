@@ -42,7 +42,8 @@ def test_what_is_compiled_is_what_learning_calls(
     agent.train(learner.steps)
     agent.predict(agent.observation_space.sample())
     expected, _ = everything_changed(name)
-    assert calls == {loss: expected[loss] for loss in learner.losses}
+    names = (*learner.cls.Learner.compiled_too, *learner.losses)
+    assert calls == {method: expected[method] for method in names}
     assert calls
     assert all(calls.values())
 

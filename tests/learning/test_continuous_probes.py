@@ -53,9 +53,9 @@ def best_actions(name: str, **options: Any) -> list[float]:
     if name in ("td3", "crossq"):
         options = {"policy_delay": 1, **options}
     # Where CrossQ stands would hang on its last steps, and on the rounding of the machine.
-    rate = sw.Linear(3e-3, 1e-4) if name == "crossq" else 3e-3
+    rate, steps = (sw.Linear(1e-3, 1e-4), 6400) if name == "crossq" else (3e-3, 3200)
     env = probes.ContinuousIdentity  # raises on an action out of bounds
-    algorithm = trained(name, env, 3200, hidden=64, learning_rate=rate, **options)
+    algorithm = trained(name, env, steps, hidden=64, learning_rate=rate, **options)
     return [float(algorithm.predict(np.array([sign], np.float32))[0]) for sign in (-1, 1)]
 
 

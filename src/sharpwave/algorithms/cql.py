@@ -96,7 +96,7 @@ class CQLLearner(SACLearner):
     """
 
     config: CQLConfig
-    losses = ("critic_losses", "actor_loss")
+    losses, compiled_too = ("critic_losses", "actor_loss"), ()
 
     def build(self) -> None:
         """Make actor, critics, their slow copy and what is learned of weights."""

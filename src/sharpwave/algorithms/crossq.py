@@ -61,6 +61,7 @@ class CrossQLearner(SACLearner):
 
     config: CrossQConfig
     losses = ("joint_loss", "actor_loss")
+    compiled_too = ()
 
     def build(self) -> None:
         """Make actor, critics and the weight of entropy."""

@@ -89,7 +89,8 @@ class SACLearner(TorchLearner):
     """
 
     config: Any  # a SACConfig, or one with the same options
-    losses: ClassVar[tuple[str, ...]] = ("sample", "targets", "critic_loss", "actor_loss")
+    losses = ("critic_loss", "actor_loss")
+    compiled_too: ClassVar[tuple[str, ...]] = ("sample", "targets")
 
     def build(self) -> None:
         """Make actor, critics, their slow copy and the weight of entropy."""
@@ -111,8 +112,6 @@ class SACLearner(TorchLearner):
         noise = {"gsde": config.use_gsde, "log_std_init": config.log_std_init}
         options = {**self.network_options("actor"), **noise, **options}
         return nn.SquashedActor(self.observation_space, self.action_dim, **options)
-
-    # Acting
 
     def act(self, obs: Any, *, explore: bool, state: Any = None, **_: Any) -> Acted:
         """Actions in [-1, 1]: drawn from the policy, or its mode."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from sharpwave.config.config import Config
-from sharpwave.learners.ranks import Ranks
+from sharpwave.ranks import Ranks
 
 
 @dataclass(frozen=True, kw_only=True)

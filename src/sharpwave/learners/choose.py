@@ -165,8 +165,9 @@ def _wrap(learner: Any) -> None:
     if getattr(learner.config, "compile", False):
         from torch import compile
 
-        learner.wrappers = dict.fromkeys(learner.losses, compile)
-        for name in learner.losses:
+        names = (*learner.compiled_too, *learner.losses)
+        learner.wrappers = dict.fromkeys(names, compile)
+        for name in names:
             setattr(learner, name, getattr(learner, name))
     if getattr(learner.config, "cuda_graph", False) and learner.device.type == "cuda":
         kind = type(learner)

@@ -63,7 +63,9 @@ class Learner(BaseLearner):
     """
 
     losses: ClassVar[tuple[str, ...]] = ()
-    """Methods that `compile` compiles."""
+    """Methods that compute what is descended; `compile` compiles them."""
+    compiled_too: ClassVar[tuple[str, ...]] = ()
+    """Other methods that `compile` compiles."""
     captured: ClassVar[str] = "update"
     """The method whose calls become CUDA graphs: `update`, or one that it calls for minibatches."""
     is_random: ClassVar[bool] = True

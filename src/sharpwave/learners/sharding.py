@@ -17,8 +17,8 @@ from sharpwave.lazy import nn, torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sharpwave.learners.ranks import Ranks
     from sharpwave.llm import CausalModel
+    from sharpwave.ranks import Ranks
 
 __all__ = [
     "ShardedModel",

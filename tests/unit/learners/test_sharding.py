@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from sharpwave.checkpoints import CheckpointReader, read_checkpoint
-from sharpwave.learners.ranks import Ranks
+from sharpwave.ranks import Ranks
 from tests.unit.learners import sharded_program as program_module
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
