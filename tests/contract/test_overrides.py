@@ -396,7 +396,9 @@ def test_actions_are_those_of_the_changed_method(name: str, explore: bool) -> No
         assert (late == highest).all()
     elif learner.is_online:
         batch = agent.loop.collect()
-        assert played == [True] * learner.options["n_steps"]
+        agent.close()
+        # Actors of a fleet may have gone on meanwhile.
+        assert played == [True] * max(len(played), learner.options["n_steps"])
         assert (np.asarray(batch.actions) == 1).all()
 
 
