@@ -56,6 +56,13 @@ class NonFiniteError(ValueError):
     """An environment returned NaN or inf, or learning made such numbers."""
 
 
+class WireError(ValueError):
+    """A message of another process is none, is damaged or too large, or says what it may not."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())  # the other side may have written part of it
+
+
 class RewardFailed(RuntimeError):  # noqa: N818 - says what happened
     """A reward function raised, or gave what is no reward.
 

@@ -11,6 +11,7 @@ EXTRAS = {
     "ale_py": "atari",
     "box2d": "box2d",
     "cv2": "atari",
+    "grpc": "distributed",
     "h5py": "hdf5",
     "imageio": "video",
     "imageio_ffmpeg": "video",
