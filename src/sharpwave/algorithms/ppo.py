@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from sharpwave.agents import OnlineAgent
-from sharpwave.config.on_policy import OnPolicyConfig
-from sharpwave.config.schedules import ScheduleLike, value_at
+from sharpwave.config.on_policy import ClippedConfig, OnPolicyConfig
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import OnPolicyBatch
@@ -31,53 +30,11 @@ METRICS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(OnPolicyConfig):
+class PPOConfig(ClippedConfig, OnPolicyConfig):
     """Options of PPO."""
 
-    n_epochs: int = 4
-    """Passes over each rollout."""
-    batch_size: int = 256
-    """Steps in a minibatch; recurrent policies take whole environments of about that many."""
-    clip_eps: ScheduleLike = 0.2
-    """How far the ratio of new to old probability may move with gain."""
-    clip_vloss: bool = False
-    """Clip the change of values by `clip_eps` too."""
-    clip_range_vf: ScheduleLike | None = None
-    """Clip the change of values by a range of their own, with or without `clip_vloss`."""
-    normalize_advantages: bool = True
-    """Give the advantages of each minibatch mean 0 and deviation 1."""
-    anneal_lr: bool = True
-    """Let a constant learning rate fall linearly to 0 over the run."""
-    target_kl: float | None = None
-    """Skip the rest of an update once the policy has moved by 1.5 times this divergence."""
-    compile: bool = False
-    """Compile the loss with torch.compile."""
     cuda_graph: bool = False
     """Replay each gradient step as one CUDA graph."""
-
-    aliases: ClassVar[dict[str, str]] = {**OnPolicyConfig.aliases, "clip_range": "clip_eps"}
-
-    def check(self) -> None:
-        """Check the values."""
-        super().check()
-        self.require_positive("n_epochs", "batch_size", "clip_eps", "clip_range_vf", "target_kl")
-
-    @property
-    def minibatch(self) -> int:
-        """Rows of a gradient step."""
-        return min(self.batch_size, self.n_envs * self.n_steps)
-
-    @property
-    def clips_values(self) -> bool:
-        """Whether the change of values is clipped."""
-        return self.clip_vloss or self.clip_range_vf is not None
-
-    def clip_ranges(self, progress_remaining: float) -> tuple[float, float]:
-        """How far ratios and values may move, at a point of the run."""
-        clip = value_at(self.clip_eps, progress_remaining)
-        if self.clip_range_vf is None:
-            return clip, clip
-        return clip, value_at(self.clip_range_vf, progress_remaining)
 
 
 class PPOLearner(PolicyLearner):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sharpwave.config.network import ActivationName, Hidden, NetworkOptions
 from sharpwave.config.online import OnlineConfig
-from sharpwave.config.schedules import Linear, ScheduleLike
+from sharpwave.config.schedules import Linear, ScheduleLike, value_at
 
-__all__ = ["OnPolicyConfig", "RolloutConfig"]
+__all__ = ["ClippedConfig", "OnPolicyConfig", "RolloutConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +66,14 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
         return self.learning_rate
 
     @property
+    def rows(self) -> int:
+        """Rows of an update."""
+        return self.n_envs * self.n_steps
+
+    @property
     def minibatch(self) -> int:
         """Rows of a gradient step."""
-        return self.n_envs * self.n_steps
+        return self.rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,3 +87,51 @@ class OnPolicyConfig(RolloutConfig):
         """Check the values."""
         super().check()
         self.require_range("gae_lambda", 0, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedConfig(RolloutConfig):
+    """Options of every algorithm with a clipped surrogate objective."""
+
+    n_epochs: int = 4
+    """Passes over each rollout."""
+    batch_size: int = 256
+    """Steps in a minibatch; recurrent policies take whole environments of about that many."""
+    clip_eps: ScheduleLike = 0.2
+    """How far the ratio of new to old probability may move with gain."""
+    clip_vloss: bool = False
+    """Clip the change of values by `clip_eps` too."""
+    clip_range_vf: ScheduleLike | None = None
+    """Clip the change of values by a range of their own, with or without `clip_vloss`."""
+    normalize_advantages: bool = True
+    """Give the advantages of each minibatch mean 0 and deviation 1."""
+    anneal_lr: bool = True
+    """Let a constant learning rate fall linearly to 0 over the run."""
+    target_kl: float | None = None
+    """Skip the rest of an update once the policy has moved by 1.5 times this divergence."""
+    compile: bool = False
+    """Compile the loss with torch.compile."""
+
+    aliases: ClassVar[dict[str, str]] = {**RolloutConfig.aliases, "clip_range": "clip_eps"}
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("n_epochs", "batch_size", "clip_eps", "clip_range_vf", "target_kl")
+
+    @property
+    def minibatch(self) -> int:
+        """Rows of a gradient step."""
+        return min(self.batch_size, self.rows)
+
+    @property
+    def clips_values(self) -> bool:
+        """Whether the change of values is clipped."""
+        return self.clip_vloss or self.clip_range_vf is not None
+
+    def clip_ranges(self, progress_remaining: float) -> tuple[float, float]:
+        """How far ratios and values may move, at a point of the run."""
+        clip = value_at(self.clip_eps, progress_remaining)
+        if self.clip_range_vf is None:
+            return clip, clip
+        return clip, value_at(self.clip_range_vf, progress_remaining)

@@ -1,0 +1,95 @@
+"""Options of algorithms whose actors go on while they learn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sharpwave.config.on_policy import RolloutConfig
+
+__all__ = ["UnrollConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnrollConfig(RolloutConfig):
+    """Options of actors, of their unrolls, and of V-trace, which corrects for their lag."""
+
+    n_actors: int = 2
+    """Actors, each with environments of its own."""
+    n_envs: int = 16
+    """Environments of each actor."""
+    n_steps: int = 64
+    """Steps of each environment in an unroll."""
+    batch_unrolls: int | None = None
+    """Unrolls of an update; as many as there are actors when None."""
+    max_lag: int = 4
+    """Most updates that the weights of an unroll may have missed. Older unrolls are dropped, and
+    counted as `dropped_unrolls`."""
+    max_in_flight: int | None = None
+    """Most unrolls that are under way or wait, at which actors rest; as many as an update takes, or
+    as there are actors, when None."""
+    deterministic: bool = False
+    """Make the unrolls of an update during the update before, so that their weights have missed
+    exactly one, whoever is faster: runs are then the same bit for bit."""
+    anneal_lr: bool = True
+    """Let a constant learning rate fall linearly to 0 over the run."""
+    rho_bar: float = 1.0
+    """Bar of the weights of temporal differences, ρ̄: what the values converge to."""
+    c_bar: float = 1.0
+    """Bar of the weights of traces, c̄: how quickly they do."""
+    pg_rho_bar: float | None = None
+    """Bar of the weights of policy gradients; `rho_bar` when None."""
+    vtrace_lambda: float = 1.0
+    """λ of the traces: 0 trusts the values, 1 the rewards."""
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("n_actors")
+        self.require_range("vtrace_lambda", 0, 1)
+        for name in ("max_lag", "rho_bar", "c_bar"):
+            self.require_range(name, 0)
+        if self.pg_rho_bar is not None:
+            self.require_range("pg_rho_bar", 0)
+        if self.batch_unrolls is not None:
+            self.require_positive("batch_unrolls")
+        least = 1 if self.max_in_flight is None else self.max_in_flight
+        if least < 1:
+            raise ValueError(f"max_in_flight must be at least 1, got {self.max_in_flight}")
+        if self.deterministic:
+            self._check_deterministic()
+        for name in ("normalize_obs", "normalize_rewards"):
+            if getattr(self, name):
+                raise ValueError(f"{name} must be False: statistics of actors are not merged")
+        if self.recurrent is not None:
+            raise ValueError(f"recurrent must be None for unrolls, got {self.recurrent!r}")
+
+    def _check_deterministic(self) -> None:
+        if self.max_lag < 1:
+            raise ValueError("max_lag must be at least 1 where deterministic is True, got 0")
+        if self.n_unrolls != self.n_actors:
+            raise ValueError(
+                "batch_unrolls must be n_actors where deterministic is True, "
+                f"got {self.batch_unrolls} for {self.n_actors}"
+            )
+
+    @property
+    def n_unrolls(self) -> int:
+        """Unrolls of an update."""
+        return self.n_actors if self.batch_unrolls is None else self.batch_unrolls
+
+    @property
+    def rows(self) -> int:
+        """Rows of an update."""
+        return self.n_unrolls * super().rows
+
+    @property
+    def in_flight(self) -> int:
+        """Most unrolls that are under way or wait."""
+        if self.max_in_flight is None:
+            return max(self.n_unrolls, self.n_actors)
+        return self.max_in_flight
+
+    @property
+    def needs_torch(self) -> str | None:
+        """Why native code cannot learn so; None when it can."""
+        return None
