@@ -114,7 +114,10 @@ def replaying(cls: Any, world: World, metrics: str, **options: Any) -> Case:
 
 PPO: dict[str, Any] = {"n_envs": 4, "n_steps": 32, "batch_size": 32, "n_epochs": 2}
 IMPALA: dict[str, Any] = {"n_actors": 1, "n_envs": 4, "n_steps": 5, "deterministic": True}
-OF_IMPALA = "lag lag_max dropped_unrolls actors_alive learner_idle"
+OF_IMPALA = (
+    "lag lag_p95 lag_max dropped_unrolls lost_unrolls actors_alive restarts learner_idle "
+    "bytes_per_s"
+)
 OF_PPO = "approx_kl clip_fraction"
 OF_DQN = "loss q_value td_error grad_norm epsilon"
 OF_SAC = "critic_loss actor_loss alpha alpha_loss entropy q_value"

@@ -222,16 +222,17 @@ class OnlineAgent(Agent):
         return {**own, **self.given_networks, **buffer}
 
     def _state(self) -> dict[str, Any]:
-        steps = self.run.timesteps
+        # Environments have no state before the first step.
+        saves = self.run.timesteps and not self.loop.keeps_envs
         return {
             **super()._state(),
             "n_envs": self.config.n_envs,
             "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
-            "env": envs.environment_state(self.env) if steps else None,  # none before
-            "env_random": envs.random_state(self.env) if steps else None,  # the first step
+            "env": envs.environment_state(self.env) if saves else None,
+            "env_random": envs.random_state(self.env) if saves else None,
         }
 
-    def _load_state(self, state: dict[str, Any], *, in_flight: bool = False) -> None:  # noqa: ARG002
+    def _load_state(self, state: dict[str, Any], *, in_flight: bool = False) -> None:
         """Continue from `_state`; with other environments, or more, in new episodes."""
         same = state["n_envs"] == self.config.n_envs and not self._is_another_env
         env_state = state["env"] if same else None
@@ -243,7 +244,8 @@ class OnlineAgent(Agent):
             # Environments of another kind under the same id draw as they are seeded.
             with contextlib.suppress(TypeError):
                 envs.restore_random_state(self.env, state["env_random"])
-        super()._load_state(state, in_flight=env_state is not None)
+        in_flight = same if self.loop.keeps_envs else env_state is not None
+        super()._load_state(state, in_flight=in_flight)
 
 
 def _make_env(source: EnvSource, config: Any) -> Any:

@@ -3,14 +3,22 @@
 from sharpwave.distributed.actors import Block, FleetActor
 from sharpwave.distributed.collector import FleetCollector
 from sharpwave.distributed.fleet import Fleet, FleetStats, Unroll
+from sharpwave.distributed.recipe import ActorRecipe, EnvRecipe, PolicyRecipe, make_actor
+from sharpwave.distributed.supervise import MOST_FAILURES, Lives
 from sharpwave.distributed.threads import ThreadFleet
 
 __all__ = [
+    "MOST_FAILURES",
+    "ActorRecipe",
     "Block",
+    "EnvRecipe",
     "Fleet",
     "FleetActor",
     "FleetCollector",
     "FleetStats",
+    "Lives",
+    "PolicyRecipe",
     "ThreadFleet",
     "Unroll",
+    "make_actor",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -10,7 +11,14 @@ import numpy as np
 
 from sharpwave.collect import EpisodeStats, Rollout, UnrollCollector
 from sharpwave.distributed.fleet import Unroll, Weights
-from sharpwave.envs import environment_state, restore_environment_state
+from sharpwave.envs import (
+    environment_state,
+    random_state,
+    restore_environment_state,
+    restore_random_state,
+)
+from sharpwave.errors import NonFiniteError
+from sharpwave.finite import all_finite
 
 __all__ = ["Block", "FleetActor", "Follower"]
 
@@ -32,11 +40,11 @@ class Block:
     """The weights of a policy that native code collects with, which draws by itself.
 
     Args:
-        weights: The first ones.
+        size: How many there are.
     """
 
-    def __init__(self, weights: Weights) -> None:
-        self.weights = weights.copy()
+    def __init__(self, size: int) -> None:
+        self.weights: Weights = np.zeros(size, np.float32)
 
     def follow_weights(self, weights: Weights) -> None:
         """Act with these weights, from the next unroll on."""
@@ -55,17 +63,26 @@ class FleetActor:
 
     Args:
         number: Which actor it is.
-        env: The environments; those of number 0 are saved and closed by whoever made them.
+        env: The environments.
         collector: What steps them: a `NativeRollouts` or an `UnrollCollector`.
         policy: What the collector acts with.
         gamma: Discount.
+        closes_env: Close the environments with the actor.
     """
 
     def __init__(
-        self, number: int, env: Any, collector: Any, policy: Follower, gamma: float
+        self,
+        number: int,
+        env: Any,
+        collector: Any,
+        policy: Follower,
+        gamma: float,
+        *,
+        closes_env: bool = True,
     ) -> None:
         self.number = number
         self.env = env
+        self._closes_env = closes_env
         self._collector = collector
         self._policy = policy
         self._gamma = gamma
@@ -78,14 +95,19 @@ class FleetActor:
 
         Raises:
             EnvironmentFailed: An environment raised.
-            NonFiniteError: An environment or the weights gave NaN or inf.
+            NonFiniteError: An environment or the weights gave NaN or inf; the actor is named.
         """
         self._has_begun = True
-        self._policy.follow_weights(weights)
         # An unroll of native code is over before anybody could wait for it.
         waits = isinstance(self._collector, UnrollCollector)
         on_step = (lambda *_: not stops()) if waits else None
-        rollout: Rollout | None = self._collector.collect(self._gamma, 1.0, on_step)
+        try:
+            if waits:  # native code looks at them itself
+                _check_weights(weights, self._collector.timesteps)
+            self._policy.follow_weights(weights)
+            rollout: Rollout | None = self._collector.collect(self._gamma, 1.0, on_step)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"actor {self.number}: {error}") from None
         if rollout is None:
             return None
         episodes = self._collector.episodes
@@ -101,29 +123,47 @@ class FleetActor:
     def close(self) -> None:
         """End what collects."""
         self._collector.close()
-        if self.number:
+        if self._closes_env:
             self.env.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Where it stands."""
-        has_state = self.number and self._has_begun  # none before the first step
+        begun = self._has_begun  # before the first step environments have no state
         return {
             "collector": self._collector.state_dict(),
             "policy": self._policy.state_dict(),
-            "env": environment_state(self.env) if has_state else None,
+            "env": environment_state(self.env) if begun else None,
+            "env_random": random_state(self.env) if begun else None,
         }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
-        """Go on from `state_dict`; in new episodes unless those of then are still there."""
+        """Go on from `state_dict`.
+
+        Args:
+            state: What `state_dict` returned.
+            in_flight: The environments are like those of then, and go on where those stood;
+                otherwise, and where they did not tell, new episodes begin.
+        """
         saved = state["collector"]
-        in_flight = in_flight and saved.keys() == self._collector.state_dict().keys()
-        if self.number and in_flight:
-            in_flight = state["env"] is not None
-            if in_flight:
-                self._has_begun = True
-                restore_environment_state(self.env, state["env"])
-        self._collector.load_state_dict(saved, in_flight=in_flight)
+        goes_on = in_flight and saved.keys() == self._collector.state_dict().keys()
+        goes_on = goes_on and state["env"] is not None
+        if goes_on:
+            self._has_begun = True
+            restore_environment_state(self.env, state["env"])
+        elif in_flight and state["env_random"] is not None:
+            # Environments of another kind under the same id draw as they are seeded.
+            with contextlib.suppress(TypeError):
+                restore_random_state(self.env, state["env_random"])
+        self._collector.load_state_dict(saved, in_flight=goes_on)
         self._policy.load_state_dict(state["policy"])
+
+
+def _check_weights(weights: Weights, timesteps: int) -> None:
+    if not all_finite(weights):
+        place = int(np.argmin(np.isfinite(weights)))
+        raise NonFiniteError(
+            f"weights must be finite, got {weights[place]} at {place}, at step {timesteps}"
+        )
 
 
 def _taken(numbers: deque[Any]) -> list[Any]:

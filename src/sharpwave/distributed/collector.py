@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -38,6 +39,7 @@ class FleetCollector:
         timings: Seconds that were waited for unrolls.
         dropped: Unrolls that were too old.
         lags: Updates that the weights of the last unrolls had missed.
+        recent_lags: The same of the unrolls before them too.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class FleetCollector:
         self.timesteps = self.dropped = 0
         self.timings = {"collect": 0.0}
         self.lags: list[int] = []
+        self.recent_lags: deque[int] = deque(maxlen=100)
         self._action_map = action_map
         self._n_unrolls, self._max_lag, self._in_step = n_unrolls, max_lag, in_step
 
@@ -93,6 +96,7 @@ class FleetCollector:
         if self._in_step:
             fleet.publish(weights, version)
         self.lags = [version - unroll.version for unroll in fresh]
+        self.recent_lags.extend(self.lags)
         return sorted(fresh, key=lambda unroll: unroll.actor)
 
     def _arriving(self) -> Iterator[Unroll]:
@@ -162,7 +166,7 @@ class FleetCollector:
         self.fleet.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments of the first actor."""
+        """Where the collection stands, with the environments."""
         return {
             "fleet": self.fleet.state_dict(),
             "timesteps": self.timesteps,
@@ -176,8 +180,8 @@ class FleetCollector:
 
         Args:
             state: What `state_dict` returned.
-            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
-                start.
+            in_flight: Whether the environments are like those of then, and go on where they stood.
+                Otherwise new episodes start.
         """
         self.timesteps = count_of(state, "timesteps")
         self.timings.update({name: float(x) for name, x in state["timings"].items()})

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpwave.collect import Rollout
+from sharpwave.nest import leaves
 
 __all__ = ["Fleet", "FleetStats", "Unroll", "Weights"]
 
 Weights = npt.NDArray[np.float32]
 """[n_parameters] all parameters of a policy, which nobody changes any more."""
+
+OF_STEPS = (
+    "obs",
+    "actions",
+    "log_probs",
+    "rewards",
+    "terminated",
+    "truncated",
+    "starts",
+    "real",
+    "masks",
+    "extra",
+    "last_obs",
+    "final_obs",
+)
+"""What a learner takes of a rollout."""
+OF_ACTORS = ("values", "next_values", "advantages", "returns")
+"""What actors think of it, which nobody takes."""
+OF_EPISODES = ("episode_returns", "episode_lengths", "successes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +57,33 @@ class Unroll:
     episode_lengths: npt.NDArray[np.int64]
     successes: npt.NDArray[np.float64]
 
+    def columns(self) -> dict[str, Any]:
+        """All that a learner takes, by name: arrays, nested as the environment's."""
+        of_steps = {name: getattr(self.rollout, name) for name in OF_STEPS}
+        kept = {name: column for name, column in of_steps.items() if column is not None}
+        return {**kept, **{name: getattr(self, name) for name in OF_EPISODES}}
+
+    @classmethod
+    def of_columns(cls, actor: int, version: int, columns: dict[str, Any]) -> Unroll:
+        """The unroll of some `columns`; what the actor thought of its steps is NaN.
+
+        Raises:
+            TypeError: A name is missing or unknown.
+        """
+        of_episodes = {name: columns[name] for name in OF_EPISODES if name in columns}
+        of_steps = {name: x for name, x in columns.items() if name not in of_episodes}
+        unknown: Any = np.broadcast_to(np.float32(np.nan), columns["rewards"].shape)
+        rollout = Rollout(**of_steps, **dict.fromkeys(OF_ACTORS, unknown))
+        return cls(actor, version, rollout, **of_episodes)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of its columns."""
+        return sum(leaf.nbytes for _, leaf in leaves(self.columns()))
+
     def state_dict(self) -> dict[str, Any]:
         """Everything, as arrays and numbers."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        columns = {field.name: getattr(self.rollout, field.name) for field in fields(Rollout)}
-        kept = {name: column for name, column in columns.items() if column is not None}
-        return {**own, "rollout": kept}
+        return {"actor": self.actor, "version": self.version, "columns": self.columns()}
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> Unroll:
@@ -50,7 +92,7 @@ class Unroll:
         Raises:
             TypeError: A name is missing or unknown.
         """
-        return cls(**{**state, "rollout": Rollout(**state["rollout"])})
+        return cls.of_columns(**state)
 
 
 class FleetStats(NamedTuple):
@@ -67,7 +109,13 @@ class FleetStats(NamedTuple):
     waiting: int
     """Unrolls that nobody has received."""
     failures: int
-    """Unrolls that an exception ended."""
+    """Failures of actors: exceptions, and processes that ended."""
+    restarts: int = 0
+    """Actors that were made again after a failure."""
+    lost: int = 0
+    """Unrolls that were lost with an actor."""
+    received_bytes: int = 0
+    """Bytes of all unrolls that were received."""
 
     @property
     def in_flight(self) -> int:
@@ -88,7 +136,7 @@ class Fleet(Protocol):
         """The oldest unroll; None if there was none in so many seconds.
 
         Raises:
-            Exception: What ended an unroll of an actor, as it was raised there.
+            Exception: What ended an actor that is not made again, as it was raised there.
         """
 
     def pause(self) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sharpwave.distributed.actors import FleetActor
 from sharpwave.distributed.fleet import FleetStats, Unroll, Weights
+from sharpwave.distributed.supervise import Lives
 
 __all__ = ["ThreadFleet"]
 
@@ -17,19 +19,26 @@ __all__ = ["ThreadFleet"]
 class ThreadFleet:
     """Actors in threads: native environments step without the interpreter, beside each other.
 
-    Environments and policies of Python take turns, since one thread at a time interprets.
+    Environments and policies of Python take turns, since one thread at a time interprets. An actor
+    that fails is made again, with new environments.
 
     Args:
-        actors: The actors.
+        make: Makes an actor of its number and of how often it was made before.
+        lives: Which actors there are, and how often they may fail.
         max_in_flight: Most unrolls that are under way or wait; actors rest at that.
         in_step: Each actor makes one unroll after every `publish`, and none before the next: which
             weights an unroll has does not depend on who is faster.
     """
 
     def __init__(
-        self, actors: Sequence[FleetActor], *, max_in_flight: int, in_step: bool = False
+        self,
+        make: Callable[[int, int], FleetActor],
+        lives: Lives,
+        *,
+        max_in_flight: int,
+        in_step: bool = False,
     ) -> None:
-        self._shared = _Shared(actors, max_in_flight, in_step)
+        self._shared = _Shared(make, lives, max_in_flight, in_step)
         self._threads: list[threading.Thread] = []
         # Threads know the shared part alone, so that they end with the fleet, and with the process
         # before what they use is gone.
@@ -68,8 +77,8 @@ class ThreadFleet:
         """The oldest unroll; None if there was none in so many seconds.
 
         Raises:
-            Exception: What ended an unroll of an actor, as it was raised there; the actors rest
-                then until `start`.
+            Exception: What ended an actor that is not made again, as it was raised there; the
+                actors rest then until `start`.
         """
         return self._shared.receive(timeout)
 
@@ -87,9 +96,16 @@ class ThreadFleet:
         shared = self._shared
         alive = sum(thread.is_alive() for thread in self._threads)
         with shared.changed:
-            asked, waiting = sum(map(len, shared.asked)), len(shared.ready)
             return FleetStats(
-                len(shared.actors), alive, asked, shared.busy, waiting, shared.failures
+                actors=len(shared.actors),
+                alive=alive,
+                asked=sum(map(len, shared.asked)),
+                busy=shared.busy,
+                waiting=len(shared.ready),
+                failures=shared.lives.failures,
+                restarts=shared.lives.restarts,
+                lost=shared.lives.lost,
+                received_bytes=shared.received_bytes,
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -98,6 +114,7 @@ class ThreadFleet:
         shared = self._shared
         return {
             "actors": [actor.state_dict() for actor in shared.actors],
+            "lives": list(shared.lives.numbers),
             "ready": [unroll.state_dict() for unroll in shared.ready],
         }
 
@@ -106,8 +123,8 @@ class ThreadFleet:
 
         Args:
             state: What `state_dict` returned.
-            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
-                start, and what waited is left out.
+            in_flight: Whether the environments are like those of then, and go on where they stood.
+                Otherwise new episodes start, and what waited is left out.
         """
         self.pause()
         shared = self._shared
@@ -119,6 +136,7 @@ class ThreadFleet:
         for actor, saved in zip(shared.actors, state["actors"], strict=False):
             actor.load_state_dict(saved, in_flight=in_flight)
         if in_flight:
+            shared.lives.numbers[:] = map(int, state["lives"])
             shared.ready.extend(map(Unroll.of_state, state["ready"]))
 
     def stop(self, timeout: float = 5.0) -> None:
@@ -134,8 +152,15 @@ class ThreadFleet:
 class _Shared:
     """What the threads and the learner share; `changed` guards all of it."""
 
-    def __init__(self, actors: Sequence[FleetActor], max_in_flight: int, in_step: bool) -> None:
-        self.actors = list(actors)
+    def __init__(
+        self,
+        make: Callable[[int, int], FleetActor],
+        lives: Lives,
+        max_in_flight: int,
+        in_step: bool,
+    ) -> None:
+        self.make, self.lives = make, lives
+        self.actors = [make(number, 0) for number in range(len(lives.numbers))]
         self.max_in_flight = max_in_flight
         self.in_step = in_step
         self.changed = threading.Condition()
@@ -144,7 +169,7 @@ class _Shared:
         # when it begins.
         self.asked: list[deque[tuple[Weights, int]]] = [deque() for _ in self.actors]
         self.weights: tuple[Weights, int] | None = None
-        self.busy = self.failures = 0
+        self.busy = self.received_bytes = 0
         self.rests, self.stops = True, False
         self.error: BaseException | None = None
 
@@ -164,7 +189,9 @@ class _Shared:
             if not self.ready:
                 return None
             self.changed.notify_all()
-            return self.ready.popleft()
+            unroll = self.ready.popleft()
+            self.received_bytes += unroll.nbytes
+            return unroll
 
     def work(self, number: int) -> None:
         """What the thread of an actor does."""
@@ -179,18 +206,35 @@ class _Shared:
             unroll, error = None, None
             try:
                 unroll = self.actors[number].collect(*given, lambda: self.stops)
-            except BaseException as raised:  # whatever it is, the learner raises it
+            except BaseException as raised:  # whatever it is, the learner hears of it
                 error = raised
             with self.changed:
-                self.busy -= 1
+                if error is not None and self.in_step:
+                    self.asked[number].appendleft(given)
                 if unroll is not None:
+                    self.lives.succeeded(number)
                     self.ready.append(unroll)
-                elif error is not None:
-                    if self.in_step:
-                        self.asked[number].appendleft(given)
-                    self.error, self.rests = error, True
-                    self.failures += 1
+            lost = 1
+            while error is not None:
+                error, lost = self._failed(number, error, lost), 0
+            with self.changed:
+                self.busy -= 1
                 self.changed.notify_all()
+
+    def _failed(self, number: int, error: BaseException, lost: int) -> BaseException | None:
+        """Make an actor again, or give up; what was raised meanwhile."""
+        with self.changed:
+            if self.stops or not self.lives.failed(number, error, lost=lost):
+                self.error, self.rests = error, True
+                return None
+            life = self.lives.numbers[number]
+        with contextlib.suppress(Exception):  # what is broken may not even close
+            self.actors[number].close()
+        try:
+            self.actors[number] = self.make(number, life)
+        except BaseException as raised:  # as above
+            return raised
+        return None
 
     def _may_begin(self, number: int) -> bool:
         if self.rests:

@@ -178,6 +178,11 @@ class FollowingActor(RolloutActor):
         own, generator = learner.acting_copy(), learner.make_generator(seed)
         super().__init__(own, n_envs, explore=True, generator=generator, columns=columns)
 
+    @property
+    def action_map(self) -> Any:
+        """From its actions to the environments'."""
+        return self.learner.action_map
+
     def follow_weights(self, weights: Array) -> None:
         """Act with weights [n_parameters] of the learner, in another rollout."""
         self.learner.follow_weights(weights)

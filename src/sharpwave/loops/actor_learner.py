@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sharpwave.collect import NativeRollouts, UnrollCollector
-from sharpwave.distributed import Block, FleetActor, FleetCollector, ThreadFleet
+from sharpwave.distributed import (
+    MOST_FAILURES,
+    ActorRecipe,
+    EnvRecipe,
+    FleetActor,
+    FleetCollector,
+    Lives,
+    PolicyRecipe,
+    ThreadFleet,
+    make_actor,
+)
+from sharpwave.layouts.policy import why_not_native
 from sharpwave.learners import Seeds
 from sharpwave.learners.actor import FollowingActor
 from sharpwave.learners.threads import native_threads
@@ -26,17 +37,32 @@ class ActorLearnerLoop(OnPolicyLoop):
     Args:
         learner: What learns, from `UnrollBatch`; its `weights` are what actors act with.
         config: Options.
-        envs: The environments of each actor.
+        env: The environments of the first actor.
+        env_recipe: What makes such environments for another one; None where nothing can.
         **options: Of `OnPolicyLoop`.
 
     Attributes:
         fleet: The actors.
     """
 
-    def __init__(self, learner: Any, config: Any, envs: Sequence[Any], **options: Any) -> None:
-        self._envs = envs
+    keeps_envs = True
+
+    def __init__(
+        self,
+        learner: Any,
+        config: Any,
+        env: Any,
+        *,
+        env_recipe: EnvRecipe | None,
+        **options: Any,
+    ) -> None:
+        self._env_recipe = env_recipe
+        self._acting_reason = options["why_not_act"] or why_not_native(
+            env.single_observation_space, env.single_action_space, activation=config.activation
+        )
         self._began = self._waited = 0.0
-        super().__init__(learner, config, envs[0], **options)
+        self._received = 0
+        super().__init__(learner, config, env, **options)
 
     @classmethod
     def of(cls, agent: Any, choice: Any) -> ActorLearnerLoop:
@@ -45,24 +71,19 @@ class ActorLearnerLoop(OnPolicyLoop):
         Raises:
             ValueError: There are several actors, and the environment cannot be made again.
         """
-        config, source = agent.config, agent.source
-        if config.n_actors > 1 and not source.can_make_another:
+        config = agent.config
+        recipe = agent.source.recipe(config.n_envs)
+        if config.n_actors > 1 and recipe is None:
             raise ValueError(
                 f"n_actors must be 1 where env_id is an environment without an id, got "
                 f"{config.n_actors}: pass an id, or a function that makes it"
             )
-        is_made = source.n_envs is not None
-        others = [
-            source.make_another(config.n_envs)
-            if is_made
-            else source.make(config.n_envs, config.env_mode)
-            for _ in range(config.n_actors - 1)
-        ]
         name = agent.env_id or "an environment without an id"
         return cls(
             choice.learner,
             config,
-            [agent.env, *others],
+            agent.env,
+            env_recipe=recipe,
             seeds=choice.learner.seeds,
             subject=f"{config.n_actors} actors x {config.n_envs} x {name}",
             why_not_act=choice.why_not_act,
@@ -105,65 +126,71 @@ class ActorLearnerLoop(OnPolicyLoop):
         return {
             **super().progress_metrics(),
             "lag": float(np.mean(lags)),
+            "lag_p95": float(np.percentile(self.collector.recent_lags or [0], 95)),
             "lag_max": float(max(lags)),
             "dropped_unrolls": float(self.collector.dropped),
+            "lost_unrolls": float(stats.lost),
             "actors_alive": float(stats.alive),
+            "restarts": float(stats.restarts),
             "learner_idle": min(1.0, waited / seconds),
+            "bytes_per_s": (stats.received_bytes - self._received) / seconds,
         }
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Inside, a run goes on; afterwards the environments stand still."""
         self._began, self._waited = time.perf_counter(), self.collector.timings["collect"]
+        self._received = self.fleet.stats().received_bytes
         try:
             yield
         finally:
             self.collector.finish()
 
+    def _check_collected(self) -> None:
+        """Raise where a method was assigned to the learner that native actors do not call."""
+        if self._acting_reason is None:
+            self._check_not_assigned()
+
     def _make_collector(self, seeds: Seeds) -> FleetCollector:
-        config = self.config
-        actors = [self._make_actor(number, seeds) for number in range(len(self._envs))]
-        in_step = config.deterministic
-        fleet = ThreadFleet(actors, max_in_flight=config.in_flight, in_step=in_step)
+        config, in_step = self.config, self.config.deterministic
+        recipe = self._recipe(seeds)
+        # Environments that cannot be made again are lost with the first failure.
+        lives = Lives(config.n_actors, most_failures=1 if recipe.env is None else MOST_FAILURES)
+        fleet = ThreadFleet(
+            partial(_actor_here, recipe, self.env),
+            lives,
+            max_in_flight=config.in_flight,
+            in_step=in_step,
+        )
         return FleetCollector(
             fleet,
             self.learner.action_map,
-            n_envs=config.n_envs * len(actors),
+            n_envs=config.n_envs * config.n_actors,
             n_unrolls=config.n_unrolls,
             max_lag=config.max_lag,
             in_step=in_step,
         )
 
-    def _make_actor(self, number: int, seeds: Seeds) -> FleetActor:
-        config, learner, env = self.config, self.learner, self._envs[number]
-        env_seed, action_seed = _own_seeds(seeds, number)
-        if self.collection_reason is not None:
-            actor = FollowingActor(learner, config.n_envs, action_seed, self.actor.columns)
-            collector: Any = UnrollCollector(
-                env, actor, learner.action_map, n_steps=config.n_steps, seed=env_seed
+    def _recipe(self, seeds: Seeds) -> ActorRecipe:
+        config, learner = self.config, self.learner
+        policy: Any = partial(FollowingActor, learner, columns=self.actor.columns)
+        if self._acting_reason is None:
+            policy = PolicyRecipe(
+                hidden=tuple(config.hidden_of("actor")),
+                critic_hidden=tuple(config.hidden_of("critic")),
+                activation=config.activation,
+                threads=native_threads(config.threads, learner.weights().size * config.n_envs),
             )
-            return FleetActor(number, env, collector, actor, config.gamma)
-        block = Block(learner.weights())
-        collector = NativeRollouts(
-            env,
-            block.weights,
-            hidden=config.hidden_of("actor"),
-            critic_hidden=config.hidden_of("critic"),
-            activation=config.activation,
+        return ActorRecipe(
+            env=self._env_recipe,
+            policy=policy,
             n_steps=config.n_steps,
             gamma=config.gamma,
-            gae_lambda=1.0,
-            seed=env_seed,
-            action_seed=action_seed,
-            threads=native_threads(config.threads, block.weights.size * config.n_envs),
+            seeds=(seeds.env, seeds.learning),
         )
-        return FleetActor(number, env, collector, block, config.gamma)
 
 
-def _own_seeds(seeds: Seeds, number: int) -> tuple[int, int]:
-    """Seeds of the environments and actions of an actor."""
-    states = np.random.SeedSequence([seeds.env, seeds.learning, number]).generate_state(
-        2, np.uint64
-    )
-    env, actions = (int(state) for state in states)
-    return env >> 33, actions >> 1
+def _actor_here(recipe: ActorRecipe, env: Any, number: int, life: int) -> FleetActor:
+    """An actor of this process; the first one has the environments that are there already."""
+    uses_first = (number == 0 and life == 0) or recipe.env is None
+    return make_actor(recipe, number, life, env if uses_first else None)

@@ -69,6 +69,8 @@ class Loop(ABC):
     """
 
     keeps_replay = False
+    keeps_envs: ClassVar[bool] = False
+    """Whether the state of the loop has the environments in it."""
     ranks: Ranks = ALONE
     """The processes that learn together."""
     unit: ClassVar[str] = UPDATES

@@ -141,11 +141,14 @@ class OnPolicyLoop(Loop):
     def _check_collected(self) -> None:
         """Raise where a method was assigned to the learner that native collection does not call."""
         if self.collection_reason is None:
-            for name in vars(self.learner).keys() & {*COLLECTED}:
-                raise RuntimeError(
-                    f"{name} of the learner is not called, since native code collects: change it "
-                    "in a subclass, and pass that as `learner=`"
-                )
+            self._check_not_assigned()
+
+    def _check_not_assigned(self) -> None:
+        for name in vars(self.learner).keys() & {*COLLECTED}:
+            raise RuntimeError(
+                f"{name} of the learner is not called, since native code collects: change it "
+                "in a subclass, and pass that as `learner=`"
+            )
 
     def _on_step(self, run: Run, mean_reward: float, transitions: Callable[[], VectorStep]) -> bool:
         self.timesteps = self.collector.timesteps

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sharpwave.distributed.recipe import EnvRecipe
 from sharpwave.envs import NativeVectorEnv, VecNormalize, make_vec_env
 from sharpwave.envs.named import WrappedEnv, described_env, env_of_file
 
@@ -77,6 +78,15 @@ class EnvSource:
     def can_make_another(self) -> bool:
         """Whether `make_another` can."""
         return not self._is_made or self.env_id is not None
+
+    def recipe(self, n_envs: int) -> EnvRecipe | None:
+        """What makes such environments once more, to train in; None where nothing can."""
+        if not self._is_made:
+            return EnvRecipe(env=self.env, n_envs=n_envs, mode=self._mode, kwargs=self.env_kwargs)
+        if self.env_id is None:
+            return None
+        kwargs = {**self._spec_kwargs, "render_mode": None}
+        return EnvRecipe(env=self.env_id, n_envs=n_envs, kwargs=kwargs)
 
     def make_another(self, n_envs: int, **env_kwargs: Any) -> Any:
         """A separate vector environment of the same kind, for evaluation.

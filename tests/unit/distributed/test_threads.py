@@ -6,6 +6,8 @@ import gc
 import threading
 import time
 from collections import Counter
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,8 +17,9 @@ import torch
 
 import sharpwave as sw
 from sharpwave.distributed import ThreadFleet, Unroll
-from sharpwave.errors import EnvironmentFailed
-from tests.envs import resumable
+from sharpwave.errors import EnvironmentFailed, NonFiniteError
+from sharpwave.testing.bits import state_of
+from tests.envs import resumable, vectorized
 
 OPTIONS: dict[str, Any] = {"n_envs": 4, "n_steps": 8, "hidden": (8,), "seed": 1}
 WORLDS = pytest.mark.parametrize("world", ["CartPole-v1", resumable], ids=["native", "python"])
@@ -116,29 +119,133 @@ def test_a_pause_leaves_the_environments_where_they_are() -> None:
 
 
 class Failing(gym.Wrapper[Any, Any, Any, Any]):
-    """Raises in its 30th step."""
+    """Raises in a step of its own choice."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_step: int) -> None:
         super().__init__(resumable())
-        self.steps = 0
+        self.steps, self.in_step = 0, in_step
 
     def step(self, action: Any) -> Any:
         self.steps += 1
-        if self.steps == 30:
+        if self.steps == self.in_step:
             raise RuntimeError("the pole broke")
         return self.env.step(action)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_what_an_environment_raises_ends_the_run(deterministic: bool) -> None:
-    """An actor's exception died silently, and the learner waited for it."""
-    agent = sw.IMPALA(Failing, deterministic=deterministic, **OPTIONS)
-    with pytest.raises(EnvironmentFailed, match="the pole broke"):
-        agent.train(5000)
-    assert fleet_of(agent).stats().failures >= 1
-    assert fleet_of(agent).stats().busy == 0
+def test_an_actor_whose_environment_raises_is_made_again(deterministic: bool) -> None:
+    """Every actor fails in its fourth unroll, again and again."""
+    agent = sw.IMPALA(partial(Failing, 30), deterministic=deterministic, **OPTIONS)
+    metrics = agent.train(960)
+    stats = fleet_of(agent).stats()
+    assert stats.failures == stats.restarts == stats.lost >= metrics["restarts"] >= 4
+    assert metrics["lost_unrolls"] == metrics["restarts"]
+    assert metrics["actors_alive"] == 2
+    learned = 64 * agent.learner.updates
+    assert agent.timesteps == learned + 32 * metrics["dropped_unrolls"] >= 960
+    if deterministic:
+        assert learned == 960
     agent.close()
     assert names() == []
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_an_actor_that_fails_three_times_in_a_row_ends_the_run(deterministic: bool) -> None:
+    """An actor's exception died silently, and the learner waited for it."""
+    agent = sw.IMPALA(partial(Failing, 3), deterministic=deterministic, **OPTIONS)
+    for rounds in (1, 2):
+        with pytest.raises(EnvironmentFailed, match="the pole broke"):
+            agent.train(5000)
+        stats = fleet_of(agent).stats()
+        # Two of three failures are followed by another life, of one actor or of both.
+        assert 3 * rounds <= stats.failures <= 6 * rounds
+        assert stats.restarts < stats.failures
+        assert (stats.busy, stats.received_bytes) == (0, 0)
+    agent.close()
+    assert names() == []
+
+
+class Unmakeable:
+    """Makes environments for the agent and the second actor, and raises in its next calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> Any:
+        self.calls += 1
+        if self.calls > 2:
+            raise RuntimeError("no more poles")
+        return Failing(3)
+
+
+def test_an_actor_that_cannot_be_made_again_ends_the_run() -> None:
+    agent = sw.IMPALA(Unmakeable(), **{**OPTIONS, "n_envs": 1})
+    with pytest.raises(EnvironmentFailed, match="no more poles"):
+        agent.train(5000)
+    assert fleet_of(agent).stats().lost <= 2  # what was not begun is not lost
+    agent.close()
+
+
+def test_environments_that_cannot_be_made_again_fail_once() -> None:
+    env = vectorized([partial(Failing, 3)] * 2, "same_step")
+    agent = sw.IMPALA(env, n_actors=1, n_steps=8, hidden=(8,), seed=1)
+    with pytest.raises(RuntimeError, match="the pole broke"):
+        agent.train(5000)
+    assert fleet_of(agent).stats().restarts == 0
+    agent.close()
+
+
+class Infinite(Failing):
+    """Gives a reward that is not finite in a step of its own choice."""
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        obs, reward, *rest = self.env.step(action)
+        return obs, np.nan if self.steps == self.in_step else reward, *rest
+
+
+def test_a_reward_that_is_not_finite_ends_the_run_and_is_named() -> None:
+    agent = sw.IMPALA(partial(Infinite, 13), **OPTIONS)
+    with pytest.raises(NonFiniteError, match=r"^actor [01]: rewards .* environment 0 at step 48$"):
+        agent.train(5000)
+    assert fleet_of(agent).stats().restarts == 0
+    agent.close()
+
+
+@WORLDS
+def test_weights_that_are_not_finite_end_the_run_and_are_named(world: Any) -> None:
+    agent: Any = sw.IMPALA(world, **OPTIONS)
+    fleet, weights = fleet_of(agent), agent.learner.weights()
+    fleet.start(weights, 0)
+    received(fleet)
+    weights[3] = np.nan
+
+    def go_on() -> None:
+        for version in range(1, 100):
+            fleet.publish(weights, version)
+            received(fleet)
+
+    with pytest.raises(NonFiniteError, match=r"^actor [01]: weights .* at 3, at step \d+$"):
+        go_on()
+    agent.close()
+
+
+def test_a_run_goes_on_from_a_checkpoint_after_failures(tmp_path: Path) -> None:
+    """The first actor's own environments were saved, though they had been replaced."""
+    world, options = partial(Failing, 30), {**OPTIONS, "deterministic": True}
+    whole, half = (sw.IMPALA(world, **options) for _ in range(2))
+    half.train(960)
+    assert fleet_of(half).stats().restarts >= 2
+    half.save(tmp_path / "half")
+    again = sw.IMPALA.from_checkpoint(tmp_path / "half", env=world)
+    assert again.timesteps == half.timesteps
+    whole.train(960)
+    assert state_of(whole) == state_of(half)
+    saved, fleet = state_of(half), fleet_of(again)
+    assert fleet.state_dict()["lives"] == fleet_of(half).state_dict()["lives"]
+    assert state_of(again) == saved
+    for agent in (whole, half, again):
+        agent.close()
 
 
 @WORLDS

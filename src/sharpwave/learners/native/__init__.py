@@ -20,7 +20,7 @@ from sharpwave.learners.native.actor_critic import (
     TD3Steps,
 )
 from sharpwave.learners.native.dqn import NativeDQNLearner
-from sharpwave.learners.native.learner import Draws, NativeLearner
+from sharpwave.learners.native.learner import NativeLearner
 from sharpwave.learners.native.optimizers import Adam, NativeOptimizer, RMSprop
 from sharpwave.learners.native.policy import PolicySteps
 from sharpwave.learners.native.q_learning import QActor, QSteps
@@ -37,7 +37,6 @@ __all__ = [
     "Adam",
     "CriticsLayout",
     "DeterministicActor",
-    "Draws",
     "Features",
     "FlatArrays",
     "NativeA2CLearner",

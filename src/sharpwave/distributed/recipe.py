@@ -1,0 +1,184 @@
+"""Recipes of actors: all that is needed to make one, here or in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sharpwave.collect import NativeRollouts, UnrollCollector
+from sharpwave.distributed.actors import Block, FleetActor
+from sharpwave.distributed.native_policy import NativePolicy
+from sharpwave.envs import make_vec_env
+from sharpwave.layouts.policy import PolicyLayout
+
+__all__ = ["ActorRecipe", "EnvRecipe", "PolicyRecipe", "make_actor"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvRecipe:
+    """The vector environment of an actor.
+
+    Example:
+        >>> recipe = EnvRecipe(env="CartPole-v1", n_envs=2)
+        >>> recipe.make().num_envs, EnvRecipe.of_json(recipe.to_json()) == recipe
+        (2, True)
+    """
+
+    env: Any
+    """An id, or what makes an environment."""
+    n_envs: int
+    """How many of them."""
+    mode: str = "auto"
+    """How they are stepped; see `make_vec_env`."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments for an id."""
+
+    def make(self) -> Any:
+        """A new one."""
+        return make_vec_env(
+            self.env, self.n_envs, mode=self.mode, env_kwargs=dict(self.kwargs) or None
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The recipe as JSON values.
+
+        Raises:
+            TypeError: The environment has no id: no code is sent anywhere.
+        """
+        if not isinstance(self.env, str):
+            raise TypeError(f"env must be an id for actors elsewhere, got {self.env!r}")
+        return {**asdict(self), "kwargs": dict(self.kwargs)}
+
+    @classmethod
+    def of_json(cls, saved: Mapping[str, Any]) -> EnvRecipe:
+        """The recipe that `to_json` described."""
+        return cls(**saved)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyRecipe:
+    """A multi-layer perceptron that native code acts with."""
+
+    hidden: tuple[int, ...]
+    """Widths of the actor's hidden layers."""
+    critic_hidden: tuple[int, ...]
+    """Widths of the critic's."""
+    activation: str
+    """Between the layers."""
+    threads: int = 1
+    """Most threads that step native environments."""
+
+    def layout(self, env: Any) -> PolicyLayout:
+        """Where its parameters lie, for the spaces of an environment."""
+        return PolicyLayout.of(
+            env.single_observation_space,
+            env.single_action_space,
+            hidden=self.hidden,
+            critic_hidden=self.critic_hidden,
+            activation=self.activation,
+        )
+
+    @classmethod
+    def of_json(cls, saved: Mapping[str, Any]) -> PolicyRecipe:
+        """The recipe that `asdict` described, with lists for tuples."""
+        widths = {name: tuple(saved[name]) for name in ("hidden", "critic_hidden")}
+        return cls(**{**saved, **widths})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorRecipe:
+    """All that makes the actors of a fleet, but for the weights.
+
+    It can be pickled where the environment and the policy can, and is JSON where they are an id and
+    a `PolicyRecipe`.
+    """
+
+    env: EnvRecipe | None
+    """Environments; None where the only ones there are cannot be made again."""
+    policy: PolicyRecipe | Callable[[int, int], Any]
+    """A policy for native code, or what makes a `Follower` with `act` and `action_map` from the
+    number of environments and a seed."""
+    n_steps: int
+    """Steps of an unroll."""
+    gamma: float
+    """Discount."""
+    seeds: tuple[int, int]
+    """Of environments and actions; each actor derives its own."""
+
+    def own_seeds(self, number: int, life: int) -> tuple[int, int]:
+        """Seeds of the environments and actions of an actor, others in each of its lives."""
+        entropy = [*self.seeds, number, *([life] if life else [])]
+        states = np.random.SeedSequence(entropy).generate_state(2, np.uint64)
+        env, actions = (int(state) for state in states)
+        return env >> 33, actions >> 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The recipe as JSON values: ids and numbers.
+
+        Raises:
+            TypeError: The environment has no id, or torch acts: no code is sent anywhere.
+        """
+        if self.env is None:
+            raise TypeError("env must be an id for actors elsewhere, got an environment without")
+        if not isinstance(self.policy, PolicyRecipe):
+            raise TypeError("policy must be one that native code acts with for actors elsewhere")
+        numbers = {"n_steps": self.n_steps, "gamma": self.gamma, "seeds": list(self.seeds)}
+        return {"env": self.env.to_json(), "policy": asdict(self.policy), **numbers}
+
+    @classmethod
+    def of_json(cls, saved: Mapping[str, Any]) -> ActorRecipe:
+        """The recipe that `to_json` described."""
+        parts: dict[str, Any] = {
+            "env": EnvRecipe.of_json(saved["env"]),
+            "policy": PolicyRecipe.of_json(saved["policy"]),
+            "seeds": tuple(saved["seeds"]),
+        }
+        return cls(**{**saved, **parts})
+
+
+def make_actor(recipe: ActorRecipe, number: int, life: int = 0, env: Any = None) -> FleetActor:
+    """An actor that waits for weights.
+
+    Args:
+        recipe: How.
+        number: Which actor it is.
+        life: How often it was made before.
+        env: Environments of somebody else's to step, who closes them.
+
+    Raises:
+        EnvironmentFailed: An environment cannot be made.
+    """
+    closes_env = env is None
+    if env is None:
+        assert recipe.env is not None
+        env = recipe.env.make()
+    env_seed, action_seed = recipe.own_seeds(number, life)
+    policy: Any = recipe.policy
+    if isinstance(policy, PolicyRecipe) and NativeRollouts.why_not(env) is None:
+        block = Block(policy.layout(env).n_parameters)
+        rollouts = NativeRollouts(
+            env,
+            block.weights,
+            hidden=policy.hidden,
+            critic_hidden=policy.critic_hidden,
+            activation=policy.activation,
+            n_steps=recipe.n_steps,
+            gamma=recipe.gamma,
+            gae_lambda=1.0,
+            seed=env_seed,
+            action_seed=action_seed,
+            threads=policy.threads,
+        )
+        return FleetActor(number, env, rollouts, block, recipe.gamma, closes_env=closes_env)
+    if isinstance(policy, PolicyRecipe):
+        spaces = env.single_observation_space, env.single_action_space
+        follower: Any = NativePolicy(policy.layout(env), *spaces, action_seed)
+    else:
+        follower = policy(env.num_envs, action_seed)
+    collector = UnrollCollector(
+        env, follower, follower.action_map, n_steps=recipe.n_steps, seed=env_seed
+    )
+    return FleetActor(number, env, collector, follower, recipe.gamma, closes_env=closes_env)

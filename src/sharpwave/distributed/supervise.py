@@ -1,0 +1,57 @@
+"""Failures of actors: which are made again, and when that is given up."""
+
+from __future__ import annotations
+
+from sharpwave.errors import NonFiniteError
+
+__all__ = ["MOST_FAILURES", "Lives"]
+
+MOST_FAILURES = 3
+"""Failures of an actor in a row, without an unroll between, that end a run."""
+
+
+class Lives:
+    """The lives of the actors of a fleet.
+
+    An actor that fails loses the unroll that it was making, and is made again. One that fails so
+    many times in a row, without an unroll between, ends the run. So does a number that is not
+    finite, since it would come again.
+
+    Args:
+        n_actors: How many actors there are.
+        most_failures: Failures in a row that end the run; 1 where actors cannot be made again.
+
+    Attributes:
+        numbers: How often each actor was made again.
+        failures: Failures so far.
+        restarts: Actors that were made again.
+        lost: Unrolls that were lost with an actor.
+    """
+
+    def __init__(self, n_actors: int, most_failures: int = MOST_FAILURES) -> None:
+        self.numbers = [0] * n_actors
+        self.failures = self.restarts = self.lost = 0
+        self._most = most_failures
+        self._in_a_row = [0] * n_actors
+
+    def failed(self, actor: int, error: BaseException | None, *, lost: int = 1) -> bool:
+        """Count a failure; whether the actor should be made again.
+
+        Args:
+            actor: Which one.
+            error: What it raised; None where it just ended.
+            lost: Unrolls that are lost with it.
+        """
+        self.failures += 1
+        self.lost += lost
+        self._in_a_row[actor] += 1
+        if isinstance(error, NonFiniteError) or self._in_a_row[actor] >= self._most:
+            self._in_a_row[actor] = 0  # whoever goes on nevertheless begins anew
+            return False
+        self.numbers[actor] += 1
+        self.restarts += 1
+        return True
+
+    def succeeded(self, actor: int) -> None:
+        """Count an unroll of an actor."""
+        self._in_a_row[actor] = 0
