@@ -8,19 +8,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from sharpwave.buffers.shared_memory import SharedBlock
 from sharpwave.buffers.tensors.base import ResetStrategy
 from sharpwave.buffers.tensors.replay import TensorReplayBatch, TensorReplayBuffer
 from sharpwave.buffers.tensors.rows import Columns, written
-from sharpwave.buffers.tensors.shared_memory import SharedBlock
 from sharpwave.buffers.tensors.statistics import StatsTracker
 from sharpwave.buffers.views import NStep
+from sharpwave.types import Array
 
 __all__ = ["SharedReplayBuffer"]
 
 _ATTEMPTS = 64
+_BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+"""What numbers that NumPy does not know are stored as, by their size."""
 
 
 class SharedReplayBuffer(TensorReplayBuffer):
@@ -90,7 +94,8 @@ class SharedReplayBuffer(TensorReplayBuffer):
         )
 
     def _make_rows(self) -> Columns:
-        return self._over(SharedBlock(self.fields, self.buffer_size, self.num_envs))
+        forms = [(_stored_as(leaf.dtype), leaf.shape) for leaf in self.fields.leaves]
+        return self._over(SharedBlock(forms, self.buffer_size, self.num_envs))
 
     def _over(self, block: SharedBlock) -> Columns:
         """Columns over shared memory, drawn from in an order of this process alone."""
@@ -104,9 +109,17 @@ class SharedReplayBuffer(TensorReplayBuffer):
             self.num_envs,
             self.store_device,
             self.device,
-            block.columns,
+            self._tensors(block.columns),
         )
         return self._columns_here
+
+    def _tensors(self, arrays: list[Array]) -> list[Tensor]:
+        """Arrays of the fields as tensors over the same memory."""
+        tensors = [torch.from_numpy(array) for array in arrays]
+        for i, leaf in enumerate(self.fields.leaves):
+            if tensors[i].dtype is not leaf.dtype:
+                tensors[i] = tensors[i].view(leaf.dtype)
+        return tensors
 
     def _draw_anew(self) -> None:
         """Take a generator that no other process has."""
@@ -194,23 +207,25 @@ class SharedReplayBuffer(TensorReplayBuffer):
     def _drawn_rows(self, count: int) -> list[Tensor]:
         steps, rows = self._draw(count)
         for _ in range(_ATTEMPTS):
-            lost = torch.nonzero(steps < self._ring.range()[0]).flatten()
-            if len(lost) == 0:
-                return rows
+            first = self._ring.range()[0]
+            if steps.min() >= first:
+                return self._tensors(rows)
+            lost = np.flatnonzero(steps < first)
             steps[lost], again = self._draw(len(lost))
             for row, new in zip(rows, again, strict=True):
                 row[lost] = new
         with self._writing():  # writers are faster than this reader: let them wait
-            return self._draw(count)[1]
+            return self._tensors(self._draw(count)[1])
 
-    def _draw(self, count: int) -> tuple[Tensor, list[Tensor]]:
+    def _draw(self, count: int) -> tuple[Array, list[Array]]:
         """Steps [count] that were whole when drawn, and their rows as they are now."""
         first, end = self._ring.range()
         if first == end:
             raise ValueError(f"batch_size must be at most 0, the steps in the buffer, got {count}")
-        steps = torch.randint(first, end, (count,), generator=self.generator)
-        envs = torch.randint(self.num_envs, (count,), generator=self.generator)
-        return steps, self._rows.gather(steps % self.buffer_size * self.num_envs + envs)
+        n_envs = self.num_envs
+        drawn = torch.randint(first * n_envs, end * n_envs, (count,), generator=self.generator)
+        rows = drawn.numpy()
+        return rows // n_envs, self._block.gather(rows % (self.buffer_size * n_envs))
 
     def state_dict(self) -> dict[str, Any]:
         """The steps, oldest first, and this process's generator, as tensors."""
@@ -245,3 +260,11 @@ class SharedReplayBuffer(TensorReplayBuffer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, stats_tracker=None)
         self._rows = self._over(self._block)
+
+
+def _stored_as(dtype: torch.dtype) -> Any:
+    """The dtype of the arrays that hold numbers of a dtype of torch."""
+    try:
+        return torch.empty(0, dtype=dtype).numpy().dtype
+    except TypeError:
+        return _BITS[dtype.itemsize]
