@@ -26,7 +26,6 @@ from sharpwave.envs import native as native_envs
 VARIABLE = "SHARPWAVE_TEST_SEED"
 # --hypothesis-seed sets the same number, once for all tests.
 examples: Any = hypothesis.core
-HAS_GPU = torch.cuda.is_available()
 
 
 def session_seed() -> int:
@@ -49,8 +48,7 @@ def seed_generators(seed: int) -> None:
     """Seed every generator that tests draw from without a seed of their own."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
-    # Where there is no GPU, torch would note with a stack trace that one is to be seeded.
-    (torch if HAS_GPU else torch.default_generator).manual_seed(seed)
+    torch.manual_seed(seed)
     examples.global_force_seed = seed
 
 

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from sharpwave.agents import OfflineAgent as OfflineAlgorithm
     from sharpwave.algorithms import (
         A2C,
+        APPO,
         BC,
         C51,
         CQL,
@@ -85,6 +86,8 @@ if TYPE_CHECKING:
         TQC,
         A2CConfig,
         A2CLearner,
+        APPOConfig,
+        APPOLearner,
         BCConfig,
         BCLearner,
         C51Config,
@@ -240,6 +243,9 @@ _LAZY = {
     "PPO": "sharpwave.algorithms",
     "HybridPPO": "sharpwave.algorithms",
     "HybridPPOConfig": "sharpwave.algorithms",
+    "APPO": "sharpwave.algorithms",
+    "APPOConfig": "sharpwave.algorithms",
+    "APPOLearner": "sharpwave.algorithms",
     "IMPALA": "sharpwave.algorithms",
     "IMPALAConfig": "sharpwave.algorithms",
     "IMPALALearner": "sharpwave.algorithms",
@@ -298,6 +304,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "A2C",
+    "APPO",
     "BC",
     "C51",
     "CQL",
@@ -317,6 +324,8 @@ __all__ = [
     "TQC",
     "A2CConfig",
     "A2CLearner",
+    "APPOConfig",
+    "APPOLearner",
     "Acted",
     "Agent",
     "BCConfig",

@@ -60,6 +60,7 @@ class Learner:
 ROLLOUT: dict[str, Any] = {"n_envs": 2, "n_steps": 8, "hidden": (8,)}
 # In environments of Python all learners have the same rollouts, whatever computes.
 UNROLL: dict[str, Any] = {**ROLLOUT, "n_actors": 1, "deterministic": True}
+CLIPPED: dict[str, Any] = {**UNROLL, "n_epochs": 2, "batch_size": 8}
 REPLAY: dict[str, Any] = {
     "n_envs": 2,
     "train_freq": 2,
@@ -95,6 +96,10 @@ LEARNERS: dict[str, Learner] = {
     "hybrid_ppo": on_policy(sw.HybridPPO, n_epochs=2, batch_size=8),
     "a2c": on_policy(sw.A2C),
     "impala": Learner(sw.IMPALA, lambda: resumable, UNROLL, 48, native=True),
+    "appo": Learner(sw.APPO, lambda: resumable, CLIPPED, 48, native=True),
+    "appo-target": Learner(
+        sw.APPO, lambda: resumable, {**CLIPPED, "target_update_freq": 2}, 48, native=True
+    ),
     "dqn": choosing(sw.DQN, native=True, **Q),
     "c51": choosing(sw.C51, n_atoms=5, v_min=0.0, v_max=50.0, **Q),
     "qr_dqn": choosing(sw.QRDQN, n_quantiles=5, **Q),

@@ -118,6 +118,7 @@ OF_IMPALA = (
     "lag lag_p95 lag_max dropped_unrolls lost_unrolls actors_alive restarts learner_idle "
     "bytes_per_s"
 )
+APPO: dict[str, Any] = {**IMPALA, "batch_size": 10, "target_update_freq": 2}
 OF_PPO = "approx_kl clip_fraction"
 OF_DQN = "loss q_value td_error grad_norm epsilon"
 OF_SAC = "critic_loss actor_loss alpha alpha_loss entropy q_value"
@@ -132,6 +133,10 @@ CASES: dict[str, Case] = {
     "a2c-recurrent": on_policy(sw.A2C, "", n_envs=4, n_steps=5, recurrent="gru"),
     "impala": on_policy(sw.IMPALA, OF_IMPALA, **IMPALA, backend="torch"),
     "impala-native": on_policy(sw.IMPALA, OF_IMPALA, **IMPALA, backend="native"),
+    "impala-recurrent": on_policy(sw.IMPALA, OF_IMPALA, **IMPALA, recurrent="lstm"),
+    "appo": on_policy(sw.APPO, f"{OF_PPO} {OF_IMPALA}", **APPO, backend="torch"),
+    "appo-native": on_policy(sw.APPO, f"{OF_PPO} {OF_IMPALA}", **APPO, backend="native"),
+    "appo-recurrent": on_policy(sw.APPO, f"{OF_PPO} {OF_IMPALA}", **APPO, recurrent="gru"),
     "dqn": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60, backend="torch"),
     "dqn-native": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60, backend="native"),
     "dqn-native-all": replaying(

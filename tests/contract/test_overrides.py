@@ -18,6 +18,7 @@ import torch
 
 import sharpwave as sw
 from sharpwave.checkpoints import as_arrays
+from sharpwave.loops.actor_learner import ActorLearnerLoop
 from tests.contract.learners import LEARNERS, parameters, state_of
 
 every = pytest.mark.parametrize("name", LEARNERS)
@@ -117,6 +118,8 @@ def test_a_run_with_methods_that_do_what_they_did_is_the_run_of_torch(name: str)
     learner = LEARNERS[name]
     _, weights = everything_changed(name)
     agent = run(name, backend="torch")
+    if learner.cls.Loop is ActorLearnerLoop:  # whose actors are native code but for a changed `act`
+        agent = run(name, learner=counted(learner.cls.Learner, ["act"], Counter()))
     if learner.cls is sw.HybridPPO:  # whose rollouts are others where native code collects them
         agent = sw.PPO("CartPole-v1", **learner.options, seed=3, backend="torch")
         agent.train(learner.steps)

@@ -59,7 +59,7 @@ def rows_of(table: str) -> list[list[str]]:
     return [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
 
 
-@pytest.mark.parametrize("name", ["PPO", "A2C", "IMPALA", "DQN", "C51", "QRDQN"])
+@pytest.mark.parametrize("name", ["PPO", "A2C", "IMPALA", "APPO", "DQN", "C51", "QRDQN"])
 def test_the_metrics_are_those_of_an_update(name: str) -> None:
     listed = {
         metric

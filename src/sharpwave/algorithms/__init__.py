@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.a2c import A2C as A2C
     from sharpwave.algorithms.a2c import A2CConfig as A2CConfig
     from sharpwave.algorithms.a2c import A2CLearner as A2CLearner
+    from sharpwave.algorithms.appo import APPO as APPO
+    from sharpwave.algorithms.appo import APPOConfig as APPOConfig
+    from sharpwave.algorithms.appo import APPOLearner as APPOLearner
     from sharpwave.algorithms.bc import BC as BC
     from sharpwave.algorithms.bc import BCConfig as BCConfig
     from sharpwave.algorithms.bc import BCLearner as BCLearner
@@ -111,6 +114,9 @@ _MODULES = {
     "GRPO": "grpo",
     "GRPOConfig": "grpo",
     "GRPOLearner": "grpo",
+    "APPO": "appo",
+    "APPOConfig": "appo",
+    "APPOLearner": "appo",
     "IMPALA": "impala",
     "IMPALAConfig": "impala",
     "IMPALALearner": "impala",
@@ -151,6 +157,7 @@ _MODULES = {
 
 __all__ = [
     "A2C",
+    "APPO",
     "BC",
     "C51",
     "CQL",
@@ -170,6 +177,8 @@ __all__ = [
     "TQC",
     "A2CConfig",
     "A2CLearner",
+    "APPOConfig",
+    "APPOLearner",
     "BCConfig",
     "BCLearner",
     "C51Config",

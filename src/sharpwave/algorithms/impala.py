@@ -13,7 +13,7 @@ from sharpwave.lazy import nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.native import NativeIMPALALearner
-from sharpwave.learners.unrolls import UnrollBatch
+from sharpwave.learners.unrolls import UnrollBatch, value_unrolls
 from sharpwave.loops.actor_learner import ActorLearnerLoop
 
 if TYPE_CHECKING:
@@ -82,11 +82,7 @@ class IMPALALearner(A2CLearner):
     def corrected(self, batch: UnrollBatch) -> OnPolicyBatch:
         """The steps of some unrolls with vs as returns, and A as advantages."""
         with torch.no_grad():
-            log_probs, _, values = self.policy.evaluate(**batch.steps())
-            last_values, cut_values = (
-                None if obs is None else self.values(obs) for obs in (batch.last_obs, batch.cut_obs)
-            )
-            return batch.corrected(log_probs, values, last_values, cut_values, self.config)
+            return batch.corrected(value_unrolls(self.policy, batch), self.config)
 
     def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Tensor]:
         """The loss of an update, and what it is made of, always as means."""

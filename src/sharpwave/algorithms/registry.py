@@ -16,6 +16,7 @@ _CLASSES = {
     "a2c": "sharpwave.algorithms.a2c:A2C",
     "hybrid_ppo": "sharpwave.algorithms.hybrid_ppo:HybridPPO",
     "impala": "sharpwave.algorithms.impala:IMPALA",
+    "appo": "sharpwave.algorithms.appo:APPO",
     "dqn": "sharpwave.algorithms.dqn:DQN",
     "c51": "sharpwave.algorithms.c51:C51",
     "qr_dqn": "sharpwave.algorithms.qr_dqn:QRDQN",

@@ -49,6 +49,9 @@ class Rollout:
     final_obs: Nested | None = None
     """[E, ...], the true last observations of the episodes that ended, by time and then by
     environment; None where nobody kept them, or where they are the `obs` that follow."""
+    state: Array | None = None
+    """[..., N, size], recurrent state of the actor before the first step; None where nobody kept
+    it."""
 
     @classmethod
     def like(

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from sharpwave.collect.on_policy import OnPolicyCollector
+from sharpwave.collect.on_policy import Actor, OnPolicyCollector
 from sharpwave.collect.rollout import Rollout
 from sharpwave.collect.vector_step import OnStep
 from sharpwave.envs import Step
 from sharpwave.nest import map_leaves
-from sharpwave.types import Nested
+from sharpwave.types import Array, Nested
 
 __all__ = ["UnrollCollector"]
+
+
+class Remembering(Actor, Protocol):
+    """What chooses the actions of an unroll, and may have a memory."""
+
+    def memory(self) -> Array | None:
+        """A copy of the recurrent state [..., N, size]; None without one."""
 
 
 class UnrollCollector(OnPolicyCollector):
     """Collects as `OnPolicyCollector` does, but values nothing: it keeps the observations for that.
 
-    An unroll has `last_obs` and `final_obs` in place of next values and advantages, and memory of
-    its own, which the next one leaves alone.
+    An unroll has `last_obs` and `final_obs` in place of next values and advantages, the recurrent
+    `state` that it began with, and memory of its own, which the next one leaves alone.
     """
+
+    actor: Remembering
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -32,7 +41,11 @@ class UnrollCollector(OnPolicyCollector):
     ) -> Rollout | None:
         """One unroll of `n_steps` steps; see `OnPolicyCollector`."""
         self._rollout, self._ends = None, []
-        return super().collect(gamma, gae_lambda, on_step)
+        state = self.actor.memory()
+        rollout = super().collect(gamma, gae_lambda, on_step)
+        if rollout is not None:
+            rollout.state = state
+        return rollout
 
     def _write_ends(self, rollout: Rollout, t: int, step: Step) -> None:  # noqa: ARG002
         ended = step.terminated | step.truncated

@@ -60,8 +60,6 @@ class UnrollConfig(RolloutConfig):
         for name in ("normalize_obs", "normalize_rewards"):
             if getattr(self, name):
                 raise ValueError(f"{name} must be False: statistics of actors are not merged")
-        if self.recurrent is not None:
-            raise ValueError(f"recurrent must be None for unrolls, got {self.recurrent!r}")
 
     def _check_deterministic(self) -> None:
         if self.max_lag < 1:

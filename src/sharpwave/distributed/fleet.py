@@ -30,6 +30,7 @@ OF_STEPS = (
     "extra",
     "last_obs",
     "final_obs",
+    "state",
 )
 """What a learner takes of a rollout."""
 OF_ACTORS = ("values", "next_values", "advantages", "returns")

@@ -73,6 +73,9 @@ class NativePolicy:
         """Values [N] of observations [N, ...]."""
         return self._native.values(self._features(obs))
 
+    def memory(self) -> None:
+        """None: it remembers nothing."""
+
     def follow_weights(self, weights: Weights) -> None:
         """Act with these weights, from the next unroll on."""
         np.copyto(self._weights, weights)

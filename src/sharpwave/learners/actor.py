@@ -183,16 +183,26 @@ class FollowingActor(RolloutActor):
         """From its actions to the environments'."""
         return self.learner.action_map
 
+    def memory(self) -> Array | None:
+        """A copy of the recurrent state [..., N, size]; None without one."""
+        return None if self.state is None else self.learner.array(self.state).copy()
+
     def follow_weights(self, weights: Array) -> None:
         """Act with weights [n_parameters] of the learner, in another rollout."""
         self.learner.follow_weights(weights)
         self.begin_rollout()
 
     def state_dict(self) -> dict[str, Any]:
-        """What it draws from, beside the weights."""
-        return {"kind": self.learner.generator_kind, "generator": self.generator.get_state()}
+        """What it draws from and remembers, beside the weights."""
+        return {
+            "kind": self.learner.generator_kind,
+            "generator": self.generator.get_state(),
+            "memory": self.memory(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict`; generators of another kind begin anew."""
         if state.get("kind") == self.learner.generator_kind:
             self.learner.load_generator(self.generator, state["generator"])
+        if state.get("memory") is not None:
+            self.state = self.learner.own(state["memory"])

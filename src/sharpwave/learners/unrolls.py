@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,23 @@ from sharpwave.primitives import vtrace
 if TYPE_CHECKING:
     from sharpwave.collect import Rollout
 
-__all__ = ["UnrollBatch"]
+__all__ = ["UnrollBatch", "Valued", "value_unrolls"]
+
+
+class Valued(NamedTuple):
+    """What a policy and its values say of unrolls of T steps beside each other, B in all.
+
+    Attributes:
+        log_probs: [T, B] of the actions.
+        values: [T, B] of the observations.
+        last_values: [B] of `last_obs`.
+        cut_values: [C] of `cut_obs`; None without.
+    """
+
+    log_probs: Any
+    values: Any
+    last_values: Any
+    cut_values: Any = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,8 @@ class UnrollBatch:
         masks: [T, B, n] allowed actions; None where all were.
         real: [T, B] False where a row is no step; None when all are.
         extra: [T, B, ...] columns of the learner's own by name; None without.
+        starts: [T, B] where an episode starts, for recurrent policies; None for others.
+        state: [..., B, size] recurrent state of the actors before the first step; None without.
     """
 
     obs: Any
@@ -52,6 +70,8 @@ class UnrollBatch:
     masks: Any = None
     real: Any = None
     extra: Any = None
+    starts: Any = None
+    state: Any = None
 
     @classmethod
     def of(cls, rollouts: Sequence[Rollout], own: Callable[[Any], Any]) -> UnrollBatch:
@@ -69,6 +89,9 @@ class UnrollBatch:
         if not all(one.real.all() for one in rollouts):
             columns["real"] = _beside([one.real for one in rollouts])
         columns["cut_rows"], columns["cut_obs"] = _cuts(rollouts)
+        if rollouts[0].state is not None:
+            columns["starts"] = _beside([one.starts for one in rollouts])
+            columns["state"] = _beside([one.state for one in rollouts])
         return cls(
             **{
                 name: None if column is None else map_leaves(own, column)
@@ -77,30 +100,32 @@ class UnrollBatch:
         )
 
     def steps(self) -> dict[str, Any]:
-        """`obs`, `actions` and `masks` as rows [T * B, ...]."""
-        return {name: _flat(getattr(self, name)) for name in ("obs", "actions", "masks")}
+        """What a policy needs to evaluate the steps, by name.
 
-    def corrected(
-        self, log_probs: Any, values: Any, last_values: Any, cut_values: Any, config: Any
-    ) -> OnPolicyBatch:
-        """The steps [N, ...] with the targets of V-trace: `returns` are vs, `advantages` pg.
+        They are rows [T * B, ...]; for recurrent policies sequences [T, B, ...].
+        """
+        if self.state is None:
+            return {name: _flat(getattr(self, name)) for name in ("obs", "actions", "masks")}
+        return {
+            name: getattr(self, name) for name in ("obs", "actions", "masks", "starts", "state")
+        }
+
+    def corrected(self, valued: Valued, config: Any, *, old_log_probs: Any = None) -> OnPolicyBatch:
+        """The steps with the targets of V-trace: `returns` are vs, `advantages` pg.
 
         Args:
-            log_probs: [T * B] of the actions, by the policy that learns.
-            values: [T * B] of `obs`, by the values that learn.
-            last_values: [B] of `last_obs`.
-            cut_values: [C] of `cut_obs`; None without.
+            valued: What the policy and the values that learn say of them.
             config: With `gamma`, `vtrace_lambda`, `rho_bar`, `c_bar` and `pg_rho_bar`.
+            old_log_probs: [T, B] to be the `log_probs` of the steps; those of the actors when None.
         """
-        shape = self.log_probs.shape
-        values, log_rhos = values.reshape(shape), log_probs.reshape(shape) - self.log_probs
+        values, log_rhos = valued.values, valued.log_probs - self.log_probs
         # What a step led to is what follows it, but where an episode was cut: there something else
         # follows. Where it terminated, V-trace does not look.
         next_values = 0 * values
         next_values[:-1] = values[1:]
-        next_values[-1] = last_values
-        if cut_values is not None:
-            next_values.reshape(-1)[self.cut_rows] = cut_values
+        next_values[-1] = valued.last_values
+        if valued.cut_values is not None:
+            next_values.reshape(-1)[self.cut_rows] = valued.cut_values
         returns, advantages = vtrace(
             log_rhos,
             self.rewards,
@@ -115,13 +140,15 @@ class UnrollBatch:
             pg_rho_bar=config.pg_rho_bar,
         )
         columns = {
-            **self.steps(),
-            "log_probs": _flat(self.log_probs),
-            "values": _flat(values),
-            "advantages": _flat(advantages),
-            "returns": _flat(returns),
-            "extra": _flat(self.extra),
+            "log_probs": self.log_probs if old_log_probs is None else old_log_probs,
+            "values": values,
+            "advantages": advantages,
+            "returns": returns,
+            "extra": self.extra,
         }
+        if self.state is not None:
+            return OnPolicyBatch(**self.steps(), **columns, real=self.real)
+        columns = {**self.steps(), **{name: _flat(column) for name, column in columns.items()}}
         if self.real is not None:
             real = _flat(self.real)
             columns = {
@@ -129,6 +156,32 @@ class UnrollBatch:
                 for name, column in columns.items()
             }
         return OnPolicyBatch(**columns)
+
+
+def value_unrolls(policy: Any, batch: UnrollBatch) -> Valued:
+    """What a policy of torch says of unrolls; it replays them from the states of their actors.
+
+    Args:
+        policy: With `evaluate` and `values`, and where it is recurrent `states`.
+        batch: The unrolls.
+    """
+    log_probs, _, values = policy.evaluate(**batch.steps())
+    after: dict[str, Any] = {}
+    at_cuts: dict[str, Any] = {}
+    if batch.state is not None:
+        # What comes after a step is seen with the memory of that step.
+        states = policy.states(batch.obs, state=batch.state, starts=batch.starts)
+        after["state"] = states[-1]
+        if batch.cut_rows is not None:
+            steps = states.movedim(2, 1).flatten(0, 1)
+            at_cuts["state"] = steps[batch.cut_rows].movedim(0, 1)
+    shape = batch.log_probs.shape
+    return Valued(
+        log_probs.reshape(shape),
+        values.reshape(shape),
+        policy.values(batch.last_obs, **after),
+        None if batch.cut_obs is None else policy.values(batch.cut_obs, **at_cuts),
+    )
 
 
 def _flat(column: Any) -> Any:

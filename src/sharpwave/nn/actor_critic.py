@@ -222,6 +222,24 @@ class ActorCritic(nn.Module):
                 x, _ = step(self.critic_rnn, x, state.chunk(2)[1], starts)
             return self.critic.lean(x).squeeze(-1)
 
+    def states(self, obs: Any, *, state: Tensor, starts: Tensor) -> Tensor:
+        """Recurrent states [T, 2k, B, recurrent_size] after each of some steps.
+
+        Nothing is recorded for differentiation.
+
+        Args:
+            obs: [T, B, ...] observations.
+            state: Before the first step.
+            starts: [T, B] bool, True where an episode begins.
+        """
+        with torch.no_grad():
+            x, after = self.features(obs), []
+            for x_now, starts_now in zip(x, starts, strict=True):
+                parts = zip((self.actor_rnn, self.critic_rnn), state.chunk(2), strict=True)
+                state = torch.cat([step(rnn, x_now, part, starts_now)[1] for rnn, part in parts])
+                after.append(state)
+            return torch.stack(after)
+
     def initial_state(self, n: int) -> Tensor | None:
         """The state [2k, n, recurrent_size] at the beginning of episodes of `n` environments.
 

@@ -88,5 +88,6 @@ OWN: dict[str, set[str]] = {
     "ppo": {"MountainCarContinuous-v0"},
     "hybrid_ppo": {"CartPole-v1", "Acrobot-v1", "Pendulum-v1"},
     "impala": {"CartPole-v1"},
+    "appo": {"CartPole-v1"},
 }
 """What was found here."""

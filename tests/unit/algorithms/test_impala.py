@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,76 +12,14 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.collect import Rollout
 from sharpwave.learners.batch import OnPolicyBatch
-from sharpwave.learners.unrolls import UnrollBatch
+from sharpwave.learners.unrolls import UnrollBatch, Valued
 from sharpwave.testing.bits import state_of
 from tests.envs import resumable, resumable_pendulum, vectorized
-from tests.reference.returns import vtrace
-from tests.unit.algorithms.fixed_batch import CHOICES, OBS, Spaces
+from tests.unit.algorithms.unrolls import STEPS, make, targets, unroll
 
 BACKENDS = ("native", "torch")
 SMALL: dict[str, Any] = {"n_envs": 4, "n_steps": 8, "hidden": (8,)}
-STEPS = 7
-
-
-def unroll(rng: np.random.Generator, n: int, ends: float = 0.4) -> Rollout:
-    """Random steps whose episodes end often, in either way, and whose values mean nothing."""
-    shape = (STEPS, n)
-
-    def floats(*shape: int) -> Any:
-        return rng.normal(size=shape).astype(np.float32)
-
-    terminated, truncated = rng.random((2, *shape)) < ends / 2
-    ended = terminated | truncated
-    return Rollout(
-        obs=floats(*shape, OBS),
-        actions=rng.integers(CHOICES, size=shape),
-        log_probs=np.log(rng.uniform(0.1, 0.6, shape)).astype(np.float32),
-        values=floats(*shape),
-        rewards=floats(*shape),
-        terminated=terminated,
-        truncated=truncated,
-        next_values=floats(*shape),
-        starts=np.zeros(shape, np.bool_),
-        real=np.ones(shape, np.bool_),
-        advantages=floats(*shape),
-        returns=floats(*shape),
-        last_obs=floats(n, OBS),
-        final_obs=floats(int(ended.sum()), OBS),
-    )
-
-
-def make(cls: Any = sw.IMPALA, **options: Any) -> Any:
-    learner = cls(partial(Spaces, discrete=True), hidden=(5, 4), seed=3, **options).learner
-    learner.follow(1.0)
-    return learner
-
-
-def value(learner: Any, obs: Any) -> float:
-    with torch.no_grad():
-        return float(learner.policy.values(torch.from_numpy(obs[None]))[0])
-
-
-def targets(learner: Any, one: Rollout, **bars: Any) -> tuple[Any, Any]:
-    """vs and advantages [T, N] of one unroll, in float64 and step by step."""
-    steps = torch.from_numpy(one.obs.reshape(-1, OBS)), torch.from_numpy(one.actions.reshape(-1))
-    with torch.no_grad():
-        log_probs, _, values = (x.double().numpy() for x in learner.policy.evaluate(*steps))
-    values = values.reshape(one.real.shape)
-    next_values, ends = np.zeros_like(values), 0
-    for t, env in np.ndindex(*one.real.shape):
-        is_last = t + 1 == STEPS
-        following = one.last_obs[env] if is_last else one.obs[t + 1, env]  # type: ignore[index]
-        if one.terminated[t, env] or one.truncated[t, env]:
-            following = one.final_obs[ends]  # type: ignore[index]
-            ends += 1
-        next_values[t, env] = value(learner, following)
-    log_rhos = log_probs.reshape(one.real.shape) - one.log_probs
-    rewards = one.rewards.astype(np.float64)
-    flags = one.terminated, one.truncated
-    bars = {**dict.fromkeys(("rho_bar", "c_bar", "pg_rho_bar"), 1.0), **bars}
-    return vtrace(log_rhos, rewards, values, next_values, *flags, gamma=0.97, lam=0.9, **bars)
 
 
 V_TRACE: dict[str, Any] = {"gamma": 0.97, "vtrace_lambda": 0.9}
@@ -241,9 +178,9 @@ def test_environments_that_reset_in_the_next_step() -> None:
     env = vectorized([resumable_pendulum] * 2, "next_step")
     agent: Any = sw.IMPALA(env, n_actors=1, n_steps=40, hidden=(8,), seed=1, deterministic=True)
     batch = agent.loop.collect()
-    rows = batch.corrected(
-        *(agent.learner.own(np.zeros(n, np.float32)) for n in (80, 80, 2)), None, agent.config
-    )
+    shapes = ((40, 2), (40, 2), 2)
+    valued = Valued(*(agent.learner.own(np.zeros(shape, np.float32)) for shape in shapes))
+    rows = batch.corrected(valued, agent.config)
     assert (~batch.real).sum() == 2
     assert len(rows.obs) == 78
     assert agent.timesteps == 78
@@ -282,7 +219,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "none waits": ({"max_in_flight": 0}, "max_in_flight must be at least 1, got 0"),
     "no unroll": ({"batch_unrolls": 0}, "batch_unrolls must be greater than 0"),
     "bar": ({"rho_bar": -1.0}, "rho_bar must be"),
-    "memory": ({"recurrent": "lstm"}, "recurrent must be None"),
     "statistics": ({"normalize_obs": True}, "normalize_obs must be False"),
 }
 

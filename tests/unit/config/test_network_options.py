@@ -26,6 +26,7 @@ ONLINE: dict[str, tuple[Any, str]] = {
     "a2c": (sw.A2C, "CartPole-v1"),
     "hybrid_ppo": (sw.HybridPPO, "CartPole-v1"),
     "impala": (sw.IMPALA, "CartPole-v1"),
+    "appo": (sw.APPO, "CartPole-v1"),
     "sac": (sw.SAC, "Pendulum-v1"),
     "tqc": (sw.TQC, "Pendulum-v1"),
     "crossq": (sw.CrossQ, "Pendulum-v1"),
@@ -39,8 +40,8 @@ OFFLINE: dict[str, Any] = {
     "iql": sw.IQL,
     "cql": sw.CQL,
 }
-NATIVE = ("ppo", "a2c", "hybrid_ppo", "impala", "sac", "td3", "ddpg", "td3_bc")
-ON_POLICY = ("ppo", "a2c", "hybrid_ppo", "impala")
+NATIVE = ("ppo", "a2c", "hybrid_ppo", "impala", "appo", "sac", "td3", "ddpg", "td3_bc")
+ON_POLICY = ("ppo", "a2c", "hybrid_ppo", "impala", "appo")
 TWO: list[tuple[str, str]] = [
     *((name, "torch") for name in (*ONLINE, *OFFLINE)),
     *((name, "native") for name in NATIVE),

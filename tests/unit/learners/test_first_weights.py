@@ -13,7 +13,7 @@ import sharpwave as sw
 from sharpwave import nn
 from sharpwave.agents import OnlineAgent
 
-ALGORITHMS: list[type[OnlineAgent]] = [sw.PPO, sw.A2C, sw.HybridPPO, sw.IMPALA]
+ALGORITHMS: list[type[OnlineAgent]] = [sw.PPO, sw.A2C, sw.HybridPPO, sw.IMPALA, sw.APPO]
 SMALL: dict[str, Any] = {"n_envs": 2, "n_steps": 8, "seed": 3}
 
 

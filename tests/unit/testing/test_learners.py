@@ -13,7 +13,8 @@ from tests.contract.learners import BOTH_BACKENDS, LEARNERS
 from tests.envs import resumable
 from tests.unit.testing.broken_learners import BROKEN, Curious
 
-WITHOUT_ERRORS = {"ppo", "hybrid_ppo", "a2c", "impala", "bc", "bc-discrete", "iql", "cql"}
+ROLLOUTS = {"ppo", "hybrid_ppo", "a2c", "impala", "appo", "appo-target"}
+WITHOUT_ERRORS = ROLLOUTS | {"bc", "bc-discrete", "iql", "cql"}
 
 
 def absent(name: str) -> set[str]:

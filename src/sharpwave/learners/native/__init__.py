@@ -26,6 +26,7 @@ from sharpwave.learners.native.policy import PolicySteps
 from sharpwave.learners.native.q_learning import QActor, QSteps
 from sharpwave.learners.native.rollouts import (
     NativeA2CLearner,
+    NativeAPPOLearner,
     NativeIMPALALearner,
     NativePPOLearner,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "Features",
     "FlatArrays",
     "NativeA2CLearner",
+    "NativeAPPOLearner",
     "NativeDQNLearner",
     "NativeIMPALALearner",
     "NativeLearner",

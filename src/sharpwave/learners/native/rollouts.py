@@ -1,4 +1,4 @@
-"""The compiled twins of PPO and A2C."""
+"""The compiled twins of PPO, A2C, APPO and IMPALA."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sharpwave.learners.native.learner import NativeLearner
 from sharpwave.learners.native.optimizers import Adam, RMSprop
 from sharpwave.learners.native.policy import PolicySteps
 from sharpwave.learners.threads import native_threads
-from sharpwave.learners.unrolls import UnrollBatch
+from sharpwave.learners.unrolls import UnrollBatch, Valued
 
-__all__ = ["NativeA2CLearner", "NativeIMPALALearner", "NativePPOLearner"]
+__all__ = ["NativeA2CLearner", "NativeAPPOLearner", "NativeIMPALALearner", "NativePPOLearner"]
 
 
 class NativePolicyLearner(NativeLearner):
@@ -90,6 +90,17 @@ class NativePolicyLearner(NativeLearner):
     def columns(self, batch: Any) -> dict[str, Any]:
         """The columns of a batch by name, as native code takes them."""
         return {**vars(batch), "obs": self.features(batch.obs)}
+
+    def valued(self, policy: PolicySteps, batch: UnrollBatch) -> Valued:
+        """What a policy and its values say of unrolls."""
+        steps = batch.steps()
+        log_probs, _, values = policy.evaluate({**steps, "obs": self.features(steps["obs"])})
+        last_values, cut_values = (
+            None if obs is None else policy.values(self.features(obs))
+            for obs in (batch.last_obs, batch.cut_obs)
+        )
+        shape = batch.log_probs.shape
+        return Valued(log_probs.reshape(shape), values.reshape(shape), last_values, cut_values)
 
     def orders(self, n_orders: int, n: int) -> npt.NDArray[np.int64]:
         """[n_orders, n] orders of so many rows."""
@@ -164,12 +175,24 @@ class NativeIMPALALearner(NativeA2CLearner):
 
     def update(self, batch: UnrollBatch) -> Metrics:
         """Learn from some unrolls: one gradient step on the targets of V-trace."""
-        steps = batch.steps()
-        log_probs, _, values = self.actor.evaluate({**steps, "obs": self.features(steps["obs"])})
-        last_values, cut_values = (
-            None if obs is None else self.actor.values(self.features(obs))
-            for obs in (batch.last_obs, batch.cut_obs)
-        )
-        return super().update(
-            batch.corrected(log_probs, values, last_values, cut_values, self.config)
-        )
+        return super().update(batch.corrected(self.valued(self.actor, batch), self.config))
+
+
+class NativeAPPOLearner(NativePPOLearner):
+    """APPO for multi-layer perceptrons on the CPU."""
+
+    def build(self) -> None:
+        """Make the parameters, their optimizer, and the target network where there is one."""
+        super().build()
+        self._target: PolicySteps | None = None
+        if self.config.target_update_freq > 1:
+            self._target = self.make_actor(self.add("target", self.flat.copy()))
+
+    def update(self, batch: UnrollBatch) -> Metrics:
+        """Learn from some unrolls: gradient steps on minibatches with the targets of V-trace."""
+        valued = self.valued(self._target or self.actor, batch)
+        corrected = batch.corrected(valued, self.config, old_log_probs=valued.log_probs)
+        metrics = super().update(corrected)
+        if self._target is not None and self.updates % self.config.target_update_freq == 0:
+            self.networks["target"].data[:] = self.flat.data
+        return metrics
