@@ -191,21 +191,24 @@ def weights(algorithm: Any) -> torch.Tensor:
 
 @algorithms
 class TestRun:
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_train_returns_the_documented_metrics_as_numbers(self, case: Case) -> None:
         metrics = case().train(300)
         assert {*case.metrics.split(), "mean_reward", "sps", "timesteps"} <= metrics.keys()
         assert all(isinstance(value, float) for value in metrics.values())
 
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_mean_reward_is_the_mean_return_of_finished_episodes(self, case: Case) -> None:
         assert case(case.world.constant).train(256)["mean_reward"] == 1.0
 
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_timesteps_count_every_environment(self, case: Case) -> None:
         algorithm = case()
         algorithm.train(300)
         assert algorithm.timesteps == -(-300 // case.steps_at_once) * case.steps_at_once
         assert algorithm.updates == -(-300 // case.steps_of_report)
 
-    @pytest.mark.long(only=["ppo-recurrent"])
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_the_same_seed_gives_the_same_run(self, case: Case) -> None:
         first, second = case(seed=7), case(seed=7)
         torch.manual_seed(1)
@@ -227,7 +230,7 @@ class TestRun:
         assert torch.equal(torch.rand(3), expected)
         assert torch.get_num_threads() == threads
 
-    @pytest.mark.long(only=["ppo-recurrent"])
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_a_second_train_goes_on(self, case: Case) -> None:
         algorithm = case()
         algorithm.train(256)
@@ -236,7 +239,7 @@ class TestRun:
         assert algorithm.timesteps >= steps + 256
         assert algorithm.updates > updates
 
-    @pytest.mark.long(only=["ppo-recurrent"])
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_schedules_do_not_start_again_in_a_second_train(self, case: Case) -> None:
         algorithm = case(learning_rate=sw.Linear(1e-3, 0.0))
         algorithm.train(256)
@@ -355,7 +358,7 @@ class TestPredict:
 
 @algorithms
 class TestCheckpoint:
-    @pytest.mark.long(only=["ppo-recurrent", "a2c-recurrent", "sac-all", "dqn-rainbow"])
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_continues_bit_for_bit(self, case: Case, tmp_path: Path) -> None:
         make = case.world.resumable
         through = case(make, seed=3)
@@ -382,7 +385,7 @@ class TestCheckpoint:
         assert loaded.env_id == case.world.other_id
         assert loaded.config == algorithm.config
 
-    @pytest.mark.long(only=["ppo-recurrent"])
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_an_unfinished_run_is_finished(self, case: Case, tmp_path: Path) -> None:
         algorithm = case()
         algorithm.train(600, callbacks=stop_after(2))

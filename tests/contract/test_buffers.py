@@ -121,6 +121,7 @@ def test_same_content_and_seed_give_the_same_batch(case: Case) -> None:
     assert not same(first.sample(9, 77), first.sample(9, 78))
 
 
+@pytest.mark.long(but=["dims"])
 @each_case
 def test_unseeded_batches_differ_and_follow_the_seed_of_the_buffer(case: Case) -> None:
     first, _ = filled(case, seed=11)

@@ -30,6 +30,7 @@ def counting(calls: Counter[str]) -> Any:
     return compile
 
 
+@pytest.mark.long(but=["ppo", "dqn"])
 @every
 def test_what_is_compiled_is_what_learning_calls(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -48,6 +49,7 @@ def test_what_is_compiled_is_what_learning_calls(
     assert all(calls.values())
 
 
+@pytest.mark.long(but=["ppo", "dqn"])
 @every
 def test_also_where_the_loss_is_somebody_elses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = LEARNERS[name]
@@ -110,7 +112,7 @@ class Replays:
         return results[-1]
 
 
-@pytest.mark.long(only=["crossq"])
+@pytest.mark.long(but=["ppo", "dqn"])
 @every
 def test_a_loss_that_is_assigned_is_called_where_updates_are_replayed_as_graphs(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,7 @@ def all_weights(algorithm: Any) -> torch.Tensor:
 
 @algorithms
 class TestRun:
+    @pytest.mark.long(but=["sac"])
     def test_train_returns_the_documented_metrics_as_numbers(self, case: str) -> None:
         metrics = CASES[case](ResumablePush).train(120)
         assert METRICS[case.partition("-")[0]] <= metrics.keys()
@@ -78,7 +79,7 @@ class TestRun:
         assert algorithm.timesteps == 104
         assert len(algorithm.buffer) == 104
 
-    @pytest.mark.long(only=["tqc"])
+    @pytest.mark.long(but=["sac"])
     def test_the_same_seed_gives_the_same_run(self, case: str) -> None:
         first, second = (CASES[case](ResumablePush, seed=7) for _ in range(2))
         torch.manual_seed(1)
@@ -95,6 +96,7 @@ class TestRun:
         CASES[case](ResumablePush).train(100)
         assert torch.equal(torch.rand(3), expected)
 
+    @pytest.mark.long(but=["sac"])
     def test_a_gradient_step_waits_for_no_number(self, case: str) -> None:
         from tests.unit.learners.test_update import NoNumbers
 
@@ -131,6 +133,7 @@ class TestPredict:
         if not algorithm.config.to_dict().get("use_gsde"):  # which leaves room for noise
             np.testing.assert_array_equal(actions, np.broadcast_to(bound, actions.shape))
 
+    @pytest.mark.long(but=["sac"])
     def test_playing_does_not_change_a_run(self, case: str) -> None:
         class Play(sw.Callback):
             def on_train_batch(self, *, algo: Any, **_: Any) -> None:
@@ -145,7 +148,7 @@ class TestPredict:
 
 @algorithms
 class TestCheckpoint:
-    @pytest.mark.long(only=["3"])
+    @pytest.mark.long(but=["1-sac"])
     @pytest.mark.parametrize("reports", [1, 3])
     def test_continues_bit_for_bit(self, case: str, reports: int, tmp_path: Path) -> None:
         through = CASES[case](ResumablePush, seed=3)
@@ -171,6 +174,7 @@ class TestCheckpoint:
         np.testing.assert_array_equal(loaded.predict(obs), algorithm.predict(obs))
         assert loaded.config == algorithm.config
 
+    @pytest.mark.long(but=["sac"])
     def test_goes_on_with_another_number_of_environments(self, case: str, tmp_path: Path) -> None:
         algorithm = CASES[case](ResumablePush)
         algorithm.train(60)

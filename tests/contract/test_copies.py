@@ -79,6 +79,7 @@ class Module(torch.nn.Module):
         return values
 
 
+@pytest.mark.long(but=["pickle-ppo-native"])
 @each
 @BOTH
 def test_a_copy_goes_on_bit_for_bit_and_is_its_own(name: str, backend: str, copier: Copier) -> None:
@@ -145,6 +146,7 @@ def test_subclasses_and_assigned_methods_stay_what_they_are(copier: Copier) -> N
         assert state_of(one) == state_of(two)
 
 
+@pytest.mark.long(but=["memory-pickle"])
 @BOTH
 @pytest.mark.parametrize(
     "buffer",

@@ -43,6 +43,7 @@ ROLLOUTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long(but=["ppo"])
 @pytest.mark.parametrize("case", ROLLOUTS)
 def test_rollouts(case: str) -> None:
     cls, world, options = ROLLOUTS[case]
@@ -102,6 +103,7 @@ REPLAYS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long(but=["dqn", "sac"])
 @pytest.mark.parametrize("case", REPLAYS)
 def test_replay(case: str) -> None:
     cls, world, options = REPLAYS[case]
@@ -180,7 +182,7 @@ RESUMED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.long(only=["sac-late", "sac tensors-late"])
+@pytest.mark.long(but=["ppo-early"])
 @pytest.mark.parametrize("steps", [24, 128], ids=["early", "late"])  # before learning_starts too
 @pytest.mark.parametrize("case", RESUMED)
 def test_a_run_continues_exactly(case: str, steps: int, tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ class TestRun:
         make(case, logger=Log()).train(25)
         assert logged == [10, 20, 25]
 
+    @pytest.mark.long(but=["bc"])
     def test_the_same_seed_gives_the_same_run(self, case: str) -> None:
         first, second = make(case, seed=7), make(case, seed=7)
         torch.manual_seed(1)
@@ -131,6 +132,7 @@ class TestRun:
         assert torch.equal(torch.rand(3), expected)
         assert torch.get_num_threads() == threads
 
+    @pytest.mark.long(but=["bc"])
     def test_no_batch_comes_twice(self, case: str) -> None:
         algorithm = make(case)
         seen = []
@@ -146,12 +148,14 @@ class TestRun:
         algorithm.train(15)
         assert len(set(seen)) == 30
 
+    @pytest.mark.long(but=["bc"])
     def test_a_second_train_goes_on(self, case: str) -> None:
         algorithm = make(case)
         algorithm.train(10)
         algorithm.train(15)
         assert algorithm.timesteps == 25
 
+    @pytest.mark.long(but=["bc"])
     def test_schedules_do_not_start_again_in_a_second_train(self, case: str) -> None:
         algorithm = make(case, learning_rate=sw.Linear(1e-3, 0.0))
         algorithm.train(20)
@@ -280,6 +284,7 @@ class TestCheckpoint:
             loaded.train(10, run_dir=tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
+    @pytest.mark.long(but=["bc"])
     def test_a_dataset_that_was_named_is_found_again(self, case: str, tmp_path: Path) -> None:
         np.savez(
             tmp_path / "data.npz",
@@ -374,7 +379,7 @@ class TestEvaluation:
         data["actions"] = data["actions"][:, :1] * 2
         return data
 
-    @pytest.mark.long(only=["cql", "rebrac"])
+    @pytest.mark.long(but=["bc"])
     def test_in_the_course_of_a_run(self, case: str) -> None:
         evaluated: list[int] = []
 
@@ -395,6 +400,7 @@ class TestEvaluation:
         assert algorithm.env_id == "Pendulum-v1"
         np.testing.assert_array_equal(algorithm.action_space.high, [2.0])
 
+    @pytest.mark.long(but=["bc"])
     def test_in_an_environment_given_later(self, case: str) -> None:
         algorithm = CASES[case](self.pendulum())
         with pytest.raises(ValueError, match="env must be given"):
@@ -403,6 +409,7 @@ class TestEvaluation:
         with pytest.raises(ValueError, match="observation_space"):
             algorithm.evaluate(2, env="CartPole-v1")
 
+    @pytest.mark.long(but=["bc"])
     def test_in_the_environment_itself_where_it_cannot_be_made_again(self, case: str) -> None:
         env = gym.wrappers.TransformReward(
             gym.make("Pendulum-v1"), lambda reward: float(reward) + 1.0

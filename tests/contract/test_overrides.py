@@ -113,6 +113,7 @@ def test_each_method_alone_is_called_as_often_as_with_all_others_and_learning_is
         assert state_of(agent) == weights, method
 
 
+@pytest.mark.long(but=["ppo", "dqn"])
 @every
 def test_a_run_with_methods_that_do_what_they_did_is_the_run_of_torch(name: str) -> None:
     learner = LEARNERS[name]
@@ -126,7 +127,7 @@ def test_a_run_with_methods_that_do_what_they_did_is_the_run_of_torch(name: str)
     assert state_of(agent) == weights
 
 
-@pytest.mark.long(only=["td3_bc", "sac"])
+@pytest.mark.long(but=["ppo"])
 @with_twin
 def test_native_code_is_left_for_any_method_that_is_changed(name: str) -> None:
     """Derived by inspection: whatever has a name of the learner's, also what no test run calls."""
@@ -288,7 +289,7 @@ def test_a_method_that_is_replaced_in_the_class_is_followed_too(name: str) -> No
         assert patched.call_count == 2 * count
 
 
-@pytest.mark.long(only=["crossq", "tqc", "discrete_sac", "sac"])
+@pytest.mark.long(but=["ppo", "dqn"])
 @every
 def test_a_method_is_assigned_to_the_learner_in_the_middle_of_a_run_and_taken_back(
     name: str,
@@ -330,6 +331,7 @@ def test_a_method_that_is_assigned_to_a_native_learner_raises(name: str) -> None
     assert state_of(agent) == state_of(other)
 
 
+@pytest.mark.long(but=["ppo", "dqn"])
 @every
 def test_a_method_of_the_learner_on_the_agent_raises_and_names_the_learner(name: str) -> None:
     """Nothing calls it there, so that a changed loss would learn as the stock one does."""

@@ -23,7 +23,7 @@ replaying = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.long(only=["tqc-torch", "crossq-torch"])
+@pytest.mark.long(but=["ppo-native", "dqn-native"])
 @each
 def test_the_documented_loop_is_what_train_does(name: str, backend: str) -> None:
     """The actor of TD3 moved in every step or in none, and the target network of DQN never did."""
@@ -96,7 +96,7 @@ def test_whatever_the_options(name: str, options: dict[str, Any]) -> None:
     assert state_of(own) == state_of(trained)
 
 
-@pytest.mark.long(only=["tqc-torch", "crossq-torch"])
+@pytest.mark.long(but=["dqn-native"])
 @replaying
 def test_batches_are_all_that_a_gradient_step_needs(name: str, backend: str) -> None:
     """Counters that only the loop of the library advanced decided what a step moves."""

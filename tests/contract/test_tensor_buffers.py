@@ -392,6 +392,7 @@ def test_the_tracker_is_fed(case: TensorCase) -> None:
     assert "Rollout/Done/slept_rate" not in found
 
 
+@pytest.mark.long(but=["TensorPrioritizedReplayBuffer flat on cpu"])
 @each_prioritized
 def test_rows_are_drawn_by_priority(case: TensorCase) -> None:
     buffer, _ = filled(case)

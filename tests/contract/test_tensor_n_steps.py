@@ -36,6 +36,7 @@ def assert_n_steps(buffer: Any, batch: Any, oracle: RingOracle, indices: Any, n:
     np.testing.assert_allclose(batch.discounts.cpu(), discounts, rtol=1e-5)
 
 
+@pytest.mark.long(but=["9-ColumnBuffer extras on cpu"])
 @each_in_order
 @pytest.mark.parametrize("n", [1, 2, 3, 9])
 def test_steps_are_summed_until_an_end_or_a_cut(case: TensorCase, n: int) -> None:

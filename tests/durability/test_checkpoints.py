@@ -50,6 +50,7 @@ class TestDamage:
         new = data.draw(st.integers(0, 255).filter(lambda byte: byte != saved[at]), label="byte")
         assert_refused(place, saved[:at] + bytes([new]) + saved[at + 1 :])
 
+    @pytest.mark.long
     @given(length=st.floats(0, 1, exclude_max=True))
     def test_a_missing_end_is_noticed(self, saved: bytes, place: Path, length: float) -> None:
         assert_refused(place, saved[: int(length * len(saved))])

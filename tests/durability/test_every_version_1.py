@@ -40,6 +40,7 @@ def dataset(*, discrete: bool) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long(but=["a2c-native", "bc-torch-discrete"])
 @pytest.mark.parametrize("case", cases())
 def test_a_checkpoint_of_before_goes_on_as_it_did(case: str, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"

@@ -158,7 +158,7 @@ def forge(kind: str, folder: Path, rng: random.Random) -> None:
     rng.choice(ways)()
 
 
-@pytest.mark.long(only=["coded"])
+@pytest.mark.long(but=["60-episodes"])
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("count", [60, pytest.param(3000, marks=pytest.mark.slow)])
 def test_forged_folders_end_in_named_errors(kind: str, count: int, memory_path: Path) -> None:

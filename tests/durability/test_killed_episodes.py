@@ -14,6 +14,9 @@ from tests.durability.processes import preload
 preload(__name__)
 
 
+@pytest.mark.long(
+    but=["Episodes(circular=False, max_episodes=6, durability='process', codec=None)-1"]
+)
 @pytest.mark.parametrize(
     ("subject", "folders"),
     [

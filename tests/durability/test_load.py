@@ -29,6 +29,7 @@ def test_a_load_gives_exactly_what_was_saved(
     assert state_of(type(buffer).load(tmp_path / "saved")) == state_of(buffer)
 
 
+@pytest.mark.long(but=["<lambda>0"])
 @pytest.mark.parametrize("make", [lambda: filled(3), lambda: filled(2, kind="rank"), streams])
 def test_a_changed_byte_in_any_file_is_noticed(
     tmp_path: Path, make: Callable[[], ReplayBuffer]

@@ -137,6 +137,7 @@ assert len(buffer) == 1
 """
 
 
+@pytest.mark.long
 def test_a_file_that_may_not_grow_refuses_a_push(memory_path: Path) -> None:
     result = run(TOO_LARGE, str(memory_path / "a"))
     assert result.returncode == 0, result.stderr

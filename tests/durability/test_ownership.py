@@ -150,6 +150,7 @@ def spoiled(folder: Path) -> dict[str, Callable[[], Any]]:
     return ways
 
 
+@pytest.mark.long(but=["episodes-False"])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_store_whose_header_is_damaged_is_never_emptied(store: Path, overwrite: bool) -> None:
     """Constructors deleted such a store, with or without `overwrite`, and began with 0 rows."""

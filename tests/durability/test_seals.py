@@ -158,6 +158,7 @@ def test_repair_alone_repairs(memory_path: Path) -> None:
     buffer.close()
 
 
+@pytest.mark.long
 def test_what_a_dead_writer_left_is_sealed_by_the_next(memory_path: Path) -> None:
     """Rows that a killed writer had not flushed stayed without a checksum until the next flush."""
     makers: list[Any] = [episodes, replay]

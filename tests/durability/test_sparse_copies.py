@@ -82,6 +82,7 @@ def use_replay(folder: Path, read_only: bool) -> None:
             buffer.push_batch(rows, rows, rows[:, :1], rows[:, 0], rows[:, 0] < 0, rows[:, 0] < 0)
 
 
+@pytest.mark.long(but=["episodes-False"])
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("kind", ["episodes", "replay", "streams"])
 def test_a_sparse_copy_on_a_full_disk_is_an_error_and_no_signal(

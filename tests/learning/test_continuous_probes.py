@@ -67,13 +67,13 @@ def value(algorithm: Any, obs: float, action: float = 0.0) -> float:
 
 @pytest.mark.parametrize("name", VALUED)
 class TestValues:
-    @pytest.mark.long(only=["tqc"])
+    @pytest.mark.long(but=["sac"])
     def test_the_value_follows_the_observation(self, name: str) -> None:
         algorithm = trained(name, probes.with_continuous_actions(probes.ValueOfObservation))
         assert value(algorithm, 1.0) == pytest.approx(1.0, abs=0.05)
         assert value(algorithm, -1.0) == pytest.approx(-1.0, abs=0.05)
 
-    @pytest.mark.long(only=["tqc"])
+    @pytest.mark.long(but=["sac"])
     def test_a_delayed_reward_is_discounted_once(self, name: str) -> None:
         algorithm = trained(name, probes.with_continuous_actions(probes.DelayedReward))
         assert value(algorithm, 1.0) == pytest.approx(1.0, abs=0.05)

@@ -18,7 +18,7 @@ from tests.learning.trajectories import Trajectory
 FOLDER = Path(__file__).parent / "golden"
 
 
-@pytest.mark.long(only=["ppo_discrete-torch", "ppo_continuous-torch"])
+@pytest.mark.long(but=["ppo_discrete-native"])
 @pytest.mark.parametrize("backend", ["torch", "native"])
 @pytest.mark.parametrize("case", trajectories.CASES)
 def test_updates_follow_the_stored_trajectory(
@@ -29,6 +29,7 @@ def test_updates_follow_the_stored_trajectory(
     compare(case, found, refresh=request.config.getoption("--refresh-golden") and is_truth)
 
 
+@pytest.mark.long(but=["dqn-torch", "dqn-native"])
 @pytest.mark.parametrize("backend", ["torch", "native"])
 @pytest.mark.parametrize("case", replay_trajectories.CASES)
 def test_gradient_steps_follow_the_stored_trajectory(

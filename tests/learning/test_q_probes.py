@@ -61,23 +61,23 @@ def near(kind: str, expected: float) -> Any:
 
 @every_kind
 class TestValues:
-    @pytest.mark.long(only=["c51", "noisy", "qr_dqn"])
+    @pytest.mark.long(but=["dqn"])
     def test_a_constant_reward_is_the_value(self, kind: str) -> None:
         assert value(trained(kind, probes.ConstantValue), 1.0) == near(kind, 1.0)
 
-    @pytest.mark.long(only=["c51", "noisy", "qr_dqn"])
+    @pytest.mark.long(but=["dqn"])
     def test_the_value_follows_the_observation(self, kind: str) -> None:
         algorithm = trained(kind, probes.ValueOfObservation)
         assert value(algorithm, 1.0) == near(kind, 1.0)
         assert value(algorithm, -1.0) == near(kind, -1.0)
 
-    @pytest.mark.long(only=["c51", "noisy", "qr_dqn"])
+    @pytest.mark.long(but=["dqn"])
     def test_a_delayed_reward_is_discounted_once(self, kind: str) -> None:
         algorithm = trained(kind, probes.DelayedReward, gamma=0.5)
         assert value(algorithm, 1.0) == near(kind, 1.0)
         assert value(algorithm, 0.0) == near(kind, 0.5)
 
-    @pytest.mark.long(only=["c51", "noisy", "qr_dqn"])
+    @pytest.mark.long(but=["dqn"])
     def test_truncation_bootstraps_and_termination_does_not(self, kind: str) -> None:
         cut = trained(kind, partial(probes.EndsAfterFive, cut=True), gamma=0.6)
         over = trained(kind, partial(probes.EndsAfterFive, cut=False), gamma=0.6)
@@ -88,24 +88,24 @@ class TestValues:
 
 @every_kind
 class TestActions:
-    @pytest.mark.long(only=["c51", "noisy", "qr_dqn"])
+    @pytest.mark.long(but=["dqn"])
     def test_identity(self, kind: str) -> None:
         algorithm = trained(kind, probes.Identity)
         assert [best(algorithm, sign) for sign in (-1, 1)] == [0, 1]
 
-    @pytest.mark.long(only=["c51", "noisy", "qr_dqn"])
+    @pytest.mark.long(but=["dqn"])
     def test_several_discrete_actions(self, kind: str) -> None:
         algorithm = trained(kind, probes.MultiIdentity)
         assert best(algorithm, 1) == [2, 0]
         assert best(algorithm, -1) == [1, 1]
 
-    @pytest.mark.long(only=["c51", "noisy", "qr_dqn"])
+    @pytest.mark.long(but=["dqn"])
     def test_binary_actions(self, kind: str) -> None:
         algorithm = trained(kind, probes.BinaryIdentity)
         assert best(algorithm, 1) == [1, 1, 1]
         assert best(algorithm, -1) == [0, 0, 0]
 
-    @pytest.mark.long(only=["c51", "noisy", "qr_dqn"])
+    @pytest.mark.long(but=["dqn"])
     def test_masked_actions_are_never_taken(self, kind: str) -> None:
         algorithm = trained(kind, probes.OnlyAllowed)  # the probe raises on a forbidden action
         assert algorithm.evaluate(20).mean == 1.0

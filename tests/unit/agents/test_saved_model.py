@@ -153,6 +153,7 @@ def test_a_tokenizer_of_ones_own_is_asked_for(tmp_path: Path) -> None:
     assert torch.equal(logits(again), logits(agent))
 
 
+@pytest.mark.long(but=["size"])
 @pytest.mark.parametrize(
     ("model", "words", "difference"),
     [

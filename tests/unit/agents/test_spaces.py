@@ -110,7 +110,7 @@ def test_normalised_observations(kind: str, tmp_path: Path) -> None:
     check_a_run(make, tmp_path, normalize_obs=True, normalize_rewards=True)
 
 
-@pytest.mark.long(only=["lstm-image"])
+@pytest.mark.long(but=["lstm-box"])
 @pytest.mark.parametrize("kind", ["box", "image", "dict with an image", "discrete"])
 @pytest.mark.parametrize("recurrent", ["lstm", "gru"])
 def test_recurrent_policies(kind: str, recurrent: str, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_recurrent_policies(kind: str, recurrent: str, tmp_path: Path) -> None:
     check_a_run(make, tmp_path, recurrent=recurrent)
 
 
-@pytest.mark.long(only=["PPO-lstm"])
+@pytest.mark.long(but=["PPO-None-next_step"])
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("recurrent", [None, "lstm"])
 @pytest.mark.parametrize("algorithm", [sw.PPO, sw.A2C])

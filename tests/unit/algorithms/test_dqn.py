@@ -64,6 +64,7 @@ class TestEpsilon:
         assert all(after <= before for before, after in pairwise(epsilons))
         assert epsilons[4] == pytest.approx(0.05)
 
+    @pytest.mark.long
     @backends
     def test_is_the_share_of_random_actions(self, backend: str) -> None:
         algo = sw.DQN("CartPole-v1", backend=backend, **SMALL)

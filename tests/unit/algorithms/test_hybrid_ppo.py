@@ -43,6 +43,7 @@ class Watch(sw.Callback):
         agent.collector.collect = kept
 
 
+@pytest.mark.long(but=["CartPole-v1-False-native"])
 @pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
@@ -94,6 +95,7 @@ def test_overlap_changes_the_data() -> None:
     assert not torch.equal(weights(first), weights(second))
 
 
+@pytest.mark.long(but=["native-False"])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("backend", ["native", "torch"])
 def test_a_run_continues_bit_for_bit(tmp_path: Path, overlap: bool, backend: str) -> None:
@@ -137,6 +139,7 @@ def test_time_is_counted() -> None:
     assert metrics["collection_time_pct"] + metrics["training_time_pct"] == pytest.approx(100.0)
 
 
+@pytest.mark.long(but=["Identity-options0-not native"])
 @pytest.mark.parametrize(
     ("env_id", "options", "reason"),
     [

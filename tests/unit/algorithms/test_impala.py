@@ -108,6 +108,7 @@ def test_what_native_code_cannot_do_torch_does(option: dict[str, Any], kind: str
 # Runs
 
 
+@pytest.mark.long(but=["native-native"])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("world", ["CartPole-v1", resumable], ids=["native", "python"])
 def test_a_deterministic_run_goes_on_from_a_checkpoint_bit_for_bit(
@@ -235,6 +236,7 @@ def test_one_environment_without_an_id_is_not_enough_for_two_actors() -> None:
         sw.IMPALA(vectorized([resumable] * 2, "same_step"))
 
 
+@pytest.mark.long
 def test_a_run_folder_has_the_measures_of_the_actors(tmp_path: Path) -> None:
     agent = sw.IMPALA("CartPole-v1", seed=1, **SMALL)
     agent.train(2048, run_dir=tmp_path / "run")

@@ -76,6 +76,7 @@ def test_the_loss_is_that_of_completions_and_of_those_of_other_prompts() -> None
     torch.testing.assert_close(without, kto_loss(sums, ref, labels, beta=0.5)[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("max_tokens", [10, 4096])
 def test_the_cut_into_micro_batches_changes_nothing(max_tokens: int) -> None:
     one, whole = agent(max_tokens=max_tokens), agent()

@@ -56,6 +56,7 @@ def weights(agent: Any) -> torch.Tensor:
     return torch.cat([p.detach().reshape(-1) for p in agent.model.module.parameters()])
 
 
+@pytest.mark.long(but=["grpo"])
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_copy_goes_on_as_the_original_would(name: str) -> None:
     agent = AGENTS[name]()

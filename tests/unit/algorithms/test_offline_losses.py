@@ -332,6 +332,7 @@ class TestIQL:
 
 
 class TestCQL:
+    @pytest.mark.long(but=["True-True"])
     @pytest.mark.parametrize("importance_sampling", [True, False])
     @pytest.mark.parametrize("next_actions", [True, False])
     def test_losses_and_gradient(self, importance_sampling: bool, next_actions: bool) -> None:
@@ -418,6 +419,7 @@ class TestCQL:
         loss = algo.actor_loss(batch, actions, log_probs, torch.tensor(0.4))
         assert loss.item() == pytest.approx(expected, rel=1e-4)
 
+    @pytest.mark.long
     def test_a_learned_strength_rises_while_the_gap_is_too_wide(self) -> None:
         for target, rises in ((-100.0, True), (100.0, False)):
             algo, batch = made(sw.CQL, auto_alpha=True, cql_target_value=target, learning_rate=0.1)

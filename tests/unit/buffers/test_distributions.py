@@ -86,6 +86,7 @@ def test_stream_rows_are_drawn_uniformly_past_bare_observations(n_envs: int, ste
     assert_fits(counted(buffer, ids, 40_000, 20), np.ones(len(ids)))
 
 
+@pytest.mark.long(but=["NStep(n=3, gamma=0.99, fields=None)"])
 @pytest.mark.parametrize(
     "view",
     [

@@ -56,7 +56,7 @@ SCRIPTS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.long(only=["2-100"])
+@pytest.mark.long(but=["2-9-1"])
 @pytest.mark.parametrize("axis", SHAPES)
 @pytest.mark.parametrize("capacity", [4, 9, 100])
 @pytest.mark.parametrize("n_envs", [1, 2])
@@ -65,6 +65,7 @@ def test_stacks_are_exact(name: str, n_envs: int, capacity: int, axis: int) -> N
     run(SCRIPTS[name], n_envs, capacity * n_envs, fields(axis))
 
 
+@pytest.mark.long(but=["bool"])
 @pytest.mark.parametrize("dtype", ["bool", "uint16", "float32", "float64"])
 def test_stacks_of_any_dtype_are_exact(dtype: str) -> None:
     run(SCRIPTS["truncations"], 2, 20, fields(-1, dtype))

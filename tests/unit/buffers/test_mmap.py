@@ -45,6 +45,7 @@ def files_of(path: Path) -> dict[str, bytes]:
     return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
 
 
+@pytest.mark.long(but=["rows"])
 @each_kind
 def test_it_holds_what_a_buffer_in_memory_holds(kind: str, memory_path: Path) -> None:
     mapped, plain = make(kind, memory_path / "a"), in_memory(kind)
@@ -58,6 +59,7 @@ def test_it_holds_what_a_buffer_in_memory_holds(kind: str, memory_path: Path) ->
     assert len(list((memory_path / "a" / "columns").iterdir())) < 8 * (plain.n_envs or 1)
 
 
+@pytest.mark.long(but=["rows"])
 @pytest.mark.parametrize("kind", ["rows", "streams", "frames"])
 def test_uniform_draws_are_those_of_a_buffer_in_memory(kind: str, memory_path: Path) -> None:
     mapped, plain = make(kind, memory_path / "a"), in_memory(kind)
@@ -68,6 +70,7 @@ def test_uniform_draws_are_those_of_a_buffer_in_memory(kind: str, memory_path: P
         assert_same(mapped.sample_recent(4, 20, 3), plain.sample_recent(4, 20, 3))
 
 
+@pytest.mark.long(but=["NStep(n=4, gamma=0.9, fields=None)-rows in order"])
 @pytest.mark.parametrize("kind", ["rows in order", "streams", "frames"])
 @pytest.mark.parametrize(
     "view",
@@ -106,7 +109,7 @@ def test_draws_are_uniform_over_hot_and_cold_steps(memory_path: Path) -> None:
     assert_fits(np.bincount(drawn.astype(np.int64) - 50, minlength=100), np.full(100, 0.01))
 
 
-@pytest.mark.long(only=["frames"])
+@pytest.mark.long(but=["rows"])
 @each_kind
 def test_reopening_goes_on_exactly(kind: str, memory_path: Path) -> None:
     mapped, steps = fill(kind, memory_path / "a")
@@ -125,6 +128,7 @@ def test_reopening_goes_on_exactly(kind: str, memory_path: Path) -> None:
     assert_same_state(mapped, twin)
 
 
+@pytest.mark.long(but=["rows"])
 @each_kind
 def test_a_copy_of_the_live_folder_opens_as_it_was(kind: str, memory_path: Path) -> None:
     """What is in the files is what a killed process leaves."""

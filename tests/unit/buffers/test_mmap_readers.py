@@ -43,7 +43,7 @@ def run(script: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.long(only=["frames"])
+@pytest.mark.long(but=["rows"])
 @each_kind
 def test_a_reader_sees_what_the_writer_pushes(kind: str, memory_path: Path) -> None:
     writer = make(kind, memory_path / "a")

@@ -203,6 +203,7 @@ def flip(file: Path, at: int = 100) -> None:
     file.write_bytes(content)
 
 
+@pytest.mark.long(but=["missing-0"])
 @pytest.mark.parametrize("which", [0, 1, -1])
 @pytest.mark.parametrize("damage", ["missing", "truncated", "corrupt"])
 def test_a_damaged_chunk_is_named_and_left_out_by_repair(

@@ -296,6 +296,7 @@ def test_saves_and_pickles_beside_writers_hold_one_moment(tmp_path: Path) -> Non
         assert copy.indices()[0] == first
 
 
+@pytest.mark.long
 def test_clear_beside_samplers_and_writers() -> None:
     buffer = filled(PrioritizedReplayBuffer, n_envs=2)
 

@@ -130,6 +130,7 @@ def test_stored_steps_are_those_of_single_environments(mode: AutoresetMode, kind
     check(buffer, recorded(make, writer.mode))
 
 
+@pytest.mark.long
 def test_asynchronous_environments_are_stored_alike() -> None:
     env = AsyncVectorEnv([make_nested] * N_ENVS, autoreset_mode=AutoresetMode.SAME_STEP)
     buffer = PrioritizedReplayBuffer.for_env(env, 1000, beta=1.0)

@@ -126,6 +126,7 @@ def test_any_selector_works_with_any_view(view: Any, name: str) -> None:
         assert_same(batch, buffer.sample(4, seed, **how))
 
 
+@pytest.mark.long(but=["default"])
 @pytest.mark.parametrize("name", SELECTORS)
 def test_unseeded_draws_of_any_selector_follow_the_seed_of_the_buffer(name: str) -> None:
     how: dict[str, Any] = {"selector": SELECTORS[name], "indices": True}
@@ -287,6 +288,7 @@ def distance_reward(achieved: Any, desired: Any, info: Any) -> Any:
     return -2 * np.abs(achieved - desired).sum(axis=1)
 
 
+@pytest.mark.long(but=["future-1-None"])
 @pytest.mark.parametrize("selector", [None, Uniform(), Recent(20), WithoutReplacement()], ids=repr)
 @pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])

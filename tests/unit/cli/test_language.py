@@ -157,6 +157,7 @@ def test_a_run_of_a_python_program_goes_on_with_what_is_given(
     assert RunFolder(tmp_path / "run").metrics()["step"].tolist() == [1, 2]
 
 
+@pytest.mark.long
 def test_the_preset_of_the_task_is_the_start(finished: Path) -> None:
     plan = json.loads((finished / "plan.json").read_text())
     assert plan["language"]["task"] == "copy4"
@@ -345,6 +346,7 @@ def test_the_help_names_no_environment(name: str, capsys: pytest.CaptureFixture[
     assert "--task" in said
 
 
+@pytest.mark.long
 def test_completions_are_kept_and_learned_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

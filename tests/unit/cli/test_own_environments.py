@@ -87,12 +87,14 @@ def lengths(run: Path) -> set[int]:
     return {length for row in rows for length in json.loads(row)["lengths"]}
 
 
+@pytest.mark.long
 def test_an_id_with_a_module(here: Path) -> None:
     assert main(["train", "ppo", "own_walk:OwnWalk-v0", "--run-dir", "run", *QUICK]) == 0
     assert lengths(here / "run") == {3}
     assert json.loads((here / "run/config.json").read_text())["env"] == "own_walk:OwnWalk-v0"
 
 
+@pytest.mark.long
 def test_a_module_that_registers(here: Path) -> None:
     command = ["train", "ppo", "OwnWalk-v0", "--import", "own_walk", "--run-dir", "run", *QUICK]
     assert main(command) == 0
@@ -111,6 +113,7 @@ def test_arguments_of_the_environment(arguments: list[str], here: Path) -> None:
     assert made() == {(5, "hard")}
 
 
+@pytest.mark.long
 def test_wrappers_in_their_order(here: Path) -> None:
     wrappers = ["--wrapper", "own_walk:Plus", "--wrapper", "own_walk:Tenfold"]
     command = ["train", "ppo", "own_walk:OwnWalk-v0", "--run-dir", "run", *QUICK, *wrappers]

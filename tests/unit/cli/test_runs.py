@@ -60,6 +60,7 @@ def test_quiet_is_quiet(finished: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.long
 def test_a_folder_in_use_is_refused(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(finished) == 2
     assert f"is not empty: `sharpwave resume {finished}`" in capsys.readouterr().err

@@ -82,6 +82,7 @@ def assert_same_rollout(rollout: Rollout, collector: TensorCollector) -> None:
             np.testing.assert_allclose(leaf, expected[path], atol=1e-6, err_msg=f"{name} {path}")
 
 
+@pytest.mark.long(but=["terminated"])
 @pytest.mark.parametrize("case", CASES)
 def test_rollouts_are_those_of_arrays(case: str) -> None:
     env, options = CASES[case]
@@ -102,6 +103,7 @@ def test_rollouts_are_those_of_arrays(case: str) -> None:
     assert tensors.episodes.mean_length == arrays.episodes.mean_length
 
 
+@pytest.mark.long(but=["True-Points"])
 @pytest.mark.parametrize("make", [Points, NamedPoints])
 @pytest.mark.parametrize("tells_final", [True, False])
 def test_environments_of_tensors_give_the_same_as_through_arrays(

@@ -47,6 +47,7 @@ def assert_same_weights(mine: Any, theirs: Any) -> None:
         np.testing.assert_array_equal(left[name], right[name], err_msg=name)
 
 
+@pytest.mark.long(but=["ppo-native"])
 @pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize("name", ONLINE)
 def test_every_gradient_step_is_told_of_and_is_the_same(name: str, backend: str) -> None:

@@ -84,6 +84,7 @@ def test_names_are_found_where_rlox_has_them() -> None:
     assert rlox.algorithms.BestOfN is BestOfN
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:10 updates in a row")  # all is learned before the end
 def test_grpo_learns_by_the_generate_of_the_model(tmp_path: Path) -> None:
     model = TinyModel()
@@ -117,6 +118,7 @@ def test_dpo_prefers_the_chosen() -> None:
     assert steps[-1]["chosen_reward"] > steps[-1]["rejected_reward"]
 
 
+@pytest.mark.long
 def test_online_dpo_asks_for_preferences() -> None:
     def more_sevens(pairs: list[tuple[Tensor, Tensor]]) -> list[int]:
         return [int((b == 7).sum() > (a == 7).sum()) for a, b in pairs]

@@ -117,6 +117,7 @@ def test_discrete_cloning_predicts_one_action_for_each_observation() -> None:
     assert np.mean(algo.predict(obs) == actions) > 0.9
 
 
+@pytest.mark.long
 def test_a_normalized_dataset_is_normalized_for_prediction_too() -> None:
     generator = np.random.default_rng(0)
     obs = generator.normal(100.0, 5.0, (N, OBS)).astype(np.float32)

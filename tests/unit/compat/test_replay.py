@@ -166,6 +166,7 @@ class Critic(torch.nn.Module):
         return torch.as_tensor(self.value(torch.cat([obs, action], -1)))
 
 
+@pytest.mark.long
 def test_networks_of_the_users_own_learn() -> None:
     actor, q_network = Actor(), torch.nn.Linear(4, 2)
     before = [one.detach().clone() for one in (actor.mean.weight, q_network.weight)]

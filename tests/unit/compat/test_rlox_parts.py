@@ -220,6 +220,7 @@ def weights(agent: Any) -> Any:
     return np.concatenate([p.detach().numpy().ravel() for p in agent.policy.parameters()])
 
 
+@pytest.mark.long(but=["PPO-native"])
 @pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize("name", ["PPO", "HybridPPO", "A2C"])
 def test_every_minibatch_of_a_rollout_is_told_of(name: str, backend: str) -> None:
@@ -241,6 +242,7 @@ def test_every_minibatch_of_a_rollout_is_told_of(name: str, backend: str) -> Non
     np.testing.assert_array_equal(weights(agent), weights(alone))
 
 
+@pytest.mark.long(but=["DQN-native"])
 @pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize("name", ["DQN", "SAC", "TD3"])
 def test_every_gradient_step_from_replay_is_told_of(name: str, backend: str) -> None:

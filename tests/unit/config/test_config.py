@@ -94,6 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("configs")
 
 
+@pytest.mark.long(but=["yaml"])
 @given(config=examples)
 @pytest.mark.parametrize("suffix", ["yaml", "toml", "json"])
 def test_a_file_holds_everything(config: Example, suffix: str, folder: Path) -> None:

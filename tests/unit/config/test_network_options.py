@@ -87,6 +87,7 @@ def test_one_number_is_two_layers_everywhere(name: str) -> None:
         config(hidden=None)
 
 
+@pytest.mark.long(but=["ppo-torch", "sac-torch"])
 @pytest.mark.parametrize(("name", "backend"), TWO)
 def test_actor_and_critic_have_widths_of_their_own(name: str, backend: str, tmp_path: Path) -> None:
     hidden = {"actor": 21, "critic": (33,)}
@@ -149,7 +150,7 @@ def numbers(algo: Any, name: str) -> Any:
     return network.data
 
 
-@pytest.mark.long(only=["cql-torch", "crossq-torch", "tqc-torch", "discrete_sac-torch"])
+@pytest.mark.long(but=["sac-torch"])
 @pytest.mark.parametrize(("name", "backend"), RATES)
 def test_critics_have_a_learning_rate_of_their_own(name: str, backend: str) -> None:
     """Actor, critic and temperature shared one learning rate."""
@@ -163,7 +164,7 @@ def test_critics_have_a_learning_rate_of_their_own(name: str, backend: str) -> N
     assert all((moved[own] > 0.0) == (own in critics) for own in moved)
 
 
-@pytest.mark.long(only=["cql-torch", "tqc-torch", "crossq-torch"])
+@pytest.mark.long(but=["sac-torch"])
 @pytest.mark.parametrize(
     ("name", "backend"),
     [(name, b) for name, b in RATES if name in ("sac", "tqc", "crossq", "discrete_sac", "cql")],

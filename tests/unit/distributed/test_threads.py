@@ -46,6 +46,7 @@ def received(fleet: ThreadFleet) -> Unroll:
     return unroll
 
 
+@pytest.mark.long
 @WORLDS
 def test_unrolls_follow_each_other_and_their_weights(world: Any) -> None:
     """No unroll came twice or got lost, and the weights that it names are those that acted."""
@@ -75,6 +76,7 @@ def test_unrolls_follow_each_other_and_their_weights(world: Any) -> None:
     agent.close()
 
 
+@pytest.mark.long
 def test_in_step_each_actor_makes_one_unroll_of_each_version() -> None:
     agent: Any = sw.IMPALA("CartPole-v1", n_actors=3, deterministic=True, **OPTIONS)
     fleet, weights = fleet_of(agent), agent.learner.weights()
@@ -90,6 +92,7 @@ def test_in_step_each_actor_makes_one_unroll_of_each_version() -> None:
     agent.close()
 
 
+@pytest.mark.long
 def test_actors_rest_where_enough_unrolls_wait() -> None:
     agent: Any = sw.IMPALA("CartPole-v1", max_in_flight=5, **OPTIONS)
     fleet = fleet_of(agent)
@@ -103,6 +106,7 @@ def test_actors_rest_where_enough_unrolls_wait() -> None:
     agent.close()
 
 
+@pytest.mark.long
 def test_a_pause_leaves_the_environments_where_they_are() -> None:
     agent: Any = sw.IMPALA("CartPole-v1", max_in_flight=50, **OPTIONS)
     fleet = fleet_of(agent)
@@ -248,6 +252,7 @@ def test_a_run_goes_on_from_a_checkpoint_after_failures(tmp_path: Path) -> None:
         agent.close()
 
 
+@pytest.mark.long
 @WORLDS
 def test_nothing_is_left_of_a_fleet_that_is_closed(world: Any) -> None:
     agent = sw.IMPALA(world, max_in_flight=20, **OPTIONS)
@@ -261,6 +266,7 @@ def test_nothing_is_left_of_a_fleet_that_is_closed(world: Any) -> None:
         agent.train(256)
 
 
+@pytest.mark.long
 def test_nothing_is_left_of_a_fleet_that_is_forgotten() -> None:
     agent = sw.IMPALA("CartPole-v1", **OPTIONS)
     agent.train(256)
@@ -281,6 +287,7 @@ class Slow(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.step(action)
 
 
+@pytest.mark.long
 def test_a_long_unroll_is_given_up_where_the_fleet_stops() -> None:
     options = {**OPTIONS, "n_envs": 1, "n_steps": 5000}
     agent: Any = sw.IMPALA(Slow, **options)

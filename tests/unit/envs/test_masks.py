@@ -81,6 +81,7 @@ def test_masks_belong_to_the_observation_to_act_on(mode: str, kind: Any) -> None
         obs, infos = step.obs, step.infos
 
 
+@pytest.mark.long(but=["InInfo-PythonVectorEnv"])
 @pytest.mark.parametrize("vector", [PythonVectorEnv, SubprocessVectorEnv])
 @pytest.mark.parametrize("kind", [InInfo, ByMethod, ByOtherMethod])
 def test_own_vector_environments(vector: Any, kind: Any) -> None:

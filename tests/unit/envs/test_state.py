@@ -131,6 +131,7 @@ def test_wrappers_with_a_state_of_their_own_are_asked() -> None:
     assert other.get_attr("count") == (1, 1)
 
 
+@pytest.mark.long(but=["<lambda>0"])
 @pytest.mark.parametrize(
     "maker",
     [

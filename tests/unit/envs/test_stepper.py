@@ -84,6 +84,7 @@ def test_own_vector_environment(kind: Any, schedule: str) -> None:
     check(PythonVectorEnv(made), made, "same_step")
 
 
+@pytest.mark.long(but=["NestedEnv-one step or more"])
 @pytest.mark.parametrize("schedule", ["one step or more", "all together"])
 @pytest.mark.parametrize("kind", [NestedEnv, ReusingEnv])
 def test_own_environments_in_processes(kind: Any, schedule: str) -> None:

@@ -54,6 +54,7 @@ def test_steps_equal_those_in_one_process(make: Any) -> None:
     there.close()
 
 
+@pytest.mark.long(but=["kwargs0-step(np.int64(1))-ZeroDivisionError"])
 @pytest.mark.parametrize(
     ("kwargs", "doing", "cause"),
     [
@@ -147,6 +148,7 @@ def test_a_process_that_dies_in_a_step_is_noticed() -> None:
     assert not any(process.is_alive() for process in env.processes)
 
 
+@pytest.mark.long(but=["reset"])
 @pytest.mark.parametrize("use", ["reset", "step", "call", "set_attr", "get_states"])
 def test_a_process_killed_from_outside_is_noticed(use: str) -> None:
     env = SubprocessVectorEnv(numbered(N))

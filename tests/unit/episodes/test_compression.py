@@ -92,6 +92,7 @@ def test_old_compressed_chunks_go_with_their_episodes(tmp_path: Path) -> None:
     assert len(coded_files(tmp_path / "a")) <= 5
 
 
+@pytest.mark.long
 def test_memory_for_decompressed_rows_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

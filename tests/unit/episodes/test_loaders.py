@@ -256,6 +256,7 @@ def test_short_episodes_can_be_left_out() -> None:
     ]
 
 
+@pytest.mark.long
 def test_torch_is_not_imported_for_arrays() -> None:
     program = """
 import sys

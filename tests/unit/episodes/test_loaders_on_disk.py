@@ -120,6 +120,7 @@ def test_workers_read_from_disk(tmp_path: Path, method: str) -> None:
     assert buffer.num_episodes == len(LENGTHS) + 1
 
 
+@pytest.mark.long
 def test_folders_are_read_as_one(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("a", "b", "c")]
     parts = (LENGTHS[:3], (), LENGTHS[3:])

@@ -26,6 +26,7 @@ LEVELS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long(but=["options0"])
 @pytest.mark.parametrize("options", LEVELS)
 def test_workers_give_the_same_batches_in_every_epoch(options: dict[str, Any]) -> None:
     buffer = listed(LENGTHS)
@@ -77,6 +78,7 @@ def test_parts_of_datasets_work_under_the_loader_of_torch() -> None:
     assert len(batch["reward"]) == 3
 
 
+@pytest.mark.long
 def test_random_windows_differ_between_accesses_and_between_epochs_of_workers() -> None:
     dataset = listed((60, 60)).dataset(window_length=3, return_indices=True)
     assert len({int(dataset[0]["_start"]) for _ in range(20)}) > 5

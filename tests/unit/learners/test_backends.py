@@ -70,6 +70,7 @@ class TestChoice:
         with pytest.raises(ValueError, match=f"backend must be 'auto' or 'torch'.*{reason}"):
             make(backend="native", **options)
 
+    @pytest.mark.long
     def test_torch_does_what_native_code_cannot(self) -> None:
         algo = small_ppo(recurrent="gru")
         assert (algo.backend, algo.backend_reason) == ("torch", "recurrent is 'gru'")

@@ -238,6 +238,7 @@ class TestObservations:
 
 @EVERY
 class TestCheckpoints:
+    @pytest.mark.long(but=["native-torch-dqn"])
     @pytest.mark.parametrize(("first", "second"), [("native", "torch"), ("torch", "native")])
     def test_one_loads_what_the_other_saved(
         self, make: Any, first: str, second: str, tmp_path: Path
@@ -266,6 +267,7 @@ class TestCheckpoints:
             type(algorithm).from_checkpoint(tmp_path / "a", hidden=(9,))
 
 
+@pytest.mark.long(but=["dqn"])
 @EVERY
 def test_the_same_seed_gives_the_same_run_whatever_the_threads(make: Any) -> None:
     runs = []

@@ -48,6 +48,7 @@ def test_the_seed_that_was_drawn_gives_the_same_run(name: str, tmp_path: Path) -
     assert learner.cls.Config.from_dict(drawn.config.to_dict()).seed == drawn.seed
 
 
+@pytest.mark.long
 def test_a_run_folder_and_loggers_say_which_it_was(tmp_path: Path) -> None:
     told: dict[str, Any] = {}
 

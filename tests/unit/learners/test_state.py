@@ -55,6 +55,7 @@ def test_states_of_either_backend_load_in_the_other(name: str, writes: str, read
         np.testing.assert_array_equal(loaded[key], value, err_msg=key)  # nothing is shared
 
 
+@pytest.mark.long(but=["iql-torch"])
 @pytest.mark.parametrize("backend", ["torch", "auto"])
 @pytest.mark.parametrize("name", OFFLINE)
 def test_what_learned_offline_goes_on_online(name: str, backend: str) -> None:

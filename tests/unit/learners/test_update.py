@@ -117,6 +117,7 @@ class NoNumbers(TorchDispatchMode):
 
 
 class TestReplay:
+    @pytest.mark.long(but=["lengths0-None-next_step"])
     @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
     @pytest.mark.parametrize("recurrent", [None, "lstm", "gru"])
     @pytest.mark.parametrize("lengths", [(1,), (3, 5), (2, 1, 4)])
@@ -158,6 +159,7 @@ class TestReplay:
         assert all(torch.equal(metrics[name], same[name]) for name in metrics)
 
 
+@pytest.mark.long(but=["1-1-None-PPO"])
 @pytest.mark.parametrize("cls", [sw.PPO, sw.A2C])
 @pytest.mark.parametrize("recurrent", [None, "gru"])
 @pytest.mark.parametrize(("n_envs", "n_steps"), [(1, 1), (2, 1), (2, 2), (3, 3)])

@@ -89,6 +89,7 @@ def test_weights_follow_a_model_that_learns(tmp_path: Path) -> None:
         assert not server.engine.is_paused
 
 
+@pytest.mark.long
 def test_processes_that_learn_together_may_share_a_server(tmp_path: Path) -> None:
     models = [make("transformer") for _ in range(3)]
     server = ModelServer(make("transformer"), "tiny", weights=tmp_path)

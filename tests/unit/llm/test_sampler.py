@@ -173,6 +173,7 @@ class Letters:
         return "".join("aa" if token == 2 else "abcdefghijklmnop"[token] for token in tokens)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("max_rows", [3, 64])
 def test_a_text_ends_a_completion_with_the_token_that_completes_it(max_rows: int) -> None:
     model, letters = make("transformer"), Letters()

@@ -81,6 +81,7 @@ class Log(sw.Callback):
         return True
 
 
+@pytest.mark.long(but=["1"])
 @pytest.mark.parametrize("staleness", [1, 2, 3])
 def test_each_batch_is_written_by_the_weights_it_should_be(staleness: int) -> None:
     one, log = agent(max_staleness=staleness), Log()
@@ -276,6 +277,7 @@ def test_a_follower_draws_what_its_sampler_drew() -> None:
     assert (found.version, follower.version, follower.drawn) == (4, 4, 2)
 
 
+@pytest.mark.long
 def test_online_dpo_samples_ahead() -> None:
     def more_sevens(pairs: Any) -> list[int]:
         return [int((other == 7).sum() > (one == 7).sum()) for one, other in pairs]

@@ -74,6 +74,7 @@ def test_n_steps_are_those_of_memory(env: Any) -> None:
     assert_same_n_steps(memory, device)
 
 
+@pytest.mark.long
 def test_n_steps_do_not_go_on_in_the_episodes_of_a_resumed_run(tmp_path: Path) -> None:
     def make() -> Any:
         return gym.make("Pendulum-v1")  # which cannot go on where it was
@@ -91,7 +92,7 @@ def test_n_steps_do_not_go_on_in_the_episodes_of_a_resumed_run(tmp_path: Path) -
     assert torch.equal(batch.next_observations, last.next_observations)
 
 
-@pytest.mark.long(only=["SAC-Pendulum-v1-3"])
+@pytest.mark.long(but=["DQN-CartPole-v1-1-False"])
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ class TestCounts:
 
 
 class TestGoingOn:
+    @pytest.mark.long(but=["options0"])
     @pytest.mark.parametrize("options", [{}, {"train_freq": 4, "n_envs": 2}, {"overlap": True}])
     def test_two_trains_are_one_long_one(self, options: dict[str, Any]) -> None:
         once, twice = spy(**options), spy(**options)
@@ -106,6 +107,7 @@ class TestGoingOn:
         second.train(60)
         assert_same_run(first, second)
 
+    @pytest.mark.long(but=["1-1-False"])
     @pytest.mark.parametrize("overlap", [False, True])
     @pytest.mark.parametrize("train_freq", [1, 4])
     @pytest.mark.parametrize("at", [1, 9, 10, 11, 12, 30])

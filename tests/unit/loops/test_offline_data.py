@@ -387,6 +387,7 @@ class TestMixture:
             sw.OfflineMixture([(sw.OfflineDatasetBuffer(**steps()), 1.0)]).push()
 
 
+@pytest.mark.long
 def test_many_rows_take_several_threads_and_few_take_one() -> None:
     threads: list[int] = []
 

@@ -92,6 +92,7 @@ def agents(kind: str) -> list[Any]:
     ]
 
 
+@pytest.mark.long(but=["own"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_step_is_seen_in_order(kind: str) -> None:
     for agent in agents(kind):
@@ -172,6 +173,7 @@ class Reusing(Points):
         return *self.memory, infos
 
 
+@pytest.mark.long(but=["ppo-Points"])
 @pytest.mark.parametrize("env", [Points, Reusing, partial(Points, tells_final=False)])
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
 def test_steps_of_tensors_are_seen(env: Any, algorithm: str) -> None:

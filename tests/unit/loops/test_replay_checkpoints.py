@@ -41,6 +41,7 @@ def resumed(path: Path, env: Any, **options: Any) -> Spy:
 
 
 class TestExact:
+    @pytest.mark.long(but=["5-plain"])
     @pytest.mark.parametrize("variant", VARIANTS)
     @pytest.mark.parametrize("at", [5, 12, 33])
     def test_goes_on_as_if_never_stopped(self, variant: str, at: int, tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_every_schema_comes_back(
     round_trip(stream, *written, folder)
 
 
+@pytest.mark.long(but=["episodes"])
 @repeated_observation
 def test_every_dtype_comes_back(written: tuple[str, dict[str, Any]], folder: Path) -> None:
     fields = {"obs": ("float32", (3,)), "action": ("int64", ())}

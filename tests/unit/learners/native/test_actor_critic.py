@@ -151,6 +151,7 @@ class TestSteps:
             pair.step(pair.batch(n, seed=i))
         pair.check(rtol=1e-4)
 
+    @pytest.mark.long(but=["SAC"])
     def test_50_in_a_row(self, cls: Any) -> None:
         pair = Pair(cls, hidden=(32, 32), learning_rate=1e-3)
         for i in range(50):

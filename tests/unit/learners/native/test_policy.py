@@ -241,6 +241,7 @@ def test_every_option_of_ppo_is_that_of_torch(actions: str, change: dict[str, An
     assert_near(mine.flat.data, theirs.flat.data.double(), 1e-5)
 
 
+@pytest.mark.long
 def test_fifty_updates_of_ppo_are_those_of_torch() -> None:
     mine, theirs = (Case(rows=64) for _ in range(2))
     torch_update = TorchUpdate(theirs, nn.Adam(theirs.flat, 1e-4))
@@ -254,6 +255,7 @@ def test_fifty_updates_of_ppo_are_those_of_torch() -> None:
     assert_near(mine.flat.data, theirs.flat.data.double(), 1e-5)
 
 
+@pytest.mark.long(but=["False-categorical"])
 @pytest.mark.parametrize("actions", ["categorical", "multi categorical", "bernoulli", "gaussian"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_fifty_updates_of_a2c_are_those_of_torch(actions: str, normalize: bool) -> None:

@@ -109,6 +109,7 @@ def test_results_do_not_depend_on_the_number_of_threads(dueling: bool) -> None:
         assert np.array_equal(case.target_flat.data, cases[0].target_flat.data)
 
 
+@pytest.mark.long(but=["None-1.0"])
 @pytest.mark.parametrize("tau", [1.0, 0.05])
 @pytest.mark.parametrize("max_grad_norm", [None, 0.1])
 def test_50_steps_are_those_of_torch(tau: float, max_grad_norm: float | None) -> None:
