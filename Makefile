@@ -13,6 +13,8 @@ PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 # cmake and ninja come from the environment where it has them, otherwise from the system.
 SYSTEM_PATH := $(PATH)
 export PATH := $(CURDIR)/$(VENV)/bin:$(SYSTEM_PATH)
+# Tests start many processes: without bytecode on disk each would compile the library anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 NATIVE_FILES = $(shell git ls-files -co --exclude-standard 'native/*.cpp' 'native/*.hpp' 'native/*.inl')
 PYTHON_FILES := src tests tools examples
