@@ -53,6 +53,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return said.err
 
 
+@pytest.mark.long(but=["mujoco"])
 @pytest.mark.parametrize("library", OF_LIBRARY)
 def test_environments_name_their_extra(
     library: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -78,6 +78,7 @@ def test_environment_asks_for_a_narrower_instruction_set(isa: str) -> None:
     assert run_python(code, SHARPWAVE_ISA=isa) == expected
 
 
+@pytest.mark.long
 @needs_core
 def test_wide_instructions_stay_inside_the_kernels_for_wide_cpus() -> None:
     # VEX and EVEX instructions: a v before the name and a vector register among the operands.

@@ -157,6 +157,7 @@ def test_a_moved_run_folder_finds_its_replay(
     agent.close()
 
 
+@pytest.mark.long
 def test_a_full_disk_keeps_the_buffer_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_full_disk_keeps_the_buffer_in_memory(
     agent.close()
 
 
+@pytest.mark.long
 def test_only_the_newest_checkpoint_holds_the_steps(tmp_path: Path) -> None:
     agent = MAKERS["sac"]()
     agent.train(80, run_dir=tmp_path, callbacks=EvalCallback(eval_freq=40, n_eval_episodes=1))

@@ -202,6 +202,7 @@ def test_equal_parts_of_bnpo_are_averaged() -> None:
     torch.testing.assert_close(summed, mean)
 
 
+@pytest.mark.long
 @given(LENGTHS, SEEDS, st.sampled_from(KINDS), st.sampled_from(LEVELS), st.randoms())
 def test_the_order_of_completions_does_not_matter(
     lengths: list[int], seed: int, kind: str, level: str, random: Any

@@ -82,6 +82,7 @@ def test_multi_binary_observations_are_floats() -> None:
     assert features(obs).tolist() == [[0.0, 1.0, 1.0, 1.0]]
 
 
+@pytest.mark.long(but=["shape0"])
 @pytest.mark.parametrize("shape", [(4, 84, 84), (84, 84, 4), (36, 50, 3), (1, 40, 40)])
 def test_images_have_their_channels_found(shape: tuple[int, ...]) -> None:
     space = spaces.Box(0, 255, shape, np.uint8)

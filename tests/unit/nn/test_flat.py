@@ -71,6 +71,7 @@ def test_load_state_dict_writes_into_the_block() -> None:
     source.load_state_dict(state)
 
 
+@pytest.mark.long
 def test_one_parameter_of_an_optimiser_of_torch_moves_the_module() -> None:
     module = network()
     twin = copy.deepcopy(module)

@@ -20,6 +20,7 @@ def gradients(model: nn.Module, ids: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.long(but=["transformer"])
 @pytest.mark.parametrize("kind", ["transformer", "plain", "Llama"])
 def test_gradients_are_the_same(kind: str) -> None:
     model = make(kind)
@@ -78,6 +79,7 @@ def test_the_switch_of_layers_is_set_and_set_back() -> None:
         torch.testing.assert_close(gradient, wanted[name], atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.long(but=["transformer"])
 @pytest.mark.parametrize("kind", ["transformer", "Llama", "GPTNeoX"])
 def test_learning_is_the_same(kind: str) -> None:
     pairs = [{"prompt": [3, 4, i], "chosen": [5, i], "rejected": [i, 6, 7]} for i in range(8, 14)]

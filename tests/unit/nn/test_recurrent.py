@@ -66,6 +66,7 @@ def assert_evaluation_equals_acting(net: ActorCritic, starts: Tensor, seed: int 
     assert evaluated.entropy.shape == starts.shape
 
 
+@pytest.mark.long
 @given(
     kind=st.sampled_from(["lstm", "gru"]),
     steps=st.integers(1, 12),

@@ -81,6 +81,7 @@ def test_a_checkpoint_imports_nothing(kind: str, attack: Path, tmp_path: Path) -
         assert not attack.exists(), env
 
 
+@pytest.mark.long(but=["PPO"])
 @pytest.mark.parametrize("kind", SMALL)
 def test_what_the_user_passes_is_imported(kind: str, attack: Path, tmp_path: Path) -> None:
     path = trained(kind, tmp_path / "run", "attack:Forged-v0")
@@ -116,7 +117,7 @@ def test_no_command_imports_what_a_run_folder_names(
             assert said.count("\n") == 1
 
 
-@pytest.mark.long(only=["True-forged3"])
+@pytest.mark.long(but=["True-forged0"])
 @pytest.mark.parametrize(
     "forged",
     [

@@ -114,6 +114,7 @@ def test_listening_changes_nothing(tmp_path: Path) -> None:
         assert a.equal(b)
 
 
+@pytest.mark.long
 def test_a_resumed_run_writes_the_same_samples(tmp_path: Path) -> None:
     path, other = tmp_path / "run", tmp_path / "other"
     small().train(n_updates=2, callbacks=RunRecorder(path, report=False))

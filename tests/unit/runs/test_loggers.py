@@ -149,6 +149,7 @@ def test_a_row_torn_by_a_kill_goes_at_the_next_run(log_path: Path, cut: int) -> 
     assert [row["step"] for row in read(log_path)] == [100, 300]
 
 
+@pytest.mark.long
 def test_a_killed_process_loses_nothing_it_logged(log_path: Path) -> None:
     program = (
         "import os, signal, sys\n"

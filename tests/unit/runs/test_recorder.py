@@ -101,6 +101,7 @@ def test_folder_holds_everything_about_the_run(tmp_path: Path) -> None:
     assert summary["final_evaluation"]["n_episodes"] == 3
 
 
+@pytest.mark.long
 def test_csv_and_json_lines_hold_the_same_rows(tmp_path: Path) -> None:
     folder = record(tmp_path)
     with folder.metrics_csv.open() as file:
@@ -111,6 +112,7 @@ def test_csv_and_json_lines_hold_the_same_rows(tmp_path: Path) -> None:
         assert float(row["value_loss"]) == line["value_loss"]
 
 
+@pytest.mark.long
 def test_checkpoints_of_the_folder_can_be_loaded(tmp_path: Path) -> None:
     evaluate = EvalCallback(eval_freq=2 * STEPS, n_eval_episodes=1)
     folder = record(tmp_path, 5 * STEPS, evaluate)

@@ -250,6 +250,7 @@ def test_comparison_of_nothing_is_refused(tmp_path: Path) -> None:
         write_comparison([tmp_path], tmp_path / "out.html")
 
 
+@pytest.mark.long(but=["0"])
 @pytest.mark.parametrize("n_updates", [0, 1, 100])
 def test_learning_curve_is_a_picture(tmp_path: Path, n_updates: int) -> None:
     pytest.importorskip("matplotlib")

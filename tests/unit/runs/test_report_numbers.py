@@ -207,6 +207,7 @@ def test_runs_of_one_seed_are_called_runs(tmp_path: Path) -> None:
     assert page.tiles["PPO"][1].startswith("IQM of 2 runs,")
 
 
+@pytest.mark.long
 def test_a_killed_run_shows_how_far_it_came(tmp_path: Path) -> None:
     """The summary of a killed run is as old as its last checkpoint; its metrics go further."""
     folder = write_run(tmp_path / "run", n_updates=100)

@@ -143,6 +143,7 @@ def test_metrics_of_language_models_are_explained(tmp_path: Path) -> None:
     assert all(page.hints[title] for title in names.values())
 
 
+@pytest.mark.long
 def test_a_comparison_speaks_of_rewards(tmp_path: Path) -> None:
     paths = [wrote(tmp_path / str(seed), n_evaluations=2, seed=seed) for seed in range(2)]
     page = ReportPage(write_comparison(paths, tmp_path / "comparison.html"))

@@ -96,6 +96,7 @@ def test_a_logger_of_ones_own_gets_samples_before_their_metrics() -> None:
 # Picking some
 
 
+@pytest.mark.long
 @settings(max_examples=50)
 @given(st.lists(st.none() | st.floats(-5, 5), max_size=12))
 def test_best_median_and_worst_are_picked_each_once(rewards: list[float | None]) -> None:

@@ -68,11 +68,13 @@ def test_interval_comes_from_the_seed_alone() -> None:
     assert bootstrap_interval(scores, seed=1) != bootstrap_interval(scores, seed=2)
 
 
+@pytest.mark.long
 def test_interval_of_one_run_or_of_equal_runs_is_a_point() -> None:
     assert bootstrap_interval([3.0]) == (3.0, 3.0)
     assert bootstrap_interval([3.0] * 7) == (3.0, 3.0)
 
 
+@pytest.mark.long
 def test_interval_widens_with_the_confidence() -> None:
     scores = np.random.default_rng(0).normal(size=8)
     narrow, wide = (bootstrap_interval(scores, confidence=c) for c in (0.5, 0.99))

@@ -61,7 +61,7 @@ def made(env: Any, kind: str) -> Any:
     return vectorized([maker] * N_ENVS, kind)
 
 
-@pytest.mark.long(only=["GoalEnv-async"])
+@pytest.mark.long(but=["GoalEnv-own"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("env", [GoalEnv, OtherGoalEnv])
 def test_success_rates_are_those_of_the_last_steps(env: Any, kind: str) -> None:

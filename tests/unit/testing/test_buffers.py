@@ -43,6 +43,7 @@ OURS: dict[str, tuple[Callable[[int], Any], Any]] = {
 NOT_OF_ALL = {"priorities_are_followed"}
 
 
+@pytest.mark.long(but=["uniform"])
 @pytest.mark.parametrize("name", OURS)
 def test_buffers_keep_all_rules(name: str) -> None:
     make, env = OURS[name]
@@ -50,6 +51,7 @@ def test_buffers_keep_all_rules(name: str) -> None:
     assert set(check_buffer(make, env)) == set(BUFFER_RULES) - absent
 
 
+@pytest.mark.long(but=["CartPole-v1-False"])
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("env", ["CartPole-v1", CONTINUOUS])
 def test_buffers_in_folders_keep_all_rules(env: str, prioritized: bool, memory_path: Path) -> None:
@@ -65,6 +67,7 @@ def test_buffers_in_folders_keep_all_rules(env: str, prioritized: bool, memory_p
     assert set(check_buffer(make, env)) == set(BUFFER_RULES) - absent
 
 
+@pytest.mark.long(but=["WithoutNextObs"])
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
 def test_a_broken_buffer_is_found_by_its_rule(kind: type) -> None:
     with pytest.raises(ContractError) as caught:

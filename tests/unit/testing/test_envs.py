@@ -76,6 +76,7 @@ class MaskedCount(MaskedEnv):
         return super().reset(seed=seed, **kwargs)
 
 
+@pytest.mark.long(but=["CartPole-v1-same_step"])
 @MODES
 @pytest.mark.parametrize("env_id", IDS)
 def test_native_environments_keep_all_rules(env_id: str, mode: str) -> None:
@@ -89,6 +90,7 @@ def test_gymnasiums_environments_keep_all_rules(mode: str) -> None:
     assert ALWAYS | {OF_MODE[mode], "a_saved_state_goes_on_exactly"} <= kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [resumable, NoisyWalk])
 def test_environments_in_this_process_keep_all_rules(make: Callable[[], Any]) -> None:
     kept = set(check_env(make))
@@ -110,6 +112,7 @@ def test_wrapped_environments_keep_all_rules() -> None:
     assert set(check_env(env, n_steps=100)) >= ALWAYS
 
 
+@pytest.mark.long(but=["Walk-more0"])
 @pytest.mark.parametrize(
     ("kind", "more"),
     [
@@ -124,6 +127,7 @@ def test_environments_of_a_user_keep_all_rules(kind: type, more: set[str]) -> No
     assert set(check_env(kind)) == ALWAYS | told | more
 
 
+@pytest.mark.long
 def test_arrays_may_be_overwritten_where_that_is_declared() -> None:
     declared = {"returned_arrays_are_not_overwritten"}
     assert set(check_env(Walk)) - set(check_env(Declared)) == declared
@@ -142,6 +146,7 @@ def test_masks_in_infos_are_followed() -> None:
     assert "action_masks_fit_the_action_space" in kept
 
 
+@pytest.mark.long(but=["Raises"])
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
 def test_a_broken_environment_is_found_by_its_rule(kind: type) -> None:
     with pytest.raises(ContractError) as caught:

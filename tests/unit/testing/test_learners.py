@@ -22,7 +22,7 @@ def absent(name: str) -> set[str]:
     return {"td_errors_are_one_for_each_row"} if name in WITHOUT_ERRORS else set()
 
 
-@pytest.mark.long(only=["torch"])
+@pytest.mark.long(but=["ppo-native"])
 @pytest.mark.parametrize(("name", "backend"), BOTH_BACKENDS)
 def test_learners_keep_all_rules(name: str, backend: str) -> None:
     case = LEARNERS[name]
