@@ -41,7 +41,7 @@ def test_a_learner_that_a_class_names_is_counted_beside_it(monkeypatch: pytest.M
 
 
 def test_an_iteration_visits_its_algorithm_and_goes_back_and_forth() -> None:
-    walk = iteration("PPO", "native")
+    walk = iteration("PPO", "torch")
     assert "algorithms/ppo.py" in walk.files
     assert len(set(walk.files)) == len(walk.files)
     assert walk.changes >= len(walk.files) - 1
