@@ -23,6 +23,7 @@ COMMANDS = {
     "merge": "Write the episodes of several files or folders to one",
     "inspect": "Show what a folder of episodes or a replay buffer on disk holds",
     "repair": "Give up what is damaged in such a folder, and say what was lost",
+    "actor": "Act for a learner on another machine",
     "serve-model": "Let other processes sample from a language model",
     "bench": "Measure the training speed on this machine",
 }

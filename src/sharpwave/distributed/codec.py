@@ -1,12 +1,12 @@
 """Messages between machines: a checked header and raw little-endian columns, and never code.
 
-A message is a header of fixed length, a table, and the columns, each of which begins at a multiple
-of 64 bytes:
+A message is a header of fixed length, its form, its meta, and the columns, each of which begins at
+a multiple of 64 bytes:
 
-    magic | version | length of the table | checksum | length of the message | table | columns
+    magic | version | length of form | length of meta | checksum | length | form | meta | columns
 
-The table is JSON: the kind of the message, plain values (`meta`), and name, dtype and shape of each
-column. The checksum is over everything else.
+Form and meta are JSON. The form has the kind of the message, and name, dtype and shape of each
+column; the meta has plain values. The checksum is over everything else.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import math
 import struct
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -35,12 +36,13 @@ Plain = int | float | str | bool | None
 """A value of `meta`."""
 
 _MAGIC = b"SWAV"
-_HEADER = struct.Struct("<4sIIIQ")
-_CHECKSUM = slice(12, 16)
+_HEADER = struct.Struct("<4sIIIIQ")
 _ALIGNMENT = 64
-_MAX_TABLE = 2**20
+_MAX_TEXTS = 2**20
 _MAX_DIMS = 16
-_MAX_TEXT = 200
+_MAX_NAME = 200
+_FORMS, _MAX_KNOWN = 256, 4096
+"""Forms that are remembered, and the bytes of the longest of them."""
 _DTYPES = {
     dtype.str: dtype
     for dtype in map(np.dtype, ("?", "i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8"))
@@ -73,35 +75,32 @@ def pack(
 
     Raises:
         TypeError: An array or a value is of another type.
-        ValueError: A name is empty or too long, or there is more than a table can hold.
+        ValueError: A name is empty or too long, or names and values take too much.
 
     Example:
         >>> message = pack("step", {"rewards": np.ones(3, np.float32)}, {"version": 7})
         >>> unpack(message).columns["rewards"]
         array([1., 1., 1.], dtype=float32)
     """
+    meta = meta or {}
     arrays = {name: _plain_array(name, array) for name, array in (columns or {}).items()}
-    for name in (kind, *arrays, *(meta or {})):
-        if not _is_name(name):
-            raise ValueError(f"names must have 1 to {_MAX_TEXT} characters, got {name!r}")
-    for name, value in (meta or {}).items():
-        if not _is_plain(value):
-            raise TypeError(f"meta {name!r} must be a plain value, got {value!r}")
-    table = json.dumps(
-        [kind, dict(meta or {}), [[name, x.dtype.str, x.shape] for name, x in arrays.items()]],
-        separators=(",", ":"),
-    ).encode()
-    if len(table) > _MAX_TABLE:
-        raise ValueError(f"names and values must take {_MAX_TABLE} bytes, got {len(table)}")
-    parts: list[Any] = [table]
-    length = _HEADER.size + len(table)
+    form = _form_text(kind, tuple((name, x.dtype.str, x.shape) for name, x in arrays.items()))
+    for name, value in meta.items():
+        if not _is_name(name) or not _is_plain(value):
+            raise TypeError(f"meta must be plain values by name, got {name!r}: {value!r:.200}")
+    texts = [form, json.dumps(dict(meta), separators=(",", ":")).encode()]
+    lengths = [len(text) for text in texts]
+    if sum(lengths) > _MAX_TEXTS:
+        raise ValueError(f"names and values must take {_MAX_TEXTS} bytes, got {sum(lengths)}")
+    parts: list[Any] = texts
+    length = _HEADER.size + sum(lengths)
     for array in arrays.values():
         parts += [bytes(-length % _ALIGNMENT), array.reshape(-1).view(np.uint8)]
         length += -length % _ALIGNMENT + array.nbytes
-    checksum = zlib.crc32(_HEADER.pack(_MAGIC, VERSION, len(table), 0, length))
+    checksum = zlib.crc32(_HEADER.pack(_MAGIC, VERSION, *lengths, 0, length))
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    return b"".join([_HEADER.pack(_MAGIC, VERSION, len(table), checksum, length), *parts])
+    return b"".join([_HEADER.pack(_MAGIC, VERSION, *lengths, checksum, length), *parts])
 
 
 def unpack(data: bytes | memoryview, *, limit: int = LIMIT, kind: str | None = None) -> Packed:
@@ -114,78 +113,125 @@ def unpack(data: bytes | memoryview, *, limit: int = LIMIT, kind: str | None = N
 
     Raises:
         WireError: It is no message, of another version, cut, changed on its way, too large, of
-            another kind, or its table does not describe it.
+            another kind, or its form does not describe it.
     """
-    table_length = _check_header(data, limit)
-    said = _table(bytes(data[_HEADER.size : _HEADER.size + table_length]))
-    packed = Packed(said[0], {}, said[1])
-    if kind is not None and packed.kind != kind:
-        raise WireError(f"expected a message of kind {kind!r}, got {_shown(packed.kind)}")
-    first = _HEADER.size + table_length
-    places = []
-    for name, dtype, shape in said[2]:
+    n_form, n_meta = _check_header(data, limit)
+    first = _HEADER.size + n_form
+    text = bytes(data[_HEADER.size : first])
+    form = (_known_form if n_form <= _MAX_KNOWN else _form_of)(text)
+    if kind is not None and form.kind != kind:
+        raise WireError(f"expected a message of kind {kind!r}, got {_shown(form.kind)}")
+    meta = _meta_of(bytes(data[first : first + n_meta]))
+    first += n_meta
+    if form.places:
         first += -first % _ALIGNMENT
-        places.append((name, dtype, shape, first))
-        # Python's integers do not overflow, and lengths are compared before anything is made.
-        first += dtype.itemsize * math.prod(shape)
-        if max(first, dtype.itemsize * math.prod(filter(None, shape))) > len(data):
+    for place in form.places:
+        if max(first + place.end, place.most) > len(data):
             raise WireError(
-                f"column {_shown(name)} of {dtype} {shape} must end within the {len(data)} bytes "
-                f"of the message, got an end at {first}"
+                f"column {_shown(place.name)} of {place.dtype} {place.shape} must end within the "
+                f"{len(data)} bytes of the message, got an end at {first + place.end}"
             )
-    if first != len(data):
-        raise WireError(f"the columns must fill the {len(data)} bytes of the message, got {first}")
-    for name, dtype, shape, first in places:
-        column: Array = np.frombuffer(data, dtype, math.prod(shape), min(first, len(data) - 1))
+    end = first + (form.places[-1].end if form.places else 0)
+    if end != len(data):
+        raise WireError(f"the columns must fill the {len(data)} bytes of the message, got {end}")
+    columns: dict[str, Array] = {}
+    for name, dtype, shape, begin, end, _ in form.places:
+        if begin == end:
+            column: Array = np.empty(shape, dtype)
+        else:
+            column = np.frombuffer(data, dtype, math.prod(shape), first + begin).reshape(shape)
         column.flags.writeable = False
-        packed.columns[name] = column.reshape(shape)
-    return packed
+        columns[name] = column
+    return Packed(form.kind, columns, meta)
 
 
-def _check_header(data: bytes | memoryview, limit: int) -> int:
-    """The length of the table, of a message that is whole."""
+class _Place(NamedTuple):
+    """A column, and where it lies after the first one's begin."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+    most: int
+    """Bytes that it would have if no size were 0."""
+
+
+class _Form(NamedTuple):
+    kind: str
+    places: tuple[_Place, ...]
+
+
+def _check_header(data: bytes | memoryview, limit: int) -> tuple[int, int]:
+    """The lengths of form and meta, of a message that is whole."""
     if len(data) > limit:
         raise WireError(f"a message must have at most {limit} bytes, got {len(data)}")
     if len(data) < _HEADER.size:
         raise WireError(f"a message must have at least {_HEADER.size} bytes, got {len(data)}")
-    magic, version, table_length, checksum, length = _HEADER.unpack_from(data)
+    magic, version, n_form, n_meta, checksum, length = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise WireError(f"a message must begin with {_MAGIC!r}, got {magic!r}")
     if version != VERSION:
         raise WireError(f"messages must be of version {VERSION}, got {version}")
     if length != len(data):
         raise WireError(f"a message of {length} bytes must be whole, got {len(data)} bytes")
-    if table_length > min(_MAX_TABLE, length - _HEADER.size):
-        raise WireError(
-            f"the table must have at most {min(_MAX_TABLE, length - _HEADER.size)} bytes, "
-            f"got {table_length}"
-        )
-    bare = _HEADER.pack(magic, version, table_length, 0, length)
+    most = min(_MAX_TEXTS, length - _HEADER.size)
+    if n_form + n_meta > most:
+        raise WireError(f"form and meta must have at most {most} bytes, got {n_form + n_meta}")
+    bare = _HEADER.pack(magic, version, n_form, n_meta, 0, length)
     found = zlib.crc32(memoryview(data)[_HEADER.size :], zlib.crc32(bare))
     if found != checksum:
         raise WireError(f"the checksum must be {checksum:08x}, got {found:08x}")
-    return int(table_length)
+    return int(n_form), int(n_meta)
 
 
-def _table(
-    text: bytes,
-) -> tuple[str, dict[str, Plain], list[tuple[str, np.dtype[Any], tuple[int, ...]]]]:
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"the table must be JSON: {type(error).__name__}") from None
+@lru_cache(_FORMS)
+def _form_text(kind: str, columns: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
+    for name in (kind, *(name for name, _, _ in columns)):
+        if not _is_name(name):
+            raise ValueError(f"names must have 1 to {_MAX_NAME} characters, got {name!r}")
+    return json.dumps([kind, columns], separators=(",", ":")).encode()
+
+
+def _form_of(text: bytes) -> _Form:
+    said = _json(text, "form")
     match said:
-        case [kind, {} as meta, [*columns]] if _is_name(kind):
+        case [kind, [*columns]] if _is_name(kind):
             pass
         case _:
-            raise WireError(f"the table must be a kind, values and columns, got {_shown(said)}")
+            raise WireError(f"the form must be a kind and columns, got {_shown(said)}")
+    places: list[_Place] = []
+    end = 0
+    for name, dtype, shape in map(_column, columns):
+        begin = end + -end % _ALIGNMENT
+        # Python's integers do not overflow, and lengths are compared before anything is made.
+        end = begin + dtype.itemsize * math.prod(shape)
+        most = dtype.itemsize * math.prod(filter(None, shape))
+        places.append(_Place(name, dtype, shape, begin, end, most))
+    if len({place.name for place in places}) < len(places):
+        raise WireError(f"the columns must have different names, got {_shown(columns)}")
+    return _Form(kind, tuple(places))
+
+
+_known_form = lru_cache(_FORMS)(_form_of)
+"""Most messages have a form that one before them had."""
+
+
+def _meta_of(text: bytes) -> dict[str, Plain]:
+    meta = _json(text, "meta")
+    if not isinstance(meta, dict):
+        raise WireError(f"meta must be plain values by name, got {_shown(meta)}")
     for name, value in meta.items():
         if not _is_name(name) or not _is_plain(value):
             raise WireError(f"meta must be plain values by name, got {_shown({name: value})}")
-    found = [_column(column) for column in columns]
-    if len({name for name, _, _ in found}) < len(found):
-        raise WireError(f"the columns must have different names, got {_shown(columns)}")
-    return kind, meta, found
+    return meta
+
+
+def _json(text: bytes, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"the {what} must be JSON: {type(error).__name__}") from None
 
 
 def _column(said: Any) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
@@ -220,7 +266,7 @@ def _plain_array(name: str, array: Array) -> Array:
 
 
 def _is_name(name: Any) -> TypeGuard[str]:
-    return isinstance(name, str) and 0 < len(name) <= _MAX_TEXT
+    return isinstance(name, str) and 0 < len(name) <= _MAX_NAME
 
 
 def _is_plain(value: Any) -> bool:
@@ -232,4 +278,4 @@ def _is_plain(value: Any) -> bool:
 def _shown(said: Any) -> str:
     """What a message said, short and harmless."""
     text = printable(repr(said), lines=False)
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
+    return text if len(text) <= _MAX_NAME else f"{text[:_MAX_NAME]}..."

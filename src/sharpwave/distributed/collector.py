@@ -110,7 +110,8 @@ class FleetCollector:
     def _receive(self) -> Unroll:
         began = time.perf_counter()
         while (unroll := self.fleet.receive(PATIENCE)) is None:
-            if self.fleet.stats().alive == 0:
+            stats = self.fleet.stats()
+            if stats.alive == 0 and not stats.may_join:
                 raise RuntimeError("no actor of the fleet is left")
         self.timings["collect"] += time.perf_counter() - began
         return unroll

@@ -117,6 +117,8 @@ class FleetStats(NamedTuple):
     """Unrolls that were lost with an actor."""
     received_bytes: int = 0
     """Bytes of all unrolls that were received."""
+    may_join: bool = False
+    """Whether actors may come by themselves, where none is there."""
 
     @property
     def in_flight(self) -> int:

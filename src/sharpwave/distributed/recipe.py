@@ -107,9 +107,14 @@ class ActorRecipe:
     """Discount."""
     seeds: tuple[int, int]
     """Of environments and actions; each actor derives its own."""
+    first_number: int = 0
+    """What is added to the numbers of actors: those of a node are some of a larger fleet."""
+    first_life: int = 0
+    """What is added to how often they were made before."""
 
     def own_seeds(self, number: int, life: int) -> tuple[int, int]:
         """Seeds of the environments and actions of an actor, others in each of its lives."""
+        number, life = number + self.first_number, life + self.first_life
         entropy = [*self.seeds, number, *([life] if life else [])]
         states = np.random.SeedSequence(entropy).generate_state(2, np.uint64)
         env, actions = (int(state) for state in states)
@@ -156,6 +161,7 @@ def make_actor(recipe: ActorRecipe, number: int, life: int = 0, env: Any = None)
         assert recipe.env is not None
         env = recipe.env.make()
     env_seed, action_seed = recipe.own_seeds(number, life)
+    number += recipe.first_number
     policy: Any = recipe.policy
     if isinstance(policy, PolicyRecipe) and NativeRollouts.why_not(env) is None:
         block = Block(policy.layout(env).n_parameters)

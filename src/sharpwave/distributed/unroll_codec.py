@@ -1,34 +1,34 @@
-"""Unrolls as messages: what a learner needs of them, and nothing that it computes by itself."""
+"""Unrolls as messages: what a learner takes of them, nested columns by dotted names."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from sharpwave.collect import Rollout
-from sharpwave.distributed.codec import LIMIT, pack, unpack
-from sharpwave.distributed.fleet import Unroll
+from sharpwave.distributed.codec import LIMIT, Packed, Plain, pack, unpack
+from sharpwave.distributed.fleet import OF_EPISODES, OF_STEPS, Unroll
 from sharpwave.errors import WireError
 from sharpwave.types import Array, Nested
 
-__all__ = ["unroll_of_bytes", "unroll_to_bytes"]
+__all__ = ["UNROLL", "unroll_of", "unroll_of_bytes", "unroll_to_bytes"]
 
-_KIND = "unroll"
-_OF_EPISODES = ("episode_returns", "episode_lengths", "successes")
-_COMPUTED = ("values", "next_values", "advantages", "returns")
-"""Learners value unrolls by weights that actors do not have yet."""
+UNROLL = "unroll"
+"""The kind of these messages."""
+_NESTED = ("obs", "last_obs", "final_obs", "extra")
 
 
-def unroll_to_bytes(unroll: Unroll) -> bytes:
-    """The message of an unroll, without the values of its actor."""
-    columns = {name: getattr(unroll, name) for name in _OF_EPISODES}
-    for field in fields(Rollout):
-        nest = getattr(unroll.rollout, field.name)
-        if field.name not in _COMPUTED and nest is not None:
-            columns.update(_flattened(nest, f"rollout.{field.name}"))
-    return pack(_KIND, columns, {"actor": unroll.actor, "version": unroll.version})
+def unroll_to_bytes(unroll: Unroll, **meta: Plain) -> bytes:
+    """The message of an unroll, without what its actor thought of the steps.
+
+    Args:
+        unroll: The unroll.
+        **meta: Plain values beside it.
+    """
+    columns: dict[str, Array] = {}
+    for name, nest in unroll.columns().items():
+        columns.update(_flattened(nest, name))
+    return pack(UNROLL, columns, {"actor": unroll.actor, "version": unroll.version, **meta})
 
 
 def unroll_of_bytes(data: bytes, *, limit: int = LIMIT) -> Unroll:
@@ -41,32 +41,34 @@ def unroll_of_bytes(data: bytes, *, limit: int = LIMIT) -> Unroll:
     Raises:
         WireError: It is no message, or no unroll.
     """
-    packed = unpack(data, limit=limit, kind=_KIND)
-    sent = [field.name for field in fields(Rollout) if field.name not in _COMPUTED]
-    known = {*_OF_EPISODES, *(f"rollout.{name}" for name in sent)}
-    own: dict[str, Any] = {}
+    return unroll_of(unpack(data, limit=limit, kind=UNROLL))
+
+
+def unroll_of(packed: Packed) -> Unroll:
+    """The unroll that a message of that kind says.
+
+    Raises:
+        WireError: Something is missing or unknown. Shapes are not looked at: see `UnrollSchema`.
+    """
+    leaves: dict[str, dict[str, Array]] = {}
     for name, column in packed.columns.items():
-        field = name if name in _OF_EPISODES else ".".join(name.split(".")[:2])
-        if field not in known:
+        field = name.partition(".")[0]
+        if field not in OF_STEPS and field not in OF_EPISODES:
             raise WireError(f"an unroll has no column {name!r}")
-        own.setdefault(field, {})[name[len(field) :]] = column
-    nests = {field: _nested(columns) for field, columns in own.items()}
-    episodes = [nests.pop(name, None) for name in _OF_EPISODES]
-    steps: dict[str, Any] = {name.removeprefix("rollout."): nest for name, nest in nests.items()}
-    rewards = steps.get("rewards")
-    if not isinstance(rewards, np.ndarray) or rewards.ndim != 2:
-        raise WireError("an unroll must have rewards [T, N]")
-    nothing: Any = np.broadcast_to(np.float32(0), rewards.shape)
-    numbers = [packed.meta.get(name) for name in ("actor", "version")]
-    if not all(type(number) is int and number >= 0 for number in numbers):
+        leaves.setdefault(field, {})[name[len(field) :]] = column
+    columns = {field: _nested(parts) for field, parts in leaves.items()}
+    actor, version = (packed.meta.get(name) for name in ("actor", "version"))
+    if not (type(actor) is int and type(version) is int and min(actor, version) >= 0):
         raise WireError(f"an unroll must have numbers of its actor and version, got {packed.meta}")
+    for name, column in columns.items():
+        if name not in _NESTED and not isinstance(column, np.ndarray):
+            raise WireError(f"{name} of an unroll must be an array, got a nest")
+    if "rewards" not in columns or isinstance(columns.get("extra"), np.ndarray | tuple):
+        raise WireError("an unroll must have rewards, and columns by name in extra")
     try:
-        rollout = Rollout(**dict.fromkeys(_COMPUTED, nothing), **steps)
+        return Unroll.of_columns(actor, version, columns)
     except TypeError as error:
         raise WireError(f"an unroll must have all columns: {error}") from None
-    if any(column is None for column in episodes):
-        raise WireError(f"an unroll must have the columns {', '.join(_OF_EPISODES)}")
-    return Unroll(*numbers, rollout, *episodes)  # type: ignore[arg-type, call-arg]
 
 
 def _flattened(nest: Nested, path: str) -> dict[str, Array]:

@@ -336,7 +336,7 @@ class _Watch:
     def __init__(self, silence: float) -> None:
         self._silence = silence
         self._lock = threading.Lock()
-        self._waiting: dict[Any, float] = {}
+        self._waiting: dict[object, tuple[Any, float]] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sharpwave watch", daemon=True)
         self._thread.start()
@@ -344,13 +344,14 @@ class _Watch:
     @contextlib.contextmanager
     def over(self, context: Any) -> Iterator[None]:
         """Inside, the client of a call is waited for."""
+        wait = object()  # a call may wait for a message and for an answer to be taken
         with self._lock:
-            self._waiting[context] = time.monotonic() + self._silence
+            self._waiting[wait] = context, time.monotonic() + self._silence
         try:
             yield
         finally:
             with self._lock:
-                self._waiting.pop(context, None)
+                del self._waiting[wait]
 
     def messages(self, context: Any, requests: Iterator[Any]) -> Iterator[Any]:
         """The messages of a client, each of which comes in time."""
@@ -376,7 +377,7 @@ class _Watch:
         while not self._over.wait(min(0.5, self._silence / 4)):
             now = time.monotonic()
             with self._lock:
-                late = [context for context, end in self._waiting.items() if end < now]
+                late = [context for context, end in self._waiting.values() if end < now]
             for context in late:
                 context.cancel()
 

@@ -82,7 +82,7 @@ def test_values_of_actors_do_not_travel() -> None:
     assert not [name for name in unpack(data).columns if name.split(".")[-1] in COMPUTED]
     found = unroll_of_bytes(data).rollout
     assert found.advantages.shape == (5, 3)
-    assert not found.advantages.any()
+    assert np.isnan(found.advantages).all()
 
 
 def changed(**columns: Any) -> bytes:
@@ -96,15 +96,16 @@ def changed(**columns: Any) -> bytes:
     ("data", "says"),
     [
         (pack("weights"), "expected a message of kind 'unroll', got 'weights'"),
-        (pack("unroll"), r"must have rewards \[T, N\]"),
-        (changed(**{"rollout/rewards": OBS}), r"must have rewards \[T, N\]"),
-        (changed(**{"rollout/rewards/x": OBS}), "an array or a nest, got both"),
-        (changed(**{"rollout/none": OBS}), "an unroll has no column 'rollout.none'"),
+        (pack("unroll", {}, {"actor": 0, "version": 0}), "must have rewards"),
+        (pack("unroll"), "must have numbers of its actor and version"),
+        (changed(**{"rewards": None, "rewards/x": OBS}), "rewards of an unroll must be an array"),
+        (changed(extra=OBS), "columns by name in extra"),
+        (changed(**{"rewards/x": OBS}), "an array or a nest, got both"),
         (changed(none=OBS), "an unroll has no column 'none'"),
-        (changed(**{"rollout/actions": None}), "must have all columns: .*actions"),
-        (changed(**{"rollout/values": OBS}), "an unroll has no column 'rollout.values'"),
-        (changed(successes=None), "must have the columns episode_returns"),
-        (changed(**{"rollout/obs": None, "rollout/obs/[1]": OBS}), "parts of a tuple"),
+        (changed(actions=None), "must have all columns: .*actions"),
+        (changed(values=OBS), "an unroll has no column 'values'"),
+        (changed(successes=None), "must have all columns: .*successes"),
+        (changed(**{"obs": None, "obs/[1]": OBS}), "parts of a tuple"),
         (pack("unroll", unpack(changed()).columns, {"actor": -1, "version": 0}), "numbers of its"),
         (pack("unroll", unpack(changed()).columns, {"actor": 1.0, "version": 0}), "numbers of its"),
     ],
@@ -115,5 +116,5 @@ def test_what_is_no_unroll_is_a_named_error(data: bytes, says: str) -> None:
 
 
 def test_an_empty_nest_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"rollout.obs.x must have leaves, got an empty dict"):
+    with pytest.raises(ValueError, match=r"obs.x must have leaves, got an empty dict"):
         unroll_to_bytes(unroll({"x": {}}))

@@ -1,0 +1,57 @@
+"""Options and the end of commands that other processes connect to."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+from collections.abc import Iterator
+from typing import NoReturn
+
+from sharpwave.cli.terminal import UserError
+from sharpwave.distributed.security import TLS, TOKEN_VARIABLE, Access
+
+__all__ = ["access_of", "add_access_options", "ending"]
+
+
+def add_access_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of who may connect."""
+    group = parser.add_argument_group("who may connect")
+    group.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=f"holds the token that both sides know; otherwise {TOKEN_VARIABLE} in the environment",
+    )
+    group.add_argument("--tls-certificate", metavar="PEM", help="of this side, for mutual TLS")
+    group.add_argument("--tls-key", metavar="PEM", help="of the certificate")
+    group.add_argument(
+        "--tls-authority", metavar="PEM", help="that signed the certificate of the other side"
+    )
+
+
+def access_of(parsed: argparse.Namespace) -> Access:
+    """Who may connect, by the options.
+
+    Raises:
+        OSError: The token file cannot be read.
+        UserError: One of the files of TLS is missing.
+        ValueError: The token is no good.
+    """
+    files = (parsed.tls_certificate, parsed.tls_key, parsed.tls_authority)
+    if any(files) and not all(files):
+        raise UserError("--tls-certificate, --tls-key and --tls-authority must be given together")
+    return Access.of(tls=TLS(*files) if all(files) else None, token_file=parsed.token_file)
+
+
+@contextlib.contextmanager
+def ending() -> Iterator[None]:
+    """Inside, SIGTERM ends the command as Ctrl-C does."""
+
+    def end(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

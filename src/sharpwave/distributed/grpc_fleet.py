@@ -1,0 +1,407 @@
+"""A fleet whose actors are on other machines, and come and go as they like.
+
+The learner listens. A node, which is a process with one or more actors, opens a stream and says how
+many it has; it gets their numbers and the recipe that makes them. Then the learner asks actors for
+unrolls, one at a time, and nodes send them. Weights go to a node before it is asked for an unroll
+with them, and only where it has others: once for all of its actors. `node.py` is the other end.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from sharpwave.distributed.codec import LIMIT, Packed, pack, unpack
+from sharpwave.distributed.fleet import FleetStats, Unroll, Weights
+from sharpwave.distributed.recipe import ActorRecipe
+from sharpwave.distributed.security import Access
+from sharpwave.distributed.sessions import Asked, Session, Slot
+from sharpwave.distributed.unroll_codec import UNROLL, unroll_of
+from sharpwave.distributed.unroll_schema import UnrollSchema
+from sharpwave.distributed.wire import Method, Server, serve, service, split_address
+from sharpwave.envs import space_to_json
+from sharpwave.errors import EnvironmentFailed, NonFiniteError, WireError
+from sharpwave.notice import notice
+
+__all__ = ["PROTOCOL", "SERVICE", "GrpcFleet"]
+
+PROTOCOL = 1
+"""Of the messages between learner and nodes; nodes of another one are refused."""
+SERVICE = "sharpwave.Fleet"
+
+
+class GrpcFleet:
+    """Actors on other machines: `sharpwave actor --learner HOST:PORT` starts some.
+
+    Args:
+        recipe: What makes the actors.
+        observation_space: Of one environment; nodes compare theirs.
+        action_space: Of one environment.
+        n_actors: How many actors the learner counts on. More may join, unless they are in step.
+        max_in_flight: Most unrolls that are under way or wait; more where more actors join.
+        in_step: Each actor makes one unroll after every `publish`.
+        address: Where to listen.
+        access: Who may join.
+        deadline: Seconds after which a silent node is given up; it may return.
+        patience: Seconds without actors after which the run ends.
+        max_nodes: Most nodes at a time.
+
+    Raises:
+        TypeError: The recipe has code in it, which is not sent anywhere.
+    """
+
+    def __init__(
+        self,
+        recipe: ActorRecipe,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *,
+        n_actors: int,
+        max_in_flight: int,
+        in_step: bool = False,
+        address: str = "127.0.0.1:0",
+        access: Access | None = None,
+        deadline: float = 10.0,
+        patience: float = 300.0,
+        max_nodes: int = 1024,
+    ) -> None:
+        self._recipe = json.dumps(recipe.to_json())
+        assert recipe.env is not None
+        of_env = (observation_space, action_space)
+        self._spaces = json.dumps([space_to_json(space) for space in of_env])
+        self._schema = UnrollSchema(*of_env, recipe.n_steps, recipe.env.n_envs)
+        self._n_actors, self._max_in_flight, self._in_step = n_actors, max_in_flight, in_step
+        self._host, self._port = split_address(address)
+        self._access = access or Access()
+        self._deadline, self._patience, self._max_nodes = deadline, patience, max_nodes
+        self._run = uuid.uuid4().hex
+        self._server: Server | None = None
+        # One lock for everything. The learner and each session wait for changes of their own.
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._sessions: set[Session] = set()
+        self._slots = [Slot(number) for number in range(n_actors)]
+        self._idle: deque[Slot] = deque()  # among others, whom nobody fills any more
+        self._there = self._busy = 0
+        self._ready: deque[Unroll] = deque()
+        self._weights: Asked | None = None
+        self._error: BaseException | None = None
+        self._rests, self._stops = True, False
+        self._failures = self._restarts = self._lost = self._received_bytes = 0
+        self._complete_at = time.monotonic()
+
+    @property
+    def address(self) -> str | None:
+        """Where it listens; None before `start`."""
+        return None if self._server is None else self._server.address
+
+    # What the learner does
+
+    def start(self, weights: Weights, version: int) -> None:
+        """Listen, and let the actors begin, or go on after `pause`, with these weights.
+
+        Raises:
+            OSError: The port is taken.
+            PermissionError: Other machines could join without token or certificate.
+            RuntimeError: The fleet was stopped.
+        """
+        with self._lock:
+            if self._stops:
+                raise RuntimeError("the fleet is stopped")
+            self._rests = False
+            self._take_weights(weights, version)
+            self._ask_idle()
+        if self._server is None:
+            self._complete_at = time.monotonic()
+            self._server = serve(
+                [service(SERVICE, [Method("Join", self._join, stream_in=True, stream_out=True)])],
+                self._host,
+                self._port,
+                self._access,
+                max_message=max(LIMIT, self._schema.max_bytes),
+                max_calls=self._max_nodes,
+                silence=self._deadline,
+            )
+            notice(f"waiting for actors: sharpwave actor --learner {self._server.address}")
+
+    def publish(self, weights: Weights, version: int) -> None:
+        """Give the weights of the unrolls that begin from now on."""
+        with self._lock:
+            asked = self._take_weights(weights, version)
+            if self._in_step:
+                for slot in self._slots:
+                    slot.ask(asked)
+                self._busy += len(self._slots)
+            self._ask_idle()
+
+    def receive(self, timeout: float) -> Unroll | None:
+        """The oldest unroll; None if there was none in so many seconds.
+
+        Raises:
+            ConnectionError: There have been no actors for too long.
+            Exception: What ended an actor that is not made again; the actors rest then until
+                `start`.
+        """
+        with self._lock:
+            self._arrived.wait_for(lambda: bool(self._ready) or self._error is not None, timeout)
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            if self._ready:
+                unroll = self._ready.popleft()
+                self._ask_idle()
+                return unroll
+            self._check_patience()
+            return None
+
+    def pause(self) -> None:
+        """Wait until all actors that are there rest between two unrolls."""
+        with self._lock:
+            self._rests = True
+            # Whoever falls silent is gone at its deadline, so this ends.
+            self._arrived.wait_for(lambda: not any(slot.is_busy for slot in self._slots))
+
+    def stats(self) -> FleetStats:
+        """Where it stands."""
+        with self._lock:
+            there = [slot for slot in self._slots if slot.session is not None]
+            nodes = self._sessions
+            return FleetStats(
+                actors=self._n_actors,
+                alive=len(there),
+                asked=sum(len(slot.asked) for slot in self._slots if slot.session is None),
+                busy=sum(len(slot.asked) for slot in there),
+                waiting=len(self._ready),
+                failures=self._failures + sum(node.told["failures"] for node in nodes),
+                restarts=self._restarts + sum(node.told["restarts"] for node in nodes),
+                lost=self._lost + sum(node.told["lost"] for node in nodes),
+                received_bytes=self._received_bytes,
+                may_join=True,
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What waits, and how often each actor was made; actors elsewhere keep their own state."""
+        self.pause()
+        with self._lock:
+            return {
+                "actors": [],
+                "lives": [slot.life for slot in self._slots],
+                "ready": [unroll.state_dict() for unroll in self._ready],
+            }
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
+        """Go on from `state_dict`; the actors begin new episodes.
+
+        Args:
+            state: What `state_dict` returned.
+            in_flight: Whether what waited is taken over.
+        """
+        self.pause()
+        with self._lock:
+            self._ready.clear()
+            for slot, life in zip(self._slots, state["lives"], strict=False):
+                slot.asked.clear()
+                slot.life = max(slot.life, int(life))  # whoever comes next draws other numbers
+            self._busy = 0
+            if in_flight:
+                self._ready.extend(map(Unroll.of_state, state["ready"]))
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Send the nodes home, and listen no more."""
+        with self._lock:
+            self._stops = self._rests = True
+            for session in self._sessions:
+                session.say(pack("end"))
+                session.end()
+            over = self._arrived.wait_for(lambda: not self._sessions, timeout / 2)
+        if self._server is not None:
+            self._server.stop(0.1 if over else timeout / 4)
+            self._server = None
+
+    # What nodes do, each in threads of its own
+
+    def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """The stream of a node."""
+        joined = _joined(next(messages, b""))
+        session = self._admit(joined["actors"], context.peer())
+        if session is None:
+            yield pack("full", meta={"actors": self._n_actors})
+            return
+        reader = threading.Thread(
+            target=self._read, args=(session, messages), name="sharpwave node", daemon=True
+        )
+        try:
+            yield self._welcome(session)
+            reader.start()
+            yield from session.outgoing()
+        finally:
+            with self._lock:
+                self._leave(session)
+        if session.error is not None:
+            raise session.error
+
+    def _welcome(self, session: Session) -> bytes:
+        numbers = [slot.number for slot in session.slots]
+        lives = [slot.life for slot in session.slots]
+        return pack(
+            "welcome",
+            {"numbers": np.array(numbers, np.int64), "lives": np.array(lives, np.int64)},
+            {
+                "protocol": PROTOCOL,
+                "run": self._run,
+                "deadline": self._deadline,
+                "recipe": self._recipe,
+                "spaces": self._spaces,
+            },
+        )
+
+    def _admit(self, n_actors: int, peer: str) -> Session | None:
+        """Places for the actors of a node; None where there are none."""
+        with self._lock:
+            free = [slot for slot in self._slots if slot.session is None]
+            if not self._in_step:
+                most = 64 * self._max_nodes
+                for number in range(len(self._slots), len(self._slots) + n_actors - len(free)):
+                    if number < most:
+                        self._slots.append(Slot(number))
+                        free.append(self._slots[-1])
+            if len(free) < n_actors or self._stops:
+                return None
+            session = Session(free[:n_actors], peer, self._lock)
+            self._sessions.add(session)
+            for slot in session.slots:
+                slot.join(session)
+                self._restarts += slot.life > 0
+            self._there += n_actors
+            self._idle.extend(session.slots)
+            self._ask_idle()
+            return session
+
+    def _read(self, session: Session, messages: Iterator[bytes]) -> None:
+        """Take the messages of a node until it leaves."""
+        error: Exception | None = None
+        try:
+            for data in messages:
+                self._take(session, data)
+        except WireError as raised:
+            error = raised
+            notice(f"refused a node at {session.peer}: {raised}")
+        except Exception:  # gRPC's own, of many kinds: the node is gone
+            pass
+        with self._lock:
+            session.error = error
+            self._failures += error is not None
+            session.end()
+
+    def _take(self, session: Session, data: bytes) -> None:
+        packed = unpack(data, limit=max(LIMIT, self._schema.max_bytes))
+        takers: dict[str, Callable[[Session, Packed], None]] = {
+            UNROLL: self._take_unroll,
+            "beat": self._take_beat,
+            "failed": self._take_failure,
+        }
+        if packed.kind not in takers:
+            raise WireError(f"expected one of {', '.join(takers)}, got {packed.kind!r}")
+        takers[packed.kind](session, packed)
+
+    def _take_unroll(self, session: Session, packed: Packed) -> None:
+        unroll = unroll_of(packed)
+        slot = session.slot_of(unroll.actor)
+        self._schema.check(unroll)
+        with self._lock:
+            if slot.session is not session:
+                return  # it was given up meanwhile
+            slot.take(unroll.version, packed.meta.get("serial"))
+            self._received_bytes += unroll.nbytes
+            self._ready.append(unroll)
+            self._busy -= 1
+            self._idle.append(slot)
+            self._ask_idle()
+            self._arrived.notify_all()
+
+    def _take_beat(self, session: Session, packed: Packed) -> None:
+        with self._lock:
+            session.tell(packed.meta)
+
+    def _take_failure(self, session: Session, packed: Packed) -> None:
+        """An actor will not be made again: the learner raises what it raised."""
+        with self._lock:
+            session.tell(packed.meta)
+            self._error, self._rests = _error_of(packed, session.peer), True
+            self._arrived.notify_all()
+
+    # With the lock held
+
+    def _leave(self, session: Session) -> None:
+        """Forget a node; what its actors were making is lost."""
+        self._sessions.discard(session)
+        self._there -= len(session.slots)
+        for slot in session.slots:
+            self._lost += len(slot.asked)
+            if not self._in_step:
+                self._busy -= len(slot.asked)
+                slot.asked.clear()
+            slot.session = None  # in step, whoever comes next makes what was asked for
+        self._failures += session.told["failures"]
+        self._restarts += session.told["restarts"]
+        self._lost += session.told["lost"]
+        self._arrived.notify_all()
+
+    def _ask_idle(self) -> None:
+        """Ask those who wait for work, as far as the bound allows; in step `publish` asks."""
+        if self._rests or self._in_step or self._weights is None:
+            return
+        most = self._max_in_flight * max(1.0, self._there / self._n_actors)
+        while self._idle and self._busy + len(self._ready) < most:
+            slot = self._idle.popleft()
+            if slot.session is not None and not slot.asked:
+                slot.ask(self._weights)
+                self._busy += 1
+
+    def _take_weights(self, weights: Weights, version: int) -> Asked:
+        if self._weights is None or not self._weights.is_of(weights, version):
+            self._weights = Asked(weights, version)
+        return self._weights
+
+    def _check_patience(self) -> None:
+        """Give up where those who are needed have been away for too long."""
+        there = [slot.session is not None for slot in self._slots]
+        now = time.monotonic()
+        if all(there) if self._in_step else any(there):
+            self._complete_at = now
+        elif now - self._complete_at > self._patience:
+            raise ConnectionError(
+                f"{sum(there)} of {self._n_actors} actors are there after {self._patience:g} s: "
+                f"start `sharpwave actor --learner {self.address}`"
+            )
+
+
+def _joined(data: bytes) -> dict[str, Any]:
+    """What a node says of itself."""
+    meta = unpack(data, kind="join").meta
+    if meta.get("protocol") != PROTOCOL:
+        raise WireError(f"nodes must speak protocol {PROTOCOL}, got {meta.get('protocol')!r}")
+    actors = meta.get("actors")
+    if type(actors) is not int or not 1 <= actors <= 64:
+        raise WireError(f"a node must have 1 to 64 actors, got {actors!r}")
+    return {"actors": actors}
+
+
+def _error_of(packed: Packed, peer: str) -> Exception:
+    """What an actor raised, as an exception of the same kind."""
+    meta = packed.meta
+    kind, text = (str(meta.get(name, "")) for name in ("kind", "text"))
+    if kind == "EnvironmentFailed" and type(meta.get("env_index")) is int:
+        trace = f"{meta.get('trace', '')}\n(of an actor at {peer})"
+        return EnvironmentFailed(meta["env_index"], str(meta.get("doing", "")), trace)  # type: ignore[arg-type]
+    if kind == "NonFiniteError":
+        return NonFiniteError(f"{text} (of an actor at {peer})")
+    return RuntimeError(f"an actor at {peer} failed: {kind}: {text}")

@@ -1,0 +1,316 @@
+"""The other end of a `GrpcFleet`: a process that has joined a learner with some actors.
+
+Each actor of a node is a fleet of one in step, which makes what the learner asks it for: a thread
+where it steps native environments, a process where it steps those of Python. They share one
+connection, and the weights that come over it.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from sharpwave.distributed.codec import Packed, Plain, pack, unpack
+from sharpwave.distributed.fleet import Unroll, Weights
+from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE
+from sharpwave.distributed.recipe import ActorRecipe, PolicyRecipe, make_actor
+from sharpwave.distributed.security import Access
+from sharpwave.distributed.supervise import Lives
+from sharpwave.distributed.threads import ThreadFleet
+from sharpwave.distributed.unroll_codec import unroll_to_bytes
+from sharpwave.distributed.wire import connect, naming
+from sharpwave.envs import space_from_json
+from sharpwave.envs.named import entry_points, names_code
+from sharpwave.errors import EnvironmentFailed, WireError
+
+__all__ = ["Node"]
+
+MAX_MESSAGE = 2**30
+"""Bytes of the largest weights."""
+
+
+class Node:
+    """Some actors for a learner elsewhere.
+
+    Args:
+        learner: The address of the learner.
+        access: Who may join, as the learner has it.
+        n_actors: How many actors to bring.
+        env: The id of the environment; the learner must have the same. One that names a module, as
+            in `my_module:My-v0`, must be given: what comes over the wire imports nothing.
+        patience: Seconds to wait for a learner that does not answer.
+        tell: Told what goes on, in one line.
+    """
+
+    def __init__(
+        self,
+        learner: str,
+        access: Access | None = None,
+        *,
+        n_actors: int = 1,
+        env: str | None = None,
+        patience: float = 60.0,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._learner, self._access = learner, access or Access()
+        self._n_actors, self._env, self._patience = n_actors, env, patience
+        self._tell = tell
+        self._seen_at = time.monotonic()
+
+    def run(self) -> None:
+        """Act until the learner has finished.
+
+        Where the learner is gone, it is waited for: it may be started again.
+
+        Raises:
+            ConnectionError: The learner does not come back.
+            Exception: What ended an actor three times in a row; the learner is told.
+            PermissionError: The learner takes another token.
+            ValueError: The learner names code that would be imported, or other spaces.
+            WireError: The learner speaks another protocol, or refuses what was sent.
+        """
+        self._seen_at = time.monotonic()
+        while True:
+            try:
+                if self._visit():
+                    return
+            except (ConnectionError, TimeoutError) as error:
+                waited = time.monotonic() - self._seen_at
+                if waited > self._patience:
+                    raise ConnectionError(
+                        f"the learner has not answered for {waited:.0f} s: {error}"
+                    ) from None
+                self._tell(f"waiting for {self._learner}: {error}")
+            time.sleep(0.5)
+
+    def _visit(self) -> bool:
+        """Join the learner once; whether it has finished, or else there was no place yet."""
+        left = self._patience - (time.monotonic() - self._seen_at)
+        channel = connect(
+            self._learner, self._access, timeout=max(0.5, left), max_message=MAX_MESSAGE
+        )
+        with channel:
+            self._seen_at = time.monotonic()
+            visit = _Visit(channel, self._learner, self._n_actors)
+            try:
+                welcome = visit.join()
+                if welcome.kind == "full":
+                    raise ConnectionError(f"the learner has its {welcome.meta['actors']} actors")
+                return self._act(visit, welcome)
+            finally:
+                visit.leave()
+                self._seen_at = time.monotonic()
+
+    def _act(self, visit: _Visit, welcome: Packed) -> bool:
+        recipe, n_parameters = self._recipe(welcome)
+        numbers = [int(number) for number in welcome.columns["numbers"]]
+        lives = [int(life) for life in welcome.columns["lives"]]
+        workers = {
+            number: _Worker(replace(recipe, first_number=number, first_life=life), visit)
+            for number, life in zip(numbers, lives, strict=True)
+        }
+        self._tell(f"joined {self._learner} as {', '.join(f'actor {one}' for one in numbers)}")
+        try:
+            return visit.follow(workers, n_parameters)
+        finally:
+            for worker in workers.values():
+                worker.stop()
+
+    def _recipe(self, welcome: Packed) -> tuple[ActorRecipe, int]:
+        """What to make, once it is known to be harmless and of the learner's spaces."""
+        try:
+            recipe = ActorRecipe.of_json(json.loads(str(welcome.meta["recipe"])))
+            theirs = [space_from_json(one) for one in json.loads(str(welcome.meta["spaces"]))]
+        except (KeyError, TypeError, ValueError) as error:
+            raise WireError(f"{self._learner} sent no recipe: {error!r}") from None
+        env, policy = recipe.env, recipe.policy
+        assert env is not None
+        assert isinstance(policy, PolicyRecipe)
+        if self._env is not None and self._env != env.env:
+            raise ValueError(f"env must be the learner's {env.env!r}, got {self._env!r}")
+        code = [env.env] if names_code(env.env) and self._env is None else []
+        code += entry_points(env.kwargs)
+        if code:
+            raise ValueError(
+                f"{self._learner} names code that would be imported ({', '.join(code)}): if you "
+                f"trust it, pass --env {env.env}"
+            )
+        one = replace(env, n_envs=1, mode="auto").make()
+        try:
+            ours = [one.single_observation_space, one.single_action_space]
+            if ours != theirs:
+                raise ValueError(f"{env.env} must have the spaces {theirs}, got {ours}")
+            return recipe, policy.layout(one).n_parameters
+        finally:
+            one.close()
+
+
+class _Worker:
+    """An actor of this node, and the thread that gives it work.
+
+    Args:
+        recipe: What makes it, with its number and life.
+        visit: Where its unrolls go.
+    """
+
+    def __init__(self, recipe: ActorRecipe, visit: _Visit) -> None:
+        self.number = recipe.first_number
+        self._visit = visit
+        self._lives = Lives(1)
+        self._fleet = ThreadFleet(
+            partial(make_actor, recipe), self._lives, max_in_flight=1, in_step=True
+        )
+        self._work: queue.SimpleQueue[tuple[Weights, int] | None] = queue.SimpleQueue()
+        self._stops = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"sharpwave worker {self.number}", daemon=True
+        )
+        self._thread.start()
+
+    def ask(self, weights: Weights, version: int) -> None:
+        """Ask for an unroll."""
+        self._work.put((weights, version))
+
+    def told(self) -> dict[str, int]:
+        """What a learner wants to know of an actor elsewhere."""
+        lives = self._lives
+        return {"failures": lives.failures, "restarts": lives.restarts, "lost": lives.lost}
+
+    def stop(self) -> None:
+        """End the actor."""
+        self._stops = True
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while (work := self._work.get()) is not None:
+                self._fleet.start(*work)
+                self._fleet.publish(*work)
+                while (unroll := self._fleet.receive(0.2)) is None:
+                    if self._stops:
+                        return
+                self._visit.send(self.number, unroll)
+        except Exception as error:  # whatever it is, the node and the learner raise it
+            self._visit.fail(error)
+        finally:
+            self._fleet.stop()
+
+
+class _Visit:
+    """A stream to the learner."""
+
+    def __init__(self, channel: Any, learner: str, n_actors: int) -> None:
+        self._learner, self._n_actors = learner, n_actors
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._workers: Mapping[int, _Worker] = {}
+        self._serials: dict[int, int] = {}
+        self._beat_every = 1.0
+        self._error: Exception | None = None
+        self._answers = channel.stream_stream(f"/{SERVICE}/Join")(self._outgoing())
+
+    def join(self) -> Packed:
+        """The learner's first answer."""
+        with naming(self._learner):
+            data = next(self._answers, None)
+        if data is None:
+            raise ConnectionError(f"{self._learner} hung up")
+        packed = unpack(data, limit=MAX_MESSAGE)
+        if packed.kind not in ("welcome", "full"):
+            raise WireError(f"{self._learner} must say welcome, got {packed.kind!r}")
+        if packed.kind == "welcome" and packed.meta.get("protocol") != PROTOCOL:
+            spoken = packed.meta.get("protocol")
+            raise WireError(f"{self._learner} must speak protocol {PROTOCOL}, got {spoken!r}")
+        self._beat_every = min(1.0, float(packed.meta.get("deadline") or 4.0) / 4)
+        return packed
+
+    def follow(self, workers: Mapping[int, _Worker], n_parameters: int) -> bool:
+        """Let workers make what the learner asks for; True once it has finished.
+
+        Raises:
+            Exception: What ended an actor for good, or the stream.
+        """
+        self._workers = workers
+        weights: tuple[Weights, int] | None = None
+        try:
+            with naming(self._learner):
+                for data in self._answers:
+                    packed = unpack(data, limit=MAX_MESSAGE)
+                    if packed.kind == "end":
+                        return True
+                    if packed.kind == "weights":
+                        weights = _weights_of(packed, n_parameters)
+                    else:
+                        self._ask(packed, weights)
+        except Exception:
+            if self._error is None:
+                raise
+        raise self._error or ConnectionError(f"{self._learner} hung up")
+
+    def send(self, number: int, unroll: Unroll) -> None:
+        """Send what a worker has made."""
+        serial = self._serials.get(number, 0)
+        self._serials[number] = serial + 1
+        self._outbox.put(unroll_to_bytes(unroll, actor=number, serial=serial))
+
+    def fail(self, error: Exception) -> None:
+        """Tell the learner why an actor is not made again, and end the stream."""
+        told: dict[str, Plain] = {"kind": type(error).__name__, "text": str(error)[:10_000]}
+        if isinstance(error, EnvironmentFailed):
+            told |= {"env_index": error.env_index, "doing": error.doing}
+            told["trace"] = error.trace[-10_000:]
+        elif not isinstance(error, ValueError):
+            told["text"] = "".join(traceback.format_exception(error))[-10_000:]
+        self._error = error
+        self._outbox.put(pack("failed", meta={**told, **self._told()}))
+        self._outbox.put(None)
+
+    def leave(self) -> None:
+        """End the stream, after what is still to be sent."""
+        self._outbox.put(None)
+        self._answers.cancel()
+        self._workers = {}  # what gRPC keeps of a stream must not keep actors
+
+    def _ask(self, packed: Packed, weights: tuple[Weights, int] | None) -> None:
+        if packed.kind != "ask":
+            raise WireError(f"{self._learner} must ask, got {packed.kind!r}")
+        actor, version = packed.meta.get("actor"), packed.meta.get("version")
+        if weights is None or actor not in self._workers or version != weights[1]:
+            raise WireError(
+                f"{self._learner} must ask one of the actors {list(self._workers)} for an unroll "
+                f"with the weights that it sent, got actor {actor!r} and weights {version!r}"
+            )
+        self._workers[actor].ask(*weights)  # type: ignore[index]
+
+    def _told(self) -> dict[str, Plain]:
+        """Failures, restarts and lost unrolls of all actors here."""
+        told = [worker.told() for worker in self._workers.values()]
+        return {name: sum(one[name] for one in told) for name in (told[0] if told else ())}
+
+    def _outgoing(self) -> Iterator[bytes]:
+        yield pack("join", meta={"protocol": PROTOCOL, "actors": self._n_actors})
+        while True:
+            try:
+                data = self._outbox.get(timeout=self._beat_every)
+            except queue.Empty:
+                data = pack("beat", meta=self._told())
+            if data is None:
+                return
+            yield data
+
+
+def _weights_of(packed: Packed, n_parameters: int) -> tuple[Weights, int]:
+    weights, version = packed.columns.get("weights"), packed.meta.get("version")
+    if weights is None or weights.dtype != "<f4" or weights.shape != (n_parameters,):
+        found = None if weights is None else f"{weights.dtype} {weights.shape}"
+        raise WireError(f"weights must be float32 ({n_parameters},), got {found}")
+    if type(version) is not int:
+        raise WireError(f"weights must have a version, got {version!r}")
+    return weights, version

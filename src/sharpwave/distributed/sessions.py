@@ -1,0 +1,163 @@
+"""Nodes that have joined a learner, and the places of their actors; guarded by the fleet's lock."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from sharpwave.distributed.codec import Plain, pack
+from sharpwave.distributed.fleet import Weights
+from sharpwave.errors import WireError
+
+__all__ = ["Asked", "Session", "Slot"]
+
+
+class Asked:
+    """Weights that unrolls are asked for with, packed once for all nodes.
+
+    Args:
+        weights: The weights.
+        version: Updates that they have seen.
+    """
+
+    def __init__(self, weights: Weights, version: int) -> None:
+        self.version = version
+        self.data = pack("weights", {"weights": weights}, {"version": version})
+        self._weights = weights
+
+    def is_of(self, weights: Weights, version: int) -> bool:
+        """Whether it is these weights; a run that was set back has others of the same version."""
+        return version == self.version and np.array_equal(weights, self._weights)
+
+
+class Slot:
+    """The place of an actor, whoever fills it.
+
+    Attributes:
+        number: Which actor it is.
+        life: How often it was filled before; -1 before the first time.
+        session: The node that fills it; None without.
+        asked: Weights of the unrolls that it should make.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.life = -1
+        self.session: Session | None = None
+        self.asked: deque[Asked] = deque()
+        self._serial = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an unroll will come."""
+        return self.session is not None and bool(self.asked)
+
+    def join(self, session: Session) -> None:
+        """Let a node fill it, which is told at once what was asked for."""
+        self.session = session
+        self.life += 1
+        self._serial = 0
+        for asked in self.asked:
+            session.ask(self.number, asked)
+
+    def ask(self, asked: Asked) -> None:
+        """Ask for an unroll, now or when somebody comes."""
+        self.asked.append(asked)
+        if self.session is not None:
+            self.session.ask(self.number, asked)
+
+    def take(self, version: int, serial: Plain) -> None:
+        """Take an unroll that was asked for, once.
+
+        Raises:
+            WireError: It was not, or has other weights, or was taken before.
+        """
+        if serial != self._serial:
+            raise WireError(
+                f"actor {self.number}: unroll {self._serial} was expected, got {serial!r}"
+            )
+        if not self.asked:
+            raise WireError(f"actor {self.number}: no unroll was asked for, got one")
+        if version != self.asked[0].version:
+            raise WireError(
+                f"actor {self.number}: an unroll with weights {self.asked[0].version} was asked "
+                f"for, got one with {version}"
+            )
+        self.asked.popleft()
+        self._serial += 1
+
+
+class Session:
+    """A node that has joined.
+
+    Args:
+        slots: The places of its actors.
+        peer: Where it is.
+        lock: The fleet's.
+
+    Attributes:
+        error: Why it was sent away; None where it left.
+        told: Failures, restarts and lost unrolls of its actors so far.
+    """
+
+    def __init__(self, slots: list[Slot], peer: str, lock: threading.Lock) -> None:
+        self.slots, self.peer = slots, peer
+        self.error: Exception | None = None
+        self.told = {"failures": 0, "restarts": 0, "lost": 0}
+        self._changed = threading.Condition(lock)
+        self._outbox: deque[bytes] = deque()
+        self._has: Asked | None = None
+        self._over = False
+
+    def slot_of(self, number: int) -> Slot:
+        """The place of one of its actors.
+
+        Raises:
+            WireError: It is another node's.
+        """
+        for slot in self.slots:
+            if slot.number == number:
+                return slot
+        raise WireError(f"actors must be {[slot.number for slot in self.slots]}, got {number}")
+
+    def ask(self, number: int, asked: Asked) -> None:
+        """Ask an actor for an unroll; weights are sent where the node has others."""
+        if self._has is not asked:
+            self._has = asked
+            self.say(asked.data)
+        self.say(pack("ask", meta={"actor": number, "version": asked.version}))
+
+    def say(self, data: bytes) -> None:
+        """Send a message, in turn."""
+        self._outbox.append(data)
+        self._changed.notify()
+
+    def end(self) -> None:
+        """Send nothing after what is said."""
+        self._over = True
+        self._changed.notify()
+
+    def tell(self, meta: Mapping[str, Plain]) -> None:
+        """Take what a node says of its actors.
+
+        Raises:
+            WireError: A count is none.
+        """
+        for name in self.told:
+            count = meta.get(name, 0)
+            if type(count) is not int or not 0 <= count < 2**53:
+                raise WireError(f"{name} must be a count, got {count!r}")
+            self.told[name] = count
+
+    def outgoing(self) -> Iterator[bytes]:
+        """The messages to the node, until its end; without the lock."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._outbox or self._over)
+                if not self._outbox or self.error is not None:
+                    return
+                data = self._outbox.popleft()
+            yield data

@@ -1,0 +1,156 @@
+"""What the unrolls of a fleet must look like, for those that come from another process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from sharpwave.distributed.fleet import Unroll
+from sharpwave.errors import WireError
+from sharpwave.finite import all_finite
+from sharpwave.nest import leaves
+from sharpwave.types import Array, Nested
+
+__all__ = ["UnrollSchema"]
+
+_FLOATS = ("log_probs", "rewards")
+_AXES = ("step", "environment")
+_FLAGS = ("terminated", "truncated", "starts", "real")
+
+
+class UnrollSchema:
+    """Names, dtypes, shapes and ranges of the columns of an unroll.
+
+    Args:
+        observation_space: Of one environment.
+        action_space: Of one environment.
+        n_steps: T.
+        n_envs: N, environments of an actor.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        n_steps: int,
+        n_envs: int,
+    ) -> None:
+        self._steps = (n_steps, n_envs)
+        self._obs = dict(_leaves(observation_space))
+        self._actions = action_space
+        of_step = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self._obs.values())
+        of_step += 8 * math.prod(action_space.shape or ()) + 64
+        # Every step may end an episode, whose last observation travels too.
+        self.max_bytes = 4 * n_steps * n_envs * of_step + 2**20
+        """More than any unroll has."""
+
+    def check(self, unroll: Unroll) -> None:
+        """Compare an unroll with what it must look like.
+
+        Raises:
+            WireError: Something differs, or is NaN or inf; the actor, the environment and the step
+                are named.
+        """
+        rollout, steps = unroll.rollout, self._steps
+        who = f"actor {unroll.actor}:"
+        for name in (*_FLOATS, *_FLAGS):
+            dtype = np.dtype(np.float32 if name in _FLOATS else np.bool_)
+            _check_array(f"{who} {name}", getattr(rollout, name), dtype, steps)
+        self._check_obs(f"{who} obs", rollout.obs, steps)
+        if rollout.last_obs is None:
+            raise WireError(f"{who} an unroll must have last_obs")
+        self._check_obs(f"{who} last_obs", rollout.last_obs, steps[1:], ("environment",))
+        if rollout.final_obs is not None:
+            n_ended = int(np.count_nonzero(rollout.terminated | rollout.truncated))
+            self._check_obs(f"{who} final_obs", rollout.final_obs, (n_ended,), ("episode",))
+        if rollout.state is not None:
+            raise WireError(f"{who} state must be None, got {_form(rollout.state)}")
+        self._check_actions(f"{who} actions", rollout.actions)
+        self._check_extra(who, rollout.masks, rollout.extra)
+        _check_episodes(who, unroll)
+
+    def _check_obs(
+        self, what: str, obs: Nested, leading: tuple[int, ...], axes: tuple[str, ...] = _AXES
+    ) -> None:
+        found = dict(leaves(obs))
+        if found.keys() != self._obs.keys():
+            raise WireError(f"{what} must have the leaves {list(self._obs)}, got {list(found)}")
+        for path, (dtype, shape) in self._obs.items():
+            name = f"{what}.{path}" if path else what
+            _check_array(name, found[path], dtype, (*leading, *shape), axes)
+
+    def _check_actions(self, what: str, actions: Any) -> None:
+        space, steps = self._actions, self._steps
+        if isinstance(space, spaces.Box):
+            _check_array(what, actions, np.dtype(np.float32), (*steps, *space.shape))
+            return
+        most: Any = 1
+        if isinstance(space, spaces.Discrete):
+            most = space.n - 1
+        elif isinstance(space, spaces.MultiDiscrete):
+            most = space.nvec - 1
+        shape = (*steps, *(space.shape or ()))
+        if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "iu":
+            raise WireError(f"{what} must be integers, got {_form(actions)}")
+        if actions.shape != shape:
+            raise WireError(f"{what} must have shape {shape}, got {actions.shape}")
+        if (actions < 0).any() or (actions > most).any():
+            raise WireError(
+                f"{what} must be from 0 to {most}, got {actions.min()}..{actions.max()}"
+            )
+
+    def _check_extra(self, who: str, masks: Any, extra: Any) -> None:
+        if masks is not None and (masks.dtype != np.bool_ or masks.shape[:2] != self._steps):
+            raise WireError(f"{who} masks must be flags {self._steps}, got {_form(masks)}")
+        if extra is not None:
+            raise WireError(f"{who} extra must be None, got {sorted(extra)}")
+
+
+def _leaves(space: spaces.Space[Any], path: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Dtype and shape of each leaf, as collectors store it."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            yield from _leaves(part, f"{path}.{key}" if path else str(key))
+    else:
+        dtype = np.dtype(space.dtype)
+        yield path, (np.dtype(np.float32) if dtype.kind == "f" else dtype, space.shape or ())
+
+
+def _check_episodes(who: str, unroll: Unroll) -> None:
+    returns, lengths, successes = unroll.episode_returns, unroll.episode_lengths, unroll.successes
+    n_ended = int(np.count_nonzero(unroll.rollout.terminated | unroll.rollout.truncated))
+    for name, column, kind in (("returns", returns, "f"), ("lengths", lengths, "i")):
+        if column.shape != (n_ended,) or column.dtype.kind != kind:
+            raise WireError(f"{who} episode {name} must be {n_ended} numbers, got {_form(column)}")
+    if successes.ndim != 1 or len(successes) > n_ended or successes.dtype.kind != "f":
+        raise WireError(f"{who} successes must be at most {n_ended}, got {_form(successes)}")
+
+
+def _check_array(
+    what: str,
+    array: Any,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    axes: tuple[str, ...] = _AXES,
+) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
+        raise WireError(f"{what} must be {dtype} {shape}, got {_form(array)}")
+    _check_finite(what, array, axes)
+
+
+def _check_finite(what: str, array: Array, axes: tuple[str, ...] = _AXES) -> None:
+    if array.dtype.kind != "f" or all_finite(array):
+        return
+    place = [int(index) for index in np.argwhere(~np.isfinite(array))[0]]
+    where = ", ".join(f"{axis} {index}" for axis, index in zip(axes, place, strict=False))
+    raise WireError(f"{what} must be finite, got {array[tuple(place)]} at {where}")
+
+
+def _form(array: Any) -> str:
+    is_array = isinstance(array, np.ndarray)
+    return f"{array.dtype} {array.shape}" if is_array else type(array).__name__

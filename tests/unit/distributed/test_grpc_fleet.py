@@ -1,0 +1,410 @@
+"""Fleets over gRPC: who joins, what is asked for, what is refused, and who comes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("grpc")
+
+from sharpwave.distributed import EnvRecipe, Unroll, make_actor
+from sharpwave.distributed.codec import pack
+from sharpwave.distributed.grpc_fleet import PROTOCOL, GrpcFleet
+from sharpwave.distributed.security import Access
+from sharpwave.errors import EnvironmentFailed, NonFiniteError, WireError
+from tests.unit.distributed.remote import (
+    RECIPE,
+    WEIGHTS,
+    Acting,
+    Liar,
+    address_of,
+    listening,
+    unroll_bytes,
+)
+
+TOKEN = "a-token-of-the-tests"
+
+
+def received(fleet: GrpcFleet) -> Unroll:
+    unroll = fleet.receive(20.0)
+    assert unroll is not None
+    return unroll
+
+
+def wait_for(condition: Any, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_actors_of_a_node_make_the_unrolls_that_they_would_make_here() -> None:
+    with listening(in_step=True) as fleet:
+        node = Acting(address_of(fleet), n_actors=2)
+        fleet.publish(WEIGHTS, 0)
+        fleet.publish(WEIGHTS * np.float32(0.5), 1)
+        found = sorted(
+            (received(fleet) for _ in range(4)), key=lambda one: (one.actor, one.version)
+        )
+        for number in range(2):
+            actor = make_actor(RECIPE, number)
+            for version, weights in enumerate((WEIGHTS, WEIGHTS * np.float32(0.5))):
+                ours, theirs = actor.collect(weights, version, lambda: False), found.pop(0)
+                assert ours is not None
+                assert (theirs.actor, theirs.version) == (number, version)
+                columns = theirs.columns()
+                assert columns.keys() == ours.columns().keys()
+                for name, column in ours.columns().items():
+                    np.testing.assert_array_equal(columns[name], column)
+            actor.close()
+        assert fleet.receive(0.05) is None
+    assert node.wait() is None
+    assert node.said == [f"joined {node._node._learner} as actor 0, actor 1"]
+
+
+def test_weights_go_once_to_a_node_and_only_where_it_has_others() -> None:
+    with listening(n_actors=3, max_in_flight=3) as fleet, Liar(address_of(fleet)) as node:
+        welcome = node.join(3)
+        assert welcome.columns["numbers"].tolist() == [0, 1, 2]
+        assert [node.hear().kind for _ in range(4)] == ["weights", "ask", "ask", "ask"]
+        node.say(unroll_bytes(1))
+        received(fleet)
+        assert node.hear().meta == {"actor": 1, "version": 0}  # with the weights that it has
+        fleet.publish(WEIGHTS * 2, 5)
+        node.say(unroll_bytes(2))
+        received(fleet)
+        new = node.hear()
+        np.testing.assert_array_equal(new.columns["weights"], WEIGHTS * 2)
+        assert node.hear().meta == {"actor": 2, "version": 5}
+        # A run that was set back has other weights of a version that was there before.
+        fleet.publish(WEIGHTS * 3, 5)
+        node.say(unroll_bytes(0))
+        received(fleet)
+        np.testing.assert_array_equal(node.hear().columns["weights"], WEIGHTS * 3)
+
+
+def test_no_more_is_asked_for_than_may_be_in_flight() -> None:
+    with listening(max_in_flight=3) as fleet:
+        node = Acting(address_of(fleet), n_actors=2)
+        wait_for(lambda: fleet.stats().waiting == 3)
+        time.sleep(0.1)
+        stats = fleet.stats()
+        assert (stats.alive, stats.busy, stats.waiting, stats.in_flight) == (2, 0, 3, 3)
+        # More actors than were counted on may have more in flight.
+        more = Acting(address_of(fleet), n_actors=2)
+        wait_for(lambda: fleet.stats().waiting == 6)
+        time.sleep(0.1)
+        assert fleet.stats().in_flight == 6
+        assert {received(fleet).actor for _ in range(60)} == {0, 1, 2, 3}
+        fleet.pause()
+        assert fleet.stats().busy == 0
+    assert [node.wait(), more.wait()] == [None, None]
+
+
+def test_actors_join_and_leave_while_others_go_on() -> None:
+    with listening(n_actors=1, max_in_flight=1) as fleet:
+        steady = Acting(address_of(fleet))
+        wait_for(lambda: fleet.stats().alive == 1)
+        for _ in range(2):
+            with Liar(address_of(fleet)) as guest:
+                assert guest.join().columns["numbers"].tolist() == [1]
+                assert fleet.stats().alive == 2
+            wait_for(lambda: fleet.stats().alive == 1)
+            assert received(fleet).actor == 0
+        with Liar(address_of(fleet)) as guest:
+            welcome = guest.join()
+            # Whoever comes next in a place draws other numbers.
+            assert (welcome.columns["numbers"].tolist(), welcome.columns["lives"].tolist()) == (
+                [1],
+                [2],
+            )
+        assert fleet.stats().restarts == 2
+    assert steady.wait() is None
+
+
+def test_what_an_actor_was_making_is_lost_with_it() -> None:
+    with listening() as fleet:
+        with Liar(address_of(fleet)) as node:
+            node.join(2)
+            wait_for(lambda: fleet.stats().busy == 2)
+        wait_for(lambda: fleet.stats().alive == 0)
+        stats = fleet.stats()
+        assert (stats.lost, stats.busy, stats.in_flight, stats.may_join) == (2, 0, 0, True)
+        fleet.pause()  # waits for nobody who is gone
+
+
+def test_in_step_whoever_comes_next_makes_what_was_asked_for() -> None:
+    with listening(in_step=True) as fleet:
+        fleet.publish(WEIGHTS, 0)
+        with Liar(address_of(fleet)) as node:
+            node.join(2)
+            assert [node.hear().kind for _ in range(3)] == ["weights", "ask", "ask"]
+            node.say(unroll_bytes(1))
+            assert received(fleet).actor == 1
+        wait_for(lambda: fleet.stats().alive == 0)
+        assert fleet.stats().asked == 1
+        later = Acting(address_of(fleet), n_actors=2)
+        unroll = received(fleet)
+        assert (unroll.actor, unroll.version) == (0, 0)
+        assert fleet.receive(0.1) is None
+    assert later.wait() is None
+
+
+def test_in_step_there_is_no_place_for_more_actors() -> None:
+    with listening(in_step=True, n_actors=1, max_in_flight=1) as fleet:
+        first, second = (Acting(address_of(fleet), patience=0.5) for _ in range(2))
+        wait_for(lambda: "actors" in "".join([*first.said, *second.said]))
+        fleet.publish(WEIGHTS, 0)
+        assert received(fleet).actor == 0
+        told = [*first.said, *second.said]
+        assert any("the learner has its 1 actors" in line for line in told)
+    assert [first.wait(), second.wait()].count(None) == 1
+
+
+def test_a_silent_node_is_given_up_at_its_deadline_and_may_return() -> None:
+    with listening(deadline=0.4) as fleet, Liar(address_of(fleet)) as silent:
+        steady = Acting(address_of(fleet))
+        silent.join()
+        wait_for(lambda: fleet.stats().alive == 2)
+        began = time.monotonic()
+        while fleet.stats().alive == 2:
+            received(fleet)  # of the other one, which goes on
+            assert time.monotonic() - began < 20
+        with pytest.raises(ConnectionError):
+            [silent.hear() for _ in range(100)]
+        with Liar(address_of(fleet)) as again:
+            assert again.join().columns["lives"].tolist() == [1]
+    assert steady.wait() is None
+
+
+REFUSED: list[tuple[bytes, str]] = [
+    (b"noise", "at least 28 bytes"),
+    (pack("nothing"), "expected one of unroll, beat, failed, got 'nothing'"),
+    (unroll_bytes(5), r"actors must be \[0\], got 5"),
+    (unroll_bytes(version=3), "an unroll with weights 0 was asked for, got one with 3"),
+    (unroll_bytes(serial=1), "actor 0: unroll 0 was expected, got 1"),
+    (unroll_bytes(serial=None), "unroll 0 was expected, got None"),
+    (
+        unroll_bytes(rewards=np.zeros((8, 3), np.float32)),
+        r"actor 0: rewards must be float32 \(8, 4",
+    ),
+    (unroll_bytes(rewards=np.zeros((8, 4))), "rewards must be float32 .* got float64"),
+    (unroll_bytes(obs=np.zeros((8, 4, 3), np.float32)), "obs must be float32"),
+    (unroll_bytes(last_obs=None), "must have last_obs"),
+    (unroll_bytes(final_obs=np.zeros((1, 4), np.float32)), "final_obs must be"),
+    (unroll_bytes(actions=np.full((8, 4), 2)), "actions must be from 0 to 1, got 2..2"),
+    (unroll_bytes(actions=np.full((8, 4), -1)), "actions must be from 0 to 1"),
+    (unroll_bytes(actions=np.zeros((8, 4), np.float32)), "actions must be integers"),
+    (unroll_bytes(actions=np.zeros((8, 5), int)), "actions must have shape"),
+    (unroll_bytes(state=np.zeros((1, 4, 2), np.float32)), "state must be None"),
+    (unroll_bytes(masks=np.ones((7, 4, 2), np.bool_)), "masks must be flags"),
+    (unroll_bytes(**{"extra.noise": np.ones((8, 4), np.float32)}), "extra must be None, got"),
+    (unroll_bytes(episode_returns=np.zeros(9)), "episode returns must be"),
+    (pack("beat", meta={"lost": -1}), "lost must be a count, got -1"),
+    (pack("beat", meta={"restarts": "many"}), "restarts must be a count, got 'many'"),
+]
+
+
+@pytest.mark.parametrize(("data", "says"), REFUSED, ids=[says for _, says in REFUSED])
+def test_what_is_no_unroll_that_was_asked_for_is_refused(data: bytes, says: str) -> None:
+    with listening() as fleet, Liar(address_of(fleet)) as node:
+        node.join()
+        assert [node.hear().kind, node.hear().kind] == ["weights", "ask"]
+        node.say(data)
+        with pytest.raises(WireError, match=says):
+            node.hear()
+        wait_for(lambda: fleet.stats().alive == 0)
+        assert fleet.stats().failures == 1
+        # Others may still join, and nothing of it was taken.
+        assert fleet.receive(0.01) is None
+        with Liar(address_of(fleet)) as honest:
+            honest.join()
+            assert [honest.hear().kind, honest.hear().kind] == ["weights", "ask"]
+            honest.say(unroll_bytes(0))
+            assert received(fleet).actor == 0
+
+
+@pytest.mark.parametrize("column", ["rewards", "log_probs", "obs"])
+def test_numbers_that_are_not_finite_are_refused_with_their_place(column: str) -> None:
+    values = np.zeros((8, 4, 4) if column == "obs" else (8, 4), np.float32)
+    values[5, 2] = np.nan
+    with listening() as fleet, Liar(address_of(fleet)) as node:
+        node.join()
+        node.say(unroll_bytes(**{column: values}))
+        wanted = rf"actor 0: {column} must be finite, got nan at step 5, environment 2"
+        with pytest.raises(WireError, match=wanted):
+            [node.hear() for _ in range(3)]
+
+
+def test_an_unroll_is_taken_once() -> None:
+    with listening() as fleet, Liar(address_of(fleet)) as node:
+        node.join()
+        data = unroll_bytes(0)
+        node.say(data)
+        received(fleet)
+        wait_for(lambda: fleet.stats().busy == 1)  # another one was asked for
+        node.say(data)
+        with pytest.raises(WireError, match="unroll 1 was expected, got 0"):
+            [node.hear() for _ in range(4)]
+        assert fleet.receive(0.05) is None
+
+
+def test_an_unroll_that_was_not_asked_for_is_refused() -> None:
+    with listening(max_in_flight=1, n_actors=1) as fleet, Liar(address_of(fleet)) as node:
+        node.join()
+        node.say(unroll_bytes(0))
+        wait_for(lambda: fleet.stats().waiting == 1)
+        node.say(unroll_bytes(0, serial=1))
+        with pytest.raises(WireError, match="no unroll was asked for, got one"):
+            [node.hear() for _ in range(3)]
+        assert fleet.stats().waiting == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        (
+            pack("join", meta={"protocol": PROTOCOL + 1, "actors": 1}),
+            "must speak protocol 1, got 2",
+        ),
+        (pack("join", meta={"actors": 1}), "must speak protocol 1, got None"),
+        (pack("join", meta={"protocol": PROTOCOL, "actors": 0}), "must have 1 to 64 actors, got 0"),
+        (pack("join", meta={"protocol": PROTOCOL, "actors": 65}), "must have 1 to 64 actors"),
+        (pack("beat"), "expected a message of kind 'join', got 'beat'"),
+        (b"", "at least 28 bytes, got 0"),
+    ],
+)
+def test_who_does_not_say_what_it_is_does_not_join(first: bytes, says: str) -> None:
+    with listening() as fleet, Liar(address_of(fleet)) as node:
+        node.say(first)
+        with pytest.raises(WireError, match=says):
+            node.hear()
+        assert fleet.stats().alive == 0
+
+
+def test_without_the_token_nobody_joins() -> None:
+    with listening(access=Access(TOKEN)) as fleet:
+        stranger = Acting(address_of(fleet), access=Access("another-token-of-tests"))
+        assert isinstance(stranger.wait(), PermissionError)
+        friend = Acting(address_of(fleet), access=Access(TOKEN))
+        assert received(fleet).actor == 0
+    assert friend.wait() is None
+
+
+def test_what_an_actor_raised_is_raised_by_the_learner() -> None:
+    failed = {"kind": "EnvironmentFailed", "env_index": 2, "doing": "step(1)", "trace": "Traceback"}
+    with listening() as fleet:
+        for told, error in (
+            (failed, EnvironmentFailed),
+            ({"kind": "NonFiniteError", "text": "actor 1: rewards"}, NonFiniteError),
+            ({"kind": "KeyError", "text": "'x'"}, RuntimeError),
+        ):
+            with Liar(address_of(fleet)) as node:
+                node.join()
+                node.say(pack("failed", meta=told))  # type: ignore[arg-type]
+                with pytest.raises(error) as caught:
+                    [fleet.receive(5.0) for _ in range(100)]
+                assert str(told.get("text", "Traceback")) in str(caught.value)
+            fleet.start(WEIGHTS, 0)  # whoever goes on nevertheless may
+
+
+def test_actors_that_never_come_end_the_run() -> None:
+    with listening(patience=0.2) as fleet:
+        began = time.monotonic()
+        with pytest.raises(
+            ConnectionError, match=r"0 of 2 actors .*`sharpwave actor --learner 127"
+        ):
+            [fleet.receive(0.05) for _ in range(1000)]
+        assert time.monotonic() - began < 10
+
+
+def test_a_fleet_that_is_stopped_listens_no_more() -> None:
+    before = set(threading.enumerate())
+    with listening() as fleet:
+        node = Acting(address_of(fleet), n_actors=2)
+        received(fleet)
+        address = address_of(fleet)
+        began = time.monotonic()
+        fleet.stop()
+        assert time.monotonic() - began < 5
+        assert node.wait() is None
+        with pytest.raises(RuntimeError, match="the fleet is stopped"):
+            fleet.start(WEIGHTS, 0)
+        late = Acting(address, patience=0.3)
+        error = late.wait()
+        assert isinstance(error, ConnectionError)
+        assert "has not answered for" in str(error)
+    wait_for(lambda: not {one.name for one in set(threading.enumerate()) - before} & ours())
+
+
+def ours() -> set[str]:
+    return {one.name for one in threading.enumerate() if one.name.startswith("sharpwave")}
+
+
+def test_nodes_wait_for_a_learner_that_is_started_again() -> None:
+    with listening() as fleet:
+        address = address_of(fleet)
+        node = Acting(address, patience=30)
+        received(fleet)
+        assert fleet._server is not None
+        fleet._server.stop(0)  # as if its process had ended: nobody says goodbye
+    with listening(address=address) as resumed:
+        assert received(resumed).version == 0
+    assert node.wait() is None
+    assert any("waiting for" in line for line in node.said)
+
+
+def test_a_state_has_what_waits_and_goes_on_in_new_lives() -> None:
+    with listening() as fleet:
+        node = Acting(address_of(fleet), n_actors=2)
+        received(fleet)
+        wait_for(lambda: fleet.stats().waiting == 2)
+        state = fleet.state_dict()
+    node.wait()
+    with listening() as resumed:
+        resumed.load_state_dict(state, in_flight=True)
+        resumed.start(WEIGHTS, 1)
+        assert resumed.stats().waiting == 2
+        with Liar(address_of(resumed)) as guest:
+            assert guest.join(2).columns["lives"].tolist() == [1, 1]
+
+
+def test_what_names_code_is_made_only_where_the_command_line_names_it() -> None:
+    for env, says in (
+        (EnvRecipe(env="tests.no_such_module:My-v0", n_envs=4), "pass --env tests.no_such_module"),
+        (EnvRecipe(env="CartPole-v1", n_envs=4, kwargs={"x": "os:system"}), "os:system"),
+    ):
+        with listening(replace(RECIPE, env=env)) as fleet:
+            error = Acting(address_of(fleet)).wait()
+            assert isinstance(error, ValueError)
+            assert "names code that would be imported" in str(error)
+            assert says in str(error)
+
+
+def test_another_environment_or_other_spaces_are_named() -> None:
+    with listening() as fleet:
+        error = Acting(address_of(fleet), env="Acrobot-v1").wait()
+        assert "env must be the learner's 'CartPole-v1', got 'Acrobot-v1'" in str(error)
+    with listening(replace(RECIPE, env=EnvRecipe(env="Acrobot-v1", n_envs=4))) as fleet:
+        error = Acting(address_of(fleet)).wait()
+        assert "Acrobot-v1 must have the spaces" in str(error)
+
+
+def test_weights_of_another_size_are_named() -> None:
+    with listening() as fleet:
+        fleet.publish(WEIGHTS[:-1], 1)
+        error = Acting(address_of(fleet)).wait()
+        assert isinstance(error, WireError)
+        assert f"weights must be float32 ({WEIGHTS.size},)" in str(error)
+
+
+def test_code_is_not_sent_anywhere() -> None:
+    with pytest.raises(TypeError, match="env must be an id for actors elsewhere"):  # noqa: SIM117
+        with listening(replace(RECIPE, env=EnvRecipe(env=Counter, n_envs=4))):
+            pass
