@@ -340,6 +340,33 @@ void bind_engine(PyObject* handle) {
       .def("stats", stats, "Counters and sizes.")
       .def_prop_rw("beta", &Replay::beta, &Replay::set_beta)
       .def_prop_ro("max_priority", [](Replay& self) { return priorities_of(self).max_priority(); })
+      .def(
+          "leaf_sums",
+          [](Replay& self) {
+            Priorities& priorities = priorities_of(self);
+            const nb::gil_scoped_release release;
+            const std::lock_guard<std::mutex> tree(self.tree_mutex());
+            return std::make_tuple(priorities.total(), priorities.min_positive());
+          },
+          "The sum of all leaves and the smallest positive one, as the last draw saw them.")
+      .def(
+          "leaves",
+          [](Replay& self, const Ids& ids) {
+            Priorities& priorities = priorities_of(self);
+            std::vector<float> found(ids.size());
+            {
+              const nb::gil_scoped_release release;
+              const SharedRows rows(self);
+              const std::lock_guard<std::mutex> tree(self.tree_mutex());
+              const Streams& streams = self.streams();
+              for (std::size_t i = 0; i < ids.size(); ++i) {
+                const Anchor anchor = streams.anchor(ids.data()[i]);
+                found[i] = streams.is_live(anchor) ? priorities.leaf(streams.slot(anchor)) : 0.0F;
+              }
+            }
+            return to_numpy(std::move(found));
+          },
+          "ids"_a, "The leaves of steps, 0 for those that are not in the buffer any more.")
       .def_prop_ro("slots", [](Replay& self) { return self.store().slots(); })
       .def_prop_ro("is_full", &Replay::is_full)
       .def_prop_ro("slots_per_stream",

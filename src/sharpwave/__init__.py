@@ -148,6 +148,7 @@ if TYPE_CHECKING:
     from sharpwave.collect import NativeCollector
     from sharpwave.collect import NativeCollector as CandleCollector
     from sharpwave.config.schedules import Linear
+    from sharpwave.distributed.replay import ShardedReplay
     from sharpwave.envs import (
         VecNormalize,
         make_vec_env,
@@ -271,6 +272,7 @@ _LAZY = {
     "ResetStrategy": "sharpwave.buffers.tensors",
     "RolloutBuffer": "sharpwave.buffers.tensors",
     "SharedReplayBuffer": "sharpwave.buffers.tensors",
+    "ShardedReplay": "sharpwave.distributed.replay",
     "StatsTracker": "sharpwave.buffers.tensors",
     "TensorPrioritizedReplayBuffer": "sharpwave.buffers.tensors",
     "TensorReplayBuffer": "sharpwave.buffers.tensors",
@@ -413,6 +415,7 @@ __all__ = [
     "SFTLearner",
     "Schema",
     "Sequence",
+    "ShardedReplay",
     "SharedReplayBuffer",
     "SharpwaveIOError",
     "StatsTracker",

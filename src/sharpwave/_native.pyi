@@ -105,6 +105,19 @@ class Engine:
     def beta(self, arg: float, /) -> None: ...
     @property
     def max_priority(self) -> float: ...
+    def leaf_sums(self) -> tuple[float, float]:
+        """
+        The sum of all leaves and the smallest positive one, as the last draw saw them.
+        """
+
+    def leaves(
+        self,
+        ids: Annotated[
+            NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """The leaves of steps, 0 for those that are not in the buffer any more."""
+
     @property
     def slots(self) -> int: ...
     @property

@@ -92,3 +92,7 @@ class EnvironmentFailed(RuntimeError):  # noqa: N818 - says what happened
 
     def __str__(self) -> str:
         return f"environment {self.env_index} failed in {self.doing}:\n{self.trace.rstrip()}"
+
+
+class ShardGone(ConnectionError):  # noqa: N818 - says what happened
+    """A shard of a replay does not answer, or none of them does."""

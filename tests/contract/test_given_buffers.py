@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 import sharpwave as sw
 from sharpwave.compat import rlox
+from sharpwave.distributed.replay import LocalShard, ShardOptions
 from tests.contract.learners import BOTH_BACKENDS, LEARNERS, state_of
 from tests.learning import probes
 
@@ -80,12 +81,17 @@ def made(kind: str, env: Env, path: Path) -> Any:
         return sw.MmapReplayBuffer.for_env(env.make(), 300, **folder)
     if kind.startswith("mmap"):
         return sw.MmapReplayBuffer(50, 300, **flat, **folder, prioritized="prioritized" in kind)
+    if kind.endswith("shards"):
+        options = ShardOptions(capacity=150, prioritized="prioritized" in kind)
+        plan = (150, 0.6 if options.prioritized else None)
+        return sw.ShardedReplay([LocalShard(make=options.make, plan=plan) for _ in range(2)])
     return rlox.ReplayBuffer(300, **flat) if kind == "of rlox" else FOREIGN[kind]()
 
 
 OURS = [
     *("flat", "prioritized flat", "ordered", "prioritized ordered"),
     *("mmap flat", "mmap prioritized", "mmap ordered", "of rlox"),
+    *("shards", "prioritized shards"),
 ]
 FOREIGN: dict[str, Any] = {
     "list": Listed,

@@ -229,6 +229,11 @@ class ReplayBuffer(_native.RowBuffer):
         return count
 
     @property
+    def is_prioritized(self) -> bool:
+        """Whether steps are drawn by priority."""
+        return self._options["priorities"] is not None
+
+    @property
     def seed(self) -> int:
         """The seed of the buffer's own draws."""
         return int(self._options["seed"])

@@ -95,7 +95,7 @@ def _describe(buffer: ReplayBuffer) -> tuple[dict[str, Any], dict[str, Array]]:
         "scalars": {},
     }
     arrays = {f"marks-{i}": bits for i, bits in enumerate(engine.bitmaps())}
-    if buffer._options["priorities"] is not None:
+    if buffer.is_prioritized:
         scalars = engine.save_priorities()
         arrays.update({key: scalars.pop(key) for key in PRIORITY_ARRAYS})
         description["scalars"] = {**scalars, "sorted": len(arrays["sorted"])}

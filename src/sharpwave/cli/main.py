@@ -25,6 +25,7 @@ COMMANDS = {
     "repair": "Give up what is damaged in such a folder, and say what was lost",
     "actor": "Act for a learner on another machine",
     "serve-model": "Let other processes sample from a language model",
+    "serve-replay": "Hold a shard of a replay buffer for other processes",
     "bench": "Measure the training speed on this machine",
 }
 
@@ -37,6 +38,7 @@ _MODULES = {
     "list": "listing",
     "bench": "speed",
     "serve-model": "serve_model",
+    "serve-replay": "serve_replay",
 }
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from sharpwave.cli.folders import existing
+from sharpwave.cli.listening import ending
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.terminal import UserError, input_errors, say
 from sharpwave.lazy import llm, torch
@@ -39,7 +38,7 @@ def run(arguments: list[str]) -> int:
             max_rows=parsed.max_rows,
             cache_tokens=parsed.cache_tokens,
         )
-    with server, _ending():
+    with server, ending():
         weights = f", with weights from {server.weights}" if server.weights else ""
         say(f"{server.url} samples from {server.name} on {model.device}{weights}, until Ctrl-C")
         with contextlib.suppress(KeyboardInterrupt):
@@ -75,20 +74,6 @@ def _device(name: str) -> str | None:
     except (AssertionError, RuntimeError) as error:
         raise UserError(f"--device {name}: {error}") from None
     return name
-
-
-@contextlib.contextmanager
-def _ending() -> Iterator[None]:
-    """Inside, SIGTERM ends the command as Ctrl-C does."""
-
-    def end(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> Parser:

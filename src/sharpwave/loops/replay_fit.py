@@ -11,6 +11,7 @@ from sharpwave.buffers import ReplayBuffer
 from sharpwave.buffers.offline_mixture import OfflineMixture, rows_of
 from sharpwave.buffers.schema import STEP, Field, Schema
 from sharpwave.config.off_policy import OffPolicyConfig
+from sharpwave.distributed.replay import ShardedReplay
 
 __all__ = ["check_fields", "check_given", "differences"]
 
@@ -29,6 +30,12 @@ def check_given(buffer: Any, config: OffPolicyConfig, columns: Mapping[str, Fiel
     """
     if isinstance(buffer, OfflineMixture):
         _check_mixture(buffer, config, columns)
+    elif isinstance(buffer, ShardedReplay):
+        if config.her_goals:
+            raise ValueError("her_goals needs a buffer in this process, got shards")
+        if buffer.is_created:
+            _check_columns(buffer, columns, "buffer")
+        _check_ours(buffer, config)
     elif isinstance(buffer, ReplayBuffer):
         _check_ours(buffer, config)
         _check_columns(buffer, columns, "buffer")
@@ -40,10 +47,11 @@ def check_given(buffer: Any, config: OffPolicyConfig, columns: Mapping[str, Fiel
             raise ValueError("n_step above 1 needs a buffer of this library")
 
 
-def _check_ours(buffer: ReplayBuffer, config: OffPolicyConfig) -> None:
-    if config.prioritized and buffer._options["priorities"] is None:
+def _check_ours(buffer: ReplayBuffer | ShardedReplay, config: OffPolicyConfig) -> None:
+    if config.prioritized and not buffer.is_prioritized:
         raise ValueError("prioritized needs a buffer with priorities")
-    if buffer.n_envs is None and (config.n_step > 1 or config.her_goals):
+    is_new = isinstance(buffer, ShardedReplay) and not buffer.is_created
+    if buffer.n_envs is None and not is_new and (config.n_step > 1 or config.her_goals):
         raise ValueError(
             "n_step above 1 and her_goals need a buffer that keeps steps in order: make it with "
             "n_envs"
@@ -54,7 +62,9 @@ def _check_ours(buffer: ReplayBuffer, config: OffPolicyConfig) -> None:
         )
 
 
-def _check_columns(buffer: ReplayBuffer, columns: Mapping[str, Field], which: str) -> None:
+def _check_columns(
+    buffer: ReplayBuffer | ShardedReplay, columns: Mapping[str, Field], which: str
+) -> None:
     for name, field in columns.items():
         found = buffer.schema.fields.get(name, "none")
         if found != field:
@@ -81,7 +91,7 @@ def _check_mixture(
     _check_ours(mixture.growing, config)
 
 
-def check_fields(buffer: ReplayBuffer, schema: Schema, n_envs: int) -> None:
+def check_fields(buffer: ReplayBuffer | ShardedReplay, schema: Schema, n_envs: int) -> None:
     """Check that a buffer that the user made can hold the steps of an environment.
 
     Args:

@@ -20,6 +20,7 @@ from sharpwave.buffers.schema import BATCH_NAMES, Field, Schema
 from sharpwave.buffers.views import Hindsight, NStep, Transition, View
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions
 from sharpwave.config.off_policy import DEVICE, MEMORY, OffPolicyConfig
+from sharpwave.distributed.replay import ShardedReplay
 from sharpwave.envs import autoreset_mode
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.files import reading
@@ -85,7 +86,7 @@ class ReplayStore:
         self._step_bytes = 0
         self._keeps_all = False
         if given is not None:
-            ours = isinstance(given, ReplayBuffer | OfflineMixture)
+            ours = isinstance(given, ReplayBuffer | OfflineMixture | ShardedReplay)
             self._given_source = given if ours else ForeignBuffer(given, seed, self.columns)
             check_given(self._given_source, config, self.columns)
         elif config.batch_size > config.buffer_size:
@@ -102,7 +103,7 @@ class ReplayStore:
     @property
     def takes_views(self) -> bool:
         """Whether it can be said what a drawn step becomes."""
-        return isinstance(self.rows, ReplayBuffer)
+        return isinstance(self.rows, ReplayBuffer | ShardedReplay)
 
     @property
     def keeps_order(self) -> bool:
@@ -115,7 +116,7 @@ class ReplayStore:
         if isinstance(self.rows, DeviceBuffer):
             return self.rows.is_prioritized
         ours = self.takes_views and self.source is self.rows
-        return ours and self.rows._options["priorities"] is not None
+        return ours and self.rows.is_prioritized
 
     def open(self, n_choices: int | None, timesteps: int = 0) -> None:
         """Make the buffer, with what a checkpoint kept of it.
@@ -231,9 +232,11 @@ class ReplayStore:
         """Raise where an agent with a buffer of its own cannot be made.
 
         Raises:
-            TypeError: The buffer is a folder, which has one writer.
+            TypeError: The buffer is a folder, which has one writer, or lies in shards.
         """
         kind = self.rows if self._given is None else self._given
+        if isinstance(kind, ShardedReplay):
+            raise TypeError("buffer of the agent lies in shards, which a copy would share")
         if isinstance(kind, MmapReplayBuffer) or self.config.buffer not in (MEMORY, DEVICE):
             raise TypeError(
                 "buffer of the agent is a folder, which has one writer: save the agent, and give "
@@ -259,6 +262,8 @@ class ReplayStore:
             return self._saved
         if isinstance(self.rows, ForeignBuffer):
             return {"kind": "foreign", "draws": self.rows.draws}
+        if isinstance(self.rows, ShardedReplay):
+            return {"kind": "shards", **self.rows.state_dict()}
         if isinstance(self.rows, MmapReplayBuffer):
             self.rows.flush()
             pushed = self.rows.stats()["pushed"]
@@ -298,6 +303,11 @@ class ReplayStore:
                 source.draws = saved["draws"]
             return source
         rows = source.growing if isinstance(source, OfflineMixture) else source
+        if isinstance(rows, ShardedReplay):
+            if not rows.is_created:
+                rows.create(schema, self._env.num_envs)
+            if saved is not None and saved["kind"] == "shards":
+                rows.load_state_dict(saved)
         check_fields(rows, schema, self._env.num_envs)
         if saved is not None and saved["kind"] == "memory" and not len(rows):
             move(_restored(saved), rows)

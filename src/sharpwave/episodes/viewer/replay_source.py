@@ -81,7 +81,7 @@ class ReplaySource:
                 "total_capacity": self._buffer.total_capacity,
                 "hot_capacity": self._buffer.hot_capacity,
                 "n_envs": self._buffer.n_envs,
-                "prioritized": self._buffer._options["priorities"] is not None,
+                "prioritized": self._buffer.is_prioritized,
                 "durability": header["durability"],
             },
             notes=(_ONE_FILE, _OLDEST if self._tracked else _NO_EPISODES),

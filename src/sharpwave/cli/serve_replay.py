@@ -1,0 +1,83 @@
+"""`sharpwave serve-replay`."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from sharpwave.cli.listening import access_of, add_access_options, ending
+from sharpwave.cli.parser import Parser, count
+from sharpwave.cli.terminal import UserError, input_errors, say
+from sharpwave.distributed.replay import RateLimit, ReplayServer, ShardOptions
+
+
+def run(arguments: list[str]) -> int:
+    """Hold a shard until Ctrl-C or SIGTERM, and return the exit status."""
+    parsed = _parser().parse(arguments)
+    with ending():
+        with input_errors():
+            folder = None if parsed.folder is None else Path(parsed.folder)
+            options = ShardOptions(folder, parsed.capacity, parsed.prioritized, parsed.alpha)
+            server = ReplayServer(
+                options,
+                parsed.host,
+                parsed.port,
+                access_of(parsed),
+                rate=_rate(parsed.samples_per_insert, parsed.slack, parsed.min_size),
+                max_clients=parsed.max_clients,
+            )
+        with server:
+            size, where = server.shard.state().size, parsed.folder or "memory"
+            say(f"{server.address} holds {size:,} steps in {where}, until Ctrl-C")
+            with contextlib.suppress(KeyboardInterrupt):
+                server.wait()
+    say("stopped")
+    return 0
+
+
+def _rate(samples_per_insert: float | None, slack: float | None, min_size: int) -> RateLimit | None:
+    if samples_per_insert is None:
+        if slack is not None:
+            raise UserError("--slack needs --samples-per-insert")
+        return None
+    if slack is None:
+        slack = max(1000.0, 100.0 * samples_per_insert)
+    return RateLimit(samples_per_insert, slack, min_size)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "serve-replay",
+        "Hold a shard of a replay buffer, which other processes push to and draw from over gRPC. "
+        "What a step is, the first of them says.",
+    )
+    parser.add_argument(
+        "folder", nargs="?", metavar="FOLDER", help="where the steps lie and stay; without, memory"
+    )
+    parser.add_argument(
+        "--capacity", type=count(1), default=1_000_000, metavar="N", help="steps (1e6)"
+    )
+    parser.add_argument("--prioritized", action="store_true", help="draw by priority")
+    parser.add_argument(
+        "--alpha", type=float, default=0.6, metavar="X", help="how much priorities count (0.6)"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
+    parser.add_argument("--port", type=count(0), default=50052, metavar="N", help="(50052)")
+    parser.add_argument(
+        "--max-clients", type=count(1), default=64, metavar="N", help="at a time (64)"
+    )
+    rate = parser.add_argument_group("rate limit")
+    rate.add_argument(
+        "--samples-per-insert", type=float, metavar="X", help="times that a step is drawn"
+    )
+    rate.add_argument(
+        "--slack",
+        type=float,
+        metavar="X",
+        help="drawn steps that one side may be ahead (100 times that, at least 1000)",
+    )
+    rate.add_argument(
+        "--min-size", type=count(1), default=1, metavar="N", help="steps before the first draw (1)"
+    )
+    add_access_options(parser)
+    return parser

@@ -1,0 +1,17 @@
+"""Replay in shards: a buffer whose steps lie in several processes, drawn from as one."""
+
+from sharpwave.distributed.replay.local import FolderShard, LocalShard
+from sharpwave.distributed.replay.rate import RateLimit
+from sharpwave.distributed.replay.server import ReplayServer, ShardOptions
+from sharpwave.distributed.replay.shard import Shard
+from sharpwave.distributed.replay.sharded import ShardedReplay
+
+__all__ = [
+    "FolderShard",
+    "LocalShard",
+    "RateLimit",
+    "ReplayServer",
+    "Shard",
+    "ShardOptions",
+    "ShardedReplay",
+]

@@ -1,0 +1,245 @@
+"""A shard in another process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from sharpwave.buffers.schema import Schema
+from sharpwave.buffers.views import View
+from sharpwave.distributed.codec import LIMIT, Packed, Plain, pack, unpack
+from sharpwave.distributed.replay.columns import nested, text_of_view
+from sharpwave.distributed.replay.messages import (
+    IDS,
+    LEAVES,
+    PRIORITIES,
+    SERVICE,
+    STREAMS,
+    TALK,
+    description_of,
+    error_of,
+    number,
+    state_of,
+    text,
+    without,
+)
+from sharpwave.distributed.replay.shard import NO_IDS, Answer, Description, Drawn, State, Wait
+from sharpwave.distributed.security import Access
+from sharpwave.distributed.wire import connect, grpc, named
+from sharpwave.errors import ShardGone, WireError
+from sharpwave.types import Array, Ids
+
+__all__ = ["RemoteShard"]
+
+T = TypeVar("T")
+
+
+class RemoteShard:
+    """A shard that a `ReplayServer` serves.
+
+    Requests go out over one stream and are answered in order, so that many can be under way.
+
+    Args:
+        address: Such as "10.0.0.3:50052".
+        access: Who may connect, as the server has it.
+        timeout: Seconds that the server has for an answer; it is gone then, until it answers
+            `state` again.
+        max_message: Bytes of a request or an answer.
+
+    Raises:
+        ConnectionError: Nothing answers.
+        PermissionError: The server takes another token.
+    """
+
+    is_near = False
+
+    def __init__(
+        self,
+        address: str,
+        access: Access | None = None,
+        *,
+        timeout: float = 5.0,
+        max_message: int = LIMIT,
+    ) -> None:
+        self.name = address
+        self._timeout, self._limit = timeout, max_message
+        self._channel = connect(address, access, timeout=timeout, max_message=max_message)
+        self._open = self._channel.stream_stream(f"/{SERVICE}/{TALK}")
+        self._schema: Schema | None = None
+        self._lock = threading.Lock()
+        self._stream: _Stream | None = None
+
+    def describe(self) -> Description:
+        """What it holds."""
+        held = description_of(self._ask(pack("describe"), "description", again=True)())
+        self._schema = held.schema
+        return held
+
+    def create(self, schema: Schema, n_envs: int | None) -> Description:
+        """Have it hold such steps, if it holds none."""
+        meta = {"schema": json.dumps(schema.to_json()), "n_envs": n_envs}
+        held = description_of(self._ask(pack("create", meta=meta), "description")())
+        self._schema = held.schema
+        return held
+
+    def state(self) -> State:
+        """Where it stands; a shard that was gone is asked too."""
+        return state_of(self._ask(pack("state"), "state", again=True)())
+
+    def push(
+        self, columns: Mapping[str, Array], streams: Array | None, priorities: Array | None
+    ) -> Answer[State | Wait]:
+        """Push steps to streams of the shard's own."""
+        more = {STREAMS: streams, PRIORITIES: priorities}
+        given = {**columns, **{name: x for name, x in more.items() if x is not None}}
+        answer = self._ask(pack("push", given), "state", "wait")
+
+        def pushed() -> State | Wait:
+            packed = answer()
+            return Wait(text(packed, "reason")) if packed.kind == "wait" else state_of(packed)
+
+        return pushed
+
+    def draw(self, count: int, seed: int, view: View | None) -> Answer[Drawn | Wait]:
+        """Draw steps, with their ids."""
+        meta: dict[str, Plain] = {"count": count, "seed": seed, "view": text_of_view(view)}
+        answer = self._ask(pack("draw", meta=meta), "steps", "none", "wait")
+
+        def drawn() -> Drawn | Wait:
+            packed = answer()
+            if packed.kind == "wait":
+                return Wait(text(packed, "reason"))
+            state, columns = state_of(packed), packed.columns
+            if packed.kind == "none":
+                return Drawn(state, None, NO_IDS, None, text(packed, "reason"))
+            if IDS not in columns or self._schema is None:
+                raise WireError(f"{self.name}: steps must come with {IDS}, got {list(columns)}")
+            batch = nested(self._schema, without(columns, IDS, LEAVES))
+            return Drawn(state, batch, columns[IDS], columns.get(LEAVES))
+
+        return drawn
+
+    def update(self, ids: Ids, priorities: Array, life: int) -> Answer[tuple[int, State]]:
+        """Set priorities of steps of this life; how many came too late."""
+        columns = {IDS: ids, PRIORITIES: priorities}
+        answer = self._ask(pack("update", columns, {"life": life}), "updated")
+
+        def updated() -> tuple[int, State]:
+            packed = answer()
+            return int(number(packed, "ignored")), state_of(packed)
+
+        return updated
+
+    def close(self) -> None:
+        """Leave it as it is."""
+        with self._lock:
+            stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.end("the replay is closed")
+        self._channel.close()
+
+    def _ask(self, request: bytes, *kinds: str, again: bool = False) -> Callable[[], Packed]:
+        """Send a request; what waits for its answer, which is of one of these kinds.
+
+        With `again` a stream that has ended is opened anew.
+        """
+        with self._lock:
+            stream = self._stream
+            if stream is None or (stream.reason and again):
+                stream = self._stream = _Stream(self._open, self.name)
+        answer = stream.send(request)
+
+        def packed() -> Packed:
+            try:
+                found = unpack(answer(self._timeout), limit=self._limit)
+            except queue.Empty:
+                said = f"{self.name} did not answer within {self._timeout} s"
+                stream.end(said)
+                raise ShardGone(said) from None
+            except WireError as error:
+                stream.end(f"{self.name}: {error}")
+                raise ShardGone(f"{self.name}: {error}") from None
+            if found.kind == "error":
+                raise error_of(found, self.name)
+            if found.kind not in kinds:
+                raise WireError(f"{self.name} must answer {' or '.join(kinds)}, got {found.kind!r}")
+            return found
+
+        return packed
+
+
+class _Stream:
+    """A stream of requests and answers, until either side ends it.
+
+    Args:
+        open_call: Opens it, with an iterator of requests.
+        name: Of the server.
+
+    Attributes:
+        reason: Why it has ended; empty before.
+    """
+
+    def __init__(self, open_call: Callable[[Iterator[bytes]], Any], name: str) -> None:
+        self.reason = ""
+        self._name = name
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting: deque[queue.SimpleQueue[bytes | None]] = deque()
+        self._call = open_call(iter(self._requests.get, None))
+        self._reader = threading.Thread(target=self._read, name="sharpwave shard", daemon=True)
+        self._reader.start()
+
+    def send(self, request: bytes) -> Callable[[float], bytes]:
+        """Send a request; what waits so many seconds for its answer.
+
+        Raises:
+            ShardGone: The stream has ended.
+        """
+        place: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        with self._lock:
+            if self.reason:
+                raise ShardGone(self.reason)
+            self._waiting.append(place)
+            self._requests.put(request)
+
+        def answer(timeout: float) -> bytes:
+            data = place.get(timeout=timeout)
+            if data is None:
+                raise ShardGone(self.reason)
+            return data
+
+        return answer
+
+    def _read(self) -> None:
+        said = f"{self._name} ended the stream"
+        try:
+            for data in self._call:
+                with self._lock:
+                    place = self._waiting.popleft() if self._waiting else None
+                if place is None:
+                    said = f"{self._name} answered what nobody asked"
+                    break
+                place.put(data)
+        except grpc().RpcError as error:
+            said = str(named(error, self._name))
+        self._end(said)
+
+    def _end(self, reason: str) -> None:
+        with self._lock:
+            self.reason = self.reason or reason
+            waiting, self._waiting = self._waiting, deque()
+        self._requests.put(None)
+        with contextlib.suppress(Exception):
+            self._call.cancel()
+        for place in waiting:
+            place.put(None)
+
+    def end(self, reason: str) -> None:
+        """End it from this side, and its thread."""
+        self._end(reason)
+        self._reader.join(timeout=5.0)
