@@ -3,7 +3,8 @@
 The learner listens. A node, which is a process with one or more actors, opens a stream and says how
 many it has; it gets their numbers and the recipe that makes them. Then the learner asks actors for
 unrolls, one at a time, and nodes send them. Weights go to a node before it is asked for an unroll
-with them, and only where it has others: once for all of its actors. `node.py` is the other end.
+with them, and only where it has others: once for all of its actors. Where a checkpoint is written,
+actors tell where they stand, and those of a resumed run are told. `node.py` is the other end.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sharpwave.distributed.fleet import FleetStats, Unroll, Weights
 from sharpwave.distributed.recipe import ActorRecipe
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.sessions import Asked, Session, Slot
+from sharpwave.distributed.state_codec import state_of
 from sharpwave.distributed.unroll_codec import UNROLL, unroll_of
 from sharpwave.distributed.unroll_schema import UnrollSchema
 from sharpwave.distributed.wire import Method, Server, serve, service, split_address
@@ -188,29 +190,38 @@ class GrpcFleet:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """What waits, and how often each actor was made; actors elsewhere keep their own state."""
+        """Where the actors stand at rest, and what waits; None for those that are not there."""
         self.pause()
         with self._lock:
+            slots = self._slots[: self._n_actors]
+            for slot in slots:
+                slot.ask_state()
+            self._arrived.wait_for(lambda: all(slot.has_told for slot in slots))
+            # In step, the unrolls of an update are made anew where one of them is lost.
+            is_whole = not any(slot.asked for slot in slots)
             return {
-                "actors": [],
-                "lives": [slot.life for slot in self._slots],
-                "ready": [unroll.state_dict() for unroll in self._ready],
+                "actors": [slot.state for slot in slots],
+                "lives": [slot.life_of_state for slot in slots],
+                "ready": [unroll.state_dict() for unroll in self._ready] if is_whole else [],
             }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
-        """Go on from `state_dict`; the actors begin new episodes.
+        """Go on from `state_dict`, that of a fleet of any kind.
 
         Args:
             state: What `state_dict` returned.
-            in_flight: Whether what waited is taken over.
+            in_flight: Whether the environments are like those of then, and go on where they stood.
+                Otherwise new episodes start, and what waited is left out.
         """
         self.pause()
+        in_flight = in_flight and len(state["actors"]) == self._n_actors
         with self._lock:
             self._ready.clear()
-            for slot, life in zip(self._slots, state["lives"], strict=False):
-                slot.asked.clear()
-                slot.life = max(slot.life, int(life))  # whoever comes next draws other numbers
             self._busy = 0
+            for slot in self._slots:
+                slot.asked.clear()
+            for slot, told, life in zip(self._slots, state["actors"], state["lives"], strict=False):
+                slot.load(told, int(life), in_flight=in_flight)
             if in_flight:
                 self._ready.extend(map(Unroll.of_state, state["ready"]))
 
@@ -307,6 +318,7 @@ class GrpcFleet:
             UNROLL: self._take_unroll,
             "beat": self._take_beat,
             "failed": self._take_failure,
+            "told": self._take_state,
         }
         if packed.kind not in takers:
             raise WireError(f"expected one of {', '.join(takers)}, got {packed.kind!r}")
@@ -338,6 +350,12 @@ class GrpcFleet:
             self._error, self._rests = _error_of(packed, session.peer), True
             self._arrived.notify_all()
 
+    def _take_state(self, session: Session, packed: Packed) -> None:
+        slot, state = session.slot_of(packed.meta.get("actor")), state_of(packed)
+        with self._lock:
+            slot.take_state(state, packed.meta.get("life"))
+            self._arrived.notify_all()
+
     # With the lock held
 
     def _leave(self, session: Session) -> None:
@@ -348,8 +366,8 @@ class GrpcFleet:
             self._lost += len(slot.asked)
             if not self._in_step:
                 self._busy -= len(slot.asked)
-                slot.asked.clear()
-            slot.session = None  # in step, whoever comes next makes what was asked for
+                slot.asked.clear()  # in step, whoever comes next makes what was asked for
+            slot.leave()
         self._failures += session.told["failures"]
         self._restarts += session.told["restarts"]
         self._lost += session.told["lost"]

@@ -22,6 +22,7 @@ from sharpwave.distributed.fleet import Unroll, Weights
 from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE
 from sharpwave.distributed.recipe import ActorRecipe, PolicyRecipe, make_actor
 from sharpwave.distributed.security import Access
+from sharpwave.distributed.state_codec import state_of, state_to_bytes
 from sharpwave.distributed.supervise import Lives
 from sharpwave.distributed.threads import ThreadFleet
 from sharpwave.distributed.unroll_codec import unroll_to_bytes
@@ -167,7 +168,7 @@ class _Worker:
         self._fleet = ThreadFleet(
             partial(make_actor, recipe), self._lives, max_in_flight=1, in_step=True
         )
-        self._work: queue.SimpleQueue[tuple[Weights, int] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._stops = False
         self._thread = threading.Thread(
             target=self._run, name=f"sharpwave worker {self.number}", daemon=True
@@ -176,7 +177,16 @@ class _Worker:
 
     def ask(self, weights: Weights, version: int) -> None:
         """Ask for an unroll."""
-        self._work.put((weights, version))
+        self._work.put(partial(self._collect, weights, version))
+
+    def tell(self) -> None:
+        """Ask where the actor stands."""
+        self._work.put(self._tell)
+
+    def load(self, state: Any, in_flight: bool) -> None:
+        """Let the actor go on from a state."""
+        saved = {"actors": [state], "lives": [0], "ready": []}
+        self._work.put(partial(self._fleet.load_state_dict, saved, in_flight=in_flight))
 
     def told(self) -> dict[str, int]:
         """What a learner wants to know of an actor elsewhere."""
@@ -192,16 +202,23 @@ class _Worker:
     def _run(self) -> None:
         try:
             while (work := self._work.get()) is not None:
-                self._fleet.start(*work)
-                self._fleet.publish(*work)
-                while (unroll := self._fleet.receive(0.2)) is None:
-                    if self._stops:
-                        return
-                self._visit.send(self.number, unroll)
+                work()
         except Exception as error:  # whatever it is, the node and the learner raise it
             self._visit.fail(error)
         finally:
             self._fleet.stop()
+
+    def _collect(self, weights: Weights, version: int) -> None:
+        self._fleet.start(weights, version)
+        self._fleet.publish(weights, version)
+        while (unroll := self._fleet.receive(0.2)) is None:
+            if self._stops:
+                return
+        self._visit.send(self.number, unroll)
+
+    def _tell(self) -> None:
+        state, life = self._fleet.state_dict()["actors"][0], self._lives.numbers[0]
+        self._visit.say(state_to_bytes("told", state, actor=self.number, life=life))
 
 
 class _Visit:
@@ -248,7 +265,7 @@ class _Visit:
                     if packed.kind == "weights":
                         weights = _weights_of(packed, n_parameters)
                     else:
-                        self._ask(packed, weights)
+                        self._pass_on(packed, weights)
         except Exception:
             if self._error is None:
                 raise
@@ -258,7 +275,11 @@ class _Visit:
         """Send what a worker has made."""
         serial = self._serials.get(number, 0)
         self._serials[number] = serial + 1
-        self._outbox.put(unroll_to_bytes(unroll, actor=number, serial=serial))
+        self.say(unroll_to_bytes(unroll, actor=number, serial=serial))
+
+    def say(self, data: bytes) -> None:
+        """Send a message, in turn."""
+        self._outbox.put(data)
 
     def fail(self, error: Exception) -> None:
         """Tell the learner why an actor is not made again, and end the stream."""
@@ -278,16 +299,23 @@ class _Visit:
         self._answers.cancel()
         self._workers = {}  # what gRPC keeps of a stream must not keep actors
 
-    def _ask(self, packed: Packed, weights: tuple[Weights, int] | None) -> None:
-        if packed.kind != "ask":
-            raise WireError(f"{self._learner} must ask, got {packed.kind!r}")
-        actor, version = packed.meta.get("actor"), packed.meta.get("version")
-        if weights is None or actor not in self._workers or version != weights[1]:
-            raise WireError(
-                f"{self._learner} must ask one of the actors {list(self._workers)} for an unroll "
-                f"with the weights that it sent, got actor {actor!r} and weights {version!r}"
-            )
-        self._workers[actor].ask(*weights)  # type: ignore[index]
+    def _pass_on(self, packed: Packed, weights: tuple[Weights, int] | None) -> None:
+        """Give an actor what the learner wants of it."""
+        meta, numbers = packed.meta, list(self._workers)
+        if meta.get("actor") not in self._workers:
+            raise WireError(f"actors must be {numbers}, got {meta.get('actor')!r}")
+        worker = self._workers[meta["actor"]]  # type: ignore[index]
+        if packed.kind == "ask":
+            if weights is None or meta.get("version") != weights[1]:
+                sent = None if weights is None else weights[1]
+                raise WireError(f"weights must be those sent, {sent}, got {meta.get('version')!r}")
+            worker.ask(*weights)
+        elif packed.kind == "tell":
+            worker.tell()
+        elif packed.kind == "load":
+            worker.load(state_of(packed), bool(meta.get("in_flight")))
+        else:
+            raise WireError(f"expected one of weights, ask, tell, load, end, got {packed.kind!r}")
 
     def _told(self) -> dict[str, Plain]:
         """Failures, restarts and lost unrolls of all actors here."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from sharpwave.distributed.codec import Plain, pack
 from sharpwave.distributed.fleet import Weights
+from sharpwave.distributed.state_codec import state_to_bytes
 from sharpwave.errors import WireError
 
 __all__ = ["Asked", "Session", "Slot"]
@@ -41,6 +43,7 @@ class Slot:
         life: How often it was filled before; -1 before the first time.
         session: The node that fills it; None without.
         asked: Weights of the unrolls that it should make.
+        state: Where the actor stood when it last told; None where it did not.
     """
 
     def __init__(self, number: int) -> None:
@@ -48,6 +51,10 @@ class Slot:
         self.life = -1
         self.session: Session | None = None
         self.asked: deque[Asked] = deque()
+        self.state: Any = None
+        self._restarts = 0
+        self._is_asked_for_state = False
+        self._to_load: bytes | None = None
         self._serial = 0
 
     @property
@@ -55,19 +62,69 @@ class Slot:
         """Whether an unroll will come."""
         return self.session is not None and bool(self.asked)
 
+    @property
+    def has_told(self) -> bool:
+        """Whether nobody is still to say where the actor stands."""
+        return self.session is None or not self._is_asked_for_state
+
+    @property
+    def life_of_state(self) -> int:
+        """How often the actor was made before, here and by its node."""
+        return max(0, self.life) + self._restarts
+
     def join(self, session: Session) -> None:
-        """Let a node fill it, which is told at once what was asked for."""
+        """Let a node fill it, which is told at once where it stands and what was asked for."""
         self.session = session
         self.life += 1
         self._serial = 0
+        if self._to_load is not None:
+            session.say(self._to_load)
+            self._to_load = None
         for asked in self.asked:
             session.ask(self.number, asked)
+
+    def leave(self) -> None:
+        """Wait for another node, whose actor draws numbers that no one before drew."""
+        assert self.session is not None
+        self.life += self.session.told["restarts"]
+        self.session = self.state = None
+        self._is_asked_for_state = False
+        self._restarts = 0
 
     def ask(self, asked: Asked) -> None:
         """Ask for an unroll, now or when somebody comes."""
         self.asked.append(asked)
         if self.session is not None:
             self.session.ask(self.number, asked)
+
+    def ask_state(self) -> None:
+        """Ask where the actor stands, if it is there."""
+        if self.session is not None:
+            self._is_asked_for_state = True
+            self.session.say(pack("tell", meta={"actor": self.number}))
+
+    def take_state(self, state: Any, restarts: Plain) -> None:
+        """Take what the actor told, and how often its node made it again.
+
+        Raises:
+            WireError: It was not asked, or told something else.
+        """
+        if not self._is_asked_for_state or type(restarts) is not int or restarts < 0:
+            raise WireError(f"actor {self.number}: no state was asked for, got one")
+        self.state, self._restarts, self._is_asked_for_state = state, restarts, False
+
+    def load(self, state: Any, life: int, *, in_flight: bool) -> None:
+        """Let the actor go on from a state, now or when somebody comes."""
+        self.state = state
+        if state is None:
+            self.life = max(self.life, life)
+            return
+        data = state_to_bytes("load", state, actor=self.number, in_flight=in_flight)
+        if self.session is not None:
+            self.session.say(data)
+        else:
+            self._to_load = data
+            self.life = life - 1  # whoever comes next is the one who stood there
 
     def take(self, version: int, serial: Plain) -> None:
         """Take an unroll that was asked for, once.
@@ -112,7 +169,7 @@ class Session:
         self._has: Asked | None = None
         self._over = False
 
-    def slot_of(self, number: int) -> Slot:
+    def slot_of(self, number: Plain) -> Slot:
         """The place of one of its actors.
 
         Raises:
@@ -121,7 +178,7 @@ class Session:
         for slot in self.slots:
             if slot.number == number:
                 return slot
-        raise WireError(f"actors must be {[slot.number for slot in self.slots]}, got {number}")
+        raise WireError(f"actors must be {[slot.number for slot in self.slots]}, got {number!r}")
 
     def ask(self, number: int, asked: Asked) -> None:
         """Ask an actor for an unroll; weights are sent where the node has others."""
