@@ -96,3 +96,20 @@ class EnvironmentFailed(RuntimeError):  # noqa: N818 - says what happened
 
 class ShardGone(ConnectionError):  # noqa: N818 - says what happened
     """A shard of a replay does not answer, or none of them does."""
+
+
+class ActorFailed(RuntimeError):  # noqa: N818 - says what happened
+    """An actor of a fleet ended, in a process of its own.
+
+    Args:
+        actor: Which one.
+        trace: The traceback of its exception, or how it ended.
+    """
+
+    def __init__(self, actor: int, trace: str) -> None:
+        super().__init__(actor, trace)
+        self.actor = actor
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return f"actor {self.actor} failed: {self.trace.rstrip()}"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sharpwave._native import SharedRing
 from sharpwave.types import Array
 
-__all__ = ["SharedArrays", "SharedBlock", "unnamed_file"]
+__all__ = ["SharedArrays", "SharedBlock", "take_memory", "unnamed_file"]
 
 ALIGNMENT = 64
 
@@ -98,14 +98,19 @@ class SharedBlock:
         shared: SharedArrays | None = None,
     ) -> None:
         self._made_of = list(forms), capacity, n_rows
-        columns = [(dtype, (capacity * n_rows, *shape)) for dtype, shape in forms]
-        of_head = (np.uint8, (SharedRing.BYTES,))
-        self.shared = SharedArrays([of_head, *columns]) if shared is None else shared
+        arrays = self.forms_of(forms, capacity, n_rows)
+        self.shared = SharedArrays(arrays) if shared is None else shared
         head: Any
         head, *self.columns = self.shared.arrays
         if shared is None:
             SharedRing.create(head, capacity)
         self.ring = SharedRing(head)
+
+    @staticmethod
+    def forms_of(forms: Sequence[Form], capacity: int, n_rows: int = 1) -> list[Form]:
+        """The arrays of such a block: the head, and the columns."""
+        columns = [(dtype, (capacity * n_rows, *shape)) for dtype, shape in forms]
+        return [(np.uint8, (SharedRing.BYTES,)), *columns]
 
     def gather(self, rows: npt.NDArray[np.int64]) -> list[Array]:
         """The rows [B] of every column as they are now: who writes meanwhile may tear them."""
@@ -123,11 +128,21 @@ def unnamed_file(size: int) -> int:
     """
     folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryFile(dir=folder) as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)  # a lack of memory shows here, not later
-        except OSError as error:
-            raise MemoryError(f"cannot share {size} bytes: {error.strerror}") from error
+        if size:
+            take_memory(file.fileno(), 0, size)
         return os.dup(file.fileno())
+
+
+def take_memory(descriptor: int, begin: int, size: int) -> None:
+    """Have the system keep memory for a part of a file: a lack of it shows here, not later.
+
+    Raises:
+        MemoryError: There is not that much memory to share.
+    """
+    try:
+        os.posix_fallocate(descriptor, begin, size)
+    except OSError as error:
+        raise MemoryError(f"cannot share {size} bytes: {error.strerror}") from error
 
 
 def _open_again(forms: list[Form], sent: Any) -> SharedArrays:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sharpwave.config.on_policy import RolloutConfig
 
@@ -15,6 +16,9 @@ class UnrollConfig(RolloutConfig):
 
     n_actors: int = 2
     """Actors, each with environments of its own."""
+    actors: Literal["auto", "threads", "processes"] = "auto"
+    """Where actors act: in threads, which suit native environments, or in processes, in which
+    environments of Python run at once; "auto" takes what suits."""
     n_envs: int = 16
     """Environments of each actor."""
     n_steps: int = 64
@@ -57,6 +61,11 @@ class UnrollConfig(RolloutConfig):
             raise ValueError(f"max_in_flight must be at least 1, got {self.max_in_flight}")
         if self.deterministic:
             self._check_deterministic()
+        elif self.max_lag < (least := (self.in_flight - 1) // self.n_unrolls):
+            raise ValueError(
+                f"max_lag must be at least {least} where {self.in_flight} unrolls are in flight "
+                f"and an update takes {self.n_unrolls}, got {self.max_lag}: most would be dropped"
+            )
         for name in ("normalize_obs", "normalize_rewards"):
             if getattr(self, name):
                 raise ValueError(f"{name} must be False: statistics of actors are not merged")

@@ -1,8 +1,10 @@
 """Fleets of actors, whose unrolls a learner takes; no mathematics, no torch."""
 
 from sharpwave.distributed.actors import Block, FleetActor
+from sharpwave.distributed.choose import make_fleet
 from sharpwave.distributed.collector import FleetCollector
 from sharpwave.distributed.fleet import Fleet, FleetStats, Unroll
+from sharpwave.distributed.processes import ProcessFleet
 from sharpwave.distributed.recipe import ActorRecipe, EnvRecipe, PolicyRecipe, make_actor
 from sharpwave.distributed.supervise import MOST_FAILURES, Lives
 from sharpwave.distributed.threads import ThreadFleet
@@ -18,7 +20,9 @@ __all__ = [
     "FleetStats",
     "Lives",
     "PolicyRecipe",
+    "ProcessFleet",
     "ThreadFleet",
     "Unroll",
     "make_actor",
+    "make_fleet",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sharpwave.errors import NonFiniteError
+from sharpwave.errors import EnvironmentFailed, NonFiniteError
+from sharpwave.notice import notice
 
 __all__ = ["MOST_FAILURES", "Lives"]
 
@@ -48,10 +49,23 @@ class Lives:
         if isinstance(error, NonFiniteError) or self._in_a_row[actor] >= self._most:
             self._in_a_row[actor] = 0  # whoever goes on nevertheless begins anew
             return False
+        self.revive(actor)
+        what = "it ended" if error is None else _told(error)
+        notice(f"actor {actor} is made again, since {what}")
+        return True
+
+    def revive(self, actor: int) -> None:
+        """Count another life of an actor."""
         self.numbers[actor] += 1
         self.restarts += 1
-        return True
 
     def succeeded(self, actor: int) -> None:
         """Count an unroll of an actor."""
         self._in_a_row[actor] = 0
+
+
+def _told(error: BaseException) -> str:
+    """What was raised, in a line."""
+    cause = error.__cause__ if isinstance(error, EnvironmentFailed) else None
+    lines = f"{type(cause or error).__name__}: {cause or error}".splitlines()
+    return lines[0]

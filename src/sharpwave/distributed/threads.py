@@ -134,7 +134,8 @@ class ThreadFleet:
             asked.clear()
         # Another number of actors: those that are new begin as they were made.
         for actor, saved in zip(shared.actors, state["actors"], strict=False):
-            actor.load_state_dict(saved, in_flight=in_flight)
+            if saved is not None:
+                actor.load_state_dict(saved, in_flight=in_flight)
         if in_flight:
             shared.lives.numbers[:] = map(int, state["lives"])
             shared.ready.extend(map(Unroll.of_state, state["ready"]))

@@ -14,7 +14,7 @@ from sharpwave.types import Array, Nested
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Actor", "FollowingActor", "RolloutActor"]
+__all__ = ["Actor", "FollowerRecipe", "FollowingActor", "RolloutActor"]
 
 
 class Actor:
@@ -206,3 +206,37 @@ class FollowingActor(RolloutActor):
             self.learner.load_generator(self.generator, state["generator"])
         if state.get("memory") is not None:
             self.state = self.learner.own(state["memory"])
+
+
+class FollowerRecipe:
+    """Makes followers of a torch learner, here or in another process.
+
+    What arrives there is a new learner of the same kind on the CPU, whose weights follow.
+
+    Args:
+        learner: What to act like.
+        columns: Of the learner's own, to be stored with a step.
+    """
+
+    def __init__(self, learner: Any, columns: Mapping[str, Field] | None) -> None:
+        self._learner, self._columns = learner, columns
+
+    def __call__(self, n_envs: int, seed: int) -> FollowingActor:
+        """A follower in so many environments."""
+        return FollowingActor(self._learner, n_envs, seed, self._columns)
+
+    def __repr__(self) -> str:
+        return f"a {type(self._learner).__name__}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        learner = self._learner
+        spaces = learner.observation_space, learner.action_space
+        made_of = learner.config, *spaces, learner.seeds, learner.given
+        return _follower_recipe, (type(learner), *made_of, self._columns)
+
+
+def _follower_recipe(
+    kind: Any, config: Any, obs_space: Any, action_space: Any, seeds: Any, given: Any, columns: Any
+) -> FollowerRecipe:
+    learner = kind(config, obs_space, action_space, seeds=seeds, given=given, device="cpu")
+    return FollowerRecipe(learner, columns)

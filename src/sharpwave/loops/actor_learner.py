@@ -5,25 +5,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sharpwave.distributed import (
-    MOST_FAILURES,
     ActorRecipe,
     EnvRecipe,
-    FleetActor,
     FleetCollector,
-    Lives,
     PolicyRecipe,
-    ThreadFleet,
-    make_actor,
+    make_fleet,
 )
 from sharpwave.layouts.policy import why_not_native
 from sharpwave.learners import Seeds
-from sharpwave.learners.actor import FollowingActor
+from sharpwave.learners.actor import FollowerRecipe
 from sharpwave.learners.threads import native_threads
 from sharpwave.learners.unrolls import UnrollBatch
 from sharpwave.loops.on_policy import OnPolicyLoop
@@ -152,15 +147,15 @@ class ActorLearnerLoop(OnPolicyLoop):
             self._check_not_assigned()
 
     def _make_collector(self, seeds: Seeds) -> FleetCollector:
-        config, in_step = self.config, self.config.deterministic
-        recipe = self._recipe(seeds)
-        # Environments that cannot be made again are lost with the first failure.
-        lives = Lives(config.n_actors, most_failures=1 if recipe.env is None else MOST_FAILURES)
-        fleet = ThreadFleet(
-            partial(_actor_here, recipe, self.env),
-            lives,
+        config = self.config
+        fleet = make_fleet(
+            config.actors,
+            self._recipe(seeds),
+            self.env,
+            n_actors=config.n_actors,
+            n_weights=self.learner.weights().size,
             max_in_flight=config.in_flight,
-            in_step=in_step,
+            in_step=config.deterministic,
         )
         return FleetCollector(
             fleet,
@@ -168,12 +163,12 @@ class ActorLearnerLoop(OnPolicyLoop):
             n_envs=config.n_envs * config.n_actors,
             n_unrolls=config.n_unrolls,
             max_lag=config.max_lag,
-            in_step=in_step,
+            in_step=config.deterministic,
         )
 
     def _recipe(self, seeds: Seeds) -> ActorRecipe:
         config, learner = self.config, self.learner
-        policy: Any = partial(FollowingActor, learner, columns=self.actor.columns)
+        policy: Any = FollowerRecipe(learner, self.actor.columns)
         if self._acting_reason is None:
             policy = PolicyRecipe(
                 hidden=tuple(config.hidden_of("actor")),
@@ -188,9 +183,3 @@ class ActorLearnerLoop(OnPolicyLoop):
             gamma=config.gamma,
             seeds=(seeds.env, seeds.learning),
         )
-
-
-def _actor_here(recipe: ActorRecipe, env: Any, number: int, life: int) -> FleetActor:
-    """An actor of this process; the first one has the environments that are there already."""
-    uses_first = (number == 0 and life == 0) or recipe.env is None
-    return make_actor(recipe, number, life, env if uses_first else None)

@@ -1,0 +1,135 @@
+"""Messages between a learner and the process of an actor, and what both see without any."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sharpwave.buffers.shared_memory import SharedArrays, unnamed_file
+
+__all__ = ["Channel", "Message", "Signals", "read_pickle", "write_pickle"]
+
+NUMBERS = struct.Struct("<c5q")
+
+
+class Message(NamedTuple):
+    """A kind, numbers whose meaning follows from it, and perhaps a file."""
+
+    kind: bytes
+    """Of the learner: go, rest, tell, load, stop. Of the actor: form, done, unused, rested, told,
+    error. Their first letters, an actor's in capitals."""
+    numbers: tuple[int, ...]
+    descriptor: int | None
+    """Of a file, with what is too long for a message; to be closed by who receives it."""
+
+
+class Channel:
+    """One end of a connection that keeps messages whole.
+
+    Args:
+        end: A socket of kind SOCK_SEQPACKET; it is taken over.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, Channel]:
+        """Both ends of a new connection."""
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(ends[0]), cls(ends[1])
+
+    def fileno(self) -> int:
+        """The descriptor of this end."""
+        return self._end.fileno()
+
+    def send(self, kind: bytes, *numbers: int, file: int | None = None) -> None:
+        """Send a message; nothing where nobody listens any more.
+
+        Args:
+            kind: See `Message`.
+            *numbers: At most five.
+            file: A descriptor, of which the other process gets one of its own.
+        """
+        packed = NUMBERS.pack(kind, *numbers, *(0,) * (5 - len(numbers)))
+        try:
+            if file is None:
+                self._end.send(packed)
+            else:
+                socket.send_fds(self._end, [packed], [file])
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def receive(self, *, waits: bool = True) -> Message | None:
+        """The next message; None where nobody is left to send one.
+
+        Args:
+            waits: Wait for it; otherwise None where there is none yet.
+        """
+        flags = 0 if waits else socket.MSG_DONTWAIT
+        try:
+            packed, descriptors, _, _ = socket.recv_fds(self._end, NUMBERS.size, 1, flags)
+        except (BlockingIOError, ConnectionResetError):
+            return None
+        if not packed:
+            return None
+        kind, *numbers = NUMBERS.unpack(packed)
+        return Message(kind, tuple(numbers), descriptors[0] if descriptors else None)
+
+    def close(self) -> None:
+        """Close this end."""
+        self._end.close()
+
+
+class Signals:
+    """What a learner and its actors see of each other without a message.
+
+    Args:
+        n_actors: How many actors there are.
+        descriptor: Of the memory of signals that exist; it is taken over.
+
+    Attributes:
+        beats: [n_actors] counts up while the process of an actor runs.
+        descriptor: Of the memory, for other processes.
+    """
+
+    def __init__(self, n_actors: int, descriptor: int | None = None) -> None:
+        self._shared = SharedArrays([(np.bool_, (2,)), (np.int64, (n_actors,))], descriptor)
+        self._flags, self.beats = self._shared.arrays
+        self.descriptor = self._shared.descriptor
+
+    @property
+    def rests(self) -> bool:
+        """No unroll should begin."""
+        return bool(self._flags[0])
+
+    @rests.setter
+    def rests(self, value: bool) -> None:
+        self._flags[0] = value
+
+    @property
+    def stops(self) -> bool:
+        """Unrolls should be given up."""
+        return bool(self._flags[1])
+
+    @stops.setter
+    def stops(self, value: bool) -> None:
+        self._flags[1] = value
+
+
+def write_pickle(value: Any) -> int:
+    """The descriptor of a new file in memory with a value in it."""
+    data = pickle.dumps(value)
+    descriptor = unnamed_file(len(data))
+    os.pwrite(descriptor, data, 0)
+    return descriptor
+
+
+def read_pickle(descriptor: int) -> Any:
+    """The value of a file that this library wrote in another of its processes."""
+    return pickle.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))

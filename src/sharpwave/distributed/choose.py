@@ -1,0 +1,76 @@
+"""The one place that decides what a fleet is made of."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from sharpwave.collect import NativeRollouts
+from sharpwave.distributed.actors import FleetActor
+from sharpwave.distributed.fleet import Fleet
+from sharpwave.distributed.launch import why_not_pickled
+from sharpwave.distributed.processes import ProcessFleet
+from sharpwave.distributed.recipe import ActorRecipe, make_actor
+from sharpwave.distributed.supervise import MOST_FAILURES, Lives
+from sharpwave.distributed.threads import ThreadFleet
+from sharpwave.notice import notice
+
+__all__ = ["ACTORS", "make_fleet"]
+
+ACTORS = ("auto", "threads", "processes")
+"""Kinds of fleets."""
+
+
+def make_fleet(
+    actors: str,
+    recipe: ActorRecipe,
+    env: Any,
+    *,
+    n_actors: int,
+    n_weights: int,
+    max_in_flight: int,
+    in_step: bool,
+) -> Fleet:
+    """The fleet that was asked for, or the one that fits.
+
+    Args:
+        actors: One of `ACTORS`. "auto" takes threads for native environments, which run beside each
+            other there, and processes for several actors in environments of Python, where these can
+            be made in other processes.
+        recipe: Of the actors.
+        env: Environments that are there already, for the first actor of this process.
+        n_actors: How many actors there are.
+        n_weights: Size of the weights.
+        max_in_flight: Most unrolls that are under way or wait.
+        in_step: Which weights an unroll has does not depend on who is faster.
+
+    Raises:
+        TypeError: The environment or the policy cannot be pickled for processes.
+        ValueError: The environment cannot be made again for processes.
+    """
+    options: dict[str, Any] = {"max_in_flight": max_in_flight, "in_step": in_step}
+    # Environments that cannot be made again are lost with the first failure.
+    lives = Lives(n_actors, most_failures=1 if recipe.env is None else MOST_FAILURES)
+    is_native = NativeRollouts.why_not(env) is None
+    if actors == "auto":
+        pays = not is_native and n_actors > 1 and why_not_pickled(recipe) is None
+        actors = "processes" if pays else "threads"
+    elif actors == "threads" and not is_native and n_actors > 1:
+        notice(
+            f"{n_actors} actors in threads take turns in environments of Python, as one thread at "
+            'a time interprets: they are no faster than one. actors="processes" runs them at once'
+        )
+    if actors == "threads":
+        return ThreadFleet(partial(_actor_here, recipe, env), lives, **options)
+    if recipe.env is None:
+        raise ValueError(
+            f"actors must be 'threads' where env_id is an environment without an id, got "
+            f"{actors!r}: pass an id, or a function that makes it"
+        )
+    return ProcessFleet(recipe, lives, n_weights, **options)
+
+
+def _actor_here(recipe: ActorRecipe, env: Any, number: int, life: int) -> FleetActor:
+    """An actor of this process; the first one has the environments that are there already."""
+    uses_first = (number == 0 and life == 0) or recipe.env is None
+    return make_actor(recipe, number, life, env if uses_first else None)

@@ -1,0 +1,142 @@
+"""The process of an actor: it imports no torch for policies that native code knows."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from sharpwave.distributed.board import Board
+from sharpwave.distributed.channel import Channel, Message, Signals, read_pickle, write_pickle
+from sharpwave.distributed.recipe import ActorRecipe, make_actor
+from sharpwave.distributed.ring import UnrollWriter
+
+__all__ = ["Job", "run"]
+
+BEAT = 0.25
+"""Seconds between two signs of life."""
+
+
+class Job(NamedTuple):
+    """What all actors of a fleet are told when they start."""
+
+    recipe: Any
+    """A `CloudpickleWrapper` around the `ActorRecipe`."""
+    specs: dict[str, Any]
+    """Environments that the learner's process has registered."""
+    n_weights: int
+    n_actors: int
+    n_slots: int
+    """Unrolls that an actor may have finished that the learner did not look at."""
+
+
+def run(job: Job, parent: int, number: int, life: int, descriptors: list[int]) -> None:
+    """Work until the learner says so, or is gone.
+
+    Args:
+        job: What to do.
+        parent: The process of the learner.
+        number: Which actor this is.
+        life: How often it was made before.
+        descriptors: Of the connection, of the board and of the signals.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner acts on it, and tells
+    channel = Channel(socket.socket(fileno=descriptors[0]))
+    board, signals = Board(job.n_weights, descriptors[1]), Signals(job.n_actors, descriptors[2])
+    watch = threading.Thread(target=_watch, args=(channel, signals, number, parent), daemon=True)
+    watch.start()
+    try:
+        for name, spec in job.specs.items():
+            gym.registry.setdefault(name, spec)
+        _Work(job.recipe.fn, job, number, life, channel, board, signals).go_on()
+    except BaseException as error:  # whatever it is, the learner hears of it
+        channel.send(b"E", file=write_pickle(_report(error)))
+        sys.exit(1)
+
+
+def _watch(channel: Channel, signals: Signals, number: int, parent: int) -> None:
+    """Give signs of life, and end the process with that of the learner."""
+    poll = select.poll()
+    poll.register(channel.fileno(), 0)  # nothing but the end of the connection
+    while not poll.poll(1000 * BEAT) and os.getppid() == parent:
+        signals.beats[number] += 1
+    os._exit(1)
+
+
+class _Work:
+    """An actor and its connection to the learner."""
+
+    def __init__(
+        self,
+        recipe: ActorRecipe,
+        job: Job,
+        number: int,
+        life: int,
+        channel: Channel,
+        board: Board,
+        signals: Signals,
+    ) -> None:
+        self.channel, self.board, self.signals = channel, board, signals
+        self.writer = UnrollWriter(job.n_slots)
+        self.weights = np.zeros(job.n_weights, np.float32)
+        self.actor = make_actor(recipe, number, life)
+
+    def go_on(self) -> None:
+        while (message := self.channel.receive()) is not None and message.kind != b"s":
+            self.answer(message)
+        self.actor.close()
+
+    def answer(self, message: Message) -> None:
+        kind, (slot, *_), descriptor = message
+        if kind == b"g":
+            self.collect(slot)
+        elif kind == b"r":
+            self.channel.send(b"R")
+        elif kind == b"t":
+            self.send_file(b"T", self.actor.state_dict())
+        elif kind == b"l" and descriptor is not None:
+            state, in_flight = read_pickle(descriptor)
+            os.close(descriptor)
+            self.actor.load_state_dict(state, in_flight=in_flight)
+
+    def collect(self, slot: int) -> None:
+        signals = self.signals
+        unroll = None
+        if not signals.rests:
+            version = self.board.read(self.weights)
+            unroll = self.actor.collect(self.weights, version, lambda: signals.stops)
+        if unroll is None:
+            self.channel.send(b"U", slot)
+            return
+        counts, is_new = self.writer.write(slot, unroll)
+        if is_new:
+            form = write_pickle(self.writer.form)
+            self.channel.send(b"F", file=form)
+            os.close(form)
+            self.channel.send(b"F", file=self.writer.descriptor)
+        self.channel.send(b"D", slot, unroll.version, *counts)
+
+    def send_file(self, kind: bytes, value: Any) -> None:
+        descriptor = write_pickle(value)
+        self.channel.send(kind, file=descriptor)
+        os.close(descriptor)
+
+
+def _report(error: BaseException) -> tuple[bytes | None, str]:
+    """An exception, where it can be pickled, and its traceback."""
+    trace = "".join(traceback.format_exception(error))
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)
+    except Exception:
+        return None, trace
+    return pickled, trace
