@@ -9,7 +9,7 @@ import numpy as np
 from sharpwave.errors import NonFiniteError
 from sharpwave.types import Array, Nested
 
-__all__ = ["all_finite", "check_finite"]
+__all__ = ["all_finite", "check_finite", "check_weights"]
 
 
 def all_finite(array: Array) -> bool:
@@ -40,4 +40,17 @@ def check_finite(what: str, value: Nested, timesteps: int) -> None:
         env = int(np.argmin(rows))
         raise NonFiniteError(
             f"{what} must be finite, got {value[env]} from environment {env} at step {timesteps}"
+        )
+
+
+def check_weights(weights: Array, timesteps: int) -> None:
+    """Check the weights [n_parameters] that somebody is about to act with.
+
+    Raises:
+        NonFiniteError: A number is NaN or inf; its place is named.
+    """
+    if not all_finite(weights):
+        place = int(np.argmin(np.isfinite(weights)))
+        raise NonFiniteError(
+            f"weights must be finite, got {weights[place]} at {place}, at step {timesteps}"
         )

@@ -15,8 +15,8 @@ from sharpwave.collect.native import NativeCollector
 from sharpwave.collect.rollout import Rollout
 from sharpwave.collect.vector_step import OnStep, VectorStep
 from sharpwave.envs.native import NativeVectorEnv
-from sharpwave.errors import NonFiniteError
 from sharpwave.files import count_of
+from sharpwave.finite import check_weights
 
 ARRAYS = (
     "actions",
@@ -125,8 +125,7 @@ class NativeRollouts:
             NonFiniteError: The weights gave NaN or inf.
         """
         began = time.perf_counter()
-        collector = self._start() if self._collector is None else self._collector
-        self._give_weights(collector)
+        collector = self._with_weights()
         batch = collector.recv() if self._pending is None else self._pending
         self._pending, self._is_requested = None, False
         if self.overlap:
@@ -180,11 +179,12 @@ class NativeRollouts:
         if self._collector is not None:
             self._collector.stop()
 
-    def _give_weights(self, collector: NativeCollector) -> None:
-        try:
-            collector.sync_weights(self.weights)
-        except ValueError as error:
-            raise NonFiniteError(f"{error}, at step {self.timesteps}") from None
+    def _with_weights(self) -> NativeCollector:
+        """The collector, whose next rollout has the weights of now."""
+        check_weights(self.weights, self.timesteps)  # before environments are reset
+        collector = self._start() if self._collector is None else self._collector
+        collector.sync_weights(self.weights)
+        return collector
 
     def _start(self) -> NativeCollector:
         if not self._is_reset:

@@ -18,7 +18,7 @@ from sharpwave.envs import (
     restore_random_state,
 )
 from sharpwave.errors import NonFiniteError
-from sharpwave.finite import all_finite
+from sharpwave.finite import check_weights
 
 __all__ = ["Block", "FleetActor", "Follower"]
 
@@ -103,7 +103,7 @@ class FleetActor:
         on_step = (lambda *_: not stops()) if waits else None
         try:
             if waits:  # native code looks at them itself
-                _check_weights(weights, self._collector.timesteps)
+                check_weights(weights, self._collector.timesteps)
             self._policy.follow_weights(weights)
             rollout: Rollout | None = self._collector.collect(self._gamma, 1.0, on_step)
         except NonFiniteError as error:
@@ -156,14 +156,6 @@ class FleetActor:
                 restore_random_state(self.env, state["env_random"])
         self._collector.load_state_dict(saved, in_flight=goes_on)
         self._policy.load_state_dict(state["policy"])
-
-
-def _check_weights(weights: Weights, timesteps: int) -> None:
-    if not all_finite(weights):
-        place = int(np.argmin(np.isfinite(weights)))
-        raise NonFiniteError(
-            f"weights must be finite, got {weights[place]} at {place}, at step {timesteps}"
-        )
 
 
 def _taken(numbers: deque[Any]) -> list[Any]:

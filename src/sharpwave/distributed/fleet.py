@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from sharpwave.collect import Rollout
 from sharpwave.nest import leaves
 
-__all__ = ["Fleet", "FleetStats", "Unroll", "Weights"]
+__all__ = ["Fleet", "FleetStats", "Unroll", "Weights", "waiting_states"]
 
 Weights = npt.NDArray[np.float32]
 """[n_parameters] all parameters of a policy, which nobody changes any more."""
@@ -94,6 +95,12 @@ class Unroll:
             TypeError: A name is missing or unknown.
         """
         return cls.of_columns(**state)
+
+
+def waiting_states(unrolls: Iterable[Unroll]) -> list[dict[str, Any]]:
+    """The states of unrolls that wait, in an order that does not depend on who was faster."""
+    ordered = sorted(unrolls, key=lambda unroll: (unroll.version, unroll.actor))
+    return [unroll.state_dict() for unroll in ordered]
 
 
 class FleetStats(NamedTuple):

@@ -236,7 +236,7 @@ def _pickled(job: Job, recipe: ActorRecipe) -> bytes:
     try:
         return pickle.dumps(job)
     except Exception as error:
-        raise TypeError(f"{why_not_pickled(recipe)}, or set actors=\"threads\"") from error
+        raise TypeError(f'{why_not_pickled(recipe)}, or set actors="threads"') from error
 
 
 def why_not_pickled(recipe: ActorRecipe) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sharpwave.distributed.channel import Message, read_pickle
-from sharpwave.distributed.fleet import FleetStats, Unroll, Weights
+from sharpwave.distributed.fleet import FleetStats, Unroll, Weights, waiting_states
 from sharpwave.distributed.launch import ActorProcess, Launcher, end_all
 from sharpwave.distributed.recipe import ActorRecipe
 from sharpwave.distributed.ring import UnrollReader
@@ -183,7 +183,7 @@ class ProcessFleet:
                 for number, actor in enumerate(self._actors)
             ],
             "lives": list(self._lives.numbers),
-            "ready": [unroll.state_dict() for unroll in self._ready],
+            "ready": waiting_states(self._ready),
         }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharpwave.errors import EnvironmentFailed, NonFiniteError
+from sharpwave.errors import ActorFailed, EnvironmentFailed, NonFiniteError
 from sharpwave.notice import notice
 
 __all__ = ["MOST_FAILURES", "Lives"]
@@ -51,7 +51,7 @@ class Lives:
             return False
         self.revive(actor)
         what = "it ended" if error is None else _told(error)
-        notice(f"actor {actor} is made again, since {what}")
+        notice(f"actor {actor} is made again: {what}")
         return True
 
     def revive(self, actor: int) -> None:
@@ -66,6 +66,6 @@ class Lives:
 
 def _told(error: BaseException) -> str:
     """What was raised, in a line."""
-    cause = error.__cause__ if isinstance(error, EnvironmentFailed) else None
-    lines = f"{type(cause or error).__name__}: {cause or error}".splitlines()
-    return lines[0]
+    if isinstance(error, EnvironmentFailed | ActorFailed):
+        return error.trace.strip().splitlines()[-1]
+    return f"{type(error).__name__}: {error}".splitlines()[0]

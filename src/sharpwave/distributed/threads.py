@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sharpwave.distributed.actors import FleetActor
-from sharpwave.distributed.fleet import FleetStats, Unroll, Weights
+from sharpwave.distributed.fleet import FleetStats, Unroll, Weights, waiting_states
 from sharpwave.distributed.supervise import Lives
 
 __all__ = ["ThreadFleet"]
@@ -87,7 +87,8 @@ class ThreadFleet:
         shared = self._shared
         with shared.changed:
             # In step, what was asked for comes first, so that a run does not depend on pauses.
-            shared.changed.wait_for(lambda: shared.rests or shared.stops or not any(shared.asked))
+            # An actor that fails on the way makes it once more.
+            shared.changed.wait_for(lambda: shared.rests or shared.stops or shared.is_done())
             shared.rests = True
             shared.changed.wait_for(lambda: shared.busy == 0)
 
@@ -115,7 +116,7 @@ class ThreadFleet:
         return {
             "actors": [actor.state_dict() for actor in shared.actors],
             "lives": list(shared.lives.numbers),
-            "ready": [unroll.state_dict() for unroll in shared.ready],
+            "ready": waiting_states(shared.ready),
         }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
@@ -236,6 +237,10 @@ class _Shared:
         except BaseException as raised:  # as above
             return raised
         return None
+
+    def is_done(self) -> bool:
+        """Whether nothing is left of what was asked for in step."""
+        return not self.in_step or (self.busy == 0 and not any(self.asked))
 
     def _may_begin(self, number: int) -> bool:
         if self.rests:

@@ -20,6 +20,7 @@ BACKENDS = ("native", "torch")
 V_TRACE: dict[str, Any] = {"gamma": 0.97, "vtrace_lambda": 0.9}
 ONE_STEP: dict[str, Any] = {"n_epochs": 1, "batch_size": 1000, "normalize_advantages": False}
 SMALL: dict[str, Any] = {"n_envs": 4, "n_steps": 8, "hidden": (8,), "batch_size": 16}
+SMALL["actors"] = "threads"  # which start at once
 
 
 def unrolls() -> list[Any]:

@@ -19,7 +19,7 @@ from tests.envs import resumable, resumable_pendulum, vectorized
 from tests.unit.algorithms.unrolls import STEPS, make, targets, unroll
 
 BACKENDS = ("native", "torch")
-SMALL: dict[str, Any] = {"n_envs": 4, "n_steps": 8, "hidden": (8,)}
+SMALL: dict[str, Any] = {"n_envs": 4, "n_steps": 8, "hidden": (8,), "actors": "threads"}
 
 
 V_TRACE: dict[str, Any] = {"gamma": 0.97, "vtrace_lambda": 0.9}
@@ -197,7 +197,9 @@ def test_actors_have_seeds_of_their_own() -> None:
 
 
 def test_a_step_that_cut_an_episode_is_told_with_its_true_observation() -> None:
-    agent = sw.IMPALA(resumable_pendulum, n_steps=40, n_envs=2, hidden=(8,), seed=1)
+    agent = sw.IMPALA(
+        resumable_pendulum, n_steps=40, n_envs=2, hidden=(8,), seed=1, actors="threads"
+    )
     seen: list[Any] = []
 
     class Watch(sw.Callback):
