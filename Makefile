@@ -22,7 +22,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs bench bench-train bench-llm bench-learning bench-gpu demo wheel clean
+.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-llm bench-learning bench-gpu demo wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,7 @@ check: build ## Lint, formatting, types, stubs, file lengths, layers and branche
 	@python -m tools.check_layers
 	@python -m tools.check_frame
 	@python tools/make_stubs.py --check
+	@python -m tools.make_messages --check
 	@mypy $(PYTHON_FILES)
 
 format: $(VENV)/dev.stamp ## Format Python and C++
@@ -92,6 +93,9 @@ format: $(VENV)/dev.stamp ## Format Python and C++
 
 stubs: build ## Write src/sharpwave/_native.pyi anew from the compiled module
 	@python tools/make_stubs.py
+
+messages: $(VENV)/dev.stamp ## Write the Python module of env.proto anew
+	@python -m tools.make_messages
 
 bench: $(BENCH_VENV)/wheel ## Run the benchmarks beside their peers, in .venv-bench
 	@$(BENCH_VENV)/bin/python benchmarks/run.py --json benchmarks/results.json $(ARGS)

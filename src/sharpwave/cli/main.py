@@ -24,6 +24,7 @@ COMMANDS = {
     "inspect": "Show what a folder of episodes or a replay buffer on disk holds",
     "repair": "Give up what is damaged in such a folder, and say what was lost",
     "actor": "Act for a learner on another machine",
+    "serve-envs": "Let other processes play environments, over gRPC",
     "serve-model": "Let other processes sample from a language model",
     "serve-replay": "Hold a shard of a replay buffer for other processes",
     "bench": "Measure the training speed on this machine",
@@ -37,6 +38,7 @@ _MODULES = {
     "eval": "evaluate",
     "list": "listing",
     "bench": "speed",
+    "serve-envs": "serve_envs",
     "serve-model": "serve_model",
     "serve-replay": "serve_replay",
 }

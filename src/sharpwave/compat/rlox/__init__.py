@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.config import PPOConfig as PPOConfig
     from sharpwave.compat.rlox.config import SACConfig as SACConfig
     from sharpwave.compat.rlox.config import TD3Config as TD3Config
+    from sharpwave.compat.rlox.distributed import RemoteEnvPool as RemoteEnvPool
     from sharpwave.compat.rlox.envs import CartPole as CartPole
     from sharpwave.compat.rlox.envs import GymEnv as GymEnv
     from sharpwave.compat.rlox.functions import average_weight_vectors as average_weight_vectors
@@ -115,6 +116,7 @@ _LAZY = {
     "PPOConfig": "config",
     "SACConfig": "config",
     "TD3Config": "config",
+    "RemoteEnvPool": "distributed",
     "GymVecEnv": "gym_vec_env",
     "ConsoleLogger": "logging",
     "LoggerCallback": "logging",
@@ -186,6 +188,7 @@ __all__ = [
     "PPOConfig",
     "PrioritizedReplayBuffer",
     "ProgressBarCallback",
+    "RemoteEnvPool",
     "ReplayBuffer",
     "RunningStats",
     "RunningStatsVec",

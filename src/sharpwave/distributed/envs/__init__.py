@@ -1,0 +1,7 @@
+"""Environments on other machines: a server, and vector environments that are played there."""
+
+from sharpwave.distributed.envs.pool import RemoteEnvPool
+from sharpwave.distributed.envs.remote import RemoteVectorEnv
+from sharpwave.distributed.envs.server import EnvServer
+
+__all__ = ["EnvServer", "RemoteEnvPool", "RemoteVectorEnv"]

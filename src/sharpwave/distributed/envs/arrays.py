@@ -1,0 +1,234 @@
+"""Arrays, observations and infos as messages, which are checked before they become arrays again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sharpwave.errors import WireError
+from sharpwave.extras import require
+from sharpwave.nest import leaves, like
+from sharpwave.printable import printable
+from sharpwave.types import Array, Nested
+
+__all__ = [
+    "FlatInfos",
+    "array_message",
+    "array_of",
+    "flat_infos",
+    "info_messages",
+    "merged",
+    "messages",
+    "nested_infos",
+    "observation_messages",
+    "observation_of",
+    "parsed",
+]
+
+FlatInfos = dict[tuple[str, ...], Array]
+"""Infos by their path: `infos["final_info"]["is_success"]` is at ("final_info", "is_success")."""
+
+_KINDS = "biuf"
+_DTYPES = {
+    dtype.str: dtype
+    for dtype in map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))
+} | {dtype.str: dtype for dtype in map(np.dtype, ("f2", "f4", "f8"))}
+_DEPTH = 8
+_APART = ("final_obs", "_final_obs")
+"""Infos that answers have fields of their own for."""
+
+
+def messages() -> Any:
+    """The module of the messages.
+
+    Raises:
+        ImportError: protobuf is not installed.
+    """
+    return require("sharpwave.distributed.envs.env_pb2", extra="distributed")
+
+
+def parsed(kind: Any, data: bytes) -> Any:
+    """A message from its bytes.
+
+    Raises:
+        WireError: They are no such message.
+    """
+    try:
+        return kind.FromString(data)
+    except Exception as error:  # what is raised differs among versions of protobuf
+        name = kind.DESCRIPTOR.name
+        raise WireError(f"the message must be a {name}, got {len(data)} other bytes") from error
+
+
+def array_message(array: Array, path: Sequence[str] = ()) -> Any:
+    """An array of flags, integers or floats as a message.
+
+    Raises:
+        TypeError: It is of another dtype.
+    """
+    if array.dtype.kind not in _KINDS:
+        raise TypeError(f"arrays must be of flags, integers or floats, got {array.dtype}")
+    dtype = array.dtype.newbyteorder("<")
+    data = array.astype(dtype, copy=False).tobytes()
+    return messages().Array(dtype=dtype.str, shape=array.shape, data=data, path=path)
+
+
+def array_of(
+    message: Any,
+    name: str,
+    dtype: np.dtype[Any] | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> Array:
+    """The array of a message, a view of its bytes.
+
+    Args:
+        message: What came.
+        name: What it is called in errors.
+        dtype: What it must have; None for any that is supported.
+        shape: What it must have; None for any.
+
+    Raises:
+        WireError: It is something else, or its bytes are too few or too many.
+    """
+    came = _DTYPES.get(message.dtype)
+    came_shape = tuple(message.shape)
+    fits = (dtype is None or came == dtype) and (shape is None or came_shape == shape)
+    if came is None or not fits:
+        expected = f"{dtype or 'flags, integers or floats'} of shape {shape or '[...]'}"
+        said = f"{printable(message.dtype[:20]) or 'nothing'} of shape {came_shape[:8]}"
+        raise WireError(f"{name} must be {expected}, got {said}")
+    n_bytes = math.prod(came_shape) * came.itemsize
+    if len(message.data) != n_bytes or len(came_shape) > 32:
+        raise WireError(f"{name} must have {n_bytes} bytes, got {len(message.data)}")
+    if came.kind == "b":  # a byte of another value would be a flag that is neither
+        flags: Array = np.frombuffer(message.data, np.uint8).reshape(came_shape) != 0
+        return flags
+    return np.frombuffer(message.data, came).reshape(came_shape)
+
+
+def observation_messages(obs: Nested, leaf_spaces: Nested, rows: Any = slice(None)) -> list[Any]:
+    """The leaves of observations [N, ...], in order, or some rows of them.
+
+    Args:
+        obs: What an environment returned.
+        leaf_spaces: A nest of the spaces of the leaves.
+        rows: Which rows.
+    """
+    found = dict(leaves(obs))
+    return [
+        array_message(np.asarray(found[path])[rows].astype(space.dtype, copy=False))
+        for path, space in leaves(leaf_spaces)
+    ]
+
+
+def observation_of(came: Sequence[Any], leaf_spaces: Nested, n: int) -> Nested:
+    """Observations [n, ...], views of a message.
+
+    Raises:
+        WireError: They do not fit the spaces.
+    """
+    expected = list(leaves(leaf_spaces))
+    if len(came) != len(expected):
+        raise WireError(f"observations must have {len(expected)} parts, got {len(came)}")
+    arrays = tuple(
+        array_of(message, f"observation {path}".rstrip(), space.dtype, (n, *space.shape))
+        for message, (path, space) in zip(came, expected, strict=True)
+    )
+    return like(leaf_spaces, arrays)
+
+
+def info_messages(infos: Mapping[str, Any], n: int) -> list[Any]:
+    """Those infos that are numbers or flags [n, ...], also in nested dicts; no others travel."""
+    return [array_message(array, path) for path, array in _numeric(infos, n, ())]
+
+
+def _numeric(
+    infos: Mapping[str, Any], n: int, path: tuple[str, ...]
+) -> Iterable[tuple[tuple[str, ...], Array]]:
+    kept = {
+        name
+        for name, value in infos.items()
+        if isinstance(name, str) and (isinstance(value, dict) or _is_numeric(value, n))
+    }
+    for name in kept:
+        of_another = name.startswith("_") and name[1:] in infos
+        if (not path and name in _APART) or (of_another and name[1:] not in kept):
+            continue
+        value, here = infos[name], (*path, name)
+        if isinstance(value, dict):
+            if len(here) < _DEPTH:
+                yield from _numeric(value, n, here)
+        else:
+            yield here, value
+
+
+def _is_numeric(value: Any, n: int) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in _KINDS and value.shape[:1] == (n,)
+
+
+def flat_infos(came: Sequence[Any], n: int) -> FlatInfos:
+    """The infos of a message, by path.
+
+    Raises:
+        WireError: One is no array of n rows, or two are at the same place.
+    """
+    found: FlatInfos = {}
+    for message in came:
+        path = tuple(message.path)
+        array = array_of(message, f"info {printable('.'.join(path)[:100])}")
+        if not 0 < len(path) <= _DEPTH or path in found or array.shape[:1] != (n,):
+            raise WireError(f"infos must be {n} rows at a path each, got {path[:_DEPTH]}")
+        found[path] = array
+    return found
+
+
+def merged(parts: Sequence[FlatInfos], sizes: Sequence[int]) -> FlatInfos:
+    """The infos of several servers as those of one, [N, ...].
+
+    What only some of them say gets a mask `_name`, as in Gymnasium.
+
+    Raises:
+        WireError: They disagree about shapes.
+    """
+    if len(parts) == 1:
+        return {path: array.copy() for path, array in parts[0].items()}
+    found: FlatInfos = {}
+    ends = np.cumsum(sizes)
+    for path in dict.fromkeys(path for part in parts for path in part):
+        having = [part[path] for part in parts if path in part]
+        shapes = {array.shape[1:] for array in having}
+        if len(shapes) > 1:
+            raise WireError(f"the info {'.'.join(path)} must have one shape, got {shapes}")
+        whole = np.zeros((ends[-1], *shapes.pop()), np.result_type(*having))
+        told = np.zeros(ends[-1], np.bool_)
+        for part, end, size in zip(parts, ends, sizes, strict=True):
+            if path in part:
+                whole[end - size : end] = part[path]
+                told[end - size : end] = True
+        found[path] = whole
+        mask = (*path[:-1], f"_{path[-1]}")
+        if not told.all() and not path[-1].startswith("_") and not any(mask in p for p in parts):
+            found[mask] = told
+    return found
+
+
+def nested_infos(flat: FlatInfos) -> dict[str, Any]:
+    """Infos by path as nested dicts.
+
+    Raises:
+        WireError: One is at the place of a dict.
+    """
+    nested: dict[str, Any] = {}
+    for path, array in flat.items():
+        inner: Any = nested
+        for name in path[:-1]:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise WireError(f"infos must have a dict at {name}, got an array")
+        if path[-1] in inner:
+            raise WireError(f"infos must have one value at {path[-1]}, got two")
+        inner[path[-1]] = array
+    return nested

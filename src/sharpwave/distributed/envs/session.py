@@ -1,0 +1,243 @@
+"""The environments that one client plays, and what it asks of them, each thing once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from sharpwave.distributed.envs.arrays import (
+    array_message,
+    array_of,
+    info_messages,
+    messages,
+    observation_messages,
+)
+from sharpwave.distributed.envs.plain import plain_actions, plain_observations
+from sharpwave.envs import Stepper
+from sharpwave.envs.masks import action_masks
+from sharpwave.envs.spaces import leaf_spaces
+from sharpwave.errors import EnvironmentFailed, WireError
+from sharpwave.types import Array
+
+__all__ = ["TERMINATED", "TRUNCATED", "Session", "check_actions"]
+
+_WORDS = 20_000
+"""Characters of a traceback that travel."""
+TERMINATED, TRUNCATED = 1, 2
+
+
+class Session:
+    """Vector environments, and the last answer about them.
+
+    Everything that is asked has a number, one more than the last. Who did not hear the answer asks
+    again with the same number, and hears what was answered; nothing is done twice.
+
+    Args:
+        env: The vector environment. Its episodes begin anew in the step that ends one.
+        name: What a client calls the session.
+
+    Attributes:
+        last_id: The number of what was asked last.
+        failed: Whether an environment raised, so that the session is over.
+
+    Raises:
+        ValueError: The environments are reset in the step after the end.
+    """
+
+    def __init__(self, env: Any, name: str) -> None:
+        self.env, self.name = env, name
+        self.last_id = 0
+        self.failed = False
+        self._stepper = Stepper(env)
+        if self._stepper.mode == "next_step":
+            raise ValueError("env must not reset in the step after an end: that step is no step")
+        self._leaf_spaces = leaf_spaces(env.single_observation_space)
+        self._last: Any = None
+        self._has_begun = False
+        # A connection that was lost may still be at work while the next one asks.
+        self._lock = threading.Lock()
+
+    def answer(self, request: Any) -> Any:
+        """The answer to a PlayRequest, the one that was given before where its number is the last.
+
+        Raises:
+            WireError: The number is neither the last one nor the next.
+        """
+        with self._lock:
+            if self._last is not None and request.id == self.last_id:
+                return self._last
+            if request.id != self.last_id + 1:
+                raise WireError(
+                    f"id must be {self.last_id} again or {self.last_id + 1}, got {request.id}"
+                )
+            self._last = self._carried_out(request)
+            self._last.id = self.last_id = request.id
+            return self._last
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, nothing is asked of the environments."""
+        with self._lock:
+            yield
+
+    def step(self, request: Any) -> Any:
+        """The answer to a StepRequest, in floats where its actions were.
+
+        Raises:
+            WireError: The actions do not fit.
+        """
+        if not self._has_begun:
+            raise WireError("the environments must be reset before the first step")
+        env, n = self.env, self.env.num_envs
+        in_floats = not request.HasField("array")
+        space = env.action_space
+        if in_floats:
+            actions = plain_actions(request, space)
+        else:
+            actions = array_of(request.array, "actions", space.dtype, space.shape)
+        check_actions(actions, env.single_action_space)
+        step = self._stepper.step(actions)
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        if in_floats:
+            obs, last = (plain_observations(part, n) for part in (step.obs, step.next_obs))
+            return messages().StepResponse(
+                obs=obs.ravel(),
+                rewards=step.rewards,
+                terminated=step.terminated,
+                truncated=step.truncated,
+                obs_dim=obs.shape[1],
+                num_envs=n,
+                final_obs=last[ended].ravel(),
+            )
+        flags = step.terminated * np.uint8(TERMINATED) + step.truncated * np.uint8(TRUNCATED)
+        final = observation_messages(step.next_obs, self._leaf_spaces, ended) if len(ended) else ()
+        return messages().StepResponse(
+            num_envs=n,
+            observations=observation_messages(step.obs, self._leaf_spaces),
+            final_observations=final,
+            reward_array=array_message(step.rewards),
+            flags=flags.tobytes(),
+            infos=self._infos(step.infos),
+        )
+
+    def reset(self, request: Any, *, in_floats: bool = False) -> Any:
+        """The answer to a ResetRequest.
+
+        Raises:
+            WireError: A seed, an option or the mask is malformed.
+        """
+        n = self.env.num_envs
+        options = _options(request, n)
+        seed = _seeds(request, n)
+        if options is not None and not self._has_begun:
+            options.pop("reset_mask", None)  # nothing has begun yet: all of them are reset
+        if options and "reset_mask" in options:
+            obs, infos = self.env.reset(seed=seed, options=options)
+        elif options or not isinstance(seed, int | None):
+            obs, infos = self.env.reset(seed=seed, options=options or None)
+        else:
+            obs, infos = self._stepper.reset(seed=seed)
+        self._has_begun = True
+        if in_floats:
+            floats = plain_observations(obs, n)
+            shape = {"obs_dim": floats.shape[1], "num_envs": n}
+            return messages().ResetResponse(obs=floats.ravel(), **shape)
+        parts = observation_messages(obs, self._leaf_spaces)
+        infos_of_all = self._infos(infos)
+        return messages().ResetResponse(num_envs=n, observations=parts, infos=infos_of_all)
+
+    def _carried_out(self, request: Any) -> Any:
+        known = messages()
+        ask = request.WhichOneof("ask")
+        if ask not in ("reset", "step"):
+            raise WireError(f"a request must be a reset or a step, got {ask or 'nothing'}")
+        try:
+            done = getattr(self, ask)(getattr(request, ask))
+            return known.PlayResponse(**{ask: done})
+        except EnvironmentFailed as error:
+            self.failed = True
+            failure = _failure("ENVIRONMENT", error.trace, error.env_index, error.doing)
+        except (TypeError, ValueError) as error:
+            failure = _failure("INPUT", str(error))
+        except Exception:  # of a vector environment that is not ours
+            self.failed = True
+            failure = _failure("ENVIRONMENT", traceback.format_exc(), 0, ask)
+        return known.PlayResponse(failure=failure)
+
+    def _infos(self, infos: dict[str, Any]) -> list[Any]:
+        """The infos that travel, with the masks that environments give by a method."""
+        discrete = not isinstance(self.env.single_action_space, spaces.Box)
+        masks = action_masks(self.env, infos) if discrete else None
+        if masks is not None:
+            infos = {name: value for name, value in infos.items() if name != "_action_mask"}
+            infos["action_mask"] = masks
+        return info_messages(infos, self.env.num_envs)
+
+
+def _failure(kind: str, message: str, env_index: int = 0, doing: str = "") -> Any:
+    known = messages().Failure
+    return known(
+        kind=known.Kind.Value(kind),
+        message=message[-_WORDS:],
+        env_index=max(0, env_index),
+        doing=doing[:200],
+    )
+
+
+def check_actions(actions: Array, space: Any) -> None:
+    """Refuse actions that environments may answer with anything at all.
+
+    Args:
+        actions: [N, ...].
+        space: Of one action.
+
+    Raises:
+        WireError: One is not finite, or not in a discrete space.
+    """
+    if isinstance(space, spaces.Box):
+        if not np.isfinite(actions).all():
+            raise WireError("actions must be finite")
+        return
+    if isinstance(space, spaces.MultiBinary):
+        low, high = np.asarray(0), np.asarray(2)
+    else:
+        low = np.asarray(space.start)
+        high = low + (space.n if isinstance(space, spaces.Discrete) else space.nvec)
+    wrong = (actions < low) | (actions >= high)
+    if np.count_nonzero(wrong):
+        row = int(np.argwhere(wrong)[0][0])
+        raise WireError(f"actions must be in {space}, got {actions[row]} for environment {row}")
+
+
+def _seeds(request: Any, n: int) -> Any:
+    if not request.seeds:
+        return int(request.seed) if request.has_seed else None
+    if len(request.seeds) != n:
+        raise WireError(f"seeds must be one for each of {n}, got {len(request.seeds)}")
+    if not all(seed == "" or (seed.isascii() and seed.isdigit()) for seed in request.seeds):
+        raise WireError("seeds must be integers from 0, or empty")
+    if any(len(seed) > 40 for seed in request.seeds):
+        raise WireError("seeds must have at most 40 digits")
+    return [int(seed) if seed else None for seed in request.seeds]
+
+
+def _options(request: Any, n: int) -> dict[str, Any] | None:
+    options = None
+    if request.options:
+        try:
+            options = json.loads(request.options)
+        except (ValueError, RecursionError) as error:
+            raise WireError(f"options must be JSON: {error}") from None
+        if not isinstance(options, dict):
+            raise WireError(f"options must be a JSON object, got {request.options[:100]!r}")
+    if request.HasField("mask"):
+        mask = array_of(request.mask, "reset_mask", np.dtype(np.bool_), (n,))
+        options = {**(options or {}), "reset_mask": mask.copy()}
+    return options
