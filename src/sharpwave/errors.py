@@ -73,6 +73,10 @@ class RewardFailed(RuntimeError):  # noqa: N818 - says what happened
     completions: Any = None
 
 
+class RankLost(RuntimeError):  # noqa: N818 - says what happened
+    """A process that learned together with this one has ended, or does not answer."""
+
+
 class EnvironmentFailed(RuntimeError):  # noqa: N818 - says what happened
     """An environment raised. All environments of its vector environment have been closed.
 

@@ -1,23 +1,35 @@
-"""Processes that learn together, as `torchrun` starts them."""
+"""Processes that learn together, as `torchrun` or `sharpwave train --learners` starts them."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from sharpwave.errors import RankLost
 from sharpwave.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ALONE", "Ranks"]
+__all__ = ["ALONE", "MEETING", "Ranks", "n_started"]
 
 TIMEOUT = timedelta(minutes=10)
-"""How long a process waits for the others before it ends with an error."""
+"""How long a process waits for the others before it ends with an error. One that ends is noticed at
+once, by its connections."""
+
+MEETING = "SHARPWAVE_MEETING"
+"""Variable that names where processes find each other, if not where `torchrun` says."""
+
+
+def n_started() -> int:
+    """How many processes were started together with this one, itself included."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class Ranks:
@@ -39,11 +51,12 @@ class Ranks:
         self.size = size
         self.helpers: dict[str, Callable[..., None]] = {}
         self._is_leading = False
+        self._is_apart = False
 
     @classmethod
-    def join(cls, sharding: str) -> Ranks:
-        """The processes that torchrun started; this one alone where `sharding` is "none"."""
-        is_told = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    def join(cls, sharding: str = "auto") -> Ranks:
+        """The processes that were started together; this one alone where `sharding` is "none"."""
+        is_told = n_started() > 1
         if sharding == "none" or not (is_told or "torch" in sys.modules):
             return ALONE
         distributed = torch.distributed
@@ -55,7 +68,15 @@ class Ranks:
             if has_cuda:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
             backend = "cpu:gloo,cuda:nccl" if has_cuda else "gloo"
-            distributed.init_process_group(backend, timeout=TIMEOUT)
+            meeting = os.environ.get(MEETING)
+            where: Any = {"rank": int(os.environ["RANK"]), "world_size": n_started()}
+            distributed.init_process_group(
+                backend,
+                timeout=TIMEOUT,
+                **({} if meeting is None else {"init_method": meeting, **where}),
+            )
+            # Its threads must not outlive the interpreter.
+            atexit.register(_leave)
         size = distributed.get_world_size()
         return ALONE if size == 1 else cls(distributed.get_rank(), size)
 
@@ -82,7 +103,8 @@ class Ranks:
         if self.is_alone:
             return [value]
         found = [None] * self.size
-        torch.distributed.all_gather_object(found, value)
+        with self._together() as distributed:
+            distributed.all_gather_object(found, value)
         return found
 
     def first(self, value: Any) -> Any:
@@ -90,14 +112,71 @@ class Ranks:
         if self.is_alone:
             return value
         found = [value]
-        torch.distributed.broadcast_object_list(found, src=0)
+        with self._together() as distributed:
+            distributed.broadcast_object_list(found, src=0)
         return found[0]
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
         if not self.is_alone:
-            torch.distributed.all_reduce(tensor)
+            with self._together() as distributed:
+                distributed.all_reduce(tensor)
         return tensor
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """The mean over all processes, in place."""
+        return tensor if self.is_alone else self.sum(tensor).div_(self.size)
+
+    def sums(self, *numbers: float) -> list[float]:
+        """The sum of each number over all processes."""
+        if self.is_alone:
+            return list(numbers)
+        found: list[float] = self.sum(torch.tensor(numbers, dtype=torch.float64)).tolist()
+        return found
+
+    def copy_first(self, tensors: Sequence[Tensor]) -> None:
+        """Give tensors the numbers that they have in the first process."""
+        if not self.is_alone:
+            with self._together() as distributed:
+                for tensor in tensors:
+                    distributed.broadcast(tensor, src=0)
+
+    def to_first(self, value: Any) -> list[Any]:
+        """In the first process what all of them give, in their order; elsewhere nothing.
+
+        Unlike the rest, it is for helpers too, which the first one asked before.
+        """
+        if self.size == 1:
+            return [value]
+        found = [None] * self.size if self.leads else None
+        with self._together() as distributed:
+            distributed.gather_object(value, found)
+        return found or []
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Inside, this process does something that the others do not, so nothing is shared."""
+        self._is_apart, before = True, self._is_apart
+        try:
+            yield
+        finally:
+            self._is_apart = before
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[Any]:
+        """What processes talk by; where one of them is gone, that is said."""
+        if self._is_apart:
+            raise RuntimeError(
+                "this is told in one of several processes, where the others do not wait: do what "
+                "all of them take part in, as saving is, in on_train_batch"
+            )
+        try:
+            yield torch.distributed
+        except RuntimeError as error:
+            said = re.sub(r"^\[\S+\] ", "", str(error)).partition(". ")[0]  # whose source, advice
+            raise RankLost(
+                f"process {self.rank} of {self.size} lost another one: {said}"
+            ) from error
 
     # What the first one does
 
@@ -131,18 +210,25 @@ class Ranks:
             self._tell(name, *arguments)
 
     def _tell(self, *request: Any) -> None:
-        torch.distributed.broadcast_object_list([request], src=0)
+        with self._together() as distributed:
+            distributed.broadcast_object_list([request], src=0)
 
     def _help(self) -> None:
         while True:
             request: list[Any] = [None]
-            torch.distributed.broadcast_object_list(request, src=0)
+            with self._together() as distributed:
+                distributed.broadcast_object_list(request, src=0)
             name, *arguments = request[0]
             if name == "go on":
                 return
             if name == "fail":
                 raise RuntimeError(f"the first process of the run failed: {arguments[0]}")
             self.helpers[name](*arguments)
+
+
+def _leave() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 ALONE = Ranks()

@@ -6,12 +6,13 @@ import contextlib
 import inspect
 import os
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave import envs
 from sharpwave.agents import play
 from sharpwave.agents.agent import Agent
+from sharpwave.agents.together import own_part, save_together
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
 from sharpwave.files import reading
@@ -23,6 +24,7 @@ from sharpwave.loops.source import (
     is_another,
     saved_env,
 )
+from sharpwave.ranks import ALONE, Ranks
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.loggers import LoggerCallback
 
@@ -62,6 +64,8 @@ class OnlineAgent(Agent):
     """Networks that the constructor takes in place of its own; `policy` is the first of them."""
     collects_natively: ClassVar[bool] = False
     """Whether native code collects rollouts for torch to learn from, where it can."""
+    learns_together: ClassVar[bool] = False
+    """Whether several processes can learn together, each in environments of its own."""
     leading_arguments: ClassVar[dict[str, Any]] = {
         "env_id": inspect.Parameter.empty,
         "n_envs": None,
@@ -94,6 +98,7 @@ class OnlineAgent(Agent):
     ) -> None:
         self.given_networks = {name: overrides.pop(name, None) for name in self.takes}
         self.given_buffer = None
+        self.ranks = Ranks.join() if self.learns_together else ALONE
         if isinstance(overrides.get("buffer"), os.PathLike):
             overrides["buffer"] = os.fspath(overrides["buffer"])
         elif not isinstance(overrides.get("buffer", ""), str):
@@ -101,9 +106,11 @@ class OnlineAgent(Agent):
         given = {"n_envs": n_envs, "seed": seed}
         overrides.update({name: value for name, value in given.items() if value is not None})
         source = EnvSource(env_id, env_kwargs)
-        if source.n_envs is not None:
-            overrides.setdefault("n_envs", source.n_envs)
+        if source.n_envs is not None:  # a process has those that it was given
+            n_learners = self.ranks.size if "n_envs" in self.Config.divided else 1
+            overrides.setdefault("n_envs", source.n_envs * n_learners)
         super().__init__(resolve_config(self.Config, config, overrides), callbacks, logger)
+        self.config = self.config.replace(seed=self.ranks.first(self.seed))
         if policy is not None:
             if not self.takes:
                 raise TypeError(f"policy must not be given: {self.name} makes its own networks")
@@ -111,7 +118,7 @@ class OnlineAgent(Agent):
         self.source = source
         self._given_learner = learner
         self._is_another_env = False
-        self.env = _make_env(source, self.config)
+        self.env = _make_env(source, self.own_config)
         self.observation_space = self.env.single_observation_space
         self.action_space = self.env.single_action_space
         self.normalizer = find_normalizer(self.env)
@@ -126,21 +133,28 @@ class OnlineAgent(Agent):
     facts = play.facts
     close = play.close
 
+    @property
+    def own_config(self) -> Any:
+        """The options of this process: its share of environments and batches."""
+        return self.config.share(self.ranks.size)
+
     def build(self) -> None:
         """Choose the learner, and make the loop that feeds it."""
         vars(self).pop("play_generator", None)
         choice = choose(
             type(self),
-            self.config,
+            self.own_config,
             self.observation_space,
             self.action_space,
             learner=self._given_learner,
-            seeds=self.Loop.seeds(self.seed),
+            seeds=self.Loop.seeds(self.seed).of_rank(self.ranks.rank),
             given=self.given_networks,
             against=self.Loop.why_not_native(self.config, self.given_buffer),
+            ranks=self.ranks,
         )
         self.learner, self.backend_reason = choice.learner, choice.reason
         self.loop = self.Loop.of(self, choice)
+        self.ranks.helpers["save"] = partial(save_together, self)
 
     @classmethod
     def preset(cls, env_id: str, **overrides: Any) -> Self:
@@ -212,6 +226,17 @@ class OnlineAgent(Agent):
             "custom_policy": self.given_networks.get("policy") is not None,
         }
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint: everything that continuing needs; see `Agent.save`.
+
+        Of several processes all take part, and the first one writes.
+        """
+        if self.ranks.size == 1:
+            super().save(path)
+        else:
+            self.ranks.ask("save", path, self.loop.keeps_replay)
+            save_together(self, path, self.loop.keeps_replay)
+
     def _arguments(self) -> dict[str, Any]:
         env, env_kwargs = self.source.to_copy()
         store = getattr(self.loop, "store", None)
@@ -226,7 +251,7 @@ class OnlineAgent(Agent):
         saves = self.run.timesteps and not self.loop.keeps_envs
         return {
             **super()._state(),
-            "n_envs": self.config.n_envs,
+            "n_envs": self.own_config.n_envs,
             "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
             "env": envs.environment_state(self.env) if saves else None,
             "env_random": envs.random_state(self.env) if saves else None,
@@ -234,7 +259,9 @@ class OnlineAgent(Agent):
 
     def _load_state(self, state: dict[str, Any], *, in_flight: bool = False) -> None:
         """Continue from `_state`; with other environments, or more, in new episodes."""
-        same = state["n_envs"] == self.config.n_envs and not self._is_another_env
+        state, is_shared_alike = own_part(self, state)
+        is_as_many = state["n_envs"] == self.own_config.n_envs
+        same = is_as_many and is_shared_alike and not self._is_another_env
         env_state = state["env"] if same else None
         if self.normalizer is not None and state["normalizer"] is not None:
             self.normalizer.load_state_dict(state["normalizer"])

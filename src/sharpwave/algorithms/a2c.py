@@ -89,7 +89,7 @@ class A2CLearner(PolicyLearner):
         # Actions that did better than expected become more likely.
         advantages = batch.advantages
         if config.normalize_advantages:
-            advantages = losses.normalize(advantages, weights)
+            advantages = losses.normalize(advantages, weights, total=self.total)
         policy_loss = losses.policy_gradient(log_probs, advantages, weights)
 
         # The values follow the returns of the rollout.
@@ -120,3 +120,4 @@ class A2C(OnlineAgent):
     Native = NativeA2CLearner
     Loop = OnPolicyLoop
     takes = ("policy",)
+    learns_together = True

@@ -212,3 +212,4 @@ class DQN(OnlineAgent):
     Native = NativeDQNLearner
     Loop = OffPolicyLoop
     takes = ("q_network",)
+    learns_together = True

@@ -87,7 +87,9 @@ class IMPALALearner(A2CLearner):
     def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Tensor]:
         """The loss of an update, and what it is made of, always as means."""
         loss, metrics = super().loss(batch)
-        scale = len(batch.log_probs) if self.config.reduction == "sum" else 1
+        # Gradients of several processes are averaged, so that each counts for all of them.
+        rows = batch.log_probs.numel() * self.ranks.size
+        scale = rows if self.config.reduction == "sum" else 1
         return scale * loss, metrics
 
 
@@ -112,3 +114,4 @@ class IMPALA(OnlineAgent):
     Loop = ActorLearnerLoop
     takes = ("policy",)
     collects_natively = True
+    learns_together = True

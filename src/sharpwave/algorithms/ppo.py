@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.agents import OnlineAgent
 from sharpwave.config.on_policy import ClippedConfig, OnPolicyConfig
@@ -35,6 +35,8 @@ class PPOConfig(ClippedConfig, OnPolicyConfig):
 
     cuda_graph: bool = False
     """Replay each gradient step as one CUDA graph."""
+
+    divided: ClassVar[tuple[str, ...]] = ("n_envs", "batch_size")
 
 
 class PPOLearner(PolicyLearner):
@@ -98,7 +100,8 @@ class PPOLearner(PolicyLearner):
             optimizer.step()
         else:
             # Once too far, always too far; the optimizer knows without waiting for the device.
-            too_far = metrics[METRICS.index("approx_kl")] > 1.5 * self.config.target_kl
+            kl = self.ranks.mean(metrics[METRICS.index("approx_kl")].clone())
+            too_far = kl > 1.5 * self.config.target_kl
             self.moved_too_far.copy_(torch.maximum(self.moved_too_far, too_far.float()))
             optimizer.step(skip=self.moved_too_far)
         return torch.cat((metrics, norm[None]))
@@ -114,7 +117,7 @@ class PPOLearner(PolicyLearner):
         # The policy gains from moving only while the ratio stays within the clip range.
         advantages = batch.advantages
         if config.normalize_advantages:
-            advantages = losses.normalize(advantages, weights)
+            advantages = losses.normalize(advantages, weights, total=self.total)
         log_ratio = log_probs - batch.log_probs
         policy_loss = losses.clipped_surrogate(log_ratio, advantages, self.clip, weights)
 
@@ -154,3 +157,4 @@ class PPO(OnlineAgent):
     Native = NativePPOLearner
     Loop = OnPolicyLoop
     takes = ("policy",)
+    learns_together = True

@@ -194,7 +194,7 @@ class SACLearner(TorchLearner):
             return torch.zeros_like(self.fixed_alpha)
         slope = surplus.mean()
         loss: Tensor = self.temperature.value.detach() * slope
-        self.flats["temperature"].grad.copy_(slope)
+        self.flats["temperature"].set_grad(slope)
         self.optimizers["temperature"].step()
         return loss
 
@@ -247,3 +247,4 @@ class SAC(OnlineAgent):
     Native = NativeSACLearner
     Loop = OffPolicyLoop
     takes = ("actor", "critic")
+    learns_together = True

@@ -209,3 +209,4 @@ class TD3(OnlineAgent):
     Native = NativeTD3Learner
     Loop = OffPolicyLoop
     takes = ("actor", "critic")
+    learns_together = True

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from sharpwave.algorithms.registry import algorithm_class
 from sharpwave.config.config import Config
-from sharpwave.ranks import Ranks
+from sharpwave.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +26,16 @@ class RunOptions(Config):
     """Where the metrics go beside the run folder; several are separated by commas."""
     video: bool = False
     """Film the policy at every evaluation."""
+    learners: int = 1
+    """Processes of this machine that learn together, each from its share of what there is; their
+    gradients are averaged."""
     jobs: int = 0
     """Seeds that are trained at the same time; 0 for as many as there are cores where they train in
     native code, otherwise one."""
 
     def check(self) -> None:
         """Check the values."""
-        self.require_positive("eval_episodes")
+        self.require_positive("eval_episodes", "learners")
         self.require_range("eval_freq", 0)
         self.require_range("checkpoint_freq", 0)
         self.require_range("jobs", 0)
@@ -71,8 +75,10 @@ class Plan(RunOptions):
     @property
     def ranks(self) -> Ranks:
         """The processes that carry it out together; the first one has the folder and speaks."""
-        sharding = self.configs()[0].get("sharding", "auto") if self.language else "none"
-        return Ranks.join(sharding)
+        if self.language:
+            return Ranks.join(self.configs()[0].get("sharding", "auto"))
+        algorithm = algorithm_class(self.algorithm)
+        return Ranks.join() if getattr(algorithm, "learns_together", False) else ALONE
 
     def folders(self, run_dir: Path) -> list[Path]:
         """The folder of each seed."""

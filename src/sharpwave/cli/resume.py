@@ -8,6 +8,7 @@ from typing import Any
 from sharpwave.cli.environment import add_env_options, require_env, trusted
 from sharpwave.cli.folders import existing
 from sharpwave.cli.language import add_language_options, trusted_language
+from sharpwave.cli.learners import check_learners, has_to_launch, launch
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import input_errors
@@ -21,8 +22,13 @@ def run(arguments: list[str]) -> int:
     with input_errors():
         plan = trusted(plan_in(run_dir), parsed, run_dir)
         plan = trusted_language(plan, parsed, run_dir, "resume")
+        if parsed.learners is not None:
+            plan = plan.replace(learners=parsed.learners)
+        check_learners(plan)
         if plan.env_id is not None:
             require_env(plan.env_id)
+    if has_to_launch(plan):
+        return launch(plan.learners, ["-m", "sharpwave", "resume", *arguments])
 
     from sharpwave.cli.running import carry_out
 
@@ -69,6 +75,12 @@ def _parser() -> Parser:
         metavar="N",
         type=count(1),
         help="steps, or updates, of the whole run (default: what it was begun with)",
+    )
+    parser.add_argument(
+        "--learners",
+        metavar="N",
+        type=count(1),
+        help="processes that learn together (default: as many as before)",
     )
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
     add_env_options(parser, replaces=True)

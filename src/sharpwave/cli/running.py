@@ -16,7 +16,7 @@ from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import complain, input_errors, say
 from sharpwave.cli.together import Tell, Together
 from sharpwave.config.options import draw_seed
-from sharpwave.errors import EnvironmentFailed, NonFiniteError, RewardFailed
+from sharpwave.errors import EnvironmentFailed, NonFiniteError, RankLost, RewardFailed
 from sharpwave.loops.units import counted
 from sharpwave.pages.text import count, duration
 from sharpwave.runs import callbacks, loggers
@@ -48,19 +48,24 @@ def carry_out(
         The exit status: 0, 1 after a failure, 130 or 143 after a signal.
     """
     folders, configs = plan.folders(run_dir), plan.configs()
-    quiet = quiet or not plan.ranks.leads
-    jobs = 1 if len(folders) == 1 else plan.jobs or _jobs(plan, folders[0], configs[0])
+    ranks = plan.ranks
+    quiet = quiet or not ranks.leads
+    jobs = (
+        1
+        if len(folders) == 1 or not ranks.is_alone
+        else plan.jobs or _jobs(plan, folders[0], configs[0])
+    )
     makers = [
         partial(_trainer, plan, folder, config, quiet or jobs > 1)
         for folder, config in zip(folders, configs, strict=True)
     ]
-    train = partial(_train, total_timesteps=total_timesteps)
+    train = partial(_train, total_timesteps=total_timesteps, leads=ranks.leads)
     if jobs > 1:
         begin()  # the first run was made already, to know how many there can be at a time
         status = Together(makers, train, jobs, quiet).run()
     else:
         status = _one_after_another(makers, train, partial(_tell, quiet), begin)
-    if status in BY_SIGNAL.values():
+    if status in BY_SIGNAL.values() and ranks.leads:
         complain(f"go on with: sharpwave resume {run_dir}")
     if status == 0 and len(folders) > 1:
         from sharpwave.runs.report import write_comparison
@@ -130,7 +135,7 @@ def _made(
     return Trainer(plan.algorithm, env_of(plan), dataset=plan.dataset, config=config, **given)
 
 
-def _train(trainer: Trainer, tell: Tell, *, total_timesteps: int | None) -> int:
+def _train(trainer: Trainer, tell: Tell, *, total_timesteps: int | None, leads: bool) -> int:
     algo = trainer.algo
     assert trainer.run_dir is not None
     folder = RunFolder(trainer.run_dir)
@@ -142,7 +147,7 @@ def _train(trainer: Trainer, tell: Tell, *, total_timesteps: int | None) -> int:
     tell(f"run folder: {folder.path}")
     try:
         trainer.train(target, resume=True)  # the folder is its own
-    except (EnvironmentFailed, NonFiniteError, OSError, RewardFailed) as error:
+    except (EnvironmentFailed, NonFiniteError, OSError, RankLost, RewardFailed) as error:
         complain(error)
         if folder.latest_checkpoint.is_file():
             complain(f"what was learned is in {folder.checkpoints}")
@@ -155,7 +160,8 @@ def _train(trainer: Trainer, tell: Tell, *, total_timesteps: int | None) -> int:
     tell(f"{counted(algo.timesteps, algo.unit)} in {duration(seconds)}")
     if algo.stop_reason in BY_SIGNAL:
         at = counted(algo.timesteps, algo.unit)
-        complain(f"stopped by {algo.stop_reason} at {at}")
+        if leads:  # of several processes one speaks for all
+            complain(f"stopped by {algo.stop_reason} at {at}")
         return BY_SIGNAL[algo.stop_reason]
     if algo.stop_reason is not None:
         tell(f"stopped early: {algo.stop_reason}")

@@ -25,6 +25,7 @@ from sharpwave.cli.environment import (
     require_env,
 )
 from sharpwave.cli.language import add_language_options, language_of
+from sharpwave.cli.learners import check_learners, has_to_launch, launch
 from sharpwave.cli.parser import Parser, add_config_options, config_options
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, input_errors, say
@@ -53,6 +54,9 @@ def run(arguments: list[str]) -> int:
         require_env(parsed.env)
     with input_errors():
         plan = plan_of(parsed, algorithm)
+        check_learners(plan)
+    if has_to_launch(plan):
+        return launch(plan.learners, ["-m", "sharpwave", "train", *arguments])
     ranks = plan.ranks
     with new_folder(parsed.run_dir, plan) if ranks.leads else contextlib.nullcontext() as own:
         run_dir = ranks.first(own)

@@ -94,6 +94,21 @@ class EpisodeStats:
         """Share of the last episodes that reached their goal; None where no infos say so."""
         return fmean(self.successes) if self.successes else None
 
+    @classmethod
+    def joined(cls, states: Sequence[dict[str, Any]], window: int = 100) -> EpisodeStats:
+        """The last episodes of several processes.
+
+        Args:
+            states: Their `state_dict`.
+            window: How many episodes are kept, as many of each.
+        """
+        made, share = cls(0, window), max(1, window // len(states))
+        for state in states:
+            made.add(state["returns"][-share:], state["lengths"][-share:])
+            made.successes.extend(state["successes"][-share:].tolist())
+        made.count = sum(state["count"] for state in states)
+        return made
+
     def add_successes(self, success: npt.NDArray[np.float64] | None) -> None:
         """Add which episodes reached their goal, [N], NaN where nothing is known of any."""
         if success is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sharpwave.config.network import ActivationName, Hidden, NetworkOptions
 from sharpwave.config.online import OnlineConfig
@@ -77,6 +77,9 @@ class OffPolicyConfig(NetworkOptions, OnlineConfig):
     """Compile the losses with torch.compile."""
     cuda_graph: bool = False
     """Replay gradient steps as CUDA graphs, on a CUDA device."""
+
+    divided: ClassVar[tuple[str, ...]] = ("n_envs", "batch_size")
+    divided_up: ClassVar[tuple[str, ...]] = ("buffer_size",)
 
     def __post_init__(self) -> None:
         if isinstance(self.buffer, str) and self.buffer not in (MEMORY, DEVICE):

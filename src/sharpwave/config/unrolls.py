@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sharpwave.config.on_policy import RolloutConfig
 
@@ -44,6 +44,9 @@ class UnrollConfig(RolloutConfig):
     """Bar of the weights of policy gradients; `rho_bar` when None."""
     vtrace_lambda: float = 1.0
     """λ of the traces: 0 trusts the values, 1 the rewards."""
+
+    divided: ClassVar[tuple[str, ...]] = ("n_actors", "batch_unrolls")
+    divided_up: ClassVar[tuple[str, ...]] = ("max_in_flight",)
 
     def check(self) -> None:
         """Check the values."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -94,6 +96,7 @@ class VecNormalize(Wrapper):
         self._returns = np.zeros(env.num_envs, np.float64)
         self._ended = np.zeros(env.num_envs, np.bool_)
         self._counted = np.zeros(env.num_envs, np.bool_)  # the first observation of the episode
+        self._merged: list[RunningStats] = []  # as they were when processes had the same
         if norm_obs:
             single = _normalised_space(env.single_observation_space, clip_obs)
             self.single_observation_space = single
@@ -168,6 +171,24 @@ class VecNormalize(Wrapper):
         self._returns[some] = np.where(ended, 0.0, returns)
         self._counted[some] = ~ended
 
+    def merge_over(self, gather: Callable[[Any], list[Any]]) -> None:
+        """Let what other processes have counted since the last call count here too.
+
+        Args:
+            gather: From what this process gives to what all of them do, in their order. The result
+                is the same in all.
+        """
+        own = [stats for _, stats in self._named_stats()]
+        merged = self._merged or [RunningStats(stats.shape) for stats in own]
+        news = [stats.since(before) for stats, before in zip(own, merged, strict=True)]
+        every = gather((merged, news))
+        for i, stats in enumerate(own):
+            total = copy.copy(every[0][0][i])  # that of the first, should it differ
+            for _, of_one in every:
+                total.merge(of_one[i])
+            stats.load_state_dict(total.state_dict())
+        self._merged = [copy.copy(stats) for stats in own]
+
     def restart(self) -> None:
         """Forget the episodes in flight: the environments were not reset through this wrapper."""
         self._returns[:] = 0
@@ -208,6 +229,7 @@ class VecNormalize(Wrapper):
         for prefix, stats in self._named_stats():
             parts = {name.removeprefix(f"{prefix}."): array for name, array in state.items()}
             stats.load_state_dict(parts)
+        self._merged = [copy.copy(stats) for _, stats in self._named_stats()]
         if len(state["returns"]) == self.num_envs:
             self._returns[:] = state["returns"]
             self._ended[:] = state["ended"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sharpwave.checkpoints.tensors import as_arrays, to_tensor
 from sharpwave.config.schedules import ScheduleLike, value_at
 from sharpwave.files import count_of
+from sharpwave.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -44,6 +45,8 @@ class BaseLearner(ABC):
 
     kind: ClassVar[str]
     """Where its numbers live, in messages and checkpoints: "native" or "torch"."""
+    ranks: Ranks = ALONE
+    """The processes that learn together."""
 
     def __init__(self, config: Any) -> None:
         self.config = config

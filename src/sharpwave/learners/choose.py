@@ -13,6 +13,7 @@ from sharpwave.lazy import torch
 from sharpwave.learners.devices import why_gpu
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.seeds import Seeds
+from sharpwave.ranks import ALONE, Ranks
 
 __all__ = ["Choice", "choose"]
 
@@ -53,6 +54,7 @@ def choose(
     seeds: Seeds,
     given: Mapping[str, Any],
     against: str | None = None,
+    ranks: Ranks = ALONE,
 ) -> Choice:
     """Make the learner of an agent: the native twin where it can do what is asked for.
 
@@ -65,6 +67,7 @@ def choose(
         seeds: Of the learner.
         given: Networks of the user's, by name.
         against: A reason of the loop's that native code cannot learn; None for none.
+        ranks: The processes that learn together.
 
     Raises:
         ValueError: Native code is asked for where it cannot be.
@@ -76,7 +79,7 @@ def choose(
     device, gain = _device(config, observation_space)
     changed = next(_changes(kind, _ours(kind) if twin is None else twin.definition), None)
     why_not_act = changed or _why_not_act(config, device, given, twin)
-    reason = against or why_not_act or _why_not(facade, config, twin)
+    reason = against or why_not_act or _why_not(facade, config, twin, ranks)
     reason = reason or why_not_native(observation_space, action_space, activation=config.activation)
     if config.backend == "native" and reason is not None:
         raise ValueError(f"backend must be 'auto' or 'torch' here, got 'native': {reason}")
@@ -87,9 +90,12 @@ def choose(
     if reason is None and twin is not None:
         made: Any = twin.native(kind, *described, **arguments)
         return Choice(made, "native code knows networks, device and options", None)
+    if not ranks.is_alone:  # which a learner of a user's need not know
+        arguments["ranks"] = ranks
     made = kind(*described, **arguments, device=device)
     _wrap(made)
-    if not getattr(facade, "collects_natively", False):
+    # Where torch learns for the sake of its gradients, native code collects for it.
+    if ranks.is_alone and not getattr(facade, "collects_natively", False):
         why_not_act = "torch acts"
     return Choice(made, gain or reason or "", why_not_act)
 
@@ -134,9 +140,11 @@ def _why_not_act(
     return None
 
 
-def _why_not(facade: Any, config: Any, twin: _Twin | None) -> str | None:
+def _why_not(facade: Any, config: Any, twin: _Twin | None, ranks: Ranks) -> str | None:
     if twin is None:
         return f"{facade.name} has no native update"
+    if not ranks.is_alone:
+        return f"{ranks.size} learners share their gradients, and native code keeps its own"
     for option in ("compile", "cuda_graph"):
         if getattr(config, option, False):
             return f"{option} is on"
@@ -169,7 +177,8 @@ def _wrap(learner: Any) -> None:
         learner.wrappers = dict.fromkeys(names, compile)
         for name in names:
             setattr(learner, name, getattr(learner, name))
-    if getattr(learner.config, "cuda_graph", False) and learner.device.type == "cuda":
+    is_captured = getattr(learner.config, "cuda_graph", False) and learner.device.type == "cuda"
+    if is_captured and learner.ranks.is_alone:  # a graph does not wait for other processes
         kind = type(learner)
         # What somebody else's method does in Python nobody knows, unless it names the kind too.
         changed = {change.rpartition(" ")[2] for change in _changes(kind, _ours(kind))}

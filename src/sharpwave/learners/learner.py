@@ -12,6 +12,7 @@ from gymnasium import spaces
 from sharpwave.envs import ActionMap, ActionScale
 from sharpwave.learners.base import BaseLearner, Metrics
 from sharpwave.learners.seeds import Seeds
+from sharpwave.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +53,7 @@ class Learner(BaseLearner):
         seeds: Of weights and draws; an int stands for all seeds that follow from it.
         device: Where the networks live.
         given: Networks of the user's, by name, in place of the learner's own.
+        ranks: The processes that learn together, each from batches of its own.
 
     Attributes:
         networks: What learns, by name.
@@ -83,10 +85,12 @@ class Learner(BaseLearner):
         seeds: Seeds | int = 0,
         device: str = "cpu",
         given: Mapping[str, Any] | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         if isinstance(seeds, int):
             seeds = Seeds.of_replay(seeds)
         super().__init__(config)
+        self.ranks = ranks
         self.observation_space = observation_space
         self.action_space = action_space
         self.seeds = seeds

@@ -45,10 +45,11 @@ class QSchedule(Learner):
         A learner knows of environments only how many of their steps there are to one of its own:
         those of an update, `train_freq` of every environment, to its `gradient_steps`.
         """
-        config = self.config
-        lived: int = config.train_freq * config.n_envs
+        config, n_learners = self.config, self.ranks.size
+        lived: int = config.train_freq * config.n_envs * n_learners
         learned: int = lived if config.gradient_steps == -1 else max(1, config.gradient_steps)
-        waits_for: int = max(config.learning_starts, min(config.batch_size, config.buffer_size))
+        least: int = min(config.batch_size, config.buffer_size) * n_learners
+        waits_for: int = max(config.learning_starts, least)
         return (-(-waits_for // lived) + self.updates // learned) * lived
 
     def copies_target(self) -> bool:

@@ -43,3 +43,21 @@ class Seeds(NamedTuple):
         states = np.random.SeedSequence(shared.learning).generate_state(4, np.uint64) >> 1
         learning, exploring, playing, drawing = (int(state) for state in states)
         return cls(shared.weights, shared.env, learning, exploring, playing, drawing)
+
+    def of_rank(self, rank: int) -> Seeds:
+        """The seeds of one of the processes that learn together: equal weights, other draws."""
+        if rank == 0:
+            return self
+        return Seeds(
+            self.weights,
+            _mixed(self.env, rank) >> 32,
+            _mixed(self.learning, rank),
+            None if self.exploring is None else _mixed(self.exploring, rank),
+            _mixed(self.playing, rank),
+            _mixed(self.drawing, rank),
+        )
+
+
+def _mixed(seed: int, rank: int) -> int:
+    """A seed of 63 bits for one of several processes."""
+    return int(np.random.SeedSequence((seed, rank)).generate_state(1, np.uint64)[0] >> 1)

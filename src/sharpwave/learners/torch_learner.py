@@ -50,6 +50,8 @@ class TorchLearner(Learner):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(self.seeds.weights.generate_state(1)[0]))
             self.build()
+        # Those of a user's own network may come from anywhere.
+        self.ranks.copy_first([flat.data for flat in self.flats.values()])
         self.follow(1.0)
 
     @abstractmethod
@@ -68,6 +70,7 @@ class TorchLearner(Learner):
             The network, on the device.
         """
         self.flats[name] = flat = nn.FlatParameters(network, self.device)
+        flat.reduce = None if self.ranks.is_alone else self.ranks.mean
         self.networks[name] = flat.module
         if optimizer is not None:
             self.optimizers[name] = optimizer(flat)
@@ -81,6 +84,11 @@ class TorchLearner(Learner):
         """One step of a network's optimizer down a loss, clipped to `max_grad_norm`."""
         max_norm = getattr(self.config, "max_grad_norm", None)
         nn.descend(loss, self.flats[name], self.optimizers[name], max_norm)
+
+    @property
+    def total(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """Sums a tensor over the processes that learn together; None where this one is alone."""
+        return None if self.ranks.is_alone else self.ranks.sum
 
     def follow_slowly(self, target: str, network: str, tau: float) -> None:
         """Move the weights of a target network by the share τ towards those of another."""

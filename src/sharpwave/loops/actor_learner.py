@@ -40,6 +40,9 @@ class ActorLearnerLoop(OnPolicyLoop):
         fleet: The actors.
     """
 
+    summed = frozenset(
+        {"dropped_unrolls", "actors_alive", "restarts", "lost_unrolls", "bytes_per_s"}
+    )
     keeps_envs = True
 
     def __init__(
@@ -66,7 +69,7 @@ class ActorLearnerLoop(OnPolicyLoop):
         Raises:
             ValueError: There are several actors, and the environment cannot be made again.
         """
-        config = agent.config
+        config = agent.own_config
         recipe = agent.source.recipe(config.n_envs)
         if config.n_actors > 1 and recipe is None:
             raise ValueError(
@@ -80,7 +83,7 @@ class ActorLearnerLoop(OnPolicyLoop):
             agent.env,
             env_recipe=recipe,
             seeds=choice.learner.seeds,
-            subject=f"{config.n_actors} actors x {config.n_envs} x {name}",
+            subject=f"{agent.config.n_actors} actors x {config.n_envs} x {name}",
             why_not_act=choice.why_not_act,
         )
 
@@ -106,11 +109,11 @@ class ActorLearnerLoop(OnPolicyLoop):
         """
         self._check_collected()
         learner = self.learner
+        before = self.collector.timesteps
         unrolls = self.collector.collect(learner.weights(), learner.updates, on_step)
-        self.timesteps = self.collector.timesteps
-        self.timings.update(self.collector.timings)
-        if unrolls is None:
+        if not self._count(before, is_whole=unrolls is not None):
             return None
+        assert unrolls is not None
         return UnrollBatch.of([unroll.rollout for unroll in unrolls], learner.own)
 
     def progress_metrics(self) -> dict[str, float]:

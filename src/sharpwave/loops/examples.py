@@ -49,7 +49,6 @@ class ExampleLoop(Loop):
 
     def __init__(self, learner: Any, config: Any, *, examples: Examples | None, seed: int) -> None:
         super().__init__(learner, config)
-        self.ranks = learner.ranks
         self.examples = examples
         self.seed = seed
         self.drawn = 0

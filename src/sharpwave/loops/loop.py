@@ -30,6 +30,7 @@ class Run(Protocol):
     """What a loop asks of the run around it."""
 
     stop_reason: str | None
+    asked_to_stop: str | None
     target_timesteps: int
 
     @property
@@ -66,15 +67,17 @@ class Loop(ABC):
         timesteps: Steps so far, in the loop's `unit`.
         timings: Seconds by section.
         keeps_replay: Whether what is saved now should go on with the experience so far.
+        ranks: The processes that learn together.
     """
 
     keeps_replay = False
     keeps_envs: ClassVar[bool] = False
     """Whether the state of the loop has the environments in it."""
-    ranks: Ranks = ALONE
-    """The processes that learn together."""
     unit: ClassVar[str] = UPDATES
     """What `timesteps` counts, in the plural, such as "environment steps"."""
+    summed: ClassVar[frozenset[str]] = frozenset()
+    """Measures of progress that add up over the processes that learn together; of others the mean
+    is taken, and the largest where their name ends with `_max`."""
     headline: ClassVar[Headline | None] = None
     """The metric that a run is judged by, which reports and progress show first."""
     log_every: ClassVar[int] = LOG_EVERY
@@ -83,6 +86,7 @@ class Loop(ABC):
 
     def __init__(self, learner: Any, config: Any) -> None:
         self.learner = learner
+        self.ranks: Ranks = getattr(learner, "ranks", ALONE)  # one of a user's may know nothing
         self.config = config
         self.timesteps = 0
         self.timings: dict[str, float] = {"update": 0.0, "callbacks": 0.0}

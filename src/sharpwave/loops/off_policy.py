@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from sharpwave.collect import (
-    Episodes,
     NonFiniteError,
     OffPolicyCollector,
     TensorTransitionCollector,
@@ -29,12 +28,11 @@ from sharpwave.learners import Metrics, Seeds
 from sharpwave.learners.actor import Actor
 from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.replay import ReplayBatch, ReplaySampler
-from sharpwave.loops.headline import RETURN
-from sharpwave.loops.loop import Loop, Run, means
+from sharpwave.loops.environments import EnvironmentLoop
+from sharpwave.loops.loop import Run, means
 from sharpwave.loops.random_actions import RandomActions
 from sharpwave.loops.replay_store import ReplayStore
 from sharpwave.loops.source import find_normalizer, without_normalizer
-from sharpwave.loops.units import ENVIRONMENT_STEPS
 from sharpwave.notice import notice
 from sharpwave.types import Array, Nested
 
@@ -45,7 +43,7 @@ Round = tuple["Transitions | None", Any, "VectorStep | None"]
 callbacks see of it, where one does."""
 
 
-class OffPolicyLoop(Loop):
+class OffPolicyLoop(EnvironmentLoop):
     """Collects steps into a buffer and learns from batches of it.
 
     An update is `train_freq` steps of every environment and the gradient steps that follow. A run
@@ -68,8 +66,6 @@ class OffPolicyLoop(Loop):
         store: What keeps the steps.
     """
 
-    unit = ENVIRONMENT_STEPS
-    headline = RETURN
     seeds = staticmethod(Seeds.of_replay)
     config: OffPolicyConfig
 
@@ -85,11 +81,9 @@ class OffPolicyLoop(Loop):
         buffer: Any = None,
         make_goal_env: Callable[[], Any] | None = None,
     ) -> None:
-        super().__init__(learner, config)
+        super().__init__(learner, config, env, subject)
         assert seeds.exploring is not None
-        self.env = env
         self.normalizer = normalizer
-        self._subject = subject
         acting = learner.acting_copy() if config.overlap else learner
         own = declared_columns(learner)
         self.actor = Actor(acting, config.n_envs, explore=True, normalizer=normalizer, columns=own)
@@ -109,6 +103,8 @@ class OffPolicyLoop(Loop):
         self._extra: Mapping[str, Any] | None = None
         self._learns_after = config.learning_starts
         self._rounds_taken = self._steps_taken = 0
+        self._own_steps = 0  # that other processes do not know of
+        self._n_ready = 0  # processes whose buffer holds a batch
         self._origin = "the checkpoint"
 
     def _keep_goal_env(self, make: Callable[[], Any] | None) -> Any:
@@ -124,7 +120,7 @@ class OffPolicyLoop(Loop):
             raise ValueError("env must have its VecNormalize outermost: steps are stored raw")
         return cls(
             choice.learner,
-            agent.config,
+            agent.own_config,
             env,
             seeds=choice.learner.seeds,
             subject=f"{agent.config.n_envs} x {agent.env_id or 'an environment without an id'}",
@@ -148,17 +144,6 @@ class OffPolicyLoop(Loop):
         return OffPolicyCollector(env, seed=seeds.env)
 
     # What it has
-
-    @property
-    def subject(self) -> str:
-        """How many environments of which kind."""
-        return self._subject
-
-    @property
-    def episodes(self) -> Episodes:
-        """Returns and lengths of the episodes finished in training."""
-        episodes: Episodes = self.collector.episodes
-        return episodes
 
     @property
     def gradient_steps(self) -> int:
@@ -218,7 +203,8 @@ class OffPolicyLoop(Loop):
     def begin_in(self, folder: Path) -> None:
         """Keep the buffer with the run, where that is asked for."""
         if self.config.keep_replay and not self.store.is_open:
-            self.store.keep_in(folder / "replay")
+            rank = self.ranks.rank
+            self.store.keep_in(folder / (f"replay-{rank}" if rank else "replay"))
 
     def close(self) -> None:
         """Close the folder of a buffer on disk, which stays."""
@@ -234,12 +220,17 @@ class OffPolicyLoop(Loop):
         """
         _ = self.sampler
         self._take(None, None)
+        self._meet(None)
         return self._end_round()
 
     @property
     def can_learn(self) -> bool:
         """Whether the run is past `learning_starts` and the buffer holds a batch."""
-        return self.timesteps >= self._learns_after and self.store.has_a_batch()
+        if self.timesteps < self._learns_after:
+            return False
+        return (
+            self.store.has_a_batch() if self.ranks.size == 1 else self._n_ready == self.ranks.size
+        )
 
     def follow(self, progress_remaining: float) -> None:
         """Set what follows the progress of a run: schedules, and weights of prioritized draws."""
@@ -266,8 +257,9 @@ class OffPolicyLoop(Loop):
         with ThreadPoolExecutor(1, "collect") as pool:  # which starts no thread for nothing
             while True:
                 self._take(following, run)
+                stops = self._meet(run)
                 self.follow(run.progress_remaining)
-                if run.stop_reason is not None:
+                if stops:
                     break  # the update of these steps waits until the run goes on
                 collected, done = self._end_round(), self.timesteps >= end
                 overlaps = self.config.overlap and not done
@@ -282,13 +274,31 @@ class OffPolicyLoop(Loop):
         if isinstance(self.collector, TensorTransitionCollector):
             self.collector.check()
         self.timings.update(self.collector.timings)
+        self._share_episodes()
         run.rollout_ended(self.episodes)
         return {**means(measured), **self.learner.metrics()} if measured else {}
 
     def _next_report(self, run: Run) -> int:
         end = min(self.timesteps + self.config.log_interval, run.target_timesteps)
-        due = run.due_step()
+        due = self.ranks.first(run.due_step())
         return end if due is None else max(min(end, due), self.timesteps + 1)
+
+    def _meet(self, run: Run | None) -> bool:
+        """Count the steps of all processes that learn together; True if they stop.
+
+        They also merge the statistics of observations and rewards.
+        """
+        if self.ranks.is_alone:
+            return run is not None and run.stop_reason is not None
+        own, self._own_steps = self._own_steps, 0
+        is_asked = run is not None and run.asked_to_stop is not None
+        steps, n_asked, n_ready = self.ranks.sums(own, is_asked, self.store.has_a_batch())
+        self.timesteps += int(steps) - own
+        self._steps_taken += int(steps) - own
+        self._n_ready = int(n_ready)
+        if self.normalizer is not None:
+            self.normalizer.merge_over(self.ranks.gather)
+        return n_asked > 0
 
     def _end_round(self) -> int:
         """Forget what was collected since the last update, and act with the policy of now.
@@ -311,9 +321,14 @@ class OffPolicyLoop(Loop):
                 rows = rows.with_extra(self._extra)
             yield rows, reward, self.collector.taken
 
+    @property
+    def _is_random(self) -> bool:
+        """Whether actions are random, whatever was learned."""
+        return bool(self.collector.timesteps * self.ranks.size < self.config.learning_starts)
+
     def _choose_arrays(self, obs: Nested, masks: Any) -> Array:
         collector, self._extra = self.collector, None
-        if collector.timesteps < self.config.learning_starts:
+        if self._is_random:
             return self.random_actions.draw(self.env.num_envs, masks)
         acted = self.actor.act(obs, collector.ended, masks)
         actions, self._extra = acted.actions, acted.extra
@@ -327,7 +342,7 @@ class OffPolicyLoop(Loop):
 
     def _choose_tensors(self, obs: Any, masks: Any) -> Any:
         collector, self._extra = self.collector, None
-        if collector.timesteps < self.config.learning_starts:
+        if self._is_random:
             allowed = None if masks is None else masks.cpu().numpy()
             return self.learner.own(self.random_actions.draw(self.env.num_envs, allowed))
         acted = self.actor.act_tensors(obs, collector.ended, masks)
@@ -376,6 +391,7 @@ class OffPolicyLoop(Loop):
             )
         self.timesteps += len(rows.rewards)
         self._steps_taken += len(rows.rewards)
+        self._own_steps += len(rows.rewards)
 
     def _keep(self, following: Future[list[Round]] | None) -> None:
         """Store what a thread collects while something else goes wrong, which is what counts."""

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.collect import (
-    Episodes,
     HostSteps,
     NativeRollouts,
     OnPolicyCollector,
@@ -16,14 +15,15 @@ from sharpwave.collect import (
     episode_metrics,
 )
 from sharpwave.envs import TensorVectorEnv, autoreset_mode
+from sharpwave.files import count_of
 from sharpwave.learners import Metrics, Seeds
 from sharpwave.learners.actor import RolloutActor
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.threads import native_threads
-from sharpwave.loops.headline import RETURN
-from sharpwave.loops.loop import Loop, Run
-from sharpwave.loops.units import ENVIRONMENT_STEPS
+from sharpwave.loops.environments import EnvironmentLoop
+from sharpwave.loops.loop import Run
+from sharpwave.loops.source import find_normalizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ COLLECTED = ("act", "values", "begin_rollout")
 """Methods of a learner that native collection stands for."""
 
 
-class OnPolicyLoop(Loop):
+class OnPolicyLoop(EnvironmentLoop):
     """Collects a rollout with the current policy, learns from it, and throws it away.
 
     Args:
@@ -53,8 +53,6 @@ class OnPolicyLoop(Loop):
         collection_reason: Why native code does not collect whole rollouts; None when it does.
     """
 
-    unit = ENVIRONMENT_STEPS
-    headline = RETURN
     seeds = staticmethod(Seeds.of)
 
     def __init__(
@@ -67,10 +65,15 @@ class OnPolicyLoop(Loop):
         subject: str,
         why_not_act: str | None,
     ) -> None:
-        super().__init__(learner, config)
-        self.env = env
-        self._subject = subject
+        super().__init__(learner, config, env, subject)
+        self._elsewhere = 0  # steps of other processes
+        if not self.ranks.is_alone and autoreset_mode(env) == "next_step":
+            raise ValueError(
+                f"env must reset in the step that ends an episode where {self.ranks.size} learners "
+                "divide minibatches, got autoreset mode next_step"
+            )
         columns = declared_columns(learner)
+        self._normalizer = find_normalizer(env)
         self.actor = RolloutActor(learner, config.n_envs, explore=True, columns=columns)
         self.collection_reason = why_not_act or NativeRollouts.why_not(env)
         self.collector: Any = self._make_collector(seeds)
@@ -80,23 +83,12 @@ class OnPolicyLoop(Loop):
         """The loop of an agent around the learner that was chosen."""
         return cls(
             choice.learner,
-            agent.config,
+            agent.own_config,
             agent.env,
             seeds=choice.learner.seeds,
             subject=f"{agent.config.n_envs} x {agent.env_id or 'an environment without an id'}",
             why_not_act=choice.why_not_act,
         )
-
-    @property
-    def subject(self) -> str:
-        """How many environments of which kind."""
-        return self._subject
-
-    @property
-    def episodes(self) -> Episodes:
-        """Returns and lengths of the episodes finished in training."""
-        episodes: Episodes = self.collector.episodes
-        return episodes
 
     def progress_metrics(self) -> dict[str, float]:
         """Returns and lengths of the last episodes."""
@@ -109,6 +101,7 @@ class OnPolicyLoop(Loop):
         batch = self.collect(on_step)
         if batch is None:
             return None
+        self._meet()
         run.rollout_ended(self.episodes)
         began = time.perf_counter()
         metrics = self.learner.update(batch)
@@ -130,13 +123,35 @@ class OnPolicyLoop(Loop):
         self._check_collected()
         self.actor.begin_rollout()
         state = self.actor.state
+        before = self.collector.timesteps
         rollout = self.collector.collect(self.config.gamma, self.config.gae_lambda, on_step)
-        self.timesteps = self.collector.timesteps
-        self.timings.update(self.collector.timings)
-        if rollout is None:
+        if not self._count(before, is_whole=rollout is not None):
             return None
         columns = self.collector.columns(rollout, sequences=state is not None)
         return OnPolicyBatch.of(columns, self.learner.own, state)
+
+    def _count(self, before: int, *, is_whole: bool) -> bool:
+        """Count what all processes have collected.
+
+        Args:
+            before: Steps that this one had collected before.
+            is_whole: Whether this one has not given up.
+
+        Returns:
+            Whether none has given up.
+        """
+        own = self.collector.timesteps - before
+        steps, n_whole = self.ranks.sums(own, is_whole)
+        self._elsewhere += int(steps) - own
+        self.timesteps = self.collector.timesteps + self._elsewhere
+        self.timings.update(self.collector.timings)
+        return n_whole == self.ranks.size
+
+    def _meet(self) -> None:
+        """Share what the processes have learned of their environments."""
+        self._share_episodes()
+        if self._normalizer is not None and not self.ranks.is_alone:
+            self._normalizer.merge_over(self.ranks.gather)
 
     def _check_collected(self) -> None:
         """Raise where a method was assigned to the learner that native collection does not call."""
@@ -151,7 +166,7 @@ class OnPolicyLoop(Loop):
             )
 
     def _on_step(self, run: Run, mean_reward: float, transitions: Callable[[], VectorStep]) -> bool:
-        self.timesteps = self.collector.timesteps
+        self.timesteps = self.collector.timesteps + self._elsewhere
         return run.tell_step(mean_reward, transitions)
 
     def _make_collector(self, seeds: Seeds) -> Any:
@@ -202,7 +217,11 @@ class OnPolicyLoop(Loop):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands."""
-        return {"recurrent_state": self.actor.state, "collector": self.collector.state_dict()}
+        return {
+            "recurrent_state": self.actor.state,
+            "collector": self.collector.state_dict(),
+            "elsewhere": self._elsewhere,
+        }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:  # noqa: ARG002
         """Continue from `state_dict`."""
@@ -210,7 +229,8 @@ class OnPolicyLoop(Loop):
         # What another kind of collector wrote does not say where its episodes stand.
         in_flight = in_flight and saved.keys() == self.collector.state_dict().keys()
         self.collector.load_state_dict(saved, in_flight=in_flight)
-        collected = self.collector.timesteps
+        self._elsewhere = count_of(state, "elsewhere") if "elsewhere" in state else 0
+        collected = self.collector.timesteps + self._elsewhere
         if self.timesteps > collected:  # it would fall back, and never end
             raise ValueError(
                 f"timesteps must not exceed the {collected} steps that were collected, "

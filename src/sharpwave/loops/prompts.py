@@ -77,7 +77,6 @@ class PromptLoop(Loop):
         rollout_fn: RolloutFunction | None = None,
     ) -> None:
         super().__init__(learner, config)
-        self.ranks = learner.ranks
         self.prompts = prompts
         self.sampler = sampler
         self.rewards = rewards

@@ -7,6 +7,7 @@ A `clip` may be a number or a tensor without axes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,7 +43,13 @@ def mean(x: Tensor, weights: Tensor | None = None) -> Tensor:
     return x.mean() if weights is None else (x * weights).sum() / _positive(weights.sum())
 
 
-def normalize(advantages: Tensor, weights: Tensor | None = None, eps: float = 1e-8) -> Tensor:
+def normalize(
+    advantages: Tensor,
+    weights: Tensor | None = None,
+    eps: float = 1e-8,
+    *,
+    total: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Shifts and scales to mean 0 and standard deviation 1.
 
     (A − Ā) / (σ + ε) with σ² = Σ (Aᵢ − Ā)² / (n − 1). One value alone stays as it is.
@@ -51,6 +58,8 @@ def normalize(advantages: Tensor, weights: Tensor | None = None, eps: float = 1e
         advantages: [B] advantages.
         weights: [B] weight of each row, or None for ones.
         eps: ε.
+        total: Sums numbers over all processes that have rows of the same minibatch; None where
+            this one has all rows.
 
     Returns:
         [B] normalised advantages.
@@ -59,6 +68,8 @@ def normalize(advantages: Tensor, weights: Tensor | None = None, eps: float = 1e
         >>> normalize(torch.tensor([1.0, 2.0, 3.0])).tolist()
         [-1.0, 0.0, 1.0]
     """
+    if total is not None:
+        return _normalize_together(advantages, weights, eps, total)
     if advantages.numel() == 1:
         return advantages
     if weights is None:
@@ -67,6 +78,19 @@ def normalize(advantages: Tensor, weights: Tensor | None = None, eps: float = 1e
     centred = advantages - mean(advantages, weights)
     normalised = centred / (_variance(centred, weights).sqrt() + eps)
     return torch.where(weights.sum() > 1, normalised, advantages)
+
+
+def _normalize_together(
+    advantages: Tensor, weights: Tensor | None, eps: float, total: Callable[[Tensor], Tensor]
+) -> Tensor:
+    rows = advantages.double()
+    counts = torch.ones_like(rows) if weights is None else weights.double()
+    moments = torch.stack((counts.sum(), (counts * rows).sum(), (counts * rows.square()).sum()))
+    n, first, second = total(moments).unbind()
+    average = first / _positive(n)
+    variance = (second - n * average.square()).clamp_min(0) / (n - 1).clamp_min(1)
+    normalised = ((rows - average) / (variance.sqrt() + eps)).to(advantages.dtype)
+    return torch.where(n > 1, normalised, advantages)
 
 
 def clipped_surrogate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ class FlatParameters:
         data: [n] parameters.
         grad: [n] gradients.
         parameter: `data` as one parameter whose `.grad` is `grad`, for an optimiser.
+        reduce: Applied to `grad` once it is computed, in place: the mean over the processes that
+            learn together. None for one process.
 
     Raises:
         TypeError: A parameter is not float32, or not initialised.
@@ -76,6 +79,7 @@ class FlatParameters:
             parameter.data = data
             self._grads.append(self.grad[part].view(parameter.shape))
         self._attach_grads()
+        self.reduce: Callable[[Tensor], object] | None = None
         self.parameter = nn.Parameter(self.data)
         self.parameter.grad = self.grad
 
@@ -99,6 +103,14 @@ class FlatParameters:
         parts = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
         # One copy for all; accumulated in place it would be one addition for each.
         torch.cat([part.reshape(-1) for part in parts], out=self.grad)
+        if self.reduce is not None:
+            self.reduce(self.grad)
+
+    def set_grad(self, grad: Tensor) -> None:
+        """Sets the gradients to those that something else computed, as `backward` does."""
+        self.grad.copy_(grad)
+        if self.reduce is not None:
+            self.reduce(self.grad)
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Scales the gradients so that their Euclidean norm is at most `max_norm`.

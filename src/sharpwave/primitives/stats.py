@@ -102,6 +102,35 @@ class RunningStats:
         """
         _native.stats_merge(self._mean, self._m2, self._count, other._mean, other._m2, other._count)
 
+    def since(self, before: RunningStats) -> RunningStats:
+        """The statistics of the samples that came after a copy of these was made.
+
+        Args:
+            before: The copy.
+
+        Raises:
+            ValueError: It has seen more samples.
+
+        Example:
+            >>> stats, before = RunningStats(), RunningStats()
+            >>> stats.update([1.0, 2.0])
+            >>> before.merge(stats)
+            >>> stats.update([5.0, 7.0])
+            >>> after = stats.since(before)
+            >>> after.count, float(after.mean), float(after.var)
+            (2, 6.0, 1.0)
+        """
+        after = RunningStats(self.shape)
+        count = self._count - before._count
+        if count < 0:
+            raise ValueError(f"before must be a copy, got {before.count} samples of {self.count}")
+        if count:
+            after._count[...] = count
+            after._mean[...] = (self._count * self._mean - before._count * before._mean) / count
+            between = (after._mean - before._mean) ** 2 * before._count * count / self._count
+            after._m2[...] = np.maximum(self._m2 - before._m2 - between, 0.0)
+        return after
+
     def state_dict(self) -> dict[str, Any]:
         """The statistics as arrays: mean, var and count.
 

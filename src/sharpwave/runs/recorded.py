@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -89,3 +91,26 @@ def fetched(measured: Mapping[str, Any]) -> dict[str, float]:
         tensors = [measured[name].detach().reshape(()).float() for name in names]
         numbers.update(zip(names, torch.stack(tensors).tolist(), strict=True))
     return numbers
+
+
+def joined(measured: Sequence[dict[str, float]], summed: Container[str] = ()) -> dict[str, float]:
+    """Measures of several processes as those of one: means of what is known, sums or maxima.
+
+    Args:
+        measured: Of each process, with the same names.
+        summed: Names of those that add up. Of those whose name ends with `_max` the largest counts.
+
+    Example:
+        >>> joined([{"lag_max": 1.0, "reward": 2.0}, {"lag_max": 3.0, "reward": math.nan}])
+        {'lag_max': 3.0, 'reward': 2.0}
+    """
+    found = {}
+    for name in measured[0]:
+        known = [one[name] for one in measured if not math.isnan(one[name])]
+        if name in summed:
+            found[name] = sum(known)
+        elif name.endswith("_max"):
+            found[name] = max(known, default=math.nan)
+        else:
+            found[name] = fmean(known) if known else math.nan
+    return found

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.errors import NonFiniteError
@@ -16,7 +17,7 @@ from sharpwave.loops.loop import Loop
 from sharpwave.runs.callbacks import Callback, CallbackList
 from sharpwave.runs.callbacks.base import add_note
 from sharpwave.runs.loggers import LoggerCallback, LoggerList
-from sharpwave.runs.recorded import Recorded, fetched
+from sharpwave.runs.recorded import Recorded, fetched, joined
 from sharpwave.runs.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from sharpwave.runs.evaluation import EvaluationResult
 
 __all__ = ["Run"]
+
+SHARED_HOOKS = ("on_rollout_end", "on_train_batch")
+"""Hooks for which the other processes wait, where several learn together."""
 
 
 class Run:
@@ -38,6 +42,7 @@ class Run:
         target_timesteps: Where the current run ends.
         updates: Updates so far.
         stop_reason: Why the run was stopped early, or None.
+        asked_to_stop: The same as soon as this process was asked to; several stop once they agree.
         run_dir: Folder of the last `train` that was given one.
     """
 
@@ -53,11 +58,13 @@ class Run:
         self.target_timesteps = 0
         self.updates = 0
         self.stop_reason: str | None = None
+        self.asked_to_stop: str | None = None
         self.run_dir: Path | None = None
         self._hooks = CallbackList()
         self._callback_states: dict[str, Any] = {}
         self._recorded = Recorded()
         self._run_dirs: dict[Path, Path] = {}
+        self._is_heard = dict.fromkeys(SHARED_HOOKS, True)
 
     @property
     def loop(self) -> Loop:
@@ -99,13 +106,20 @@ class Run:
         if not ranks.leads:  # the first process tells and writes
             self.callbacks, callbacks, self.loggers = [], None, LoggerList(None)
         extra = []
-        with ranks.leading():
-            if run_dir is not None and ranks.leads:
-                extra = [self._recorder(run_dir, resume)]
+        if run_dir is not None:
+            with ranks.leading():
+                extra = [self._recorder(run_dir, resume)] if ranks.leads else []
+            self.run_dir = ranks.first(self.run_dir)
+            assert self.run_dir is not None
+            self.loop.begin_in(self.run_dir)
         self._hooks = CallbackList([*self.callbacks, *CallbackList(callbacks), *extra])
         self._hooks.load_state_dict(self._callback_states)
         self._callback_states = {}
-        self.stop_reason = None
+        self.stop_reason = self.asked_to_stop = None
+        self._is_heard = {
+            hook: ranks.first(self._hooks.overrides(hook) or bool(self.loggers))
+            for hook in SHARED_HOOKS
+        }
         metrics: dict[str, float] = {}
         rest: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
@@ -148,7 +162,9 @@ class Run:
 
     def request_stop(self, reason: str) -> None:
         """Ask the run to end at its next update boundary."""
-        self.stop_reason = self.stop_reason or reason
+        self.asked_to_stop = self.asked_to_stop or reason
+        if self.loop.ranks.size == 1:
+            self.stop_reason = self.asked_to_stop
 
     def record(self, name: str, value: Any) -> None:
         """Log a number of one's own with the next report of metrics.
@@ -216,24 +232,42 @@ class Run:
             if measured is None:
                 break
             self.updates += 1
-            learning = fetched(measured)
+            learning, progress = fetched(measured), self.progress_metrics()
+            stop_reason = self.asked_to_stop
+            if not ranks.is_alone:
+                learning, progress, stop_reason = self._over_ranks(learning, progress)
             _check_convergence(learning, self.timesteps)
             seconds = time.perf_counter() - began
             metrics = {
                 **learning,
-                **self.progress_metrics(),
+                **progress,
                 "timesteps": float(self.timesteps),
                 "updates": float(self.updates),
                 "sps": (self.timesteps - first_step) / seconds,
             }
             metrics |= self._take_recorded(metrics)
-            with ranks.leading():
-                self.loggers.on_train_step(self.timesteps, metrics)
-                self.tell("on_train_batch", **metrics)
-            reasons = ranks.gather(self.stop_reason)
-            self.stop_reason = next((one for one in reasons if one is not None), None)
+            if self._is_heard["on_train_batch"]:
+                with ranks.leading():
+                    self.loggers.on_train_step(self.timesteps, metrics)
+                    self.tell("on_train_batch", **metrics)
+                stop_reason = ranks.first(stop_reason or self.asked_to_stop)
+            if not ranks.is_alone:
+                self.stop_reason = stop_reason
             self.loop.timings["callbacks"] += time.perf_counter() - began - seconds
         return metrics
+
+    def _over_ranks(
+        self, learning: dict[str, float], progress: dict[str, float]
+    ) -> tuple[dict[str, float], dict[str, float], str | None]:
+        """Metrics of all processes that learn together, and why one of them wants to stop."""
+        every = self.loop.ranks.gather((learning, progress, self.asked_to_stop))
+        reason = next((reason for *_, reason in every if reason is not None), None)
+        measured, progressed = ([one[i] for one in every] for i in range(2))
+        return (
+            {name: fmean(one[name] for one in measured) for name in learning},
+            joined(progressed, self.loop.summed),
+            reason,
+        )
 
     # What loops ask
 
@@ -255,17 +289,19 @@ class Run:
     def tell_step(self, reward: float, transitions: Callable[[], VectorStep]) -> bool:
         """Call `on_step`; what makes the whole step is asked only where a callback takes it."""
         whole = {"transitions": transitions()} if self.hears("on_step", "transitions") else {}
-        return self.tell("on_step", reward=reward, **whole)
+        with self.loop.ranks.apart():
+            return self.tell("on_step", reward=reward, **whole)
 
     def rollout_ended(self, episodes: Episodes) -> None:
         """Tell callbacks and loggers that environments were stepped."""
-        if not (self.hears("on_rollout_end") or self.loggers):
+        if not self._is_heard["on_rollout_end"]:
             return  # the means of episodes take longer than the rest of a small iteration
         mean_reward = episodes.mean_return
-        self.tell("on_rollout_end", mean_reward=mean_reward, update=self.updates)
-        self.loggers.on_rollout_end(
-            self.timesteps, {"mean_reward": mean_reward, "mean_length": episodes.mean_length}
-        )
+        with self.loop.ranks.leading():
+            self.tell("on_rollout_end", mean_reward=mean_reward, update=self.updates)
+            self.loggers.on_rollout_end(
+                self.timesteps, {"mean_reward": mean_reward, "mean_length": episodes.mean_length}
+            )
 
     def samples_written(self, samples: Callable[[], Sequence[dict[str, Any]]]) -> bool:
         """Tell callbacks and loggers what a language model wrote, which is asked where one listens.
@@ -294,7 +330,6 @@ class Run:
         recorder = RunRecorder(self._run_dirs.get(asked, run_dir), resume=resume)
         recorder.prepare(self._agent)
         self.run_dir = self._run_dirs[asked] = recorder.folder.path
-        self.loop.begin_in(recorder.folder.path)
         return recorder
 
     def _take_up(self, run_dir: str | os.PathLike[str] | None) -> None:

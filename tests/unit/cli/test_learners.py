@@ -1,0 +1,173 @@
+"""`--learners`: what is refused, and how processes that learn together end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sharpwave.cli.main import main
+from sharpwave.cli.plan import Plan
+from sharpwave.runs.run_folder import RunFolder
+
+OPTIONS = ["--n-envs", "4", "--n-steps", "16", "--batch-size", "32", "--hidden", "8", "--seed", "3"]
+ENDLESS = ["--total-timesteps", "100_000_000", "--eval-freq", "0", "--quiet"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["crossq", "Pendulum-v1"], "crossq learns in one process: --learners must be 1, got 2"),
+        (["cql", "--dataset", "none"], "cql learns in one process: --learners must be 1, got 2"),
+        (["ppo", "CartPole-v1", "--n-envs", "7"], "n_envs must be a multiple of learners, 2,"),
+        (["sac", "Pendulum-v1"], "got 1"),
+        (["dqn", "CartPole-v1", "--n-envs", "2", "--batch-size", "33"], "batch_size must be a"),
+    ],
+)
+def test_what_learners_cannot_divide_is_refused_before_they_start(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *arguments, "--learners", "2"]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_number_than_was_started_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["train", "ppo", "CartPole-v1", "--learners", "4"]) == 2
+    assert "--learners must be 2, as many processes as were started, got 4" in (
+        capsys.readouterr().err
+    )
+    assert main(["train", "crossq", "Pendulum-v1"]) == 2
+    assert "crossq learns in one process" in capsys.readouterr().err
+
+
+class Started:
+    """A command with two learners that has begun to learn."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = RunFolder(folder / "run")
+        command = ["train", "ppo", "CartPole-v1", "--learners", "2", "--run-dir"]
+        self.launcher = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "sharpwave",
+                *command,
+                str(self.folder.path),
+                *OPTIONS,
+                *ENDLESS,
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_for(self._learns, 120)
+        of_launcher = Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children")
+        self.learners = [int(pid) for pid in of_launcher.read_text().split()]
+        assert len(self.learners) == 2
+
+    def _learns(self) -> bool:
+        assert self.launcher.poll() is None, self.launcher.communicate()[1]
+        return self.folder.metrics_jsonl.is_file() and self.folder.metrics_jsonl.stat().st_size > 0
+
+    def end(self) -> tuple[int, str, float]:
+        """Exit status, complaints, and the seconds that it took until no process was left."""
+        began = time.monotonic()
+        said = self.launcher.communicate(timeout=60)[1]
+        wait_for(lambda: not any(map(is_alive, self.learners)), 60)
+        return self.launcher.returncode, said, time.monotonic() - began
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    """Two learners that go on until somebody ends them."""
+    one = Started(tmp_path)
+    try:
+        yield one
+    finally:
+        for pid in filter(is_alive, [one.launcher.pid, *one.learners]):
+            os.kill(pid, signal.SIGKILL)
+        one.launcher.wait()
+        assert one.launcher.stderr is not None
+        one.launcher.stderr.close()
+
+
+def wait_for(is_so: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has asked about its end does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+processes = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc of Linux")
+
+
+@processes
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_learner_that_is_killed_ends_the_others_by_name(started: Started) -> None:
+    os.kill(started.learners[1], signal.SIGKILL)
+    status, said, seconds = started.end()
+    assert status == 1
+    assert "learner 1 of 2 was ended by SIGKILL" in said
+    assert "process 0 of 2 lost another one" in said
+    assert seconds < 40  # a report is written; nobody waits for the timeout of ten minutes
+    assert started.folder.summary["status"] == "failed"
+    assert started.folder.summary["reason"].startswith("RankLost")
+
+
+@processes
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_ctrl_c_ends_all_and_the_run_goes_on(started: Started) -> None:
+    started.launcher.send_signal(signal.SIGINT)
+    status, said, _ = started.end()
+    assert (status, said.count("sharpwave resume")) == (130, 1)
+    folder = started.folder
+    steps = folder.summary["timesteps"]
+    assert (folder.summary["status"], folder.summary["reason"]) == ("stopped", "SIGINT")
+    assert Plan.from_file(folder.path / Plan.file).learners == 2
+    more = steps + 128
+    command = ["resume", str(folder.path), "--total-timesteps", str(more), "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sharpwave", *command], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "begin anew" not in done.stderr  # as many learners as before
+    assert (folder.summary["status"], folder.summary["timesteps"]) == ("finished", more)
+    lines = folder.metrics_jsonl.read_text().splitlines()
+    assert json.loads(lines[-1])["step"] == more
+    assert [json.loads(line)["step"] for line in lines] == list(range(64, more + 1, 64))
+
+
+@processes
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_learners_end_with_what_started_them(started: Started) -> None:
+    started.launcher.kill()
+    assert started.launcher.wait() == -signal.SIGKILL
+    wait_for(lambda: not any(map(is_alive, started.learners)), 60)
+    assert started.folder.summary["reason"] == "SIGTERM"
