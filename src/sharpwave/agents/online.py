@@ -62,6 +62,8 @@ class OnlineAgent(Agent):
     """What feeds the learner."""
     takes: ClassVar[tuple[str, ...]] = ()
     """Networks that the constructor takes in place of its own; `policy` is the first of them."""
+    secrets: ClassVar[tuple[str, ...]] = ()
+    """Arguments that are written nowhere: neither into files nor into copies."""
     collects_natively: ClassVar[bool] = False
     """Whether native code collects rollouts for torch to learn from, where it can."""
     learns_together: ClassVar[bool] = False
@@ -79,7 +81,8 @@ class OnlineAgent(Agent):
 
     def __init_subclass__(cls) -> None:
         networks = dict.fromkeys(name for name in cls.takes if name != "policy")
-        cls.named_arguments = {**OnlineAgent.named_arguments, **networks}
+        secrets = dict.fromkeys(cls.secrets)
+        cls.named_arguments = {**OnlineAgent.named_arguments, **networks, **secrets}
         super().__init_subclass__()
 
     def __init__(
@@ -97,6 +100,7 @@ class OnlineAgent(Agent):
         **overrides: Any,
     ) -> None:
         self.given_networks = {name: overrides.pop(name, None) for name in self.takes}
+        self.given_secrets = {name: overrides.pop(name, None) for name in self.secrets}
         self.given_buffer = None
         self.ranks = Ranks.join() if self.learns_together else ALONE
         if isinstance(overrides.get("buffer"), os.PathLike):

@@ -92,4 +92,5 @@ class APPO(OnlineAgent):
     Native = NativeAPPOLearner
     Loop = ActorLearnerLoop
     takes = ("policy",)
+    secrets = ("token",)
     collects_natively = True

@@ -113,5 +113,6 @@ class IMPALA(OnlineAgent):
     Native = NativeIMPALALearner
     Loop = ActorLearnerLoop
     takes = ("policy",)
+    secrets = ("token",)
     collects_natively = True
     learns_together = True

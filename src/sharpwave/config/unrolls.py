@@ -16,9 +16,15 @@ class UnrollConfig(RolloutConfig):
 
     n_actors: int = 2
     """Actors, each with environments of its own."""
-    actors: Literal["auto", "threads", "processes"] = "auto"
-    """Where actors act: in threads, which suit native environments, or in processes, in which
-    environments of Python run at once; "auto" takes what suits."""
+    actors: Literal["auto", "threads", "processes", "grpc"] = "auto"
+    """Where actors act: in threads, which suit native environments; in processes, in which
+    environments of Python run at once; or wherever `sharpwave actor` starts some, which join over
+    gRPC. "auto" takes threads or processes, what suits."""
+    address: str | None = None
+    """Where to listen for actors that join over gRPC, as host:port; a free port that this machine
+    alone can reach when None."""
+    tls: tuple[str, ...] = ()
+    """PEM files of certificate, key and authority, for mutual TLS with actors that join."""
     n_envs: int = 16
     """Environments of each actor."""
     n_steps: int = 64
@@ -69,9 +75,16 @@ class UnrollConfig(RolloutConfig):
                 f"max_lag must be at least {least} where {self.in_flight} unrolls are in flight "
                 f"and an update takes {self.n_unrolls}, got {self.max_lag}: most would be dropped"
             )
+        self._check_listening()
         for name in ("normalize_obs", "normalize_rewards"):
             if getattr(self, name):
                 raise ValueError(f"{name} must be False: statistics of actors are not merged")
+
+    def _check_listening(self) -> None:
+        if len(self.tls) not in (0, 3):
+            raise ValueError(f"tls must be certificate, key and authority, got {self.tls}")
+        if self.actors != "grpc" and (self.address is not None or self.tls):
+            raise ValueError(f"address and tls are for actors='grpc', got actors={self.actors!r}")
 
     def _check_deterministic(self) -> None:
         if self.max_lag < 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sharpwave.collect import NativeRollouts
 from sharpwave.distributed.actors import FleetActor
@@ -11,14 +11,22 @@ from sharpwave.distributed.fleet import Fleet
 from sharpwave.distributed.launch import why_not_pickled
 from sharpwave.distributed.processes import ProcessFleet
 from sharpwave.distributed.recipe import ActorRecipe, make_actor
+from sharpwave.distributed.security import Access
 from sharpwave.distributed.supervise import MOST_FAILURES, Lives
 from sharpwave.distributed.threads import ThreadFleet
 from sharpwave.notice import notice
 
-__all__ = ["ACTORS", "make_fleet"]
+__all__ = ["ACTORS", "Listening", "make_fleet"]
 
-ACTORS = ("auto", "threads", "processes")
+ACTORS = ("auto", "threads", "processes", "grpc")
 """Kinds of fleets."""
+
+
+class Listening(NamedTuple):
+    """Where actors of other machines join, and who may."""
+
+    address: str | None = None
+    access: Access = Access()
 
 
 def make_fleet(
@@ -30,6 +38,7 @@ def make_fleet(
     n_weights: int,
     max_in_flight: int,
     in_step: bool,
+    listening: Listening | None = None,
 ) -> Fleet:
     """The fleet that was asked for, or the one that fits.
 
@@ -43,12 +52,27 @@ def make_fleet(
         n_weights: Size of the weights.
         max_in_flight: Most unrolls that are under way or wait.
         in_step: Which weights an unroll has does not depend on who is faster.
+        listening: Where actors of other machines join.
 
     Raises:
-        TypeError: The environment or the policy cannot be pickled for processes.
+        TypeError: The environment or the policy cannot be pickled for processes, or has no id for
+            actors elsewhere.
         ValueError: The environment cannot be made again for processes.
     """
     options: dict[str, Any] = {"max_in_flight": max_in_flight, "in_step": in_step}
+    if actors == "grpc":
+        from sharpwave.distributed.grpc_fleet import GrpcFleet  # others start sooner without
+
+        listening = listening or Listening()
+        return GrpcFleet(
+            recipe,
+            env.single_observation_space,
+            env.single_action_space,
+            n_actors=n_actors,
+            address=listening.address or "127.0.0.1:0",
+            access=listening.access,
+            **options,
+        )
     # Environments that cannot be made again are lost with the first failure.
     lives = Lives(n_actors, most_failures=1 if recipe.env is None else MOST_FAILURES)
     is_native = NativeRollouts.why_not(env) is None

@@ -15,11 +15,13 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from sharpwave.collect import NativeRollouts
 from sharpwave.distributed.codec import Packed, Plain, pack, unpack
 from sharpwave.distributed.fleet import Unroll, Weights
 from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE
+from sharpwave.distributed.processes import ProcessFleet
 from sharpwave.distributed.recipe import ActorRecipe, PolicyRecipe, make_actor
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.state_codec import state_of, state_to_bytes
@@ -110,21 +112,23 @@ class Node:
                 self._seen_at = time.monotonic()
 
     def _act(self, visit: _Visit, welcome: Packed) -> bool:
-        recipe, n_parameters = self._recipe(welcome)
+        made = self._recipe(welcome)
         numbers = [int(number) for number in welcome.columns["numbers"]]
         lives = [int(life) for life in welcome.columns["lives"]]
         workers = {
-            number: _Worker(replace(recipe, first_number=number, first_life=life), visit)
+            number: _Worker(made.of(number, life), visit)
             for number, life in zip(numbers, lives, strict=True)
         }
         self._tell(f"joined {self._learner} as {', '.join(f'actor {one}' for one in numbers)}")
         try:
-            return visit.follow(workers, n_parameters)
+            return visit.follow(workers, made.n_parameters)
         finally:
             for worker in workers.values():
                 worker.stop()
+            for worker in workers.values():
+                worker.join()
 
-    def _recipe(self, welcome: Packed) -> tuple[ActorRecipe, int]:
+    def _recipe(self, welcome: Packed) -> _Making:
         """What to make, once it is known to be harmless and of the learner's spaces."""
         try:
             recipe = ActorRecipe.of_json(json.loads(str(welcome.meta["recipe"])))
@@ -143,31 +147,49 @@ class Node:
                 f"{self._learner} names code that would be imported ({', '.join(code)}): if you "
                 f"trust it, pass --env {env.env}"
             )
-        one = replace(env, n_envs=1, mode="auto").make()
+        one = replace(env, n_envs=1, mode="sync" if env.mode == "async" else env.mode).make()
         try:
             ours = [one.single_observation_space, one.single_action_space]
             if ours != theirs:
                 raise ValueError(f"{env.env} must have the spaces {theirs}, got {ours}")
-            return recipe, policy.layout(one).n_parameters
+            is_native = NativeRollouts.why_not(one) is None
+            return _Making(recipe, policy.layout(one).n_parameters, is_native)
         finally:
             one.close()
+
+
+class _Making(NamedTuple):
+    """What makes actors here: a recipe, the size of its weights, and whether native code acts."""
+
+    recipe: ActorRecipe
+    n_parameters: int
+    is_native: bool
+
+    def of(self, number: int, life: int) -> _Making:
+        """The same for one of the learner's actors."""
+        return self._replace(recipe=replace(self.recipe, first_number=number, first_life=life))
+
+    def fleet(self, lives: Lives) -> ThreadFleet | ProcessFleet:
+        """An actor in a thread, or in a process where it would keep others waiting."""
+        options: dict[str, Any] = {"max_in_flight": 1, "in_step": True}
+        if self.is_native:
+            return ThreadFleet(partial(make_actor, self.recipe), lives, **options)
+        return ProcessFleet(self.recipe, lives, self.n_parameters, **options)
 
 
 class _Worker:
     """An actor of this node, and the thread that gives it work.
 
     Args:
-        recipe: What makes it, with its number and life.
+        making: What makes it.
         visit: Where its unrolls go.
     """
 
-    def __init__(self, recipe: ActorRecipe, visit: _Visit) -> None:
-        self.number = recipe.first_number
+    def __init__(self, making: _Making, visit: _Visit) -> None:
+        self.number = making.recipe.first_number
         self._visit = visit
         self._lives = Lives(1)
-        self._fleet = ThreadFleet(
-            partial(make_actor, recipe), self._lives, max_in_flight=1, in_step=True
-        )
+        self._fleet = making.fleet(self._lives)
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._stops = False
         self._thread = threading.Thread(
@@ -194,9 +216,12 @@ class _Worker:
         return {"failures": lives.failures, "restarts": lives.restarts, "lost": lives.lost}
 
     def stop(self) -> None:
-        """End the actor."""
+        """Let the actor end."""
         self._stops = True
         self._work.put(None)
+
+    def join(self) -> None:
+        """Wait until it has ended."""
         self._thread.join()
 
     def _run(self) -> None:

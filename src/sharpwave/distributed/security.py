@@ -5,9 +5,9 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import os
-import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = ["TLS", "TOKEN_VARIABLE", "Access", "check_listening", "is_loopback", "read_token"]
 
@@ -16,19 +16,15 @@ TOKEN_VARIABLE = "SHARPWAVE_TOKEN"
 _LEAST_TOKEN = 16
 
 
-@dataclass(frozen=True)
-class TLS:
-    """Mutual TLS: each side shows a certificate, and asks for one of the same authority.
-
-    Args:
-        certificate: PEM file of the own certificate.
-        key: PEM file of its private key.
-        authority: PEM file of the certificates that the other side's must be signed by.
-    """
+class TLS(NamedTuple):
+    """Mutual TLS: each side shows a certificate, and asks for one of the same authority."""
 
     certificate: str | Path
+    """PEM file of the own certificate."""
     key: str | Path
+    """PEM file of its private key."""
     authority: str | Path
+    """PEM file of the certificates that the other side's must be signed by."""
 
     def read(self, *, server: bool) -> tuple[bytes, bytes, bytes]:
         """Certificate, key and authority, once the other side would accept them.
@@ -40,7 +36,9 @@ class TLS:
             OSError: A file cannot be read.
             ValueError: They do not belong together, or the certificate has expired.
         """
-        for path in (self.certificate, self.key, self.authority):
+        import ssl
+
+        for path in self:
             Path(path).read_bytes()
         try:
             self._shake_hands(server)
@@ -54,9 +52,7 @@ class TLS:
                 f"tls must be a certificate, its key and an authority, got {self.certificate}, "
                 f"{self.key} and {self.authority}: {error.reason or error}"
             ) from None
-        certificate, key, authority = (
-            Path(path).read_bytes() for path in (self.certificate, self.key, self.authority)
-        )
+        certificate, key, authority = (Path(path).read_bytes() for path in self)
         return certificate, key, authority
 
     def _shake_hands(self, server: bool) -> None:
@@ -64,6 +60,8 @@ class TLS:
 
         A rejected certificate looks like a lost connection from far away.
         """
+        import ssl
+
         sides = [ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)]
         for side in sides:
             side.check_hostname = False

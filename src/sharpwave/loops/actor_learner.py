@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from sharpwave.distributed import (
+    TLS,
+    Access,
     ActorRecipe,
     EnvRecipe,
     FleetCollector,
+    Listening,
     PolicyRecipe,
     make_fleet,
 )
@@ -34,6 +37,7 @@ class ActorLearnerLoop(OnPolicyLoop):
         config: Options.
         env: The environments of the first actor.
         env_recipe: What makes such environments for another one; None where nothing can.
+        token: What actors must know that join over gRPC.
         **options: Of `OnPolicyLoop`.
 
     Attributes:
@@ -52,9 +56,10 @@ class ActorLearnerLoop(OnPolicyLoop):
         env: Any,
         *,
         env_recipe: EnvRecipe | None,
+        token: str | None = None,
         **options: Any,
     ) -> None:
-        self._env_recipe = env_recipe
+        self._env_recipe, self._token = env_recipe, token
         self._acting_reason = options["why_not_act"] or why_not_native(
             env.single_observation_space, env.single_action_space, activation=config.activation
         )
@@ -82,6 +87,7 @@ class ActorLearnerLoop(OnPolicyLoop):
             config,
             agent.env,
             env_recipe=recipe,
+            token=agent.given_secrets["token"],
             seeds=choice.learner.seeds,
             subject=f"{agent.config.n_actors} actors x {config.n_envs} x {name}",
             why_not_act=choice.why_not_act,
@@ -159,6 +165,7 @@ class ActorLearnerLoop(OnPolicyLoop):
             n_weights=self.learner.weights().size,
             max_in_flight=config.in_flight,
             in_step=config.deterministic,
+            listening=self._listening(),
         )
         return FleetCollector(
             fleet,
@@ -167,6 +174,14 @@ class ActorLearnerLoop(OnPolicyLoop):
             n_unrolls=config.n_unrolls,
             max_lag=config.max_lag,
             in_step=config.deterministic,
+        )
+
+    def _listening(self) -> Listening | None:
+        config = self.config
+        if config.actors != "grpc":
+            return None
+        return Listening(
+            config.address, Access.of(self._token, TLS(*config.tls) if config.tls else None)
         )
 
     def _recipe(self, seeds: Seeds) -> ActorRecipe:

@@ -15,7 +15,6 @@ from sharpwave.distributed.codec import Packed, pack, unpack
 from sharpwave.distributed.fleet import Weights
 from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE, GrpcFleet
 from sharpwave.distributed.node import Node
-from sharpwave.distributed.security import Access
 from sharpwave.distributed.unroll_codec import unroll_to_bytes
 from sharpwave.distributed.wire import connect, naming
 
@@ -88,10 +87,16 @@ class Acting:
 
 
 class Liar:
-    """A node that says what it is told to."""
+    """A node that says what it is told to.
 
-    def __init__(self, address: str, access: Access | None = None) -> None:
-        self._channel = connect(address, access, max_message=2**28)
+    Args:
+        address: Of the learner.
+        channel: To it; one of its own when None.
+    """
+
+    def __init__(self, address: str, channel: Any = None) -> None:
+        self._owns = channel is None
+        self._channel = connect(address, max_message=2**28) if channel is None else channel
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._address = address
         self._answers = self._channel.stream_stream(f"/{SERVICE}/Join")(
@@ -115,7 +120,8 @@ class Liar:
     def close(self) -> None:
         self._outbox.put(None)
         self._answers.cancel()
-        self._channel.close()
+        if self._owns:
+            self._channel.close()
 
     def __enter__(self) -> Liar:
         return self

@@ -1,0 +1,236 @@
+"""Actors and learners on either side of a wire, killed, stopped and started again."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpc")
+
+import sharpwave as sw
+from sharpwave.distributed.codec import pack
+from sharpwave.distributed.grpc_fleet import GrpcFleet
+from sharpwave.distributed.security import TOKEN_VARIABLE
+from sharpwave.distributed.wire import connect
+from sharpwave.runs.run_folder import RunFolder
+from tests.unit.distributed.remote import WEIGHTS, Liar, address_of, listening, unroll_bytes
+
+TOKEN = "a-token-of-the-tests"
+OPTIONS: dict[str, Any] = {"n_envs": 4, "n_steps": 8, "hidden": (8,), "seed": 1}
+
+
+class Commands:
+    """Commands of this library, each a process."""
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[str]] = []
+
+    def actor(self, address: str, *more: str) -> subprocess.Popen[str]:
+        return self.start("actor", "--learner", address, *more)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """A command, which lists of processes show without the token."""
+        started = subprocess.Popen(
+            [sys.executable, "-m", "sharpwave", *arguments],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, TOKEN_VARIABLE: TOKEN, "OMP_NUM_THREADS": "1"},
+        )
+        self._started.append(started)
+        return started
+
+    def close(self) -> None:
+        for one in self._started:
+            one.kill()
+            one.communicate()
+
+
+@pytest.fixture
+def commands() -> Iterator[Commands]:
+    commands = Commands()
+    yield commands
+    commands.close()
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def take(fleet: GrpcFleet, count: int) -> list[int]:
+    """The actors of so many unrolls."""
+    found: list[int] = []
+    while len(found) < count:
+        unroll = fleet.receive(60.0)
+        assert unroll is not None
+        found.append(unroll.actor)
+    return found
+
+
+@pytest.mark.long
+def test_others_go_on_where_an_actor_is_killed_and_it_may_return(commands: Commands) -> None:
+    with listening(deadline=5.0) as fleet:
+        steady = commands.actor(address_of(fleet))
+        draw = random.Random(0)
+        for killed in range(1, 4):
+            mortal = commands.actor(address_of(fleet))
+            wait_for(lambda: fleet.stats().alive == 2)
+            take(fleet, draw.randrange(1, 200))
+            os.kill(mortal.pid, signal.SIGKILL)
+            began = time.monotonic()
+            while fleet.stats().alive == 2:
+                take(fleet, 10)
+                assert time.monotonic() - began < 10
+            assert fleet.stats().restarts == killed - 1
+            assert fleet.stats().lost <= killed
+        assert set(take(fleet, 20)) == {0}
+        fleet.stop()
+        assert steady.wait(10) == 0
+
+
+@pytest.mark.long
+def test_a_stopped_actor_is_given_up_at_its_deadline_and_comes_back(commands: Commands) -> None:
+    with listening(deadline=1.5) as fleet:
+        steady, sleeper = (commands.actor(address_of(fleet)) for _ in range(2))
+        wait_for(lambda: fleet.stats().alive == 2)
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        while fleet.stats().alive == 2:
+            take(fleet, 10)
+            assert time.monotonic() - began < 10
+        fleet.pause()  # waits for nobody who is gone
+        fleet.start(WEIGHTS, 1)
+        os.kill(sleeper.pid, signal.SIGCONT)
+        wait_for(lambda: fleet.stats().alive == 2)
+        assert fleet.stats().restarts >= 1
+        assert len(set(take(fleet, 200))) == 2
+        fleet.stop()
+        assert [steady.wait(10), sleeper.wait(10)] == [0, 0]
+
+
+@pytest.mark.long
+def test_ctrl_c_ends_actors_in_time_and_leaves_no_process(commands: Commands) -> None:
+    agent: Any = sw.IMPALA("CartPole-v1", actors="grpc", env_mode="sync", **OPTIONS)
+    fleet = agent.loop.fleet
+    fleet.start(agent.learner.weights(), 0)
+    node = commands.actor(fleet.address, "--actors", "2")
+    take(fleet, 4)
+    children = [int(pid) for pid in _children(node.pid)]
+    assert len(children) == 2  # a process for each actor in environments of Python
+    began = time.monotonic()
+    node.send_signal(signal.SIGINT)
+    assert node.wait(10) == 0
+    assert time.monotonic() - began < 5
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 10)
+    wait_for(lambda: fleet.stats().alive == 0, 10)
+    agent.close()
+
+
+def _children(pid: int) -> list[str]:
+    return [
+        child
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+
+
+TRAIN = ["train", "impala", "CartPole-v1", "--actors", "grpc", "--n-envs", "4", "--quiet"]
+
+
+@pytest.mark.long
+def test_actors_wait_for_a_learner_that_is_killed_and_resumed(
+    commands: Commands, tmp_path: Path
+) -> None:
+    with listening() as fleet:
+        address = address_of(fleet)  # which is free afterwards
+    run = tmp_path / "run"
+    options = ["--address", address, "--total-timesteps", "20_000", "--eval-freq", "0"]
+    often = ["--checkpoint-freq", "1000", "--run-dir", str(run), "--no-preset", "--seed", "3"]
+    learner = commands.start(*TRAIN, *options, *often)
+    actor = commands.actor(address, "--actors", "2")
+    wait_for(lambda: list(run.glob("checkpoints/*")))
+    learner.kill()
+    learner.wait()
+    time.sleep(0.3)
+    assert actor.poll() is None
+    resumed = commands.start("resume", str(run), "--quiet")
+    said, _ = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, said
+    said, _ = actor.communicate(timeout=20)
+    assert actor.returncode == 0, said
+    assert said.count("joined") == 2
+    assert "waiting for" in said
+    assert RunFolder(run).is_ours
+    # The token is nowhere in what was written.
+    for file in run.rglob("*"):
+        if file.is_file():
+            assert TOKEN.encode() not in file.read_bytes()
+
+
+def test_an_actor_without_a_learner_leaves_after_its_patience(commands: Commands) -> None:
+    with listening() as fleet:
+        address = address_of(fleet)
+    alone = commands.actor(address, "--patience", "0.2")
+    said, _ = alone.communicate(timeout=30)
+    assert alone.returncode == 1
+    assert re.search(rf"the learner has not answered for \d+ s: {address} cannot be reached", said)
+
+
+@pytest.mark.long
+def test_ten_thousand_broken_messages_are_refused_and_cost_nothing() -> None:
+    """Named errors, no crash, memory flat, and an honest node is served in between."""
+    draw = random.Random(7)
+    good = unroll_bytes(0)
+    messages = [good, pack("beat"), pack("failed", meta={"kind": "x"}), pack("told"), pack("join")]
+
+    def broken() -> bytes:
+        data = bytearray(draw.choice(messages))
+        kind = draw.randrange(4)
+        if kind == 0:
+            for _ in range(draw.randrange(1, 4)):
+                data[draw.randrange(len(data))] ^= draw.randrange(1, 256)
+        elif kind == 1:
+            del data[draw.randrange(len(data)) :]
+        elif kind == 2:
+            data = bytearray(draw.randbytes(draw.randrange(300)))
+        else:  # right in itself, and nothing that may be said
+            return pack(
+                draw.choice(["unroll", "ask", "told"]), meta={"actor": draw.randrange(-2, 3)}
+            )
+        return bytes(data)
+
+    with listening(n_actors=1, max_in_flight=1) as fleet, connect(address_of(fleet)) as channel:
+        memory = []
+        for round_ in range(10):
+            for _ in range(1000):
+                with Liar(address_of(fleet), channel) as node:
+                    if draw.random() < 0.5:
+                        node.join()
+                    node.say(broken())
+                    with pytest.raises((ValueError, ConnectionError)):
+                        [node.hear() for _ in range(5)]
+            with Liar(address_of(fleet), channel) as honest:
+                wait_for(lambda: fleet.stats().alive == 0)
+                honest.join()
+                honest.say(good)
+                assert take(fleet, 1) == [0]
+            memory.append(_megabytes())
+            assert round_ < 2 or memory[-1] < memory[1] + 20, memory
+
+
+def _megabytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
