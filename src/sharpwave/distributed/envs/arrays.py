@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ _APART = ("final_obs", "_final_obs")
 """Infos that answers have fields of their own for."""
 
 
+@cache
 def messages() -> Any:
     """The module of the messages.
 
@@ -69,11 +71,17 @@ def array_message(array: Array, path: Sequence[str] = ()) -> Any:
     Raises:
         TypeError: It is of another dtype.
     """
-    if array.dtype.kind not in _KINDS:
-        raise TypeError(f"arrays must be of flags, integers or floats, got {array.dtype}")
-    dtype = array.dtype.newbyteorder("<")
+    name, dtype = _on_the_wire(array.dtype)
     data = array.astype(dtype, copy=False).tobytes()
-    return messages().Array(dtype=dtype.str, shape=array.shape, data=data, path=path)
+    return messages().Array(dtype=name, shape=array.shape, data=data, path=path)
+
+
+@cache
+def _on_the_wire(dtype: np.dtype[Any]) -> tuple[str, np.dtype[Any]]:
+    if dtype.kind not in _KINDS:
+        raise TypeError(f"arrays must be of flags, integers or floats, got {dtype}")
+    little = dtype.newbyteorder("<")
+    return little.str, little
 
 
 def array_of(

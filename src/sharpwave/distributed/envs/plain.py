@@ -99,7 +99,8 @@ def plain_actions(request: Any, space: Any) -> Array:
         raise WireError(f"actions must be {size} numbers for {space}, got {len(given)}")
     if not np.isfinite(given).all():
         raise WireError("actions must be finite")
-    actions: Array = given.astype(space.dtype).reshape(space.shape)
+    with np.errstate(invalid="ignore"):  # of numbers that no integer holds, seen below
+        actions: Array = given.astype(space.dtype).reshape(space.shape)
     if actions.dtype.kind != "f" and (actions.ravel() != given).any():
         raise WireError(f"actions must be integers for {space}, got {given[:8].tolist()}")
     return actions

@@ -24,7 +24,7 @@ from sharpwave.distributed.envs.arrays import (
 )
 from sharpwave.distributed.envs.connection import Connection, Deadlines, spaces_at
 from sharpwave.distributed.envs.description import Description, check_alike
-from sharpwave.distributed.envs.session import TERMINATED, TRUNCATED, check_actions
+from sharpwave.distributed.envs.session import TERMINATED, TRUNCATED, ActionCheck
 from sharpwave.distributed.security import TLS, Access
 from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.errors import WireError
@@ -194,6 +194,7 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(first.observation_space, self.num_envs)
         self.action_space = batch_space(first.action_space, self.num_envs)
         self._leaf_spaces = leaf_spaces(first.observation_space)
+        self._action_check = ActionCheck(first.action_space)
 
     def _obs(self, answers: list[Any]) -> Nested:
         parts = [
@@ -227,7 +228,7 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         if array.dtype.kind not in ("biuf" if space.dtype.kind == "f" else "biu"):  # type: ignore[union-attr]
             raise TypeError(f"actions must be {space.dtype}, got {array.dtype}")
         array = array.astype(space.dtype, copy=False)
-        check_actions(array, self.single_action_space)  # before any server steps
+        self._action_check.check(array)  # before any server steps
         return array
 
     def _reset_requests(self, seed: Any, options: dict[str, Any] | None) -> list[Any]:

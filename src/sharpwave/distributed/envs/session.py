@@ -26,7 +26,7 @@ from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.errors import EnvironmentFailed, WireError
 from sharpwave.types import Array
 
-__all__ = ["TERMINATED", "TRUNCATED", "Session", "check_actions"]
+__all__ = ["TERMINATED", "TRUNCATED", "ActionCheck", "Session"]
 
 _WORDS = 20_000
 """Characters of a traceback that travel."""
@@ -59,6 +59,7 @@ class Session:
         if self._stepper.mode == "next_step":
             raise ValueError("env must not reset in the step after an end: that step is no step")
         self._leaf_spaces = leaf_spaces(env.single_observation_space)
+        self._actions = ActionCheck(env.single_action_space)
         self._last: Any = None
         self._has_begun = False
         # A connection that was lost may still be at work while the next one asks.
@@ -102,7 +103,7 @@ class Session:
             actions = plain_actions(request, space)
         else:
             actions = array_of(request.array, "actions", space.dtype, space.shape)
-        check_actions(actions, env.single_action_space)
+        self._actions.check(actions)
         step = self._stepper.step(actions)
         ended = np.flatnonzero(step.terminated | step.truncated)
         if in_floats:
@@ -191,29 +192,40 @@ def _failure(kind: str, message: str, env_index: int = 0, doing: str = "") -> An
     )
 
 
-def check_actions(actions: Array, space: Any) -> None:
-    """Refuse actions that environments may answer with anything at all.
+class ActionCheck:
+    """Refuses actions that environments may answer with anything at all.
 
     Args:
-        actions: [N, ...].
         space: Of one action.
-
-    Raises:
-        WireError: One is not finite, or not in a discrete space.
     """
-    if isinstance(space, spaces.Box):
-        if not np.isfinite(actions).all():
-            raise WireError("actions must be finite")
-        return
-    if isinstance(space, spaces.MultiBinary):
-        low, high = np.asarray(0), np.asarray(2)
-    else:
-        low = np.asarray(space.start)
-        high = low + (space.n if isinstance(space, spaces.Discrete) else space.nvec)
-    wrong = (actions < low) | (actions >= high)
-    if np.count_nonzero(wrong):
-        row = int(np.argwhere(wrong)[0][0])
-        raise WireError(f"actions must be in {space}, got {actions[row]} for environment {row}")
+
+    def __init__(self, space: Any) -> None:
+        self._space = space
+        self._bounds: tuple[Any, Any] | None = None
+        if isinstance(space, spaces.MultiBinary):
+            self._bounds = 0, 2
+        elif isinstance(space, spaces.Discrete):
+            self._bounds = space.start, space.start + space.n
+        elif isinstance(space, spaces.MultiDiscrete):
+            self._bounds = space.start, space.start + space.nvec
+
+    def check(self, actions: Array) -> None:
+        """Check actions [N, ...].
+
+        Raises:
+            WireError: One is not finite, or not in a discrete space.
+        """
+        if self._bounds is None:
+            if np.count_nonzero(np.isfinite(actions)) < actions.size:
+                raise WireError("actions must be finite")
+            return
+        low, high = self._bounds
+        wrong = (actions < low) | (actions >= high)
+        if np.count_nonzero(wrong):
+            row = int(np.argwhere(wrong)[0][0])
+            raise WireError(
+                f"actions must be in {self._space}, got {actions[row]} for environment {row}"
+            )
 
 
 def _seeds(request: Any, n: int) -> Any:

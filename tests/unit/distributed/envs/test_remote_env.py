@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -23,6 +24,7 @@ from sharpwave.errors import EnvironmentFailed, WireError
 from sharpwave.nest import leaves
 from sharpwave.testing import check_env
 from tests import envs
+from tests.unit.distributed.certificates import make_authority, make_tls
 
 MAKERS: dict[str, Any] = {
     "native": "CartPole-v1",
@@ -252,6 +254,19 @@ def test_tokens_must_be_the_same() -> None:
         RemoteVectorEnv(server.address, token="a-token-of-the-tests").close()
     with pytest.raises(PermissionError, match="token or mutual TLS is needed"):
         EnvServer("CartPole-v1", "0.0.0.0:0").start()
+
+
+@pytest.mark.long
+def test_certificates_let_in_who_has_one(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    tls = make_tls(authority)
+    with EnvServer("CartPole-v1", "127.0.0.1:0", tls=tls) as server:
+        env = RemoteVectorEnv(server.address, tls=make_tls(authority, "other"))
+        assert env.reset(seed=0)[0].shape == (1, 4)
+        env.close()
+        for stranger in (None, make_tls(make_authority(tmp_path, "another"))):
+            with pytest.raises(ConnectionError, match="cannot be reached"):
+                RemoteVectorEnv(server.address, tls=stranger, timeout=1)
 
 
 def test_sessions_are_freed_when_their_clients_are_silent() -> None:

@@ -19,7 +19,7 @@ from sharpwave.distributed.envs.arrays import (
     nested_infos,
     parsed,
 )
-from sharpwave.distributed.envs.session import Session, check_actions
+from sharpwave.distributed.envs.session import ActionCheck, Session
 from sharpwave.distributed.envs.sessions import Sessions, SessionsFull
 from sharpwave.envs import PythonVectorEnv
 from sharpwave.errors import WireError
@@ -104,9 +104,10 @@ def test_what_cannot_be_done_changes_nothing(session: Session) -> None:
     ],
 )
 def test_actions_outside_of_their_space_are_refused(space: Any, right: Any, wrong: Any) -> None:
-    check_actions(np.array(right, space.dtype), space)
+    check = ActionCheck(space).check
+    check(np.array(right, space.dtype))
     with pytest.raises(WireError, match="actions must be"):
-        check_actions(np.array(wrong, space.dtype), space)
+        check(np.array(wrong, space.dtype))
 
 
 @pytest.mark.parametrize(
