@@ -16,19 +16,29 @@ GAMMA = 0.9
 
 PPO = partial(sw.PPO, n_steps=8, batch_size=64, learning_rate=5e-3, n_epochs=6)
 A2C = partial(sw.A2C, n_steps=5, learning_rate=1e-2)
+UNROLLS: dict[str, Any] = {"n_actors": 1, "n_steps": 8, "deterministic": True}
+APPO = partial(sw.APPO, **UNROLLS, batch_size=64, learning_rate=5e-3, n_epochs=6)
+IMPALA = partial(sw.IMPALA, **UNROLLS, learning_rate=5e-3)
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     "ppo": partial(PPO, backend="torch"),
     "ppo-native": partial(PPO, backend="native"),
     "a2c": partial(A2C, backend="torch"),
     "a2c-native": partial(A2C, backend="native"),
+    "impala": partial(IMPALA, backend="torch"),
+    "impala-native": partial(IMPALA, backend="native"),
+    "appo": partial(APPO, backend="torch"),
+    "appo-native": partial(APPO, backend="native"),
 }
-STEPS = {"ppo": 4_000, "ppo-native": 4_000, "a2c": 12_000, "a2c-native": 12_000}
+STEPS = {
+    name: 4_000 if name.partition("-")[0] in ("ppo", "appo") else 12_000 for name in ALGORITHMS
+}
 
 
 def trained(name: str, env: Any, steps: int | None = None, **options: Any) -> Any:
     make = partial(ALGORITHMS[name], n_envs=32, hidden=(32, 32), gamma=GAMMA, anneal_lr=True)
     algorithm = make(env, seed=1, **options)
     algorithm.train(steps or STEPS[name])
+    algorithm.close()
     return algorithm
 
 
@@ -63,8 +73,10 @@ class TestValues:
     @pytest.mark.long
     def test_truncation_bootstraps_and_termination_does_not(self, name: str) -> None:
         steps = 2 * STEPS[name]
-        cut = trained(name, partial(probes.EndsAfterFive, cut=True), steps, gae_lambda=0.9)
-        over = trained(name, partial(probes.EndsAfterFive, cut=False), steps, gae_lambda=0.9)
+        of_unrolls = name.partition("-")[0] in ("impala", "appo")
+        traces = {"vtrace_lambda" if of_unrolls else "gae_lambda": 0.9}
+        cut = trained(name, partial(probes.EndsAfterFive, cut=True), steps, **traces)
+        over = trained(name, partial(probes.EndsAfterFive, cut=False), steps, **traces)
         assert value(cut, 1.0) == pytest.approx(1 / (1 - GAMMA), rel=0.02)
         # The mean λ-return of the five steps, with λ = 0.9, is the value itself at 2.75.
         assert value(over, 1.0) == pytest.approx(2.75, abs=0.2)
@@ -99,7 +111,7 @@ class TestPolicies:
         assert algorithm.evaluate(20).mean == 1.0
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c"])
+@pytest.mark.parametrize("name", ["ppo", "a2c", "impala", "appo"])
 class TestTorch:
     """What only torch computes."""
 
@@ -113,7 +125,7 @@ class TestTorch:
 
     @pytest.mark.long
     def test_a_recurrent_policy_remembers(self, name: str) -> None:
-        kind = {"ppo": "lstm", "a2c": "gru"}[name]
+        kind = {"ppo": "lstm", "a2c": "gru", "impala": "lstm", "appo": "gru"}[name]
         algorithm = trained(
             name, probes.MemoryOfStart, 2 * STEPS[name], recurrent=kind, learning_rate=5e-3
         )

@@ -213,5 +213,6 @@ HYBRID_PPO: dict[str, Settings] = {
 # Found here: on seeds 1 and 2 three evaluations in a row give 500, and the last ones 455 and 500.
 IMPALA: dict[str, Settings] = {"CartPole-v1": {"total_timesteps": 1_000_000}}
 
-# Found here: on seeds 1 to 3 the last ten evaluations, one every 25,000 steps, give 500.
-APPO: dict[str, Settings] = {"CartPole-v1": {"total_timesteps": 500_000}}
+# Found here: on seeds 1 to 3 the last evaluations give 500, and after 100,000 steps 489 to 500,
+# where a rate of 1e-3 gives 298 to 500.
+APPO: dict[str, Settings] = {"CartPole-v1": {"learning_rate": 3e-3, "total_timesteps": 500_000}}
