@@ -89,7 +89,7 @@ def test_a2c_improves_on_cartpole() -> None:
 @pytest.mark.long
 def test_impala_learns_cartpole_quickly() -> None:
     options: dict[str, Any] = {"total_timesteps": 100_000, "seed": 1, "deterministic": True}
-    assert final_return(sw.IMPALA.preset("CartPole-v1", **options)) >= 300
+    assert final_return(sw.IMPALA("CartPole-v1", **options)) >= 300
 
 
 @pytest.mark.long
@@ -102,6 +102,9 @@ def test_appo_learns_cartpole_quickly() -> None:
 @pytest.mark.timeout(3600)
 class TestActors:
     """Runs of one seed differ where actors go on by themselves."""
+
+    SEEDS = (11, 12, 13)
+    """Settings were chosen with 1 to 5, and with 101 to 108."""
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_impala_solves_cartpole(self, seed: int) -> None:
@@ -122,8 +125,8 @@ class TestActors:
 
     def test_impala_swings_up_acrobot(self) -> None:
         """One of three seeds stayed at the bottom, at -500."""
-        agents = (sw.IMPALA("Acrobot-v1", total_timesteps=1_000_000, seed=seed) for seed in SEEDS)
-        reached = [best_three(agent, every=50_000) for agent in agents]
+        make = partial(sw.IMPALA, "Acrobot-v1", total_timesteps=1_000_000)
+        reached = [best_three(make(seed=seed), every=50_000) for seed in self.SEEDS]
         assert np.median(reached) >= -100, reached
 
     @pytest.mark.parametrize("target_update_freq", [1, 4])

@@ -215,9 +215,10 @@ def _cuts(rollouts: Sequence[Rollout]) -> tuple[Any, Any]:
     n_envs = sum(one.real.shape[1] for one in rollouts)
     rows, seen, first = [], [], 0
     for one in rollouts:
-        times, envs, obs = one.cuts()
-        if len(times):
-            rows.append(times * n_envs + first + envs)
-            seen.append(obs)
+        if one.truncated.any():
+            times, envs, obs = one.cuts()
+            if len(times):
+                rows.append(times * n_envs + first + envs)
+                seen.append(obs)
         first += one.real.shape[1]
     return (np.concatenate(rows), _after(seen)) if rows else (None, None)

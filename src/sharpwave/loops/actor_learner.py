@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from sharpwave.distributed import (
     TLS,
@@ -125,12 +125,13 @@ class ActorLearnerLoop(OnPolicyLoop):
     def progress_metrics(self) -> dict[str, float]:
         """Measures of the last episodes, and of the actors."""
         lags, stats = self.collector.lags or [0], self.fleet.stats()
+        recent = sorted(self.collector.recent_lags) or [0]
         seconds = max(1e-9, time.perf_counter() - self._began)
         waited = self.collector.timings["collect"] - self._waited
         return {
             **super().progress_metrics(),
-            "lag": float(np.mean(lags)),
-            "lag_p95": float(np.percentile(self.collector.recent_lags or [0], 95)),
+            "lag": fmean(lags),
+            "lag_p95": float(recent[math.ceil(0.95 * len(recent)) - 1]),
             "lag_max": float(max(lags)),
             "dropped_unrolls": float(self.collector.dropped),
             "lost_unrolls": float(stats.lost),
