@@ -126,17 +126,19 @@ def test_without_lag_the_gradient_is_that_of_a2c(kind: str, world: Any) -> None:
     env.close()
 
 
+@pytest.mark.long(only=["processes"])
+@pytest.mark.parametrize("actors", ["threads", "processes"])
 @pytest.mark.parametrize("world", ["CartPole-v1", resumable], ids=["native", "python"])
-def test_the_memory_of_actors_travels_with_their_unrolls(world: Any) -> None:
+def test_the_memory_of_actors_travels_with_their_unrolls(world: Any, actors: str) -> None:
     """With the weights that acted, the replay gives the log-probabilities of the actors."""
-    agent: Any = sw.IMPALA(world, recurrent="lstm", seed=1, **SMALL)
+    agent: Any = sw.IMPALA(world, actors=actors, recurrent="lstm", seed=1, **SMALL)
     learner, fleet = agent.learner, agent.loop.fleet
     assert agent.backend == "torch"
     learner.flat.data.mul_(2.0)
     fleet.start(learner.weights(), 0)
     first: dict[int, Any] = {}
-    for _ in range(30):
-        one = fleet.receive(10.0)
+    for _ in range(500):
+        one = fleet.receive(60.0)
         assert one is not None
         batch = UnrollBatch.of([one.rollout], learner.own)
         with torch.no_grad():
@@ -157,6 +159,7 @@ def test_a_deterministic_run_goes_on_from_a_checkpoint_bit_for_bit(
     cls: Any, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {**SMALL, "recurrent": "gru", "deterministic": True, "seed": 4}
+    options["actors"] = "threads"
     whole, first = (cls(resumable, **options) for _ in range(2))
     first.train(144)
     first.save(tmp_path / "half")
