@@ -181,6 +181,20 @@ class LocalShard:
                 leaves = buffer._engine.leaves(ids)
             return Drawn(self._state(), batch, ids, leaves)
 
+    def sample(self, batch_size: int, seed: int, view: View | None) -> BatchDict | None:
+        """A batch of the only shard of a replay, where it needs nothing but the steps.
+
+        None where there are priorities or a rate limit, or something is wrong: `draw` says what.
+        """
+        buffer = self._buffer
+        is_plain = view is None or view._spec is not None
+        if buffer is None or self._rate is not None or buffer.is_prioritized or not is_plain:
+            return None
+        try:
+            return buffer.sample(batch_size, seed, view=view)
+        except (ValueError, OSError):
+            return None
+
     def update(self, ids: Ids, priorities: Array, life: int) -> Answer[tuple[int, State]]:
         """Set priorities of steps of this life; how many came too late."""
         return partial(self._update, ids, priorities, life)

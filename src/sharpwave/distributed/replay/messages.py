@@ -7,13 +7,14 @@ leaves, streams and priorities have names that no field may have.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from sharpwave.buffers.schema import Schema
-from sharpwave.distributed.codec import Packed, Plain, pack
+from sharpwave.distributed.codec import Packed, pack
 from sharpwave.distributed.replay.columns import as_columns
 from sharpwave.distributed.replay.shard import Description, Drawn, State, Wait
 from sharpwave.errors import SharpwaveIOError, WireError
@@ -24,6 +25,7 @@ __all__ = [
     "LEAVES",
     "PRIORITIES",
     "SERVICE",
+    "STATE",
     "STREAMS",
     "TALK",
     "answer_of",
@@ -39,6 +41,8 @@ __all__ = [
 
 SERVICE, TALK = "sharpwave.Replay", "Talk"
 IDS, LEAVES, STREAMS, PRIORITIES = "indices", "weights", "streams", "priorities"
+STATE = "priority"
+_STATE = struct.Struct("<QQddQQQd?")
 _ERRORS: dict[str, type[Exception]] = {
     error.__name__: error
     for error in (IndexError, KeyError, MemoryError, PermissionError, TypeError, ValueError)
@@ -48,7 +52,7 @@ _ERRORS: dict[str, type[Exception]] = {
 def answer_of(answer: State | Wait | Drawn | Description | tuple[int, State]) -> bytes:
     """The message of an answer."""
     if isinstance(answer, State):
-        return pack("state", meta=answer._asdict())
+        return pack("state", _written(answer))
     if isinstance(answer, Wait):
         return pack("wait", meta={"reason": answer.reason})
     if isinstance(answer, Description):
@@ -56,15 +60,15 @@ def answer_of(answer: State | Wait | Drawn | Description | tuple[int, State]) ->
         return pack("description", meta={**answer._asdict(), "schema": schema})
     if not isinstance(answer, Drawn):
         ignored, state = answer
-        return pack("updated", meta={**state._asdict(), "ignored": ignored})
-    meta: dict[str, Plain] = {**answer.state._asdict(), "reason": answer.reason}
+        return pack("updated", _written(state), {"ignored": ignored})
+    columns = _written(answer.state)
     if answer.batch is None:
-        return pack("none", meta=meta)
-    columns = as_columns(answer.batch)
+        return pack("none", columns, {"reason": answer.reason})
+    columns |= as_columns(answer.batch)
     columns[IDS] = answer.ids
     if answer.leaves is not None:
         columns[LEAVES] = answer.leaves
-    return pack("steps", columns, meta)
+    return pack("steps", columns)
 
 
 def failed(error: Exception) -> bytes:
@@ -93,10 +97,15 @@ def state_of(packed: Packed) -> State:
     Raises:
         WireError: The message does not say it.
     """
-    floats = ("total", "smallest", "max_priority")
-    said = {name: number(packed, name) for name in State._fields if name != "is_full"}
-    whole = {name: x if name in floats else int(x) for name, x in said.items()}
-    return State(**whole, is_full=bool(packed.meta.get("is_full")))  # type: ignore[arg-type]
+    column = packed.columns.get(STATE)
+    if column is None or column.nbytes != _STATE.size:
+        raise WireError(f"{packed.kind} must have a column {STATE} of {_STATE.size} bytes")
+    return State(*_STATE.unpack(column.tobytes()))
+
+
+def _written(state: State) -> dict[str, Array]:
+    """The column of a state, which takes less time than its numbers by name."""
+    return {STATE: np.frombuffer(_STATE.pack(*state), np.uint8)}
 
 
 def description_of(packed: Packed) -> Description:

@@ -19,6 +19,7 @@ from sharpwave.distributed.replay.messages import (
     LEAVES,
     PRIORITIES,
     SERVICE,
+    STATE,
     STREAMS,
     TALK,
     description_of,
@@ -119,7 +120,8 @@ class RemoteShard:
                 return Drawn(state, None, NO_IDS, None, text(packed, "reason"))
             if IDS not in columns or self._schema is None:
                 raise WireError(f"{self.name}: steps must come with {IDS}, got {list(columns)}")
-            batch = nested(self._schema, without(columns, IDS, LEAVES))
+            steps = without(columns, IDS, LEAVES, STATE)
+            batch = nested(self._schema, {name: steps[name].copy() for name in steps})
             return Drawn(state, batch, columns[IDS], columns.get(LEAVES))
 
         return drawn

@@ -171,6 +171,7 @@ class ReplayServer:
             name="the shard",
         )
         self._max_message = max_message
+        self._counted: tuple[Schema | None, int] = (None, 0)
         self._requests: dict[str, Callable[[Packed], Any]] = {
             "describe": lambda _: self.shard.describe(),
             "create": self._create,
@@ -256,13 +257,19 @@ class ReplayServer:
         count, seed = int(number(packed, "count")), int(number(packed, "seed"))
         view = view_of_text(text(packed, "view"))
         window = view.burn_in + view.length if isinstance(view, Sequence) else 1
-        each = row_bytes(self.shard.buffer.schema) * window
+        each = self._row_bytes(self.shard.buffer.schema) * window
         if not 0 <= count * each <= self._max_message:
             raise ValueError(
                 f"batch_size must be from 0 to {self._max_message // each} for messages of "
                 f"{self._max_message} bytes, got {count}"
             )
         return self.shard.draw(count, seed, view)()
+
+    def _row_bytes(self, schema: Schema) -> int:
+        """Bytes of a step, which are counted once."""
+        if self._counted[0] is not schema:
+            self._counted = (schema, row_bytes(schema))
+        return self._counted[1]
 
     def _update(self, packed: Packed) -> Any:
         ids = vector(packed, IDS, "u", np.uint64)

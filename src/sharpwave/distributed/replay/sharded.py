@@ -22,6 +22,7 @@ from sharpwave.distributed.replay.draws import (
     split_ids,
 )
 from sharpwave.distributed.replay.group import Group
+from sharpwave.distributed.replay.local import LocalShard
 from sharpwave.distributed.replay.members import Member
 from sharpwave.distributed.replay.prefetch import Prefetch
 from sharpwave.distributed.replay.shard import Answer, Drawn, Shard, State, Wait
@@ -100,6 +101,8 @@ class ShardedReplay:
         self._ignored = self._next_shard = self._draws = 0
         self._updates: list[tuple[Member, int, Answer[tuple[int, State]]]] = []
         self._group = Group(shards, Access.of(token, tls), timeout=timeout, patience=patience)
+        only = self._group.members[0].shard if len(self._group.members) == 1 else None
+        self._lone = only if isinstance(only, LocalShard) else None
         self._prefetch = Prefetch(self._draw, prefetch) if prefetch else None
         if fields is not None:
             try:
@@ -267,7 +270,7 @@ class ShardedReplay:
         (`Sequence`) come from shards by their steps, not by the windows in them.
 
         Args:
-            batch_size: Steps of the batch, at most those that there are.
+            batch_size: Steps of the batch, at most those that there are while all shards answer.
             seed: Of the draw; the next one of the replay's own when None.
             view: What a step becomes: `Transition`, `NStep` or `Sequence`.
             indices: Add the ids of the steps, which prioritised batches have anyway.
@@ -277,8 +280,13 @@ class ShardedReplay:
             TimeoutError: A rate limit has not let it through.
             ValueError: There are not so many steps, or the view calls a function.
         """
-        if self._prefetch is not None and seed is None:
+        if seed is None and self._prefetch is not None:
             return self._prefetch.take(batch_size, view, indices)
+        if seed is None and self._lone is not None and not indices:
+            self._draws += 1
+            batch = self._lone.sample(batch_size, _seed_of(self._generator), view)
+            if batch is not None:
+                return batch
         return self._draw(batch_size, view, indices, seed)
 
     def _draw(
@@ -300,13 +308,13 @@ class ShardedReplay:
             there = sum(member.state.size for member in alive)
             members = [member for member in alive if member not in passed]
             totals = [member.state.total for member in members]
-            if there < batch_size or not sum(totals) > 0:
+            is_whole = len(alive) == len(self._group.members)
+            if (there < batch_size and is_whole) or not sum(totals) > 0:
                 raise _nothing_to_draw(batch_size, there, passed)
             asked: list[tuple[Member, float, Callable[[], Answer[Drawn | Wait]]]] = []
             for member, count in zip(members, split_counts(generator, left, totals), strict=True):
                 if count or not (left or asked):
-                    seed_there = int(generator.integers(2**63))
-                    ask = partial(member.shard.draw, count, seed_there, view)
+                    ask = partial(member.shard.draw, count, _seed_of(generator), view)
                     asked.append((member, member.state.total, ask))
             for member, total, answer in self._group.ask_all(asked):
                 if isinstance(answer, Drawn):
@@ -323,8 +331,7 @@ class ShardedReplay:
     def _joined(self, pieces: Sequence[Piece], indices: bool) -> BatchDict:
         """One batch of the steps of several shards."""
         batches: list[Any] = [drawn.batch for *_, drawn in pieces]
-        is_ours = len(pieces) == 1 and pieces[0][0].shard.is_near
-        batch: BatchDict = batches[0] if is_ours else map_leaves(_concatenated, *batches)
+        batch: BatchDict = batches[0] if len(pieces) == 1 else map_leaves(_concatenated, *batches)
         if self.is_prioritized:
             batch["weights"] = self._weights(pieces)
         if self.is_prioritized or indices:
@@ -469,6 +476,12 @@ def _nothing_to_draw(batch_size: int, there: int, passed: Mapping[Member, str]) 
     if passed:
         return ValueError("; ".join(passed.values()))
     return ValueError("priorities must not all be zero: no step can be drawn")
+
+
+def _seed_of(generator: np.random.Generator) -> int:
+    """A seed of 63 bits, which fits into a message."""
+    drawn: int = generator.bit_generator.random_raw() >> 1
+    return drawn
 
 
 def _known(answer: Answer[Any]) -> Answer[Any]:
