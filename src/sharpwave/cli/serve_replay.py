@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sharpwave.cli.listening import access_of, add_access_options, ending
 from sharpwave.cli.parser import Parser, count
-from sharpwave.cli.terminal import UserError, input_errors, say
-from sharpwave.distributed.replay import RateLimit, ReplayServer, ShardOptions
+from sharpwave.cli.terminal import input_errors, say
+from sharpwave.distributed.replay import ReplayServer, ShardOptions
 
 
 def run(arguments: list[str]) -> int:
@@ -23,7 +23,6 @@ def run(arguments: list[str]) -> int:
                 parsed.host,
                 parsed.port,
                 access_of(parsed),
-                rate=_rate(parsed.samples_per_insert, parsed.slack, parsed.min_size),
                 max_clients=parsed.max_clients,
             )
         with server:
@@ -33,16 +32,6 @@ def run(arguments: list[str]) -> int:
                 server.wait()
     say("stopped")
     return 0
-
-
-def _rate(samples_per_insert: float | None, slack: float | None, min_size: int) -> RateLimit | None:
-    if samples_per_insert is None:
-        if slack is not None:
-            raise UserError("--slack needs --samples-per-insert")
-        return None
-    if slack is None:
-        slack = max(1000.0, 100.0 * samples_per_insert)
-    return RateLimit(samples_per_insert, slack, min_size)
 
 
 def _parser() -> Parser:
@@ -65,19 +54,6 @@ def _parser() -> Parser:
     parser.add_argument("--port", type=count(0), default=50052, metavar="N", help="(50052)")
     parser.add_argument(
         "--max-clients", type=count(1), default=64, metavar="N", help="at a time (64)"
-    )
-    rate = parser.add_argument_group("rate limit")
-    rate.add_argument(
-        "--samples-per-insert", type=float, metavar="X", help="times that a step is drawn"
-    )
-    rate.add_argument(
-        "--slack",
-        type=float,
-        metavar="X",
-        help="drawn steps that one side may be ahead (100 times that, at least 1000)",
-    )
-    rate.add_argument(
-        "--min-size", type=count(1), default=1, metavar="N", help="steps before the first draw (1)"
     )
     add_access_options(parser)
     return parser

@@ -19,7 +19,15 @@ import numpy as np
 
 from sharpwave.types import Array, Ids
 
-__all__ = ["MAX_SHARDS", "importance_weights", "join_ids", "split_counts", "split_ids"]
+__all__ = [
+    "MAX_SHARDS",
+    "importance_weights",
+    "join_ids",
+    "same_epoch",
+    "seed_of",
+    "split_counts",
+    "split_ids",
+]
 
 _EPOCH_BITS, _ROW_BITS = 12, 44
 MAX_SHARDS = 2 ** (64 - _EPOCH_BITS - _ROW_BITS)
@@ -40,6 +48,12 @@ def split_counts(generator: np.random.Generator, n: int, totals: Sequence[float]
     shares = np.asarray(totals, np.float64)
     counts: list[int] = generator.multinomial(n, shares / shares.sum()).tolist()
     return counts
+
+
+def seed_of(generator: np.random.Generator) -> int:
+    """A seed of 63 bits, which fits into a message."""
+    drawn: int = generator.bit_generator.random_raw() >> 1
+    return drawn
 
 
 def importance_weights(

@@ -13,7 +13,8 @@ from sharpwave.buffers.schema import Schema
 from sharpwave.distributed.replay.draws import MAX_SHARDS
 from sharpwave.distributed.replay.local import FolderShard, check_same
 from sharpwave.distributed.replay.members import Member, Watch
-from sharpwave.distributed.replay.shard import Answer, Description, Shard, Wait
+from sharpwave.distributed.replay.rate import RateLimit
+from sharpwave.distributed.replay.shard import Answer, Description, Shard
 from sharpwave.distributed.security import Access
 from sharpwave.errors import ShardGone
 from sharpwave.notice import notice
@@ -36,7 +37,8 @@ class Group:
         shards: Addresses, folders, or shards.
         access: Who may connect to the servers.
         timeout: Seconds that a server has to answer.
-        patience: Seconds that a rate limit may be waited for.
+        rate: How often steps are drawn per step pushed; None for no limit.
+        patience: Seconds that it may be waited for.
 
     Attributes:
         members: The shards, in the order given.
@@ -49,14 +51,20 @@ class Group:
     """
 
     def __init__(
-        self, shards: Sequence[Any], access: Access, *, timeout: float, patience: float
+        self,
+        shards: Sequence[Any],
+        access: Access,
+        *,
+        timeout: float,
+        rate: RateLimit | None,
+        patience: float,
     ) -> None:
         _check_shards(shards)
         if not timeout > 0:
             raise ValueError(f"timeout must be positive, got {timeout}")
         if not patience >= 0:
             raise ValueError(f"patience must be at least 0, got {patience}")
-        self._timeout, self._patience = timeout, patience
+        self._timeout, self._rate, self._patience = timeout, rate, patience
         self.schema: Schema | None = None
         self.n_envs: int | None = None
         self.waiting, self.waited = "", 0.0
@@ -88,6 +96,9 @@ class Group:
             pairs = zip(self.members, held, strict=True)
             said = ", ".join(f"{member.shard.name}: {one.alpha}" for member, one in pairs)
             raise ValueError(f"all shards must have the same alpha, None without, got {said}")
+        folders = [m.shard.name for m in self.members if isinstance(m.shard, FolderShard)]
+        if self._rate is not None and folders:
+            raise ValueError(f"rate must be None for the folder {folders[0]}")
         self.alpha = held[0].alpha
         self.capacity = sum(one.capacity for one in held)
         schema = next((one.schema for one in held if one.schema is not None), None)
@@ -173,42 +184,55 @@ class Group:
         Args:
             asked: Shards, what comes back with the answer, and what asks.
         """
-        under_way = [(member, what, ask, _tried(ask)) for member, what, ask in asked]
+        under_way = [(member, what, _tried(ask)) for member, what, ask in asked]
         found = []
-        for member, what, ask, answer in under_way:
-            result = answer if isinstance(answer, Exception) else self._awaited(ask, answer)
+        for member, what, answer in under_way:
+            result = answer if isinstance(answer, Exception) else _tried(answer)
             if isinstance(result, ShardGone):
                 member.lose(result)
             found.append((member, what, result))
         return found
 
-    def _awaited(self, ask: Callable[[], Answer[Any]], answer: Answer[Any]) -> Any:
-        """The answer, asked for again while the rate limit says not yet; or the error."""
-        try:
-            result = answer()
-            return self._waited_for(ask, result) if isinstance(result, Wait) else result
-        except Exception as error:
-            return error
+    def wait_for_rate(self, batch: int, rows: int) -> None:
+        """Wait until a batch may be drawn, or rows may be pushed.
 
-    def _waited_for(self, ask: Callable[[], Answer[Any]], result: Any) -> Any:
+        Args:
+            batch: Steps to draw.
+            rows: Steps to push.
+
+        Raises:
+            TimeoutError: It has taken more than `patience`; the reason is told.
+            ValueError: The slack is less than one batch or push needs.
+        """
+        if self._rate is None:
+            return
+        self._rate.check(batch, rows)
         began = told = time.monotonic()
         pause = _FIRST_PAUSE
         try:
-            while isinstance(result, Wait):
+            while reason := self._why_wait(self._rate, batch, rows):
                 now = time.monotonic()
-                self.waiting = result.reason
+                self.waiting = reason
                 if now - began >= self._patience:
-                    raise TimeoutError(f"waited {now - began:.1f} s: {result.reason}")
+                    raise TimeoutError(f"waited {now - began:.1f} s: {reason}")
                 if now - told >= TELL_EVERY:
                     told = now
-                    notice(f"replay has waited {now - began:.0f} s: {result.reason}")
+                    notice(f"replay has waited {now - began:.0f} s: {reason}")
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
-                result = ask()()
+                self._look()
         finally:
-            self.waiting = ""
-            self.waited += time.monotonic() - began
-        return result
+            if self.waiting:
+                self.waiting = ""
+                self.waited += time.monotonic() - began
+
+    def _why_wait(self, rate: RateLimit, batch: int, rows: int) -> str | None:
+        """Why a draw or a push must wait for the other side, by all shards together."""
+        states = [member.state for member in self.alive()]
+        pushed, sampled = sum(s.pushed for s in states), sum(s.sampled for s in states)
+        if rows:
+            return rate.why_not_push(rows, pushed, sampled)
+        return rate.why_not_draw(batch, pushed, sampled)
 
 
 def _connected(shard: Any, access: Access, timeout: float) -> Shard:

@@ -17,8 +17,7 @@ from sharpwave.buffers.header import identity_of
 from sharpwave.buffers.schema import Schema
 from sharpwave.buffers.views import View
 from sharpwave.distributed.replay.columns import nested
-from sharpwave.distributed.replay.rate import RateLimit
-from sharpwave.distributed.replay.shard import NO_IDS, Answer, Description, Drawn, State, Wait
+from sharpwave.distributed.replay.shard import NO_IDS, Answer, Description, Drawn, State
 from sharpwave.errors import ShardGone, SharpwaveIOError
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, BatchDict, Ids
@@ -33,7 +32,6 @@ class LocalShard:
         buffer: The buffer; None to make it when somebody says what a step is.
         make: Makes it, of a schema and a number of streams.
         plan: What is known before it is made: the capacity, and alpha where it has priorities.
-        rate: How often steps are drawn per step pushed; None for no limit.
         name: What errors call it.
 
     Raises:
@@ -49,15 +47,13 @@ class LocalShard:
         *,
         make: Callable[[Schema, int | None], ReplayBuffer] | None = None,
         plan: tuple[int, float | None] = (0, None),
-        rate: RateLimit | None = None,
         name: str = "a shard in this process",
     ) -> None:
         if buffer is None and make is None:
             raise TypeError("buffer or make must be given, got neither")
         self.name = name
-        self._make, self._plan, self._rate = make, plan, rate
+        self._make, self._plan = make, plan
         self._lock = threading.Lock()
-        self._largest = [0, 0]
         self._life = 0
         self._buffer: ReplayBuffer | None = None
         if buffer is not None:
@@ -127,13 +123,13 @@ class LocalShard:
 
     def push(
         self, columns: Mapping[str, Array], streams: Array | None, priorities: Array | None
-    ) -> Answer[State | Wait]:
+    ) -> Answer[State]:
         """Push steps to streams of the shard's own."""
         return partial(self._push, columns, streams, priorities)
 
     def _push(
         self, columns: Mapping[str, Array], streams: Array | None, priorities: Array | None
-    ) -> State | Wait:
+    ) -> State:
         buffer = self.buffer
         given = nested(buffer.schema, columns)
         if streams is not None:
@@ -141,35 +137,16 @@ class LocalShard:
         if priorities is not None:
             given["priorities"] = priorities
         with self._lock:
-            if self._rate is not None:
-                rows = len(next(iter(columns.values()), ()))
-                reason = self._why_wait(0, rows)
-                if reason is not None:
-                    return Wait(f"{self.name}: {reason}")
             buffer.push_batch(**given)
             return self._state()
 
-    def _why_wait(self, batch: int, rows: int) -> str | None:
-        """Why a draw or a push must wait for others."""
-        assert self._rate is not None
-        self._largest = [max(self._largest[0], batch), max(self._largest[1], rows)]
-        self._rate.check(*self._largest)
-        pushed, sampled, *_ = self.buffer._engine.counters()
-        if rows:
-            return self._rate.why_not_push(rows, pushed, sampled)
-        return self._rate.why_not_draw(batch, pushed, sampled)
-
-    def draw(self, count: int, seed: int, view: View | None) -> Answer[Drawn | Wait]:
+    def draw(self, count: int, seed: int, view: View | None) -> Answer[Drawn]:
         """Draw steps, with their ids."""
         return partial(self._draw, count, seed, view)
 
-    def _draw(self, count: int, seed: int, view: View | None) -> Drawn | Wait:
+    def _draw(self, count: int, seed: int, view: View | None) -> Drawn:
         buffer = self.buffer
         with self._lock:
-            if self._rate is not None:
-                reason = self._why_wait(count, 0)
-                if reason is not None:
-                    return Wait(f"{self.name}: {reason}")
             try:
                 batch = _sample(buffer, count, seed, view)
             except ValueError as error:  # it is empty, or no step fits the view
@@ -184,11 +161,11 @@ class LocalShard:
     def sample(self, batch_size: int, seed: int, view: View | None) -> BatchDict | None:
         """A batch of the only shard of a replay, where it needs nothing but the steps.
 
-        None where there are priorities or a rate limit, or something is wrong: `draw` says what.
+        None where there are priorities, or something is wrong: `draw` says what.
         """
         buffer = self._buffer
         is_plain = view is None or view._spec is not None
-        if buffer is None or self._rate is not None or buffer.is_prioritized or not is_plain:
+        if buffer is None or buffer.is_prioritized or not is_plain:
             return None
         try:
             return buffer.sample(batch_size, seed, view=view)
@@ -251,7 +228,7 @@ class FolderShard(LocalShard):
                 buffer.close()
                 raise ShardGone(f"the folder of a shard must be readable: {error}") from error
 
-    def push(self, *_: Any) -> Answer[State | Wait]:
+    def push(self, *_: Any) -> Answer[State]:
         """Nothing: another process writes here.
 
         Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from sharpwave.buffers.schema import Schema
 from sharpwave.distributed.codec import Packed, pack
 from sharpwave.distributed.replay.columns import as_columns
-from sharpwave.distributed.replay.shard import Description, Drawn, State, Wait
+from sharpwave.distributed.replay.shard import Description, Drawn, State
 from sharpwave.errors import SharpwaveIOError, WireError
 from sharpwave.types import Array, BatchDict
 
@@ -49,12 +49,10 @@ _ERRORS: dict[str, type[Exception]] = {
 }
 
 
-def answer_of(answer: State | Wait | Drawn | Description | tuple[int, State]) -> bytes:
+def answer_of(answer: State | Drawn | Description | tuple[int, State]) -> bytes:
     """The message of an answer."""
     if isinstance(answer, State):
         return pack("state", _written(answer))
-    if isinstance(answer, Wait):
-        return pack("wait", meta={"reason": answer.reason})
     if isinstance(answer, Description):
         schema = None if answer.schema is None else json.dumps(answer.schema.to_json())
         return pack("description", meta={**answer._asdict(), "schema": schema})

@@ -9,7 +9,7 @@ __all__ = ["RateLimit"]
 
 @dataclass(frozen=True)
 class RateLimit:
-    """Keeps the steps drawn from a shard near a multiple of those pushed to it.
+    """Keeps the steps drawn from a replay near a multiple of those pushed to it.
 
     With p steps pushed and s drawn, `samples_per_insert * (p - min_size) - s` stays within `slack`
     of 0: pushes wait where it would exceed it, draws where it would fall below.
@@ -88,18 +88,18 @@ class RateLimit:
         )
 
     def check(self, batch: int, rows: int) -> None:
-        """Refuse batches and pushes of which both sides could wait for each other for ever.
+        """Refuse batches and pushes with which both sides could wait for each other for ever.
 
         Args:
-            batch: Steps of the largest batch.
-            rows: Steps of the largest push.
+            batch: Steps of a batch.
+            rows: Steps of a push.
 
         Raises:
             ValueError: The slack is too small for them.
         """
-        needed = (batch + self.samples_per_insert * rows) / 2
+        needed = max(float(batch), self.samples_per_insert * rows)
         if self.slack < needed:
             raise ValueError(
-                f"slack must be at least {needed:g} for batches of {batch} and pushes of {rows} "
-                f"steps, got {self.slack:g}: both could wait for each other"
+                f"slack must be at least {needed:g} for {rows or batch} steps at a time, "
+                f"got {self.slack:g}: both sides could wait for each other"
             )

@@ -29,7 +29,7 @@ from sharpwave.distributed.replay.messages import (
     text,
     without,
 )
-from sharpwave.distributed.replay.shard import NO_IDS, Answer, Description, Drawn, State, Wait
+from sharpwave.distributed.replay.shard import NO_IDS, Answer, Description, Drawn, State
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.wire import connect, grpc, named
 from sharpwave.errors import ShardGone, WireError
@@ -94,27 +94,20 @@ class RemoteShard:
 
     def push(
         self, columns: Mapping[str, Array], streams: Array | None, priorities: Array | None
-    ) -> Answer[State | Wait]:
+    ) -> Answer[State]:
         """Push steps to streams of the shard's own."""
         more = {STREAMS: streams, PRIORITIES: priorities}
         given = {**columns, **{name: x for name, x in more.items() if x is not None}}
-        answer = self._ask(pack("push", given), "state", "wait")
+        answer = self._ask(pack("push", given), "state")
+        return lambda: state_of(answer())
 
-        def pushed() -> State | Wait:
-            packed = answer()
-            return Wait(text(packed, "reason")) if packed.kind == "wait" else state_of(packed)
-
-        return pushed
-
-    def draw(self, count: int, seed: int, view: View | None) -> Answer[Drawn | Wait]:
+    def draw(self, count: int, seed: int, view: View | None) -> Answer[Drawn]:
         """Draw steps, with their ids."""
         meta: dict[str, Plain] = {"count": count, "seed": seed, "view": text_of_view(view)}
-        answer = self._ask(pack("draw", meta=meta), "steps", "none", "wait")
+        answer = self._ask(pack("draw", meta=meta), "steps", "none")
 
-        def drawn() -> Drawn | Wait:
+        def drawn() -> Drawn:
             packed = answer()
-            if packed.kind == "wait":
-                return Wait(text(packed, "reason"))
             state, columns = state_of(packed), packed.columns
             if packed.kind == "none":
                 return Drawn(state, None, NO_IDS, None, text(packed, "reason"))

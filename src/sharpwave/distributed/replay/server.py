@@ -32,7 +32,6 @@ from sharpwave.distributed.replay.messages import (
     vector,
     without,
 )
-from sharpwave.distributed.replay.rate import RateLimit
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.wire import Method, Server, serve, service
 from sharpwave.errors import WireError
@@ -140,7 +139,6 @@ class ReplayServer:
         host: Where to listen.
         port: Where to listen; 0 takes a free one.
         access: Who may connect.
-        rate: How often steps are drawn per step pushed; None for no limit.
         max_message: Bytes of a request or an answer.
         max_clients: Replays that are served at a time.
 
@@ -158,7 +156,6 @@ class ReplayServer:
         port: int = 0,
         access: Access | None = None,
         *,
-        rate: RateLimit | None = None,
         max_message: int = LIMIT,
         max_clients: int = 64,
     ) -> None:
@@ -167,7 +164,6 @@ class ReplayServer:
             options.open(),
             make=options.make,
             plan=(options.capacity, alpha),
-            rate=rate,
             name="the shard",
         )
         self._max_message = max_message

@@ -11,7 +11,7 @@ from sharpwave.buffers.schema import Schema
 from sharpwave.buffers.views import View
 from sharpwave.types import Array, BatchDict, Ids
 
-__all__ = ["NO_IDS", "Answer", "Description", "Drawn", "Shard", "State", "Wait"]
+__all__ = ["NO_IDS", "Answer", "Description", "Drawn", "Shard", "State"]
 
 T = TypeVar("T")
 Answer = Callable[[], T]
@@ -79,12 +79,6 @@ class Drawn(NamedTuple):
     reason: str = ""
 
 
-class Wait(NamedTuple):
-    """The rate limit says not yet, and why."""
-
-    reason: str
-
-
 class Shard(Protocol):
     """A part of a replay, in this process or another one.
 
@@ -109,10 +103,10 @@ class Shard(Protocol):
 
     def push(
         self, columns: Mapping[str, Array], streams: Array | None, priorities: Array | None
-    ) -> Answer[State | Wait]:
+    ) -> Answer[State]:
         """Push steps, as `steps_of` gives them, to streams of the shard's own."""
 
-    def draw(self, count: int, seed: int, view: View | None) -> Answer[Drawn | Wait]:
+    def draw(self, count: int, seed: int, view: View | None) -> Answer[Drawn]:
         """Draw steps, with their ids."""
 
     def update(self, ids: Ids, priorities: Array, life: int) -> Answer[tuple[int, State]]:

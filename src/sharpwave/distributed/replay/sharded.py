@@ -18,6 +18,7 @@ from sharpwave.distributed.replay.draws import (
     importance_weights,
     join_ids,
     same_epoch,
+    seed_of,
     split_counts,
     split_ids,
 )
@@ -25,7 +26,8 @@ from sharpwave.distributed.replay.group import Group
 from sharpwave.distributed.replay.local import LocalShard
 from sharpwave.distributed.replay.members import Member
 from sharpwave.distributed.replay.prefetch import Prefetch
-from sharpwave.distributed.replay.shard import Answer, Drawn, Shard, State, Wait
+from sharpwave.distributed.replay.rate import RateLimit
+from sharpwave.distributed.replay.shard import Answer, Drawn, Shard, State
 from sharpwave.distributed.security import TLS, Access
 from sharpwave.errors import ShardGone
 from sharpwave.nest import map_leaves
@@ -60,7 +62,9 @@ class ShardedReplay:
         weight_norm: The maximum in the weights is over the "buffer" or the "batch".
         prefetch: Batches that are asked for before they are needed, in a thread.
         timeout: Seconds that a server has to answer.
-        patience: Seconds that a rate limit may be waited for.
+        rate: How often steps are drawn per step pushed, in all shards together; None for no limit.
+            Everybody who pushes or draws passes the same.
+        patience: Seconds that the rate limit may be waited for.
 
     Raises:
         ConnectionError: A server does not answer at the start.
@@ -91,6 +95,7 @@ class ShardedReplay:
         weight_norm: Literal["buffer", "batch"] = "buffer",
         prefetch: int = 0,
         timeout: float = 5.0,
+        rate: RateLimit | None = None,
         patience: float = 600.0,
     ) -> None:
         self.seed = check_count("seed", seed, 0, 2**63 - 1)
@@ -100,9 +105,11 @@ class ShardedReplay:
         self._generator = np.random.Generator(np.random.PCG64(self.seed))
         self._ignored = self._next_shard = self._draws = 0
         self._updates: list[tuple[Member, int, Answer[tuple[int, State]]]] = []
-        self._group = Group(shards, Access.of(token, tls), timeout=timeout, patience=patience)
+        self._group = Group(
+            shards, Access.of(token, tls), timeout=timeout, rate=rate, patience=patience
+        )
         only = self._group.members[0].shard if len(self._group.members) == 1 else None
-        self._lone = only if isinstance(only, LocalShard) else None
+        self._lone = only if rate is None and isinstance(only, LocalShard) else None
         self._prefetch = Prefetch(self._draw, prefetch) if prefetch else None
         if fields is not None:
             try:
@@ -208,7 +215,8 @@ class ShardedReplay:
         owners, own_streams = self._owners(n, streams)
         urgent = None if priorities is None else self._checked_priorities(priorities, n)
         self._group.wait_for_some()
-        asked: list[tuple[Member, int, Callable[[], Answer[State | Wait]]]] = []
+        self._group.wait_for_rate(0, n)
+        asked: list[tuple[Member, int, Callable[[], Answer[State]]]] = []
         for member in self._group.members:
             rows: Any = slice(n) if owners is None else np.flatnonzero(owners == member.number)
             count = n if owners is None else len(rows)
@@ -284,7 +292,7 @@ class ShardedReplay:
             return self._prefetch.take(batch_size, view, indices)
         if seed is None and self._lone is not None and not indices:
             self._draws += 1
-            batch = self._lone.sample(batch_size, _seed_of(self._generator), view)
+            batch = self._lone.sample(batch_size, seed_of(self._generator), view)
             if batch is not None:
                 return batch
         return self._draw(batch_size, view, indices, seed)
@@ -300,6 +308,7 @@ class ShardedReplay:
         else:
             key = check_count("seed", seed, 0, 2**64 - 1)
             generator = np.random.Generator(np.random.PCG64(key))
+        self._group.wait_for_rate(batch_size, 0)
         pieces: list[Piece] = []
         passed: dict[Member, str] = {}  # shards without a step that fits, and why
         left = batch_size
@@ -311,10 +320,10 @@ class ShardedReplay:
             is_whole = len(alive) == len(self._group.members)
             if (there < batch_size and is_whole) or not sum(totals) > 0:
                 raise _nothing_to_draw(batch_size, there, passed)
-            asked: list[tuple[Member, float, Callable[[], Answer[Drawn | Wait]]]] = []
+            asked: list[tuple[Member, float, Callable[[], Answer[Drawn]]]] = []
             for member, count in zip(members, split_counts(generator, left, totals), strict=True):
                 if count or not (left or asked):
-                    ask = partial(member.shard.draw, count, _seed_of(generator), view)
+                    ask = partial(member.shard.draw, count, seed_of(generator), view)
                     asked.append((member, member.state.total, ask))
             for member, total, answer in self._group.ask_all(asked):
                 if isinstance(answer, Drawn):
@@ -331,7 +340,11 @@ class ShardedReplay:
     def _joined(self, pieces: Sequence[Piece], indices: bool) -> BatchDict:
         """One batch of the steps of several shards."""
         batches: list[Any] = [drawn.batch for *_, drawn in pieces]
-        batch: BatchDict = batches[0] if len(pieces) == 1 else map_leaves(_concatenated, *batches)
+        batch: BatchDict = (
+            batches[0]
+            if len(pieces) == 1
+            else map_leaves(lambda *arrays: np.concatenate(arrays), *batches)
+        )
         if self.is_prioritized:
             batch["weights"] = self._weights(pieces)
         if self.is_prioritized or indices:
@@ -478,12 +491,6 @@ def _nothing_to_draw(batch_size: int, there: int, passed: Mapping[Member, str]) 
     return ValueError("priorities must not all be zero: no step can be drawn")
 
 
-def _seed_of(generator: np.random.Generator) -> int:
-    """A seed of 63 bits, which fits into a message."""
-    drawn: int = generator.bit_generator.random_raw() >> 1
-    return drawn
-
-
 def _known(answer: Answer[Any]) -> Answer[Any]:
     """What was asked for already."""
     return answer
@@ -491,7 +498,3 @@ def _known(answer: Answer[Any]) -> Answer[Any]:
 
 def _with_axis(leaf: Any) -> Array:
     return np.asarray(leaf)[None]
-
-
-def _concatenated(*arrays: Array) -> Array:
-    return np.concatenate(arrays)

@@ -169,17 +169,21 @@ def test_without_any_shard_there_is_an_error_in_time() -> None:
             replay.push_batch(**steps(range(4)))
 
 
-def test_a_server_waits_for_its_rate_limit() -> None:
-    rate = RateLimit(samples_per_insert=1, slack=8)
-    with ReplayServer(ShardOptions(capacity=100), rate=rate) as server:
-        options: dict[str, Any] = {"fields": FIELDS, "n_envs": 1, "patience": 0.05}
-        with ShardedReplay([server.address], **options) as replay:
-            replay.push_batch(**steps(range(8)))
-            with pytest.raises(TimeoutError, match="pushes wait for draws"):
-                replay.push_batch(**steps(range(8)))
-            replay.sample(8)
-            replay.push_batch(**steps(range(8)))
-            assert replay.stats()["waited_seconds"] >= 0.05
+def test_a_rate_limit_holds_between_clients(servers: list[ReplayServer]) -> None:
+    options: dict[str, Any] = {"rate": RateLimit(samples_per_insert=1, slack=8), "patience": 0.05}
+    where = addresses(servers)
+    with (
+        ShardedReplay(where, fields=FIELDS, n_envs=2, **options) as actor,
+        ShardedReplay(where, **options) as learner,
+    ):
+        actor.push_batch(**steps(range(8)))
+        with pytest.raises(TimeoutError, match="pushes wait for draws: 0 steps are drawn of 8"):
+            actor.push_batch(**steps(range(8)))
+        learner._group._look()
+        learner.sample(8)
+        actor.push_batch(**steps(range(8)))
+        assert actor.stats()["waited_seconds"] >= 0.05
+        assert len(actor) == 16
 
 
 def test_requests_that_make_no_sense_are_answered_with_their_error() -> None:
@@ -230,7 +234,7 @@ def test_answers_of_something_else_are_no_steps(
         monkeypatch.setattr(servers[0], "answer", lambda _: b"half an answer")
         assert (numbers_of(replay.sample(10)) % 2 == 1).all()
         monkeypatch.setattr(servers[1], "answer", lambda _: pack("another kind"))
-        with pytest.raises(WireError, match="must answer steps or none or wait"):
+        with pytest.raises(WireError, match="must answer steps or none"):
             replay.sample(5)
 
 
@@ -248,7 +252,6 @@ def test_the_command_serves_a_folder_until_it_is_told_to_stop(tmp_path: Path, ca
     for wrong, said in (
         ([str(folder), "--capacity", "999"], "capacity 1000, not 999"),
         ([str(folder), "--capacity", "1000", "--prioritized"], "no priorities"),
-        (["--slack", "3"], "--slack needs --samples-per-insert"),
         (["--tls-key", "x"], "must be given together"),
         (["--host", "0.0.0.0"], "token or mutual TLS"),
         (["--token-file", str(tmp_path / "none")], "none"),

@@ -217,8 +217,7 @@ def test_priorities_of_a_folder_are_its_writers(tmp_path: Path) -> None:
 
 def test_a_rate_limit_lets_neither_side_run_away() -> None:
     rate = RateLimit(samples_per_insert=4, slack=40, min_size=8)
-    shard = LocalShard(ReplayBuffer(100, fields=FIELDS, n_envs=1), rate=rate)
-    replay = ShardedReplay([shard], patience=0.02)
+    replay = local(2, 2, rate=rate, patience=0.02)
     replay.push_batch(**steps(range(4)))
     with pytest.raises(TimeoutError, match="4 of the first 8 steps are there"):
         replay.sample(1)
@@ -237,24 +236,26 @@ def test_a_rate_limit_lets_neither_side_run_away() -> None:
     assert replay.waiting == ""
 
 
-def test_a_slack_that_both_sides_would_wait_for_is_refused() -> None:
-    rate = RateLimit(samples_per_insert=1, slack=10)
-    shard = LocalShard(ReplayBuffer(100, fields=FIELDS, n_envs=1), rate=rate)
-    replay = ShardedReplay([shard])
+def test_a_rate_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    replay = local(1, 1, rate=RateLimit(samples_per_insert=2, slack=16))
     replay.push_batch(**steps(range(8)))
-    replay.sample(8)
-    with pytest.raises(ValueError, match="slack must be at least 18 for batches of 8 and pushes"):
-        replay.push_batch(**steps(range(28)))
+    with pytest.raises(ValueError, match="slack must be at least 18 for 9 steps at a time"):
+        replay.push_batch(**steps(range(9)))
+    with pytest.raises(ValueError, match="slack must be at least 17 for 17 steps at a time"):
+        replay.sample(17)
     assert len(replay) == 8
+    MmapReplayBuffer(10, 100, fields=FIELDS, cold_path=tmp_path / "a").close()
+    with pytest.raises(ValueError, match="rate must be None for the folder"):
+        ShardedReplay([tmp_path / "a"], rate=RateLimit(1, 10))
     for wrong in ({"samples_per_insert": 0}, {"slack": 1.0}, {"min_size": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             RateLimit(**{"samples_per_insert": 2.0, "slack": 10, **wrong})  # type: ignore[arg-type]
 
 
 def test_who_waits_says_why_and_goes_on() -> None:
-    rate = RateLimit(samples_per_insert=1, slack=16)
-    shard = LocalShard(ReplayBuffer(100, fields=FIELDS, n_envs=1), rate=rate)
-    replay = ShardedReplay([shard], patience=20)
+    options: dict[str, Any] = {"rate": RateLimit(samples_per_insert=1, slack=16), "patience": 20}
+    shard = LocalShard(ReplayBuffer(100, fields=FIELDS, n_envs=1))
+    replay = ShardedReplay([shard], **options)
     replay.push_batch(**steps(range(8)))
     replay.sample(8)
     replay.sample(8)
@@ -265,9 +266,22 @@ def test_who_waits_says_why_and_goes_on() -> None:
     while not replay.waiting and time.monotonic() < end:
         time.sleep(0.001)
     assert "draws wait for pushes" in replay.waiting
-    ShardedReplay([shard]).push_batch(**steps(range(8, 16)))
+    ShardedReplay([shard], **options).push_batch(**steps(range(8, 16)))
     waiter.join(10)
     assert len(numbers_of(drawn[0])) == 8
+
+
+def test_shards_that_are_drawn_unevenly_do_not_wait_for_each_other() -> None:
+    """The rate is that of all shards: one that is hardly ever drawn blocks nobody."""
+    replay = local(2, 2, prioritized=True, rate=RateLimit(4, 64), patience=0.05)
+    for number in range(0, 400, 4):
+        urgent = np.where(np.arange(4) % 2, 1e-6, 10.0)  # those of the second shard hardly matter
+        replay.push_batch(**steps(range(number, number + 4)), priorities=urgent)
+        if len(replay) >= 16:
+            replay.sample(16)
+    states = [member.state for member in replay._group.members]
+    assert states[0].sampled > 20 * states[1].sampled
+    assert replay.stats()["replay_ratio"] == pytest.approx(4, abs=0.3)
 
 
 # Prefetch
