@@ -92,7 +92,7 @@ def act(number: int, addresses: list[str], weights: Weights) -> None:
 
 def learn(addresses: list[str], steps: int) -> None:
     """Draw batches, learn from them and set their priorities, until actors have taken the steps."""
-    replay = sw.ShardedReplay(addresses, seed=0, prefetch=2, rate=RATE)
+    replay = sw.ShardedReplay(addresses, seed=0, prefetch=2, rate=RATE, weight_norm="batch")
     dqn = sw.DQN(
         ENV,
         n_envs=ACTORS * ENVS,  # those of the actors: the learner itself steps none

@@ -17,6 +17,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
         ("custom_policy", r"after 512 steps: "),
         ("custom_loop", r"after 512 steps: "),
         ("recurrent", r"gru: "),
+        ("apex", r"steps: "),
     ],
 )
 def test_a_short_run_ends_with_an_evaluation(name: str, said: str, tmp_path: Path) -> None:

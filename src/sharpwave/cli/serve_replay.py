@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 
 from sharpwave.cli.listening import access_of, add_access_options, ending
@@ -29,7 +30,8 @@ def run(arguments: list[str]) -> int:
             size, where = server.shard.state().size, parsed.folder or "memory"
             say(f"{server.address} holds {size:,} steps in {where}, until Ctrl-C")
             with contextlib.suppress(KeyboardInterrupt):
-                server.wait()
+                while True:  # a signal that interrupts a lock of gRPC's would break it
+                    time.sleep(60)
     say("stopped")
     return 0
 

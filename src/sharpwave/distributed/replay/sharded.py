@@ -340,11 +340,9 @@ class ShardedReplay:
     def _joined(self, pieces: Sequence[Piece], indices: bool) -> BatchDict:
         """One batch of the steps of several shards."""
         batches: list[Any] = [drawn.batch for *_, drawn in pieces]
-        batch: BatchDict = (
-            batches[0]
-            if len(pieces) == 1
-            else map_leaves(lambda *arrays: np.concatenate(arrays), *batches)
-        )
+        batch: BatchDict = batches[0]
+        if len(batches) > 1:
+            batch = map_leaves(lambda *arrays: np.concatenate(arrays), *batches)
         if self.is_prioritized:
             batch["weights"] = self._weights(pieces)
         if self.is_prioritized or indices:
