@@ -28,7 +28,7 @@ AREAS = (
     "memory",
     "envs",
 )
-LONG_AREAS = ("train", "off_policy", "offline", "llm", "learners")
+LONG_AREAS = ("train", "off_policy", "offline", "llm", "learners", "remote_envs")
 """Run only where asked for."""
 BUSY = 0.3
 PACKAGES = {

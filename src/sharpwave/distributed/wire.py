@@ -335,39 +335,34 @@ class _Watch:
 
     def __init__(self, silence: float) -> None:
         self._silence = silence
-        self._lock = threading.Lock()
+        # Every message of every call passes here: single operations on a dict need no lock.
         self._waiting: dict[object, tuple[Any, float]] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sharpwave watch", daemon=True)
         self._thread.start()
 
-    @contextlib.contextmanager
-    def over(self, context: Any) -> Iterator[None]:
-        """Inside, the client of a call is waited for."""
-        wait = object()  # a call may wait for a message and for an answer to be taken
-        with self._lock:
-            self._waiting[wait] = context, time.monotonic() + self._silence
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._waiting[wait]
-
     def messages(self, context: Any, requests: Iterator[Any]) -> Iterator[Any]:
         """The messages of a client, each of which comes in time."""
+        wait = object()  # a call may wait for a message and for an answer to be taken
         while True:
-            with self.over(context):
-                try:
-                    message = next(requests)
-                except StopIteration:
-                    return
+            self._waiting[wait] = context, time.monotonic() + self._silence
+            try:
+                message = next(requests)
+            except StopIteration:
+                return
+            finally:
+                del self._waiting[wait]
             yield message
 
     def answers(self, context: Any, answers: Iterator[Any]) -> Iterator[Any]:
         """The answers to a client, each of which it takes in time."""
+        wait = object()
         for answer in answers:
-            with self.over(context):
+            self._waiting[wait] = context, time.monotonic() + self._silence
+            try:
                 yield answer
+            finally:
+                del self._waiting[wait]
 
     def stop(self) -> None:
         self._over.set()
@@ -376,8 +371,7 @@ class _Watch:
     def _run(self) -> None:
         while not self._over.wait(min(0.5, self._silence / 4)):
             now = time.monotonic()
-            with self._lock:
-                late = [context for context, end in self._waiting.values() if end < now]
+            late = [context for context, end in list(self._waiting.values()) if end < now]
             for context in late:
                 context.cancel()
 

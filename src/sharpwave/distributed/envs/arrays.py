@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.errors import WireError
 from sharpwave.extras import require
 from sharpwave.nest import leaves, like
@@ -17,16 +18,17 @@ from sharpwave.types import Array, Nested
 
 __all__ = [
     "FlatInfos",
+    "ObservationFormat",
     "array_message",
     "array_of",
+    "array_of_raw",
     "flat_infos",
     "info_messages",
     "merged",
     "messages",
     "nested_infos",
-    "observation_messages",
-    "observation_of",
     "parsed",
+    "raw",
 ]
 
 FlatInfos = dict[tuple[str, ...], Array]
@@ -40,6 +42,7 @@ _DTYPES = {
 _DEPTH = 8
 _APART = ("final_obs", "_final_obs")
 """Infos that answers have fields of their own for."""
+_OF_THE_END = {*_APART, "final_info", "_final_info"}
 
 
 @cache
@@ -117,39 +120,66 @@ def array_of(
     return np.frombuffer(message.data, came).reshape(came_shape)
 
 
-def observation_messages(obs: Nested, leaf_spaces: Nested, rows: Any = slice(None)) -> list[Any]:
-    """The leaves of observations [N, ...], in order, or some rows of them.
-
-    Args:
-        obs: What an environment returned.
-        leaf_spaces: A nest of the spaces of the leaves.
-        rows: Which rows.
-    """
-    found = dict(leaves(obs))
-    return [
-        array_message(np.asarray(found[path])[rows].astype(space.dtype, copy=False))
-        for path, space in leaves(leaf_spaces)
-    ]
+def raw(array: Array, dtype: np.dtype[Any]) -> bytes:
+    """The bytes of an array in a dtype."""
+    return array.astype(_on_the_wire(dtype)[1], copy=False).tobytes()
 
 
-def observation_of(came: Sequence[Any], leaf_spaces: Nested, n: int) -> Nested:
-    """Observations [n, ...], views of a message.
+def array_of_raw(data: bytes, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """The array of some bytes, a view of them.
 
     Raises:
-        WireError: They do not fit the spaces.
+        WireError: They are too few or too many.
     """
-    expected = list(leaves(leaf_spaces))
-    if len(came) != len(expected):
-        raise WireError(f"observations must have {len(expected)} parts, got {len(came)}")
-    arrays = tuple(
-        array_of(message, f"observation {path}".rstrip(), space.dtype, (n, *space.shape))
-        for message, (path, space) in zip(came, expected, strict=True)
-    )
-    return like(leaf_spaces, arrays)
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        expected = f"{math.prod(shape) * dtype.itemsize} bytes, {dtype} of shape {shape}"
+        raise WireError(f"{name} must be {expected}, got {len(data)}")
+    if dtype.kind == "b":
+        flags: Array = np.frombuffer(data, np.uint8).reshape(shape) != 0
+        return flags
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+class ObservationFormat:
+    """Observations as bytes: the leaves of their space in order.
+
+    Args:
+        space: Of one observation.
+    """
+
+    def __init__(self, space: Any) -> None:
+        self._structure = leaf_spaces(space)
+        self._leaves = list(leaves(self._structure))
+        self._is_leaf = not isinstance(self._structure, dict | tuple)
+
+    def to_raw(self, obs: Nested, rows: Any = None) -> list[bytes]:
+        """Observations [N, ...], or some rows of them."""
+        found = {"": obs} if self._is_leaf else dict(leaves(obs))
+        parts = []
+        for path, space in self._leaves:
+            leaf = np.asarray(found[path])
+            parts.append(raw(leaf if rows is None else leaf[rows], space.dtype))
+        return parts
+
+    def of_raw(self, came: Sequence[bytes], n: int) -> Nested:
+        """Observations [n, ...], views of a message.
+
+        Raises:
+            WireError: They do not fit the spaces.
+        """
+        if len(came) != len(self._leaves):
+            raise WireError(f"observations must have {len(self._leaves)} parts, got {len(came)}")
+        arrays = [
+            array_of_raw(data, f"observation {path}", space.dtype, (n, *space.shape))
+            for data, (path, space) in zip(came, self._leaves, strict=True)
+        ]
+        return arrays[0] if self._is_leaf else like(self._structure, tuple(arrays))
 
 
 def info_messages(infos: Mapping[str, Any], n: int) -> list[Any]:
     """Those infos that are numbers or flags [n, ...], also in nested dicts; no others travel."""
+    if infos.keys() <= _OF_THE_END and not infos.get("final_info"):
+        return []  # as in most steps
     return [array_message(array, path) for path, array in _numeric(infos, n, ())]
 
 
@@ -162,8 +192,10 @@ def _numeric(
         if isinstance(name, str) and (isinstance(value, dict) or _is_numeric(value, n))
     }
     for name in kept:
-        of_another = name.startswith("_") and name[1:] in infos
-        if (not path and name in _APART) or (of_another and name[1:] not in kept):
+        whose = name[1:] if name.startswith("_") else name
+        owner = infos.get(whose)
+        hidden = whose in infos and (whose not in kept or (isinstance(owner, dict) and not owner))
+        if hidden or (not path and name in _APART):
             continue
         value, here = infos[name], (*path, name)
         if isinstance(value, dict):

@@ -121,12 +121,16 @@ class Connection:
         self.deadline = float("inf")
         self.is_sound = True
 
-    def ask(self, **request: Any) -> None:
-        """Send a reset or a step; `answer` waits for what comes of it."""
+    def request(self) -> Any:
+        """What to ask next: a PlayRequest whose reset or step is to be filled in."""
+        return messages().PlayRequest(id=self._last_id + 1)
+
+    def ask(self, request: Any) -> None:
+        """Send a request; `answer` waits for what comes of it."""
         self.is_sound = False
-        self._asked = messages().PlayRequest(id=self._last_id + 1, **request)
+        self._asked = request
         self.deadline = time.monotonic() + self.timeout
-        self._outbox.put(self._asked)
+        self._outbox.put(request)
 
     def answer(self, first_env: int = 0) -> Any:
         """What came of what was asked: the ResetResponse or StepResponse.

@@ -14,24 +14,24 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from sharpwave.distributed.envs.arrays import (
+    ObservationFormat,
     array_message,
-    array_of,
+    array_of_raw,
     flat_infos,
     merged,
     messages,
     nested_infos,
-    observation_of,
 )
 from sharpwave.distributed.envs.connection import Connection, Deadlines, spaces_at
 from sharpwave.distributed.envs.description import Description, check_alike
 from sharpwave.distributed.envs.session import TERMINATED, TRUNCATED, ActionCheck
 from sharpwave.distributed.security import TLS, Access
-from sharpwave.envs.spaces import leaf_spaces
-from sharpwave.errors import WireError
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["RemoteVectorEnv", "checked_addresses"]
+
+_FLOAT64, _UINT8 = np.dtype(np.float64), np.dtype(np.uint8)
 
 
 class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
@@ -123,11 +123,14 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
             Observations [N, ...] and infos.
         """
         self._assert_open()
-        requests = self._reset_requests(seed, options)
+        asked = self._reset_requests(seed, options)
         if not all(connection.is_sound for connection in self._connections):
             for connection in self._connections:  # an answer to another step may be on its way
                 connection.join(or_new=True)
-        answers = self._answers("reset", requests)
+        requests = [connection.request() for connection in self._connections]
+        for request, reset in zip(requests, asked, strict=True):
+            request.reset.CopyFrom(reset)
+        answers = self._answers(requests)
         return self._obs(answers), self._infos(answers)
 
     def step(self, actions: Any) -> tuple[Nested, Array, Array, Array, dict[str, Any]]:
@@ -143,17 +146,17 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         if self._must_reset:
             raise gym.error.ResetNeeded(f"reset() must be called {self._must_reset}")
         array = self._checked_actions(actions)
-        known = messages()
-        requests = [known.StepRequest(array=array_message(array[rows])) for rows in self._rows]
-        answers = self._answers("step", requests)
+        requests = []
+        for connection, rows in zip(self._connections, self._rows, strict=True):
+            requests.append(connection.request())
+            requests[-1].step.raw = array[rows].tobytes()
+        answers = self._answers(requests)
         obs = self._obs(answers)
         rewards = np.empty(self.num_envs)
         flags = np.empty(self.num_envs, np.uint8)
         for rows, n, answer in zip(self._rows, self.sizes, answers, strict=True):
-            rewards[rows] = array_of(answer.reward_array, "rewards", None, (n,))
-            if len(answer.flags) != n:
-                raise WireError(f"flags must be {n} bytes, got {len(answer.flags)}")
-            flags[rows] = np.frombuffer(answer.flags, np.uint8)
+            rewards[rows] = array_of_raw(answer.raw_rewards, "rewards", _FLOAT64, (n,))
+            flags[rows] = array_of_raw(answer.flags, "flags", _UINT8, (n,))
         infos = self._infos(answers)
         ended = flags != 0
         if np.count_nonzero(ended):
@@ -169,11 +172,11 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
             connection.close()
         self._deadlines.stop()
 
-    def _answers(self, ask: str, requests: list[Any]) -> list[Any]:
+    def _answers(self, requests: list[Any]) -> list[Any]:
         """Ask all servers, then wait for all."""
         self._must_reset = "again: a server failed in the last call"
         for connection, request in zip(self._connections, requests, strict=True):
-            connection.ask(**{ask: request})
+            connection.ask(request)
         answers = [
             connection.answer(rows.start)
             for connection, rows in zip(self._connections, self._rows, strict=True)
@@ -193,14 +196,18 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_action_space = first.action_space
         self.observation_space = batch_space(first.observation_space, self.num_envs)
         self.action_space = batch_space(first.action_space, self.num_envs)
-        self._leaf_spaces = leaf_spaces(first.observation_space)
+        self._format = ObservationFormat(first.observation_space)
+        assert first.action_space.dtype is not None
+        self._action_dtype = first.action_space.dtype.newbyteorder("<")
         self._action_check = ActionCheck(first.action_space)
 
     def _obs(self, answers: list[Any]) -> Nested:
         parts = [
-            observation_of(answer.observations, self._leaf_spaces, n)
+            self._format.of_raw(answer.raw_obs, n)
             for answer, n in zip(answers, self.sizes, strict=True)
         ]
+        if len(parts) == 1:
+            return map_leaves(np.array, parts[0])
         return map_leaves(lambda *leaf: np.concatenate(leaf), *parts)
 
     def _infos(self, answers: list[Any]) -> dict[str, Any]:
@@ -215,9 +222,9 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         for rows, answer in zip(self._rows, answers, strict=True):
             ended = (np.flatnonzero(flags[rows]) + rows.start).tolist()
             if ended:
-                last = observation_of(answer.final_observations, self._leaf_spaces, len(ended))
+                last = self._format.of_raw(answer.raw_final_obs, len(ended))
                 for i, row in enumerate(ended):
-                    final[row] = map_leaves(lambda leaf, i=i: leaf[i].copy(), last)
+                    final[row] = _row(last, i)
         return final
 
     def _checked_actions(self, actions: Any) -> Array:
@@ -227,7 +234,7 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(f"actions must have shape {space.shape}, got {array.shape}")
         if array.dtype.kind not in ("biuf" if space.dtype.kind == "f" else "biu"):  # type: ignore[union-attr]
             raise TypeError(f"actions must be {space.dtype}, got {array.dtype}")
-        array = array.astype(space.dtype, copy=False)
+        array = array.astype(self._action_dtype, copy=False)
         self._action_check.check(array)  # before any server steps
         return array
 
@@ -282,6 +289,13 @@ def checked_addresses(addresses: str | Sequence[str]) -> list[str]:
         if given.count(address) > 1:
             raise ValueError(f"addresses must name each server once, got {address} twice")
     return given
+
+
+def _row(obs: Nested, i: int) -> Nested:
+    """One observation, in memory of its own."""
+    if isinstance(obs, np.ndarray):
+        return obs[i].copy()
+    return map_leaves(lambda leaf: leaf[i].copy(), obs)
 
 
 def _spec(told: Description) -> Any:

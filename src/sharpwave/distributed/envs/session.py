@@ -13,16 +13,16 @@ import numpy as np
 from gymnasium import spaces
 
 from sharpwave.distributed.envs.arrays import (
-    array_message,
+    ObservationFormat,
     array_of,
+    array_of_raw,
     info_messages,
     messages,
-    observation_messages,
+    raw,
 )
 from sharpwave.distributed.envs.plain import plain_actions, plain_observations
 from sharpwave.envs import Stepper
 from sharpwave.envs.masks import action_masks
-from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.errors import EnvironmentFailed, WireError
 from sharpwave.types import Array
 
@@ -31,6 +31,7 @@ __all__ = ["TERMINATED", "TRUNCATED", "ActionCheck", "Session"]
 _WORDS = 20_000
 """Characters of a traceback that travel."""
 TERMINATED, TRUNCATED = 1, 2
+_FLOAT64 = np.dtype(np.float64)
 
 
 class Session:
@@ -58,8 +59,9 @@ class Session:
         self._stepper = Stepper(env)
         if self._stepper.mode == "next_step":
             raise ValueError("env must not reset in the step after an end: that step is no step")
-        self._leaf_spaces = leaf_spaces(env.single_observation_space)
+        self._format = ObservationFormat(env.single_observation_space)
         self._actions = ActionCheck(env.single_action_space)
+        self._is_discrete = not isinstance(env.single_action_space, spaces.Box)
         self._last: Any = None
         self._has_begun = False
         # A connection that was lost may still be at work while the next one asks.
@@ -96,36 +98,37 @@ class Session:
         """
         if not self._has_begun:
             raise WireError("the environments must be reset before the first step")
-        env, n = self.env, self.env.num_envs
-        in_floats = not request.HasField("array")
-        space = env.action_space
-        if in_floats:
-            actions = plain_actions(request, space)
-        else:
-            actions = array_of(request.array, "actions", space.dtype, space.shape)
+        n, space = self.env.num_envs, self.env.action_space
+        if not request.raw:
+            return self._step_in_floats(plain_actions(request, space))
+        actions = array_of_raw(request.raw, "actions", space.dtype, space.shape)
         self._actions.check(actions)
         step = self._stepper.step(actions)
-        ended = np.flatnonzero(step.terminated | step.truncated)
-        if in_floats:
-            obs, last = (plain_observations(part, n) for part in (step.obs, step.next_obs))
-            return messages().StepResponse(
-                obs=obs.ravel(),
-                rewards=step.rewards,
-                terminated=step.terminated,
-                truncated=step.truncated,
-                obs_dim=obs.shape[1],
-                num_envs=n,
-                final_obs=last[ended].ravel(),
-            )
         flags = step.terminated * np.uint8(TERMINATED) + step.truncated * np.uint8(TRUNCATED)
-        final = observation_messages(step.next_obs, self._leaf_spaces, ended) if len(ended) else ()
+        ended = flags.nonzero()[0]
+        final = self._format.to_raw(step.next_obs, ended) if len(ended) else ()
         return messages().StepResponse(
             num_envs=n,
-            observations=observation_messages(step.obs, self._leaf_spaces),
-            final_observations=final,
-            reward_array=array_message(step.rewards),
+            raw_obs=self._format.to_raw(step.obs),
+            raw_final_obs=final,
+            raw_rewards=raw(step.rewards, _FLOAT64),
             flags=flags.tobytes(),
             infos=self._infos(step.infos),
+        )
+
+    def _step_in_floats(self, actions: Array) -> Any:
+        n = self.env.num_envs
+        self._actions.check(actions)
+        step = self._stepper.step(actions)
+        obs, last = (plain_observations(part, n) for part in (step.obs, step.next_obs))
+        return messages().StepResponse(
+            obs=obs.ravel(),
+            rewards=step.rewards,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            obs_dim=obs.shape[1],
+            num_envs=n,
+            final_obs=last[step.terminated | step.truncated].ravel(),
         )
 
     def reset(self, request: Any, *, in_floats: bool = False) -> Any:
@@ -150,9 +153,8 @@ class Session:
             floats = plain_observations(obs, n)
             shape = {"obs_dim": floats.shape[1], "num_envs": n}
             return messages().ResetResponse(obs=floats.ravel(), **shape)
-        parts = observation_messages(obs, self._leaf_spaces)
-        infos_of_all = self._infos(infos)
-        return messages().ResetResponse(num_envs=n, observations=parts, infos=infos_of_all)
+        parts = self._format.to_raw(obs)
+        return messages().ResetResponse(num_envs=n, raw_obs=parts, infos=self._infos(infos))
 
     def _carried_out(self, request: Any) -> Any:
         known = messages()
@@ -174,12 +176,11 @@ class Session:
 
     def _infos(self, infos: dict[str, Any]) -> list[Any]:
         """The infos that travel, with the masks that environments give by a method."""
-        discrete = not isinstance(self.env.single_action_space, spaces.Box)
-        masks = action_masks(self.env, infos) if discrete else None
+        masks = action_masks(self.env, infos) if self._is_discrete else None
         if masks is not None:
             infos = {name: value for name, value in infos.items() if name != "_action_mask"}
             infos["action_mask"] = masks
-        return info_messages(infos, self.env.num_envs)
+        return info_messages(infos, self.env.num_envs) if infos else []
 
 
 def _failure(kind: str, message: str, env_index: int = 0, doing: str = "") -> Any:

@@ -28,8 +28,8 @@ def valid(rng: np.random.Generator) -> dict[str, Any]:
     shape = rng.choice([0, 1, 2, 2**31, 2**32 - 1], int(rng.integers(0, 5))).tolist()
     array = known.Array(dtype=dtype, shape=shape, data=rng.bytes(int(rng.integers(0, 64))))
     if rng.random() < 0.3:
-        array = array_message(rng.integers(0, 2, 2))
-    step = known.StepRequest(array=array)
+        array = array_message(rng.integers(0, 2, 2) > 0)
+    step = known.StepRequest(raw=rng.integers(0, 2, int(rng.integers(0, 4))).tobytes())
     if rng.random() < 0.5:
         step = known.StepRequest(actions=rng.normal(size=wild % 9), act_dim=wild)
     seeds = [str(rng.choice(["", "-1", "x", "9" * 50, "7"])) for _ in range(wild % 4)]

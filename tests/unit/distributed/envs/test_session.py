@@ -44,8 +44,8 @@ def session() -> Session:
 
 def step(number: int, *actions: int) -> Any:
     known = messages()
-    array = array_message(np.array(actions or (0, 1)))
-    return known.PlayRequest(id=number, step=known.StepRequest(array=array))
+    raw = np.array(actions or (0, 1)).tobytes()
+    return known.PlayRequest(id=number, step=known.StepRequest(raw=raw))
 
 
 def reset(number: int, **fields: Any) -> Any:
@@ -88,7 +88,7 @@ def test_what_cannot_be_done_changes_nothing(session: Session) -> None:
     failure = session.answer(step(9, 0, 5)).failure
     assert failure.message == "actions must be in Discrete(2), got 5 for environment 1"
     failure = session.answer(step(10, 0, 1, 0)).failure
-    assert "actions must be int64 of shape (2,), got <i8 of shape (3,)" in failure.message
+    assert "actions must be 16 bytes, int64 of shape (2,), got 24" in failure.message
     assert Stepped.total == 0
     with pytest.raises(WireError, match="must be a reset or a step, got hello"):
         session.answer(known.PlayRequest(id=11, hello=known.Hello()))
