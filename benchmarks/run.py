@@ -28,7 +28,7 @@ AREAS = (
     "memory",
     "envs",
 )
-LONG_AREAS = ("train", "off_policy", "offline", "llm", "learners", "remote_envs")
+LONG_AREAS = ("train", "off_policy", "offline", "llm", "learners", "remote_envs", "shards")
 """Run only where asked for."""
 BUSY = 0.3
 PACKAGES = {

@@ -127,7 +127,8 @@ def learn(addresses: list[str], steps: int) -> None:
         if updates % 10 == 0:
             weights.publish(dqn.learner.acting_state().values())
             pushed = replay.stats()["pushed"]
-            dqn.follow(max(0.0, 1 - pushed / steps))
+            # The learning rate falls; beta stays at 0.4, as in the paper.
+            dqn.learner.follow(max(0.0, 1 - pushed / steps))
         if updates % 2500 == 0:
             score = dqn.evaluate(10)
             print(f"{pushed:>8,} steps  {updates:>6,} updates  {score}", flush=True)
