@@ -135,7 +135,7 @@ def learn(addresses: list[str], steps: int) -> None:
     for actor in actors:
         actor.terminate()
         actor.join()
-    print(f"after {pushed:,} steps: {dqn.evaluate(20)}")
+    print(f"after {pushed:,} steps: {dqn.evaluate(10)}")
     stats = replay.stats()
     print(f"steps were drawn {stats['replay_ratio']:.1f} times each")
     replay.close()
