@@ -25,6 +25,7 @@ EXTRAS = {
     "pil": "lerobot",
     "pyarrow": "arrow",
     "pygame": "classic",
+    "ray": "ray",
     "stable_baselines3": "sb3",
     "tensorboard": "tensorboard",
     "tokenizers": "llm",

@@ -69,3 +69,18 @@ def test_environments_on_a_device_learn_without_waiting_for_it(tmp_path: Path) -
         return next(float(mean) for name, mean in said.items() if "Step/rewards" in name)
 
     assert mean_return(120_000) > mean_return(8_192) + 0.2
+
+
+@pytest.mark.slow
+def test_ray_tune_sweeps_options(tmp_path: Path) -> None:
+    pytest.importorskip("ray.tune", exc_type=ImportError)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "ray_tune.py"), "--samples", "2", "--steps", "4000"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "'learning_rate': " in done.stdout.splitlines()[-1]

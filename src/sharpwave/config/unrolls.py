@@ -16,13 +16,14 @@ class UnrollConfig(RolloutConfig):
 
     n_actors: int = 2
     """Actors, each with environments of its own."""
-    actors: Literal["auto", "threads", "processes", "grpc"] = "auto"
+    actors: Literal["auto", "threads", "processes", "grpc", "ray"] = "auto"
     """Where actors act: in threads, which suit native environments; in processes, in which
-    environments of Python run at once; or wherever `sharpwave actor` starts some, which join over
-    gRPC. "auto" takes threads or processes, what suits."""
+    environments of Python run at once; wherever `sharpwave actor` starts some, which join over
+    gRPC; or where Ray starts them. "auto" takes threads or processes, what suits."""
     address: str | None = None
-    """Where to listen for actors that join over gRPC, as host:port; a free port that this machine
-    alone can reach when None."""
+    """With gRPC where to listen for actors, as host:port; a free port that this machine alone can
+    reach when None. With Ray the cluster, or "auto" for the one of this machine; when None, a Ray
+    of its own is started here."""
     tls: tuple[str, ...] = ()
     """PEM files of certificate, key and authority, for mutual TLS with actors that join."""
     n_envs: int = 16
@@ -83,8 +84,12 @@ class UnrollConfig(RolloutConfig):
     def _check_listening(self) -> None:
         if len(self.tls) not in (0, 3):
             raise ValueError(f"tls must be certificate, key and authority, got {self.tls}")
-        if self.actors != "grpc" and (self.address is not None or self.tls):
-            raise ValueError(f"address and tls are for actors='grpc', got actors={self.actors!r}")
+        if self.address is not None and self.actors not in ("grpc", "ray"):
+            raise ValueError(
+                f"address is for actors='grpc' and actors='ray', got actors={self.actors!r}"
+            )
+        if self.tls and self.actors != "grpc":
+            raise ValueError(f"tls is for actors='grpc', got actors={self.actors!r}")
 
     def _check_deterministic(self) -> None:
         if self.max_lag < 1:

@@ -18,12 +18,12 @@ from sharpwave.notice import notice
 
 __all__ = ["ACTORS", "Listening", "make_fleet"]
 
-ACTORS = ("auto", "threads", "processes", "grpc")
+ACTORS = ("auto", "threads", "processes", "grpc", "ray")
 """Kinds of fleets."""
 
 
 class Listening(NamedTuple):
-    """Where actors of other machines join, and who may."""
+    """Where actors of other machines join, and who may; for Ray, which cluster it is."""
 
     address: str | None = None
     access: Access = Access()
@@ -60,18 +60,9 @@ def make_fleet(
         ValueError: The environment cannot be made again for processes.
     """
     options: dict[str, Any] = {"max_in_flight": max_in_flight, "in_step": in_step}
-    if actors == "grpc":
-        from sharpwave.distributed.grpc_fleet import GrpcFleet  # others start sooner without
-
-        listening = listening or Listening()
-        return GrpcFleet(
-            recipe,
-            env.single_observation_space,
-            env.single_action_space,
-            n_actors=n_actors,
-            address=listening.address or "127.0.0.1:0",
-            access=listening.access,
-            **options,
+    if actors in ("grpc", "ray"):
+        return _fleet_elsewhere(
+            actors, recipe, env, listening or Listening(), n_actors=n_actors, **options
         )
     # Environments that cannot be made again are lost with the first failure.
     lives = Lives(n_actors, most_failures=1 if recipe.env is None else MOST_FAILURES)
@@ -92,6 +83,20 @@ def make_fleet(
             f"{actors!r}: pass an id, or a function that makes it"
         )
     return ProcessFleet(recipe, lives, n_weights, **options)
+
+
+def _fleet_elsewhere(
+    actors: str, recipe: ActorRecipe, env: Any, listening: Listening, **options: Any
+) -> Fleet:
+    # Imported here: others start sooner without.
+    from sharpwave.distributed.grpc_fleet import GrpcFleet
+    from sharpwave.distributed.ray_fleet import RayFleet
+
+    spaces = env.single_observation_space, env.single_action_space
+    if actors == "ray":
+        return RayFleet(recipe, *spaces, cluster=listening.address, **options)
+    address = listening.address or "127.0.0.1:0"
+    return GrpcFleet(recipe, *spaces, address=address, access=listening.access, **options)
 
 
 def _actor_here(recipe: ActorRecipe, env: Any, number: int, life: int) -> FleetActor:

@@ -179,7 +179,7 @@ class ActorLearnerLoop(OnPolicyLoop):
 
     def _listening(self) -> Listening | None:
         config = self.config
-        if config.actors != "grpc":
+        if config.actors not in ("grpc", "ray"):
             return None
         return Listening(
             config.address, Access.of(self._token, TLS(*config.tls) if config.tls else None)
