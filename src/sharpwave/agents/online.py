@@ -158,7 +158,8 @@ class OnlineAgent(Agent):
         )
         self.learner, self.backend_reason = choice.learner, choice.reason
         self.loop = self.Loop.of(self, choice)
-        self.ranks.helpers["save"] = partial(save_together, self)
+        if not self.ranks.is_alone:
+            self.ranks.helpers["save"] = partial(save_together, self)
 
     @classmethod
     def preset(cls, env_id: str, **overrides: Any) -> Self:
