@@ -1,6 +1,7 @@
-"""What each process of a test of several does, started by `torchrun`.
+"""What each process of a test of several does.
 
-Its arguments are a case, a folder, an algorithm, a kind of model, and a number of updates.
+Its argument is a list, in JSON, of what to do one after another: a case, a folder, an algorithm, a
+kind of model, and a number of updates.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ CASES: dict[str, Any] = {"learn": learn, "record": record, "die": die}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    case, path, algorithm, kind, count = sys.argv[1:]
-    CASES[case](Path(path), algorithm, kind, int(count))
+    for case, path, algorithm, kind, count in json.loads(sys.argv[1]):
+        CASES[case](Path(path), algorithm, kind, count)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,33 +12,58 @@ import pytest
 import torch
 
 from sharpwave.checkpoints import CheckpointReader, read_checkpoint
+from sharpwave.cli.learners import launch
 from sharpwave.ranks import Ranks
-from tests.unit.learners import sharded_program as program_module
+from tests.unit.learners import sharded_program as program
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-def launch(n: int, case: str, folder: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
-    """Run a case of the program in so many processes."""
-    launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={n}"]
-    program = [*launcher, "-m", program_module.__name__, case, str(folder), *map(str, arguments)]
-    return subprocess.run(
-        [sys.executable, "-m", *program],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+Case = tuple[str, Path, str, str, int]
 
 
-def run(n: int, case: str, folder: Path, *arguments: Any) -> None:
-    """The same, which must end well; one process is this one."""
+def run(n: int, *cases: Case) -> int:
+    """The exit status of so many processes that do some cases of the program, one after another."""
+    for _, folder, *_ in cases:
+        folder.mkdir(exist_ok=True)
+    return launch(n, ["-m", program.__name__, json.dumps(cases, default=str)])
+
+
+def run_here(case: str, folder: Path, *arguments: Any) -> None:
+    """The same in this process, which is then the only one."""
     folder.mkdir(exist_ok=True)
-    if n == 1:
-        program_module.CASES[case](folder, *arguments)
-        return
-    done = launch(n, case, folder, *arguments)
-    assert done.returncode == 0, done.stderr[-4000:]
+    program.CASES[case](folder, *arguments)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where processes leave what they did."""
+    return tmp_path_factory.mktemp("sharding")
+
+
+@pytest.fixture(scope="module")
+def two(folder: Path) -> Path:
+    """What two processes left: they are started once, since that takes longer than what they do."""
+    run_here("record", folder / "to_2", "grpo", "Llama", 2)
+    assert not run(
+        2,
+        ("learn", folder / "learn_2", "grpo", "Llama", 3),
+        ("record", folder / "to_2", "grpo", "Llama", 4),
+        ("record", folder / "told", "dpo", "Llama", 4),
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def three(folder: Path) -> Path:
+    """What three processes left, whose shards are of unequal lengths."""
+    assert not run(
+        3,
+        ("learn", folder / "learn_3", "dpo", "transformer", 3),
+        ("record", folder / "to_1", "grpo", "Llama", 2),
+    )
+    run_here("record", folder / "to_1", "grpo", "Llama", 4)
+    return folder
 
 
 def difference(path: Path, other: Path) -> float:
@@ -54,40 +78,39 @@ def difference(path: Path, other: Path) -> float:
     [("grpo", "Llama", 2), ("dpo", "transformer", 3)],
 )
 def test_processes_learn_what_one_learns(
-    tmp_path: Path, algorithm: str, model: str, n: int
+    request: pytest.FixtureRequest, tmp_path: Path, algorithm: str, model: str, n: int
 ) -> None:
     """With shards of unequal lengths, an unequal number of rows, and micro-batches."""
-    run(1, "learn", tmp_path / "one", algorithm, model, 3)
-    run(n, "learn", tmp_path / "all", algorithm, model, 3)
-    assert difference(tmp_path / "one" / "weights.pt", tmp_path / "all" / "weights.pt") <= 1e-6
-    one = json.loads((tmp_path / "one" / "metrics0.json").read_text())
+    together: Path = request.getfixturevalue({2: "two", 3: "three"}[n]) / f"learn_{n}"
+    run_here("learn", tmp_path, algorithm, model, 3)
+    assert difference(tmp_path / "weights.pt", together / "weights.pt") <= 1e-6
+    one = json.loads((tmp_path / "metrics0.json").read_text())
     for rank in range(n):
-        every = json.loads((tmp_path / "all" / f"metrics{rank}.json").read_text())
+        every = json.loads((together / f"metrics{rank}.json").read_text())
         for ours, theirs in zip(one, every, strict=True):
             assert theirs == pytest.approx(ours, rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.parametrize(("before", "after"), [(3, 1), (1, 2)])
 def test_a_run_goes_on_with_another_number_of_processes(
-    tmp_path: Path, before: int, after: int
+    request: pytest.FixtureRequest, tmp_path: Path, before: int, after: int
 ) -> None:
-    run(before, "record", tmp_path / "run", "grpo", "Llama", 2)
-    run(after, "record", tmp_path / "run", "grpo", "Llama", 4)
-    run(1, "record", tmp_path / "whole", "grpo", "Llama", 4)
-    found, wanted = tmp_path / "run" / "weights4.pt", tmp_path / "whole" / "weights4.pt"
-    assert difference(found, wanted) <= 1e-6
-    first = torch.load(tmp_path / "run" / "weights2.pt")
+    left: Path = request.getfixturevalue({2: "two", 3: "three"}[max(before, after)])
+    run_here("record", tmp_path, "grpo", "Llama", 4)
+    found = left / f"to_{after}" / "weights4.pt"
+    assert difference(found, tmp_path / "weights4.pt") <= 1e-6
+    first = torch.load(left / f"to_{after}" / "weights2.pt")
     assert max(float((x - torch.load(found)[k]).abs().max()) for k, x in first.items()) > 1e-5
 
 
-def test_the_first_process_tells_and_writes(tmp_path: Path) -> None:
-    run(2, "record", tmp_path, "dpo", "Llama", 4)
-    assert (tmp_path / "told0.txt").read_text() == "xxxx"
-    assert not (tmp_path / "told1.txt").exists()
-    folder = tmp_path / "run"
+def test_the_first_process_tells_and_writes(two: Path) -> None:
+    told = two / "told"
+    assert (told / "told0.txt").read_text() == "xxxx"
+    assert not (told / "told1.txt").exists()
+    folder = told / "run"
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 4
     assert len((folder / "evaluations.jsonl").read_text().splitlines()) == 2
-    check_files(folder / "checkpoints" / "latest.safetensors", tmp_path / "weights4.pt")
+    check_files(folder / "checkpoints" / "latest.safetensors", told / "weights4.pt")
 
 
 def check_files(path: Path, weights: Path) -> None:
@@ -109,8 +132,7 @@ def check_files(path: Path, weights: Path) -> None:
 
 
 def test_when_one_process_dies_the_others_end(tmp_path: Path) -> None:
-    done = launch(2, "die", tmp_path, "grpo", "transformer", 50)
-    assert done.returncode != 0
+    assert run(2, ("die", tmp_path, "grpo", "transformer", 50)) != 0
     assert (tmp_path / "began0").exists()
     ended = json.loads((tmp_path / "ended.json").read_text())
     assert ended["seconds"] < 60
