@@ -15,6 +15,16 @@ from sharpwave.distributed import EnvServer, RemoteVectorEnv
 from sharpwave.envs import make_vec_env
 
 
+class Counted(RemoteVectorEnv):
+    """Counts its steps."""
+
+    steps = 0
+
+    def step(self, actions: Any) -> Any:
+        self.steps += 1
+        return super().step(actions)
+
+
 def weights(agent: Any) -> dict[str, Any]:
     return {name: value.numpy(force=True) for name, value in agent.policy.state_dict().items()}
 
@@ -42,3 +52,16 @@ def test_ppo_over_two_servers_is_ppo_here_bit_for_bit(mode: str, backend: str) -
     assert local.keys() == remote.keys()
     for name, value in local.items():
         np.testing.assert_array_equal(value, remote[name], err_msg=name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["SAC", "TD3", "A2C"])
+def test_other_algorithms_take_remote_environments(name: str) -> None:
+    with EnvServer("Pendulum-v1", n_envs=2) as server:
+        env = Counted(server.address)
+        options = {} if name == "A2C" else {"learning_starts": 32, "buffer_size": 1000}
+        agent = getattr(sw, name)(env, seed=0, **options)
+        agent.train(100)
+        assert env.steps >= 50
+        assert agent.evaluate(n_episodes=1) is not None  # in an environment of its own, by the id
+        env.close()
