@@ -21,6 +21,7 @@ TITLES = {
     "threads": "Threads",
     "memory": "Memory",
     "envs": "Environments",
+    "distributed": "Many actors",
     "train": "Training",
     "off_policy": "Learning from replay",
     "llm": "Language models",

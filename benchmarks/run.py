@@ -27,6 +27,7 @@ AREAS = (
     "threads",
     "memory",
     "envs",
+    "distributed",
 )
 LONG_AREAS = ("train", "off_policy", "offline", "llm", "learners", "remote_envs", "shards")
 """Run only where asked for."""

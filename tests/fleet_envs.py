@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -50,3 +51,24 @@ class Slow(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         time.sleep(self.seconds)
         return self.env.step(action)
+
+
+class Marked(gym.Env[Any, Any]):
+    """Observes its process and how many steps it has taken there, without an end."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return self.seen(), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return self.seen(), 1.0, False, False, {}
+
+    def seen(self) -> Any:
+        return np.array([os.getpid() % 2**20, self.steps], np.float32)

@@ -65,8 +65,8 @@ class Launcher:
     def __init__(self, recipe: ActorRecipe, n_actors: int, n_weights: int, n_slots: int) -> None:
         self.n_slots = n_slots
         self.board, self.signals = Board(n_weights), Signals(n_actors)
-        job = Job(_wrapped(recipe), _specs(recipe), n_weights, n_actors, n_slots)
-        self._job = write_pickle((list(sys.path), _pickled(job, recipe)))
+        job = Job(_pickled(recipe), n_weights, n_actors, n_slots)
+        self._job = write_pickle((list(sys.path), pickle.dumps(job)))
 
     def start(self, number: int, life: int) -> ActorProcess:
         """A new process, which may still be starting.
@@ -140,6 +140,11 @@ class ActorProcess:
         self._first = self._seen = int(signals.beats[number])
         self._silent, self._looked = 0.0, time.monotonic()
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has given no sign of life yet."""
+        return int(self._beats[self.number]) == self._first
+
     def go(self) -> None:
         """Ask for an unroll."""
         slot = self.free.pop(0)
@@ -164,7 +169,7 @@ class ActorProcess:
         self._looked = now
         if beats != self._seen:
             self._seen, self._silent = beats, 0.0
-        return self._silent > (START if beats == self._first else SILENCE)
+        return self._silent > (START if self.is_starting else SILENCE)
 
     def failure(self) -> BaseException:
         """What ended it: its process has ended, or is killed."""
@@ -216,6 +221,8 @@ def end_all(
     deadline = time.monotonic() + timeout
     left = [actor for actor in actors if actor is not None]
     for actor in left:
+        if actor.is_starting:  # it has nothing to close, and hears nothing
+            actor.process.kill()
         actor.channel.send(b"s")
     for actor in left:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -232,9 +239,9 @@ def _specs(recipe: ActorRecipe) -> dict[str, Any]:
     return {} if spec is None else {spec.id: spec}
 
 
-def _pickled(job: Job, recipe: ActorRecipe) -> bytes:
+def _pickled(recipe: ActorRecipe) -> bytes:
     try:
-        return pickle.dumps(job)
+        return pickle.dumps(_wrapped((recipe, _specs(recipe))))
     except Exception as error:
         raise TypeError(f'{why_not_pickled(recipe)}, or set actors="threads"') from error
 

@@ -29,10 +29,9 @@ BEAT = 0.25
 class Job(NamedTuple):
     """What all actors of a fleet are told when they start."""
 
-    recipe: Any
-    """A `CloudpickleWrapper` around the `ActorRecipe`."""
-    specs: dict[str, Any]
-    """Environments that the learner's process has registered."""
+    pickled: bytes
+    """A `CloudpickleWrapper` around the `ActorRecipe`, and what the learner's process has
+    registered under the id of the environment."""
     n_weights: int
     n_actors: int
     n_slots: int
@@ -55,9 +54,10 @@ def run(job: Job, parent: int, number: int, life: int, descriptors: list[int]) -
     watch = threading.Thread(target=_watch, args=(channel, signals, number, parent), daemon=True)
     watch.start()
     try:
-        for name, spec in job.specs.items():
+        recipe, specs = pickle.loads(job.pickled).fn
+        for name, spec in specs.items():
             gym.registry.setdefault(name, spec)
-        _Work(job.recipe.fn, job, number, life, channel, board, signals).go_on()
+        _Work(recipe, job, number, life, channel, board, signals).go_on()
     except BaseException as error:  # whatever it is, the learner hears of it
         channel.send(b"E", file=write_pickle(_report(error)))
         sys.exit(1)

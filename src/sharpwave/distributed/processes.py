@@ -24,7 +24,7 @@ MOST_SLOTS = 8
 """Most unrolls of an actor that are under way, or that nobody has looked at."""
 LOOK = 0.5
 """Seconds after which somebody who waits looks for signs of life."""
-GRACE = 0.5
+GRACE = 1.0
 """Seconds that killing takes at most, where processes did not close in time."""
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +27,8 @@ Counts = tuple[int, int, int]
 """How many last observations, episodes and successes an unroll has."""
 
 
-class Form(NamedTuple):
+@dataclass(frozen=True)
+class Form:
     """The columns of unrolls that differ in their `Counts` alone."""
 
     leaves: tuple[tuple[str, tuple[int, ...], int | None], ...]
@@ -46,13 +50,23 @@ class Form(NamedTuple):
         nest = map_leaves(lambda _: next(numbers), columns)
         return cls(own, nest, columns["rewards"].size)
 
+    @cached_property
+    def _sizes(self) -> list[tuple[tuple[int, ...], int, int | None]]:
+        """Of each leaf its shape, its bytes (those of a row, where rows are counted), its count."""
+        return [
+            (shape, math.prod(shape) * np.dtype(dtype).itemsize, count)
+            for dtype, shape, count in self.leaves
+        ]
+
     def places(self, counts: Counts) -> tuple[list[tuple[int, tuple[int, ...]]], int]:
         """Where each leaf begins and its whole shape, and how long all are."""
         places, end = [], 0
-        for dtype, shape, count in self.leaves:
-            whole = shape if count is None else (counts[count], *shape)
+        for shape, n_bytes, count in self._sizes:
+            whole = shape
+            if count is not None:
+                whole = (counts[count], *shape)
+                n_bytes *= counts[count]
             places.append((end, whole))
-            n_bytes = int(np.prod(whole, dtype=np.int64)) * np.dtype(dtype).itemsize
             end += -(-n_bytes // ALIGNMENT) * ALIGNMENT
         return places, end
 

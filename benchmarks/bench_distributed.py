@@ -1,0 +1,247 @@
+"""Fleets of actors: threads, processes, and what moves between them.
+
+Where processes compete for cores, seconds are those of the processor: of this process and of its
+actors.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import OURS, AtMost, Operation, Ratio, Result, Row, collect
+
+N_ENVS, N_STEPS = 16, 64
+NATIVE_STEPS, PYTHON_STEPS = 400_000, 16_384
+ROUNDS = 5
+N_WEIGHTS = 150_000
+"""0.6 MB of float32."""
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def rows() -> Iterator[Row | Result]:
+    yield from native_actors()
+    yield python_actors()
+    yield from publication()
+    yield unrolls()
+    yield from start()
+
+
+def native_actors() -> Iterator[Result]:
+    yield collect(
+        "IMPALA in CartPole, 2 actors in threads x 16 environments, unrolls of 64",
+        "CPU-s/step",
+        {
+            OURS: partial(trained, "threads", NATIVE_STEPS),
+            "bare loop": partial(bare_loop, NATIVE_STEPS),
+        },
+        [Ratio("bare loop", 0.9)],
+        note="native environments; the bare loop has two native collectors, V-trace and the native"
+        " update, and nothing else",
+        rounds=ROUNDS,
+    )
+    yield collect(
+        "IMPALA in CartPole, 2 actors in processes x 16 environments, unrolls of 64",
+        "CPU-s/step",
+        {
+            OURS: partial(trained, "processes", NATIVE_STEPS),
+            "threads": partial(trained, "threads", NATIVE_STEPS),
+        },
+        [Ratio("threads", 0.7)],
+        note="native environments; seconds of the learner and of its actors",
+        rounds=ROUNDS,
+    )
+
+
+def python_actors() -> Result:
+    return collect(
+        "IMPALA in CartPole of Python, 2 actors x 16 environments, unrolls of 64",
+        "s/step",
+        {
+            OURS: partial(trained, "processes", PYTHON_STEPS, mode="sync", clock=time.perf_counter),
+            "threads": partial(
+                trained, "threads", PYTHON_STEPS, mode="sync", clock=time.perf_counter
+            ),
+            "SubprocessVectorEnv": partial(
+                trained, "threads", PYTHON_STEPS, mode="async", clock=time.perf_counter
+            ),
+        },
+        [Ratio("SubprocessVectorEnv", 1.5)],
+        note="sharpwave with actors in processes; SubprocessVectorEnv has each environment in a"
+        " process of its own, and actors in threads",
+        rounds=ROUNDS,
+    )
+
+
+def publication() -> Iterator[Row]:
+    from sharpwave.distributed.board import Board
+
+    weights = np.random.default_rng(0).normal(size=N_WEIGHTS).astype(np.float32)
+
+    def write() -> Operation:
+        return partial(Board(N_WEIGHTS).write, weights, 1)
+
+    def read() -> Operation:
+        board = Board(N_WEIGHTS)
+        board.write(weights, 1)
+        return partial(board.read, np.empty_like(weights))
+
+    def copy() -> Operation:
+        return partial(np.copyto, np.empty_like(weights), weights)
+
+    for name, operation in {"published": write, "read by an actor": read}.items():
+        yield Row(
+            f"0.6 MB of weights {name}, processes",
+            {OURS: operation, "memcpy": copy},
+            [Ratio("memcpy", 1 / 3)],
+        )
+
+
+def unrolls() -> Row:
+    """From the arrays of an actor to those of the learner, without the message between."""
+    from sharpwave.distributed.ring import UnrollReader, UnrollWriter
+
+    unroll = one_unroll()
+
+    def move() -> Operation:
+        writer = UnrollWriter(1)
+        writer.write(0, unroll)
+        assert writer.form is not None
+        reader = UnrollReader(writer.form, os.dup(writer.descriptor))
+
+        def write_and_read() -> None:
+            counts, _ = writer.write(0, unroll)
+            reader.read(0, counts, 0, 0)
+
+        return write_and_read
+
+    def copy() -> Operation:
+        block = np.zeros(unroll.nbytes, np.uint8)
+        there, back = np.empty_like(block), np.empty_like(block)
+
+        def copy_twice() -> None:
+            np.copyto(there, block)
+            np.copyto(back, there)
+
+        return copy_twice
+
+    return Row(
+        f"unroll of {unroll.nbytes / 1000:.0f} kB through shared memory, written and read",
+        {OURS: move, "memcpy": copy},
+        note="memcpy copies as many bytes twice",
+    )
+
+
+def start() -> Iterator[Result]:
+    def started(measure: Callable[[Any, float], float]) -> float:
+        agent = made("processes", n_actors=1)
+        fleet = agent.loop.fleet
+        began = time.perf_counter()
+        fleet.start(agent.learner.weights(), 0)
+        while fleet.receive(1.0) is None:
+            pass
+        value = measure(fleet._living()[0].process.pid, time.perf_counter() - began)
+        agent.close()
+        return value
+
+    yield collect(
+        "process of an actor, from its start to its first unroll",
+        "s",
+        {OURS: partial(started, lambda _, seconds: seconds)},
+        [AtMost(0.5, "s")],
+        rounds=ROUNDS,
+    )
+    yield collect(
+        "process of an actor, from its start to its first unroll, processor",
+        "CPU-s",
+        {OURS: partial(started, lambda pid, _: cpu_seconds_of(pid))},
+        rounds=ROUNDS,
+    )
+    yield collect(
+        "process of an actor, most memory",
+        "MB",
+        {OURS: partial(started, lambda pid, _: peak_megabytes(pid))},
+        [AtMost(60, "MB")],
+        note="without torch; about half are NumPy and Gymnasium",
+    )
+
+
+def made(actors: str, *, mode: str = "auto", **options: Any) -> Any:
+    import sharpwave as sw
+
+    world: dict[str, Any] = {"env_mode": mode, "n_envs": N_ENVS, "n_steps": N_STEPS}
+    return sw.IMPALA("CartPole-v1", actors=actors, seed=0, **{**world, **options})
+
+
+def trained(
+    actors: str, steps: int, mode: str = "auto", clock: Callable[[], float] | None = None
+) -> float:
+    """Seconds per step of training, once everything has started; of the processor unless told."""
+    agent = made(actors, mode=mode)
+    agent.train(2 * 2 * N_ENVS * N_STEPS)
+    clock = partial(cpu_seconds, agent.loop.fleet) if clock is None else clock
+    before, began = clock(), agent.timesteps
+    agent.train(steps)
+    seconds = (clock() - before) / (agent.timesteps - began)
+    agent.close()
+    return seconds
+
+
+def bare_loop(steps: int) -> float:
+    """Seconds of the processor per step of collectors, V-trace and updates alone."""
+    from sharpwave.collect import NativeCollector, Rollout
+    from sharpwave.collect.native_rollouts import ARRAYS
+    from sharpwave.learners.unrolls import UnrollBatch
+
+    learner = made("threads", n_actors=2).learner
+    form: dict[str, Any] = {"n_steps": N_STEPS, "hidden": (64, 64), "gae_lambda": 1.0}
+    collectors = [
+        NativeCollector("CartPole-v1", N_ENVS, seed=seed, capacity=1, **form) for seed in (0, 1)
+    ]
+    real = np.ones((N_STEPS, N_ENVS), np.bool_)
+    before, taken = time.process_time(), 0
+    while taken < steps:
+        rollouts = []
+        for collector in collectors:
+            batch = collector.recv()
+            ends = {name: batch[name] for name in ("last_obs", "final_obs")}
+            columns = {name: batch[name] for name in ARRAYS}
+            rollouts.append(Rollout(obs=batch["observations"], real=real, **ends, **columns))
+        learner.update(UnrollBatch.of(rollouts, learner.own))
+        for collector in collectors:
+            collector.sync_weights(learner.block)
+        taken += 2 * N_ENVS * N_STEPS
+    seconds = (time.process_time() - before) / taken
+    for collector in collectors:
+        collector.stop()
+    return seconds
+
+
+def one_unroll() -> Any:
+    agent = made("threads", n_actors=1)
+    agent.loop.fleet.start(agent.learner.weights(), 0)
+    unroll = agent.loop.fleet.receive(10.0)
+    agent.close()
+    return unroll
+
+
+def cpu_seconds(fleet: Any) -> float:
+    """Of this process and of the processes of a fleet."""
+    living = getattr(fleet, "_living", list)()
+    return time.process_time() + sum(cpu_seconds_of(actor.process.pid) for actor in living)
+
+
+def cpu_seconds_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def peak_megabytes(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    peak = next(line for line in lines if line.startswith("VmHWM"))
+    return int(peak.split()[1]) / 1024

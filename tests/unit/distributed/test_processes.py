@@ -1,0 +1,304 @@
+"""Fleets of processes: kills, stops, ends of the learner, and what actors do not import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import sharpwave as sw
+from sharpwave.distributed import launch
+from sharpwave.errors import ActorFailed
+from tests.contract.fleets import OPTIONS, processes_left, received, wait_for
+from tests.envs import resumable
+from tests.fleet_envs import Marked, Slow
+
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+
+
+@pytest.fixture(autouse=True)
+def no_others() -> Iterator[None]:
+    assert processes_left() == []
+    yield
+    assert processes_left() == []
+
+
+def made(world: Any = "CartPole-v1", **options: Any) -> Any:
+    return sw.IMPALA(world, actors="processes", **{**OPTIONS, **options})
+
+
+def pids(agent: Any) -> list[int]:
+    return [actor.process.pid for actor in agent.loop.fleet._living()]
+
+
+def check_follows(unrolls: list[Any]) -> None:
+    """Every unroll is whole, begins where the last of its life ended, and came once.
+
+    `Marked` observes the process that it is in and how many steps it has taken there.
+    """
+    last: dict[int, tuple[float, float]] = {}
+    for unroll in unrolls:
+        obs = unroll.rollout.obs
+        life, first = obs[0, 0]
+        np.testing.assert_array_equal(obs[..., 0], life)
+        steps = np.arange(first, first + len(obs), dtype=np.float32)
+        np.testing.assert_array_equal(obs[..., 1], np.repeat(steps[:, None], obs.shape[1], axis=1))
+        np.testing.assert_array_equal(unroll.rollout.last_obs[:, 1], first + len(obs))
+        if unroll.actor in last and last[unroll.actor][0] == life:
+            assert first == last[unroll.actor][1]
+        last[unroll.actor] = life, first + len(obs)
+
+
+def kill_at_random(n_kills: int, rng: np.random.Generator) -> None:
+    agent = made(Marked, n_actors=2, max_in_flight=4, max_lag=1000)
+    fleet, weights = agent.loop.fleet, agent.learner.weights()
+    fleet.start(weights, 0)
+    unrolls = [received(fleet)]
+    for number in range(n_kills):
+        # The one that is killed has made an unroll since it was killed the last time.
+        victim = number % 2
+        seen = len(unrolls)
+        while not any(one.actor == victim for one in unrolls[seen:]):
+            unrolls.append(received(fleet))
+        deadline = time.monotonic() + rng.uniform(0, 0.05)
+        while time.monotonic() < deadline:
+            unroll = fleet.receive(0.001)
+            unrolls += [] if unroll is None else [unroll]
+        pid = pids(agent)[victim]
+        os.kill(pid, signal.SIGKILL)
+        killed = time.monotonic()
+        while pid in pids(agent) or len(pids(agent)) < 2:
+            unroll = fleet.receive(0.01)
+            unrolls += [] if unroll is None else [unroll]
+            assert time.monotonic() - killed < 10
+    unrolls += [received(fleet) for _ in range(8)]
+    stats = fleet.stats()
+    assert stats.failures == stats.restarts == n_kills
+    assert stats.lost <= n_kills
+    check_follows(unrolls)
+    agent.close()
+
+
+@pytest.mark.long
+def test_an_actor_that_is_killed_is_back_and_no_unroll_is_torn_or_twice() -> None:
+    kill_at_random(4, np.random.default_rng(3))
+
+
+@pytest.mark.slow
+def test_actors_are_killed_at_fifty_moments() -> None:
+    kill_at_random(50, np.random.default_rng(4))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_training_goes_on_while_actors_are_killed(deterministic: bool) -> None:
+    agent = made(Slow, deterministic=deterministic, n_envs=1)
+    killed: list[int] = []
+
+    class Kill(sw.Callback):
+        def on_train_batch(self, *, updates: float, **_: Any) -> None:
+            if updates in (3, 9):
+                killed.append(pids(agent)[len(killed)])
+                os.kill(killed[-1], signal.SIGKILL)
+
+    metrics = agent.train(400, callbacks=Kill())
+    assert len(killed) == 2
+    assert metrics["restarts"] == 2
+    assert metrics["lost_unrolls"] <= 2
+    assert metrics["actors_alive"] == 2
+    assert agent.timesteps == 16 * agent.learner.updates + 8 * metrics["dropped_unrolls"]
+    agent.close()
+
+
+@pytest.mark.long
+def test_a_process_that_is_killed_three_times_in_a_row_ends_the_run() -> None:
+    agent = made(Slow, n_actors=1, n_envs=1, n_steps=1000)
+    fleet = agent.loop.fleet
+    fleet.start(agent.learner.weights(), 0)
+    seen: set[int] = set()
+
+    def kill() -> None:
+        while len(seen) < 3:
+            for pid in {int(one) for one in processes_left()} - seen:
+                seen.add(pid)
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(ActorFailed, match="actor 0 failed: its process ended by SIGKILL"):
+        wait_for(lambda: fleet.receive(1.0) is not None, seconds=60)
+    killer.join()
+    agent.close()
+
+
+@pytest.mark.long
+def test_an_actor_that_is_stopped_is_declared_dead_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "SILENCE", 2.0)
+    agent = made(max_lag=1000)
+    fleet = agent.loop.fleet
+    fleet.start(agent.learner.weights(), 0)
+    actors: set[int] = set()
+    while len(actors) < 2:
+        actors.add(received(fleet).actor)
+    stopped, _ = pids(agent)
+    os.kill(stopped, signal.SIGSTOP)
+    began, others = time.monotonic(), 0
+    while stopped in pids(agent):
+        unroll = fleet.receive(0.01)
+        others += unroll is not None and unroll.actor == 1
+        assert time.monotonic() - began < 10
+    assert time.monotonic() - began > 1.5
+    assert others > 3
+    actors.clear()
+    while 0 not in actors:
+        actors.add(received(fleet).actor)
+    assert (fleet.stats().restarts, fleet.stats().alive) == (1, 2)
+    agent.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("state", ["busy", "waiting", "stopped", "killed", "starting", "paused"])
+def test_nothing_is_left_in_any_state(state: str) -> None:
+    agent = made(Slow if state == "busy" else resumable, n_steps=500 if state == "busy" else 8)
+    fleet = agent.loop.fleet
+    fleet.start(agent.learner.weights(), 0)
+    if state != "starting":
+        wait_for(lambda: fleet.stats().busy == 2 or fleet.stats().waiting > 0)
+    if state == "waiting":
+        wait_for(lambda: fleet.stats().waiting == 2)
+    elif state in ("stopped", "killed"):
+        os.kill(pids(agent)[0], signal.SIGSTOP if state == "stopped" else signal.SIGKILL)
+    elif state == "paused":
+        fleet.pause()
+    began = time.monotonic()
+    agent.close()
+    assert time.monotonic() - began < 5
+    assert processes_left() == []
+
+
+SCRIPT = """
+import sys, time
+import sharpwave as sw
+agent = sw.IMPALA("CartPole-v1", actors="processes", n_envs=4, n_steps=8, hidden=(8,), seed=1)
+class Tell(sw.Callback):
+    def on_train_batch(self, *, updates, **_):
+        if updates == 3:
+            print(*[actor.process.pid for actor in agent.loop.fleet._living()], flush=True)
+try:
+    agent.train(10**9, callbacks=Tell())
+finally:
+    print("torch" in sys.modules, flush=True)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_actors_end_with_the_learner(number: signal.Signals) -> None:
+    learner = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert learner.stdout is not None
+    with learner:
+        actors = [int(pid) for pid in learner.stdout.readline().split()]
+        assert len(actors) == 2
+        assert all(map(is_running, actors))
+        learner.send_signal(number)
+        learner.wait(20)
+        wait_for(lambda: not any(map(is_running, actors)), seconds=5)
+        if number == signal.SIGINT:
+            assert learner.stdout.readline().split() == ["False"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("world", ["CartPole-v1", resumable], ids=["native", "python"])
+def test_a_process_of_an_actor_is_small_and_without_torch(world: Any) -> None:
+    agent = made(world)
+    agent.loop.fleet.start(agent.learner.weights(), 0)
+    for _ in range(4):
+        received(agent.loop.fleet)
+    for pid in pids(agent):
+        assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
+        status = Path(f"/proc/{pid}/status").read_text()
+        peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        assert int(peak.split()[1]) < 60 * 1024
+        links = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
+        assert all(one.endswith("(deleted)") for one in links if "/shm/" in one)
+    agent.close()
+
+
+@pytest.mark.long
+def test_torch_acts_in_processes_for_learners_of_torch() -> None:
+    """Squashed actions are not known to native code."""
+    options: dict[str, Any] = {"deterministic": True, "squash_actions": True, "n_envs": 2}
+    agents = [
+        sw.IMPALA("Pendulum-v1", actors=kind, **{**OPTIONS, **options})
+        for kind in ("threads", "processes")
+    ]
+    for agent in agents:
+        agent.train(96)
+    np.testing.assert_array_equal(*(agent.learner.weights() for agent in agents))
+    for agent in agents:
+        agent.close()
+
+
+@pytest.mark.long
+def test_environments_of_this_process_alone_are_known_to_actors() -> None:
+    """Local classes and ids travel by value."""
+
+    class Own(gym.Env[Any, Any]):
+        observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, **_: Any) -> Any:
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.full(2, 0.25, np.float32), 1.0, False, False, {}
+
+    kind: Any = Own
+    gym.register("OnlyHere-v0", kind)
+    try:
+        for world in ("OnlyHere-v0", kind, lambda: kind()):
+            agent = made(world, n_actors=1)
+            agent.train(64)
+            assert agent.loop.fleet.stats().failures == 0
+            agent.close()
+    finally:
+        del gym.registry["OnlyHere-v0"]
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    lock = threading.Lock()
+
+    def world() -> Any:
+        with lock:
+            return resumable()
+
+    message = (
+        r"env_id must be something that can be pickled .*cannot pickle .*lock.*: give it as an id"
+    )
+    with pytest.raises(TypeError, match=message):
+        made(world)
+    agent = sw.IMPALA(world, **OPTIONS)  # "auto" takes threads then
+    assert type(agent.loop.fleet).__name__ == "ThreadFleet"
+    agent.close()
