@@ -51,6 +51,7 @@ def run(job: Job, parent: int, number: int, life: int, descriptors: list[int]) -
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner acts on it, and tells
     channel = Channel(socket.socket(fileno=descriptors[0]))
     board, signals = Board(job.n_weights, descriptors[1]), Signals(job.n_actors, descriptors[2])
+    signals.beats[number] += 1  # it has started
     watch = threading.Thread(target=_watch, args=(channel, signals, number, parent), daemon=True)
     watch.start()
     try:

@@ -26,15 +26,21 @@ from tests.fleet_envs import Marked, Slow
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 
 
+MADE: list[Any] = []
+
+
 @pytest.fixture(autouse=True)
-def no_others() -> Iterator[None]:
+def nothing_left() -> Iterator[None]:
     assert processes_left() == []
     yield
+    while MADE:
+        MADE.pop().close()
     assert processes_left() == []
 
 
 def made(world: Any = "CartPole-v1", **options: Any) -> Any:
-    return sw.IMPALA(world, actors="processes", **{**OPTIONS, **options})
+    MADE.append(sw.IMPALA(world, actors="processes", **{**OPTIONS, **options}))
+    return MADE[-1]
 
 
 def pids(agent: Any) -> list[int]:
