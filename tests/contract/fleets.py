@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple
 
 import sharpwave as sw
 from sharpwave.distributed import Fleet, Unroll
+from tests.fleet_ids import id_of
 
 OPTIONS: dict[str, Any] = {"n_envs": 4, "n_steps": 8, "hidden": (8,), "seed": 1}
 
@@ -20,7 +23,7 @@ class Row(NamedTuple):
     """A kind of fleet: how an agent gets one, and what is left of it."""
 
     agent: Callable[..., AbstractContextManager[Any]]
-    """An agent in a world, with options; closed at the end."""
+    """An agent in a world, with options, or one from a `checkpoint`; closed at the end."""
     left: Callable[[], list[str]]
     """Names of threads and processes of actors that are there."""
 
@@ -44,21 +47,72 @@ def processes_left() -> list[str]:
     return found
 
 
+def made(world: Any, checkpoint: Path | None = None, **options: Any) -> Any:
+    """An agent, new or from a checkpoint."""
+    if checkpoint is not None:
+        return sw.IMPALA.from_checkpoint(checkpoint, env=world, **options)
+    return sw.IMPALA(world, **{**OPTIONS, **options})
+
+
 def kind_of(actors: str) -> Callable[..., AbstractContextManager[Any]]:
     @contextmanager
     def agent(world: Any = "CartPole-v1", **options: Any) -> Iterator[Any]:
-        made = sw.IMPALA(world, actors=actors, **{**OPTIONS, **options})
+        one = made(world, actors=actors, **options)
         try:
-            yield made
+            yield one
         finally:
-            made.close()
+            one.close()
 
     return agent
+
+
+NODES: list[subprocess.Popen[bytes]] = []
+"""Processes of actors that were started to join a learner."""
+
+
+@contextmanager
+def joined(world: Any = "CartPole-v1", **options: Any) -> Iterator[Any]:
+    """An agent that listens, and as many nodes as it counts on."""
+    env, env_kwargs = id_of(world)
+    if "checkpoint" not in options:
+        options["env_kwargs"] = env_kwargs
+    one = made(env, actors="grpc", **options)
+    fleet = one.loop.fleet
+    fleet.start(one.learner.weights(), one.learner.updates)
+    fleet.pause()
+    command = [sys.executable, "-m", "sharpwave", "actor", "--learner", fleet.address]
+    nodes = [
+        subprocess.Popen([*command, "--env", env], stdout=subprocess.DEVNULL)
+        for _ in range(one.config.n_actors)
+    ]
+    NODES.extend(nodes)
+    try:
+        wait_for(lambda: fleet.stats().alive == len(nodes))
+        yield one
+    finally:
+        one.close()
+        for node in nodes:
+            try:
+                node.wait(10)
+            finally:
+                node.kill()
+                node.wait()
+
+
+def nodes_left() -> list[str]:
+    """The nodes that are there, after those that were sent home have had the time to go."""
+    deadline = time.monotonic() + 5
+    while left := [str(node.pid) for node in NODES if node.poll() is None]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    return left
 
 
 FLEETS = {
     "threads": Row(kind_of("threads"), threads_left),
     "processes": Row(kind_of("processes"), processes_left),
+    "grpc": Row(joined, nodes_left),
 }
 
 

@@ -21,7 +21,7 @@ from tests.envs import resumable
 from tests.fleet_envs import Failing, Infinite, Slow
 
 WORLDS = pytest.mark.parametrize("world", ["CartPole-v1", resumable], ids=["native", "python"])
-STARTS = pytest.mark.long(only=["processes"])
+STARTS = pytest.mark.long(only=["processes", "grpc"])
 """Starting processes takes a while."""
 
 
@@ -34,7 +34,7 @@ def row(request: pytest.FixtureRequest) -> Row:
 
 
 @WORLDS
-@pytest.mark.long(only=["processes-native"])
+@pytest.mark.long(only=["processes-native", "grpc-native", "grpc-python"])
 def test_unrolls_follow_each_other_and_their_weights(row: Row, world: Any) -> None:
     """No unroll came twice or got lost, and the weights that it names are those that acted."""
     with row.agent(world) as agent:
@@ -43,12 +43,12 @@ def test_unrolls_follow_each_other_and_their_weights(row: Row, world: Any) -> No
         published = {0: weights}
         last: dict[int, Any] = {}
         fleet.start(weights, 0)
-        deadline, version = time.monotonic() + 30, 0
+        deadline, version, newest = time.monotonic() + 30, 0, 0
         # Actors take turns as they like, and one may still be starting.
         while version < 9 or (len(last) < 2 and time.monotonic() < deadline):
             version += 1
             unroll = received(fleet)
-            rollout = unroll.rollout
+            newest, rollout = max(newest, unroll.version), unroll.rollout
             if unroll.actor in last:
                 np.testing.assert_array_equal(rollout.obs[0], last[unroll.actor])
             last[unroll.actor] = rollout.last_obs
@@ -58,7 +58,7 @@ def test_unrolls_follow_each_other_and_their_weights(row: Row, world: Any) -> No
             published[version] = published[version - 1] * np.float32(0.99)
             fleet.publish(published[version], version)
         assert len(last) == 2
-        assert unroll.version > 0
+        assert newest > 0
     assert row.left() == []
 
 
@@ -190,21 +190,20 @@ def test_a_deterministic_run_is_the_same_in_all_fleets_and_goes_on_in_each(
         assert state_of(half.learner) == state_of(whole.learner)
         half.save(tmp_path / "half")
         for kind in FLEETS:
-            again = sw.IMPALA.from_checkpoint(tmp_path / "half", env=world, actors=kind)
-            again.learner.config = half.learner.config  # the same schedule
-            again.train(192)
-            if kind == "threads":
-                whole.train(192)
-                half.train(192)
-            for one in (half, again):
-                assert state_of(one.learner) == state_of(whole.learner)
-                np.testing.assert_array_equal(one.episodes.returns, whole.episodes.returns)
-                assert one.timesteps == whole.timesteps == 384
-            states = [one.loop.fleet.state_dict() for one in (whole, half, again)]
-            assert states[0].keys() == states[1].keys() == states[2].keys()
-            for found in states[1:]:
-                np.testing.assert_equal(without_times(found), without_times(states[0]))
-            again.close()
+            with FLEETS[kind].agent(world, checkpoint=tmp_path / "half") as again:
+                again.learner.config = half.learner.config  # the same schedule
+                again.train(192)
+                if kind == "threads":
+                    whole.train(192)
+                    half.train(192)
+                for one in (half, again):
+                    assert state_of(one.learner) == state_of(whole.learner)
+                    np.testing.assert_array_equal(one.episodes.returns, whole.episodes.returns)
+                    assert one.timesteps == whole.timesteps == 384
+                states = [one.loop.fleet.state_dict() for one in (whole, half, again)]
+                assert states[0].keys() == states[1].keys() == states[2].keys()
+                for found in states[1:]:
+                    np.testing.assert_equal(without_times(found), without_times(states[0]))
     assert row.left() == []
 
 
@@ -219,11 +218,12 @@ def without_times(state: Any) -> Any:
 def test_a_run_goes_on_from_a_checkpoint_after_failures(row: Row, tmp_path: Path) -> None:
     """The first actor's own environments were saved, though they had been replaced."""
     world, options = partial(Failing, 30), {"deterministic": True}
-    with row.agent(world, **options) as whole, row.agent(world, **options) as half:
+    with contextlib.ExitStack() as stack:
+        whole, half = (stack.enter_context(row.agent(world, **options)) for _ in range(2))
         half.train(384)
         assert half.loop.fleet.stats().restarts >= 2
         half.save(tmp_path / "half")
-        again = sw.IMPALA.from_checkpoint(tmp_path / "half", env=world)
+        again = stack.enter_context(row.agent(world, checkpoint=tmp_path / "half"))
         again.learner.config = half.learner.config  # the same schedule
         whole.train(384)
         for rounds in (1, 2):
@@ -234,7 +234,6 @@ def test_a_run_goes_on_from_a_checkpoint_after_failures(row: Row, tmp_path: Path
                 np.testing.assert_equal(without_times(found), without_times(states[0]))
             for one in (whole, half, again) if rounds == 1 else ():
                 one.train(384)
-        again.close()
 
 
 @WORLDS

@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sharpwave.distributed.codec import LIMIT, Packed, pack, unpack
-from sharpwave.distributed.fleet import FleetStats, Unroll, Weights
+from sharpwave.distributed.fleet import FleetStats, Unroll, Weights, waiting_states
 from sharpwave.distributed.recipe import ActorRecipe
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.sessions import Asked, Session, Slot
@@ -120,6 +120,9 @@ class GrpcFleet:
                 raise RuntimeError("the fleet is stopped")
             self._rests = False
             self._take_weights(weights, version)
+            for slot in self._slots:
+                if slot.has_failed:
+                    slot.ask_again()
             self._ask_idle()
         if self._server is None:
             self._complete_at = time.monotonic()
@@ -159,6 +162,7 @@ class GrpcFleet:
                 raise error
             if self._ready:
                 unroll = self._ready.popleft()
+                self._received_bytes += unroll.nbytes
                 self._ask_idle()
                 return unroll
             self._check_patience()
@@ -179,8 +183,8 @@ class GrpcFleet:
             return FleetStats(
                 actors=self._n_actors,
                 alive=len(there),
-                asked=sum(len(slot.asked) for slot in self._slots if slot.session is None),
-                busy=sum(len(slot.asked) for slot in there),
+                asked=sum(len(slot.asked) for slot in self._slots if not slot.is_busy),
+                busy=sum(len(slot.asked) for slot in there if not slot.has_failed),
                 waiting=len(self._ready),
                 failures=self._failures + sum(node.told["failures"] for node in nodes),
                 restarts=self._restarts + sum(node.told["restarts"] for node in nodes),
@@ -202,7 +206,7 @@ class GrpcFleet:
             return {
                 "actors": [slot.state for slot in slots],
                 "lives": [slot.life_of_state for slot in slots],
-                "ready": [unroll.state_dict() for unroll in self._ready] if is_whole else [],
+                "ready": waiting_states(self._ready if is_whole else ()),
             }
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
@@ -332,7 +336,7 @@ class GrpcFleet:
             if slot.session is not session:
                 return  # it was given up meanwhile
             slot.take(unroll.version, packed.meta.get("serial"))
-            self._received_bytes += unroll.nbytes
+            session.tell(packed.meta)
             self._ready.append(unroll)
             self._busy -= 1
             self._idle.append(slot)
@@ -344,9 +348,15 @@ class GrpcFleet:
             session.tell(packed.meta)
 
     def _take_failure(self, session: Session, packed: Packed) -> None:
-        """An actor will not be made again: the learner raises what it raised."""
+        """The learner raises what an actor raised too often; what it was making is asked again."""
+        slot = session.slot_of(packed.meta.get("actor"))
         with self._lock:
             session.tell(packed.meta)
+            slot.has_failed = True
+            if not self._in_step:
+                self._busy -= len(slot.asked)
+                slot.asked.clear()
+                self._idle.append(slot)
             self._error, self._rests = _error_of(packed, session.peer), True
             self._arrived.notify_all()
 
@@ -421,5 +431,5 @@ def _error_of(packed: Packed, peer: str) -> Exception:
         trace = f"{meta.get('trace', '')}\n(of an actor at {peer})"
         return EnvironmentFailed(meta["env_index"], str(meta.get("doing", "")), trace)  # type: ignore[arg-type]
     if kind == "NonFiniteError":
-        return NonFiniteError(f"{text} (of an actor at {peer})")
+        return NonFiniteError(text)
     return RuntimeError(f"an actor at {peer} failed: {kind}: {text}")

@@ -187,7 +187,8 @@ class _Worker:
 
     def __init__(self, making: _Making, visit: _Visit) -> None:
         self.number = making.recipe.first_number
-        self._visit = visit
+        self._making, self._visit = making, visit
+        self._before = {"failures": 0, "restarts": 0, "lost": 0}
         self._lives = Lives(1)
         self._fleet = making.fleet(self._lives)
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -207,13 +208,12 @@ class _Worker:
 
     def load(self, state: Any, in_flight: bool) -> None:
         """Let the actor go on from a state."""
-        saved = {"actors": [state], "lives": [0], "ready": []}
+        saved = {"actors": [state], "lives": list(self._lives.numbers), "ready": []}
         self._work.put(partial(self._fleet.load_state_dict, saved, in_flight=in_flight))
 
     def told(self) -> dict[str, int]:
         """What a learner wants to know of an actor elsewhere."""
-        lives = self._lives
-        return {"failures": lives.failures, "restarts": lives.restarts, "lost": lives.lost}
+        return {name: count + getattr(self._lives, name) for name, count in self._before.items()}
 
     def stop(self) -> None:
         """Let the actor end."""
@@ -227,11 +227,26 @@ class _Worker:
     def _run(self) -> None:
         try:
             while (work := self._work.get()) is not None:
-                work()
-        except Exception as error:  # whatever it is, the node and the learner raise it
+                self._do(work)
+        except Exception as error:  # nothing can be made any more
             self._visit.fail(error)
         finally:
             self._fleet.stop()
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # whatever it is, the learner raises it
+            self._visit.tell_failure(self.number, error)
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Make the actor once more, for a learner that goes on nevertheless."""
+        self._fleet.stop()
+        life = self._making.recipe.first_life + self._lives.numbers[0] + 1
+        self._before, self._making = self.told(), self._making.of(self.number, life)
+        self._lives = Lives(1)
+        self._fleet = self._making.fleet(self._lives)
 
     def _collect(self, weights: Weights, version: int) -> None:
         self._fleet.start(weights, version)
@@ -242,7 +257,8 @@ class _Worker:
         self._visit.send(self.number, unroll)
 
     def _tell(self) -> None:
-        state, life = self._fleet.state_dict()["actors"][0], self._lives.numbers[0]
+        state = self._fleet.state_dict()["actors"][0]
+        life = self._lives.numbers[0]
         self._visit.say(state_to_bytes("told", state, actor=self.number, life=life))
 
 
@@ -300,22 +316,25 @@ class _Visit:
         """Send what a worker has made."""
         serial = self._serials.get(number, 0)
         self._serials[number] = serial + 1
-        self.say(unroll_to_bytes(unroll, actor=number, serial=serial))
+        self.say(unroll_to_bytes(unroll, actor=number, serial=serial, **self._told()))
 
     def say(self, data: bytes) -> None:
         """Send a message, in turn."""
         self._outbox.put(data)
 
-    def fail(self, error: Exception) -> None:
-        """Tell the learner why an actor is not made again, and end the stream."""
+    def tell_failure(self, number: int, error: Exception) -> None:
+        """Tell the learner what ended an actor."""
         told: dict[str, Plain] = {"kind": type(error).__name__, "text": str(error)[:10_000]}
         if isinstance(error, EnvironmentFailed):
             told |= {"env_index": error.env_index, "doing": error.doing}
             told["trace"] = error.trace[-10_000:]
         elif not isinstance(error, ValueError):
             told["text"] = "".join(traceback.format_exception(error))[-10_000:]
+        self.say(pack("failed", meta={**told, **self._told(), "actor": number}))
+
+    def fail(self, error: Exception) -> None:
+        """End the stream, and raise an error where it is followed."""
         self._error = error
-        self._outbox.put(pack("failed", meta={**told, **self._told()}))
         self._outbox.put(None)
 
     def leave(self) -> None:

@@ -44,6 +44,7 @@ class Slot:
         session: The node that fills it; None without.
         asked: Weights of the unrolls that it should make.
         state: Where the actor stood when it last told; None where it did not.
+        has_failed: It has given up what was asked for, until it is asked again.
     """
 
     def __init__(self, number: int) -> None:
@@ -52,6 +53,7 @@ class Slot:
         self.session: Session | None = None
         self.asked: deque[Asked] = deque()
         self.state: Any = None
+        self.has_failed = False
         self._restarts = 0
         self._is_asked_for_state = False
         self._to_load: bytes | None = None
@@ -60,7 +62,7 @@ class Slot:
     @property
     def is_busy(self) -> bool:
         """Whether an unroll will come."""
-        return self.session is not None and bool(self.asked)
+        return self.session is not None and bool(self.asked) and not self.has_failed
 
     @property
     def has_told(self) -> bool:
@@ -70,13 +72,14 @@ class Slot:
     @property
     def life_of_state(self) -> int:
         """How often the actor was made before, here and by its node."""
-        return max(0, self.life) + self._restarts
+        return max(0, self.life + (self._to_load is not None)) + self._restarts
 
     def join(self, session: Session) -> None:
         """Let a node fill it, which is told at once where it stands and what was asked for."""
         self.session = session
         self.life += 1
         self._serial = 0
+        self.has_failed = False
         if self._to_load is not None:
             session.say(self._to_load)
             self._to_load = None
@@ -96,6 +99,13 @@ class Slot:
         self.asked.append(asked)
         if self.session is not None:
             self.session.ask(self.number, asked)
+
+    def ask_again(self) -> None:
+        """Ask for what the actor has given up."""
+        self.has_failed = False
+        if self.session is not None:
+            for asked in self.asked:
+                self.session.ask(self.number, asked)
 
     def ask_state(self) -> None:
         """Ask where the actor stands, if it is there."""
