@@ -85,10 +85,10 @@ class NativeCollector {
 void construct(NativeCollector* memory, nb::handle env, const std::vector<std::size_t>& hidden,
                const std::vector<std::size_t>& critic_hidden, const std::string& activation,
                nb::handle weights, std::size_t n_steps, float gamma, float gae_lambda,
-               std::uint64_t seed, std::size_t capacity, std::size_t threads) {
+               std::uint64_t seed, std::size_t capacity, std::size_t threads, bool is_valued) {
   const nb::object made = returned([&] {
     new (memory) NativeCollector(env, hidden, critic_hidden, activation_of(activation), weights,
-                                 {n_steps, gamma, gae_lambda, seed, threads}, capacity);
+                                 {n_steps, gamma, gae_lambda, seed, threads, is_valued}, capacity);
     Py_RETURN_NONE;
   });
 }
@@ -115,14 +115,16 @@ class RolloutArrays {
       add("actions", NPY_FLOAT32, r.moves.data(), {t, n, 1});
     }
     add("log_probs", NPY_FLOAT32, r.log_probs.data(), {t, n});
-    add("values", NPY_FLOAT32, r.values.data(), {t, n});
     add("rewards", NPY_FLOAT32, r.rewards.data(), {t, n});
     add("terminated", NPY_BOOL, r.terminated.data(), {t, n});
     add("truncated", NPY_BOOL, r.truncated.data(), {t, n});
-    add("next_values", NPY_FLOAT32, r.next_values.data(), {t, n});
     add("starts", NPY_BOOL, r.starts.data(), {t, n});
-    add("advantages", NPY_FLOAT32, r.advantages.data(), {t, n});
-    add("returns", NPY_FLOAT32, r.returns.data(), {t, n});
+    if (r.shape.is_valued) {
+      add("values", NPY_FLOAT32, r.values.data(), {t, n});
+      add("next_values", NPY_FLOAT32, r.next_values.data(), {t, n});
+      add("advantages", NPY_FLOAT32, r.advantages.data(), {t, n});
+      add("returns", NPY_FLOAT32, r.returns.data(), {t, n});
+    }
     const auto episodes = static_cast<npy_intp>(r.episode_returns.size());
     add("episode_returns", NPY_FLOAT64, r.episode_returns.data(), {episodes});
     add("episode_lengths", NPY_INT64, r.episode_lengths.data(), {episodes});
@@ -214,10 +216,11 @@ void bind_collector(PyObject* module) {
   nb::class_<NativeCollector>(m, "Collector", "Rollouts of a policy in a VectorEnv.")
       .def("__init__", construct, "env"_a, "hidden"_a, "critic_hidden"_a, "activation"_a,
            "weights"_a, "n_steps"_a, "gamma"_a, "gae_lambda"_a, "seed"_a, "capacity"_a, "threads"_a,
+           "is_valued"_a = true,
            nb::sig("def __init__(self, env: VectorEnv, hidden: Sequence[int], "
                    "critic_hidden: Sequence[int], activation: str, weights: Any, n_steps: int, "
                    "gamma: float, gae_lambda: float, seed: int, "
-                   "capacity: int, threads: int) -> None"))
+                   "capacity: int, threads: int, is_valued: bool = True) -> None"))
       .def("recv", receive, nb::sig("def recv(self) -> dict[str, Any]"))
       .def("try_recv", try_receive, nb::sig("def try_recv(self) -> dict[str, Any] | None"))
       .def("request", [](NativeCollector& self) { self.collector().request(); })

@@ -62,9 +62,10 @@ struct World {
     env.reset(nullptr, env.default_bounds(), obs.data());
   }
 
-  std::unique_ptr<Rollouts> rollouts(std::size_t n_steps, std::size_t threads = 1) {
-    return std::make_unique<Rollouts>(&env, &policy,
-                                      RolloutOptions{n_steps, 0.9f, 0.8f, kSeed, threads});
+  std::unique_ptr<Rollouts> rollouts(std::size_t n_steps, std::size_t threads = 1,
+                                     bool is_valued = true) {
+    const RolloutOptions options = {n_steps, 0.9f, 0.8f, kSeed, threads, is_valued};
+    return std::make_unique<Rollouts>(&env, &policy, options);
   }
   std::unique_ptr<Collector> collector(std::size_t n_steps, std::size_t capacity) {
     return std::make_unique<Collector>(rollouts(n_steps), &mutex, weights, capacity);
@@ -179,6 +180,23 @@ void test_threads_do_not_matter() {
         CHECK(equal(*first, *rollouts->collect(other.weights.data(), goes_on)));
         CHECK(equal(*second, *rollouts->collect(other.weights.data(), goes_on)));
       }
+    }
+  }
+}
+
+void test_rollouts_without_values_are_the_same_otherwise() {
+  for (const char* id : {"CartPole-v1", "Pendulum-v1"}) {
+    World ours(id, 13, 13), plain(id, 13, 13);
+    const auto bare = ours.rollouts(20, 2, false), valued = plain.rollouts(20);
+    const std::atomic<bool> goes_on = false;
+    for (int count = 0; count < 3; ++count) {
+      auto expected = valued->collect(plain.weights.data(), goes_on);
+      for (std::vector<float>* values :
+           {&expected->values, &expected->next_values, &expected->advantages, &expected->returns}) {
+        CHECK(values->size() == 13 * 20);
+        values->clear();
+      }
+      CHECK(equal(*bare->collect(ours.weights.data(), goes_on), *expected));
     }
   }
 }
@@ -347,6 +365,7 @@ void test_a_forked_process_has_no_thread() {
 int main() {
   test_rollouts_are_those_of_a_plain_loop();
   test_threads_do_not_matter();
+  test_rollouts_without_values_are_the_same_otherwise();
   test_misfits_are_refused();
   test_the_queue_keeps_the_order();
   test_requests_have_the_weights_of_their_moment();

@@ -9,9 +9,10 @@ namespace sharpwave {
 
 struct RolloutShape {
   std::size_t n_steps, n_envs, obs_size;
-  bool is_discrete;
+  bool is_discrete, is_valued;
 
   std::size_t size() const { return n_steps * n_envs; }
+  std::size_t n_values() const { return is_valued ? size() : 0; }
 };
 
 struct CollectedRollout {
@@ -21,11 +22,11 @@ struct CollectedRollout {
         choices(shape.is_discrete ? shape.size() : 0),
         moves(shape.is_discrete ? 0 : shape.size()),
         log_probs(shape.size()),
-        values(shape.size()),
         rewards(shape.size()),
-        next_values(shape.size()),
-        advantages(shape.size()),
-        returns(shape.size()),
+        values(shape.n_values()),
+        next_values(shape.n_values()),
+        advantages(shape.n_values()),
+        returns(shape.n_values()),
         terminated(shape.size()),
         truncated(shape.size()),
         starts(shape.size()),
@@ -36,7 +37,9 @@ struct CollectedRollout {
   std::vector<float> obs;             // [T, N, obs_size], before the step
   std::vector<std::int64_t> choices;  // actions, where they are discrete,
   std::vector<float> moves;           // and where not, before they are cut to the action space
-  std::vector<float> log_probs, values, rewards;
+  std::vector<float> log_probs, rewards;
+  // Empty where a rollout is not valued.
+  std::vector<float> values;
   std::vector<float> next_values;  // of what a step led to, before any reset
   std::vector<float> advantages, returns;
   std::vector<std::uint8_t> terminated, truncated;  // 0 or 1

@@ -19,9 +19,9 @@ void ColumnActor::act(const float* parameters, const float* obs, std::size_t n, 
     const Acted part = {.choices = acted.choices == nullptr ? nullptr : acted.choices + first,
                         .moves = acted.moves == nullptr ? nullptr : acted.moves + first,
                         .log_probs = acted.log_probs + first,
-                        .values = acted.values + first};
+                        .values = acted.values == nullptr ? nullptr : acted.values + first};
     act_on_chunk(parameters, rows, {draws.random, draws.first_row + first}, part);
-    values_of_chunk(parameters, rows, part.values);
+    if (part.values != nullptr) values_of_chunk(parameters, rows, part.values);
   }
 }
 

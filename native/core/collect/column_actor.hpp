@@ -15,7 +15,8 @@ class ColumnActor {
   // The policy makes one choice or one move.
   explicit ColumnActor(const Policy& policy) : policy_(policy) {}
 
-  // Draws actions for obs [n, n_inputs], with the numbers of PolicyActor.
+  // Draws actions for obs [n, n_inputs], with the numbers of PolicyActor. Without memory for values
+  // there are none.
   void act(const float* parameters, const float* obs, std::size_t n, const Draws& draws,
            const Acted& acted);
   void values(const float* parameters, const float* obs, std::size_t n, float* values);

@@ -31,7 +31,8 @@ Rollouts::Rollouts(VectorEnv* env, const Policy* policy, const RolloutOptions& o
     : env_(env),
       policy_(policy),
       options_(options),
-      shape_{options.n_steps, env->size(), env->spec().obs_size, env->spec().n_actions > 0},
+      shape_{options.n_steps, env->size(), env->spec().obs_size, env->spec().n_actions > 0,
+             options.is_valued},
       last_obs_(shape_.n_envs * shape_.obs_size),
       forces_(shape_.is_discrete ? 0 : shape_.n_envs),
       final_obs_(shape_.n_envs * shape_.obs_size),
@@ -79,8 +80,7 @@ std::unique_ptr<CollectedRollout> Rollouts::collect(const float* parameters,
     if (error) std::rethrow_exception(error);
   }
   if (stops.load(std::memory_order_relaxed)) return nullptr;
-  add_advantages(rollout.get());
-
+  if (shape_.is_valued) add_advantages(rollout.get());
   add_episodes(rollout.get());
   std::copy(last_obs_.begin(), last_obs_.end(), rollout->last_obs.begin());
   return rollout;
@@ -119,6 +119,7 @@ void Rollouts::collect_range(const float* parameters, const Philox& random,
     act(parameters, random, t, range, rollout);
     step(parameters, t, range, rollout);
   }
+  if (!shape_.is_valued) return;
   range->actor.values(parameters, last_obs_.data() + range->begin * shape_.obs_size,
                       range->end - range->begin, last_values_.data() + range->begin);
 }
@@ -127,7 +128,7 @@ void Rollouts::act(const float* parameters, const Philox& random, std::size_t t,
                    CollectedRollout* rollout) {
   const std::size_t n = range->end - range->begin, first = t * shape_.n_envs + range->begin;
   float* log_probs = rollout->log_probs.data() + first;
-  float* values = rollout->values.data() + first;
+  float* values = shape_.is_valued ? rollout->values.data() + first : nullptr;
   const Acted acted = {
       .choices = shape_.is_discrete ? rollout->choices.data() + first : nullptr,
       .moves = shape_.is_discrete ? nullptr : rollout->moves.data() + first,
@@ -136,7 +137,7 @@ void Rollouts::act(const float* parameters, const Philox& random, std::size_t t,
   };
   range->actor.act(parameters, rollout->obs.data() + first * shape_.obs_size, n, {random, first},
                    acted);
-  if (!all_finite(log_probs, n) || !all_finite(values, n)) {
+  if (!all_finite(log_probs, n) || (values != nullptr && !all_finite(values, n))) {
     throw NotFiniteError("weights must give finite log-probabilities and values, got NaN or inf");
   }
 }
@@ -170,16 +171,21 @@ void Rollouts::step(const float* parameters, std::size_t t, Range* range,
     range->episodes.push_back({row + i, episode_returns_[i], episode_lengths_[i]});
     const float* last = final_obs_.data() + i * obs_size;
     range->episode_obs.insert(range->episode_obs.end(), last, last + obs_size);
-    if (terminated[i] == 0) {
+    if (terminated[i] == 0 && shape_.is_valued) {
       std::copy_n(last, obs_size, range->final_obs.data() + n_cut++ * obs_size);
     }
   }
-  if (n_cut == 0) return;
-  // An episode that was cut goes on in value.
+  if (n_cut > 0) add_next_values(parameters, row, n_cut, range, rollout);
+}
+
+// An episode that was cut goes on in value.
+void Rollouts::add_next_values(const float* parameters, std::size_t row, std::size_t n_cut,
+                               Range* range, CollectedRollout* rollout) {
   range->actor.values(parameters, range->final_obs.data(), n_cut, range->final_values.data());
-  for (std::size_t i = begin, k = 0; i < end; ++i) {
-    if (truncated[i] != 0 && terminated[i] == 0) {
-      rollout->next_values[row + i] = range->final_values[k++];
+  const float* value = range->final_values.data();
+  for (std::size_t i = row + range->begin; i < row + range->end; ++i) {
+    if (rollout->truncated[i] != 0 && rollout->terminated[i] == 0) {
+      rollout->next_values[i] = *value++;
     }
   }
 }

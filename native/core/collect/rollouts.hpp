@@ -19,6 +19,7 @@ struct RolloutOptions {
   float gamma, gae_lambda;
   std::uint64_t seed;       // of the actions
   std::size_t threads = 1;  // at most
+  bool is_valued = true;    // has values, those that follow, advantages and returns
 };
 
 // The policy gave NaN or inf.
@@ -69,6 +70,8 @@ class Rollouts {
   void act(const float* parameters, const Philox& random, std::size_t t, Range* range,
            CollectedRollout* rollout);
   void step(const float* parameters, std::size_t t, Range* range, CollectedRollout* rollout);
+  void add_next_values(const float* parameters, std::size_t row, std::size_t n_cut, Range* range,
+                       CollectedRollout* rollout);
   void add_advantages(CollectedRollout* rollout) const;
   void add_episodes(CollectedRollout* rollout) const;
 

@@ -47,6 +47,7 @@ class NativeCollector:
         capacity: Rollouts that may wait. With 0 nothing is collected ahead: `recv` collects in the
             calling thread, unless `request` began a rollout before.
         threads: Most threads that step the environments.
+        values: Value the steps; otherwise a rollout has no values, and nothing made of them.
         weights: First weights; None for those of a new `PPO` with this seed.
 
     Raises:
@@ -75,6 +76,7 @@ class NativeCollector:
         gae_lambda: float = 0.95,
         capacity: int = 2,
         threads: int = 1,
+        values: bool = True,
         weights: Any = None,
     ) -> None:
         least = {"n_steps": 1, "capacity": 0, "threads": 1, "seed": 0}
@@ -120,6 +122,7 @@ class NativeCollector:
             int(noise.generate_state(1, np.uint64)[0]),
             capacity,
             threads,
+            values,
         )
         # Also at the end of the process, before what the thread uses is gone.
         self._finalizer = weakref.finalize(self, self._native.stop)
@@ -134,7 +137,8 @@ class NativeCollector:
             `episode_returns`, `episode_lengths` [E] and `final_obs` [E, ...], the last observation,
             of the episodes that ended, by time and then by environment; `last_obs` [N, ...] after
             the last step; `version` of the weights. The next value of a truncated step is that of
-            the true last observation, which it bootstraps from, once.
+            the true last observation, which it bootstraps from, once. Without `values` there are no
+            `values`, `next_values`, `advantages` and `returns`.
 
         Raises:
             NonFiniteError: The weights gave NaN or inf.

@@ -12,24 +12,13 @@ import numpy.typing as npt
 
 from sharpwave.collect.episodes import EpisodeStats
 from sharpwave.collect.native import NativeCollector
-from sharpwave.collect.rollout import Rollout
+from sharpwave.collect.rollout import VALUES, Rollout
 from sharpwave.collect.vector_step import OnStep, VectorStep
 from sharpwave.envs.native import NativeVectorEnv
 from sharpwave.files import count_of
 from sharpwave.finite import check_weights
 
-ARRAYS = (
-    "actions",
-    "log_probs",
-    "values",
-    "rewards",
-    "terminated",
-    "truncated",
-    "next_values",
-    "starts",
-    "advantages",
-    "returns",
-)
+ARRAYS = ("actions", "log_probs", "rewards", "terminated", "truncated", "starts")
 
 
 class NativeRollouts:
@@ -52,6 +41,7 @@ class NativeRollouts:
         action_seed: Seed of the actions.
         threads: Most threads that step the environments.
         overlap: Collect ahead by one rollout.
+        values: Value the steps; see `NativeCollector`.
     """
 
     def __init__(
@@ -69,6 +59,7 @@ class NativeRollouts:
         action_seed: int,
         threads: int = 1,
         overlap: bool = False,
+        values: bool = True,
     ) -> None:
         self.env = env
         self.weights = weights
@@ -87,7 +78,10 @@ class NativeRollouts:
             "seed": action_seed,
             "threads": threads,
             "capacity": 0,
+            "values": values,
         }
+        self._arrays = (*ARRAYS, *VALUES) if values else ARRAYS
+        self._make = Rollout if values else Rollout.without_values
         self._seed: int | None = seed
         self._collector: NativeCollector | None = None
         self._is_reset = False
@@ -142,12 +136,12 @@ class NativeRollouts:
                 step = partial(self._vector_step, batch, t, ends)
                 if on_step(float(rewards.mean()), step) is False:
                     return None
-        return Rollout(
+        return self._make(
             obs=batch["observations"],
             real=self._real,
             last_obs=batch["last_obs"],
             final_obs=batch["final_obs"],
-            **{name: batch[name] for name in ARRAYS},
+            **{name: batch[name] for name in self._arrays},
         )
 
     def columns(self, rollout: Rollout, *, sequences: bool) -> dict[str, Any]:
@@ -228,7 +222,7 @@ class NativeRollouts:
         self._is_reset = in_flight and bool(state["is_reset"])
         self._pending = state["pending"] if in_flight else None
         if self._pending is not None:
-            for name in ("episode_returns", "episode_lengths", "observations", *ARRAYS):
+            for name in ("episode_returns", "episode_lengths", "observations", *self._arrays):
                 if not isinstance(self._pending[name], np.ndarray):
                     raise TypeError(f"pending {name} must be an array")
         self._is_requested = self._pending is not None

@@ -15,6 +15,9 @@ from sharpwave.types import Array, Nested
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 
+VALUES = ("values", "next_values", "advantages", "returns")
+"""What the policy that acted thinks of a rollout."""
+
 
 @dataclass(eq=False)
 class Rollout:
@@ -84,6 +87,15 @@ class Rollout:
             extra=extra
             and {name: np.zeros((n_steps, *x.shape), x.dtype) for name, x in extra.items()},
         )
+
+    @classmethod
+    def without_values(cls, **columns: Any) -> Rollout:
+        """A rollout of everything but values, next values, advantages and returns.
+
+        They are NaN, of which nobody can take one for a number, and cost no memory.
+        """
+        unknown: Any = np.broadcast_to(np.float32(np.nan), columns["rewards"].shape)
+        return cls(**columns, **dict.fromkeys(VALUES, unknown))
 
     def rows(self) -> dict[str, Any]:
         """The steps [B, ...] of all environments, without rows that are none; views where possible.

@@ -34,8 +34,6 @@ OF_STEPS = (
     "state",
 )
 """What a learner takes of a rollout."""
-OF_ACTORS = ("values", "next_values", "advantages", "returns")
-"""What actors think of it, which nobody takes."""
 OF_EPISODES = ("episode_returns", "episode_lengths", "successes")
 
 
@@ -74,9 +72,7 @@ class Unroll:
         """
         of_episodes = {name: columns[name] for name in OF_EPISODES if name in columns}
         of_steps = {name: x for name, x in columns.items() if name not in of_episodes}
-        unknown: Any = np.broadcast_to(np.float32(np.nan), columns["rewards"].shape)
-        rollout = Rollout(**of_steps, **dict.fromkeys(OF_ACTORS, unknown))
-        return cls(actor, version, rollout, **of_episodes)
+        return cls(actor, version, Rollout.without_values(**of_steps), **of_episodes)
 
     @cached_property
     def nbytes(self) -> int:

@@ -177,6 +177,7 @@ def make_actor(recipe: ActorRecipe, number: int, life: int = 0, env: Any = None)
             seed=env_seed,
             action_seed=action_seed,
             threads=policy.threads,
+            values=False,
         )
         return FleetActor(number, env, rollouts, block, recipe.gamma, closes_env=closes_env)
     if isinstance(policy, PolicyRecipe):

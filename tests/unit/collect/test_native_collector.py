@@ -143,6 +143,28 @@ def test_advantages_are_those_of_gae() -> None:
     np.testing.assert_allclose(batch["returns"], returns, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_without_values_a_rollout_is_the_same_otherwise(env_id: str) -> None:
+    options: dict[str, Any] = {"n_steps": 40, "hidden": 8, "seed": 3, "capacity": 0}
+    valued, bare = (NativeCollector(env_id, 5, values=x, **options) for x in (True, False))
+    for _ in range(3):
+        expected, found = valued.recv(), bare.recv()
+        assert expected.keys() - found.keys() == {"values", "next_values", "advantages", "returns"}
+        for name, column in found.items():
+            np.testing.assert_array_equal(column, expected[name], err_msg=name)
+
+
+def test_values_that_nobody_asked_for_are_nan() -> None:
+    """Whoever takes those of an actor for its own learns nothing from them."""
+    agent: Any = sw.IMPALA("CartPole-v1", n_actors=1, n_envs=2, n_steps=4, hidden=(4,), seed=1)
+    agent.loop.fleet.start(agent.learner.weights(), 0)
+    rollout = agent.loop.fleet.receive(60.0).rollout
+    assert np.isfinite(rollout.log_probs).all()
+    for name in ("values", "next_values", "advantages", "returns"):
+        assert np.isnan(getattr(rollout, name)).all()
+    agent.close()
+
+
 def test_actions_follow_the_policy() -> None:
     with make(n_envs=512, n_steps=64, capacity=1) as collector:
         batch = collector.recv()
