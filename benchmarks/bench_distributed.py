@@ -7,6 +7,9 @@ actors.
 from __future__ import annotations
 
 import os
+import queue
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,6 +32,7 @@ def rows() -> Iterator[Row | Result]:
     yield python_actors()
     yield from publication()
     yield unrolls()
+    yield unrolls_over_wires()
     yield from start()
 
 
@@ -134,6 +138,58 @@ def unrolls() -> Row:
         f"unroll of {unroll.nbytes / 1000:.0f} kB through shared memory, written and read",
         {OURS: move, "memcpy": copy},
         note="memcpy copies as many bytes twice",
+    )
+
+
+def unrolls_over_wires() -> Row:
+    """The message of an unroll there, and a short answer back, within this process."""
+    from sharpwave.distributed.unroll_codec import unroll_to_bytes
+    from sharpwave.distributed.wire import Method, connect, serve, service
+
+    data = unroll_to_bytes(one_unroll())
+
+    def over_grpc() -> Operation:
+        def answer(messages: Iterator[bytes], _: Any) -> Iterator[bytes]:
+            for message in messages:
+                yield message[:1]
+
+        method = Method("Send", answer, stream_in=True, stream_out=True)
+        server = serve([service("bench.Wire", [method])])
+        outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        stream = connect(server.address).stream_stream("/bench.Wire/Send")
+        answers = stream(iter(outbox.get, None))
+
+        def send(_server: Any = server) -> None:
+            outbox.put(data)
+            next(answers)
+
+        return send
+
+    def over_tcp() -> Operation:
+        listener = socket.create_server(("127.0.0.1", 0))
+        client = socket.create_connection(listener.getsockname())
+        there, _ = listener.accept()
+        for one in (client, there):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def answer() -> None:
+            block = bytearray(len(data))
+            while there.recv_into(block, len(block), socket.MSG_WAITALL):
+                there.sendall(b"x")
+
+        threading.Thread(target=answer, daemon=True).start()
+
+        def send() -> None:
+            client.sendall(data)
+            client.recv(1)
+
+        return send
+
+    return Row(
+        f"unroll of {len(data) / 1000:.0f} kB to another thread and an answer, loopback",
+        {OURS: over_grpc, "raw TCP": over_tcp},
+        [Ratio("raw TCP", 0.125)],
+        note="a gRPC stream, without packing and checking; TCP has neither lengths nor names",
     )
 
 

@@ -109,7 +109,7 @@ def test_a_port_in_use_is_named() -> None:
     [
         ({"address": "no port"}, ValueError, "address must be host:port, got 'no port'"),
         ({"tls": ("a", "b")}, ValueError, "tls must be certificate, key and authority"),
-        ({"actors": "threads", "address": "host:1"}, ValueError, "are for actors='grpc'"),
+        ({"actors": "threads", "address": "host:1"}, ValueError, "address is for actors='grpc'"),
         ({"actors": "ssh"}, ValueError, "actors must be one of"),
         ({"token": "short"}, ValueError, "token must be at least 16"),
         ({"recurrent": "lstm"}, TypeError, "policy must be one that native code acts with"),
