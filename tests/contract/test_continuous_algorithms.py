@@ -96,7 +96,7 @@ class TestRun:
         CASES[case](ResumablePush).train(100)
         assert torch.equal(torch.rand(3), expected)
 
-    @pytest.mark.long(but=["sac"])
+    @pytest.mark.long(but=["sac-native"])
     def test_a_gradient_step_waits_for_no_number(self, case: str) -> None:
         from tests.unit.learners.test_update import NoNumbers
 

@@ -178,7 +178,7 @@ def test_weights_that_are_not_finite_end_the_run_and_are_named(row: Row, world: 
 
 
 @WORLDS
-@STARTS
+@pytest.mark.long
 def test_a_deterministic_run_is_the_same_in_all_fleets_and_goes_on_in_each(
     row: Row, world: Any, tmp_path: Path
 ) -> None:

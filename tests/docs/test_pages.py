@@ -85,6 +85,7 @@ def test_every_preset_is_in_the_table(algorithm: str) -> None:
     assert (ATARI in PRESETS[algorithm]) == any("every Atari game" in row[1] for row in rows)
 
 
+@pytest.mark.long
 def test_a_run_leaves_the_files_of_the_table(tmp_path: Path) -> None:
     evaluation = sw.EvalCallback(eval_freq=32, n_eval_episodes=1)
     agent = sw.PPO("CartPole-v1", n_envs=2, n_steps=16, callbacks=[evaluation])

@@ -18,6 +18,8 @@ each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path
 @pytest.mark.long(
     only=[
         "README.md",
+        "distributed.md",
+        "language_models.md",
         "offline.md",
         "datasets.md",
         "training.md",

@@ -80,6 +80,7 @@ def test_weights_that_never_arrive_are_found(monkeypatch: Patch) -> None:
     assert arrived
 
 
+@pytest.mark.long
 def test_weights_that_are_never_sent_are_found(monkeypatch: Patch) -> None:
     """Unrolls say their version, which is that of the start for ever."""
     monkeypatch.setattr(ThreadFleet, "publish", lambda *_: None)
@@ -102,6 +103,7 @@ def test_an_unroll_that_is_used_twice_is_found(monkeypatch: Patch) -> None:
         test_fleets.test_unrolls_follow_each_other_and_their_weights(THREADS, "CartPole-v1")
 
 
+@pytest.mark.long
 def test_memory_that_is_forgotten_at_every_unroll_is_found(monkeypatch: Patch) -> None:
     made = UnrollBatch.of.__func__  # type: ignore[attr-defined]
 

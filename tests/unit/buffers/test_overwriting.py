@@ -120,7 +120,7 @@ def test_a_replay_buffer_ends_when_another_takes_its_folder(memory_path: Path) -
     for buffer in (old, reader):
         calls = calls_of_replay(buffer, memory_path)
         describe = {"alpha", "capacity", "closed", "hot_capacity", "n_envs", "path", "read_only"}
-        describe |= {"schema", "seed", "total_capacity"}
+        describe |= {"is_prioritized", "schema", "seed", "total_capacity"}
         makers = {"close", "for_env", "load", "open"}
         assert public(MmapReplayBuffer) == {*calls, *describe, *makers}
         for call in calls.values():
@@ -301,6 +301,7 @@ def test_threads_that_use_a_buffer_while_it_ends_get_the_error(memory_path: Path
     stress(replay, calls, memory_path / "a")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codecs", [None, "lz4"])
 def test_threads_that_use_episodes_while_they_end_get_the_error(
     codecs: str | None, memory_path: Path

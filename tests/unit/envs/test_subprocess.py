@@ -189,7 +189,7 @@ def test_makers_that_fail_are_named() -> None:
         SubprocessVectorEnv([])
 
 
-@pytest.mark.long(only=["spawn"])
+@pytest.mark.long
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_processes_started_in_another_way(context: str) -> None:
     env = SubprocessVectorEnv([partial(gym.make, "CartPole-v1")] * 2, context=context)

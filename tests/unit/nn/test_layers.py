@@ -64,6 +64,7 @@ def test_a_model_without_layers_is_named() -> None:
         recomputing(nn.Linear(2, 2)).__enter__()
 
 
+@pytest.mark.long
 def test_the_switch_of_layers_is_set_and_set_back() -> None:
     model = make("Llama")
     layer: Any = layers_of(model)[0]
