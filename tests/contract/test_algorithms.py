@@ -221,6 +221,7 @@ class TestRun:
     def test_another_seed_gives_another_run(self, case: Case) -> None:
         assert not torch.equal(weights(case(seed=7)), weights(case(seed=8)))
 
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_global_generators_and_threads_are_left_alone(self, case: Case) -> None:
         threads = torch.get_num_threads()
         torch.manual_seed(5)
@@ -245,6 +246,7 @@ class TestRun:
         algorithm.train(256)
         assert algorithm.train(256)["learning_rate"] <= 0.5e-3
 
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_every_step_is_told_of(self, case: Case) -> None:
         steps: list[int] = []
 
@@ -258,6 +260,7 @@ class TestRun:
         n_envs = algorithm.config.n_envs
         assert steps == list(range(n_envs, algorithm.timesteps + 1, n_envs))
 
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_stops_at_once_when_asked_to(self, case: Case) -> None:
         class Stop(sw.Callback):
             def on_step(self, *, step: int, **_: Any) -> bool:
@@ -329,6 +332,17 @@ class TestPredict:
             action = algorithm.predict(np.zeros(1), deterministic=False)
             assert algorithm.action_space.contains(action)
 
+    @pytest.mark.long(
+        but=[
+            "Discrete(3)-ppo",
+            "Discrete(3)-appo-native",
+            "Discrete(3)-td3-native",
+            "MultiDiscrete([3 2])-appo",
+            "MultiDiscrete([3 2])-td3",
+            "MultiBinary(3)-impala-recurrent",
+            "MultiBinary(3)-sac-all",
+        ]
+    )
     @pytest.mark.parametrize(
         "space", [spaces.Discrete(3), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(3)], ids=str
     )
@@ -373,6 +387,7 @@ class TestCheckpoint:
         torch.testing.assert_close(weights(resumed), weights(through), rtol=0, atol=0)
         assert list(resumed.episodes.returns) == list(through.episodes.returns)
 
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_predicts_the_same_without_being_told_the_environment(
         self, case: Case, tmp_path: Path
     ) -> None:
@@ -443,6 +458,7 @@ def stop_after(updates: int) -> sw.Callback:
 
 @algorithms
 class TestConstruction:
+    @pytest.mark.long(but=["ppo", "dqn"])
     def test_takes_ids_environments_factories_and_vector_environments(self, case: Case) -> None:
         env_id = case.world.env_id
         for env in (

@@ -112,6 +112,7 @@ def test_every_sampled_row_is_the_pushed_row_of_its_index(case: Case) -> None:
     assert buffer.sample(0, seed=0, indices=True)["indices"].shape == (0,)
 
 
+@pytest.mark.long(but=["dims"])
 @each_case
 def test_same_content_and_seed_give_the_same_batch(case: Case) -> None:
     first, _ = filled(case, seed=1)
@@ -206,6 +207,7 @@ def test_an_epoch_visits_every_step_once(case: Case) -> None:
     assert not same(first, second)
 
 
+@pytest.mark.long(but=["dims"])
 @each_case
 def test_clear_forgets_the_steps_and_never_repeats_an_id(case: Case) -> None:
     buffer, oracle = filled(case)
@@ -257,6 +259,7 @@ def test_sampled_age_counts_the_steps_since(case: Case) -> None:
     assert buffer.stats()["sampled_age"] == pytest.approx(np.mean(ages))
 
 
+@pytest.mark.long(but=["dims"])
 @each_case
 def test_copies_go_on_exactly_as_the_original(case: Case, tmp_path: Path) -> None:
     buffer, _ = filled(case)

@@ -73,6 +73,7 @@ class TestRun:
         assert all(isinstance(value, float) for value in metrics.values())
         assert all(np.isfinite(value) for value in metrics.values())
 
+    @pytest.mark.long(but=["sac"])
     def test_timesteps_count_every_environment(self, case: str) -> None:
         algorithm = CASES[case](ResumablePush)
         algorithm.train(101)
@@ -89,6 +90,7 @@ class TestRun:
         assert torch.equal(all_weights(first), all_weights(second))
         assert not torch.equal(weights(first), weights(CASES[case](ResumablePush, seed=8)))
 
+    @pytest.mark.long(but=["sac"])
     def test_global_generators_are_left_alone(self, case: str) -> None:
         torch.manual_seed(5)
         expected = torch.rand(3)
@@ -163,6 +165,7 @@ class TestCheckpoint:
         for name in METRICS[case.partition("-")[0]]:
             assert metrics[name] == expected[name]
 
+    @pytest.mark.long(but=["sac"])
     def test_predicts_the_same_without_being_told_the_environment(
         self, case: str, tmp_path: Path
     ) -> None:

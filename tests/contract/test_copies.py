@@ -99,7 +99,7 @@ def test_a_copy_goes_on_bit_for_bit_and_is_its_own(name: str, backend: str, copi
     assert np.array_equal(agent.predict(obs), other.predict(obs))
 
 
-@pytest.mark.long(only=["ddpg-torch"])
+@pytest.mark.long(but=["ppo-native", "dqn-native"])
 @each
 def test_before_the_first_step_too(name: str, backend: str) -> None:
     learner = LEARNERS[name]
@@ -122,6 +122,7 @@ def test_callbacks_that_know_their_agent_come_along(copier: Copier) -> None:
     assert (other.callbacks[0].count, callback.count) == (4, 2)
 
 
+@pytest.mark.long
 @BOTH
 def test_subclasses_and_assigned_methods_stay_what_they_are(copier: Copier) -> None:
     agent: Any = Scaled("CartPole-v1", scale=0.5)

@@ -113,6 +113,7 @@ def test_replay(case: str) -> None:
     assert agent.learner.checked > agent.learner.blank > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_replay_in_a_folder(prioritized: bool, memory_path: Path) -> None:
     options = {**REPLAY, "buffer": str(memory_path / "steps"), "prioritized": prioritized}

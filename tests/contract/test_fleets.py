@@ -33,8 +33,8 @@ def row(request: pytest.FixtureRequest) -> Row:
     return found
 
 
+@pytest.mark.long(but=["threads-native"])
 @WORLDS
-@pytest.mark.long(only=["processes-native", "grpc-native", "grpc-python"])
 def test_unrolls_follow_each_other_and_their_weights(row: Row, world: Any) -> None:
     """No unroll came twice or got lost, and the weights that it names are those that acted."""
     with row.agent(world) as agent:
@@ -62,6 +62,7 @@ def test_unrolls_follow_each_other_and_their_weights(row: Row, world: Any) -> No
     assert row.left() == []
 
 
+@pytest.mark.long
 @STARTS
 def test_in_step_each_actor_makes_one_unroll_of_each_version(row: Row) -> None:
     with row.agent(n_actors=3, deterministic=True) as agent:
@@ -78,6 +79,7 @@ def test_in_step_each_actor_makes_one_unroll_of_each_version(row: Row) -> None:
         assert fleet.receive(0.05) is None
 
 
+@pytest.mark.long
 @STARTS
 def test_actors_rest_where_enough_unrolls_wait(row: Row) -> None:
     with row.agent(max_in_flight=5) as agent:
@@ -92,6 +94,7 @@ def test_actors_rest_where_enough_unrolls_wait(row: Row) -> None:
         wait_for(lambda: fleet.stats().waiting == 5)
 
 
+@pytest.mark.long
 @STARTS
 def test_a_pause_leaves_the_environments_where_they_are(row: Row) -> None:
     with row.agent(max_in_flight=50, max_lag=30) as agent:
@@ -107,6 +110,7 @@ def test_a_pause_leaves_the_environments_where_they_are(row: Row) -> None:
         assert [received(fleet).version for _ in range(before + 3)][-1] == 1
 
 
+@pytest.mark.long
 @STARTS
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_an_actor_whose_environment_raises_is_made_again(row: Row, deterministic: bool) -> None:
@@ -124,6 +128,7 @@ def test_an_actor_whose_environment_raises_is_made_again(row: Row, deterministic
     assert row.left() == []
 
 
+@pytest.mark.long
 @STARTS
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_an_actor_that_fails_three_times_in_a_row_ends_the_run(
@@ -141,6 +146,7 @@ def test_an_actor_that_fails_three_times_in_a_row_ends_the_run(
     assert row.left() == []
 
 
+@pytest.mark.long
 @STARTS
 def test_a_reward_that_is_not_finite_ends_the_run_and_is_named(row: Row) -> None:
     with row.agent(partial(Infinite, 13)) as agent:
@@ -150,6 +156,7 @@ def test_a_reward_that_is_not_finite_ends_the_run_and_is_named(row: Row) -> None
         assert agent.loop.fleet.stats().restarts == 0
 
 
+@pytest.mark.long
 @WORLDS
 @STARTS
 def test_weights_that_are_not_finite_end_the_run_and_are_named(row: Row, world: Any) -> None:
@@ -214,6 +221,7 @@ def without_times(state: Any) -> Any:
     return [without_times(x) for x in state] if isinstance(state, list) else state
 
 
+@pytest.mark.long
 @STARTS
 def test_a_run_goes_on_from_a_checkpoint_after_failures(row: Row, tmp_path: Path) -> None:
     """The first actor's own environments were saved, though they had been replaced."""
@@ -236,6 +244,7 @@ def test_a_run_goes_on_from_a_checkpoint_after_failures(row: Row, tmp_path: Path
                 one.train(384)
 
 
+@pytest.mark.long
 @WORLDS
 @STARTS
 def test_nothing_is_left_of_a_fleet_that_is_closed(row: Row, world: Any) -> None:
@@ -250,6 +259,7 @@ def test_nothing_is_left_of_a_fleet_that_is_closed(row: Row, world: Any) -> None
             agent.train(256)
 
 
+@pytest.mark.long
 @STARTS
 def test_nothing_is_left_of_a_fleet_that_is_forgotten(
     row: Row, request: pytest.FixtureRequest
@@ -269,6 +279,7 @@ def test_nothing_is_left_of_a_fleet_that_is_forgotten(
     wait_for(is_gone)
 
 
+@pytest.mark.long
 @STARTS
 def test_a_long_unroll_is_given_up_where_the_fleet_stops(row: Row) -> None:
     with row.agent(Slow, n_envs=1, n_steps=5000) as agent:

@@ -102,6 +102,16 @@ FOREIGN: dict[str, Any] = {
 }
 
 
+@pytest.mark.long(
+    but=[
+        "dqn-native-flat",
+        "c51-torch-mmap prioritized",
+        "qr_dqn-one-torch-list",
+        "sac-torch-flat",
+        "td3-torch-mmap prioritized",
+        "ddpg-torch-list",
+    ]
+)
 @pytest.mark.parametrize("kind", [*OURS, *FOREIGN])
 @pytest.mark.parametrize(("name", "backend"), REPLAYING)
 def test_a_buffer_object_is_learned_from(
@@ -129,6 +139,7 @@ def test_a_buffer_object_is_learned_from(
         buffer.close()
 
 
+@pytest.mark.long(but=["float32-dqn"])
 @pytest.mark.parametrize("name", ["dqn", "c51", "discrete_sac"])
 @pytest.mark.parametrize("kind", ["float32", "float64 rows", "tensors", "lists"])
 def test_floats_and_integers_of_the_same_steps_teach_the_same(name: str, kind: str) -> None:

@@ -81,12 +81,14 @@ def stop_after(steps: int) -> sw.Callback:
 
 @algorithms
 class TestRun:
+    @pytest.mark.long(but=["bc"])
     def test_train_returns_the_documented_metrics_as_numbers(self, case: str) -> None:
         metrics = make(case).train(20)
         assert METRICS[case.partition("-")[0]] <= metrics.keys()
         assert all(isinstance(value, float) for value in metrics.values())
         assert "mean_reward" not in metrics
 
+    @pytest.mark.long(but=["bc"])
     def test_steps_are_gradient_steps(self, case: str) -> None:
         steps: list[int] = []
 
@@ -100,6 +102,7 @@ class TestRun:
         assert steps == list(range(1, 26))
         assert algorithm.timesteps == metrics["timesteps"] == 25
 
+    @pytest.mark.long(but=["bc"])
     def test_metrics_are_reported_every_so_many_steps_and_at_the_end(self, case: str) -> None:
         logged: list[int] = []
 

@@ -217,6 +217,7 @@ def test_a_loss_without_a_gradient_moves_nothing_however_it_was_changed(name: st
             assert moved or len(start) == 1, way
 
 
+@pytest.mark.long(but=["ppo", "dqn"])
 @every
 def test_a_learner_is_given_or_named_by_the_class_alike(name: str) -> None:
     learner = LEARNERS[name]
@@ -273,6 +274,7 @@ def test_an_agent_takes_over_the_state_of_another(name: str) -> None:
     other.train(learner.steps)
 
 
+@pytest.mark.long(but=["ppo", "dqn"])
 @every
 def test_a_method_that_is_replaced_in_the_class_is_followed_too(name: str) -> None:
     learner = LEARNERS[name]

@@ -33,6 +33,7 @@ def test_the_documented_loop_is_what_train_does(name: str, backend: str) -> None
     check_learner(None, learner.cls, learner.world(), rules=rule, **options)
 
 
+@pytest.mark.long(but=["ppo-recurrent-recurrent_size"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -121,6 +122,7 @@ def test_batches_are_all_that_a_gradient_step_needs(name: str, backend: str) -> 
     assert state_of(alone) == state_of(trained)
 
 
+@pytest.mark.long(but=["ppo", "dqn"])
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_learner_alone_acts_and_learns_from_batches(name: str) -> None:
     """Made from options, spaces and a number: nothing else is there."""

@@ -231,6 +231,7 @@ def test_a_full_buffer_follows_its_strategy(case: TensorCase) -> None:
         assert set(batch.rewards.tolist()) <= set(step["reward"].tolist())
 
 
+@pytest.mark.long(but=["TensorReplayBuffer flat on cpu"])
 @each_tensor_case
 def test_states_move_to_another_buffer_which_goes_on_alike(
     case: TensorCase, tmp_path: Path

@@ -55,6 +55,7 @@ def test_steps_are_summed_until_an_end_or_a_cut(case: TensorCase, n: int) -> Non
         assert batch.rewards.device.type == batch.discounts.device.type == case.device
 
 
+@pytest.mark.long(but=["TensorReplayBuffer flat on cpu"])
 @each_in_order
 def test_drawn_steps_become_n_steps(case: TensorCase) -> None:
     (buffer, oracle), (plain, _) = filled(case), filled(case)

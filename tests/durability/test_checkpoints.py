@@ -55,6 +55,7 @@ class TestDamage:
     def test_a_missing_end_is_noticed(self, saved: bytes, place: Path, length: float) -> None:
         assert_refused(place, saved[: int(length * len(saved))])
 
+    @pytest.mark.long
     @given(more=st.binary(min_size=1, max_size=100))
     def test_more_than_was_written_is_noticed(self, saved: bytes, place: Path, more: bytes) -> None:
         assert_refused(place, saved + more)

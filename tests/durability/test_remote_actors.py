@@ -180,6 +180,7 @@ def test_actors_wait_for_a_learner_that_is_killed_and_resumed(
             assert TOKEN.encode() not in file.read_bytes()
 
 
+@pytest.mark.long
 def test_an_actor_without_a_learner_leaves_after_its_patience(commands: Commands) -> None:
     with listening() as fleet:
         address = address_of(fleet)

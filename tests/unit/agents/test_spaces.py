@@ -99,6 +99,7 @@ def test_actions(kind: str, tmp_path: Path) -> None:
     check_a_run(partial(AnySpace, action_space=ACTIONS[kind]), tmp_path)
 
 
+@pytest.mark.long(but=["box"])
 @pytest.mark.parametrize("kind", OBSERVATIONS)
 def test_observations(kind: str, tmp_path: Path) -> None:
     check_a_run(partial(AnySpace, OBSERVATIONS[kind], ACTIONS["discrete"]), tmp_path)

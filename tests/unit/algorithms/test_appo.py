@@ -109,6 +109,7 @@ def test_passes_and_minibatches_are_those_of_ppo(backend: str) -> None:
     assert learner.updates == 1
 
 
+@pytest.mark.long(but=["native-native"])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("world", ["CartPole-v1", resumable], ids=["native", "python"])
 def test_a_deterministic_run_goes_on_from_a_checkpoint_bit_for_bit(

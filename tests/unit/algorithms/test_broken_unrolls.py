@@ -29,6 +29,7 @@ def no_threads() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.mark.long
 @BACKENDS
 def test_values_of_the_actors_are_found(backend: str, monkeypatch: Patch) -> None:
     made, corrected = UnrollBatch.of.__func__, UnrollBatch.corrected  # type: ignore[attr-defined]
@@ -50,6 +51,7 @@ def test_values_of_the_actors_are_found(backend: str, monkeypatch: Patch) -> Non
     assert len(stale) == 2
 
 
+@pytest.mark.long
 @BACKENDS
 def test_truncation_that_counts_as_an_end_is_found(backend: str, monkeypatch: Patch) -> None:
     corrected = UnrollBatch.corrected
@@ -65,6 +67,7 @@ def test_truncation_that_counts_as_an_end_is_found(backend: str, monkeypatch: Pa
         test_appo.test_an_update_is_that_of_ppo_on_targets_of_the_target_network(backend)
 
 
+@pytest.mark.long
 def test_weights_that_never_arrive_are_found(monkeypatch: Patch) -> None:
     """Unrolls say a version that their actors never had."""
     follow, arrived = Block.follow_weights, set()
@@ -88,6 +91,7 @@ def test_weights_that_are_never_sent_are_found(monkeypatch: Patch) -> None:
         test_fleets.test_unrolls_follow_each_other_and_their_weights(THREADS, "CartPole-v1")
 
 
+@pytest.mark.long
 def test_an_unroll_that_is_used_twice_is_found(monkeypatch: Patch) -> None:
     receive = ThreadFleet.receive
     kept: list[Any] = []

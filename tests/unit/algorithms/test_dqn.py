@@ -113,6 +113,7 @@ class TestActing:
 
 
 class TestBatches:
+    @pytest.mark.long(but=["False-1-next_step"])
     @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
     @pytest.mark.parametrize("n_step", [1, 3])
     @pytest.mark.parametrize("prioritized", [False, True])
@@ -143,6 +144,7 @@ class TestBatches:
                 low = sum(gamma**i * reward for i, reward in enumerate(rewards))
                 assert low - 1e-4 <= batch.rewards[row].item() <= low + 0.01 * taken + 1e-4
 
+    @pytest.mark.long(but=["False-native"])
     @backends
     @pytest.mark.parametrize("prioritized", [False, True])
     def test_every_gradient_step_has_a_batch_of_its_own(

@@ -146,6 +146,7 @@ class TestSAC:
 class TestTD3:
     SIZES = (OBS, *HIDDEN, ACTIONS)
 
+    @pytest.mark.long(but=["TD3-uniform"])
     @WEIGHTED
     @pytest.mark.parametrize("cls", [sw.TD3, sw.DDPG])
     def test_losses_and_gradients(self, cls: Any, weighted: bool) -> None:

@@ -34,6 +34,7 @@ def test_the_sampler_is_compared_with_the_trainer() -> None:
     assert metrics["sampler_mismatch_max"] == pytest.approx(math.log(2), rel=1e-4)
 
 
+@pytest.mark.long(but=["none-3.0-1.0"])
 @pytest.mark.parametrize(
     ("correction", "cap", "weight"),
     [

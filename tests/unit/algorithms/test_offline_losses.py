@@ -378,6 +378,7 @@ class TestCQL:
             expected = reference.squashed_log_prob(raw, mean.numpy(), log_std.numpy())
             np.testing.assert_allclose(densities[k].numpy(), expected, rtol=1e-2, atol=1e-2)
 
+    @pytest.mark.long(but=["1-True"])
     @pytest.mark.parametrize("backup_entropy", [True, False])
     @pytest.mark.parametrize("best_of", [1, 5])
     def test_targets(self, best_of: int, backup_entropy: bool) -> None:

@@ -101,6 +101,7 @@ class Both(UnrollCollector):
         super()._finish(rollout, gamma, gae_lambda)
 
 
+@pytest.mark.long(but=["ends-lstm"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("world", [resumable, resumable_pendulum], ids=["ends", "is cut"])
 def test_without_lag_the_gradient_is_that_of_a2c(kind: str, world: Any) -> None:
@@ -154,6 +155,7 @@ def test_the_memory_of_actors_travels_with_their_unrolls(world: Any, actors: str
     agent.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cls", [sw.IMPALA, sw.APPO])
 def test_a_deterministic_run_goes_on_from_a_checkpoint_bit_for_bit(
     cls: Any, tmp_path: Path

@@ -285,6 +285,7 @@ def stress(make: Callable[..., Any], use: list[Callable[[Any], Any]], path: Path
     assert len(current[0].sample(5)["rewards"] if make is replay else current[0]) >= 5
 
 
+@pytest.mark.long
 def test_threads_that_use_a_buffer_while_it_ends_get_the_error(memory_path: Path) -> None:
     """None of them crashes, writes to the new folder, or gets rows of two stores."""
 

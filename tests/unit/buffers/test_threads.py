@@ -171,6 +171,7 @@ def test_writers_beside_samplers_of_stream_rows() -> None:
     )
 
 
+@pytest.mark.long
 def test_writers_beside_samplers_of_frame_stacks() -> None:
     frame = (84, 84)
     fields = {"obs": Field("uint8", (4, *frame), stack=4), "action": "int64", "reward": "float32"}
@@ -230,6 +231,7 @@ def test_priorities_are_updated_beside_pushes_and_draws(kind: Any, n_envs: int |
     assert len(buffer.indices()) == len(buffer)
 
 
+@pytest.mark.long
 def test_hindsight_beside_a_writer() -> None:
     space = ("float32", (2,))
     fields = {

@@ -110,6 +110,7 @@ def test_every_step_becomes_what_the_oracle_says(view: Any, steps: int, n_envs: 
             buffer.sample(1, view=view)
 
 
+@pytest.mark.long(but=["prioritized"])
 @pytest.mark.parametrize("name", SELECTORS)
 @pytest.mark.parametrize("view", VIEWS[1:], ids=repr)
 def test_any_selector_works_with_any_view(view: Any, name: str) -> None:

@@ -164,6 +164,7 @@ def test_the_preset_of_the_task_is_the_start(finished: Path) -> None:
     assert (plan["config"]["learning_rate"], plan["config"]["kl_coef"]) == (2e-3, 0.0)
 
 
+@pytest.mark.long
 def test_the_model_writes(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sample", str(finished), "1234=", "-n", "3", "--max-new-tokens", "6"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -66,6 +66,7 @@ def test_a_folder_in_use_is_refused(finished: Path, capsys: pytest.CaptureFixtur
     assert f"is not empty: `sharpwave resume {finished}`" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_run_is_evaluated(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(finished), "--episodes", "3", "--seed", "1"]) == 0
     said = capsys.readouterr().out
@@ -184,6 +185,7 @@ class Bomb(gymnasium.Env[Any, Any]):
         return 0, 0.0, self.steps % 10 == 0, False, {}
 
 
+@pytest.mark.long
 def test_a_failing_environment_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,7 @@ def test_every_activation_of_the_networks_is_an_option() -> None:
     assert set(get_args(ActivationName)) == set(MODULES)
 
 
+@pytest.mark.long(but=["ppo-tanh", "sac-tanh"])
 @pytest.mark.parametrize("activation", MODULES)
 @pytest.mark.parametrize("name", ["ppo", "sac", "td3_bc", "tqc"])
 def test_every_activation_trains(name: str, activation: str) -> None:

@@ -95,6 +95,7 @@ def test_a_folder_is_continued(tmp_path: Path) -> None:
         assert buffer.num_episodes == 5
 
 
+@pytest.mark.long(but=["random-CartPole-v1"])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 @pytest.mark.parametrize("policy", ["random", "expert"])
 def test_a_dataset_is_a_function_of_its_seed(env_id: str, policy: str) -> None:

@@ -167,6 +167,7 @@ def test_in_step_there_is_no_place_for_more_actors() -> None:
     assert [first.wait(), second.wait()].count(None) == 1
 
 
+@pytest.mark.long
 def test_a_silent_node_is_given_up_at_its_deadline_and_may_return() -> None:
     with listening(deadline=1.5) as fleet, Liar(address_of(fleet)) as silent:
         steady = Acting(address_of(fleet))

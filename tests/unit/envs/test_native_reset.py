@@ -15,6 +15,7 @@ from tests.unit.envs.native_runs import IDS, played, sampled, short_episodes
 
 
 class TestSeeds:
+    @pytest.mark.long
     def test_the_same_seed_gives_the_same_run(self) -> None:
         for env_id in IDS:
             runs = []

@@ -38,6 +38,7 @@ MAKERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.long(but=["discrete actions"])
 @pytest.mark.parametrize("kind", MAKERS)
 def test_steps_equal_those_of_gymnasium(kind: str) -> None:
     ours = PythonVectorEnv([MAKERS[kind]] * N)

@@ -168,6 +168,7 @@ def test_a_process_killed_from_outside_is_noticed(use: str) -> None:
     assert env.closed
 
 
+@pytest.mark.long
 def test_makers_that_fail_are_named() -> None:
     def broken() -> Any:
         raise FileNotFoundError("no such world")

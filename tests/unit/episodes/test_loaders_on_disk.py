@@ -49,6 +49,7 @@ def filled(folder: Path, lengths: tuple[int, ...] = LENGTHS, **options: Any) -> 
     return buffer
 
 
+@pytest.mark.long(but=["False-options0"])
 @pytest.mark.parametrize("options", LEVELS)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_every_level_reads_the_same_from_disk(

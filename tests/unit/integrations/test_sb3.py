@@ -140,6 +140,7 @@ def every_step(buffer: ReplayBuffer) -> Any:
     return buffer._get_samples(buffer._rows.indices())
 
 
+@pytest.mark.long(but=["Box(-1.0, 1.0, (3,), float32)-1"])
 @pytest.mark.parametrize("n_envs", [1, 4])
 @pytest.mark.parametrize("space", [*PLAIN_SPACES, DICT_SPACE], ids=str)
 def test_samples_are_those_of_the_peer(space: gym.Space[Any], n_envs: int) -> None:

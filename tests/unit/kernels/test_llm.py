@@ -43,6 +43,7 @@ def hard_groups(n_groups: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     return rewards.masked_fill(~mask, torch.nan), mask
 
 
+@pytest.mark.long(but=["torch.float32-1"])
 @pytest.mark.parametrize("size", [1, 7, 33])
 @dtypes
 def test_group_advantages_of_scored_completions_equal_the_loop(

@@ -143,6 +143,7 @@ class TestMemory:
             algo.policy.get_parameter("actor.2.bias").copy_(torch.tensor([-50.0, 50.0]))
         assert algo.predict(np.zeros((20, 4)), deterministic=False).tolist() == [1] * 20
 
+    @pytest.mark.long(but=["CartPole-v1-ppo"])
     @pytest.mark.parametrize(
         "env",
         [

@@ -146,6 +146,7 @@ def to_float64(network: Any) -> reference.Weights:
     return {name: w.detach().double().numpy() for name, w in network.state_dict().items()}
 
 
+@pytest.mark.long(but=["double--"])
 @pytest.mark.parametrize("masked", [False, True], ids=["", "masked"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
 @pytest.mark.parametrize("kind", KINDS)

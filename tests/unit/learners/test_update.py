@@ -74,6 +74,7 @@ class TestEquivalence:
 
 @pytest.mark.parametrize("cls", [sw.PPO, sw.A2C])
 class TestPurity:
+    @pytest.mark.long(but=["None-PPO"])
     @pytest.mark.parametrize("recurrent", [None, "gru"])
     def test_the_same_networks_batch_and_generator_give_the_same(
         self, cls: Any, recurrent: Any
@@ -93,6 +94,7 @@ class TestPurity:
         assert torch.equal(first, second)
         assert all(torch.equal(metrics[name], same_metrics[name]) for name in metrics)
 
+    @pytest.mark.long(but=["discrete-PPO"])
     @pytest.mark.parametrize("env", ENVS)
     def test_nothing_waits_for_a_number(self, cls: Any, env: str) -> None:
         algo = make(cls, ENVS[env])

@@ -70,6 +70,7 @@ def test_unscored_completions_are_not_chosen() -> None:
         assert torch.equal(best, sequences[row])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [2, 8])
 def test_the_mean_of_the_best_is_that_of_the_highest_of_n_draws(n: int) -> None:
     model = make("transformer")

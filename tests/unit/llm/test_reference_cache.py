@@ -106,6 +106,7 @@ def test_a_cache_of_something_else_is_refused(
     assert torch.equal(before, weights(other))
 
 
+@pytest.mark.long
 def test_another_tokenizer_or_template_is_refused(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")

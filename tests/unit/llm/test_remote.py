@@ -44,6 +44,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long(but=["plain"])
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "cut", "greedy", "stops"])
 def test_texts_are_those_of_a_local_sampler(options: dict[str, Any]) -> None:
     model = make("transformer")

@@ -408,6 +408,7 @@ def engine() -> Iterator[Engine]:
     made.close()
 
 
+@pytest.mark.long
 @settings(max_examples=examples(120), deadline=None)
 @given(fields=st.dictionaries(st.sampled_from(sorted(KNOWN)), VALUES, max_size=4))
 def test_no_request_breaks_the_server(engine: Engine, fields: dict[str, Any]) -> None:

@@ -141,6 +141,7 @@ def test_the_folder_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "prompt_length" in json.dumps(found)
 
 
+@pytest.mark.long
 def test_a_run_that_goes_on_stores_nothing_twice(tmp_path: Path) -> None:
     whole = agent(tmp_path / "whole")
     whole.train(n_updates=3)

@@ -166,6 +166,7 @@ def rollout_threads() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name.startswith("sharpwave rollouts")]
 
 
+@pytest.mark.long(but=["done"])
 @pytest.mark.parametrize("end", ["done", "callback", "learner", "reward"])
 def test_no_thread_is_left(end: str) -> None:
     class Stop(sw.Callback):
@@ -201,6 +202,7 @@ def test_no_thread_is_left(end: str) -> None:
     assert rollout_threads() == []
 
 
+@pytest.mark.long
 def test_what_was_in_flight_is_drawn_anew_after_resume(tmp_path: Path) -> None:
     whole = agent(max_staleness=2)
     whole.train(n_updates=3)

@@ -98,6 +98,7 @@ class TestGoingOn:
         twice.train(40)
         assert_same_run(once, twice)
 
+    @pytest.mark.long(but=["1-False"])
     @pytest.mark.parametrize("overlap", [False, True])
     @pytest.mark.parametrize("log_interval", [1, 7, 1000])
     def test_a_run_does_not_depend_on_its_reports(self, log_interval: int, overlap: bool) -> None:
@@ -269,6 +270,7 @@ class TestSeeds:
         {"normalize_obs": True, "overlap": True, "n_envs": 3},
     )
 
+    @pytest.mark.long(but=["{}"])
     @pytest.mark.parametrize("options", OPTIONS, ids=str)
     def test_the_same_seed_gives_the_same_run(self, options: dict[str, Any]) -> None:
         first, second = spy(**options), spy(**options)

@@ -226,6 +226,7 @@ class TestBounds:
         row = int(batch.rewards[0])
         assert batch.actions[0, 0].item() == pytest.approx((data["actions"][row, 0] - 2.0) / 4.0)
 
+    @pytest.mark.long
     def test_cloning_reproduces_actions_beyond_the_unit_box(self) -> None:
         data = steps()
         data["actions"] = 3.0 + np.tanh(data["obs"][:, :1])

@@ -125,6 +125,7 @@ NATIVE: dict[str, Any] = {
 }
 
 
+@pytest.mark.long(but=["ppo"])
 @pytest.mark.parametrize("name", NATIVE)
 def test_native_rollouts_stay_native_and_are_seen(name: str) -> None:
     agent, plain = NATIVE[name](), NATIVE[name]()

@@ -46,6 +46,7 @@ def test_an_agent_learns_from_actors_that_join(algorithm: str) -> None:
     assert node.wait() is None
 
 
+@pytest.mark.long
 def test_a_token_is_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     agent = sw.IMPALA("CartPole-v1", token=TOKEN, **OPTIONS)

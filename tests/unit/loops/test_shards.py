@@ -31,6 +31,7 @@ def addresses(request: Any) -> Iterator[list[str]]:
         server.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("addresses", [True], indirect=True)
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_dqn_sets_the_priorities_of_its_shards(addresses: list[str], prefetch: int) -> None:
@@ -45,6 +46,7 @@ def test_dqn_sets_the_priorities_of_its_shards(addresses: list[str], prefetch: i
         assert replay.stats()["ignored_updates"] == 0
 
 
+@pytest.mark.long
 def test_a_checkpoint_goes_on_with_the_steps_in_the_shards(
     addresses: list[str], tmp_path: Path
 ) -> None:

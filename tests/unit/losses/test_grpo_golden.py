@@ -20,6 +20,7 @@ def column(name: str, dtype: torch.dtype) -> Tensor:
     return torch.tensor(BATCH[name], dtype=dtype)
 
 
+@pytest.mark.long(but=["grpo-float64"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("kind", losses.GRPO_KINDS)
 def test_loss_gradient_and_metrics_are_those_of_trl(kind: str, dtype: torch.dtype) -> None:

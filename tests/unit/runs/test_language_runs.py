@@ -158,6 +158,7 @@ def test_evaluating_changes_nothing() -> None:
         assert a.equal(b)
 
 
+@pytest.mark.long
 def test_the_report_shows_how_the_writing_went_without_a_script(tmp_path: Path) -> None:
     small().train(n_updates=9, callbacks=RunRecorder(tmp_path / "run", report=False))
     folder = RunFolder(tmp_path / "run")

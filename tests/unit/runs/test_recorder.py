@@ -255,6 +255,7 @@ def test_stopped_run_says_why(tmp_path: Path) -> None:
     assert "stopped: enough" in folder.report_file.read_text()
 
 
+@pytest.mark.long
 def test_failed_run_keeps_its_last_checkpoint_and_says_why(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="out of luck"):
         record(tmp_path, 5 * STEPS, At(3 * STEPS, fail))

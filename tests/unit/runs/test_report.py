@@ -231,6 +231,7 @@ def test_environments_are_compared_apart(tmp_path: Path) -> None:
     assert "PPO on CartPole-v1, Acrobot-v1" in page.text
 
 
+@pytest.mark.long
 def test_runs_without_evaluations_or_episodes_are_compared_by_what_they_have(
     tmp_path: Path,
 ) -> None:

@@ -84,6 +84,7 @@ def test_native_environments_keep_all_rules(env_id: str, mode: str) -> None:
     assert ALWAYS | {OF_MODE[mode], "a_saved_state_goes_on_exactly"} <= kept
 
 
+@pytest.mark.long(but=["same_step"])
 @MODES
 def test_gymnasiums_environments_keep_all_rules(mode: str) -> None:
     kept = set(check_env(lambda: vectorized([resumable] * 3, mode), n_steps=80))

@@ -64,6 +64,7 @@ def same(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(left, right, err_msg=path)
 
 
+@pytest.mark.long(but=["native"])
 @pytest.mark.parametrize("name", MAKERS)
 def test_steps_are_those_of_local_environments(name: str) -> None:
     with ExitStack() as stack:

@@ -67,6 +67,7 @@ def round_trip(stream: EpisodeStream, name: str, options: dict[str, Any], folder
     assert_same(read_episodes(path), stream)
 
 
+@pytest.mark.long(but=["episodes"])
 @repeated_observation
 @given(stream=streams())
 @settings(

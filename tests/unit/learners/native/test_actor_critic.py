@@ -187,6 +187,7 @@ class TestSteps:
                 assert np.array_equal(array, state[key])
 
 
+@pytest.mark.long(but=["{'n_critics': 1}-SAC"])
 @pytest.mark.parametrize("cls", [sw.SAC, sw.TD3, sw.DDPG])
 @pytest.mark.parametrize(
     "options",
@@ -209,6 +210,7 @@ def test_options(cls: Any, options: dict[str, Any]) -> None:
     pair.check(rtol=1e-4)
 
 
+@pytest.mark.long(but=["{'ent_coef': 0.1}"])
 @pytest.mark.parametrize(
     "options",
     [
