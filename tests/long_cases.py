@@ -2,12 +2,12 @@
 
 `@pytest.mark.long` marks all cases. `@pytest.mark.long(only=[...])` marks those whose id has one of
 these parts, `@pytest.mark.long(but=[...])` all others. A part is a parameter's id, or several that
-stand beside each other: "torch", "PPO-torch".
+stand beside each other: "torch", "PPO-torch". A class may have the mark for all its tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pytest
 
@@ -28,10 +28,19 @@ def is_long(mark: pytest.Mark, case: str) -> bool:
     return any(f"-{part}-" in f"-{case}-" for part in parts) == (key == "only")
 
 
-def unmark_quick_cases(items: Iterable[pytest.Item]) -> None:
-    """Take the mark from the cases that it does not mean."""
+def unmark_quick_cases(items: Sequence[pytest.Item]) -> None:
+    """Take the mark from the cases that it does not mean; that of a class is one of its tests."""
+    classes = {
+        node for item in items for node in item.listchain() if isinstance(node, pytest.Class)
+    }
     for item in items:
+        of_classes = [node.own_markers for node in item.listchain() if node in classes]
+        item.own_markers[:0] = [
+            mark for marks in of_classes for mark in marks if mark.name == "long"
+        ]
         case = item.nodeid.partition("[")[2].removesuffix("]")
         item.own_markers[:] = [
             mark for mark in item.own_markers if mark.name != "long" or is_long(mark, case)
         ]
+    for node in classes:
+        node.own_markers[:] = [mark for mark in node.own_markers if mark.name != "long"]

@@ -190,25 +190,22 @@ def weights(algorithm: Any) -> torch.Tensor:
 
 
 @algorithms
+@pytest.mark.long(but=["ppo", "dqn"])
 class TestRun:
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_train_returns_the_documented_metrics_as_numbers(self, case: Case) -> None:
         metrics = case().train(300)
         assert {*case.metrics.split(), "mean_reward", "sps", "timesteps"} <= metrics.keys()
         assert all(isinstance(value, float) for value in metrics.values())
 
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_mean_reward_is_the_mean_return_of_finished_episodes(self, case: Case) -> None:
         assert case(case.world.constant).train(256)["mean_reward"] == 1.0
 
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_timesteps_count_every_environment(self, case: Case) -> None:
         algorithm = case()
         algorithm.train(300)
         assert algorithm.timesteps == -(-300 // case.steps_at_once) * case.steps_at_once
         assert algorithm.updates == -(-300 // case.steps_of_report)
 
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_the_same_seed_gives_the_same_run(self, case: Case) -> None:
         first, second = case(seed=7), case(seed=7)
         torch.manual_seed(1)
@@ -221,7 +218,6 @@ class TestRun:
     def test_another_seed_gives_another_run(self, case: Case) -> None:
         assert not torch.equal(weights(case(seed=7)), weights(case(seed=8)))
 
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_global_generators_and_threads_are_left_alone(self, case: Case) -> None:
         threads = torch.get_num_threads()
         torch.manual_seed(5)
@@ -231,7 +227,6 @@ class TestRun:
         assert torch.equal(torch.rand(3), expected)
         assert torch.get_num_threads() == threads
 
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_a_second_train_goes_on(self, case: Case) -> None:
         algorithm = case()
         algorithm.train(256)
@@ -240,13 +235,11 @@ class TestRun:
         assert algorithm.timesteps >= steps + 256
         assert algorithm.updates > updates
 
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_schedules_do_not_start_again_in_a_second_train(self, case: Case) -> None:
         algorithm = case(learning_rate=sw.Linear(1e-3, 0.0))
         algorithm.train(256)
         assert algorithm.train(256)["learning_rate"] <= 0.5e-3
 
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_every_step_is_told_of(self, case: Case) -> None:
         steps: list[int] = []
 
@@ -260,7 +253,6 @@ class TestRun:
         n_envs = algorithm.config.n_envs
         assert steps == list(range(n_envs, algorithm.timesteps + 1, n_envs))
 
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_stops_at_once_when_asked_to(self, case: Case) -> None:
         class Stop(sw.Callback):
             def on_step(self, *, step: int, **_: Any) -> bool:
@@ -332,17 +324,7 @@ class TestPredict:
             action = algorithm.predict(np.zeros(1), deterministic=False)
             assert algorithm.action_space.contains(action)
 
-    @pytest.mark.long(
-        but=[
-            "Discrete(3)-ppo",
-            "Discrete(3)-appo-native",
-            "Discrete(3)-td3-native",
-            "MultiDiscrete([3 2])-appo",
-            "MultiDiscrete([3 2])-td3",
-            "MultiBinary(3)-impala-recurrent",
-            "MultiBinary(3)-sac-all",
-        ]
-    )
+    @pytest.mark.long(but=["ppo", "dqn"])
     @pytest.mark.parametrize(
         "space", [spaces.Discrete(3), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(3)], ids=str
     )
@@ -371,8 +353,8 @@ class TestPredict:
 
 
 @algorithms
+@pytest.mark.long(but=["ppo", "dqn"])
 class TestCheckpoint:
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_continues_bit_for_bit(self, case: Case, tmp_path: Path) -> None:
         make = case.world.resumable
         through = case(make, seed=3)
@@ -387,7 +369,6 @@ class TestCheckpoint:
         torch.testing.assert_close(weights(resumed), weights(through), rtol=0, atol=0)
         assert list(resumed.episodes.returns) == list(through.episodes.returns)
 
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_predicts_the_same_without_being_told_the_environment(
         self, case: Case, tmp_path: Path
     ) -> None:
@@ -400,7 +381,6 @@ class TestCheckpoint:
         assert loaded.env_id == case.world.other_id
         assert loaded.config == algorithm.config
 
-    @pytest.mark.long(but=["ppo", "dqn"])
     def test_an_unfinished_run_is_finished(self, case: Case, tmp_path: Path) -> None:
         algorithm = case()
         algorithm.train(600, callbacks=stop_after(2))

@@ -119,7 +119,8 @@ def test_a_run_with_methods_that_do_what_they_did_is_the_run_of_torch(name: str)
     learner = LEARNERS[name]
     _, weights = everything_changed(name)
     agent = run(name, backend="torch")
-    if learner.cls.Loop is ActorLearnerLoop:  # whose actors are native code but for a changed `act`
+    # Its actors are native code but for a changed `act`.
+    if getattr(learner.cls, "Loop", None) is ActorLearnerLoop:
         agent = run(name, learner=counted(learner.cls.Learner, ["act"], Counter()))
     if learner.cls is sw.HybridPPO:  # whose rollouts are others where native code collects them
         agent = sw.PPO("CartPole-v1", **learner.options, seed=3, backend="torch")

@@ -32,3 +32,11 @@ def test_parts_of_an_id_choose(arguments: dict[str, Any], long: list[str]) -> No
 def test_other_arguments_are_refused(mark: pytest.MarkDecorator) -> None:
     with pytest.raises(pytest.UsageError, match="long takes only"):
         is_long(mark.mark, "a")
+
+
+@pytest.mark.long(but=["quick"])
+class TestMarkOfAClass:
+    @pytest.mark.parametrize("case", ["quick", "other"])
+    def test_is_one_of_its_tests(self, case: str, request: pytest.FixtureRequest) -> None:
+        marks = [mark.name for mark in request.node.iter_markers("long")]
+        assert marks == ([] if case == "quick" else ["long"])
