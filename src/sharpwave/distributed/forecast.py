@@ -1,0 +1,114 @@
+"""What will limit actors and a learner, from what one of each takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["Forecast"]
+
+HOLDS = 4
+"""Updates of lag up to which V-trace has been seen to learn as without."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """A fleet and its learner, and what follows from their sizes and times.
+
+    Lag is Little's law: an unroll waits for as many updates as the steps in flight are worth.
+
+    Example:
+        >>> forecast = Forecast(
+        ...     n_actors=1000, n_envs=16, n_steps=80, batch_unrolls=2, n_nodes=50,
+        ...     unroll_seconds=0.1, update_seconds=0.01, message_seconds=5e-4,
+        ...     unroll_bytes=46_000, weights_bytes=20_000,
+        ... )
+        >>> forecast.lag, forecast.limit, round(forecast.steps_per_second)
+        (500.0, 'the learner', 232727)
+    """
+
+    n_actors: int
+    """Actors of all machines."""
+    n_envs: int
+    """Environments of each."""
+    n_steps: int
+    """Steps of each environment in an unroll."""
+    batch_unrolls: int
+    """Unrolls of an update."""
+    n_nodes: int
+    """Machines of actors: weights go once to each."""
+    unroll_seconds: float
+    """An actor makes an unroll in this time."""
+    update_seconds: float
+    """The learner learns from a batch in this time."""
+    message_seconds: float
+    """The learner receives an unroll in this time; 0 where nothing travels."""
+    unroll_bytes: int
+    """Of an unroll on the wire."""
+    weights_bytes: int
+    """Of all weights."""
+
+    @property
+    def batch_steps(self) -> int:
+        """Environment steps of an update."""
+        return self.batch_unrolls * self.n_envs * self.n_steps
+
+    @property
+    def lag(self) -> float:
+        """Updates that the weights of an unroll will have missed."""
+        return self.n_actors / self.batch_unrolls
+
+    @property
+    def actor_rate(self) -> float:
+        """Environment steps per second of all actors, with nothing to wait for."""
+        return self.n_actors * self.n_envs * self.n_steps / self.unroll_seconds
+
+    @property
+    def learner_rate(self) -> float:
+        """Environment steps per second that the learner takes."""
+        receiving = self.batch_unrolls * self.message_seconds
+        return self.batch_steps / (self.update_seconds + receiving)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Environment steps per second of the whole."""
+        return min(self.actor_rate, self.learner_rate)
+
+    @property
+    def limit(self) -> str:
+        """What the whole waits for."""
+        if self.actor_rate < self.learner_rate:
+            return "the actors"
+        receiving = self.batch_unrolls * self.message_seconds
+        return "the wire" if receiving > self.update_seconds else "the learner"
+
+    @property
+    def actors_kept_busy(self) -> int:
+        """How many actors give the learner all that it takes."""
+        return max(1, math.ceil(self.n_actors * min(1.0, self.learner_rate / self.actor_rate)))
+
+    @property
+    def received_per_second(self) -> float:
+        """Bytes of unrolls per second."""
+        return self.steps_per_second / (self.n_envs * self.n_steps) * self.unroll_bytes
+
+    @property
+    def sent_per_second(self) -> float:
+        """Bytes of weights per second, to all nodes."""
+        return self.steps_per_second / self.batch_steps * self.weights_bytes * self.n_nodes
+
+    def verdict(self) -> str:
+        """Whether V-trace will hold, in a sentence, and otherwise what to use."""
+        flight = (
+            f"{self.n_actors:,} x {self.n_envs:,} x {self.n_steps:,} in flight over a batch of "
+            f"{self.batch_steps:,} is a lag of {self.lag:,.4g}"
+        )
+        if self.lag <= HOLDS:
+            return f"{flight}: V-trace will hold"
+        enough = math.ceil(self.n_actors / HOLDS)
+        bound = HOLDS * self.batch_unrolls
+        return (
+            f"{flight}: V-trace will not hold; use batch_unrolls={enough:,} or more, or "
+            f"max_in_flight={bound:,}, at which {self.n_actors - bound:,} actors would rest: "
+            f"{min(bound, self.n_actors):,} actors are then enough"
+        )
