@@ -57,7 +57,7 @@ class Ranks:
     def join(cls, sharding: str = "auto") -> Ranks:
         """The processes that were started together; this one alone where `sharding` is "none"."""
         is_told = n_started() > 1
-        if sharding == "none" or not (is_told or "torch" in sys.modules):
+        if sharding == "none" or not (is_told or sys.modules.get("torch") is not None):
             return ALONE
         distributed = torch.distributed
         is_here = distributed.is_available() and distributed.is_initialized()
