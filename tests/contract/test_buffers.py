@@ -290,6 +290,7 @@ def test_copies_go_on_exactly_as_the_original(case: Case, tmp_path: Path) -> Non
         assert life(other) == life(buffer)
 
 
+@pytest.mark.long(but=["dims"])
 @each_case
 def test_inputs_of_any_form_store_the_same(case: Case) -> None:
     rows = case.steps().take(18)
@@ -335,6 +336,7 @@ def test_the_pushed_arrays_are_copied(case: Case) -> None:
     assert_same(transform(lambda array: array[order], got), expected)
 
 
+@pytest.mark.long(but=["dims"])
 @each_case
 def test_a_refused_push_changes_nothing(case: Case) -> None:
     buffer, oracle = filled(case)

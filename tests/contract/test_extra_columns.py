@@ -145,6 +145,7 @@ def given(kind: str, path: Path | None = None) -> Any:
     return GIVEN[kind].for_env(sw.make_vec_env(resumable, 3), 150, extra=COLUMNS, **folder)
 
 
+@pytest.mark.long(but=["ordered"])
 @pytest.mark.parametrize("kind", GIVEN)
 def test_given_buffers(kind: str, memory_path: Path) -> None:
     buffer = given(kind, memory_path / "steps")
@@ -153,6 +154,7 @@ def test_given_buffers(kind: str, memory_path: Path) -> None:
     assert agent.learner.checked > agent.learner.blank > 0
 
 
+@pytest.mark.long
 def test_a_mixture_of_buffers() -> None:
     old = given("ordered")
     first: Any = sw.DQN(resumable, learner=remembering(sw.DQN), buffer=old, **REPLAY)

@@ -136,6 +136,7 @@ def test_datasets_with_columns_of_another_kind() -> None:
         agent.train(5)
 
 
+@pytest.mark.long
 def test_a_buffer_of_a_run_is_a_dataset() -> None:
     agent: Any = sw.SAC(resumable_pendulum, learner=remembering(sw.SAC), **REPLAY)
     agent.train(150)

@@ -126,6 +126,7 @@ class TestRun:
     def test_another_seed_gives_another_run(self, case: str) -> None:
         assert not torch.equal(weights(make(case, seed=7)), weights(make(case, seed=8)))
 
+    @pytest.mark.long(but=["bc"])
     def test_global_generators_and_threads_are_left_alone(self, case: str) -> None:
         threads = torch.get_num_threads()
         torch.manual_seed(5)
@@ -248,6 +249,7 @@ class TestNormalization:
         np.testing.assert_array_equal(algorithm.normalizer.mean, own.obs_mean)
         np.testing.assert_array_equal(algorithm.normalizer.std, own.obs_std)
 
+    @pytest.mark.long(but=["bc"])
     def test_the_checkpoint_carries_it(self, case: str, tmp_path: Path) -> None:
         algorithm = make(case, normalize_obs=True)
         algorithm.train(10)

@@ -236,7 +236,7 @@ def test_a_learner_is_given_or_named_by_the_class_alike(name: str) -> None:
                 learner.make(backend="native", **options)
 
 
-@pytest.mark.long(only=["iql"])
+@pytest.mark.long(but=["ppo"])
 @pytest.mark.parametrize("name", ["ppo", "sac", "td3_bc", "iql"])
 def test_a_checkpoint_of_a_changed_learner_says_so_where_another_goes_on(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

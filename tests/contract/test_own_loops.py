@@ -161,6 +161,7 @@ def tensors(batch: Any) -> Any:
     return dataclasses.replace(batch, **{k: torch.as_tensor(v) for k, v in columns.items()})
 
 
+@pytest.mark.long
 def test_the_actor_of_td3_moves_every_second_time_and_the_target_of_dqn_when_it_is_due() -> None:
     for name, network, expected in (
         ("td3", "actor", 10),

@@ -215,6 +215,7 @@ def test_a_saved_run_goes_on_exactly(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.weights, whole.weights)
 
 
+@pytest.mark.long
 def test_a_run_that_was_stopped_is_finished_by_the_same_program(tmp_path: Path) -> None:
     class StopAt(sw.Callback):
         def on_train_batch(self, step: int) -> bool:
@@ -238,6 +239,7 @@ def test_another_run_does_not_go_on_in_its_folder(tmp_path: Path) -> None:
         other.train(3, run_dir=tmp_path / "run")
 
 
+@pytest.mark.long
 def test_a_run_that_was_killed_goes_on_exactly(tmp_path: Path) -> None:
     run_dir = tmp_path / "killed"
     child = os.fork()
@@ -396,6 +398,7 @@ def train(run_dir: Path, *options: str) -> int:
     return main(["train", "fit", "--run-dir", str(run_dir), *options])
 
 
+@pytest.mark.long
 def test_the_command_line_trains_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

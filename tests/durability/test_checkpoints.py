@@ -60,6 +60,7 @@ class TestDamage:
     def test_more_than_was_written_is_noticed(self, saved: bytes, place: Path, more: bytes) -> None:
         assert_refused(place, saved + more)
 
+    @pytest.mark.long
     @given(data=st.data())
     def test_a_block_of_zeros_is_noticed(
         self, saved: bytes, place: Path, data: st.DataObject

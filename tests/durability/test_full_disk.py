@@ -105,6 +105,7 @@ def test_a_whole_episode_is_stored_or_nothing_of_it(disk: Path) -> None:
     assert numbers(buffer) == [list(range(100))]
 
 
+@pytest.mark.long
 def test_a_batch_that_has_no_room_for_its_end_can_end_later(disk: Path) -> None:
     buffer = make(disk)
     with contextlib.ExitStack() as room, refused(), buffer.batched_episode(2):

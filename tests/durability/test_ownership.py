@@ -173,6 +173,7 @@ def test_a_store_whose_header_is_damaged_is_never_emptied(store: Path, overwrite
                 assert "repair" in str(caught.value), (name, way)
 
 
+@pytest.mark.long
 def test_a_damaged_header_is_rebuilt(store: Path) -> None:
     """Whoever lost `header.json` had lost the store."""
     expected = count(store)

@@ -95,6 +95,7 @@ def read_beside(
         assert reader.exitcode == 0, error.read_text() if error.exists() else reader.exitcode
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_rows", [200_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("codecs", [None, "lz4"])
 def test_rows_of_episodes_are_whole_beside_a_writer(
@@ -108,6 +109,7 @@ def test_rows_of_episodes_are_whole_beside_a_writer(
     assert circular.episodes().ids[0] > 60
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_rows", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_rows_of_a_growing_folder_are_whole_beside_a_writer(n_rows: int, memory_path: Path) -> None:
     folder = memory_path / "episodes"

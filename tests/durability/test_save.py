@@ -134,6 +134,7 @@ def test_a_failed_save_keeps_the_old_state_and_no_rests(
     assert len(list((tmp_path / "saved").glob("data-*"))) == 1
 
 
+@pytest.mark.long
 def test_loads_beside_saves_see_one_state_or_the_other(tmp_path: Path) -> None:
     filled(1).save(tmp_path / "saved")
     stop = threading.Event()

@@ -19,6 +19,7 @@ preload(__name__)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
+@pytest.mark.long
 def test_a_stopped_writer_of_episodes_keeps_the_lock_and_goes_on(memory_path: Path) -> None:
     subject = Episodes(circular=True)
     crashes = Crashes(subject, memory_path, random.randrange(2**32))

@@ -148,6 +148,7 @@ class TestEnvironments:
             assert algo.env.closed
             assert RunFolder(tmp_path).summary["status"] == "failed"
 
+    @pytest.mark.long
     def test_a_worker_that_is_killed_is_named(self, tmp_path: Path) -> None:
         algo = small_ppo(n_envs=2, env_mode="async")
         kill = Once("on_rollout_end", lambda: os.kill(algo.env.processes[1].pid, signal.SIGKILL))
@@ -232,6 +233,7 @@ class TestNotFinite:
         resumed.train(STEPS_PER_UPDATE, callbacks=kept_in(tmp_path))
         assert all(bool(leaf.isfinite().all()) for leaf in resumed.policy.parameters())
 
+    @pytest.mark.long
     def test_networks_that_diverge_do_not_replace_good_ones(self, tmp_path: Path) -> None:
         class Explodes(Alike):
             def step(self, action: int) -> Any:
@@ -340,6 +342,7 @@ class BrokenLogger(sw.LoggerCallback):
 
 
 class TestCallbacksAndLoggers:
+    @pytest.mark.long(but=["on_training_start"])
     @pytest.mark.parametrize(
         "hook",
         ["on_training_start", "on_step", "on_rollout_end", "on_train_batch", "on_training_end"],
@@ -357,6 +360,7 @@ class TestCallbacksAndLoggers:
             assert "mine is broken" in folder.summary["reason"]
         algo.train(10)  # the algorithm itself is sound
 
+    @pytest.mark.long(but=["on_train_step"])
     @pytest.mark.parametrize("method", ["on_train_step", "on_rollout_end", "log_config", "close"])
     def test_an_error_of_a_logger_reaches_the_caller(self, method: str, tmp_path: Path) -> None:
         algo = small_ppo(logger=BrokenLogger(method))

@@ -105,6 +105,7 @@ def test_observations(kind: str, tmp_path: Path) -> None:
     check_a_run(partial(AnySpace, OBSERVATIONS[kind], ACTIONS["discrete"]), tmp_path)
 
 
+@pytest.mark.long(but=["box"])
 @pytest.mark.parametrize("kind", ["box", "dict", "box of doubles", "tuple in a dict", "image"])
 def test_normalised_observations(kind: str, tmp_path: Path) -> None:
     make = partial(AnySpace, OBSERVATIONS[kind], ACTIONS["discrete"])

@@ -78,6 +78,7 @@ def test_an_update_is_that_of_ppo_on_targets_of_the_target_network(backend: str)
     np.testing.assert_allclose(appo.weights(), ppo.weights(), atol=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_target_takes_the_weights_after_some_updates(backend: str) -> None:
     learner = make(sw.APPO, n_actors=2, backend=backend, target_update_freq=3, batch_size=8)

@@ -242,6 +242,7 @@ def test_models_of_hugging_face_learn(adapts: bool, tmp_path: Path) -> None:
     one.save(tmp_path / "model")
 
 
+@pytest.mark.long
 def test_evaluation_counts_pairs_and_prediction_writes() -> None:
     one = agent(eval_dataset=sorting(12, seed=2))
     pairs = one.examples(sorting(12, seed=2))

@@ -265,6 +265,7 @@ class TestNetworks:
         network = nn.Sequential(nn.Linear(1, 2 * 51), nn.Unflatten(1, (2, 51)))
         assert cls(probes.Identity, policy=network, learning_starts=20, **SMALL).train(60)
 
+    @pytest.mark.long
     def test_images_with_frames_stored_once(self) -> None:
         class Frames(gym.Env[Any, Any]):
             """Stacks of four frames that count, in episodes of ten steps."""

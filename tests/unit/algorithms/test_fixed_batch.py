@@ -96,6 +96,7 @@ class TestSAC:
             total += (self.ALPHA * log_prob - least) / ROWS
         return total
 
+    @pytest.mark.long
     @WEIGHTED
     def test_losses_and_gradients(self, weighted: bool) -> None:
         learner, step = make(sw.SAC, ent_coef=f"auto_{self.ALPHA}"), batch(weighted=weighted)
@@ -326,6 +327,7 @@ class TestCrossQ:
         assert start == len(flat)
         return list(zip(linear, norms, strict=True))
 
+    @pytest.mark.long
     @WEIGHTED
     def test_the_loss_of_the_critics_and_its_gradient(self, weighted: bool) -> None:
         learner = make(sw.CrossQ, ent_coef=self.ALPHA, critic_hidden=HIDDEN, policy_delay=1)

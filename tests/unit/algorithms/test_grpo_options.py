@@ -208,6 +208,7 @@ def test_a_reference_without_weights_of_its_own_cannot_follow() -> None:
         agent(ref_sync_every=1, kl_coef=0.0)
 
 
+@pytest.mark.long
 def test_updates_without_anything_to_compare_are_skipped_and_counted(tmp_path: Path) -> None:
     options = {"reward_fn": lambda completions, **_: [0.5] * len(completions), "kl_coef": 0.5}
     one = agent(**options)

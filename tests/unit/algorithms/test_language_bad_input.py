@@ -183,6 +183,7 @@ class Endless(DigitTokenizer):
     eos_token_id = None  # type: ignore[assignment]
 
 
+@pytest.mark.long(but=["grpo-never-eos"])
 @pytest.mark.parametrize(
     "tokenizer", [DigitTokenizer(), Padded(), Endless()], ids=["eos", "pad is eos", "no eos"]
 )

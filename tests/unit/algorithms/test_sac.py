@@ -176,6 +176,7 @@ class TestStateDependentNoise:
 
 
 class TestNetworksOfOnesOwn:
+    @pytest.mark.long
     def test_learn_and_act(self) -> None:
         actor, critic = Actor(), Critic()
         before = [p.clone() for p in (*actor.parameters(), *critic.parameters())]
@@ -215,6 +216,7 @@ class TestNetworksOfOnesOwn:
             weights.append(algorithm.flats["actor"].data.clone())
         assert torch.equal(*weights)
 
+    @pytest.mark.long
     def test_a_checkpoint_needs_them_again(self, tmp_path: Path) -> None:
         algorithm = sw.SAC(ResumablePush, actor=Actor(), critic=Critic(), **SMALL)
         algorithm.train(40)

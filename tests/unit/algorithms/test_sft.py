@@ -91,6 +91,7 @@ def test_the_cut_into_micro_batches_changes_nothing(masked: bool) -> None:
         torch.testing.assert_close(metrics[0][name], metrics[1][name], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     """`train` equals a loop of one's own, and a checkpoint goes on with it."""
     whole, own, first = (agent() for _ in range(3))

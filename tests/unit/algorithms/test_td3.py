@@ -63,6 +63,7 @@ class TestDelay:
 
 
 class TestNoise:
+    @pytest.mark.long
     def test_is_that_of_actions_between_minus_one_and_one(self) -> None:
         algorithm = sw.TD3(ResumablePush, exploration_noise=0.1, backend="torch", **SMALL)
         obs = torch.zeros(1, 3)
@@ -122,6 +123,7 @@ class TestNoise:
         assert (drawn[1] == 0).all()
         assert (drawn[[0, 2]] > 4).all()
 
+    @pytest.mark.long
     def test_walks_of_a_run_begin_anew_with_its_episodes(self) -> None:
         options: dict[str, Any] = {"noise_type": "ou", "exploration_noise": 0.5, "n_envs": 2}
         algorithm = sw.TD3(lambda: ResumablePush(5), backend="torch", **options, **SMALL)

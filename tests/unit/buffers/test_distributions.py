@@ -125,6 +125,7 @@ def test_selectors_in_python_are_uniform(view: Any) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_mixture_takes_fixed_shares() -> None:
     buffer, oracle = streams(1, 200, capacity=40)
     ids = oracle.ids()

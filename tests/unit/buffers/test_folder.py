@@ -57,6 +57,7 @@ def test_a_second_writer_in_the_process_is_refused(tmp_path: Path) -> None:
     assert folder.is_locked
 
 
+@pytest.mark.long
 def test_a_writer_in_another_process_is_named(tmp_path: Path) -> None:
     program = (
         "import sys; from sharpwave.buffers.folder import StoreFolder\n"

@@ -57,6 +57,7 @@ def test_rows_are_gathered_from_all_columns() -> None:
     )
 
 
+@pytest.mark.long
 def test_it_needs_no_torch() -> None:
     code = "import sys, sharpwave.buffers.shared_memory; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -118,6 +118,7 @@ def check(buffer: ReplayBuffer, expected: list[list[dict[str, Nest]]]) -> None:
     assert {(True, False), (False, True), (False, False)} <= kinds
 
 
+@pytest.mark.long(but=["next_step-box"])
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
 def test_stored_steps_are_those_of_single_environments(mode: AutoresetMode, kind: str) -> None:

@@ -10,6 +10,7 @@ from sharpwave.cli import main
 from sharpwave.datasets import read_description
 
 
+@pytest.mark.long
 def test_a_scripted_dataset_is_made_and_summed_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -24,6 +25,7 @@ def test_a_scripted_dataset_is_made_and_summed_up(
     assert read_description(out)["seed"] == 1
 
 
+@pytest.mark.long
 def test_several_kinds_become_several_folders(tmp_path: Path) -> None:
     out = tmp_path / "cart"
     command = ["dataset", "CartPole-v1", "--out", str(out), "--steps", "50"]

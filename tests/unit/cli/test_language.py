@@ -375,6 +375,7 @@ def test_losses_and_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None
     assert "Trains a language model on rewards of what it writes." in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_run_folder_is_not_taken_for_one_of_hugging_face(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

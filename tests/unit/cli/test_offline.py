@@ -76,6 +76,7 @@ def test_a_run_of_a_program_is_made_longer(
     assert "learnt from data in memory" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_bad_arguments_are_named(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,6 +100,7 @@ def test_help_names_what_is_special(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--expectile" in said
 
 
+@pytest.mark.long
 def test_a_file_of_another_library(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     np.savez(

@@ -77,6 +77,7 @@ def test_a_run_is_evaluated(finished: Path, capsys: pytest.CaptureFixture[str]) 
     assert "latest.safetensors: ppo on CartPole-v1, 256 steps" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_another_environment_must_fit(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(finished), "--env", "Acrobot-v1"]) == 2
     assert "must have the observation space of the checkpoint" in capsys.readouterr().err

@@ -296,6 +296,7 @@ class TestStop:
         with pytest.raises(RuntimeError, match="stopped"):
             collector.recv()
 
+    @pytest.mark.long
     def test_while_someone_waits(self) -> None:
         collector = make(n_steps=1_000_000)
         failures: list[BaseException] = []
@@ -312,6 +313,7 @@ class TestStop:
         waits.join(60)
         assert len(failures) == 1
 
+    @pytest.mark.long
     def test_many_times(self) -> None:
         for i in range(100):
             collector = make(n_envs=2, n_steps=4, capacity=1 + i % 2)

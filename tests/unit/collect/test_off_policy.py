@@ -86,6 +86,7 @@ def check_steps(found: list[Any], expected: Sequence[Transition]) -> None:
         assert not expected_leaves
 
 
+@pytest.mark.long(but=["CountingEnv-one-own"])
 @kinds
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("make", [CountingEnv, NestedEnv, ReusingEnv])
@@ -111,6 +112,7 @@ endings = st.sampled_from(["terminated", "truncated", "both"])
 schedules = st.lists(st.tuples(st.integers(1, 4), endings), min_size=1, max_size=3)
 
 
+@pytest.mark.long
 @given(st.sampled_from(KINDS), st.lists(schedules, min_size=1, max_size=3), st.integers(1, 12))
 def test_whatever_the_schedule(kind: str, drawn: Any, n_rounds: int) -> None:
     makers = [

@@ -215,6 +215,7 @@ schedules = st.lists(
 )
 
 
+@pytest.mark.long
 @given(
     kind=st.sampled_from(KINDS),
     schedule=schedules,

@@ -169,6 +169,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
     assert resumed.episodes.returns == whole.episodes.returns
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backends", [("torch", "native"), ("native", "torch")])
 def test_a_run_goes_on_with_the_other_backend(backends: tuple[str, str], tmp_path: Path) -> None:
     first = sw.PPO(Points(4), n_steps=16, hidden=(8,), backend=backends[0])

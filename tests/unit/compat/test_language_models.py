@@ -105,6 +105,7 @@ def test_without_a_weight_there_is_no_divergence() -> None:
     assert GRPO(TinyModel(), None, sevens, kl_coef=0.0).train_step(PROMPTS)["kl"] == 0.0
 
 
+@pytest.mark.long
 def test_dpo_prefers_the_chosen() -> None:
     model = TinyModel()
     trainer = DPO(model, copy.deepcopy(model), 0.5, 1e-2)

@@ -79,6 +79,7 @@ def test_steps_are_counted_exactly_and_the_last_episode_is_cut(mode: str, n_step
     assert data["truncated"][-1] == (whole["truncated"][n_steps - 1] or not data["terminated"][-1])
 
 
+@pytest.mark.long
 def test_a_folder_holds_the_same_as_the_arrays(tmp_path: Path) -> None:
     options: Any = {"n_steps": 700, "noise": 0.3, "seed": 5}
     arrays = collect("CartPole-v1", "expert", **options)
@@ -89,6 +90,7 @@ def test_a_folder_holds_the_same_as_the_arrays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(episode_returns(tmp_path / "x"), episode_returns(arrays))
 
 
+@pytest.mark.long
 def test_a_folder_is_continued(tmp_path: Path) -> None:
     collect("CartPole-v1", n_episodes=3, folder=tmp_path, seed=1).close()
     with collect("CartPole-v1", "expert", n_episodes=2, folder=tmp_path) as buffer:
@@ -162,6 +164,7 @@ def test_gaussian_noise_stays_inside_the_bounds() -> None:
     assert 0.5 < inside.std() < 1.0
 
 
+@pytest.mark.long(but=["0.0"])
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
 def test_epsilon_noise_replaces_that_share_of_the_actions(epsilon: float) -> None:
     data = collect("CartPole-v1", ones, 2000, noise=epsilon)

@@ -23,6 +23,7 @@ with warnings.catch_warnings(), contextlib.suppress(ImportError):
     PLAYABLE = set(expert_ids())
 
 
+@pytest.mark.long(but=["CartPole-v1-500"])
 @pytest.mark.parametrize(
     ("env_id", "bar"),
     [

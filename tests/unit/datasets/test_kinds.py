@@ -77,6 +77,7 @@ def test_a_mixture_is_its_parts_and_comes_again_by_its_seed() -> None:
     assert first["truncated"][299]
 
 
+@pytest.mark.long
 def test_a_folder_says_how_it_was_made(tmp_path: Path) -> None:
     with make_dataset("Pendulum-v1", "mixed", tmp_path / "x", n_steps=1000, seed=2) as buffer:
         found = read_description(buffer.folder)
@@ -101,6 +102,7 @@ def test_a_folder_says_how_it_was_made(tmp_path: Path) -> None:
     assert read_description(tmp_path) == {}
 
 
+@pytest.mark.long
 def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     make_dataset("CartPole-v1", "random", folder, n_steps=50).close()

@@ -137,6 +137,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=examples(120))
 @given(
     st.one_of(

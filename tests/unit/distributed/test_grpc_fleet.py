@@ -89,6 +89,7 @@ def test_weights_go_once_to_a_node_and_only_where_it_has_others() -> None:
         np.testing.assert_array_equal(node.hear().columns["weights"], WEIGHTS * 3)
 
 
+@pytest.mark.long
 def test_no_more_is_asked_for_than_may_be_in_flight() -> None:
     with listening(max_in_flight=3) as fleet:
         node = Acting(address_of(fleet), n_actors=2)
@@ -232,6 +233,7 @@ def test_what_is_no_unroll_that_was_asked_for_is_refused(data: bytes, says: str)
             assert received(fleet).actor == 0
 
 
+@pytest.mark.long(but=["rewards"])
 @pytest.mark.parametrize("column", ["rewards", "log_probs", "obs"])
 def test_numbers_that_are_not_finite_are_refused_with_their_place(column: str) -> None:
     values = np.zeros((8, 4, 4) if column == "obs" else (8, 4), np.float32)
@@ -362,6 +364,7 @@ def test_nodes_wait_for_a_learner_that_is_started_again() -> None:
     assert any("waiting for" in line for line in node.said)
 
 
+@pytest.mark.long
 def test_actors_go_on_from_a_state_whichever_node_they_are_on() -> None:
     def rounds(fleet: GrpcFleet, versions: range) -> list[Unroll]:
         found = []

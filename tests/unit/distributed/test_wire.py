@@ -139,6 +139,7 @@ def ask_with(credentials: Any, address: str) -> None:
         channel.unary_unary("/test.Echo/One")(b"message", timeout=5)
 
 
+@pytest.mark.long
 def test_mutual_tls_lets_in_whom_the_authority_signed(tmp_path: Path, echo: Echo) -> None:
     authority = make_authority(tmp_path)
     tls = make_tls(authority)

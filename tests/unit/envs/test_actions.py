@@ -49,6 +49,7 @@ def test_squashed_actions_lie_in_the_space(box: spaces.Box, data: st.DataObject)
         assert box.contains(np.asarray(action))
 
 
+@pytest.mark.long
 @given(boxes(bounded=False), st.data())
 def test_clipped_actions_lie_in_the_space(box: spaces.Box, data: st.DataObject) -> None:
     raw = raw_actions(box, data.draw)

@@ -67,6 +67,7 @@ def test_a_vector_environment_is_taken_as_it_is() -> None:
             make_vec_env(given, **arguments)
 
 
+@pytest.mark.long
 def test_processes() -> None:
     env = make_vec_env("CartPole-v1", 2, mode="async", seed=1)
     assert isinstance(env, SubprocessVectorEnv)

@@ -37,6 +37,7 @@ def actions_of(t: int) -> Any:
     return np.array([t % 2, 1, t // 2 % 2])
 
 
+@pytest.mark.long(but=["next_step-each its own"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_normalises_by_all_that_was_seen(mode: str, schedule: str) -> None:

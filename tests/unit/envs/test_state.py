@@ -201,6 +201,7 @@ def test_states_that_cannot_be_saved_are_named(value: Any) -> None:
         environment_state(env)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_random_numbers_go_on_in_environments_without_a_state(mode: str) -> None:
     env = make_vec_env("CartPole-v1", 2, seed=0, mode=mode)

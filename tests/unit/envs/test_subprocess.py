@@ -93,6 +93,7 @@ class Touching(FailingEnv):
         (self.folder / str(self.number)).touch()
 
 
+@pytest.mark.long
 def test_the_other_environments_close_what_they_hold(tmp_path: Any) -> None:
     env = SubprocessVectorEnv([partial(Touching, tmp_path, number) for number in range(N)])
     (tmp_path / "0").unlink()  # of the environment made here, to read its spaces
@@ -123,6 +124,7 @@ def test_an_exception_that_cannot_travel_is_told() -> None:
     assert "this and that" in str(caught.value.__cause__)
 
 
+@pytest.mark.long
 def test_what_does_not_fit_is_blamed_on_its_environment() -> None:
     env = SubprocessVectorEnv(numbered(3, WrongEnv, wrong={"obs": np.zeros(1, np.float32)}))
     env.reset()
@@ -139,6 +141,7 @@ class Dying(CountingEnv):
         return super().step(action)
 
 
+@pytest.mark.long
 def test_a_process_that_dies_in_a_step_is_noticed() -> None:
     env = SubprocessVectorEnv(numbered(N, Dying))
     env.reset()
@@ -217,6 +220,7 @@ class Slow(CountingEnv):
         return super().step(action)
 
 
+@pytest.mark.long
 def test_closing_does_not_wait_for_a_step_that_takes_long() -> None:
     env = SubprocessVectorEnv(numbered(2, Slow))
     env.reset()

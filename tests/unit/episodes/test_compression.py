@@ -136,6 +136,7 @@ def test_damage_is_named_and_repaired(tmp_path: Path) -> None:
     EpisodeBuffer.from_folder(tmp_path / "a", read_only=True, verify=True).close()
 
 
+@pytest.mark.long
 def test_compressed_rows_are_not_updated(tmp_path: Path) -> None:
     with make(tmp_path / "a") as buffer:
         store(buffer, 20)

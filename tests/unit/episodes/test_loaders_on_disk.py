@@ -107,6 +107,7 @@ def test_datasets_open_their_folder_anew_where_they_are_unpickled(
         assert_equal(batch, flat(expected))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_read_from_disk(tmp_path: Path, method: str) -> None:

@@ -191,6 +191,7 @@ def test_an_update_is_a_function_of_the_batch_be_it_of_arrays_or_tensors(make: A
 
 @BOTH
 class TestCheckpoints:
+    @pytest.mark.long(but=["native-torch-ppo"])
     @pytest.mark.parametrize(("first", "second"), BACKENDS)
     def test_one_loads_what_the_other_saved(
         self, make: Any, first: str, second: str, tmp_path: Path

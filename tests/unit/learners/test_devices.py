@@ -43,6 +43,7 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.long(but=["images"])
 @pytest.mark.parametrize("make", GAINING.values(), ids=list(GAINING))
 @pytest.mark.usefixtures("a_gpu")
 def test_networks_that_gain_go_to_the_gpu_and_say_so(make: Any) -> None:
@@ -74,6 +75,7 @@ def test_without_a_gpu_all_is_on_the_cpu(make: Any, monkeypatch: pytest.MonkeyPa
     assert agent.device.type == "cpu"
 
 
+@pytest.mark.long
 def test_a_run_folder_knows_the_device(tmp_path: Path) -> None:
     sw.PPO("CartPole-v1", n_steps=8, **SMALL).train(16, run_dir=tmp_path)
     assert json.loads((tmp_path / "environment.json").read_text())["device"] == "cpu"

@@ -38,6 +38,7 @@ def data(n: int = 64) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long(but=["sac-native-torch"])
 @pytest.mark.parametrize(("writes", "reads"), [("native", "torch"), ("torch", "native")])
 @pytest.mark.parametrize("name", ONLINE)
 def test_states_of_either_backend_load_in_the_other(name: str, writes: str, reads: str) -> None:

@@ -54,6 +54,7 @@ def weights(algo: Any) -> torch.Tensor:
 
 
 class TestEquivalence:
+    @pytest.mark.long(but=["discrete-None-False"])
     @pytest.mark.parametrize("normalize", [False, True])
     @pytest.mark.parametrize(
         ("env", "recurrent"), [*((env, None) for env in ENVS), ("discrete", "lstm")]

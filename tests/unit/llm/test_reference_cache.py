@@ -45,6 +45,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[CausalModel]:
     return found
 
 
+@pytest.mark.long
 def test_learning_is_the_same_and_the_reference_asked_once(
     tmp_path: Path, passes: list[CausalModel]
 ) -> None:
@@ -61,6 +62,7 @@ def test_learning_is_the_same_and_the_reference_asked_once(
     assert torch.equal(weights(first), weights(second))
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_its_cache(tmp_path: Path, passes: list[CausalModel]) -> None:
     """The model has moved by then; what it is held near to has not."""
     whole = agent(tmp_path / "cache")

@@ -34,6 +34,7 @@ def test_the_same_text_in_any_number_of_slots(kind: str) -> None:
         torch.testing.assert_close(texts[0].log_probs, other.log_probs, atol=1e-4, rtol=0)
 
 
+@pytest.mark.long
 def test_the_same_text_with_little_memory() -> None:
     model = make("transformer")
     assert torch.equal(sample(model).tokens, sample(model, cache_tokens=40).tokens)

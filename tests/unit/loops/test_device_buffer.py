@@ -31,6 +31,7 @@ def rows(nest: Any) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, np.concatenate(columns, 1).astype(np.float64)))
 
 
+@pytest.mark.long(but=["DQN-CartPole-v1"])
 @pytest.mark.parametrize(
     ("cls", "env"),
     [(sw.DQN, "CartPole-v1"), (sw.SAC, "Pendulum-v1"), (sw.DQN, NestedEnv), (sw.DQN, MaskedEnv)],

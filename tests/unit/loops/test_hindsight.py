@@ -41,6 +41,7 @@ def never() -> Any:
     raise ValueError("it was given as an object")
 
 
+@pytest.mark.long(but=["plain-future"])
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 @pytest.mark.parametrize("make", [BitFlipEnv, doubled], ids=["plain", "wrapped"])
 def test_rewards_are_those_of_the_goals_in_the_batch(make: Any, strategy: Any) -> None:
@@ -69,6 +70,7 @@ def test_without_goals_batches_are_as_they_were() -> None:
     assert {tuple(row) for row in np.hstack([obs[key] for key in sorted(obs)])} <= rows
 
 
+@pytest.mark.long
 def test_environments_in_processes_of_their_own() -> None:
     sac = sw.SAC(ReachEnv, n_envs=2, env_mode="async", her_goals=4, **OPTIONS)
     try:

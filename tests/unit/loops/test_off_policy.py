@@ -285,6 +285,7 @@ class TestSeeds:
             first.buffer.gather(ids)["actions"], second.buffer.gather(ids)["actions"]
         )
 
+    @pytest.mark.long
     def test_the_same_on_disk(self, memory_path: Any) -> None:
         runs = [spy(buffer=memory_path / name) for name in ("a", "b")]
         for run in (*runs, in_memory := spy()):

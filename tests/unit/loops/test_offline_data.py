@@ -243,6 +243,7 @@ class TestNormalization:
         assert algo.normalizer.std[1] == pytest.approx(1e-3)
         assert algo.sampler.sample(0).obs[:, 1].max() < 1e-2
 
+    @pytest.mark.long
     @pytest.mark.parametrize("own", [False, True], ids=["by the algorithm", "by the dataset"])
     def test_a_constant_column_that_moves_a_little_at_play_changes_little(self, own: bool) -> None:
         """Normalised by the dataset it was divided by 1e-8, and drowned everything else."""

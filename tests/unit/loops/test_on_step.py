@@ -227,6 +227,7 @@ def test_steps_that_are_sent_to_a_device_are_seen_as_arrays(kind: str) -> None:
     assert assert_as_counted(seen) == 120
 
 
+@pytest.mark.long(but=["own"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rewards_are_raw_and_observations_what_the_policy_sees(kind: str) -> None:
     options: dict[str, Any] = {"normalize_obs": True, "normalize_rewards": True}
@@ -243,6 +244,7 @@ def test_rewards_are_raw_and_observations_what_the_policy_sees(kind: str) -> Non
         np.testing.assert_allclose(np.unique(numbers.round(2)), [-spread, 0, spread], atol=0.02)
 
 
+@pytest.mark.long(but=["0"])
 @pytest.mark.parametrize("number", range(5))
 def test_false_stops_there_and_then(number: int) -> None:
     agent = agents("own")[number]
@@ -252,6 +254,7 @@ def test_false_stops_there_and_then(number: int) -> None:
     assert len(steps.seen) == 7
 
 
+@pytest.mark.long
 def test_nothing_is_made_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole steps are made only where a callback takes them."""
     made: list[VectorStep] = []

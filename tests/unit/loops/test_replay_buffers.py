@@ -75,6 +75,7 @@ def given(kind: str, env: Any, path: Path) -> Any:
 
 
 class TestGiven:
+    @pytest.mark.long(but=["flat"])
     @pytest.mark.parametrize("kind", KINDS)
     def test_steps_go_in_and_batches_come_out(self, kind: str, memory_path: Path) -> None:
         env = space_env()

@@ -68,6 +68,7 @@ class TestExact:
             np.testing.assert_array_equal(ours, theirs)
             assert again.buffer.beta == through.buffer.beta
 
+    @pytest.mark.long
     @pytest.mark.parametrize("backend", ["native", "torch"])
     def test_with_masks(self, tmp_path: Path, backend: str) -> None:
         class Masked(MaskedEnv):
@@ -116,6 +117,7 @@ class TestExact:
         rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(row)["step"] for row in rows] == [20, 30, 50, 70, 80]
 
+    @pytest.mark.long
     def test_every_checkpoint_of_a_run_goes_on_exactly(self, tmp_path: Path) -> None:
         checkpoints = sw.CheckpointCallback(25, tmp_path)
         through = spy(RandomWalkEnv, save_buffer=True, train_freq=2)
@@ -181,6 +183,7 @@ class TestWithoutBuffer:
 
 
 class TestOtherSettings:
+    @pytest.mark.long(but=["False-2-4"])
     @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (1, 3)])
     @pytest.mark.parametrize("prioritized", [False, True])
     def test_steps_move_to_another_number_of_environments(

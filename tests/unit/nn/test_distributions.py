@@ -287,6 +287,7 @@ def test_masked_actions_are_never_taken_and_the_rest_is_renormalised(
     torch.testing.assert_close(distribution.entropy(masked), entropy, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_a_single_allowed_action_is_certain_in_a_million_draws() -> None:
     masks = torch.zeros(1_000_000, 3, dtype=torch.bool)
     masks[:, 1] = True

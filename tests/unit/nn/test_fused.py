@@ -56,6 +56,7 @@ class TestSame:
             "choice": nn.CategoricalActor(BOX, 4, **options),
         }
 
+    @pytest.mark.long(but=["relu-1"])
     def test_outputs_and_gradients(
         self, activation: str, rows: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -106,6 +106,7 @@ def test_without_a_tokenizer_rows_are_tokens() -> None:
     assert "reward_length" not in metrics
 
 
+@pytest.mark.long
 def test_listening_changes_nothing(tmp_path: Path) -> None:
     plain, heard = small(), small()
     plain.train(n_updates=3)
@@ -128,6 +129,7 @@ def test_a_resumed_run_writes_the_same_samples(tmp_path: Path) -> None:
     assert list(RunFolder(path).samples()) == [1, 2, 3, 4]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("greedy", [True, False])
 def test_evaluations_complete_prompts(tmp_path: Path, greedy: bool) -> None:
     held_out = TASK.prompts(8, seed=1)
@@ -148,6 +150,7 @@ def test_evaluations_complete_prompts(tmp_path: Path, greedy: bool) -> None:
     assert len(given.history) == 1
 
 
+@pytest.mark.long
 def test_evaluating_changes_nothing() -> None:
     plain, evaluated = small(), small()
     plain.train(n_updates=3)
@@ -171,6 +174,7 @@ def test_the_report_shows_how_the_writing_went_without_a_script(tmp_path: Path) 
         assert float(reward) == pytest.approx(kept["reward"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "columns", "said"),
     [

@@ -124,6 +124,7 @@ def test_losses_of_ones_own_record_tensors() -> None:
     assert not any(parameter.grad_fn for parameter in algo.policy.parameters())
 
 
+@pytest.mark.long
 def test_off_policy_and_offline_runs_record_too(tmp_path: Path) -> None:
     class OwnSteps(DQNLearner):
         def update(self, batch: Any) -> Any:

@@ -191,6 +191,7 @@ def test_latest_checkpoint_is_renewed_on_the_way(tmp_path: Path) -> None:
     assert seen[:3] == [(2 * STEPS, 2 * STEPS), (3 * STEPS, 2 * STEPS), (4 * STEPS, 4 * STEPS)]
 
 
+@pytest.mark.long
 def test_a_run_that_goes_on_is_refused_the_folder_of_another(tmp_path: Path) -> None:
     folder = record(tmp_path, STEPS)
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
@@ -248,6 +249,7 @@ def test_second_training_of_one_algorithm_goes_on_in_the_folder(tmp_path: Path) 
     assert RunFolder(tmp_path).metrics()["step"].tolist() == [STEPS, 2 * STEPS, 3 * STEPS]
 
 
+@pytest.mark.long
 def test_stopped_run_says_why(tmp_path: Path) -> None:
     stop = At(2 * STEPS, lambda algo: algo.request_stop("enough"))
     folder = record(tmp_path, 5 * STEPS, stop)

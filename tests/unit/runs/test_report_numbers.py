@@ -118,6 +118,7 @@ def test_an_average_says_of_how_many_episodes_it_is(tmp_path: Path) -> None:
     assert page.tiles["Training return"][1] == "mean of the last 7 episodes"
 
 
+@pytest.mark.long
 def test_offline_runs_count_gradient_steps(tmp_path: Path) -> None:
     """Gradient steps of offline runs were called environment steps."""
     data = sw.OfflineDatasetBuffer(*_random_steps(64))

@@ -178,6 +178,7 @@ def test_every_loop_resumes(kind: str, tmp_path: Path) -> None:
         trainer.train(64, resume=True)
 
 
+@pytest.mark.long
 def test_resume_without_a_run_begins_one(tmp_path: Path) -> None:
     agent = ppo()
     agent.train(32, run_dir=tmp_path / "run", resume=True)
@@ -200,6 +201,7 @@ def test_resume_takes_a_run_that_was_killed_before_its_first_checkpoint(tmp_path
     assert RunFolder(tmp_path).metrics()["step"].tolist() == [16, 32]
 
 
+@pytest.mark.long
 def test_the_mark_is_in_the_configuration(tmp_path: Path) -> None:
     ppo().train(16, run_dir=tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["format"] == FORMAT

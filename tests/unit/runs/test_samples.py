@@ -145,6 +145,7 @@ def test_a_folder_keeps_best_median_and_worst_of_every_update(tmp_path: Path) ->
     assert list(found[2]) == ["best", "median", "worst"]
 
 
+@pytest.mark.long
 def test_what_a_resumed_run_writes_again_is_cut(tmp_path: Path) -> None:
     path, other = tmp_path / "run", tmp_path / "other"
     Write().train(4, callbacks=RunRecorder(path, report=False))
@@ -180,6 +181,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     assert (path / "samples.jsonl").read_text() == (other / "samples.jsonl").read_text()
 
 
+@pytest.mark.long
 def test_any_text_can_be_kept(tmp_path: Path) -> None:
     agent = Write()
     for rows in ([row(1.0, HOSTILE), row(float("inf"), [1, 2])], [row(None, HOSTILE)], []):

@@ -55,6 +55,7 @@ def test_outliers_in_the_outer_quarters_do_not_move_the_iqm(scores: list[float])
     assert iqm(wild) == pytest.approx(iqm(scores), rel=1e-9, abs=1e-3)
 
 
+@pytest.mark.long
 @given(scores_of_runs)
 def test_interval_lies_within_the_scores_and_holds_their_middle(scores: Array) -> None:
     low, high = bootstrap_interval(scores, n_resamples=50)

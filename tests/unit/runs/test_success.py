@@ -112,6 +112,7 @@ class GoalPoints(Points):
         return obs, rewards, terminated, truncated, {**infos, "is_success": near}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
 def test_success_of_tensors(algorithm: str, tmp_path: Path) -> None:
     expected: list[float] = []

@@ -82,6 +82,7 @@ def test_every_rule_finds_something() -> None:
     assert set(BROKEN.values()) == set(BUFFER_RULES)
 
 
+@pytest.mark.long
 def test_a_buffer_without_a_seed_is_drawn_from_too() -> None:
     class OfItsOwnGenerator(Ring):
         def __init__(self, capacity: int) -> None:

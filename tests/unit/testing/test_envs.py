@@ -134,6 +134,7 @@ def test_arrays_may_be_overwritten_where_that_is_declared() -> None:
     assert set(check_env(Walk)) - set(check_env(Declared)) == declared
 
 
+@pytest.mark.long
 def test_an_id_an_environment_and_a_maker_are_taken() -> None:
     env = gym.make("CartPole-v1")
     rule = "rewards_are_finite"
@@ -142,6 +143,7 @@ def test_an_id_an_environment_and_a_maker_are_taken() -> None:
     env.reset()  # it is still open
 
 
+@pytest.mark.long
 def test_masks_in_infos_are_followed() -> None:
     kept = check_env(lambda: MaskedCount((4, 6)), n_steps=40)
     assert "action_masks_fit_the_action_space" in kept

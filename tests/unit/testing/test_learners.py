@@ -56,6 +56,7 @@ def test_a_learner_of_a_user_keeps_all_rules() -> None:
     assert set(check_learner(Curious, sw.DQN, "CartPole-v1")) == set(LEARNER_RULES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "absent"),
     [
@@ -69,6 +70,7 @@ def test_environments_without_an_id_are_made_by_a_function(make: Any, absent: se
     assert set(kept) == set(LEARNER_RULES) - absent
 
 
+@pytest.mark.long(but=["NotALearner"])
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
 def test_a_broken_learner_is_found_by_its_rules(kind: Any) -> None:
     algorithm = sw.SAC if issubclass(kind, sw.SACLearner) else sw.DQN

@@ -31,6 +31,7 @@ def test_a_row_counts_the_lines_of_the_file() -> None:
     assert lines > 100
 
 
+@pytest.mark.long
 def test_a_learner_that_a_class_names_is_counted_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = dict(class_rows("PPO"))
     monkeypatch.setattr(sw.PPO, "Learner", sw.A2C, raising=False)
@@ -40,6 +41,7 @@ def test_a_learner_that_a_class_names_is_counted_beside_it(monkeypatch: pytest.M
     assert rows[name] == alone[name]
 
 
+@pytest.mark.long
 def test_an_iteration_visits_its_algorithm_and_goes_back_and_forth() -> None:
     walk = iteration("PPO", "torch")
     assert "algorithms/ppo.py" in walk.files
@@ -48,6 +50,7 @@ def test_an_iteration_visits_its_algorithm_and_goes_back_and_forth() -> None:
     assert walk.calls >= len(walk.files)
 
 
+@pytest.mark.long
 def test_the_way_to_the_networks_is_that_of_acting() -> None:
     hops = acting_hops("PPO", "native")
     assert hops

@@ -282,6 +282,7 @@ def test_a_saved_rollout_goes_on_where_it_was(device: str, store: str, tmp_path:
     assert torch.equal(other._starts.cpu(), buffer._starts.cpu())
 
 
+@pytest.mark.long
 @settings(max_examples=examples(25))
 @given(
     n_steps=st.integers(1, 7),

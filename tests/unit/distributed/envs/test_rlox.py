@@ -155,6 +155,7 @@ def test_what_clients_of_rlox_may_not_do_is_named() -> None:
         assert server.n_sessions == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_the_pool_plays_at_servers_that_have_three_calls(env_id: str) -> None:
     with three_calls(env_id, 1) as (one, servicer), three_calls(env_id, 2) as (other, _):

@@ -54,6 +54,7 @@ def test_a_choice_of_shards_that_ignores_their_size_would_be_seen(
     assert chi_square_of(counts_of(replay, 100), np.full(400, 100.0)) > 100
 
 
+@pytest.mark.long
 def test_steps_are_drawn_by_their_priority_whatever_their_shard() -> None:
     replay = filled(3, [60, 10, 30], prioritized=True, seed=1)
     priorities = np.linspace(0.1, 9.0, 100)

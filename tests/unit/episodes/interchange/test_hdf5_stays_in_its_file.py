@@ -95,6 +95,7 @@ def d4rl(folder: Path, way: Way, name: str) -> Path:
     return path
 
 
+@pytest.mark.long(but=["external_storage-observations"])
 @pytest.mark.parametrize("name", ["observations", "infos", "unknown"])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_a_file_of_episodes(way: Way, name: str, secret: Path) -> None:

@@ -132,6 +132,7 @@ def test_lerobot_spreads_episodes_over_files(folder: Path, monkeypatch: pytest.M
     ]
 
 
+@pytest.mark.long
 def test_a_chain_through_all_formats_loses_nothing(folder: Path) -> None:
     for library in set(NEEDS.values()):
         pytest.importorskip(library)
@@ -171,6 +172,7 @@ def test_merging_says_how_fields_differ(folder: Path) -> None:
     assert not (folder / "all").exists()
 
 
+@pytest.mark.long(but=["npz"])
 @pytest.mark.parametrize("name", ["npz", "hdf5", "parquet", "arrow", "lerobot", "minari"])
 def test_buffers_have_a_method_for_each_format(name: str, folder: Path) -> None:
     if name in NEEDS:

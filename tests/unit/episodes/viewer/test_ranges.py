@@ -19,6 +19,7 @@ finite_floats = hnp.arrays(
 )
 
 
+@pytest.mark.long
 @given(st.lists(any_floats, max_size=5))
 def test_blocks_add_up_to_the_whole(blocks: list[Array]) -> None:
     tally = Tally()

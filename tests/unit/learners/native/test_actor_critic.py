@@ -304,6 +304,7 @@ class TestActing:
         assert not np.array_equal(one, another)
 
 
+@pytest.mark.long(but=["obs-obs must have shape \\(n, 5\\), got \\(40, 4\\)-SAC"])
 @pytest.mark.parametrize("cls", ALGORITHMS)
 @pytest.mark.parametrize(
     ("change", "message"),

@@ -202,6 +202,7 @@ class TorchUpdate:
                 break
 
 
+@pytest.mark.long(but=["categorical-False"])
 @every_kind
 def test_a_whole_update_of_ppo_is_that_of_torch(actions: str, masks: bool) -> None:
     mine, theirs = (Case(actions, masks=masks, rows=ROWS) for _ in range(2))
