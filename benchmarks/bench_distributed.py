@@ -255,7 +255,7 @@ def bare_loop(steps: int) -> float:
     from sharpwave.learners.unrolls import UnrollBatch
 
     learner = made("threads", n_actors=2).learner
-    form: dict[str, Any] = {"n_steps": N_STEPS, "hidden": (64, 64), "gae_lambda": 1.0}
+    form: dict[str, Any] = {"n_steps": N_STEPS, "hidden": (64, 64), "values": False}
     collectors = [
         NativeCollector("CartPole-v1", N_ENVS, seed=seed, capacity=1, **form) for seed in (0, 1)
     ]
@@ -267,7 +267,8 @@ def bare_loop(steps: int) -> float:
             batch = collector.recv()
             ends = {name: batch[name] for name in ("last_obs", "final_obs")}
             columns = {name: batch[name] for name in ARRAYS}
-            rollouts.append(Rollout(obs=batch["observations"], real=real, **ends, **columns))
+            columns |= {"obs": batch["observations"], "real": real, **ends}
+            rollouts.append(Rollout.without_values(**columns))
         learner.update(UnrollBatch.of(rollouts, learner.own))
         for collector in collectors:
             collector.sync_weights(learner.block)

@@ -20,6 +20,7 @@ SEQUENCE_ORDER = "obs next_obs action reward terminated truncated"
 
 def rows() -> Iterator[Row]:
     yield sequences()
+    yield arrivals()
     yield n_step()
 
 
@@ -59,6 +60,49 @@ def sequences() -> Row:
         {OURS: ours, "rlox": rlox, FLOOR: least},
         [Ratio("rlox", 2.5)],
         note="episodes of 1000 steps; the floor does not look for their ends",
+    )
+
+
+def arrivals() -> Row:
+    """Windows for a world model: images and stored latents, no next observations."""
+    steps, n_envs, length = 40_000, 4, 65
+    image, deter, stoch = (64, 64, 3), 2048, 32
+
+    def ours() -> Operation:
+        import sharpwave as sw
+
+        flags = {"terminated": "bool", "truncated": "bool"}
+        latents = {"deter": ("float16", (deter,)), "stoch": ("uint8", (stoch,))}
+        fields = {"obs": ("uint8", image), "action": "int64", "reward": "float32", **flags}
+        buffer = sw.ReplayBuffer(steps, fields={**fields, **latents}, n_envs=n_envs)
+        rng = np.random.default_rng(0)
+        obs = rng.integers(0, 256, (n_envs, *image), dtype=np.uint8)
+        none, floats = np.zeros(n_envs, np.bool_), np.zeros(n_envs, np.float32)
+        latent = {"deter": np.ones((n_envs, deter), np.float16)}
+        latent["stoch"] = np.ones((n_envs, stoch), np.uint8)
+        for t in range(steps // n_envs):
+            ended = np.full(n_envs, t % 500 == 499)
+            next_obs = np.roll(obs, 1, axis=1)
+            buffer.push_batch(obs, next_obs, none, floats, ended, none, **latent)
+            obs = next_obs if not ended[0] else next_obs + np.uint8(1)
+        view = sw.Sequence(length - 1, context=1, arrivals=True, cross=True)
+        return partial(buffer.sample, 16, view=view, out=buffer.batch(16, view=view))
+
+    def least() -> Operation:
+        width = int(np.prod(image)) + 2 * deter + stoch + 8 + 4
+        rows, out = np.ones((steps, width), np.uint8), np.empty((16, length, width), np.uint8)
+        rng = np.random.default_rng(0)
+
+        def copy() -> None:
+            for i, begin in enumerate(rng.integers(0, steps - length, 16).tolist()):
+                out[i] = rows[begin : begin + length]
+
+        return copy
+
+    return Row(
+        "arrivals 16 x 65 of 64x64x3 with latents",
+        {OURS: ours, FLOOR: least},
+        note="the floor copies 16 runs of 65 records of the same size and looks for nothing",
     )
 
 

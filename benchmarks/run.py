@@ -27,9 +27,19 @@ AREAS = (
     "threads",
     "memory",
     "envs",
+    "multi",
     "distributed",
 )
-LONG_AREAS = ("train", "off_policy", "offline", "llm", "learners", "remote_envs", "shards")
+LONG_AREAS = (
+    "train",
+    "off_policy",
+    "offline",
+    "llm",
+    "learners",
+    "remote_envs",
+    "shards",
+    "simulated_actors",
+)
 """Run only where asked for."""
 BUSY = 0.3
 PACKAGES = {
@@ -42,6 +52,7 @@ PACKAGES = {
     "cpprb": "cpprb",
     "tianshou": "tianshou",
     "memmap-rb": "memmap-replay-buffer",
+    "mpe2": "mpe2",
     "transformers": "transformers",
     "TRL": "trl",
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import threading
 import time
 from typing import Any
 
@@ -72,3 +74,23 @@ class Marked(gym.Env[Any, Any]):
 
     def seen(self) -> Any:
         return np.array([os.getpid() % 2**20, self.steps], np.float32)
+
+
+RELEASE = threading.Event()
+"""Lets environments of this process go on that hang."""
+
+
+class Hanging(Failing):
+    """Does not come back from a step of its own choice, whether or not other threads may run."""
+
+    def __init__(self, in_step: int, alone: bool = False) -> None:
+        super().__init__(in_step)
+        self.alone = alone
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == self.in_step:
+            if self.alone:  # a function that is called so keeps the interpreter to itself
+                ctypes.PyDLL(None).sleep(100_000)
+            RELEASE.wait(100_000)
+        return self.env.step(action)

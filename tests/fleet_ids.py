@@ -8,13 +8,15 @@ from typing import Any
 import gymnasium as gym
 
 from tests.envs import resumable
-from tests.fleet_envs import Failing, Infinite, Slow
+from tests.fleet_envs import Failing, Hanging, Infinite, Marked, Slow
 
 MAKERS: dict[str, Any] = {
     "Resumable": resumable,
     "Failing": Failing,
     "Infinite": Infinite,
     "Slow": Slow,
+    "Hanging": Hanging,
+    "Marked": Marked,
 }
 
 for name, maker in MAKERS.items():
@@ -29,4 +31,4 @@ def id_of(world: Any) -> tuple[str, dict[str, Any]]:
     maker = world.func if isinstance(world, partial) else world
     name = next(name for name, one in MAKERS.items() if one is maker)
     given = world.args if isinstance(world, partial) else ()
-    return f"{__name__}:{name}-v0", dict(zip(("in_step",), given, strict=False))
+    return f"{__name__}:{name}-v0", dict(zip(("in_step", "alone"), given, strict=False))

@@ -32,9 +32,10 @@ const Batch::SpecialKind& Batch::special_kind(int special) {
                        per_row};
   };
   static const SpecialKind kinds[kSpecials] = {
-      make("weights", NPY_FLOAT32, false), make("indices", NPY_UINT64, false),
+      make("weights", NPY_FLOAT32, false),  make("indices", NPY_UINT64, false),
       make("discounts", NPY_FLOAT32, true), make("mask", NPY_BOOL, true),
-      make("is_first", NPY_BOOL, true)};
+      make("is_first", NPY_BOOL, true),     make("is_last", NPY_BOOL, true),
+      make("is_terminal", NPY_BOOL, true)};
   return kinds[special];
 }
 
@@ -46,14 +47,23 @@ bool Batch::wants(int special) const {
       return shape_.indices;
     case kDiscounts:
       return shape_.discounts;
+    case kIsLast:
+    case kIsTerminal:
+      return shape_.view.arrivals;
     default:
       return shape_.view.kind == View::Kind::sequence;
   }
 }
 
+PyObject* Batch::key_of(const Node& node) const {
+  return (shape_.view.arrivals ? node.key_of_arrival : node.key).get();
+}
+
 bool Batch::wants(const Node& node) const {
+  PyObject* key = key_of(node);
+  if (key == nullptr) return false;
   if (!fields_) return true;
-  const int found = PySequence_Contains(fields_.get(), node.key.get());
+  const int found = PySequence_Contains(fields_.get(), key);
   if (found < 0) throw PythonError();
   return found == 1;
 }
@@ -70,7 +80,9 @@ Batch::Dims Batch::dims_of(const Leaf& leaf) const {
 Batch::Dims Batch::dims_of(int special) const {
   Dims dims;
   dims.values[dims.ndim++] = static_cast<npy_intp>(shape_.batch);
-  if (special_kind(special).per_row && shape_.view.kind == View::Kind::sequence) {
+  const bool per_row =
+      special_kind(special).per_row || (special == kIndices && shape_.view.arrivals);
+  if (per_row && shape_.view.kind == View::Kind::sequence) {
     dims.values[dims.ndim++] = static_cast<npy_intp>(shape_.view.rows());
   }
   return dims;
@@ -107,10 +119,11 @@ Batch::Batch(const RowPlan& plan, const BatchShape& shape, PyObject* given)
   }
   Py_ssize_t found = 0;
   for (const Node& node : plan.nodes) {
-    PyObject* value = PyDict_GetItemWithError(given, node.key.get());
+    PyObject* key = key_of(node);
+    PyObject* value = key == nullptr ? nullptr : PyDict_GetItemWithError(given, key);
     if (value == nullptr) continue;
     ++found;
-    adopt(plan, node, value, std::string("out[\"") + PyUnicode_AsUTF8(node.key.get()) + "\"]");
+    adopt(plan, node, value, std::string("out[\"") + PyUnicode_AsUTF8(key) + "\"]");
   }
   for (int special = 0; special < kSpecials; ++special) {
     PyObject* value = PyDict_GetItemWithError(given, special_kind(special).name);
@@ -166,6 +179,8 @@ void Batch::set_pointers() {
   out_.discounts = pointer<float>(specials_[kDiscounts]);
   out_.mask = pointer<std::uint8_t>(specials_[kMask]);
   out_.is_first = pointer<std::uint8_t>(specials_[kIsFirst]);
+  out_.is_last = pointer<std::uint8_t>(specials_[kIsLast]);
+  out_.is_terminal = pointer<std::uint8_t>(specials_[kIsTerminal]);
 }
 
 Ref Batch::build(const RowPlan& plan, const Node& node) const {
@@ -191,7 +206,7 @@ Ref Batch::to_dict(const RowPlan& plan) const {
   for (const Node& node : plan.nodes) {
     if (!wants(node)) continue;
     const Ref value = build(plan, node);
-    if (PyDict_SetItem(dict.get(), node.key.get(), value.get()) != 0) throw PythonError();
+    if (PyDict_SetItem(dict.get(), key_of(node), value.get()) != 0) throw PythonError();
   }
   for (int special = 0; special < kSpecials; ++special) {
     if (!specials_[special]) continue;

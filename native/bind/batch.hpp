@@ -18,7 +18,8 @@ struct BatchShape {
 
   friend bool same_arrays(const BatchShape& a, const BatchShape& b) {
     return a.batch == b.batch && a.view.kind == b.view.kind && a.view.rows() == b.view.rows() &&
-           a.indices == b.indices && a.weights == b.weights && a.discounts == b.discounts &&
+           a.view.arrivals == b.view.arrivals && a.indices == b.indices && a.weights == b.weights &&
+           a.discounts == b.discounts &&
            (a.fields == b.fields || (a.fields != nullptr && b.fields != nullptr &&
                                      PyObject_RichCompareBool(a.fields, b.fields, Py_EQ) == 1));
   }
@@ -41,7 +42,7 @@ class Batch {
   Ref to_dict(const RowPlan& plan) const;
 
  private:
-  enum Special { kWeights, kIndices, kDiscounts, kMask, kIsFirst, kSpecials };
+  enum Special { kWeights, kIndices, kDiscounts, kMask, kIsFirst, kIsLast, kIsTerminal, kSpecials };
   struct SpecialKind {
     const char* key;
     int numpy_type;
@@ -53,6 +54,8 @@ class Batch {
 
   bool wants(int special) const;
   bool wants(const Node& node) const;
+  // The name of an entry in this batch.
+  PyObject* key_of(const Node& node) const;
   // The shape of an array, on the stack: these run for every sample.
   struct Dims {
     int ndim = 0;

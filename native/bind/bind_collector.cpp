@@ -30,7 +30,7 @@ nb::object returned(Body&& body) {
 }
 
 std::unique_ptr<Head> head_for(const EnvSpec& spec) {
-  if (spec.n_actions == 0) return make_normals(1);
+  if (spec.n_actions == 0) return make_normals(spec.action_size);
   return make_choices({static_cast<std::size_t>(spec.n_actions)});
 }
 
@@ -51,6 +51,22 @@ std::vector<float> weights_of(nb::handle given, std::size_t n) {
   return std::vector<float>(weights.data(), weights.data() + n);
 }
 
+CriticView critic_view_of(const std::string& name) {
+  if (name == "obs") return CriticView::own;
+  if (name == "joint") return CriticView::joint;
+  if (name == "own_first") return CriticView::own_first;
+  throw std::invalid_argument("critic must be 'obs', 'joint' or 'own_first', got '" + name + "'");
+}
+
+// What a policy looks at where `options` say so.
+Policy policy_of(const EnvSpec& spec, const RolloutOptions& options,
+                 const std::vector<std::size_t>& hidden,
+                 const std::vector<std::size_t>& critic_hidden, Activation activation) {
+  const PolicyView view = view_of(spec, options);
+  return Policy(view.n_inputs(), view.n_critic_inputs(), hidden, critic_hidden, activation,
+                head_for(spec));
+}
+
 class NativeCollector {
  public:
   NativeCollector(nb::handle env, const std::vector<std::size_t>& hidden,
@@ -58,8 +74,7 @@ class NativeCollector {
                   nb::handle weights, const RolloutOptions& options, std::size_t capacity)
       : env_(nb::borrow(env)),
         envs_(envs_of(env.ptr())),
-        policy_(envs_->env.spec().obs_size, hidden, critic_hidden, activation,
-                head_for(envs_->env.spec())) {
+        policy_(policy_of(envs_->env.spec(), options, hidden, critic_hidden, activation)) {
     std::vector<float> first = weights_of(weights, policy_.n_parameters());
     std::unique_ptr<Rollouts> rollouts;
     {
@@ -85,10 +100,13 @@ class NativeCollector {
 void construct(NativeCollector* memory, nb::handle env, const std::vector<std::size_t>& hidden,
                const std::vector<std::size_t>& critic_hidden, const std::string& activation,
                nb::handle weights, std::size_t n_steps, float gamma, float gae_lambda,
-               std::uint64_t seed, std::size_t capacity, std::size_t threads, bool is_valued) {
+               std::uint64_t seed, std::size_t capacity, std::size_t threads, bool is_valued,
+               bool has_agent_id, const std::string& critic, bool is_team_paid) {
   const nb::object made = returned([&] {
     new (memory) NativeCollector(env, hidden, critic_hidden, activation_of(activation), weights,
-                                 {n_steps, gamma, gae_lambda, seed, threads, is_valued}, capacity);
+                                 {n_steps, gamma, gae_lambda, seed, threads, is_valued,
+                                  has_agent_id, critic_view_of(critic), is_team_paid},
+                                 capacity);
     Py_RETURN_NONE;
   });
 }
@@ -106,13 +124,14 @@ class RolloutArrays {
   Ref finish() {
     CollectedRollout& r = rollout_;
     const auto t = static_cast<npy_intp>(r.shape.n_steps),
-               n = static_cast<npy_intp>(r.shape.n_envs);
+               n = static_cast<npy_intp>(r.shape.n_rows());
     const auto obs_size = static_cast<npy_intp>(r.shape.obs_size);
     add("obs", NPY_FLOAT32, r.obs.data(), {t, n, obs_size});
     if (r.shape.is_discrete) {
       add("actions", NPY_INT64, r.choices.data(), {t, n});
     } else {
-      add("actions", NPY_FLOAT32, r.moves.data(), {t, n, 1});
+      const auto action_size = static_cast<npy_intp>(r.shape.action_size);
+      add("actions", NPY_FLOAT32, r.moves.data(), {t, n, action_size});
     }
     add("log_probs", NPY_FLOAT32, r.log_probs.data(), {t, n});
     add("rewards", NPY_FLOAT32, r.rewards.data(), {t, n});
@@ -125,10 +144,11 @@ class RolloutArrays {
       add("advantages", NPY_FLOAT32, r.advantages.data(), {t, n});
       add("returns", NPY_FLOAT32, r.returns.data(), {t, n});
     }
-    const auto episodes = static_cast<npy_intp>(r.episode_returns.size());
-    add("episode_returns", NPY_FLOAT64, r.episode_returns.data(), {episodes});
+    const auto episodes = static_cast<npy_intp>(r.episode_lengths.size()),
+               lives = static_cast<npy_intp>(r.episode_returns.size());
+    add("episode_returns", NPY_FLOAT64, r.episode_returns.data(), {lives});
     add("episode_lengths", NPY_INT64, r.episode_lengths.data(), {episodes});
-    add("final_obs", NPY_FLOAT32, r.final_obs.data(), {episodes, obs_size});
+    add("final_obs", NPY_FLOAT32, r.final_obs.data(), {lives, obs_size});
     add("last_obs", NPY_FLOAT32, r.last_obs.data(), {n, obs_size});
     set("version", Ref::take(PyLong_FromUnsignedLongLong(r.version)));
     return std::move(dict_);
@@ -180,10 +200,12 @@ nb::object try_receive(NativeCollector& self) {
   return returned([&] { return as_dict(self.collector().try_receive()); });
 }
 
-nb::object set_weights(NativeCollector& self, nb::handle weights) {
+nb::object set_weights(NativeCollector& self, nb::handle weights, float value_mean,
+                       float value_deviation) {
   return returned([&] {
     std::vector<float> given = weights_of(weights, self.policy().n_parameters());
-    return PyLong_FromUnsignedLongLong(self.collector().set_weights(std::move(given)));
+    const ValueScale scale = {value_mean, value_deviation};
+    return PyLong_FromUnsignedLongLong(self.collector().set_weights(std::move(given), scale));
   });
 }
 
@@ -216,16 +238,21 @@ void bind_collector(PyObject* module) {
   nb::class_<NativeCollector>(m, "Collector", "Rollouts of a policy in a VectorEnv.")
       .def("__init__", construct, "env"_a, "hidden"_a, "critic_hidden"_a, "activation"_a,
            "weights"_a, "n_steps"_a, "gamma"_a, "gae_lambda"_a, "seed"_a, "capacity"_a, "threads"_a,
-           "is_valued"_a = true,
+           "is_valued"_a = true, "has_agent_id"_a = false, "critic"_a = "obs",
+           "is_team_paid"_a = false,
            nb::sig("def __init__(self, env: VectorEnv, hidden: Sequence[int], "
                    "critic_hidden: Sequence[int], activation: str, weights: Any, n_steps: int, "
                    "gamma: float, gae_lambda: float, seed: int, "
-                   "capacity: int, threads: int, is_valued: bool = True) -> None"))
+                   "capacity: int, threads: int, is_valued: bool = True, "
+                   "has_agent_id: bool = False, critic: str = 'obs', "
+                   "is_team_paid: bool = False) -> None"))
       .def("recv", receive, nb::sig("def recv(self) -> dict[str, Any]"))
       .def("try_recv", try_receive, nb::sig("def try_recv(self) -> dict[str, Any] | None"))
       .def("request", [](NativeCollector& self) { self.collector().request(); })
-      .def("set_weights", set_weights, "weights"_a,
-           nb::sig("def set_weights(self, weights: Any) -> int"))
+      .def("set_weights", set_weights, "weights"_a, "value_mean"_a = 0.0f,
+           "value_deviation"_a = 1.0f,
+           nb::sig("def set_weights(self, weights: Any, value_mean: float = 0.0, "
+                   "value_deviation: float = 1.0) -> int"))
       .def("weights", weights, nb::sig("def weights(self) -> NDArray[numpy.float32]"))
       .def(
           "stop",

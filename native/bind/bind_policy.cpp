@@ -52,13 +52,35 @@ class Floats {
   Ref array_;
 };
 
+// The state of a ValueNorm, [3] float64 of Python's, or None.
+class NormMemory {
+ public:
+  NormMemory(nb::handle given, double decay) : decay_(decay) {
+    if (given.is_none()) return;
+    const npy_intp shape = 3;
+    array_ = checked_output(given.ptr(), "value_norm", 1, &shape, NPY_FLOAT64);
+  }
+  bool is_given() const { return static_cast<bool>(array_); }
+  ValueNorm norm() const {
+    if (!is_given()) return {nullptr, decay_};
+    void* data = PyArray_DATA(reinterpret_cast<PyArrayObject*>(array_.get()));
+    return {static_cast<ValueNorm::State*>(data), decay_};
+  }
+
+ private:
+  Ref array_;
+  double decay_;
+};
+
 class PolicyLearner {
  public:
-  PolicyLearner(std::size_t n_inputs, const std::vector<std::size_t>& hidden,
+  PolicyLearner(std::size_t n_inputs, std::size_t n_critic_inputs,
+                const std::vector<std::size_t>& hidden,
                 const std::vector<std::size_t>& critic_hidden, Activation activation,
-                ActionSpec actions, nb::handle parameters, nb::handle gradient)
+                ActionSpec actions, bool has_joint, nb::handle parameters, nb::handle gradient)
       : actions_(std::move(actions)),
-        policy_(n_inputs, hidden, critic_hidden, activation, actions_.make_head()),
+        has_joint_(has_joint),
+        policy_(n_inputs, n_critic_inputs, hidden, critic_hidden, activation, actions_.make_head()),
         parameters_(parameters, "parameters", 1, policy_.n_parameters()),
         gradient_memory_(gradient, "gradient", 1, policy_.n_parameters()),
         gradient_(policy_, parameters_.data(), gradient_memory_.data()),
@@ -68,6 +90,8 @@ class PolicyLearner {
 
   const Policy& policy() const { return policy_; }
   const ActionSpec& actions() const { return actions_; }
+  // Whether the critic looks at something else than the actor.
+  bool has_joint() const { return has_joint_; }
 
   // Calls body(gradient) without the GIL, one caller at a time.
   template <typename Body>
@@ -91,6 +115,7 @@ class PolicyLearner {
 
  private:
   ActionSpec actions_;
+  bool has_joint_;
   Policy policy_;
   Floats parameters_, gradient_memory_;
   PolicyGradient gradient_;
@@ -120,15 +145,18 @@ void check_sizes(const char* name, const std::vector<std::size_t>& sizes) {
 void construct(PolicyLearner* memory, std::size_t n_inputs, const std::vector<std::size_t>& hidden,
                const std::vector<std::size_t>& critic_hidden, const std::string& activation,
                const std::string& actions, const std::vector<std::size_t>& options,
-               nb::handle parameters, nb::handle gradient) {
+               nb::handle parameters, nb::handle gradient,
+               std::optional<std::size_t> n_critic_inputs) {
   const nb::object made = returned([&] {
     check_sizes("n_inputs", {n_inputs});
+    check_sizes("n_critic_inputs", {n_critic_inputs.value_or(n_inputs)});
     check_sizes("hidden", hidden);
     check_sizes("critic_hidden", critic_hidden);
     check_sizes("options", options);
     if (options.empty()) throw std::invalid_argument("options must not be empty");
-    new (memory) PolicyLearner(n_inputs, hidden, critic_hidden, activation_of(activation),
-                               actions_of(actions, options), parameters, gradient);
+    new (memory) PolicyLearner(n_inputs, n_critic_inputs.value_or(n_inputs), hidden, critic_hidden,
+                               activation_of(activation), actions_of(actions, options),
+                               n_critic_inputs.has_value(), parameters, gradient);
     Py_RETURN_NONE;
   });
 }
@@ -216,7 +244,7 @@ nb::object evaluate(PolicyLearner& self, nb::handle batch) {
 nb::object act(PolicyLearner& self, nb::handle obs, nb::handle masks,
                std::optional<std::pair<std::uint64_t, std::uint64_t>> draw) {
   return returned([&] {
-    const ObsArg rows(obs.ptr(), self.policy());
+    const ObsArg rows(obs.ptr(), "obs", self.policy().n_inputs());
     const MaskArg allowed(masks.ptr(), rows.size(), self.policy(), self.actions());
     const npy_intp shape[] = {static_cast<npy_intp>(rows.size()),
                               static_cast<npy_intp>(self.policy().head().n_actions())};
@@ -228,25 +256,29 @@ nb::object act(PolicyLearner& self, nb::handle obs, nb::handle masks,
     } else {
       choices.emplace(nullptr, "out", 2, shape);
     }
-    ArrayOut<float> log_probs(nullptr, "out", 1, shape), values(nullptr, "out", 1, shape);
+    ArrayOut<float> log_probs(nullptr, "out", 1, shape);
+    std::optional<ArrayOut<float>> values;
+    if (!self.has_joint()) values.emplace(nullptr, "out", 1, shape);
     const Acted acted = {.choices = moves ? nullptr : choices->data(),
                          .moves = moves ? floats->data() : nullptr,
                          .log_probs = log_probs.data(),
-                         .values = values.data()};
+                         .values = values ? values->data() : nullptr};
     std::optional<Draws> draws;
     if (draw) draws.emplace(Draws{Philox(draw->first, draw->second)});
     self.act(rows.size(), [&](PolicyActor* actor, const float* parameters) {
       actor->act(parameters, rows.data(), rows.size(), allowed.data(), draws, acted);
     });
     const Ref first = Ref::take(moves ? floats->finish() : choices->finish()),
-              second = Ref::take(log_probs.finish()), third = Ref::take(values.finish());
+              second = Ref::take(log_probs.finish()),
+              third = values ? Ref::take(values->finish()) : Ref::borrow(Py_None);
     return PyTuple_Pack(3, first.get(), second.get(), third.get());
   });
 }
 
 nb::object values(PolicyLearner& self, nb::handle obs) {
   return returned([&] {
-    const ObsArg rows(obs.ptr(), self.policy());
+    const ObsArg rows(obs.ptr(), self.has_joint() ? "joint" : "obs",
+                      self.policy().n_critic_inputs());
     const auto n = static_cast<npy_intp>(rows.size());
     ArrayOut<float> out(nullptr, "out", 1, &n);
     self.act(rows.size(), [&](PolicyActor* actor, const float* parameters) {
@@ -270,15 +302,20 @@ nb::object ppo_update(PolicyLearner& self, nb::handle batch, nb::handle orders,
                       bool normalize, float vf_coef, float ent_coef, double max_grad_norm,
                       std::optional<double> target_kl, nb::handle exp_avg, nb::handle exp_avg_sq,
                       nb::handle steps, double lr, double beta1, double beta2, double eps,
-                      std::size_t threads) {
+                      std::size_t threads, std::optional<float> huber_delta, nb::handle value_norm,
+                      double decay) {
   return returned([&] {
     const RolloutArgs args = rollout_of(self, batch);
     const PolicyRollout& rollout = args.rollout();
-    const PpoOptions options = {{true, clip, value_clip, normalize, vf_coef, ent_coef},
-                                batch_size,
-                                max_grad_norm,
-                                target_kl,
-                                threads};
+    PpoOptions options = {{true, clip, value_clip, normalize, vf_coef, ent_coef},
+                          batch_size,
+                          max_grad_norm,
+                          target_kl,
+                          threads};
+    if (huber_delta) options.loss.huber_delta = *huber_delta;
+    const NormMemory norm_memory(value_norm, decay);
+    ValueNorm norm = norm_memory.norm();
+    if (norm_memory.is_given()) options.loss.value_norm = &norm;
     check_loss(rollout, options.loss);
     if (batch_size == 0) throw std::invalid_argument("batch_size must be positive, got 0");
     const IndexArg order(orders.ptr(), "orders");
@@ -333,12 +370,13 @@ void bind_policy(PyObject* module) {
       m, "PolicyLearner",
       "Updates of a policy whose parameters and gradient are given arrays. A "
       "batch is (obs, actions, advantages, returns, log_probs, values, masks, "
-      "weights), None for what is missing.")
+      "weights, joint, joint_rows), None for what is missing.")
       .def("__init__", construct, "n_inputs"_a, "hidden"_a, "critic_hidden"_a, "activation"_a,
-           "actions"_a, "options"_a, "parameters"_a, "gradient"_a,
+           "actions"_a, "options"_a, "parameters"_a, "gradient"_a, "n_critic_inputs"_a = nb::none(),
            nb::sig("def __init__(self, n_inputs: int, hidden: Sequence[int], "
                    "critic_hidden: Sequence[int], activation: str, actions: str, options: "
-                   "Sequence[int], parameters: Any, gradient: Any) -> None"))
+                   "Sequence[int], parameters: Any, gradient: Any, "
+                   "n_critic_inputs: int | None = None) -> None"))
       .def("gradient", gradient, "batch"_a, "rows"_a, "clip"_a.none(), "value_clip"_a.none(),
            "normalize"_a, "vf_coef"_a, "ent_coef"_a, "threads"_a,
            nb::sig("def gradient(self, batch: tuple[Any, ...], rows: Any, clip: float | None, "
@@ -352,8 +390,9 @@ void bind_policy(PyObject* module) {
            "Log-probabilities, entropies and values.")
       .def("act", act, "obs"_a, "masks"_a.none(), "draw"_a.none(),
            nb::sig("def act(self, obs: Any, masks: Any, draw: tuple[int, int] | None) -> "
-                   "tuple[NDArray[Any], NDArray[numpy.float32], NDArray[numpy.float32]]"),
-           "Actions [n, k], log-probabilities and values; draw is the seed of a generator and the "
+                   "tuple[NDArray[Any], NDArray[numpy.float32], NDArray[numpy.float32] | None]"),
+           "Actions [n, k], log-probabilities and, where the critic has the same inputs, values; "
+           "draw is the seed of a generator and the "
            "number of the call, None for the most likely actions.")
       .def("values", values, "obs"_a,
            nb::sig("def values(self, obs: Any) -> NDArray[numpy.float32]"), "Values [n].")
@@ -361,13 +400,16 @@ void bind_policy(PyObject* module) {
           "ppo_update", ppo_update, "batch"_a, "orders"_a, "batch_size"_a, "clip"_a,
           "value_clip"_a.none(), "normalize"_a, "vf_coef"_a, "ent_coef"_a, "max_grad_norm"_a,
           "target_kl"_a.none(), "exp_avg"_a, "exp_avg_sq"_a, "steps"_a, "lr"_a, "beta1"_a,
-          "beta2"_a, "eps"_a, "threads"_a,
+          "beta2"_a, "eps"_a, "threads"_a, "huber_delta"_a = nb::none(),
+          "value_norm"_a = nb::none(), "decay"_a = 0.0,
           nb::sig("def ppo_update(self, batch: tuple[Any, ...], orders: Any, batch_size: int, "
                   "clip: float, value_clip: float | None, normalize: bool, vf_coef: float, "
                   "ent_coef: float, max_grad_norm: float, target_kl: float | None, exp_avg: Any, "
                   "exp_avg_sq: Any, steps: Any, lr: float, beta1: float, beta2: float, eps: float, "
-                  "threads: int) -> NDArray[numpy.float64]"),
-          "Metrics, the norm and the explained variance.")
+                  "threads: int, huber_delta: float | None = None, value_norm: Any = None, "
+                  "decay: float = 0.0) -> NDArray[numpy.float64]"),
+          "Metrics, the norm and the explained variance. `value_norm` is [3] mean, mean square and "
+          "weight of a ValueNorm, which changes.")
       .def("a2c_update", a2c_update, "batch"_a, "normalize"_a, "vf_coef"_a, "ent_coef"_a,
            "max_grad_norm"_a, "square_avg"_a, "lr"_a, "alpha"_a, "eps"_a, "threads"_a,
            nb::sig("def a2c_update(self, batch: tuple[Any, ...], normalize: bool, vf_coef: float, "

@@ -1,5 +1,5 @@
-// VectorEnv: the type under sharpwave.envs.NativeVectorEnv. A step of a few environments takes less
-// time than the call of a Python function, so `step` is a raw method.
+// VectorEnv: the type under sharpwave.envs.NativeVectorEnv and NativeMultiAgentEnv. A step of a few
+// environments takes less time than the call of a Python function, so `step` is a raw method.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "bind/action_arguments.hpp"
 #include "bind/bindings.hpp"
-#include "bind/index_arg.hpp"
 #include "bind/primitive_args.hpp"
 #include "bind/vector_env.hpp"
 #include "core/isa/kernels.hpp"
@@ -39,48 +39,6 @@ Envs* opened(PyObject* self) {
   }
   return envs;
 }
-
-void check_shape(int ndim, const npy_intp* shape, int expected_ndim, const npy_intp* expected) {
-  if (ndim == expected_ndim && PyArray_CompareLists(shape, expected, ndim)) return;
-  throw std::invalid_argument("actions must have shape " + shape_text(expected_ndim, expected) +
-                              ", got " + shape_text(ndim, shape));
-}
-
-// Actions as the environments take them, checked.
-class Actions {
- public:
-  Actions(PyObject* object, const VectorEnv& env) {
-    const npy_intp shape[] = {static_cast<npy_intp>(env.size()), 1};
-    if (env.spec().n_actions > 0) {
-      const IndexArg& actions = indices_.emplace(object, "actions");
-      check_shape(actions.ndim(), actions.shape(), 1, shape);
-      const std::size_t bad = env.find_bad_action(actions.data());
-      if (bad < env.size()) {
-        throw std::invalid_argument(
-            "actions must be from 0 to " + std::to_string(env.spec().n_actions - 1) + ", got " +
-            std::to_string(actions.data()[bad]) + " for environment " + std::to_string(bad));
-      }
-      data_ = actions.data();
-    } else {
-      const ArrayArg<float>& actions = numbers_.emplace(object, "actions");
-      check_shape(actions.ndim(), actions.shape(), 2, shape);
-      const std::size_t bad = env.find_bad_action(actions.data());
-      if (bad < env.size()) {
-        throw std::invalid_argument("actions must be finite, got " +
-                                    number_text(static_cast<double>(actions.data()[bad])) +
-                                    " for environment " + std::to_string(bad));
-      }
-      data_ = actions.data();
-    }
-  }
-
-  const void* data() const { return data_; }
-
- private:
-  std::optional<IndexArg> indices_;
-  std::optional<ArrayArg<float>> numbers_;
-  const void* data_;
-};
 
 // A fresh array of this length, with `columns` columns unless that is 0.
 class Fresh {
@@ -159,11 +117,20 @@ PyObject* only_argument(PyObject* const* args, Py_ssize_t n_args, PyObject* keyw
   return args[0];
 }
 
+void check_ready(const VectorEnv& env) {
+  if (!env.is_ready()) {
+    raise_gymnasium("ResetNeeded", "the environments must be reset before the first step");
+  }
+  if (env.waiting() > 0) {
+    raise_gymnasium("ResetNeeded", "environments whose episode ended must be reset first");
+  }
+}
+
 PyObject* step(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObject* keywords) {
   return guard([&]() -> PyObject* {
     Envs* envs = opened(self);
     VectorEnv& env = envs->env;
-    const Actions actions(only_argument(args, n_args, keywords), env);
+    const ActionArgs actions(only_argument(args, n_args, keywords), *envs);
     const std::size_t n = env.size();
     Fresh obs(n, env.spec().obs_size, NPY_FLOAT32), rewards(n, 0, NPY_FLOAT64);
     Fresh terminated(n, 0, NPY_BOOL), truncated(n, 0, NPY_BOOL);
@@ -174,12 +141,7 @@ PyObject* step(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObjec
                          same_step ? envs->final_obs.data() : nullptr};
     {
       const EnvLock lock(envs);
-      if (!env.is_ready()) {
-        raise_gymnasium("ResetNeeded", "the environments must be reset before the first step");
-      }
-      if (env.waiting() > 0) {
-        raise_gymnasium("ResetNeeded", "environments whose episode ended must be reset first");
-      }
+      check_ready(env);
       {
         const MaybeReleaseGil release(env.step_ns());
         env.step(actions.data(), out);
@@ -196,6 +158,52 @@ PyObject* step(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObjec
     PyTuple_SET_ITEM(result, 3, truncated.release());
     PyTuple_SET_ITEM(result, 4, infos.release());
     return result;
+  });
+}
+
+// The observations that a step led to: `obs`, or a copy of it with the last ones of episodes.
+Ref led_to(PyObject* obs, const Envs& envs, const StepOut& out) {
+  const std::size_t n = envs.env.size(), row = envs.env.spec().obs_row();
+  if (!any_set(out.terminated, n) && !any_set(out.truncated, n)) return Ref::borrow(obs);
+  Ref copy = Ref::take(PyArray_NewCopy(reinterpret_cast<PyArrayObject*>(obs), NPY_CORDER));
+  auto* to = static_cast<float*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(copy.get())));
+  for (std::size_t i = 0; i < n; ++i) {
+    if ((out.terminated[i] | out.truncated[i]) == 0) continue;
+    std::copy_n(out.final_obs + i * row, row, to + i * row);
+  }
+  return copy;
+}
+
+// _step_agents(actions): obs and next_obs [n, n_agents, obs_size], which are the same object where
+// no episode ended, rewards [n, n_agents], terminated [n], truncated [n].
+PyObject* step_agents(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
+  return guard([&]() -> PyObject* {
+    check_nargs("_step_agents", n_args, 1);
+    Envs* envs = opened(self);
+    VectorEnv& env = envs->env;
+    const ActionArgs actions(args[0], *envs);
+    const std::size_t n = env.size();
+    npy_intp shape[] = {static_cast<npy_intp>(n), static_cast<npy_intp>(env.spec().n_agents),
+                        static_cast<npy_intp>(env.spec().obs_size)};
+    const Ref obs = Ref::take(PyArray_SimpleNew(3, shape, NPY_FLOAT32));
+    Fresh rewards(n, env.spec().n_agents, NPY_FLOAT64);
+    Fresh terminated(n, 0, NPY_BOOL), truncated(n, 0, NPY_BOOL);
+    const StepOut out = {
+        static_cast<float*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(obs.get()))),
+        rewards.data<double>(), terminated.data<std::uint8_t>(), truncated.data<std::uint8_t>(),
+        envs->final_obs.data()};
+    Ref next_obs;
+    {
+      const EnvLock lock(envs);
+      check_ready(env);
+      {
+        const MaybeReleaseGil release(env.step_ns());
+        env.step(actions.data(), out);
+      }
+      next_obs = led_to(obs.get(), *envs, out);
+    }
+    return PyTuple_Pack(5, obs.get(), next_obs.get(), rewards.get(), terminated.get(),
+                        truncated.get());
   });
 }
 
@@ -227,10 +235,9 @@ PyObject* reset(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
         args[1] == Py_None ? nullptr : memory_of<std::uint64_t>(args[1], "seeds", NPY_UINT64, n);
     const auto* is_seeded =
         args[1] == Py_None ? nullptr : memory_of<std::uint8_t>(args[2], "is_seeded", NPY_BOOL, n);
-    StartBounds bounds;
-    std::copy_n(memory_of<double>(args[3], "low", NPY_FLOAT64, variables), variables, bounds.low);
-    std::copy_n(memory_of<double>(args[4], "high", NPY_FLOAT64, variables), variables, bounds.high);
-    Fresh obs(n, env.spec().obs_size, NPY_FLOAT32);
+    const StartBounds bounds = {memory_of<double>(args[3], "low", NPY_FLOAT64, variables),
+                                memory_of<double>(args[4], "high", NPY_FLOAT64, variables)};
+    Fresh obs(n, env.spec().obs_row(), NPY_FLOAT32);
     const EnvLock lock(envs);
     if (mask != nullptr && !env.is_ready() && std::memchr(mask, 0, n) != nullptr) {
       raise_gymnasium("ResetNeeded", "the first reset must be one of all environments");
@@ -252,7 +259,8 @@ PyObject* save(PyObject* self, PyObject*) {
     npy_intp shape[] = {static_cast<npy_intp>(envs->env.spec().variables),
                         static_cast<npy_intp>(n)};
     const Ref variables = Ref::take(PyArray_SimpleNew(2, shape, NPY_FLOAT64));
-    const Fresh steps(n, 0, NPY_INT64), returns(n, 0, NPY_FLOAT64), ended(n, 0, NPY_BOOL);
+    const Fresh returns(n * envs->env.spec().n_agents, 0, NPY_FLOAT64);
+    const Fresh steps(n, 0, NPY_INT64), ended(n, 0, NPY_BOOL);
     const Fresh seeds(n, 0, NPY_UINT64), resets(n, 0, NPY_UINT64);
     bool is_ready = false;
     {
@@ -284,7 +292,7 @@ PyObject* restore(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
     const GivenVectorEnv state = {
         memory_of<double>(args[0], "variables", NPY_FLOAT64, variables * n),
         memory_of<std::int64_t>(args[1], "steps", NPY_INT64, n),
-        memory_of<double>(args[2], "returns", NPY_FLOAT64, n),
+        memory_of<double>(args[2], "returns", NPY_FLOAT64, n * envs->env.spec().n_agents),
         memory_of<std::uint64_t>(args[3], "seeds", NPY_UINT64, n),
         memory_of<std::uint64_t>(args[4], "resets", NPY_UINT64, n),
         memory_of<std::uint8_t>(args[5], "ended", NPY_BOOL, n)};
@@ -309,14 +317,18 @@ Autoreset as_autoreset(const std::string& mode) {
                               mode + "'");
 }
 
-// VectorEnv(env_id, num_envs, max_episode_steps, option, autoreset_mode, threads)
+// VectorEnv(env_id, num_envs, max_episode_steps, option, autoreset_mode, threads, n_agents=0),
+// where 0 stands for an environment without an axis of agents.
 int init_env(PyObject* self, PyObject* args, PyObject*) {
   const char* id = nullptr;
   const char* mode = nullptr;
-  Py_ssize_t n = 0, threads = 0;
+  Py_ssize_t n = 0, threads = 0, n_agents = 0;
   long long time_limit = 0;
   double option = 0;
-  if (!PyArg_ParseTuple(args, "snLdsn", &id, &n, &time_limit, &option, &mode, &threads)) return -1;
+  if (!PyArg_ParseTuple(args, "snLdsn|n", &id, &n, &time_limit, &option, &mode, &threads,
+                        &n_agents)) {
+    return -1;
+  }
   PyObject* done = guard([&]() -> PyObject* {
     auto* object = reinterpret_cast<EnvObject*>(self);
     if (object->envs != nullptr) throw std::runtime_error("the environments are made already");
@@ -326,9 +338,13 @@ int init_env(PyObject* self, PyObject* args, PyObject*) {
     if (threads < 0) {
       throw std::invalid_argument("threads must not be negative, got " + std::to_string(threads));
     }
-    object->envs =
-        new Envs(VectorEnv::find(id), static_cast<std::size_t>(n),
-                 {time_limit, option, as_autoreset(mode), static_cast<std::size_t>(threads)});
+    const bool is_multi = n_agents != 0;
+    const EnvKernels& found = is_multi
+                                  ? VectorEnv::find_multi(id, static_cast<std::size_t>(n_agents))
+                                  : VectorEnv::find(id);
+    object->envs = new Envs(
+        found, static_cast<std::size_t>(n),
+        {time_limit, option, as_autoreset(mode), static_cast<std::size_t>(threads)}, is_multi);
     return Py_NewRef(Py_None);
   });
   Py_XDECREF(done);
@@ -352,21 +368,34 @@ Ref as_tuple(const double* values, std::size_t n) {
   return tuple;
 }
 
-// environment_specs(): by id, what the environments are
+Ref spec_dict(const EnvSpec& spec) {
+  const Ref low = as_tuple(spec.start_low, spec.variables);
+  const Ref high = as_tuple(spec.start_high, spec.variables);
+  return Ref::take(Py_BuildValue("{s:L,s:s,s:d,s:O,s:O,s:n,s:n}", "time_limit",
+                                 static_cast<long long>(spec.time_limit), "option", spec.option,
+                                 "option_default", spec.option_default, "low", low.get(), "high",
+                                 high.get(), "obs_size", static_cast<Py_ssize_t>(spec.obs_size),
+                                 "n_agents", static_cast<Py_ssize_t>(spec.n_agents)));
+}
+
+// environment_specs(): by id, what the environments of one agent are
 PyObject* environment_specs(PyObject*, PyObject* const*, Py_ssize_t n_args) {
   return guard([&]() -> PyObject* {
     check_nargs("environment_specs", n_args, 0);
     Ref specs = Ref::take(PyDict_New());
     for (const EnvKernels& env : kernels().env.envs) {
-      const Ref low = as_tuple(env.spec.start_low, env.spec.variables);
-      const Ref high = as_tuple(env.spec.start_high, env.spec.variables);
-      const Ref spec = Ref::take(Py_BuildValue(
-          "{s:L,s:s,s:d,s:O,s:O}", "time_limit", static_cast<long long>(env.spec.time_limit),
-          "option", env.spec.option, "option_default", env.spec.option_default, "low", low.get(),
-          "high", high.get()));
-      set_item(specs.get(), env.spec.id, spec.get());
+      set_item(specs.get(), env.spec.id, spec_dict(env.spec).get());
     }
     return specs.release();
+  });
+}
+
+// multi_environment_spec(env_id, n_agents): what an environment of so many agents is
+PyObject* multi_environment_spec(PyObject*, PyObject* const* args, Py_ssize_t n_args) {
+  return guard([&]() -> PyObject* {
+    check_nargs("multi_environment_spec", n_args, 2);
+    const std::size_t n_agents = as_size(args[1], "n_agents");
+    return spec_dict(VectorEnv::find_multi(as_utf8(args[0]), n_agents).spec).release();
   });
 }
 
@@ -390,6 +419,7 @@ PyCFunction as_method(Function function) {
 
 PyMethodDef methods[] = {
     {"step", as_method(step), METH_FASTCALL | METH_KEYWORDS, kStepDoc},
+    {"_step_agents", as_method(step_agents), METH_FASTCALL, nullptr},
     {"_reset", as_method(reset), METH_FASTCALL, nullptr},
     {"_save", as_method(save), METH_NOARGS, nullptr},
     {"_restore", as_method(restore), METH_FASTCALL, nullptr},
@@ -408,6 +438,7 @@ PyType_Spec type_spec = {"sharpwave._native.VectorEnv", sizeof(EnvObject), 0,
 
 PyMethodDef functions[] = {
     fast_function("environment_specs", environment_specs),
+    fast_function("multi_environment_spec", multi_environment_spec),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -17,6 +17,7 @@ void bind_returns(PyObject* module);
 void bind_row_buffer(PyObject* module);
 void bind_shared(PyObject* module);
 void bind_engine(PyObject* module);
+void bind_fresh(PyObject* module);
 void bind_episode_rows(PyObject* module);
 void bind_episodes(PyObject* module);
 void bind_stats(PyObject* module);

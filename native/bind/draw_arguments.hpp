@@ -60,18 +60,20 @@ void match_fixed(const char* method, PyObject* const (&expected)[N], std::size_t
 // A seed from 0 to 2**64 - 1, or none.
 std::optional<std::uint64_t> as_seed(PyObject* object);
 
-constexpr Py_ssize_t kViewSpec = 10;
-constexpr Py_ssize_t kSelectorSpec = 2;
+constexpr Py_ssize_t kViewSpec = 11;
+constexpr Py_ssize_t kSelectorSpec = 3;
 
 // A view's or selector's `_spec`, a tuple of `size`: null when the object draws for itself in
 // Python.
 Ref spec_of(PyObject* object, const char* name, Py_ssize_t size);
 
-// A view's spec: (kind, n, gamma, length, burn_in, stride, pad, cross, discounts, fields). Throws
-// where the buffer cannot give this view. `keep` holds on to the fields.
+// A view's spec: (kind, n, gamma, length, burn_in, stride, pad, cross, arrivals, discounts,
+// fields). Throws where the buffer cannot give this view. `keep` holds on to the fields.
 void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* keep);
 
-// A selector's spec: (kind, window).
+// A selector's spec: (kind, window, fresh).
 Selector read_selector(PyObject* spec);
+// Throws where the windows of a view are not such as a queue of fresh ones has.
+void check_fresh(std::uint32_t length, const View& view, const Replay& replay);
 
 }  // namespace sharpwave::bind

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "bind/arrays.hpp"
 
@@ -9,12 +10,15 @@ namespace sharpwave::bind {
 
 class IndexArg {
  public:
-  // Throws TypeError for anything but integers, and IndexError for numbers beyond int64.
-  IndexArg(PyObject* object, const char* name) {
+  // Throws TypeError for anything but integers, and IndexError for numbers beyond int64, or below
+  // `least` if that is given; 2**64 - 1 is -1.
+  IndexArg(PyObject* object, const char* name, std::optional<std::int64_t> least = {}) {
     const Ref given = as_array(object, name);
     auto* numbers = reinterpret_cast<PyArrayObject*>(given.get());
     const int type = PyArray_TYPE(numbers);
-    if (!PyTypeNum_ISINTEGER(type) && PyArray_SIZE(numbers) > 0) {
+    // An empty list has the dtype of floats.
+    const bool is_nothing = PyArray_SIZE(numbers) == 0 && !PyTypeNum_ISCOMPLEX(type);
+    if (!PyTypeNum_ISINTEGER(type) && !is_nothing) {
       const Ref text = Ref::take(PyObject_Str(reinterpret_cast<PyObject*>(PyArray_DESCR(numbers))));
       throw TypeError(std::string(name) + " must be integers, got dtype " +
                       PyUnicode_AsUTF8(text.get()));
@@ -28,7 +32,14 @@ class IndexArg {
     }
     size_ = static_cast<std::size_t>(PyArray_SIZE(array()));
     for (std::size_t i = 0; PyTypeNum_ISUNSIGNED(type) && i < size(); ++i) {
-      if (data()[i] < 0) throw std::out_of_range(std::string(name) + " must be below 2**63");
+      if (data()[i] < (least ? *least : 0)) {
+        throw std::out_of_range(std::string(name) + " must be below 2**63");
+      }
+    }
+    for (std::size_t i = 0; least && i < size(); ++i) {
+      if (data()[i] >= *least) continue;
+      throw std::out_of_range(std::string(name) + " must not be negative, got " +
+                              std::to_string(data()[i]));
     }
   }
 

@@ -23,6 +23,7 @@ NB_MODULE(_native, module) {
       "The instruction set of the kernels in use: base, v3 (AVX2) or v4 (AVX-512).");
   sharpwave::bind::bind_disk(module.ptr());
   sharpwave::bind::bind_engine(module.ptr());
+  sharpwave::bind::bind_fresh(module.ptr());
   sharpwave::bind::bind_row_buffer(module.ptr());
   sharpwave::bind::bind_episodes(module.ptr());
   sharpwave::bind::bind_episode_rows(module.ptr());

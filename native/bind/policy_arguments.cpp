@@ -32,10 +32,11 @@ std::unique_ptr<Head> ActionSpec::make_head() const {
   return make_normals(options[0]);
 }
 
-ObsArg::ObsArg(PyObject* given, const Policy& policy) : array_(given, "obs") {
-  if (array_.ndim() != 2 || static_cast<std::size_t>(array_.dim(1)) != policy.n_inputs()) {
-    throw std::invalid_argument("obs must have shape (n, " + std::to_string(policy.n_inputs()) +
-                                "), got " + shape_text(array_.ndim(), array_.shape()));
+ObsArg::ObsArg(PyObject* given, const char* name, std::size_t n_inputs) : array_(given, name) {
+  if (array_.ndim() != 2 || static_cast<std::size_t>(array_.dim(1)) != n_inputs) {
+    throw std::invalid_argument(std::string(name) + " must have shape (n, " +
+                                std::to_string(n_inputs) + "), got " +
+                                shape_text(array_.ndim(), array_.shape()));
   }
 }
 
@@ -62,7 +63,7 @@ MaskArg::MaskArg(PyObject* given, std::size_t n, const Policy& policy, const Act
 }
 
 RolloutArgs::RolloutArgs(PyObject* const* columns, const Policy& policy, const ActionSpec& actions)
-    : obs_(columns[0], policy), masks_(columns[6], obs_.size(), policy, actions) {
+    : obs_(columns[0], "obs", policy.n_inputs()), masks_(columns[6], obs_.size(), policy, actions) {
   if (obs_.size() == 0) throw std::invalid_argument("obs must have rows, got none");
   floats_.reserve(kCount);
   rollout_.n_rows = obs_.size();
@@ -74,6 +75,30 @@ RolloutArgs::RolloutArgs(PyObject* const* columns, const Policy& policy, const A
   rollout_.values = column(columns[5], kNames[5]);
   rollout_.masks = masks_.data();
   rollout_.weights = column(columns[7], kNames[7]);
+  take_joint(columns[8], columns[9], policy);
+}
+
+void RolloutArgs::take_joint(PyObject* joint, PyObject* joint_rows, const Policy& policy) {
+  if (joint == Py_None) {
+    if (policy.n_critic_inputs() != policy.n_inputs()) {
+      throw std::invalid_argument("joint must be given for a critic with inputs of its own");
+    }
+    return;
+  }
+  joint_.emplace(joint, "joint", policy.n_critic_inputs());
+  rollout_.joint = joint_->data();
+  rollout_.n_joint = joint_->size();
+  if (joint_rows == Py_None) {
+    if (joint_->size() != rollout_.n_rows) {
+      throw std::invalid_argument("joint must have " + std::to_string(rollout_.n_rows) +
+                                  " rows like obs, got " + std::to_string(joint_->size()));
+    }
+    return;
+  }
+  joint_rows_.emplace(joint_rows, "joint_rows");
+  check_shape("joint_rows", joint_rows_->ndim(), joint_rows_->shape(), {rollout_.n_rows});
+  check_rows(*joint_rows_, "joint_rows", rollout_.n_joint);
+  rollout_.joint_rows = joint_rows_->data();
 }
 
 const float* RolloutArgs::column(PyObject* given, const char* name) {

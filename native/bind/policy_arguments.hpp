@@ -21,10 +21,10 @@ struct ActionSpec {
   std::unique_ptr<Head> make_head() const;
 };
 
-// Observations [n, n_inputs] in float32.
+// Inputs [n, n_inputs] of a network in float32.
 class ObsArg {
  public:
-  ObsArg(PyObject* given, const Policy& policy);
+  ObsArg(PyObject* given, const char* name, std::size_t n_inputs);
 
   const float* data() const { return array_.data(); }
   std::size_t size() const { return static_cast<std::size_t>(array_.dim(0)); }
@@ -52,20 +52,23 @@ class RolloutArgs {
   RolloutArgs(PyObject* const* columns, const Policy& policy, const ActionSpec& actions);
 
   // In the order that the constructor takes them.
-  static constexpr const char* kNames[] = {"obs",       "actions", "advantages", "returns",
-                                           "log_probs", "values",  "masks",      "weights"};
-  static constexpr std::size_t kCount = 8;
+  static constexpr const char* kNames[] = {"obs",       "actions",   "advantages", "returns",
+                                           "log_probs", "values",    "masks",      "weights",
+                                           "joint",     "joint_rows"};
+  static constexpr std::size_t kCount = 10;
 
   const PolicyRollout& rollout() const { return rollout_; }
 
  private:
   const float* column(PyObject* given, const char* name);
   void take_actions(PyObject* given, const Policy& policy, const ActionSpec& actions);
+  void take_joint(PyObject* joint, PyObject* joint_rows, const Policy& policy);
 
   ObsArg obs_;
   MaskArg masks_;
   std::vector<ArrayArg<float>> floats_;
-  std::optional<IndexArg> choices_;
+  std::optional<IndexArg> choices_, joint_rows_;
+  std::optional<ObsArg> joint_;
   PolicyRollout rollout_;
 };
 

@@ -59,23 +59,28 @@ struct Target {
   std::optional<Batch> own;
   const Batch* batch;
 };
+// The memory of a sharpwave.Batch, null for any other dict.
+Ref memory_of(PyObject* out) {
+  if (PyDict_CheckExact(out)) return Ref();
+  Ref memory(PyObject_GetAttr(out, names().memory));
+  if (!memory) PyErr_Clear();
+  return memory && Py_TYPE(memory.get()) == batch_memory_type ? std::move(memory) : Ref();
+}
+const Batch* batch_of(const Ref& memory) {
+  return reinterpret_cast<BatchMemory*>(memory.get())->batch;
+}
 void open_target(const RowPlan& plan, const BatchShape& shape, PyObject* out, Target* target) {
   if (!is_given(out)) {
     target->own.emplace(plan, shape);
     target->batch = &*target->own;
     return;
   }
-  if (!PyDict_CheckExact(out)) {
-    const Ref memory(PyObject_GetAttr(out, names().memory));
-    if (!memory) {
-      PyErr_Clear();
-    } else if (Py_TYPE(memory.get()) == batch_memory_type) {
-      target->batch = reinterpret_cast<BatchMemory*>(memory.get())->batch;
-      if (!target->batch->is_for(plan, shape)) {
-        throw std::invalid_argument("out was made for another buffer, batch_size, view or indices");
-      }
-      return;
+  if (const Ref memory = memory_of(out)) {
+    target->batch = batch_of(memory);
+    if (!target->batch->is_for(plan, shape)) {
+      throw std::invalid_argument("out was made for another buffer, batch_size, view or indices");
     }
+    return;
   }
   target->own.emplace(plan, shape, out);
   target->batch = &*target->own;
@@ -134,7 +139,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     shape.batch = as_size(given[0], "batch_size");
     const std::optional<std::uint64_t> seed = as_seed(given[1]);
     const bool prioritised = replay.priorities() != nullptr;
-    Selector selector{prioritised ? Selector::Kind::priority : Selector::Kind::uniform, 0};
+    Selector selector{prioritised ? Selector::Kind::priority : Selector::Kind::uniform, 0, 0};
     Ref fields;
     if (is_given(given[2]) || is_given(given[3])) {
       const Ref view_spec = is_given(given[2]) ? spec_of(given[2], "view", kViewSpec) : Ref();
@@ -152,6 +157,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
         throw std::invalid_argument("this selector needs a buffer with priorities");
       }
     }
+    if (selector.fresh > 0) check_fresh(selector.fresh, shape.view, replay);
     const bool by_priority = selector.kind == Selector::Kind::priority;
     shape.weights = by_priority;
     shape.indices = by_priority || is_true(given[5], "indices");
@@ -208,6 +214,10 @@ PyObject* gather(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
       if (!spec) throw TypeError("gather() takes a view without relabelling");
       read_view(spec.get(), replay, &shape, &fields);
     }
+    if (is_given(given[2])) {
+      const Ref memory = memory_of(given[2]);
+      shape.indices = memory && batch_of(memory)->out().indices != nullptr;
+    }
     Target target;
     open_target(*buffer->plan, shape, given[2], &target);
     Workspace& space = workspace();
@@ -258,6 +268,46 @@ PyObject* update_priorities(PyObject* self, PyObject* const* args, Py_ssize_t n_
   });
 }
 
+// _rewrite(indices, fields): extra columns of steps by id, a dict of arrays [n, ...].
+PyObject* rewrite(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked(self);
+    Replay& replay = *buffer->replay;
+    if (n_args != 2 || !PyDict_Check(args[1])) throw TypeError("_rewrite() takes ids and a dict");
+    const RowPlan& plan = *buffer->plan;
+    const IndexArg indices(args[0], "indices", -1);
+    PushRows rows;
+    Source* sources = allocate_sources(plan, &rows);
+    std::vector<std::size_t> fields;
+    for (std::size_t i = 0; i < plan.leaves.size(); ++i) {
+      const Leaf& leaf = plan.leaves[i];
+      PyObject* name = plan.push_names[leaf.argument].get();
+      PyObject* value = PyDict_GetItemWithError(args[1], name);
+      if (value == nullptr) continue;
+      if (replay.schema().fields[i].role != Role::extra) throw TypeError("a field of a step");
+      prepare_field_rows(leaf, descend(leaf, value, &rows.kept), indices.size(), &rows,
+                         &sources[i]);
+      fields.push_back(i);
+    }
+    const auto* ids = reinterpret_cast<const std::uint64_t*>(indices.data());
+    std::size_t stale = 0;
+    with_locks(&replay, Rows::exclusive, false, replay.read_cost(indices.size()),
+               [&](ReplayLocks& locks) {
+                 if (replay.is_durable()) locks.release_gil();
+                 stale = replay.rewrite(ids, indices.size(), fields, sources);
+               });
+    return PyLong_FromSize_t(stale);
+  });
+}
+
+PyObject* as_ids_array(const std::vector<std::uint64_t>& found) {
+  npy_intp count = static_cast<npy_intp>(found.size());
+  Ref ids = Ref::take(PyArray_SimpleNew(1, &count, NPY_UINT64));
+  std::copy(found.begin(), found.end(),
+            static_cast<std::uint64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.get()))));
+  return ids.release();
+}
+
 // _drawable(view): the ids of all steps that the view may draw, oldest first within a stream.
 PyObject* drawable(PyObject* self, PyObject* view) {
   return guard([&]() -> PyObject* {
@@ -270,12 +320,29 @@ PyObject* drawable(PyObject* self, PyObject* view) {
     with_locks(buffer->replay, Rows::shared, false,
                20.0 * static_cast<double>(buffer->replay->streams().live()),
                [&](ReplayLocks&) { found = buffer->replay->ids(shape.view); });
-    npy_intp count = static_cast<npy_intp>(found.size());
-    Ref ids = Ref::take(PyArray_SimpleNew(1, &count, NPY_UINT64));
-    std::copy(
-        found.begin(), found.end(),
-        static_cast<std::uint64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.get()))));
-    return ids.release();
+    return as_ids_array(found);
+  });
+}
+
+// _take_fresh(view, length, most): the ids of fresh windows, at most so many.
+PyObject* take_fresh(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
+  return guard([&]() -> PyObject* {
+    RowBuffer* buffer = checked_reader(self);
+    if (n_args != 3) throw TypeError("_take_fresh() takes 3 arguments");
+    BatchShape shape;
+    Ref fields;
+    const Ref spec = args[0] == Py_None ? Ref() : spec_of(args[0], "view", kViewSpec);
+    if (spec) read_view(spec.get(), *buffer->replay, &shape, &fields);
+    check_fresh(static_cast<std::uint32_t>(as_size(args[1], "length")), shape.view,
+                *buffer->replay);
+    const std::size_t most = as_size(args[2], "most");
+    std::vector<Anchor> found;
+    with_locks(buffer->replay, Rows::shared, false, 0.0, [&](ReplayLocks&) {
+      buffer->replay->fresh().take(shape.view, buffer->replay->streams(), most, false, &found);
+    });
+    std::vector<std::uint64_t> ids;
+    for (const Anchor& anchor : found) ids.push_back(buffer->replay->streams().id(anchor));
+    return as_ids_array(ids);
   });
 }
 
@@ -374,7 +441,9 @@ PyMethodDef methods[] = {
     {"gather", as_method(gather), METH_FASTCALL | METH_KEYWORDS, kGatherDoc},
     {"update_priorities", as_method(update_priorities), METH_FASTCALL | METH_KEYWORDS,
      kUpdatePrioritiesDoc},
+    {"_rewrite", as_method(rewrite), METH_FASTCALL, nullptr},
     {"_drawable", as_method(drawable), METH_O, nullptr},
+    {"_take_fresh", as_method(take_fresh), METH_FASTCALL, nullptr},
     {"_allocate", as_method(allocate), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

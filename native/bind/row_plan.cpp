@@ -58,6 +58,22 @@ Node make_node(PyObject* spec) {  // (key, field) or (key, "dict" | "tuple", [ch
   return node;
 }
 
+// Arrivals have the action that led to an observation, and where episodes end by other names.
+Ref key_of_arrival(const Node& node, const Schema& schema) {
+  const Node* leaf = &node;
+  while (leaf->field < 0) leaf = &leaf->children.at(0);
+  switch (schema.fields.at(static_cast<std::size_t>(leaf->field)).role) {
+    case Role::next_obs:
+    case Role::terminated:
+    case Role::truncated:
+      return Ref();
+    case Role::action:
+      return Ref::take(PyUnicode_InternFromString("prev_actions"));
+    default:
+      return Ref::borrow(node.key.get());
+  }
+}
+
 }  // namespace
 
 int numpy_of_dtype(DType dtype) {
@@ -147,6 +163,7 @@ RowPlan make_row_plan(PyObject* spec, const Schema& schema) {
   if (plan.count_leaf == plan.leaves.size()) plan.count_leaf = 0;
   for (const Ref& node : items(item(spec, "nodes").get()))
     plan.nodes.push_back(make_node(node.get()));
+  for (Node& node : plan.nodes) node.key_of_arrival = key_of_arrival(node, schema);
   return plan;
 }
 

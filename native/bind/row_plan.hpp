@@ -35,6 +35,7 @@ struct Leaf {
 // The batch as Python sees it: a field, or a dict or tuple of nodes.
 struct Node {
   Ref key;
+  Ref key_of_arrival;  // its name in a batch of arrivals; null where they do not have it
   int field = -1;
   bool is_tuple = false;
   std::vector<Node> children;

@@ -11,10 +11,11 @@ namespace sharpwave::bind {
 
 // The environments, with what Python's threads share.
 struct Envs {
-  Envs(const EnvKernels& kernels, std::size_t n, const VectorEnvOptions& options)
-      : env(kernels, n, options), final_obs(n * kernels.spec.obs_size) {}
+  Envs(const EnvKernels& kernels, std::size_t n, const VectorEnvOptions& options, bool is_multi)
+      : env(kernels, n, options), is_multi(is_multi), final_obs(n * kernels.spec.obs_row()) {}
 
   VectorEnv env;
+  bool is_multi;  // arrays have an axis of agents
   std::vector<float> final_obs;
   std::mutex mutex;
   bool is_closed = false;

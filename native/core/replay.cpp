@@ -204,7 +204,12 @@ void Replay::read(const View& view, const std::vector<Anchor>& anchors, Slots* s
                   const BatchOut& out) {
   resolve(view, options_.schema, options_.layout, streams_, anchors, slots);
   if (folder_) announce(view, *slots);
-  emit(view, options_.schema, options_.layout, store_, streams_, anchors, *slots, out);
+  const bool is_reader = folder_ && folder_->is_reader();
+  std::uint64_t rewrites = 0;
+  do {  // a writer in another process may write over columns of these rows
+    if (is_reader) rewrites = folder_->journal().settled();
+    emit(view, options_.schema, options_.layout, store_, streams_, anchors, *slots, out);
+  } while (is_reader && !folder_->journal().is_settled(rewrites));
 }
 
 void Replay::find(const std::uint64_t* ids, std::size_t n, std::vector<Anchor>* anchors) const {
@@ -234,26 +239,61 @@ std::vector<std::uint64_t> Replay::ids(const View& view) const {
   return found;
 }
 
-std::size_t Replay::update_priorities(const std::uint64_t* ids, const float* priorities,
-                                      std::size_t n) {
-  if (folder_) folder_->require_writer();
-  static thread_local std::vector<std::uint64_t> slots;
-  static thread_local std::vector<float> kept;
-  slots.clear();
-  kept.clear();
+std::size_t Replay::find_written(const std::uint64_t* ids, std::size_t n,
+                                 std::vector<Anchor>* anchors,
+                                 std::vector<std::size_t>* rows) const {
+  anchors->clear();
+  rows->clear();
+  std::size_t stale = 0;
   for (std::size_t i = 0; i < n; ++i) {
+    if (ids[i] == kNoStep) continue;
     const Anchor anchor = streams_.anchor(ids[i]);
-    const Streams::Head& head = streams_.head(anchor.stream);
-    if (anchor.seq < head.floor) continue;  // overwritten since the draw
+    if (anchor.seq < streams_.head(anchor.stream).floor) {  // overwritten since the draw
+      ++stale;
+      continue;
+    }
     if (!streams_.is_live(anchor)) {
       throw std::out_of_range("indices must be of steps that were pushed, got " +
                               std::to_string(ids[i]));
     }
-    slots.push_back(streams_.slot(anchor));
-    kept.push_back(priorities[i]);
+    anchors->push_back(anchor);
+    rows->push_back(i);
+  }
+  return stale;
+}
+
+std::size_t Replay::rewrite(const std::uint64_t* ids, std::size_t n,
+                            const std::vector<std::size_t>& fields, const Source* sources) {
+  if (folder_) folder_->require_writer();
+  static thread_local std::vector<Anchor> anchors;
+  static thread_local std::vector<std::size_t> rows;
+  const std::size_t stale = find_written(ids, n, &anchors, &rows);
+  if (folder_) {
+    rewrite_durably(anchors, rows, fields, sources);
+  } else {
+    for (std::size_t i = 0; i < anchors.size(); ++i) {
+      writer_.rewrite(streams_.slot(anchors[i]), fields, sources, rows[i]);
+    }
+  }
+  counters_.stale_updates().fetch_add(stale, std::memory_order_relaxed);
+  return stale;
+}
+
+std::size_t Replay::update_priorities(const std::uint64_t* ids, const float* priorities,
+                                      std::size_t n) {
+  if (folder_) folder_->require_writer();
+  static thread_local std::vector<Anchor> anchors;
+  static thread_local std::vector<std::size_t> rows;
+  static thread_local std::vector<std::uint64_t> slots;
+  static thread_local std::vector<float> kept;
+  const std::size_t stale = find_written(ids, n, &anchors, &rows);
+  slots.clear();
+  kept.clear();
+  for (std::size_t i = 0; i < anchors.size(); ++i) {
+    slots.push_back(streams_.slot(anchors[i]));
+    kept.push_back(priorities[rows[i]]);
   }
   priorities_->update(slots.data(), kept.data(), slots.size());
-  const std::size_t stale = n - slots.size();
   counters_.stale_updates().fetch_add(stale, std::memory_order_relaxed);
   if (folder_) commit_priorities();
   return stale;

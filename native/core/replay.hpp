@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/disk/replay_folder.hpp"
+#include "core/fresh.hpp"
 #include "core/priorities.hpp"
 #include "core/rng.hpp"
 #include "core/row_store.hpp"
@@ -82,6 +83,7 @@ class Replay {
   Streams& streams() { return streams_; }
   ReplayCounters& counters() { return counters_; }
   Priorities* priorities() { return priorities_ ? &*priorities_ : nullptr; }
+  FreshQueues& fresh() { return fresh_; }
   double beta() const { return beta_.load(std::memory_order_relaxed); }
   void set_beta(double beta);
 
@@ -95,6 +97,12 @@ class Replay {
   void push(std::size_t n, const Source* sources, const std::uint32_t* streams,
             const float* priorities);
   void clear();
+  // Writes extra columns of n steps over: `fields` of the schema, row i of each in sources[field].
+  // Of equal ids the last wins, and kNoStep is passed over. Ids overwritten since are dropped and
+  // counted; returns how many. Throws std::out_of_range, before anything changed, for an id that
+  // was never written.
+  std::size_t rewrite(const std::uint64_t* ids, std::size_t n,
+                      const std::vector<std::size_t>& fields, const Source* sources);
 
   // With rows locked shared, and the tree too for draws by priority and weights:
 
@@ -160,8 +168,16 @@ class Replay {
   void count_pushed(std::size_t n);
   void push_rows(std::size_t begin, std::size_t end, const Source* sources,
                  const std::uint32_t* streams, const float* priorities);
+  // Anchors of ids that are still there, and in `rows` which of the n they are; how many are not.
+  std::size_t find_written(const std::uint64_t* ids, std::size_t n, std::vector<Anchor>* anchors,
+                           std::vector<std::size_t>* rows) const;
   void push_unordered(std::size_t n, const Source* sources, const float* priorities);
   void remove_priorities(std::uint64_t begin, std::uint64_t end);
+  // Fresh windows, as many as there are; the generator draws the rest.
+  void draw_fresh(const Selector& selector, const View& view, const Philox& generator,
+                  std::size_t batch, std::vector<Anchor>* anchors);
+  void draw_kind(const Selector& selector, const View& view, const Philox& generator,
+                 std::size_t batch, std::vector<Anchor>* anchors);
   void draw_uniform(const Selector& selector, const View& view, const Philox& generator,
                     std::size_t batch, std::vector<Anchor>* anchors);
   void draw_by_priority(const View& view, const Philox& generator, std::size_t batch,
@@ -174,6 +190,8 @@ class Replay {
   void renew_priorities();
   void push_durably(std::size_t n, const Source* sources, const std::uint32_t* streams,
                     const float* priorities);
+  void rewrite_durably(const std::vector<Anchor>& anchors, const std::vector<std::size_t>& rows,
+                       const std::vector<std::size_t>& fields, const Source* sources);
   bool folder_has_room(std::size_t rows, const std::uint32_t* streams) const;
   void mirror_marks(std::uint32_t stream, std::uint64_t old_top);
   // Commits a push of n steps to the streams that are in `touched_`.
@@ -202,6 +220,7 @@ class Replay {
   Streams streams_;
   Writer writer_;
   std::optional<Priorities> priorities_;
+  FreshQueues fresh_;
   std::atomic<double> beta_{0.0};
   ReplayCounters counters_;
   RwLock rows_lock_;

@@ -54,6 +54,7 @@ void Replay::open_folder() {
   if (writer && version_1 && options_.layout == Layout::transition) counters_.pushed() = rows;
   if (priorities_ && writer) priorities_->mirror_to(folder_->priorities());
   if (folder_->lost_priorities()) renew_priorities();
+  if (writer) folder_->recover_rewrites();
   folder_->set_open();
   if (writer) folder_->settle_tail();
 }
@@ -331,6 +332,35 @@ void Replay::commit_push(std::size_t n) {
   folder_->commit(changes_);
 }
 
+void Replay::rewrite_durably(const std::vector<Anchor>& anchors,
+                             const std::vector<std::size_t>& rows,
+                             const std::vector<std::size_t>& fields, const Source* sources) {
+  Residency& residency = folder_->residency();
+  const std::size_t stride = store_.stride();
+  std::size_t missing = 0;
+  for (const Anchor& anchor : anchors) {
+    missing += residency.missing(store_.record(streams_.slot(anchor)), stride);
+  }
+  if (missing > 0) {
+    folder_->make_room(missing);
+    for (const Anchor& anchor : anchors) {
+      residency.announce(store_.record(streams_.slot(anchor)), stride);
+    }
+  }
+  std::vector<RowPatch> patches;
+  patches.reserve(anchors.size() * fields.size());
+  for (std::size_t i = 0; i < anchors.size(); ++i) {
+    for (const std::size_t field : fields) {
+      const Column& column = store_.column(field);
+      patches.push_back({anchors[i].stream, static_cast<std::uint32_t>(column.bytes),
+                         anchors[i].seq, column.offset,
+                         sources[field].data + rows[i] * sources[field].stride});
+    }
+  }
+  folder_->rewrite(patches);
+  if (options_.folder->power) folder_->flush();
+}
+
 bool Replay::folder_has_room(std::size_t rows, const std::uint32_t* streams) const {
   if (options_.folder->power || folder_->is_closed()) return false;
   const std::size_t slots = rows * slots_of_step(options_);
@@ -389,7 +419,7 @@ void Replay::visit_records(const View& view, const Slots& slots, Visit&& visit) 
   const auto lead = static_cast<std::uint64_t>(streams_.lead());
   const bool n_step = view.kind == View::Kind::n_step;
   for (const auto* list : {&slots.current, &slots.next, &slots.last}) {
-    if (list == &slots.last && !n_step) continue;
+    if (list == &slots.last && !n_step && !view.arrivals) continue;
     for (const std::uint64_t slot : *list) {
       if (slot == kNoSlot) continue;
       // The older frames of a stack may be at the other end of the ring.

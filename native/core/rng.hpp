@@ -22,10 +22,11 @@ class Philox {
     return word(block, row & 1);
   }
 
-  // out[i] = bits(i) for rows 0 to n - 1, at half the cost.
-  void fill(std::uint64_t* out, std::size_t n, std::uint32_t purpose = 0) const {
+  // out[i] = bits(first + i) for n rows, at half the cost. `first` is even.
+  void fill(std::uint64_t* out, std::size_t n, std::uint32_t purpose = 0,
+            std::uint64_t first = 0) const {
     for (std::size_t row = 0; row < n; row += 2) {
-      const auto block = generate(row >> 1, 0, purpose);
+      const auto block = generate((first + row) >> 1, 0, purpose);
       out[row] = word(block, 0);
       if (row + 1 < n) out[row + 1] = word(block, 1);
     }

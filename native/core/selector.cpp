@@ -29,10 +29,10 @@ void Replay::draw(const Selector& selector, const View& view, const Philox& gene
   anchors->resize(batch);
   if (batch == 0) return;
   if (streams_.live() == 0) throw std::invalid_argument("batch_size must be 0 for an empty buffer");
-  if (selector.kind == Selector::Kind::priority) {
-    draw_by_priority(view, generator, batch, anchors);
+  if (selector.fresh > 0) {
+    draw_fresh(selector, view, generator, batch, anchors);
   } else {
-    draw_uniform(selector, view, generator, batch, anchors);
+    draw_kind(selector, view, generator, batch, anchors);
   }
   std::uint64_t age = 0;
   for (const Anchor& anchor : *anchors) {
@@ -41,6 +41,31 @@ void Replay::draw(const Selector& selector, const View& view, const Philox& gene
   }
   counters_.sampled().fetch_add(batch, std::memory_order_relaxed);
   counters_.sampled_age().fetch_add(age, std::memory_order_relaxed);
+}
+
+void Replay::draw_kind(const Selector& selector, const View& view, const Philox& generator,
+                       std::size_t batch, std::vector<Anchor>* anchors) {
+  if (selector.kind == Selector::Kind::priority) {
+    draw_by_priority(view, generator, batch, anchors);
+  } else {
+    draw_uniform(selector, view, generator, batch, anchors);
+  }
+}
+
+void Replay::draw_fresh(const Selector& selector, const View& view, const Philox& generator,
+                        std::size_t batch, std::vector<Anchor>* anchors) {
+  const bool all = selector.kind == Selector::Kind::none;
+  anchors->clear();
+  const std::size_t taken = fresh_.take(view, streams_, batch, all, anchors);
+  if (taken == batch) return;
+  if (all) {
+    throw std::invalid_argument("batch_size must be at most " + std::to_string(taken) +
+                                ", the fresh windows of " + std::to_string(selector.fresh) +
+                                " rows, got " + std::to_string(batch));
+  }
+  std::vector<Anchor> rest(batch - taken);
+  draw_kind(selector, view, generator, rest.size(), &rest);
+  anchors->insert(anchors->end(), rest.begin(), rest.end());
 }
 
 std::uint64_t Replay::floor_of_recent(std::uint32_t stream, std::uint64_t window) const {

@@ -62,6 +62,14 @@ std::uint64_t Streams::first_of(Anchor anchor) const {
   }
 }
 
+std::uint64_t Streams::next_step(Anchor anchor) const {
+  const std::uint64_t top = heads_[anchor.stream].top;
+  for (; anchor.seq < top; ++anchor.seq) {
+    if (is_live(anchor)) return anchor.seq;
+  }
+  return ~std::uint64_t{0};
+}
+
 void Streams::add_step(Anchor anchor, bool first, bool last, bool jump) {
   const std::size_t at = slot(anchor);
   live_bits_.set(at);

@@ -118,6 +118,10 @@ class Streams {
   // The first step of the episode that is still there.
   std::uint64_t first_of(Anchor anchor) const;
 
+  // The first step at or after `anchor` in its stream, passing bare observations; ~0 where
+  // there is none.
+  std::uint64_t next_step(Anchor anchor) const;
+
   // Makes room for `count` slots at the top of the stream; calls `evict(slot)` for each step that
   // leaves.
   template <typename Evict>

@@ -3,21 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/arrivals.hpp"
+
 namespace sharpwave {
 namespace {
 
 // The slot that holds the observation after a step of stream rows.
 std::uint64_t next_slot(std::uint64_t max_stack, const Streams& streams, Anchor anchor) {
   return streams.slot({anchor.seq + (streams.jumps(anchor) ? max_stack : 1), anchor.stream});
-}
-
-// The next step of the stream at or after seq that is not a bare observation, or kNoSlot.
-std::uint64_t next_live(const Streams& streams, std::uint32_t stream, std::uint64_t seq) {
-  const std::uint64_t top = streams.head(stream).top;
-  for (; seq < top; ++seq) {
-    if (streams.is_live({seq, stream})) return seq;
-  }
-  return kNoSlot;
 }
 
 // Fills the seqs of a window's rows; rows outside the episode (or the data) get kNoSlot.
@@ -31,7 +24,7 @@ std::uint32_t window(const View& view, const Streams& streams, Anchor anchor,
       steps[view.burn_in + i] = seq;
       if (seq == kNoSlot) continue;
       ++there;
-      seq = next_live(streams, anchor.stream, seq + 1);
+      seq = streams.next_step({seq + 1, anchor.stream});
     }
     seq = anchor.seq;
     const std::uint64_t floor = streams.head(anchor.stream).floor;
@@ -163,6 +156,7 @@ void resolve_windows(const View& view, std::uint64_t stack, bool has_next, const
 
 bool accepts(const View& view, const Streams& streams, Anchor anchor) {
   if (view.kind != View::Kind::sequence) return true;
+  if (view.arrivals) return accepts_arrivals(view, streams, anchor);
   if (view.stride > 1 && (anchor.seq - streams.first_of(anchor)) % view.stride != 0) return false;
   if (view.pad == View::Pad::tail) return true;
   bool full_after = false;
@@ -180,8 +174,18 @@ bool accepts(const View& view, const Streams& streams, Anchor anchor) {
   return view.pad == View::Pad::whole && !full_after && streams.first_of(anchor) == anchor.seq;
 }
 
+std::uint64_t last_step(const View& view, const Streams& streams, Anchor anchor) {
+  if (view.kind != View::Kind::sequence) return anchor.seq;
+  if (view.arrivals) return last_of_arrivals(view, streams, anchor);
+  static thread_local std::vector<std::uint64_t> steps;
+  steps.resize(view.rows());
+  window(view, streams, anchor, steps.data());
+  return steps.back();
+}
+
 void resolve(const View& view, const Schema& schema, Layout layout, const Streams& streams,
              const std::vector<Anchor>& anchors, Slots* slots) {
+  if (view.arrivals) return resolve_arrivals(view, schema, layout, streams, anchors, slots);
   const auto stack = static_cast<std::uint64_t>(schema.max_stack());
   const std::size_t rows = anchors.size() * view.rows();
   slots->current.resize(rows);
@@ -214,6 +218,9 @@ void resolve(const View& view, const Schema& schema, Layout layout, const Stream
 void emit(const View& view, const Schema& schema, Layout layout, const RowStore& store,
           const Streams& streams, const std::vector<Anchor>& anchors, const Slots& slots,
           const BatchOut& out) {
+  if (view.arrivals) {
+    return emit_arrivals(schema, layout, store, streams, anchors, slots, out);
+  }
   const std::size_t rows = slots.current.size();
   const bool n_step = view.kind == View::Kind::n_step;
   static thread_local std::vector<GatherColumn> columns;

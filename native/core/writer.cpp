@@ -41,6 +41,16 @@ void Writer::write_fields(std::size_t slot, const Source* sources, std::size_t r
   }
 }
 
+void Writer::rewrite(std::size_t slot, const std::vector<std::size_t>& fields,
+                     const Source* sources, std::size_t row) {
+  std::byte* record = store_->record(slot);
+  for (const std::size_t field : fields) {
+    const Column& column = store_->column(field);
+    copy_bytes(record + column.offset, sources[field].data + row * sources[field].stride,
+               column.bytes);
+  }
+}
+
 void Writer::write_obs(std::uint32_t stream, std::uint64_t seq, const Source* sources,
                        std::size_t row, Role role, std::uint64_t frames) {
   for (const ObsField& obs : obs_fields_) {

@@ -32,6 +32,10 @@ class Writer {
                                          : push_stream(stream, sources, row, ended, evict);
   }
 
+  // Writes some plain fields of a step over.
+  void rewrite(std::size_t slot, const std::vector<std::size_t>& fields, const Source* sources,
+               std::size_t row);
+
   // Writes n consecutive rows of an untracked store. Rows that the batch itself would overwrite are
   // skipped. Returns the slot of the first row.
   std::size_t push_block(const Source* sources, std::size_t n);

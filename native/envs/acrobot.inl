@@ -7,14 +7,17 @@
 // equations of motion are those of Sutton and Barto's book, integrated over 0.2 s by one step of
 // the Runge-Kutta method of fourth order.
 struct Acrobot {
+  static constexpr double kStartLow[] = {-0.1, -0.1, -0.1, -0.1};
+  static constexpr double kStartHigh[] = {0.1, 0.1, 0.1, 0.1};
   static constexpr EnvSpec kSpec = {.id = "Acrobot-v1",
                                     .variables = 4,
                                     .obs_size = 6,
                                     .n_actions = 3,
-                                    .action_limit = 0.0f,
+                                    .action_low = 0.0f,
+                                    .action_high = 0.0f,
                                     .time_limit = 500,
-                                    .start_low = {-0.1, -0.1, -0.1, -0.1},
-                                    .start_high = {0.1, 0.1, 0.1, 0.1},
+                                    .start_low = kStartLow,
+                                    .start_high = kStartHigh,
                                     .start_in_float32 = true,
                                     .option = "",
                                     .option_default = 0.0,

@@ -8,14 +8,17 @@
 // the pole turns by  w' = (g sin(angle) - a cos(angle)) / (l (4/3 - m cos(angle)**2 / (M + m)))
 // and the cart moves by  v' = a - m l w' cos(angle) / (M + m); both are integrated by Euler's rule.
 struct CartPole {
+  static constexpr double kStartLow[] = {-0.05, -0.05, -0.05, -0.05};
+  static constexpr double kStartHigh[] = {0.05, 0.05, 0.05, 0.05};
   static constexpr EnvSpec kSpec = {.id = "CartPole-v1",
                                     .variables = 4,
                                     .obs_size = 4,
                                     .n_actions = 2,
-                                    .action_limit = 0.0f,
+                                    .action_low = 0.0f,
+                                    .action_high = 0.0f,
                                     .time_limit = 500,
-                                    .start_low = {-0.05, -0.05, -0.05, -0.05},
-                                    .start_high = {0.05, 0.05, 0.05, 0.05},
+                                    .start_low = kStartLow,
+                                    .start_high = kStartHigh,
                                     .start_in_float32 = false,
                                     .option = "sutton_barto_reward",
                                     .option_default = 0.0,

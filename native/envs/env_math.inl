@@ -15,6 +15,17 @@ inline V broadcast(double x) { return sharpwave::broadcast<double>(x); }
 
 constexpr double float32(double x) { return static_cast<double>(static_cast<float>(x)); }
 
+inline V square_root(V x) {
+#if defined(__AVX512F__)
+  return (V)_mm512_maskz_sqrt_pd(0xff, (__m512d)x);
+#elif defined(__AVX2__)
+  return (V)_mm256_sqrt_pd((__m256d)x);
+#else
+  for (std::size_t i = 0; i < kWidth; ++i) x[i] = __builtin_sqrt(x[i]);
+  return x;
+#endif
+}
+
 // Rounded to float32.
 inline V in_float32(V x) { return widen(narrow(x)); }
 

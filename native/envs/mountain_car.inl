@@ -6,14 +6,17 @@
 //   velocity += 0.001 (action - 1) - 0.0025 cos(3 position),   position += velocity,
 // the velocity held within [-0.07, 0.07] and the position within [-1.2, 0.6], a wall on the left.
 struct MountainCar {
+  static constexpr double kStartLow[] = {-0.6, 0.0};
+  static constexpr double kStartHigh[] = {-0.4, 0.0};
   static constexpr EnvSpec kSpec = {.id = "MountainCar-v0",
                                     .variables = 2,
                                     .obs_size = 2,
                                     .n_actions = 3,
-                                    .action_limit = 0.0f,
+                                    .action_low = 0.0f,
+                                    .action_high = 0.0f,
                                     .time_limit = 200,
-                                    .start_low = {-0.6, 0.0},
-                                    .start_high = {-0.4, 0.0},
+                                    .start_low = kStartLow,
+                                    .start_high = kStartHigh,
                                     .start_in_float32 = false,
                                     .option = "goal_velocity",
                                     .option_default = 0.0,

@@ -9,14 +9,17 @@
 // on; only the step after a reset begins with float64. The trajectories are the same only when
 // every rounding is, so they are all here: `rounded` is float32 except in that first step.
 struct MountainCarContinuous {
+  static constexpr double kStartLow[] = {-0.6, 0.0};
+  static constexpr double kStartHigh[] = {-0.4, 0.0};
   static constexpr EnvSpec kSpec = {.id = "MountainCarContinuous-v0",
                                     .variables = 2,
                                     .obs_size = 2,
                                     .n_actions = 0,
-                                    .action_limit = 1.0f,
+                                    .action_low = -1.0f,
+                                    .action_high = 1.0f,
                                     .time_limit = 999,
-                                    .start_low = {-0.6, 0.0},
-                                    .start_high = {-0.4, 0.0},
+                                    .start_low = kStartLow,
+                                    .start_high = kStartHigh,
                                     .start_in_float32 = false,
                                     .option = "goal_velocity",
                                     .option_default = 0.0,

@@ -7,14 +7,17 @@
 // length and mass 1 gains (3/2 g sin(angle) + 3 u) dt of speed, which is then held within [-8, 8].
 // Gymnasium has the torque, and what it multiplies, in float32.
 struct Pendulum {
+  static constexpr double kStartLow[] = {-3.141592653589793, -1.0};
+  static constexpr double kStartHigh[] = {3.141592653589793, 1.0};
   static constexpr EnvSpec kSpec = {.id = "Pendulum-v1",
                                     .variables = 2,
                                     .obs_size = 3,
                                     .n_actions = 0,
-                                    .action_limit = 2.0f,
+                                    .action_low = -2.0f,
+                                    .action_high = 2.0f,
                                     .time_limit = 200,
-                                    .start_low = {-3.141592653589793, -1.0},
-                                    .start_high = {3.141592653589793, 1.0},
+                                    .start_low = kStartLow,
+                                    .start_high = kStartHigh,
                                     .start_in_float32 = false,
                                     .option = "g",
                                     .option_default = 10.0,

@@ -6,6 +6,7 @@
 #include <limits>
 #include <new>
 #include <stdexcept>
+#include <vector>
 
 #include "core/isa/kernels.hpp"
 #include "core/rng.hpp"
@@ -58,6 +59,14 @@ const EnvKernels& VectorEnv::find(const std::string& id) {
   throw std::invalid_argument("env_id must be one of " + known + ", got '" + id + "'");
 }
 
+const EnvKernels& VectorEnv::find_multi(const std::string& id, std::size_t n_agents) {
+  for (const EnvKernels& env : kernels().env.multi_envs) {
+    if (id == env.spec.id && n_agents == env.spec.n_agents) return env;
+  }
+  throw std::invalid_argument("there is no '" + id + "' of " + std::to_string(n_agents) +
+                              " agents");
+}
+
 VectorEnv::VectorEnv(const EnvKernels& kernels, std::size_t n, const VectorEnvOptions& options)
     : kernels_(&kernels), n_(n), options_(options) {
   if (n == 0) throw std::invalid_argument("num_envs must be at least 1, got 0");
@@ -68,23 +77,19 @@ VectorEnv::VectorEnv(const EnvKernels& kernels, std::size_t n, const VectorEnvOp
   }
   // Arrays that begin at the same place of a page would compete for the same lines of the cache.
   const std::size_t padded = (n + kEnvLanes - 1) / kEnvLanes * kEnvLanes + kCacheShift;
-  const std::size_t variables = kernels.spec.variables;
-  memory_ = Memory(((variables + 4) * sizeof(double) + 1) * padded);
+  const std::size_t sums = kernels.spec.variables + kernels.spec.n_agents;
+  memory_ = Memory(((sums + 3) * sizeof(double) + 1) * padded);
   auto* numbers = reinterpret_cast<double*>(memory_.data());
-  for (std::size_t j = 0; j < variables; ++j) states_.variables[j] = numbers + j * padded;
-  states_.returns = numbers + variables * padded;
-  states_.steps = reinterpret_cast<std::int64_t*>(numbers + (variables + 1) * padded);
-  seeds_ = reinterpret_cast<std::uint64_t*>(numbers + (variables + 2) * padded);
-  resets_ = reinterpret_cast<std::uint64_t*>(numbers + (variables + 3) * padded);
-  ended_ = reinterpret_cast<std::uint8_t*>(numbers + (variables + 4) * padded);
+  states_.variables = numbers;
+  states_.returns = numbers + kernels.spec.variables * padded;
+  states_.steps = reinterpret_cast<std::int64_t*>(numbers + sums * padded);
+  states_.stride = padded;
+  seeds_ = reinterpret_cast<std::uint64_t*>(numbers + (sums + 1) * padded);
+  resets_ = reinterpret_cast<std::uint64_t*>(numbers + (sums + 2) * padded);
+  ended_ = reinterpret_cast<std::uint8_t*>(numbers + (sums + 3) * padded);
 }
 
-StartBounds VectorEnv::default_bounds() const {
-  StartBounds bounds;
-  std::copy_n(spec().start_low, kMostVariables, bounds.low);
-  std::copy_n(spec().start_high, kMostVariables, bounds.high);
-  return bounds;
-}
+StartBounds VectorEnv::default_bounds() const { return {spec().start_low, spec().start_high}; }
 
 void VectorEnv::seed(std::size_t i, std::uint64_t seed) {
   seeds_[i] = seed;
@@ -92,16 +97,22 @@ void VectorEnv::seed(std::size_t i, std::uint64_t seed) {
 }
 
 void VectorEnv::start(std::size_t i, const StartBounds& bounds) {
-  std::uint64_t bits[kMostVariables];
-  Philox(seeds_[i], resets_[i]++).fill(bits, spec().variables);
-  for (std::size_t j = 0; j < spec().variables; ++j) {
-    const double unit = static_cast<double>(bits[j] >> 11) * 0x1p-53;
-    const double value = bounds.low[j] + (bounds.high[j] - bounds.low[j]) * unit;
-    states_.variables[j][i] =
-        spec().start_in_float32 ? static_cast<double>(static_cast<float>(value)) : value;
+  constexpr std::size_t kAtOnce = 4;
+  const Philox random(seeds_[i], resets_[i]++);
+  const std::size_t variables = spec().variables;
+  for (std::size_t first = 0; first < variables; first += kAtOnce) {
+    std::uint64_t bits[kAtOnce];
+    const std::size_t last = std::min(first + kAtOnce, variables);
+    random.fill(bits, last - first, 0, first);
+    for (std::size_t j = first; j < last; ++j) {
+      const double unit = static_cast<double>(bits[j - first] >> 11) * 0x1p-53;
+      const double value = bounds.low[j] + (bounds.high[j] - bounds.low[j]) * unit;
+      states_.variables[j * states_.stride + i] =
+          spec().start_in_float32 ? static_cast<double>(static_cast<float>(value)) : value;
+    }
   }
   states_.steps[i] = 0;
-  states_.returns[i] = 0;
+  for (std::size_t j = 0; j < spec().n_agents; ++j) states_.returns[j * states_.stride + i] = 0;
 }
 
 // Calls body(begin, end) for ranges that cover all environments, on several threads where that is
@@ -159,7 +170,7 @@ void VectorEnv::observe(float* obs, std::uint8_t* is_first) const {
 // Writes what is known of episodes that ended and starts the next ones.
 void VectorEnv::finish_range(std::size_t begin, std::size_t end, const StepOut& out) {
   const StartBounds bounds = default_bounds();
-  const std::size_t obs_size = spec().obs_size;
+  const std::size_t obs_row = spec().obs_row(), n_agents = spec().n_agents;
   Rows rows;
   const auto restart = [&](std::size_t i) {
     start(i, bounds);
@@ -172,16 +183,20 @@ void VectorEnv::finish_range(std::size_t begin, std::size_t end, const StepOut& 
   if (options_.autoreset == Autoreset::next_step) {
     for_each_set(ended_, ended_, begin, end, [&](std::size_t i) {
       restart(i);
-      out.rewards[i] = 0;
+      std::fill_n(out.rewards + i * n_agents, n_agents, 0.0);
       out.terminated[i] = out.truncated[i] = 0;
     });
   }
   if (options_.autoreset != Autoreset::same_step) std::memset(ended_ + begin, 0, end - begin);
   for_each_set(out.terminated, out.truncated, begin, end, [&](std::size_t i) {
-    if (out.episode_returns != nullptr) out.episode_returns[i] = states_.returns[i];
+    if (out.episode_returns != nullptr) {
+      for (std::size_t j = 0; j < n_agents; ++j) {
+        out.episode_returns[i * n_agents + j] = states_.returns[j * states_.stride + i];
+      }
+    }
     if (out.episode_lengths != nullptr) out.episode_lengths[i] = states_.steps[i];
     if (out.final_obs != nullptr) {
-      std::memcpy(out.final_obs + i * obs_size, out.obs + i * obs_size, obs_size * sizeof(float));
+      std::memcpy(out.final_obs + i * obs_row, out.obs + i * obs_row, obs_row * sizeof(float));
     }
     if (options_.autoreset == Autoreset::same_step) {
       restart(i);
@@ -194,43 +209,54 @@ void VectorEnv::finish_range(std::size_t begin, std::size_t end, const StepOut& 
 
 void VectorEnv::observe_rows(const std::size_t* rows, std::size_t n, float* obs) const {
   if (n == 0) return;
-  double gathered[kMostVariables][kRangeStep] = {};
-  float observed[kRangeStep * kMostObs];
-  EnvStates states = {};
-  for (std::size_t j = 0; j < spec().variables; ++j) {
-    for (std::size_t k = 0; k < n; ++k) gathered[j][k] = states_.variables[j][rows[k]];
-    states.variables[j] = gathered[j];
+  const std::size_t size = spec().obs_row();
+  // Kept by each thread: some environments end an episode in almost every step.
+  thread_local std::vector<double> gathered;
+  thread_local std::vector<float> observed;
+  if (gathered.size() < spec().variables * kRangeStep) {
+    gathered.resize(spec().variables * kRangeStep);
   }
-  kernels_->observe(states, 0, n, observed);
-  const std::size_t size = spec().obs_size;
+  if (observed.size() < size * kRangeStep) observed.resize(size * kRangeStep);
+  for (std::size_t j = 0; j < spec().variables; ++j) {
+    double* to = gathered.data() + j * kRangeStep;
+    const double* from = states_.variables + j * states_.stride;
+    for (std::size_t k = 0; k < n; ++k) to[k] = from[rows[k]];
+  }
+  EnvStates states = {};
+  states.variables = gathered.data();
+  states.stride = kRangeStep;
+  kernels_->observe(states, 0, n, observed.data());
   for (std::size_t k = 0; k < n; ++k) {
-    std::memcpy(obs + rows[k] * size, observed + k * size, size * sizeof(float));
+    std::memcpy(obs + rows[k] * size, observed.data() + k * size, size * sizeof(float));
   }
 }
 
 std::size_t VectorEnv::find_bad_action(const std::int64_t* actions) const {
   const auto limit = static_cast<std::uint64_t>(spec().n_actions);
+  const std::size_t n = n_ * spec().action_row();
   std::uint64_t bad = 0;
-  for (std::size_t i = 0; i < n_; ++i) bad |= static_cast<std::uint64_t>(actions[i]) >= limit;
-  if (bad == 0) return n_;
-  const auto* found = std::find_if(actions, actions + n_, [&](std::int64_t action) {
+  for (std::size_t i = 0; i < n; ++i) bad |= static_cast<std::uint64_t>(actions[i]) >= limit;
+  if (bad == 0) return n;
+  const auto* found = std::find_if(actions, actions + n, [&](std::int64_t action) {
     return static_cast<std::uint64_t>(action) >= limit;
   });
   return static_cast<std::size_t>(found - actions);
 }
 
 std::size_t VectorEnv::find_bad_action(const float* actions) const {
-  const auto* found =
-      std::find_if(actions, actions + n_, [](float action) { return !std::isfinite(action); });
+  const auto* found = std::find_if(actions, actions + n_ * spec().action_row(),
+                                   [](float action) { return !std::isfinite(action); });
   return static_cast<std::size_t>(found - actions);
 }
 
 void VectorEnv::save(const SavedVectorEnv& to) const {
   for (std::size_t j = 0; j < spec().variables; ++j) {
-    std::copy_n(states_.variables[j], n_, to.variables + j * n_);
+    std::copy_n(states_.variables + j * states_.stride, n_, to.variables + j * n_);
+  }
+  for (std::size_t j = 0; j < spec().n_agents; ++j) {
+    std::copy_n(states_.returns + j * states_.stride, n_, to.returns + j * n_);
   }
   std::copy_n(states_.steps, n_, to.steps);
-  std::copy_n(states_.returns, n_, to.returns);
   std::copy_n(seeds_, n_, to.seeds);
   std::copy_n(resets_, n_, to.resets);
   std::copy_n(ended_, n_, to.ended);
@@ -242,7 +268,7 @@ void VectorEnv::restore(const GivenVectorEnv& from) {
   if (!std::all_of(from.variables, from.variables + size, is_finite)) {
     throw std::invalid_argument("variables must be finite, got NaN or inf");
   }
-  if (!std::all_of(from.returns, from.returns + n_, is_finite)) {
+  if (!std::all_of(from.returns, from.returns + spec().n_agents * n_, is_finite)) {
     throw std::invalid_argument("returns must be finite, got NaN or inf");
   }
   for (std::size_t i = 0; i < n_; ++i) {
@@ -255,10 +281,12 @@ void VectorEnv::restore(const GivenVectorEnv& from) {
     }
   }
   for (std::size_t j = 0; j < spec().variables; ++j) {
-    std::copy_n(from.variables + j * n_, n_, states_.variables[j]);
+    std::copy_n(from.variables + j * n_, n_, states_.variables + j * states_.stride);
+  }
+  for (std::size_t j = 0; j < spec().n_agents; ++j) {
+    std::copy_n(from.returns + j * n_, n_, states_.returns + j * states_.stride);
   }
   std::copy_n(from.steps, n_, states_.steps);
-  std::copy_n(from.returns, n_, states_.returns);
   std::copy_n(from.seeds, n_, seeds_);
   std::copy_n(from.resets, n_, resets_);
   std::copy_n(from.ended, n_, ended_);

@@ -24,20 +24,20 @@ struct VectorEnvOptions {
   std::size_t threads = 0;  // at most; 0 for one on each core
 };
 
-// Bounds of the states that episodes start with.
+// Bounds of the states that episodes start with, [variables] each.
 struct StartBounds {
-  double low[kMostVariables];
-  double high[kMostVariables];
+  const double* low;
+  const double* high;
 };
 
 // Where the results of a step go.
 struct StepOut {
-  float* obs;                               // [n, obs_size], to act on next
-  double* rewards;                          // [n]
+  float* obs;                               // [n, n_agents, obs_size], to act on next
+  double* rewards;                          // [n, n_agents]
   std::uint8_t* terminated;                 // [n], 0 or 1
   std::uint8_t* truncated;                  // [n], 0 or 1
-  float* final_obs = nullptr;               // [n, obs_size], the rows of episodes that ended
-  double* episode_returns = nullptr;        // [n], where an episode ended
+  float* final_obs = nullptr;               // like obs, the rows of episodes that ended
+  double* episode_returns = nullptr;        // [n, n_agents], where an episode ended
   std::int64_t* episode_lengths = nullptr;  // [n], where an episode ended
 };
 
@@ -46,7 +46,7 @@ template <typename Double, typename Int, typename Unsigned, typename Byte>
 struct VectorEnvArrays {
   Double* variables;  // [variables, n]
   Int* steps;         // [n] of the episode in flight
-  Double* returns;    // [n] of the episode in flight
+  Double* returns;    // [n_agents, n] of the episode in flight
   Unsigned* seeds;    // [n]
   Unsigned* resets;   // [n] drawn from the seed so far
   Byte* ended;        // [n], 1 where the last step was an episode's last and no reset came since
@@ -62,6 +62,8 @@ class VectorEnv {
  public:
   // Gymnasium's id and the functions behind it; throws std::invalid_argument for others.
   static const EnvKernels& find(const std::string& id);
+  // The same of an environment with so many agents.
+  static const EnvKernels& find_multi(const std::string& id, std::size_t n_agents);
 
   VectorEnv(const EnvKernels& kernels, std::size_t n, const VectorEnvOptions& options);
 
@@ -81,21 +83,23 @@ class VectorEnv {
   void seed(std::size_t i, std::uint64_t seed);
 
   // Starts episodes, where `mask` [n] is not 0 or everywhere, and writes all observations [n,
-  // obs_size].
+  // n_agents, obs_size].
   void reset(const std::uint8_t* mask, const StartBounds& bounds, float* obs);
 
-  // Steps all environments. Actions: [n] int64 from 0 to n_actions - 1 or [n] finite float; the
-  // caller has checked them, is_ready() and waiting().
+  // Steps all environments. Actions are those of EnvStep; the caller has checked them, is_ready()
+  // and waiting().
   void step(const void* actions, const StepOut& out);
 
   // The same of environments `begin` to `end` - 1 alone, where `begin` is a multiple of kEnvLanes
   // and autoreset is same_step. Arrays are those of all n. Ranges may be stepped at the same time.
   void step_range(std::size_t begin, std::size_t end, const void* actions, const StepOut& out);
 
-  // Writes all observations [n, obs_size] and, to `is_first` [n], where they begin an episode.
+  // Writes all observations [n, n_agents, obs_size] and, to `is_first` [n], where they begin an
+  // episode.
   void observe(float* obs, std::uint8_t* is_first) const;
 
-  // The first action that an environment does not take; n when all are fine.
+  // The first number of all actions that an environment does not take; how many there are when all
+  // are fine.
   std::size_t find_bad_action(const std::int64_t* actions) const;
   std::size_t find_bad_action(const float* actions) const;
 

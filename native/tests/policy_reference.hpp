@@ -35,18 +35,23 @@ struct PolicyCase {
   std::vector<float> obs, moves, advantages, returns, log_probs, values, weights;
   std::vector<std::int64_t> choices;
   std::vector<std::uint8_t> masks;
+  std::vector<float> joint;
+  std::vector<std::int64_t> joint_rows;
   PolicyRollout rollout;
 
   static constexpr std::size_t kInputs = 3;
+  static constexpr std::size_t kJointInputs = 5;
 
+  // With `n_sharing` the critic has inputs of its own, each of which so many rows share.
   PolicyCase(Kind kind_, std::vector<std::size_t> options_, std::size_t n_rows_, bool is_masked,
-             std::vector<std::size_t> hidden_ = {9, 17}, Activation activation_ = Activation::tanh)
+             std::vector<std::size_t> hidden_ = {9, 17}, Activation activation_ = Activation::tanh,
+             std::size_t n_sharing = 0)
       : kind(kind_),
         options(std::move(options_)),
         n_rows(n_rows_),
         hidden(std::move(hidden_)),
         activation(activation_),
-        policy(kInputs, hidden, hidden, activation,
+        policy(kInputs, n_sharing == 0 ? kInputs : kJointInputs, hidden, hidden, activation,
                kind == Kind::choices ? make_choices(options)
                : kind == Kind::bits  ? make_bits(options.size())
                                      : make_normals(options.size())),
@@ -86,6 +91,7 @@ struct PolicyCase {
                .log_probs = log_probs.data(),
                .values = values.data(),
                .masks = is_masked ? masks.data() : nullptr};
+    if (n_sharing > 0) share_inputs(n_sharing);
     // Near what the policy says, so that some ratios are clipped and some are not.
     const std::vector<double> exact(parameters.begin(), parameters.end());
     const std::vector<float> noise = random_floats(n_rows, 8, 0.3f);
@@ -95,14 +101,31 @@ struct PolicyCase {
   }
   PolicyCase(const PolicyCase&) = delete;
 
+  void share_inputs(std::size_t n_sharing) {
+    const std::size_t n_joint = (n_rows + n_sharing - 1) / n_sharing;
+    joint = random_floats(n_joint * kJointInputs, 9);
+    for (std::size_t row = 0; row < n_rows; ++row) {
+      joint_rows.push_back(static_cast<std::int64_t>(row * 7 % n_joint));
+    }
+    rollout.joint = joint.data();
+    rollout.joint_rows = joint_rows.data();
+    rollout.n_joint = n_joint;
+  }
+
   struct HeadValues {
     double log_prob = 0, entropy = 0;
   };
 
+  double value(const std::vector<double>& p, std::size_t row) const {
+    const std::size_t start = policy.critic_start();
+    if (joint.empty()) return network(p, start, 1, obs.data() + row * kInputs, kInputs)[0];
+    const auto input = static_cast<std::size_t>(joint_rows[row]);
+    return network(p, start, 1, joint.data() + input * kJointInputs, kJointInputs)[0];
+  }
+
   std::vector<double> network(const std::vector<double>& parameters_, std::size_t start,
-                              std::size_t n_out, std::size_t row) const {
-    std::vector<double> x(obs.begin() + static_cast<std::ptrdiff_t>(row * kInputs),
-                          obs.begin() + static_cast<std::ptrdiff_t>((row + 1) * kInputs));
+                              std::size_t n_out, const float* inputs, std::size_t n_inputs) const {
+    std::vector<double> x(inputs, inputs + n_inputs);
     std::vector<std::size_t> sizes = hidden;
     sizes.push_back(n_out);
     for (std::size_t layer = 0; layer < sizes.size(); ++layer) {
@@ -124,7 +147,8 @@ struct PolicyCase {
 
   HeadValues head(const std::vector<double>& p, std::size_t row) const {
     const std::size_t n_outputs = policy.head().n_outputs(), k = options.size();
-    std::vector<double> z = network(p, policy.actor_start(), n_outputs, row);
+    std::vector<double> z =
+        network(p, policy.actor_start(), n_outputs, obs.data() + row * kInputs, kInputs);
     for (std::size_t j = 0; !masks.empty() && j < n_outputs; ++j) {
       if (masks[row * n_outputs + j] == 0) z[j] = -1e8;
     }
@@ -184,13 +208,18 @@ struct PolicyCase {
       } else {
         metrics.policy_loss -= share * advantage * found.log_prob;
       }
-      const double value = network(p, policy.critic_start(), 1, static_cast<std::size_t>(row))[0];
-      double square = (value - returns[row]) * (value - returns[row]);
+      const double v = value(p, static_cast<std::size_t>(row));
+      const ValueScale scale = loss.value_norm == nullptr ? ValueScale{} : loss.value_norm->scale();
+      const double target = (returns[row] - scale.mean) / scale.deviation;
+      const double old = (values[row] - scale.mean) / scale.deviation;
+      const auto squared = [&](double e) {
+        const double delta = loss.huber_delta;
+        return std::abs(e) <= delta ? e * e : delta * (2.0 * std::abs(e) - delta);
+      };
+      double square = squared(v - target);
       if (loss.value_clip) {
         const double range = *loss.value_clip;
-        const double near =
-            values[row] + std::clamp(value - values[row], -range, range) - returns[row];
-        square = std::max(square, near * near);
+        square = std::max(square, squared(old + std::clamp(v - old, -range, range) - target));
       }
       metrics.value_loss += share * 0.5 * square;
       metrics.entropy += share * found.entropy;

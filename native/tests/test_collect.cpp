@@ -18,12 +18,15 @@ using sharpwave::Acted;
 using sharpwave::Activation;
 using sharpwave::CollectedRollout;
 using sharpwave::Collector;
+using sharpwave::CriticView;
 using sharpwave::Draws;
+using sharpwave::EnvKernels;
 using sharpwave::EnvSpec;
 using sharpwave::NotFiniteError;
 using sharpwave::Philox;
 using sharpwave::Policy;
 using sharpwave::PolicyActor;
+using sharpwave::PolicyView;
 using sharpwave::RolloutOptions;
 using sharpwave::Rollouts;
 using sharpwave::VectorEnv;
@@ -33,11 +36,12 @@ constexpr auto kLong = 60s;
 constexpr std::uint64_t kSeed = 11;
 constexpr std::size_t kEndless = 1 << 19;  // steps
 
-Policy policy_for(const EnvSpec& spec) {
+Policy policy_for(const EnvSpec& spec, const PolicyView& view) {
   auto head = spec.n_actions > 0
                   ? sharpwave::make_choices({static_cast<std::size_t>(spec.n_actions)})
-                  : sharpwave::make_normals(1);
-  return Policy(spec.obs_size, {16, 8}, {8}, Activation::tanh, std::move(head));
+                  : sharpwave::make_normals(spec.action_size);
+  return Policy(view.n_inputs(), view.n_critic_inputs(), {16, 8}, {8}, Activation::tanh,
+                std::move(head));
 }
 
 // Environments, a policy for them and its weights.
@@ -48,16 +52,17 @@ struct World {
   std::mutex mutex;
 
   World(const char* id, std::size_t n, std::int64_t time_limit = 0)
-      : env(VectorEnv::find(id), n,
-            {time_limit > 0 ? time_limit : VectorEnv::find(id).spec.time_limit,
-             VectorEnv::find(id).spec.option_default}),
-        policy(policy_for(env.spec())),
+      : World(VectorEnv::find(id), n, time_limit, {VectorEnv::find(id).spec.obs_size}) {}
+  World(const EnvKernels& kernels, std::size_t n, std::int64_t time_limit, const PolicyView& view)
+      : env(kernels, n,
+            {time_limit > 0 ? time_limit : kernels.spec.time_limit, kernels.spec.option_default}),
+        policy(policy_for(env.spec(), view)),
         weights(policy.n_parameters()) {
     const Philox random(5, 0);
     for (std::size_t i = 0; i < weights.size(); ++i) {
       weights[i] = static_cast<float>(random.unit(i)) - 0.5f;
     }
-    std::vector<float> obs(n * env.spec().obs_size);
+    std::vector<float> obs(n * env.spec().obs_row());
     for (std::size_t i = 0; i < n; ++i) env.seed(i, 100 + i);
     env.reset(nullptr, env.default_bounds(), obs.data());
   }
@@ -110,7 +115,7 @@ void check_rollout(World* world, PolicyActor* actor, std::uint64_t count,
       check_close(rollout.values[row + i], values[i]);
       // What follows is what follows from the rollout's own move, to the last bit.
       if (!is_discrete) {
-        moves[i] = std::clamp(rollout.moves[row + i], -spec.action_limit, spec.action_limit);
+        moves[i] = std::clamp(rollout.moves[row + i], spec.action_low, spec.action_high);
       }
     }
     const void* actions = is_discrete ? static_cast<const void*>(choices.data()) : moves.data();
@@ -161,7 +166,7 @@ void test_rollouts_are_those_of_a_plain_loop() {
     PolicyActor actor(plain.policy);
     const std::atomic<bool> goes_on = false;
     for (std::uint64_t count = 0; count < 4; ++count) {
-      check_rollout(&plain, &actor, count, *rollouts->collect(ours.weights.data(), goes_on));
+      check_rollout(&plain, &actor, count, *rollouts->collect({ours.weights.data()}, goes_on));
     }
   }
 }
@@ -172,16 +177,111 @@ void test_threads_do_not_matter() {
       World one(id, n);
       const auto expected = one.rollouts(30, 1);
       const std::atomic<bool> goes_on = false;
-      const auto first = expected->collect(one.weights.data(), goes_on);
-      const auto second = expected->collect(one.weights.data(), goes_on);
+      const auto first = expected->collect({one.weights.data()}, goes_on);
+      const auto second = expected->collect({one.weights.data()}, goes_on);
       for (const std::size_t threads : {2, 4, 64}) {
         World other(id, n);
         const auto rollouts = other.rollouts(30, threads);
-        CHECK(equal(*first, *rollouts->collect(other.weights.data(), goes_on)));
-        CHECK(equal(*second, *rollouts->collect(other.weights.data(), goes_on)));
+        CHECK(equal(*first, *rollouts->collect({other.weights.data()}, goes_on)));
+        CHECK(equal(*second, *rollouts->collect({other.weights.data()}, goes_on)));
       }
     }
   }
+}
+
+// Inputs of networks for the rows of obs [., obs_size], by the words of PolicyView.
+struct Inputs {
+  std::vector<float> actor, critic;
+
+  Inputs(const PolicyView& view, const float* obs, std::size_t n_rows) {
+    for (std::size_t row = 0; row < n_rows; ++row) {
+      const std::size_t agent = row % view.n_agents;
+      for (std::size_t j = 0; view.has_agent_id && j < view.n_agents; ++j) {
+        actor.push_back(j == agent ? 1.0f : 0.0f);
+      }
+      const auto add = [&](std::vector<float>* to, std::size_t other) {
+        const float* from = obs + (row - agent + other) * view.obs_size;
+        to->insert(to->end(), from, from + view.obs_size);
+      };
+      add(&actor, agent);
+      if (view.critic == CriticView::own_first) add(&critic, agent);
+      for (std::size_t other = 0; other < view.n_agents; ++other) {
+        if (view.critic == CriticView::joint || other != agent) add(&critic, other);
+      }
+    }
+    if (view.critic == CriticView::own) critic = actor;
+  }
+};
+
+void check_team(const EnvKernels& kernels, const RolloutOptions& options, std::size_t n) {
+  const EnvSpec& spec = kernels.spec;
+  const PolicyView view = sharpwave::view_of(spec, options);
+  World world(kernels, n, 9, view);
+  Rollouts rollouts(&world.env, &world.policy, options);
+  const std::atomic<bool> goes_on = false;
+  rollouts.collect({world.weights.data()}, goes_on);
+  const auto found = rollouts.collect({world.weights.data(), {3.0f, 2.0f}}, goes_on);
+
+  const std::size_t n_rows = n * spec.n_agents, size = options.n_steps * n_rows;
+  CHECK(found->obs.size() == size * spec.obs_size && found->values.size() == size);
+  const Inputs inputs(view, found->obs.data(), size);
+  PolicyActor actor(world.policy);
+  std::vector<float> values(size), log_probs(size), moves(size * spec.action_size);
+  std::vector<std::int64_t> choices(size);
+  const bool is_discrete = spec.n_actions > 0;
+  actor.values(world.weights.data(), inputs.critic.data(), size, values.data());
+  actor.act(world.weights.data(), inputs.actor.data(), size, nullptr, Draws{Philox(kSeed, 1), 0},
+            Acted{is_discrete ? choices.data() : nullptr, is_discrete ? nullptr : moves.data(),
+                  log_probs.data(), nullptr});
+  for (std::size_t i = 0; i < size; ++i) {
+    check_close(found->values[i], 2.0 * values[i] + 3.0);
+    check_close(found->log_probs[i], log_probs[i]);
+    if (is_discrete) CHECK(found->choices[i] == choices[i]);
+    if (options.is_team_paid) {
+      CHECK(found->rewards[i] == found->rewards[i - i % spec.n_agents]);
+    }
+  }
+  for (std::size_t i = 0; i < moves.size() && !is_discrete; ++i) {
+    check_close(found->moves[i], moves[i]);
+  }
+  // Episodes of 9 steps, cut at 9, 18, ... of all steps so far.
+  const std::size_t before = options.n_steps / 9, after = 2 * options.n_steps / 9;
+  CHECK(found->episode_lengths.size() == (after - before) * n);
+  CHECK(found->episode_returns.size() == (after - before) * n_rows);
+  CHECK(found->final_obs.size() == (after - before) * n_rows * spec.obs_size);
+
+  for (const std::size_t threads : {2, 5}) {
+    World other(kernels, n, 9, view);
+    RolloutOptions same = options;
+    same.threads = threads;
+    Rollouts apart(&other.env, &other.policy, same);
+    apart.collect({other.weights.data()}, goes_on);
+    CHECK(equal(*found, *apart.collect({other.weights.data(), {3.0f, 2.0f}}, goes_on)));
+  }
+}
+
+void test_teams_act_and_are_valued_by_what_they_see() {
+  for (const char* id : {"simple_spread_v3", "simple_spread_v3-continuous"}) {
+    for (const CriticView critic : {CriticView::own, CriticView::joint, CriticView::own_first}) {
+      for (const bool has_agent_id : {false, true}) {
+        const RolloutOptions options = {.n_steps = 14,
+                                        .gamma = 0.9f,
+                                        .gae_lambda = 0.8f,
+                                        .seed = kSeed,
+                                        .has_agent_id = has_agent_id,
+                                        .critic = critic,
+                                        .is_team_paid = has_agent_id};
+        for (const std::size_t n_agents : {1, 2, 5}) {
+          check_team(VectorEnv::find_multi(id, n_agents), options, n_agents == 2 ? 80 : 11);
+        }
+      }
+    }
+  }
+  const EnvKernels& spread = VectorEnv::find_multi("simple_spread_v3", 2);
+  World world(spread, 3, 9, {spread.spec.obs_size, 2});
+  const RolloutOptions other = {
+      .n_steps = 4, .gamma = 0.9f, .gae_lambda = 0.8f, .seed = kSeed, .critic = CriticView::joint};
+  CHECK_THROWS(std::invalid_argument, Rollouts(&world.env, &world.policy, other));
 }
 
 void test_rollouts_without_values_are_the_same_otherwise() {
@@ -190,20 +290,21 @@ void test_rollouts_without_values_are_the_same_otherwise() {
     const auto bare = ours.rollouts(20, 2, false), valued = plain.rollouts(20);
     const std::atomic<bool> goes_on = false;
     for (int count = 0; count < 3; ++count) {
-      auto expected = valued->collect(plain.weights.data(), goes_on);
+      auto expected = valued->collect({plain.weights.data()}, goes_on);
       for (std::vector<float>* values :
            {&expected->values, &expected->next_values, &expected->advantages, &expected->returns}) {
         CHECK(values->size() == 13 * 20);
         values->clear();
       }
-      CHECK(equal(*bare->collect(ours.weights.data(), goes_on), *expected));
+      CHECK(equal(*bare->collect({ours.weights.data()}, goes_on), *expected));
     }
   }
 }
 
 void test_misfits_are_refused() {
   World world("CartPole-v1", 2);
-  const Policy other = policy_for(VectorEnv::find("Pendulum-v1").spec);
+  const EnvSpec& pendulum = VectorEnv::find("Pendulum-v1").spec;
+  const Policy other = policy_for(pendulum, {pendulum.obs_size});
   const RolloutOptions options = {8, 0.9f, 0.8f, kSeed};
   CHECK_THROWS(std::invalid_argument, Rollouts(&world.env, &other, options));
   CHECK_THROWS(std::invalid_argument, Rollouts(&world.env, &world.policy, {0, 0.9f, 0.8f, kSeed}));
@@ -218,7 +319,7 @@ void test_the_queue_keeps_the_order() {
   const std::atomic<bool> goes_on = false;
   for (int i = 0; i < 20; ++i) {
     const auto rollout = collector->receive(kLong);
-    CHECK(rollout && equal(*rollout, *expected->collect(plain.weights.data(), goes_on)));
+    CHECK(rollout && equal(*rollout, *expected->collect({plain.weights.data()}, goes_on)));
     CHECK(rollout->version == 0 && collector->size() <= 2);
   }
 }
@@ -236,12 +337,12 @@ void test_requests_have_the_weights_of_their_moment() {
     CHECK(collector->set_weights(changed) == i + 1);
     const auto asked = collector->receive(kLong);
     CHECK(asked->version == i);
-    CHECK(equal(*asked, *expected->collect(plain.weights.data(), goes_on)));
+    CHECK(equal(*asked, *expected->collect({plain.weights.data()}, goes_on)));
     plain.weights = changed;
     // Nothing was asked for: the caller collects, with the weights of now.
     const auto own = collector->receive(kLong);
     CHECK(own->version == i + 1);
-    CHECK(equal(*own, *expected->collect(plain.weights.data(), goes_on)));
+    CHECK(equal(*own, *expected->collect({plain.weights.data()}, goes_on)));
     CHECK(collector->count() == 2 * (i + 1));
   }
   World free("CartPole-v1", 5);
@@ -255,7 +356,7 @@ void test_rollouts_go_on_by_their_number() {
   const auto expected = plain.rollouts(16);
   expected->set_count(7);
   const std::atomic<bool> goes_on = false;
-  CHECK(equal(*collector->receive(kLong), *expected->collect(plain.weights.data(), goes_on)));
+  CHECK(equal(*collector->receive(kLong), *expected->collect({plain.weights.data()}, goes_on)));
 }
 
 void wait_until_full(const Collector& collector, std::size_t capacity) {
@@ -366,6 +467,7 @@ int main() {
   test_rollouts_are_those_of_a_plain_loop();
   test_threads_do_not_matter();
   test_rollouts_without_values_are_the_same_otherwise();
+  test_teams_act_and_are_valued_by_what_they_see();
   test_misfits_are_refused();
   test_the_queue_keeps_the_order();
   test_requests_have_the_weights_of_their_moment();

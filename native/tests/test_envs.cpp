@@ -29,12 +29,12 @@ struct Stepped {
   Stepped(const EnvKernels& kernels, std::size_t n, std::size_t threads = 1,
           Autoreset autoreset = Autoreset::same_step)
       : env(kernels, n, {kernels.spec.time_limit, kernels.spec.option_default, autoreset, threads}),
-        obs(n * kernels.spec.obs_size),
+        obs(n * kernels.spec.obs_row()),
         final_obs(obs),
-        forces(n),
-        rewards(n),
-        returns(n),
-        choices(n),
+        forces(n * kernels.spec.action_row()),
+        rewards(n * kernels.spec.n_agents),
+        returns(rewards),
+        choices(forces.size()),
         lengths(n),
         terminated(n),
         truncated(n) {}
@@ -46,7 +46,8 @@ struct Stepped {
 
   // Actions that depend on the step and on the environment's number, counted from `first`.
   void step(std::size_t t, std::size_t first = 0) {
-    for (std::size_t i = 0; i < env.size(); ++i) {
+    first *= env.spec().action_row();
+    for (std::size_t i = 0; i < forces.size(); ++i) {
       std::minstd_rand random(static_cast<unsigned>(1 + t * 7919 + (first + i) * 104729));
       random.discard(3);
       choices[i] =
@@ -127,13 +128,15 @@ void an_environment_does_not_know_its_neighbours(const EnvKernels& kernels) {
     alone.emplace_back(kernels, 1);
     alone.back().reset(9 + i);
   }
-  const std::size_t size = kernels.spec.obs_size;
+  const std::size_t size = kernels.spec.obs_row(), n_agents = kernels.spec.n_agents;
   for (std::size_t t = 0; t < 260; ++t) {
     all.step(t);
     for (std::size_t i = 0; i < n; ++i) {
       alone[i].step(t, i);
       CHECK(std::memcmp(alone[i].obs.data(), all.obs.data() + i * size, size * sizeof(float)) == 0);
-      CHECK(alone[i].rewards[0] == all.rewards[i]);
+      for (std::size_t j = 0; j < n_agents; ++j) {
+        CHECK(alone[i].rewards[j] == all.rewards[i * n_agents + j]);
+      }
       CHECK(alone[i].truncated[0] == all.truncated[i]);
     }
   }
@@ -158,26 +161,32 @@ void episodes_are_counted(const EnvKernels& kernels, Autoreset autoreset) {
   const std::size_t n = 13;
   Stepped stepped(kernels, n, 1, autoreset);
   stepped.reset(1);
-  std::vector<double> returns(n);
+  const std::size_t n_agents = kernels.spec.n_agents;
+  std::vector<double> returns(n * n_agents);
   std::vector<std::int64_t> lengths(n);
   std::vector<std::uint8_t> was_end(n);
   std::size_t episodes = 0;
   for (std::size_t t = 0; t < 1100; ++t) {
     stepped.step(t);
     for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t row = i * n_agents;
       if (autoreset == Autoreset::next_step && was_end[i] != 0) {  // only a reset
-        CHECK(stepped.rewards[i] == 0 && stepped.terminated[i] == 0 && stepped.truncated[i] == 0);
+        for (std::size_t j = row; j < row + n_agents; ++j) CHECK(stepped.rewards[j] == 0);
+        CHECK(stepped.terminated[i] == 0 && stepped.truncated[i] == 0);
         was_end[i] = 0;
         continue;
       }
-      returns[i] += stepped.rewards[i];
+      for (std::size_t j = row; j < row + n_agents; ++j) returns[j] += stepped.rewards[j];
       ++lengths[i];
       CHECK(lengths[i] <= kernels.spec.time_limit);
       CHECK(stepped.truncated[i] == (lengths[i] == kernels.spec.time_limit));
       was_end[i] = stepped.terminated[i] | stepped.truncated[i];
       if (was_end[i] == 0) continue;
-      CHECK(stepped.returns[i] == returns[i] && stepped.lengths[i] == lengths[i]);
-      returns[i] = 0;
+      CHECK(stepped.lengths[i] == lengths[i]);
+      for (std::size_t j = row; j < row + n_agents; ++j) {
+        CHECK(stepped.returns[j] == returns[j]);
+        returns[j] = 0;
+      }
       lengths[i] = 0;
       ++episodes;
     }
@@ -202,7 +211,7 @@ struct Saved {
 
   explicit Saved(const VectorEnv& env)
       : variables(env.size() * env.spec().variables),
-        returns(env.size()),
+        returns(env.size() * env.spec().n_agents),
         steps(env.size()),
         seeds(env.size()),
         resets(env.size()),
@@ -243,18 +252,19 @@ void a_restored_environment_goes_on(const EnvKernels& kernels) {
 
 void bad_actions_are_found(const EnvKernels& kernels) {
   Stepped stepped(kernels, 19);
+  const std::size_t all = stepped.choices.size();
   const std::int64_t most = std::numeric_limits<std::int64_t>::max();
   if (kernels.spec.n_actions > 0) {
-    CHECK(stepped.env.find_bad_action(stepped.choices.data()) == 19);
+    CHECK(stepped.env.find_bad_action(stepped.choices.data()) == all);
     for (const std::int64_t bad : {kernels.spec.n_actions, std::int64_t{-1}, most, -most - 1}) {
-      stepped.choices[17] = bad;
-      CHECK(stepped.env.find_bad_action(stepped.choices.data()) == 17);
+      stepped.choices[all - 2] = bad;
+      CHECK(stepped.env.find_bad_action(stepped.choices.data()) == all - 2);
     }
   } else {
-    CHECK(stepped.env.find_bad_action(stepped.forces.data()) == 19);
+    CHECK(stepped.env.find_bad_action(stepped.forces.data()) == all);
     for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
-      stepped.forces[18] = bad;
-      CHECK(stepped.env.find_bad_action(stepped.forces.data()) == 18);
+      stepped.forces[all - 1] = bad;
+      CHECK(stepped.env.find_bad_action(stepped.forces.data()) == all - 1);
     }
   }
 }
@@ -264,23 +274,75 @@ void far_starts_do_not_hang(const EnvKernels& kernels) {
   for (const double far : {1e3, 1e7, 1e18, 1e300}) {
     Stepped stepped(kernels, 9);
     for (std::size_t i = 0; i < 9; ++i) stepped.env.seed(i, i);
-    sharpwave::StartBounds bounds;
-    for (std::size_t j = 0; j < sharpwave::kMostVariables; ++j) {
-      bounds.low[j] = -far;
-      bounds.high[j] = far;
-    }
-    stepped.env.reset(nullptr, bounds, stepped.obs.data());
+    const std::vector<double> low(kernels.spec.variables, -far), high(low.size(), far);
+    stepped.env.reset(nullptr, {low.data(), high.data()}, stepped.obs.data());
     for (std::size_t t = 0; t < 5; ++t) stepped.step(t);
+  }
+}
+
+// Two agents that push towards each other from a distance of 0.4: what mpe2 1.1.1 gives after each
+// step, of the first the place and the speed along the axis, and the reward.
+void agents_of_spread_repel_each_other(const EnvKernels& spread) {
+  Stepped stepped(spread, 3);
+  stepped.reset(0);
+  Saved saved(stepped.env);
+  const std::size_t n = stepped.env.size();
+  const auto put = [&](std::size_t variable, double value) {
+    for (std::size_t i = 0; i < n; ++i) saved.variables[variable * n + i] = value;
+  };
+  for (std::size_t j = 0; j < spread.spec.variables; ++j) put(j, 0.0);
+  put(0, -0.2);
+  put(2, 0.2);
+  saved.restore(&stepped.env);
+  const std::vector<std::int64_t> actions = {2, 1, 2, 1, 2, 1};
+  struct Expected {
+    double place, speed, reward;
+  };
+  constexpr Expected kExpected[] = {
+      {-0.2, 0.5, -0.2},
+      {-0.15000000000000002, 0.875, -0.15000000000000002},
+      {-0.06250000000000001, 1.1493185281944007, -0.5625},
+      {0.05243185281944006, -0.38801110385419946, -0.5524318528194401},
+      {0.013630742434020113, 2.160354615720549, -0.5136307424340201},
+      {0.22966620400607501, 4.84765111311001, -0.22966620400607501},
+      {0.714431315317076, 4.135738334832507, -0.714431315317076},
+      {1.1280051488003269, 3.601803751124381, -1.1280051488003269}};
+  for (const Expected& expected : kExpected) {
+    stepped.env.step(actions.data(), {stepped.obs.data(), stepped.rewards.data(),
+                                      stepped.terminated.data(), stepped.truncated.data()});
+    for (std::size_t i = 0; i < n; ++i) {
+      const float* obs = stepped.obs.data() + i * spread.spec.obs_row();
+      CHECK(obs[0] == static_cast<float>(expected.speed) && obs[1] == 0.0f);
+      CHECK(obs[2] == static_cast<float>(expected.place));
+      CHECK(obs[12] == -obs[0] && obs[14] == -obs[2]);
+      CHECK(distance(stepped.rewards[2 * i], expected.reward) < 1e-15);
+      CHECK(stepped.rewards[2 * i] == stepped.rewards[2 * i + 1]);
+    }
   }
 }
 
 void unknown_ids_and_sizes_are_refused() {
   CHECK_THROWS(std::invalid_argument, VectorEnv::find("HalfCheetah-v4"));
   CHECK_THROWS(std::invalid_argument, VectorEnv::find("CartPole"));
+  CHECK_THROWS(std::invalid_argument, VectorEnv::find("simple_spread_v3"));
+  CHECK_THROWS(std::invalid_argument, VectorEnv::find_multi("simple_spread_v3", 9));
+  CHECK_THROWS(std::invalid_argument, VectorEnv::find_multi("simple_spread_v3", 0));
+  CHECK_THROWS(std::invalid_argument, VectorEnv::find_multi("CartPole-v1", 1));
   const EnvKernels& env = VectorEnv::find("CartPole-v1");
   CHECK_THROWS(std::invalid_argument, VectorEnv(env, 0, {500, 0.0, Autoreset::same_step, 1}));
   CHECK_THROWS(std::invalid_argument, VectorEnv(env, 1, {0, 0.0, Autoreset::same_step, 1}));
   CHECK_THROWS(std::bad_alloc, VectorEnv(env, std::size_t{1} << 50, {1, 0.0}));
+}
+
+void check_environment(const EnvKernels& env, const EnvKernels& base) {
+  instruction_sets_agree(base, env);
+  an_environment_does_not_know_its_neighbours(env);
+  for (const Autoreset mode : {Autoreset::same_step, Autoreset::next_step, Autoreset::disabled}) {
+    episodes_are_counted(env, mode);
+  }
+  a_restored_environment_goes_on(env);
+  bad_actions_are_found(env);
+  far_starts_do_not_hang(env);
 }
 
 }  // namespace
@@ -292,20 +354,16 @@ int main() {
     sines_are_those_of_the_library(*tables[k]);
     lanes_do_not_depend_on_each_other(*tables[k]);
     for (std::size_t e = 0; e < sharpwave::kEnvCount; ++e) {
-      const EnvKernels& env = tables[k]->env.envs[e];
-      instruction_sets_agree(tables[0]->env.envs[e], env);
-      an_environment_does_not_know_its_neighbours(env);
-      for (const Autoreset mode :
-           {Autoreset::same_step, Autoreset::next_step, Autoreset::disabled}) {
-        episodes_are_counted(env, mode);
-      }
-      a_restored_environment_goes_on(env);
-      bad_actions_are_found(env);
-      far_starts_do_not_hang(env);
+      check_environment(tables[k]->env.envs[e], tables[0]->env.envs[e]);
     }
+    for (std::size_t e = 0; e < sharpwave::kMultiEnvCount; ++e) {
+      check_environment(tables[k]->env.multi_envs[e], tables[0]->env.multi_envs[e]);
+    }
+    agents_of_spread_repel_each_other(tables[k]->env.multi_envs[1]);
   }
   for (std::size_t e = 0; e < sharpwave::kEnvCount; ++e) {
     threads_change_nothing(sharpwave::kernels().env.envs[e]);
   }
+  threads_change_nothing(sharpwave::VectorEnv::find_multi("simple_spread_v3", 3));
   unknown_ids_and_sizes_are_refused();
 }

@@ -72,7 +72,7 @@ void test_actions_come_with_their_log_probabilities_and_values() {
         const Played played = play(test, drawn ? std::optional(Draws{Philox(3, 4)}) : std::nullopt);
         for (std::size_t row = 0; row < test.n_rows; ++row) {
           CHECK(std::abs(log_prob_of(test, played, row) - played.log_probs[row]) < 1e-5);
-          const double value = test.network(exact, test.policy.critic_start(), 1, row)[0];
+          const double value = test.value(exact, row);
           CHECK(std::abs(value - played.values[row]) < 1e-5);
         }
       }

@@ -103,6 +103,86 @@ void test_networks_of_any_depth() {
   }
 }
 
+void test_errors_beyond_a_threshold_count_linearly() {
+  for (const bool clip_values : {false, true}) {
+    PolicyCase test(Kind::choices, {3}, 40, false);
+    PolicyLoss loss = kPpo;
+    loss.huber_delta = 0.4f;
+    if (clip_values) loss.value_clip = 0.1f;
+    check(test, every_row(40), loss);
+    PolicyLoss squares = loss;
+    squares.huber_delta = 1e6f;
+    const double linear = compute(test, every_row(40), loss).value_loss;
+    CHECK(linear < 0.9 * compute(test, every_row(40), squares).value_loss);
+  }
+}
+
+void test_a_critic_may_have_inputs_of_its_own() {
+  for (const std::size_t n_sharing : {1, 3, 40}) {
+    for (const bool clip_values : {false, true}) {
+      PolicyCase test(Kind::choices, {3}, 40, false, {9}, Activation::tanh, n_sharing);
+      PolicyLoss loss = kPpo;
+      loss.huber_delta = 0.7f;
+      if (clip_values) loss.value_clip = 0.1f;
+      check(test, every_row(40), loss);
+      check(test, {5, 39, 0, 17, 17, 3, 26}, loss);
+    }
+  }
+}
+
+// Of many rows some lanes have rows of the actor only.
+void test_shared_inputs_do_not_depend_on_the_number_of_threads() {
+  for (const std::size_t n : {600, 5000}) {
+    PolicyCase test(Kind::choices, {3}, n, false, {9}, Activation::tanh, 3);
+    const std::vector<std::int64_t> rows = every_row(n);
+    const PolicyMetrics one = compute(test, rows, kPpo);
+    const std::vector<float> gradient = test.gradient;
+    const std::vector<double> exact(test.parameters.begin(), test.parameters.end());
+    CHECK(near(one.loss, test.measure(exact, rows, kPpo).loss));
+    for (const std::size_t threads : {2, 3}) {
+      CHECK(compute(test, rows, kPpo, threads).loss == one.loss);
+      CHECK(test.gradient == gradient);
+    }
+  }
+}
+
+void test_values_of_shared_inputs_reach_their_rows() {
+  PolicyCase test(Kind::choices, {3}, 300, false, {9}, Activation::tanh, 3);
+  PolicyGradient learner(test.policy, test.parameters.data(), test.gradient.data());
+  std::vector<float> log_probs(300), entropies(300), values(300);
+  learner.evaluate(test.rollout, log_probs.data(), entropies.data(), values.data());
+  const std::vector<double> exact(test.parameters.begin(), test.parameters.end());
+  for (std::size_t row = 0; row < 300; ++row) CHECK(near(values[row], test.value(exact, row)));
+}
+
+void test_critics_learn_normalized_returns() {
+  PolicyCase test(Kind::choices, {3}, 40, false, {9}, Activation::tanh, 2);
+  for (float& x : test.returns) x = 30.0f + 5.0f * x;
+  for (float& x : test.values) x = 30.0f + 5.0f * x;
+  ValueNorm::State state = {0.0, 0.0, 0.0};
+  ValueNorm learns(&state, 0.9), rests(&state, 1.0);
+  CHECK(learns.scale().mean == 0.0f && learns.scale().deviation == 1.0f);
+  PolicyLoss loss = kPpo;
+  loss.value_clip = 0.1f;
+  loss.value_norm = &learns;
+  compute(test, every_row(40), loss);  // takes in the returns
+  double mean = 0.0, square = 0.0;
+  for (const float x : test.returns) {
+    mean += x / 40.0;
+    square += x * x / 40.0;
+  }
+  CHECK(near(state.mean, 0.1 * mean) && near(state.mean_square, 0.1 * square));
+  CHECK(near(state.weight, 0.1));
+  CHECK(near(learns.scale().mean, mean));
+  CHECK(near(learns.scale().deviation, std::sqrt(square - mean * mean)));
+  loss.value_norm = &rests;
+  check(test, every_row(40), loss);
+  CHECK(near(state.weight, 0.1));
+
+  state = {5.0, 25.0, 1.0};  // returns that do not differ
+  CHECK(near(rests.scale().deviation, 0.1));
+}
+
 void test_rows_are_those_asked_for() {
   PolicyCase test(Kind::choices, {4}, 60, true);
   check(test, {5, 59, 0, 17, 17, 3, 40}, kPpo);
@@ -219,6 +299,11 @@ int main() {
   test_gradients_are_those_of_differences();
   test_every_option_of_the_loss_counts();
   test_networks_of_any_depth();
+  test_errors_beyond_a_threshold_count_linearly();
+  test_a_critic_may_have_inputs_of_its_own();
+  test_shared_inputs_do_not_depend_on_the_number_of_threads();
+  test_values_of_shared_inputs_reach_their_rows();
+  test_critics_learn_normalized_returns();
   test_rows_are_those_asked_for();
   test_rows_without_weight_do_not_count();
   test_a_row_alone_keeps_its_advantage();

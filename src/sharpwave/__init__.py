@@ -1,7 +1,6 @@
 """Reinforcement learning on a native core: replay buffers, primitives, and the algorithms on them.
 
-What trains agents is imported at its first use, so that `import sharpwave` stays quick and never
-imports torch.
+What trains agents is imported at its first use: `import sharpwave` is quick and imports no torch.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sharpwave.buffers import (
     Batch,
     Field,
+    Fresh,
     Hindsight,
     Mixture,
     MmapReplayBuffer,
@@ -75,8 +75,10 @@ if TYPE_CHECKING:
         DQN,
         GRPO,
         IMPALA,
+        IPPO,
         IQL,
         KTO,
+        MAPPO,
         PPO,
         QRDQN,
         SAC,
@@ -111,10 +113,13 @@ if TYPE_CHECKING:
         HybridPPOConfig,
         IMPALAConfig,
         IMPALALearner,
+        IPPOConfig,
         IQLConfig,
         IQLLearner,
         KTOConfig,
         KTOLearner,
+        MAPPOConfig,
+        MAPPOLearner,
         OnlineDPO,
         OnlineDPOConfig,
         OnlineDPOLearner,
@@ -149,22 +154,12 @@ if TYPE_CHECKING:
     from sharpwave.collect import NativeCollector as CandleCollector
     from sharpwave.config.schedules import Linear
     from sharpwave.distributed.replay import ShardedReplay
-    from sharpwave.envs import (
-        VecNormalize,
-        make_vec_env,
-    )
-    from sharpwave.episodes import (
-        EpisodeBuffer,
-        EpisodeDataset,
-        EpisodeLoader,
-        EpisodeUnion,
-    )
+    from sharpwave.envs import VecNormalize, make_vec_env
+    from sharpwave.episodes import EpisodeBuffer, EpisodeDataset, EpisodeLoader, EpisodeUnion
     from sharpwave.episodes.record import RecordEpisodes
+    from sharpwave.episodes.record_team import RecordTeamEpisodes
     from sharpwave.episodes.record_vector import RecordVectorEpisodes
-    from sharpwave.learners import (
-        Acted,
-        Learner,
-    )
+    from sharpwave.learners import Acted, Learner
     from sharpwave.llm import BestOfN, BestOfNResult
     from sharpwave.loops.offline_data import OfflineDataset
     from sharpwave.runs.callbacks import (
@@ -173,6 +168,7 @@ if TYPE_CHECKING:
         EarlyStoppingCallback,
         EvalCallback,
         ProgressCallback,
+        RayEvalCallback,
         StopOnReturn,
         VideoCallback,
     )
@@ -188,87 +184,29 @@ if TYPE_CHECKING:
 
 _ALIASES = {"CandleCollector": "NativeCollector", "OfflineAlgorithm": "OfflineAgent"}
 _LAZY_MODULES = {"datasets", "llm", "nn", "testing"}
+_ALGORITHMS = """
+    A2C A2CConfig A2CLearner APPO APPOConfig APPOLearner BC BCConfig BCLearner C51 C51Config
+    C51Learner CQL CQLConfig CQLLearner CrossQ CrossQConfig CrossQLearner DDPG DDPGConfig DPO
+    DPOConfig DPOLearner DQN DQNConfig DQNLearner DiscreteSAC DiscreteSACConfig
+    DiscreteSACLearner GRPO GRPOConfig GRPOLearner HybridPPO HybridPPOConfig IMPALA IMPALAConfig
+    IMPALALearner IPPO IPPOConfig IQL IQLConfig IQLLearner KTO KTOConfig KTOLearner MAPPO
+    MAPPOConfig MAPPOLearner OnlineDPO OnlineDPOConfig OnlineDPOLearner PPO PPOConfig PPOLearner
+    QRDQN QRDQNConfig QRDQNLearner ReBRAC ReBRACConfig ReBRACLearner SAC SACConfig SACLearner
+    SFT SFTConfig SFTLearner TD3 TD3BC TD3BCConfig TD3BCLearner TD3Config TD3Learner TQC
+    TQCConfig TQCLearner
+"""
 _LAZY = {
+    **dict.fromkeys(_ALGORITHMS.split(), "sharpwave.algorithms"),
     "Agent": "sharpwave.agents",
     "load_run": "sharpwave.agents",
     "Acted": "sharpwave.learners",
     "Learner": "sharpwave.learners",
-    "A2CLearner": "sharpwave.algorithms",
-    "BCLearner": "sharpwave.algorithms",
-    "C51Learner": "sharpwave.algorithms",
-    "CQLLearner": "sharpwave.algorithms",
-    "CrossQLearner": "sharpwave.algorithms",
-    "DQNLearner": "sharpwave.algorithms",
-    "DiscreteSACLearner": "sharpwave.algorithms",
-    "DPOLearner": "sharpwave.algorithms",
-    "GRPOLearner": "sharpwave.algorithms",
-    "OnlineDPO": "sharpwave.algorithms",
-    "OnlineDPOConfig": "sharpwave.algorithms",
-    "OnlineDPOLearner": "sharpwave.algorithms",
-    "IQLLearner": "sharpwave.algorithms",
-    "KTO": "sharpwave.algorithms",
-    "KTOConfig": "sharpwave.algorithms",
-    "KTOLearner": "sharpwave.algorithms",
-    "PPOLearner": "sharpwave.algorithms",
-    "QRDQNLearner": "sharpwave.algorithms",
-    "ReBRACLearner": "sharpwave.algorithms",
-    "SACLearner": "sharpwave.algorithms",
-    "SFT": "sharpwave.algorithms",
-    "SFTConfig": "sharpwave.algorithms",
-    "SFTLearner": "sharpwave.algorithms",
-    "TD3BCLearner": "sharpwave.algorithms",
-    "TD3Learner": "sharpwave.algorithms",
-    "TQCLearner": "sharpwave.algorithms",
-    "ReBRAC": "sharpwave.algorithms",
-    "ReBRACConfig": "sharpwave.algorithms",
-    "BC": "sharpwave.algorithms",
     "BestOfN": "sharpwave.llm",
     "BestOfNResult": "sharpwave.llm",
-    "BCConfig": "sharpwave.algorithms",
-    "CQL": "sharpwave.algorithms",
-    "CQLConfig": "sharpwave.algorithms",
-    "DPO": "sharpwave.algorithms",
-    "DPOConfig": "sharpwave.algorithms",
-    "GRPO": "sharpwave.algorithms",
-    "GRPOConfig": "sharpwave.algorithms",
-    "IQL": "sharpwave.algorithms",
-    "IQLConfig": "sharpwave.algorithms",
-    "TD3BC": "sharpwave.algorithms",
-    "TD3BCConfig": "sharpwave.algorithms",
     "OfflineAlgorithm": "sharpwave.agents",
     "OfflineDataset": "sharpwave.loops.offline_data",
-    "A2C": "sharpwave.algorithms",
-    "A2CConfig": "sharpwave.algorithms",
-    "C51": "sharpwave.algorithms",
-    "DQN": "sharpwave.algorithms",
-    "PPO": "sharpwave.algorithms",
-    "HybridPPO": "sharpwave.algorithms",
-    "HybridPPOConfig": "sharpwave.algorithms",
-    "APPO": "sharpwave.algorithms",
-    "APPOConfig": "sharpwave.algorithms",
-    "APPOLearner": "sharpwave.algorithms",
-    "IMPALA": "sharpwave.algorithms",
-    "IMPALAConfig": "sharpwave.algorithms",
-    "IMPALALearner": "sharpwave.algorithms",
     "CandleCollector": "sharpwave.collect",
     "NativeCollector": "sharpwave.collect",
-    "C51Config": "sharpwave.algorithms",
-    "DQNConfig": "sharpwave.algorithms",
-    "PPOConfig": "sharpwave.algorithms",
-    "QRDQN": "sharpwave.algorithms",
-    "SAC": "sharpwave.algorithms",
-    "QRDQNConfig": "sharpwave.algorithms",
-    "SACConfig": "sharpwave.algorithms",
-    "TD3": "sharpwave.algorithms",
-    "TD3Config": "sharpwave.algorithms",
-    "DDPG": "sharpwave.algorithms",
-    "DDPGConfig": "sharpwave.algorithms",
-    "TQC": "sharpwave.algorithms",
-    "TQCConfig": "sharpwave.algorithms",
-    "CrossQ": "sharpwave.algorithms",
-    "CrossQConfig": "sharpwave.algorithms",
-    "DiscreteSAC": "sharpwave.algorithms",
-    "DiscreteSACConfig": "sharpwave.algorithms",
     "ResetStrategy": "sharpwave.buffers.tensors",
     "RolloutBuffer": "sharpwave.buffers.tensors",
     "SharedReplayBuffer": "sharpwave.buffers.tensors",
@@ -283,11 +221,13 @@ _LAZY = {
     "EpisodeLoader": "sharpwave.episodes",
     "EpisodeUnion": "sharpwave.episodes",
     "RecordEpisodes": "sharpwave.episodes.record",
+    "RecordTeamEpisodes": "sharpwave.episodes.record_team",
     "RecordVectorEpisodes": "sharpwave.episodes.record_vector",
     "Callback": "sharpwave.runs.callbacks",
     "CheckpointCallback": "sharpwave.runs.callbacks",
     "EarlyStoppingCallback": "sharpwave.runs.callbacks",
     "EvalCallback": "sharpwave.runs.callbacks",
+    "RayEvalCallback": "sharpwave.runs.callbacks",
     "ProgressCallback": "sharpwave.runs.callbacks",
     "StopOnReturn": "sharpwave.runs.callbacks",
     "VideoCallback": "sharpwave.runs.callbacks",
@@ -315,8 +255,10 @@ __all__ = [
     "DQN",
     "GRPO",
     "IMPALA",
+    "IPPO",
     "IQL",
     "KTO",
+    "MAPPO",
     "PPO",
     "QRDQN",
     "SAC",
@@ -363,6 +305,7 @@ __all__ = [
     "EvalCallback",
     "Field",
     "FolderLockedError",
+    "Fresh",
     "GRPOConfig",
     "GRPOLearner",
     "Hindsight",
@@ -370,6 +313,7 @@ __all__ = [
     "HybridPPOConfig",
     "IMPALAConfig",
     "IMPALALearner",
+    "IPPOConfig",
     "IQLConfig",
     "IQLLearner",
     "JSONLLogger",
@@ -378,6 +322,8 @@ __all__ = [
     "Learner",
     "Linear",
     "LoggerCallback",
+    "MAPPOConfig",
+    "MAPPOLearner",
     "MLflowLogger",
     "Mixture",
     "MmapReplayBuffer",
@@ -399,11 +345,13 @@ __all__ = [
     "ProgressCallback",
     "QRDQNConfig",
     "QRDQNLearner",
+    "RayEvalCallback",
     "ReBRAC",
     "ReBRACConfig",
     "ReBRACLearner",
     "Recent",
     "RecordEpisodes",
+    "RecordTeamEpisodes",
     "RecordVectorEpisodes",
     "ReplayBuffer",
     "ResetStrategy",
@@ -472,9 +420,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), _ALIASES.get(name, name))
-    globals()[name] = value
-    return value
+    globals()[name] = getattr(importlib.import_module(_LAZY[name]), _ALIASES.get(name, name))
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

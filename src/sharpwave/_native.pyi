@@ -201,6 +201,13 @@ def permuted(
 ) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
     """Entries begin to end of a seeded permutation of n numbers."""
 
+def fresh_queues(engine: Engine) -> list[tuple[int, list[tuple[int, int]]]]:
+    """(rows, [(next, taken) by stream]) of every queue of fresh windows."""
+
+def restore_fresh_queues(
+    engine: Engine, queues: Sequence[tuple[int, Sequence[tuple[int, int]]]]
+) -> None: ...
+
 MAX_EPISODE_FIELDS: int = 256
 EPISODE_STATE_WORDS: int = 16
 EPISODE_INDEX_ROW_BYTES: int = 16
@@ -313,7 +320,7 @@ def shuffled(seed: int, call: int, n_orders: int, n: int) -> NDArray[numpy.int64
 
 class PolicyLearner:
     """
-    Updates of a policy whose parameters and gradient are given arrays. A batch is (obs, actions, advantages, returns, log_probs, values, masks, weights), None for what is missing.
+    Updates of a policy whose parameters and gradient are given arrays. A batch is (obs, actions, advantages, returns, log_probs, values, masks, weights, joint, joint_rows), None for what is missing.
     """
 
     def __init__(
@@ -326,6 +333,7 @@ class PolicyLearner:
         options: Sequence[int],
         parameters: Any,
         gradient: Any,
+        n_critic_inputs: int | None = None,
     ) -> None: ...
     def gradient(
         self,
@@ -349,9 +357,9 @@ class PolicyLearner:
 
     def act(
         self, obs: Any, masks: Any, draw: tuple[int, int] | None
-    ) -> tuple[NDArray[Any], NDArray[numpy.float32], NDArray[numpy.float32]]:
+    ) -> tuple[NDArray[Any], NDArray[numpy.float32], NDArray[numpy.float32] | None]:
         """
-        Actions [n, k], log-probabilities and values; draw is the seed of a generator and the number of the call, None for the most likely actions.
+        Actions [n, k], log-probabilities and, where the critic has the same inputs, values; draw is the seed of a generator and the number of the call, None for the most likely actions.
         """
 
     def values(self, obs: Any) -> NDArray[numpy.float32]:
@@ -377,8 +385,13 @@ class PolicyLearner:
         beta2: float,
         eps: float,
         threads: int,
+        huber_delta: float | None = None,
+        value_norm: Any = None,
+        decay: float = 0.0,
     ) -> NDArray[numpy.float64]:
-        """Metrics, the norm and the explained variance."""
+        """
+        Metrics, the norm and the explained variance. `value_norm` is [3] mean, mean square and weight of a ValueNorm, which changes.
+        """
 
     def a2c_update(
         self,
@@ -602,11 +615,16 @@ class Collector:
         capacity: int,
         threads: int,
         is_valued: bool = True,
+        has_agent_id: bool = False,
+        critic: str = "obs",
+        is_team_paid: bool = False,
     ) -> None: ...
     def recv(self) -> dict[str, Any]: ...
     def try_recv(self) -> dict[str, Any] | None: ...
     def request(self) -> None: ...
-    def set_weights(self, weights: Any) -> int: ...
+    def set_weights(
+        self, weights: Any, value_mean: float = 0.0, value_deviation: float = 1.0
+    ) -> int: ...
     def weights(self) -> NDArray[numpy.float32]: ...
     def stop(self) -> None: ...
     @property
@@ -639,16 +657,19 @@ class RowBuffer:
     ) -> BatchDict: ...
     def gather(self, indices: Any, *, view: Any = None, out: Any = None) -> BatchDict: ...
     def update_priorities(self, indices: Any, priorities: Any) -> int: ...
+    def _rewrite(self, indices: Any, fields: dict[str, Any], /) -> int: ...
     def _drawable(self, view: Any, /) -> Any: ...
+    def _take_fresh(self, view: Any, length: int, most: int, /) -> Any: ...
     def _allocate(
         self, batch_size: int, view: Any, selector: Any, indices: bool, /
     ) -> tuple[BatchDict, Any]: ...
     def __len__(self) -> int: ...
 
 def environment_specs() -> dict[str, dict[str, Any]]: ...
+def multi_environment_spec(env_id: str, n_agents: int, /) -> dict[str, Any]: ...
 
 class VectorEnv:
-    """The type under NativeVectorEnv: many environments of one kind."""
+    """The type under NativeVectorEnv and NativeMultiAgentEnv: many environments of one kind."""
 
     def __init__(
         self,
@@ -658,9 +679,11 @@ class VectorEnv:
         option: float,
         autoreset_mode: str,
         threads: int,
+        n_agents: int = 0,
         /,
     ) -> None: ...
     def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]: ...
+    def _step_agents(self, actions: Any, /) -> tuple[Array, Array, Array, Array, Array]: ...
     def _reset(
         self,
         mask: Array | None,

@@ -32,6 +32,11 @@ def n_started() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def n_started_here() -> int:
+    """How many of them there are on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", n_started()))
+
+
 class Ranks:
     """All processes of a run, of which this is one.
 
@@ -64,10 +69,11 @@ class Ranks:
         if not (is_here or is_told):
             return ALONE
         if not is_here:
-            has_cuda = torch.cuda.is_available()
-            if has_cuda:
+            backend = "gloo"
+            # nccl wants a GPU for each process; where there are fewer, they meet on the CPU.
+            if n_started_here() <= torch.cuda.device_count():
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            backend = "cpu:gloo,cuda:nccl" if has_cuda else "gloo"
+                backend = "cpu:gloo,cuda:nccl"
             meeting = os.environ.get(MEETING)
             where: Any = {"rank": int(os.environ["RANK"]), "world_size": n_started()}
             distributed.init_process_group(

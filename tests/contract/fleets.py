@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 import sharpwave as sw
 from sharpwave.distributed import Fleet, Unroll
@@ -109,11 +113,80 @@ def nodes_left() -> list[str]:
     return left
 
 
+def start_ray() -> Any:
+    """The Ray of the tests of a module, which is slow to start; `stop_ray` ends it."""
+    # What every process of a cluster has to know; Ray reads it once.
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN"] = "only for these tests, which listen for seconds"
+    import ray
+
+    if not ray.is_initialized():
+        options: dict[str, Any] = {"num_cpus": 8, "include_dashboard": False}
+        ray.init(
+            logging_level="ERROR", log_to_driver=False, _node_ip_address="127.0.0.1", **options
+        )
+    return ray
+
+
+def stop_ray() -> None:
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
+
+
+@contextmanager
+def placed(world: Any = "CartPole-v1", **options: Any) -> Iterator[Any]:
+    """An agent whose actors Ray has started."""
+    start_ray()
+    env, env_kwargs = id_of(world)
+    if "checkpoint" not in options:
+        options["env_kwargs"] = env_kwargs
+    one = made(env, actors="ray", **options)
+    fleet = one.loop.fleet
+    try:
+        fleet.start(one.learner.weights(), one.learner.updates)
+        fleet.pause()
+        wait_for(lambda: fleet.stats().alive == one.config.n_actors, 120)
+        yield one
+    finally:
+        one.close()
+
+
+def nodes_of_ray() -> list[int]:
+    """The processes of Ray that act, of those that this process has started."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                line = (folder / "cmdline").read_bytes().decode(errors="replace")
+                if line.startswith("ray::_RayNode") and descends(int(folder.name)):
+                    found.append(int(folder.name))
+    return found
+
+
+def descends(pid: int) -> bool:
+    """Whether a process is a child of this one, or a child's."""
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return False
+
+
+def placed_left() -> list[str]:
+    """As `nodes_left`, of Ray's."""
+    deadline = time.monotonic() + 5
+    while (left := nodes_of_ray()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return list(map(str, left))
+
+
 FLEETS = {
     "threads": Row(kind_of("threads"), threads_left),
     "processes": Row(kind_of("processes"), processes_left),
     "grpc": Row(joined, nodes_left),
 }
+if importlib.util.find_spec("ray") is not None:
+    FLEETS["ray"] = Row(placed, placed_left)
 
 
 def received(fleet: Fleet) -> Unroll:
@@ -127,3 +200,22 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+def check_follows(unrolls: list[Unroll]) -> None:
+    """Every unroll is whole, begins where the last of its life ended, and came once.
+
+    `Marked` observes the process that it is in and how many steps it has taken there.
+    """
+    last: dict[int, tuple[float, float]] = {}
+    for unroll in unrolls:
+        obs: Any = unroll.rollout.obs
+        after: Any = unroll.rollout.last_obs
+        life, first = obs[0, 0]
+        np.testing.assert_array_equal(obs[..., 0], life)
+        steps = np.arange(first, first + len(obs), dtype=np.float32)
+        np.testing.assert_array_equal(obs[..., 1], np.repeat(steps[:, None], obs.shape[1], axis=1))
+        np.testing.assert_array_equal(after[:, 1], first + len(obs))
+        if unroll.actor in last and last[unroll.actor][0] == life:
+            assert first == last[unroll.actor][1]
+        last[unroll.actor] = life, first + len(obs)

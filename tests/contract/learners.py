@@ -11,12 +11,13 @@ import torch
 
 import sharpwave as sw
 from sharpwave.agents import OnlineAgent
+from sharpwave.envs.multi.toys import Roles
 from sharpwave.loops.off_policy import OffPolicyLoop
 from sharpwave.testing.bits import state_of
 from tests.contract.test_offline import columns
 from tests.envs import resumable
 
-__all__ = ["BOTH_BACKENDS", "LEARNERS", "Learner", "parameters", "state_of"]
+__all__ = ["BOTH_BACKENDS", "LEARNERS", "TEAMS", "Learner", "parameters", "state_of"]
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,12 @@ LEARNERS: dict[str, Learner] = {
     "iql": offline(sw.IQL),
     "cql": offline(sw.CQL, n_random_actions=2),
 }
+TEAMS: dict[str, Learner] = {
+    "mappo": Learner(sw.MAPPO, lambda: Roles, {**ROLLOUT, "n_epochs": 2}, 32),
+    "mappo-one": Learner(sw.MAPPO, lambda: "CartPole-v1", {**ROLLOUT, "n_epochs": 2}, 32),
+    "ippo": Learner(sw.IPPO, lambda: Roles, {**ROLLOUT, "share_policy": False}, 32),
+}
+"""Those with a learner for each group of agents."""
 BOTH_BACKENDS = [
     (name, backend)
     for name, learner in LEARNERS.items()

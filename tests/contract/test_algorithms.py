@@ -137,6 +137,8 @@ CASES: dict[str, Case] = {
     "appo": on_policy(sw.APPO, f"{OF_PPO} {OF_IMPALA}", **APPO, backend="torch"),
     "appo-native": on_policy(sw.APPO, f"{OF_PPO} {OF_IMPALA}", **APPO, backend="native"),
     "appo-recurrent": on_policy(sw.APPO, f"{OF_PPO} {OF_IMPALA}", **APPO, recurrent="gru"),
+    "mappo": on_policy(sw.MAPPO, OF_PPO, **PPO),
+    "ippo-recurrent": on_policy(sw.IPPO, OF_PPO, **{**PPO, "n_steps": 16, "recurrent": "gru"}),
     "dqn": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60, backend="torch"),
     "dqn-native": replaying(sw.DQN, CHOICES, OF_DQN, target_update_freq=60, backend="native"),
     "dqn-native-all": replaying(
@@ -187,6 +189,11 @@ algorithms = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 
 def weights(algorithm: Any) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in algorithm.policy.parameters()])
+
+
+def action_space(algorithm: Any) -> Any:
+    space = algorithm.action_space
+    return space["agent_0"] if isinstance(space, spaces.Dict) else space  # the only agent's
 
 
 @algorithms
@@ -270,22 +277,22 @@ class TestPredict:
     def test_one_observation_gives_one_action(self, case: Case, deterministic: bool) -> None:
         algorithm = case()
         action = algorithm.predict(np.zeros(case.world.sizes[0]), deterministic)
-        assert algorithm.action_space.contains(action)
-        if isinstance(algorithm.action_space, spaces.Discrete):
+        assert action_space(algorithm).contains(action)
+        if isinstance(action_space(algorithm), spaces.Discrete):
             assert type(action) is int
 
     def test_a_list_is_an_observation(self, case: Case) -> None:
         algorithm = case()
         action = algorithm.predict([0.0] * case.world.sizes[0])
-        assert algorithm.action_space.contains(action)
+        assert action_space(algorithm).contains(action)
 
     @pytest.mark.parametrize("n", [1, 5])
     def test_a_batch_gives_an_array(self, case: Case, n: int) -> None:
         algorithm = case()
         actions = algorithm.predict(np.zeros((n, case.world.sizes[0])))
         assert isinstance(actions, np.ndarray)
-        assert actions.shape == (n, *algorithm.action_space.shape)
-        assert actions.dtype == algorithm.action_space.dtype
+        assert actions.shape == (n, *action_space(algorithm).shape)
+        assert actions.dtype == action_space(algorithm).dtype
 
     def test_a_wrong_shape_is_named(self, case: Case) -> None:
         size = case.world.sizes[0]
@@ -310,8 +317,8 @@ class TestPredict:
         algorithm = case(env)
         for _ in range(20):
             action = algorithm.predict(np.zeros(1), deterministic=False)
-            assert algorithm.action_space.contains(action)
-        assert algorithm.action_space.contains(algorithm.predict(np.zeros(1)))
+            assert action_space(algorithm).contains(action)
+        assert action_space(algorithm).contains(algorithm.predict(np.zeros(1)))
         assert algorithm.predict(np.zeros((4, 1)), False).shape[0] == 4
 
     @pytest.mark.parametrize("squash", [True, False])
@@ -322,7 +329,7 @@ class TestPredict:
         algorithm = case(probes.ContinuousIdentity, **options)
         for _ in range(50):
             action = algorithm.predict(np.zeros(1), deterministic=False)
-            assert algorithm.action_space.contains(action)
+            assert action_space(algorithm).contains(action)
 
     @pytest.mark.long(but=["ppo", "dqn"])
     @pytest.mark.parametrize(
@@ -482,9 +489,8 @@ class TestConstruction:
 
     def test_the_signature_shows_every_option_with_its_default(self, case: Case) -> None:
         parameters = inspect.signature(case.cls).parameters
-        assert list(parameters)[:6] == [
-            "env_id", "n_envs", "seed", "policy", "logger", "callbacks",
-        ]  # fmt: skip
+        leading = [name for name in parameters if name != "n_agents"][:6]
+        assert leading == ["env_id", "n_envs", "seed", "policy", "logger", "callbacks"]
         defaults = {field.name: field.default for field in fields(case.cls.Config)}
         assert defaults.items() <= {x.name: x.default for x in parameters.values()}.items()
 

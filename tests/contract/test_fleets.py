@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import time
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,23 +16,36 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.errors import EnvironmentFailed, NonFiniteError
+from sharpwave.errors import ActorFailed, EnvironmentFailed, NonFiniteError
 from sharpwave.testing.bits import state_of
-from tests.contract.fleets import FLEETS, OPTIONS, Row, received, wait_for
+from tests.contract.fleets import FLEETS, OPTIONS, Row, received, stop_ray, wait_for
 from tests.envs import resumable
-from tests.fleet_envs import Failing, Infinite, Slow
+from tests.fleet_envs import RELEASE, Failing, Hanging, Infinite, Slow
 
 WORLDS = pytest.mark.parametrize("world", ["CartPole-v1", resumable], ids=["native", "python"])
-STARTS = pytest.mark.long(only=["processes", "grpc"])
+STARTS = pytest.mark.long(only=["processes", "grpc", "ray"])
 """Starting processes takes a while."""
 
 
-@pytest.fixture(params=FLEETS)
-def row(request: pytest.FixtureRequest) -> Row:
+# Ray leaves files and sockets to the collector.
+OF_RAY = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def ray_is_stopped() -> Iterator[None]:
+    yield
+    stop_ray()
+
+
+@pytest.fixture(params=[pytest.param(one, marks=[OF_RAY] * (one == "ray")) for one in FLEETS])
+def row(request: pytest.FixtureRequest) -> Iterator[Row]:
     gc.collect()
     found = FLEETS[request.param]
     assert found.left() == []
-    return found
+    yield found
+    RELEASE.set()  # a thread that hangs cannot be ended
+    wait_for(lambda: found.left() == [])
+    RELEASE.clear()
 
 
 @pytest.mark.long(but=["threads-native"])
@@ -144,6 +159,57 @@ def test_an_actor_that_fails_three_times_in_a_row_ends_the_run(
             assert stats.restarts <= stats.failures
             assert (stats.busy, stats.received_bytes) == (0, 0)
     assert row.left() == []
+
+
+@pytest.fixture
+def hanging(row: Row) -> Row:
+    if row is FLEETS["ray"]:
+        pytest.skip(
+            "its nodes are those of gRPC, but may take longer to start than a step may take"
+        )
+    return row
+
+
+@pytest.mark.long
+@STARTS
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_an_actor_whose_environment_hangs_is_made_again(hanging: Row, deterministic: bool) -> None:
+    """Its process gave signs of life, and the learner waited for ever."""
+    world, options = partial(Hanging, 30), {"deterministic": deterministic, "step_timeout": 0.5}
+    with hanging.agent(world, **options) as agent:
+        metrics = agent.train(384)
+        stats = agent.loop.fleet.stats()
+        assert stats.failures == stats.restarts == stats.lost >= metrics["restarts"] >= 1
+        learned = 64 * agent.learner.updates
+        assert agent.timesteps == learned + 32 * metrics["dropped_unrolls"] >= 384
+        assert agent.loop.fleet.stats().alive == 2
+
+
+@pytest.mark.long
+@STARTS
+def test_an_actor_whose_environment_lets_no_other_thread_run_is_made_again(
+    hanging: Row, request: pytest.FixtureRequest
+) -> None:
+    if request.node.callspec.params["row"] == "threads":
+        pytest.skip("nothing runs in a process whose interpreter is kept by one thread")
+    with hanging.agent(partial(Hanging, 30, True), step_timeout=0.5) as agent:
+        metrics = agent.train(384)
+        stats = agent.loop.fleet.stats()
+        assert stats.failures == stats.restarts == stats.lost >= metrics["restarts"] >= 1
+    assert hanging.left() == []
+
+
+@pytest.mark.long
+@STARTS
+def test_an_actor_that_hangs_three_times_in_a_row_ends_the_run_and_is_named(hanging: Row) -> None:
+    with hanging.agent(partial(Hanging, 3), step_timeout=0.3) as agent:
+        with pytest.raises(ActorFailed) as caught:
+            agent.train(5000)
+        assert caught.value.actor in (0, 1)
+        # Where it stands, and which environment it is.
+        assert re.search(r"in step\n.*wait\(100_000\)", caught.value.trace)
+        assert "environment 0 did not come back within 0.3 s" in str(caught.value)
+        assert agent.loop.fleet.stats().busy == 0
 
 
 @pytest.mark.long

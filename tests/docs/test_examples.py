@@ -17,6 +17,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
         ("custom_policy", r"after 512 steps: "),
         ("custom_loop", r"after 512 steps: "),
         ("recurrent", r"gru: "),
+        ("multi_agent", r"after 512 steps: "),
         ("apex", r"steps: "),
     ],
 )
@@ -32,6 +33,23 @@ def test_a_short_run_ends_with_an_evaluation(name: str, said: str, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
     assert "over 10 episodes" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+def test_two_sides_learn_against_each_other(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "self_play.py"), "400", "2"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = [line.split()[:3] for line in done.stdout.splitlines()]
+    sides = [("1:", "adversary"), ("1:", "agent_0"), ("2:", "adversary"), ("2:", "agent_0")]
+    assert told == [["round", number, side] for number, side in sides]
     assert list(tmp_path.iterdir()) == []
 
 

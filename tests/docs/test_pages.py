@@ -79,7 +79,7 @@ def test_every_preset_is_in_the_table(algorithm: str) -> None:
     rows = [
         row for row in rows_of(section("algorithms.md", "Presets")) if f"`{algorithm}`" in row[0]
     ]
-    names = re.compile(rf"[A-Za-z0-9]+-v\d|\b(?:{'|'.join(sw.llm.TASKS)})\b")
+    names = re.compile(rf"[A-Za-z0-9]+-v\d|mpe2/\w+_v\d|\b(?:{'|'.join(sw.llm.TASKS)})\b")
     listed = {name for row in rows for name in names.findall(row[1])}
     assert listed == set(PRESETS[algorithm]) - {ATARI}
     assert (ATARI in PRESETS[algorithm]) == any("every Atari game" in row[1] for row in rows)

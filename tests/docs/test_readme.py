@@ -26,6 +26,7 @@ each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path
         "off_policy.md",
         "learners.md",
         "testing.md",
+        "multi_agent.md",
     ]
 )
 @each_document

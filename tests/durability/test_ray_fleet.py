@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import sharpwave as sw
-from tests.contract.fleets import OPTIONS, wait_for
+from tests.contract.fleets import OPTIONS, nodes_of_ray, wait_for
 
 # What every process of a cluster has to know; Ray reads it once.
 os.environ["RAY_AUTH_MODE"] = "token"
@@ -25,20 +24,6 @@ pytestmark = [
     # Ray's own: files and sockets that it leaves to the collector.
     pytest.mark.filterwarnings("ignore"),
 ]
-
-
-def nodes_of_ray() -> list[int]:
-    """The processes of Ray that act."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                line = (folder / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:  # it has ended meanwhile
-                continue
-            if line.startswith("ray::_RayNode"):
-                found.append(int(folder.name))
-    return found
 
 
 @pytest.fixture

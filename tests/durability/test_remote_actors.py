@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from sharpwave.distributed.grpc_fleet import GrpcFleet
 from sharpwave.distributed.security import TOKEN_VARIABLE
 from sharpwave.distributed.wire import connect
 from sharpwave.runs.run_folder import RunFolder
+from tests.contract.fleets import check_follows
+from tests.fleet_envs import Marked
+from tests.fleet_ids import id_of
 from tests.unit.distributed.remote import WEIGHTS, Liar, address_of, listening, unroll_bytes
 
 TOKEN = "a-token-of-the-tests"
@@ -99,6 +103,61 @@ def test_others_go_on_where_an_actor_is_killed_and_it_may_return(commands: Comma
         assert set(take(fleet, 20)) == {0}
         fleet.stop()
         assert steady.wait(10) == 0
+
+
+def kill_at_random(commands: Commands, n_kills: int, draw: random.Random) -> None:
+    """Kill nodes and processes of their actors, whose environments say where they are."""
+    env, _ = id_of(Marked)
+    options: dict[str, Any] = {**OPTIONS, "n_actors": 2, "max_in_flight": 4, "max_lag": 1000}
+    agent: Any = sw.IMPALA(env, actors="grpc", **options)
+    fleet, unrolls = agent.loop.fleet, []
+
+    def take_until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            unroll = fleet.receive(0.01)
+            unrolls.extend([] if unroll is None else [unroll])
+
+    def have_acted(since: int) -> bool:
+        return {one.actor for one in unrolls[since:]} == {0, 1}
+
+    fleet.start(agent.learner.weights(), 0)
+    nodes = [commands.actor(fleet.address, "--env", env) for _ in range(2)]
+    for number in range(n_kills):
+        seen = len(unrolls)
+        take_until(partial(have_acted, seen))  # both, since the last was killed
+        moment = time.monotonic() + draw.uniform(0, 0.05)
+        take_until(lambda: time.monotonic() > moment)  # noqa: B023
+        node = nodes.pop(0)
+        if draw.random() < 0.5:
+            os.kill(int(_children(node.pid)[0]), signal.SIGKILL)
+            nodes.append(node)
+        else:
+            node.kill()
+            node.wait()
+            nodes.append(commands.actor(fleet.address, "--env", env))
+        take_until(lambda: fleet.stats().restarts == number + 1)  # noqa: B023
+        take_until(lambda: fleet.stats().alive == 2)
+    seen = len(unrolls)
+    take_until(partial(have_acted, seen))
+    stats = fleet.stats()
+    assert stats.restarts == n_kills
+    assert stats.lost <= n_kills
+    check_follows(unrolls)
+    agent.close()
+    assert [node.wait(20) for node in nodes] == [0, 0]
+
+
+@pytest.mark.long
+def test_killed_actors_are_back_and_no_unroll_is_torn_or_twice(commands: Commands) -> None:
+    kill_at_random(commands, 4, random.Random(3))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_actors_elsewhere_are_killed_at_fifty_moments(commands: Commands) -> None:
+    kill_at_random(commands, 50, random.Random(4))
 
 
 @pytest.mark.long

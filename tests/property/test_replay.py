@@ -28,7 +28,7 @@ from sharpwave import (
     WithoutReplacement,
 )
 from tests.examples import examples
-from tests.reference.replay import ReplayOracle
+from tests.reference.replay import NO_STEP, ReplayOracle
 from tests.reference.steps import ENDINGS, Steps, as_batch
 
 # Saving waits for the disk, again and again: a folder in memory, where the system has one.
@@ -39,11 +39,13 @@ PLAIN: dict[str, Any] = {
     "obs": ("float32", (2,)),
     "next_obs": ("float32", (2,)),
     "action": "int32",
+    "note": ("uint16", (3,)),
     **FLAGS,
 }
 STACKED: dict[str, Any] = {
     "obs": {"screen": Field("uint8", (2, 3, 2), stack=3, axis=1), "speed": "float16"},
     "action": "int32",
+    "note": ("uint16", (3,)),
     **FLAGS,
 }
 
@@ -59,6 +61,15 @@ neighbour_views = st.one_of(
         pad=st.sampled_from([False, True, "whole"]),
         cross=st.booleans(),
         gamma=st.sampled_from([None, 0.9]),
+    ),
+    st.builds(
+        Sequence,
+        length=st.integers(1, 4),
+        context=st.integers(0, 2),
+        stride=st.integers(1, 3),
+        pad=st.sampled_from([False, True, "whole"]),
+        cross=st.booleans(),
+        arrivals=st.just(True),
     ),
 )
 endings = st.sampled_from([*ENDINGS, "", "", ""])
@@ -153,10 +164,11 @@ class Life(RuleBasedStateMachine):
                 return
             raise AssertionError("a batch came although no step can be drawn")
         batch = self.buffer.sample(batch_size, seed, view=view, selector=selector, indices=True)
-        assert set(batch["indices"].tolist()) <= fitting
+        drawn = batch["indices"] if batch["indices"].ndim == 1 else batch["indices"][:, 0]
+        assert set(drawn.tolist()) <= fitting
         self.check(batch, view)
         if isinstance(selector, WithoutReplacement):
-            assert len(set(batch["indices"].tolist())) == batch_size
+            assert len(set(drawn.tolist())) == batch_size
         if by_priority:
             assert np.all(batch["weights"] <= 1.0 + 1e-6)
             assert np.all(batch["weights"] > 0.0)
@@ -185,6 +197,15 @@ class Life(RuleBasedStateMachine):
                 assert batch["rewards"][i] == expected["rewards"]
             return
         self.oracle.check_batch(batch, view)
+
+    @rule(data=st.data())
+    def update(self, data: st.DataObject) -> None:
+        known = sorted({*self.oracle.ids(), *self.past[-5:], NO_STEP})
+        ids = data.draw(st.lists(st.sampled_from(known), max_size=10))
+        values = [data.draw(st.integers(0, 2**16 - 1)) for _ in ids]
+        notes = np.array(values, np.uint16).reshape(-1, 1) + np.arange(3, dtype=np.uint16)
+        stale = self.oracle.update(ids, note=notes)
+        assert self.buffer.update(np.array(ids, np.uint64), note=notes) == stale
 
     @precondition(lambda self: self.options is not None)
     @rule(data=st.data())
@@ -225,6 +246,8 @@ class Life(RuleBasedStateMachine):
         ids = self.oracle.ids()
         assert len(self.buffer) == len(ids)
         assert self.buffer.indices().tolist() == ids
+        notes = [self.oracle.step(step_id).row["note"].tolist() for step_id in ids]
+        assert self.buffer.gather(ids)["note"].tolist() == notes
         if isinstance(self.buffer, PrioritizedReplayBuffer):
             assert np.isclose(self.buffer.max_priority, self.oracle.max_priority, rtol=1e-6)
 

@@ -18,6 +18,10 @@ from tests.reference.nests import Nest, assert_same, same, stacked, transform
 
 BATCH_NAMES = {"action": "actions", "reward": "rewards"}
 AnyView = Transition | NStep | Sequence | Hindsight | None
+LEFT_OUT = ("terminated", "truncated", "next_obs")
+"""What arrivals do not have."""
+NO_STEP = 2**64 - 1
+"""The id of a row of arrivals where no step begins."""
 
 
 @dataclass
@@ -135,6 +139,18 @@ class ReplayOracle:
         assert found is not None, f"step {step_id} is not in the buffer"
         return found
 
+    def update(self, ids: list[int], **fields: Nest) -> int:
+        """Write over extra columns; the number of ids that are not in the buffer any more."""
+        stale = 0
+        for i, step_id in enumerate(ids):
+            found = None if step_id == NO_STEP else self.find(step_id)
+            if found is not None:
+                new = {k: transform(lambda x, i=i: np.asarray(x)[i], v) for k, v in fields.items()}
+                found.row = {**found.row, **new}
+            elif step_id != NO_STEP:
+                stale += 1
+        return stale
+
     def update_priorities(self, ids: list[int], priorities: list[float]) -> int:
         """The number of ids that are not in the buffer any more."""
         stale = 0
@@ -179,6 +195,24 @@ class ReplayOracle:
         rows = [before[-back] if back <= len(before) else None for back in backwards]
         return rows + [after[i] if i < len(after) else None for i in range(view.length)]
 
+    def arrivals(self, step: Step, view: Sequence) -> list[tuple[Step, bool] | None]:
+        """The rows of a window: an observation with the step before or after it.
+
+        The step begins there, or (True) it is the last of its episode and led there.
+        """
+        after = [s for s in self.steps(step.env) if s.id >= step.id]
+        if not view.cross:
+            after = self.episode_from(step)
+        rows: list[tuple[Step, bool] | None] = []
+        for one in after:
+            rows += [(one, False), (one, True)] if one.last else [(one, False)]
+        length = view.context + view.length
+        return (rows + [None] * length)[:length]
+
+    def leading_to(self, step: Step) -> Step | None:
+        """The step that led to where this one begins, in the same episode."""
+        return None if step.first else self.find(step.id - self.streams)
+
     def may_draw(self, step_id: int, view: AnyView) -> bool:
         step = self.find(step_id)
         if step is None:
@@ -188,9 +222,13 @@ class ReplayOracle:
         earlier = len(self.episode_before(step))
         if earlier % view.stride != 0:
             return False
-        rows = self.window(step, view)
+        if view.arrivals and not step.first and self.leading_to(step) is None:
+            return False
+        rows: list[Any] = self.arrivals(step, view) if view.arrivals else self.window(step, view)
         if view.pad is True or None not in rows:
             return True
+        if view.arrivals:
+            return view.pad == "whole" and step.first
         return view.pad == "whole" and earlier == 0 and rows[-1] is None
 
     def drawable(self, view: AnyView) -> list[int]:
@@ -202,7 +240,7 @@ class ReplayOracle:
         if isinstance(view, NStep):
             return self.n_step(step, view)
         if isinstance(view, Sequence):
-            return self.sequence(step, view)
+            return self.arrived(step, view) if view.arrivals else self.sequence(step, view)
         return in_batch(step.row)
 
     def n_step(self, step: Step, view: NStep) -> dict[str, Any]:
@@ -232,6 +270,36 @@ class ReplayOracle:
             )
         return batch
 
+    def arrived(self, step: Step, view: Sequence) -> dict[str, Any]:
+        rows = self.arrivals(step, view)
+        nothing = transform(np.zeros_like, step.row)
+        extra = [k for k in step.row if k not in ("obs", "action", "reward", *LEFT_OUT)]
+        made: list[dict[str, Any]] = []
+        for one in rows:
+            found, is_end = one or (None, False)
+            led_here = found if is_end or found is None else self.leading_to(found)
+            begins = None if is_end else found
+            obs = nothing["obs"]
+            if found is not None:
+                obs = found.row["next_obs"] if is_end else found.row["obs"]
+            made.append(
+                {
+                    "obs": obs,
+                    "prev_actions": (nothing if led_here is None else led_here.row)["action"],
+                    "rewards": (nothing if led_here is None else led_here.row)["reward"],
+                    **{k: (nothing if begins is None else begins.row)[k] for k in extra},
+                    "mask": np.bool_(found is not None),
+                    "is_first": np.bool_(begins is not None and begins.first),
+                    "is_last": np.bool_(is_end),
+                    "is_terminal": np.bool_(
+                        is_end and found is not None and np.any(found.row["terminated"])
+                    ),
+                    "indices": np.uint64(NO_STEP if begins is None else begins.id),
+                }
+            )
+        batch: dict[str, Any] = stacked(made)
+        return batch
+
     def goal_ids(self, step_id: int, strategy: str) -> list[int]:
         """The steps whose achieved goal a drawn step may take."""
         step = self.step(step_id)
@@ -246,6 +314,8 @@ class ReplayOracle:
         """Every row of a batch with `indices` is what its id should become."""
         ids = batch["indices"]
         rest = {k: v for k, v in batch.items() if k not in ("indices", "weights")}
+        if isinstance(view, Sequence) and view.arrivals:  # every row of a window has an id
+            ids, rest["indices"] = ids[:, 0], ids
         for i, step_id in enumerate(ids.tolist()):
             assert self.may_draw(step_id, view), f"step {step_id} must not be drawn"
             got = transform(lambda array, i=i: array[i], rest)

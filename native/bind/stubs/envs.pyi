@@ -3,15 +3,17 @@ from typing import Any
 from sharpwave.types import Array
 
 def environment_specs() -> dict[str, dict[str, Any]]: ...
+def multi_environment_spec(env_id: str, n_agents: int, /) -> dict[str, Any]: ...
 
 class VectorEnv:
-    """The type under NativeVectorEnv: many environments of one kind."""
+    """The type under NativeVectorEnv and NativeMultiAgentEnv: many environments of one kind."""
 
     def __init__(
         self, env_id: str, num_envs: int, max_episode_steps: int, option: float,
-        autoreset_mode: str, threads: int, /,
+        autoreset_mode: str, threads: int, n_agents: int = 0, /,
     ) -> None: ...
     def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]: ...
+    def _step_agents(self, actions: Any, /) -> tuple[Array, Array, Array, Array, Array]: ...
     def _reset(
         self, mask: Array | None, seeds: Array | None, is_seeded: Array | None,
         low: Array, high: Array, /,

@@ -8,12 +8,12 @@
 namespace sharpwave {
 
 Collector::Collector(std::unique_ptr<Rollouts> rollouts, std::mutex* mutex,
-                     std::vector<float> parameters, std::size_t capacity)
+                     std::vector<float> parameters, std::size_t capacity, const ValueScale& scale)
     : process_(::getpid()), shared_(new Shared) {
   shared_->rollouts = std::move(rollouts);
   shared_->env_mutex = mutex;
   shared_->capacity = capacity;
-  shared_->weights = std::make_shared<Weights>(Weights{std::move(parameters), 0});
+  shared_->weights = std::make_shared<Weights>(Weights{std::move(parameters), 0, scale});
   try {
     if (capacity > 0) shared_->thread = std::thread([shared = shared_] { shared->work(); });
   } catch (...) {
@@ -35,11 +35,11 @@ Collector::Shared& Collector::shared() const {
   return *shared_;
 }
 
-std::uint64_t Collector::set_weights(std::vector<float> parameters) {
+std::uint64_t Collector::set_weights(std::vector<float> parameters, const ValueScale& scale) {
   Shared& shared = this->shared();
   const std::lock_guard lock(shared.mutex);
   const std::uint64_t version = shared.weights->version + 1;
-  shared.weights = std::make_shared<Weights>(Weights{std::move(parameters), version});
+  shared.weights = std::make_shared<Weights>(Weights{std::move(parameters), version, scale});
   return version;
 }
 
@@ -149,7 +149,7 @@ void Collector::Shared::collect(const Weights& now, std::unique_lock<std::mutex>
   std::exception_ptr thrown;
   try {
     const std::lock_guard env_lock(*env_mutex);
-    rollout = rollouts->collect(now.parameters.data(), stops);
+    rollout = rollouts->collect(now.acting(), stops);
   } catch (...) {
     thrown = std::current_exception();
   }

@@ -20,6 +20,9 @@ namespace sharpwave {
 struct Weights {
   std::vector<float> parameters;
   std::uint64_t version;
+  ValueScale scale = {};
+
+  ActingWeights acting() const { return {parameters.data(), scale}; }
 };
 
 // Rollouts wait in a queue, oldest first; the thread rests while it is full. With a capacity of 0
@@ -33,13 +36,13 @@ class Collector {
  public:
   // `mutex` is held while the environments are stepped.
   Collector(std::unique_ptr<Rollouts> rollouts, std::mutex* mutex, std::vector<float> parameters,
-            std::size_t capacity);
+            std::size_t capacity, const ValueScale& scale = {});
   ~Collector();
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
   // The weights of rollouts that begin from now on; their version. The caller has checked them.
-  std::uint64_t set_weights(std::vector<float> parameters);
+  std::uint64_t set_weights(std::vector<float> parameters, const ValueScale& scale = {});
   std::shared_ptr<const Weights> weights() const;
 
   // Rollouts that wait.

@@ -11,17 +11,23 @@ constexpr std::size_t kChunk = 64;  // rows that pass through a network at once
 
 }  // namespace
 
-void ColumnActor::act(const float* parameters, const float* obs, std::size_t n, const Draws& draws,
-                      const Acted& acted) {
+void ColumnActor::act(const ActingWeights& weights, const float* obs, std::size_t n,
+                      const Draws& draws, const Acted& acted) {
+  const std::size_t n_actions = policy_.head().n_actions();
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t rows = std::min(kChunk, n - first);
-    to_columns(obs + first * policy_.n_inputs(), policy_.n_inputs(), rows, &obs_);
+    view_.actor_columns(obs, first, rows, &inputs_);
     const Acted part = {.choices = acted.choices == nullptr ? nullptr : acted.choices + first,
-                        .moves = acted.moves == nullptr ? nullptr : acted.moves + first,
+                        .moves = acted.moves == nullptr ? nullptr : acted.moves + first * n_actions,
                         .log_probs = acted.log_probs + first,
-                        .values = acted.values == nullptr ? nullptr : acted.values + first};
-    act_on_chunk(parameters, rows, {draws.random, draws.first_row + first}, part);
-    if (part.values != nullptr) values_of_chunk(parameters, rows, part.values);
+                        .values = nullptr};
+    act_on_chunk(weights.parameters, rows, {draws.random, draws.first_row + first}, part);
+    if (acted.values != nullptr && view_.critic == CriticView::own) {
+      values_of_chunk(weights, rows, acted.values + first);
+    }
+  }
+  if (acted.values != nullptr && view_.critic != CriticView::own) {
+    values(weights, obs, n, acted.values);
   }
 }
 
@@ -29,17 +35,17 @@ void ColumnActor::act_on_chunk(const float* parameters, std::size_t n, const Dra
                                const Acted& acted) {
   const Head& head = policy_.head();
   const Matrix& columns =
-      policy_.actor().forward_columns(parameters + policy_.actor_start(), obs_, &network_);
+      policy_.actor().forward_columns(parameters + policy_.actor_start(), inputs_, &network_);
   output_.reshape(n, head.n_outputs());
   to_rows(columns, n, output_.data());
-  actions_.reshape(1, whole_lanes(n));
+  actions_.reshape(head.n_actions(), whole_lanes(n));
   std::fill(actions_.data(), actions_.data() + actions_.size(), 0.0f);
   const HeadRows rows = {
       .n = n, .stride = whole_lanes(n), .actions = actions_.data(), .masks = nullptr};
   if (acted.choices == nullptr) {
     head.choose(rows, output_.data(), parameters, &draws, actions_.data());
     head.forward(rows, output_.data(), parameters, &head_);
-    std::copy_n(actions_.data(), n, acted.moves);
+    to_rows(actions_, n, acted.moves);
     std::copy_n(head_.log_prob.data(), n, acted.log_probs);
   } else {
     head.forward(rows, output_.data(), parameters, &head_);
@@ -64,18 +70,40 @@ void ColumnActor::choose(std::size_t n, const Draws& draws, const Acted& acted) 
   }
 }
 
-void ColumnActor::values(const float* parameters, const float* obs, std::size_t n, float* values) {
+void ColumnActor::values(const ActingWeights& weights, const float* obs, std::size_t n,
+                         float* values) {
+  if (view_.critic == CriticView::joint) return joint_values(weights, obs, n, values);
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t rows = std::min(kChunk, n - first);
-    to_columns(obs + first * policy_.n_inputs(), policy_.n_inputs(), rows, &obs_);
-    values_of_chunk(parameters, rows, values + first);
+    if (view_.critic == CriticView::own) {
+      view_.actor_columns(obs, first, rows, &inputs_);
+    } else {
+      view_.own_first_columns(obs, first, rows, &inputs_);
+    }
+    values_of_chunk(weights, rows, values + first);
   }
 }
 
-void ColumnActor::values_of_chunk(const float* parameters, std::size_t n, float* values) {
-  const Matrix& columns =
-      policy_.critic().forward_columns(parameters + policy_.critic_start(), obs_, &network_);
-  std::copy_n(columns.data(), n, values);
+// One value for all agents of an environment.
+void ColumnActor::joint_values(const ActingWeights& weights, const float* obs, std::size_t n,
+                               float* values) {
+  const std::size_t n_agents = view_.n_agents, n_envs = n / n_agents;
+  float chunk[kChunk];
+  for (std::size_t first = 0; first < n_envs; first += kChunk) {
+    const std::size_t envs = std::min(kChunk, n_envs - first);
+    to_columns(obs + first * view_.obs_row(), view_.obs_row(), envs, &inputs_);
+    values_of_chunk(weights, envs, chunk);
+    for (std::size_t i = 0; i < envs; ++i) {
+      std::fill_n(values + (first + i) * n_agents, n_agents, chunk[i]);
+    }
+  }
+}
+
+void ColumnActor::values_of_chunk(const ActingWeights& weights, std::size_t n, float* values) {
+  const Matrix& columns = policy_.critic().forward_columns(
+      weights.parameters + policy_.critic_start(), inputs_, &network_);
+  const float* data = columns.data();
+  std::transform(data, data + n, values, [&](float x) { return weights.scale.denormalized(x); });
 }
 
 }  // namespace sharpwave

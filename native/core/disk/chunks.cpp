@@ -50,6 +50,9 @@ bool is_valid(const Trailer& trailer, std::uint32_t seed, const ChunkLayout& lay
          trailer.row_bytes == layout.row_bytes && trailer.rows <= layout.chunk_rows;
 }
 
+// Whether a trailer says that its rows are written over, and have no checksum meanwhile.
+bool is_changing(const Trailer& trailer) { return trailer.rows == 0; }
+
 bool is_empty(const Trailer& trailer) {
   const Trailer none{};
   return std::memcmp(&trailer, &none, sizeof(none)) == 0;
@@ -278,7 +281,7 @@ void Chunks::drop_before(std::uint64_t row, std::vector<std::string>* files) {
 Chunks::Sealed Chunks::read_sealed(const File& file, std::uint64_t chunk) const {
   const Trailer trailer = read_trailer(file, layout_);
   const bool valid = is_valid(trailer, seed_, layout_, chunk);
-  if ((valid && trailer.rows >= rows_to_cover(chunk)) ||
+  if ((valid && (is_changing(trailer) || trailer.rows >= rows_to_cover(chunk))) ||
       (is_empty(trailer) && rows_to_cover(chunk) == 0)) {
     return {chunk, trailer.rows, trailer.checksum};
   }
@@ -307,6 +310,14 @@ void Chunks::seal(std::uint64_t begin, std::uint64_t end, bool changed) {
   }
 }
 
+void Chunks::mark_changed(std::uint64_t chunk) {
+  File file(layout_.path(chunk), Access::write);
+  const Trailer trailer = make_trailer(seed_, chunk, 0, layout_.row_bytes, 0);
+  file.write(layout_.chunk_bytes(), &trailer, sizeof(trailer));
+  file.sync();  // the rows must not come to the disk before
+  sealed_ = Sealed{};
+}
+
 ChunkCheck Chunks::unseal(std::uint64_t end) {
   using Verdict = ChunkCheck::Verdict;
   const std::uint64_t chunk = end / layout_.chunk_rows;
@@ -316,6 +327,7 @@ ChunkCheck Chunks::unseal(std::uint64_t end) {
   const Trailer trailer = read_trailer(file, layout_);
   if (is_empty(trailer) && rows_to_cover(chunk) == 0) return {Verdict::unsealed, chunk, 0};
   if (!is_valid(trailer, seed_, layout_, chunk)) return {Verdict::corrupt, chunk, 0};
+  if (is_changing(trailer)) return {Verdict::unsealed, chunk, 0};
   if (trailer.rows <= rows) {
     const bool covers = trailer.rows >= std::min(rows_to_cover(chunk), rows);
     return {covers ? Verdict::good : Verdict::corrupt, chunk, trailer.rows};
@@ -386,9 +398,9 @@ ChunkCheck Chunks::verify(std::uint64_t chunk) const {
   if (is_empty(trailer)) {
     return {rows_to_cover(chunk) == 0 ? Verdict::unsealed : Verdict::corrupt, chunk, 0};
   }
-  if (!is_valid(trailer, seed_, layout_, chunk) || trailer.rows < rows_to_cover(chunk)) {
-    return {Verdict::corrupt, chunk, 0};
-  }
+  const bool valid = is_valid(trailer, seed_, layout_, chunk);
+  if (valid && is_changing(trailer)) return {Verdict::unsealed, chunk, 0};
+  if (!valid || trailer.rows < rows_to_cover(chunk)) return {Verdict::corrupt, chunk, 0};
   const auto bytes = static_cast<std::size_t>(trailer.rows) * layout_.row_bytes;
   if (checksum_of_file(file, bytes) == trailer.checksum) {
     return {Verdict::good, chunk, trailer.rows};
@@ -402,6 +414,11 @@ ChunkCheck Chunks::verify(std::uint64_t chunk) const {
 std::uint64_t Chunks::sealed_rows(std::uint64_t chunk) const {
   const Trailer trailer = read_trailer(File(layout_.path(chunk), Access::read), layout_);
   return is_valid(trailer, seed_, layout_, chunk) ? trailer.rows : 0;
+}
+
+bool Chunks::is_changed(std::uint64_t chunk) const {
+  const Trailer trailer = read_trailer(File(layout_.path(chunk), Access::read), layout_);
+  return is_valid(trailer, seed_, layout_, chunk) && is_changing(trailer);
 }
 
 std::vector<std::uint64_t> ChunkLayout::on_disk(bool coded) const {

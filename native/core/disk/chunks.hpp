@@ -108,6 +108,9 @@ class Chunks {
   // damage; a trailer that is not valid is an IoError. `changed`: rows that a trailer covered have
   // been changed, and all of them are taken as they are.
   void seal(std::uint64_t begin, std::uint64_t end, bool changed = false);
+  // Lets the trailer of a chunk cover no rows, since they are about to be written over.
+  void mark_changed(std::uint64_t chunk);
+  bool is_changed(std::uint64_t chunk) const;
   // Lets the trailer of a chunk cover no row from `end` on: they are about to be written. Returns
   // what is wrong with the chunk, in which case the trailer stays as evidence.
   ChunkCheck unseal(std::uint64_t end);

@@ -51,6 +51,7 @@ ReplayFolder::ReplayFolder(FolderOptions options, Shape shape)
       state_(options_.path + "/state", n_words(shape.n_streams, options_.identity),
              options_.access),
       log_(options_.identity == 0 ? 0 : n_words(shape.n_streams, 0)),
+      journal_(options_.path + "/update.journal", options_.access),
       range_(range_bytes(options_, shape.n_streams)),
       residency_(range_.data(), range_.bytes(), options_.resident_bytes) {
   recover_commit();
@@ -239,6 +240,11 @@ std::vector<ChunkCheck> ReplayFolder::map_rows(std::uint32_t stream, std::uint64
   while (chunk * rows > begin && (--chunk, covered()) < rows) {
     column.sealed = chunk * rows + covered();
   }
+  for (chunk = begin / rows; chunk * rows < column.sealed; ++chunk) {
+    if (column.chunks.is_mapped(chunk) && column.chunks.is_changed(chunk)) {
+      column.changed.insert(chunk);
+    }
+  }
   return damage;
 }
 
@@ -273,6 +279,7 @@ std::vector<std::string> ReplayFolder::drop(Column* column, std::uint64_t oldest
   }
   column->chunks.drop_before(begin, &files);
   column->dropped = begin;
+  column->changed.erase(column->changed.begin(), column->changed.lower_bound(begin / rows));
   return files;
 }
 
@@ -363,27 +370,6 @@ void ReplayFolder::wait_for_next_save() {
   next_save_ = std::chrono::steady_clock::now() + kBetweenSaves;
 }
 
-void ReplayFolder::seal(Column* column, std::uint64_t end) {
-  const std::uint64_t rows = options_.chunk_rows;
-  // Not too much at once: it brings the rows into memory, and keeps pushes from dropping chunks.
-  const std::uint64_t most = std::max<std::uint64_t>(kPieceBytes / options_.row_bytes, 1);
-  while (column->sealed < end) {
-    const std::uint64_t begin = column->sealed;
-    const std::uint64_t stop = std::min({end, (begin / rows + 1) * rows, begin + most});
-    {
-      const std::lock_guard<std::mutex> lock(mapping_mutex_);
-      if (begin >= column->dropped) {
-        const std::byte* data = column->chunks.row(begin);
-        const std::size_t bytes = (stop - begin) * options_.row_bytes;
-        make_room(residency_.missing(data, bytes));
-        residency_.add(data, bytes);
-        column->chunks.seal(begin, stop);
-      }
-    }
-    column->sealed = stop;
-  }
-}
-
 void ReplayFolder::flush() {
   if (is_reader()) return;
   require_writer();
@@ -391,6 +377,7 @@ void ReplayFolder::flush() {
   const std::lock_guard<std::mutex> lock(save_mutex_);
   require_writer();
   const std::exception_ptr earlier = std::exchange(background_error_, nullptr);
+  seal_changed();
   save(false);
   if (earlier != nullptr) std::rethrow_exception(earlier);
 }
@@ -442,6 +429,7 @@ void ReplayFolder::close(bool keep, const std::string& reason) {
   if (keep && open_ && is_mine() && !is_reader()) {
     try {
       if (priorities_.bytes > 0) state_.set(kPrioritiesChecksum, priorities_.checksum());
+      seal_changed();
       save(true);
       for (std::uint32_t stream = 0; stream < shape_.n_streams; ++stream) {
         columns_[stream]->chunks.trim(top(stream));

@@ -14,6 +14,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "core/disk/chunks.hpp"
 #include "core/disk/commit_state.hpp"
 #include "core/disk/residency.hpp"
+#include "core/disk/rewrite_journal.hpp"
 
 namespace sharpwave {
 
@@ -145,6 +147,12 @@ class ReplayFolder {
   void set_cleared(std::uint32_t stream, std::uint64_t row) {
     state_.set(kTops + shape_.n_streams + stream, row);
   }
+  // Writes over parts of committed rows: all of them or, should the process die, none.
+  void rewrite(const std::vector<RowPatch>& patches);
+  // Ends what a writer that died had begun.
+  void recover_rewrites();
+  // For readers of rows that a writer may write over: see RewriteJournal.
+  RewriteJournal& journal() { return journal_; }
   // Waits until everything committed is on the disk and no file is about to come or go. Throws what
   // went wrong in the background, too.
   void flush();
@@ -178,6 +186,7 @@ class ReplayFolder {
     std::uint64_t dropped = 0;           // rows before it are not mapped
     std::uint64_t sealed = 0;            // rows before it have a checksum
     std::uint64_t synced = 0;            // rows before it are on the disk
+    std::set<std::uint64_t> changed;     // chunks with sealed rows that were written over since
   };
 
   void check_words();
@@ -191,6 +200,11 @@ class ReplayFolder {
   void reserve_more(std::uint32_t stream, std::uint64_t end, std::uint64_t oldest);
   std::vector<std::string> drop(Column* column, std::uint64_t oldest);
   void seal(Column* column, std::uint64_t end);
+  // In replay_rewrites.cpp, with mapping_mutex_ held: chunks whose checksums do not fit any more.
+  void mark_changed(const std::vector<RowPatch>& patches);
+  void apply(const std::vector<RowPatch>& patches);
+  // Gives all of them checksums, and brings them to the disk.
+  void seal_changed();
   void reserve_ahead(Column* column, std::uint64_t end);
   void look_after(Column* column, std::uint64_t end);
   // In the background there is one save a second.
@@ -210,12 +224,14 @@ class ReplayFolder {
   std::size_t log_ = 0;  // the first word of the changes on their way; 0 where there are none
   Mirror marks_;
   Mirror priorities_;
+  RewriteJournal journal_;
   AddressRange range_;
   std::vector<std::unique_ptr<Column>> columns_;
   Residency residency_;
   std::mutex save_mutex_;
   std::exception_ptr background_error_;  // under save_mutex_
-  std::mutex mapping_mutex_;             // over `dropped`, and rows being read to seal them
+  std::mutex
+      mapping_mutex_;  // over `dropped`, `sealed`, `changed`, and rows being read to seal them
   std::atomic<bool> save_asked_{false};
   std::atomic<bool> leaving_{false};
   std::chrono::steady_clock::time_point next_save_{};

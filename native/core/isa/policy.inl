@@ -148,23 +148,35 @@ double policy_gradient(const float* log_probs, const float* advantages, const fl
   return sum_lanes<double>(gain.a + gain.b);
 }
 
+struct Error {
+  Vector<float> square, slope;
+};
+
+// Huber's: e * e, and beyond `delta` the line that goes on from there; NaN stays.
+inline Error error_of(Vector<float> e, float delta) {
+  const Vector<float> high = broadcast(delta), low = broadcast(-delta);
+  const Vector<float> below = e < low ? low : e;
+  const Vector<float> held = below > high ? high : below;
+  return {held * (2.0f * e - held), held};
+}
+
 double squared_errors(float* values, const float* returns, const float* old_values, float clip,
-                      const float* weights, float factor, std::size_t n) {
+                      const float* weights, float factor, float delta, std::size_t n) {
   const Vector<float> one = broadcast(1.0f), half = broadcast(0.5f), zero = {};
   TermSum squares;
   for (std::size_t i = 0; i < n; i += kFloats) {
     const Vector<float> value = load(values + i), target = load(returns + i);
-    const Vector<float> error = value - target, weight = load(weights + i);
-    Vector<float> square = error * error, slope = error;
+    const Vector<float> weight = load(weights + i);
+    auto [square, slope] = error_of(value - target, delta);
     if (old_values != nullptr) {
       const Vector<float> old = load(old_values + i), move = value - old;
       const Vector<float> low = broadcast(-clip), high = broadcast(clip);
       const Vector<float> above = move < low ? low : move;
       const Vector<float> kept = above > high ? high : above;
-      const Vector<float> clipped = old + kept - target, limited = clipped * clipped;
+      const auto [limited, clipped] = error_of(old + kept - target, delta);
       // Where both are equal, each has half a share.
       const Vector<float> share = square == limited ? half : (square > limited ? one : zero);
-      slope = share * error + (one - share) * (kept == move ? clipped : zero);
+      slope = share * slope + (one - share) * (kept == move ? clipped : zero);
       square = square < limited ? limited : square;
     }
     squares.add(square * weight);

@@ -58,10 +58,10 @@ struct PolicyKernels {
   // A log pi; writes w of `Slopes`.
   double (*policy_gradient)(const float* log_probs, const float* advantages, const float* weights,
                             float* w, std::size_t n);
-  // Squared errors of the values; their halved derivatives, times `factor` and weight, replace the
-  // values. `old_values` is null where nothing is clipped.
+  // Squared errors of the values, which beyond `delta` grow linearly; their halved derivatives,
+  // times `factor` and weight, replace the values. `old_values` is null where nothing is clipped.
   double (*squared_errors)(float* values, const float* returns, const float* old_values, float clip,
-                           const float* weights, float factor, std::size_t n);
+                           const float* weights, float factor, float delta, std::size_t n);
   double (*dot)(const float* a, const float* b, std::size_t n);
 };
 

@@ -40,6 +40,7 @@ namespace envs {
 #include "envs/acrobot.inl"
 #include "envs/mountain_car.inl"
 #include "envs/mountain_car_continuous.inl"
+#include "envs/simple_spread.inl"
 #include "envs/step.inl"
 }  // namespace envs
 // clang-format on
@@ -97,10 +98,7 @@ constexpr PolicyKernels policy_table() {
 constexpr ReplayKernels replay_table() { return {squash, tanh_in_place}; }
 
 constexpr EnvTable env_table() {
-  using namespace envs;
-  return {{env_kernels<CartPole>(), env_kernels<Pendulum>(), env_kernels<Acrobot>(),
-           env_kernels<MountainCar>(), env_kernels<MountainCarContinuous>()},
-          sin_cos_array};
+  return envs::env_table_of(std::make_index_sequence<kMostSpreadAgents>());
 }
 
 constexpr ColumnKernels column_table() {

@@ -18,6 +18,8 @@ void Minibatch::gather(const Policy& policy, const PolicyRollout& rollout, const
     std::memcpy(obs_.row(i), rollout.obs + static_cast<std::size_t>(rows[i]) * n_inputs,
                 n_inputs * sizeof(float));
   }
+  has_joint_ = rollout.joint != nullptr;
+  if (has_joint_) gather_joint(rollout, rows, policy.n_critic_inputs());
   const auto row_of = [&](std::size_t i) { return static_cast<std::size_t>(rows[i]); };
   if (rollout.choices != nullptr) {
     to_columns(rollout.choices, head.n_actions(), n, row_of, &actions_);
@@ -46,6 +48,39 @@ void Minibatch::gather(const Policy& policy, const PolicyRollout& rollout, const
   }
 }
 
+// Finds the inputs that some rows have, in the order in which they come, and sorts the rows by
+// them.
+void Minibatch::gather_joint(const PolicyRollout& rollout, const std::int64_t* rows,
+                             std::size_t n_inputs) {
+  constexpr auto kNowhere = static_cast<std::size_t>(-1);
+  std::vector<std::size_t>& found = sharing_;  // the input of each row, until rows are sorted
+  found.resize(n_);
+  places_.assign(rollout.n_joint, kNowhere);
+  inputs_.clear();
+  starts_.assign(1, 0);
+  for (std::size_t i = 0; i < n_; ++i) {
+    const std::int64_t input =
+        rollout.joint_rows == nullptr ? rows[i] : rollout.joint_rows[rows[i]];
+    std::size_t& place = places_[static_cast<std::size_t>(input)];
+    if (place == kNowhere) {
+      place = inputs_.size();
+      inputs_.push_back(static_cast<std::size_t>(input));
+      starts_.push_back(0);
+    }
+    ++starts_[place + 1];
+    found[i] = place;
+  }
+  for (std::size_t i = 1; i < starts_.size(); ++i) starts_[i] += starts_[i - 1];
+  joint_.reshape(inputs_.size(), n_inputs);
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    std::memcpy(joint_.row(i), rollout.joint + inputs_[i] * n_inputs, n_inputs * sizeof(float));
+  }
+  std::copy(starts_.begin(), starts_.end() - 1, inputs_.begin());  // from here on where to put rows
+  std::vector<std::size_t> sorted(n_);
+  for (std::size_t i = 0; i < n_; ++i) sorted[inputs_[found[i]]++] = i;
+  sharing_.swap(sorted);
+}
+
 void Minibatch::gather_scalar(Scalar scalar, const float* source, const std::int64_t* rows,
                               float otherwise) {
   float* column = scalars_.row(scalar);
@@ -69,6 +104,15 @@ void Minibatch::normalize_advantages() {
   const double scale = 1.0 / (std::sqrt(moments.variance) + kEps);
   for (std::size_t i = 0; i < n_; ++i) {
     advantages[i] = static_cast<float>((double{advantages[i]} - moments.mean) * scale);
+  }
+}
+
+void Minibatch::normalize_values(ValueNorm* norm) {
+  norm->update(scalars_.row(kReturns), scalars_.row(kWeights), n_);
+  const ValueScale scale = norm->scale();
+  for (const Scalar scalar : {kReturns, kValues}) {
+    float* column = scalars_.row(scalar);
+    for (std::size_t i = 0; i < n_; ++i) column[i] = scale.normalized(column[i]);
   }
 }
 

@@ -1,4 +1,5 @@
-// An actor with a head and a critic, on the same observations, over one flat vector of parameters.
+// An actor with a head and a critic, on the same observations or on inputs of their own, over one
+// flat vector of parameters.
 //
 // Parameters lie as in torch's module: log standard deviations (of continuous actions only), actor,
 // critic.
@@ -19,15 +20,21 @@ class Policy {
   Policy(std::size_t n_inputs, const std::vector<std::size_t>& actor_hidden,
          const std::vector<std::size_t>& critic_hidden, Activation activation,
          std::unique_ptr<Head> head)
+      : Policy(n_inputs, n_inputs, actor_hidden, critic_hidden, activation, std::move(head)) {}
+  Policy(std::size_t n_inputs, std::size_t n_critic_inputs,
+         const std::vector<std::size_t>& actor_hidden,
+         const std::vector<std::size_t>& critic_hidden, Activation activation,
+         std::unique_ptr<Head> head)
       : head_(std::move(head)),
         actor_(layer_sizes(n_inputs, actor_hidden, head_->n_outputs()), activation),
-        critic_(layer_sizes(n_inputs, critic_hidden, 1), activation) {}
+        critic_(layer_sizes(n_critic_inputs, critic_hidden, 1), activation) {}
 
   const Head& head() const { return *head_; }
   const Mlp& actor() const { return actor_; }
   const Mlp& critic() const { return critic_; }
 
   std::size_t n_inputs() const { return actor_.n_inputs(); }
+  std::size_t n_critic_inputs() const { return critic_.n_inputs(); }
   // Where the actor's parameters start, and where the critic's do.
   std::size_t actor_start() const { return head_->n_log_stds(); }
   std::size_t critic_start() const { return actor_start() + actor_.n_parameters(); }

@@ -19,14 +19,14 @@ void PolicyActor::act(const float* parameters, const float* obs, std::size_t n,
         .choices = acted.choices == nullptr ? nullptr : acted.choices + first * n_actions,
         .moves = acted.moves == nullptr ? nullptr : acted.moves + first * n_actions,
         .log_probs = acted.log_probs + first,
-        .values = acted.values + first};
+        .values = nullptr};
     const std::uint8_t* allowed =
         masks == nullptr ? nullptr : masks + first * policy_.head().n_outputs();
     act_on_chunk(parameters, obs + first * policy_.n_inputs(), std::min(kChunk, n - first), allowed,
                  draws ? &*draws : nullptr, part);
     if (draws) draws->first_row += kChunk;
   }
-  values(parameters, obs, n, acted.values);
+  if (acted.values != nullptr) values(parameters, obs, n, acted.values);
 }
 
 void PolicyActor::act_on_chunk(const float* parameters, const float* obs, std::size_t n,
@@ -52,11 +52,13 @@ void PolicyActor::act_on_chunk(const float* parameters, const float* obs, std::s
   std::copy_n(head_.log_prob.data(), n, acted.log_probs);
 }
 
-void PolicyActor::values(const float* parameters, const float* obs, std::size_t n, float* values) {
+void PolicyActor::values(const float* parameters, const float* inputs, std::size_t n,
+                         float* values) {
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t rows = std::min(kChunk, n - first);
-    const Matrix& output = policy_.critic().forward(
-        parameters + policy_.critic_start(), obs + first * policy_.n_inputs(), rows, &network_);
+    const Matrix& output =
+        policy_.critic().forward(parameters + policy_.critic_start(),
+                                 inputs + first * policy_.n_critic_inputs(), rows, &network_);
     std::copy_n(output.data(), rows, values + first);
   }
 }

@@ -14,7 +14,7 @@ struct Acted {
   std::int64_t* choices;  // [n, n_actions]
   float* moves;           // the same
   float* log_probs;       // [n]
-  float* values;          // [n]
+  float* values;          // [n]; null where they are not wanted
 };
 
 // Memory that is kept between calls, so each thread has one of its own.
@@ -23,10 +23,12 @@ class PolicyActor {
   explicit PolicyActor(const Policy& policy) : policy_(policy) {}
 
   // For obs [n, n_inputs]. masks [n, n_outputs] are 0 where an option is forbidden; may be null.
-  // Without draws actions are the most likely ones.
+  // Without draws actions are the most likely ones. Values are those of a critic with the same
+  // inputs.
   void act(const float* parameters, const float* obs, std::size_t n, const std::uint8_t* masks,
            std::optional<Draws> draws, const Acted& acted);
-  void values(const float* parameters, const float* obs, std::size_t n, float* values);
+  // For inputs [n, n_critic_inputs] of the critic.
+  void values(const float* parameters, const float* inputs, std::size_t n, float* values);
 
  private:
   void act_on_chunk(const float* parameters, const float* obs, std::size_t n,

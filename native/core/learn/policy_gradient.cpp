@@ -30,7 +30,8 @@ PolicyMetrics PolicyGradient::compute(const PolicyRollout& rollout, const std::i
                                       std::size_t n, const PolicyLoss& loss, Team& team) {
   minibatch_.gather(policy_, rollout, rows, n);
   if (loss.normalize) minibatch_.normalize_advantages();
-  split(n);
+  if (loss.value_norm != nullptr) minibatch_.normalize_values(loss.value_norm);
+  split(n, minibatch_.n_critic_rows());
   // Actor and critic have nothing in common but the observations.
   team.run(2 * n_lanes_, [&](std::size_t task) {
     Lane& lane = lanes_[task / 2];
@@ -59,7 +60,7 @@ PolicyMetrics PolicyGradient::compute(const PolicyRollout& rollout, const std::i
 
 void PolicyGradient::evaluate(const PolicyRollout& rollout, float* log_probs, float* entropies,
                               float* values) {
-  split(1);
+  split(1, 1);
   Lane& lane = lanes_.front();
   std::vector<std::int64_t> rows(kChunk);
   for (std::size_t first = 0; first < rollout.n_rows; first += kChunk) {
@@ -70,22 +71,37 @@ void PolicyGradient::evaluate(const PolicyRollout& rollout, float* log_probs, fl
     const Matrix& output =
         policy_.actor().forward(parameters_ + policy_.actor_start(), obs, n, &lane.actor);
     policy_.head().forward(minibatch_.head_rows(0, n), output.data(), parameters_, &lane.head);
-    const Matrix& value =
-        policy_.critic().forward(parameters_ + policy_.critic_start(), obs, n, &lane.critic);
     std::copy_n(lane.head.log_prob.data(), n, log_probs + first);
     std::copy_n(lane.head.entropy.data(), n, entropies + first);
-    std::copy_n(value.data(), n, values + first);
+    const std::size_t n_inputs = minibatch_.n_critic_rows();
+    const Matrix& value = policy_.critic().forward(
+        parameters_ + policy_.critic_start(), minibatch_.critic_input(0), n_inputs, &lane.critic);
+    if (!minibatch_.has_joint()) {
+      std::copy_n(value.data(), n, values + first);
+      continue;
+    }
+    const std::size_t* starts = minibatch_.sharing_starts();
+    for (std::size_t i = 0; i < n_inputs; ++i) {
+      for (std::size_t k = starts[i]; k < starts[i + 1]; ++k) {
+        values[first + minibatch_.sharing()[k]] = value.data()[i];
+      }
+    }
   }
 }
 
-void PolicyGradient::split(std::size_t n) {
-  const std::size_t chunks = (n + kChunk - 1) / kChunk;
-  const std::size_t rows = (chunks + kMostLanes - 1) / kMostLanes * kChunk;
-  n_lanes_ = (n + rows - 1) / rows;
+void PolicyGradient::split(std::size_t n, std::size_t n_critic_rows) {
+  const auto rows_of_lane = [](std::size_t size) {
+    const std::size_t chunks = (size + kChunk - 1) / kChunk;
+    return (chunks + kMostLanes - 1) / kMostLanes * kChunk;
+  };
+  const std::size_t rows = rows_of_lane(n), critic_rows = rows_of_lane(n_critic_rows);
+  n_lanes_ = std::max((n + rows - 1) / rows, (n_critic_rows + critic_rows - 1) / critic_rows);
   if (lanes_.size() < n_lanes_) lanes_.resize(n_lanes_);
   for (std::size_t i = 0; i < n_lanes_; ++i) {
-    lanes_[i].first = i * rows;
+    lanes_[i].first = std::min(i * rows, n);
     lanes_[i].last = std::min((i + 1) * rows, n);
+    lanes_[i].critic_first = std::min(i * critic_rows, n_critic_rows);
+    lanes_[i].critic_last = std::min((i + 1) * critic_rows, n_critic_rows);
     if (i > 0) lanes_[i].gradient.resize(policy_.n_parameters());
   }
 }
@@ -135,20 +151,61 @@ void PolicyGradient::improve_critic(const PolicyLoss& loss, float* gradient, Lan
   const std::size_t start = policy_.critic_start();
   std::fill(gradient + start, gradient + policy_.n_parameters(), 0.0f);
   lane->squares = 0.0;
-  for (std::size_t first = lane->first; first < lane->last; first += kChunk) {
-    const std::size_t n = std::min(kChunk, lane->last - first), lanes = whole_lanes(n);
-    const float* obs = minibatch_.obs(first);
-    const Matrix& output = critic.forward(parameters_ + start, obs, n, &lane->critic);
-    lane->value_grad.reshape(1, lanes);
-    float* values = lane->value_grad.data();
-    std::copy(output.data(), output.data() + n, values);
-    std::fill(values + n, values + lanes, 0.0f);
-    const float* old_values = loss.value_clip ? minibatch_.values() + first : nullptr;
-    lane->squares += kernels().policy.squared_errors(
-        values, minibatch_.returns() + first, old_values, loss.value_clip.value_or(0.0f),
-        minibatch_.shares() + first, loss.vf_coef, lanes);
-    critic.backward(parameters_ + start, obs, n, values, gradient + start, nullptr, &lane->critic);
+  for (std::size_t first = lane->critic_first; first < lane->critic_last; first += kChunk) {
+    const std::size_t n = std::min(kChunk, lane->critic_last - first);
+    const float* inputs = minibatch_.critic_input(first);
+    const Matrix& output = critic.forward(parameters_ + start, inputs, n, &lane->critic);
+    lane->squares += minibatch_.has_joint() ? measure_shared_values(loss, first, n, output, lane)
+                                            : measure_values(loss, first, n, output, lane);
+    critic.backward(parameters_ + start, inputs, n, lane->value_grad.data(), gradient + start,
+                    nullptr, &lane->critic);
   }
+}
+
+// The squared errors of the values of n rows; their gradient goes to `value_grad` of the lane.
+double PolicyGradient::measure_values(const PolicyLoss& loss, std::size_t first, std::size_t n,
+                                      const Matrix& output, Lane* lane) const {
+  const std::size_t lanes = whole_lanes(n);
+  lane->value_grad.reshape(1, lanes);
+  float* values = lane->value_grad.data();
+  std::copy(output.data(), output.data() + n, values);
+  std::fill(values + n, values + lanes, 0.0f);
+  const float* old_values = loss.value_clip ? minibatch_.values() + first : nullptr;
+  return kernels().policy.squared_errors(
+      values, minibatch_.returns() + first, old_values, loss.value_clip.value_or(0.0f),
+      minibatch_.shares() + first, loss.vf_coef, loss.huber_delta, lanes);
+}
+
+// The same of n inputs, each of which has the rows that share it.
+double PolicyGradient::measure_shared_values(const PolicyLoss& loss, std::size_t first,
+                                             std::size_t n, const Matrix& output,
+                                             Lane* lane) const {
+  const std::size_t* starts = minibatch_.sharing_starts() + first;
+  const std::size_t* rows = minibatch_.sharing() + starts[0];
+  const std::size_t n_rows = starts[n] - starts[0], lanes = whole_lanes(n_rows);
+  lane->shared.reshape(4, lanes);
+  float *values = lane->shared.row(0), *returns = lane->shared.row(1);
+  float *old_values = lane->shared.row(2), *shares = lane->shared.row(3);
+  std::fill(lane->shared.data(), lane->shared.data() + lane->shared.size(), 0.0f);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t k = starts[i] - starts[0]; k < starts[i + 1] - starts[0]; ++k) {
+      values[k] = output.data()[i];
+      returns[k] = minibatch_.returns()[rows[k]];
+      old_values[k] = minibatch_.values()[rows[k]];
+      shares[k] = minibatch_.shares()[rows[k]];
+    }
+  }
+  const double squares = kernels().policy.squared_errors(
+      values, returns, loss.value_clip ? old_values : nullptr, loss.value_clip.value_or(0.0f),
+      shares, loss.vf_coef, loss.huber_delta, lanes);
+  lane->value_grad.reshape(1, n);
+  for (std::size_t i = 0; i < n; ++i) {
+    float sum = 0.0f;
+    for (std::size_t k = starts[i] - starts[0]; k < starts[i + 1] - starts[0]; ++k)
+      sum += values[k];
+    lane->value_grad.data()[i] = sum;
+  }
+  return squares;
 }
 
 void PolicyGradient::add_lanes(Team& team) {

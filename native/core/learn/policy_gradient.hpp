@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct PolicyLoss {
   std::optional<float> value_clip;  // range of values; none where they are not clipped
   bool normalize;                   // the advantages of the minibatch
   float vf_coef, ent_coef;
+  // Errors of values count linearly beyond it.
+  float huber_delta = std::numeric_limits<float>::infinity();
+  ValueNorm* value_norm = nullptr;  // of what the critic learns; may be null
 };
 
 // What a gradient step measured.
@@ -55,17 +59,22 @@ class PolicyGradient {
   // Part of the rows, and of their sums.
   struct Lane {
     std::size_t first, last;
-    std::vector<float> gradient;  // of this lane, but for the first one's
+    std::size_t critic_first, critic_last;  // of the critic's inputs
+    std::vector<float> gradient;            // of this lane, but for the first one's
     MlpMemory actor, critic;
     HeadMemory head;
-    Matrix output_grad, slopes, value_grad;
+    Matrix output_grad, slopes, value_grad, shared;
     PolicySums sums;
     double entropy, squares;
   };
 
-  void split(std::size_t n);
+  void split(std::size_t n, std::size_t n_critic_rows);
   void improve_actor(const PolicyLoss& loss, float* gradient, Lane* lane) const;
   void improve_critic(const PolicyLoss& loss, float* gradient, Lane* lane) const;
+  double measure_values(const PolicyLoss& loss, std::size_t first, std::size_t n,
+                        const Matrix& output, Lane* lane) const;
+  double measure_shared_values(const PolicyLoss& loss, std::size_t first, std::size_t n,
+                               const Matrix& output, Lane* lane) const;
   void add_lanes(Team& team);
 
   const Policy& policy_;

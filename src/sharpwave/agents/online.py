@@ -13,6 +13,7 @@ from sharpwave import envs
 from sharpwave.agents import play
 from sharpwave.agents.agent import Agent
 from sharpwave.agents.together import own_part, save_together
+from sharpwave.checkpoints import read_header
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
 from sharpwave.files import reading
@@ -77,12 +78,17 @@ class OnlineAgent(Agent):
         "callbacks": None,
     }
     named_arguments: ClassVar[dict[str, Any]] = {"env_kwargs": None, "learner": None}
+    own_arguments: ClassVar[dict[str, Any]] = {}
+    """Arguments by name that a kind of agents has beside these."""
+    Source: ClassVar[type[EnvSource]] = EnvSource
+    """Where its environments come from."""
     source: EnvSource
 
     def __init_subclass__(cls) -> None:
         networks = dict.fromkeys(name for name in cls.takes if name != "policy")
         secrets = dict.fromkeys(cls.secrets)
-        cls.named_arguments = {**OnlineAgent.named_arguments, **networks, **secrets}
+        own = {**cls.own_arguments, **networks, **secrets}
+        cls.named_arguments = {**OnlineAgent.named_arguments, **own}
         super().__init_subclass__()
 
     def __init__(
@@ -109,7 +115,7 @@ class OnlineAgent(Agent):
             self.given_buffer = overrides.pop("buffer")
         given = {"n_envs": n_envs, "seed": seed}
         overrides.update({name: value for name, value in given.items() if value is not None})
-        source = EnvSource(env_id, env_kwargs)
+        source = self.Source(env_id, env_kwargs)
         if source.n_envs is not None:  # a process has those that it was given
             n_learners = self.ranks.size if "n_envs" in self.Config.divided else 1
             overrides.setdefault("n_envs", source.n_envs * n_learners)
@@ -119,14 +125,40 @@ class OnlineAgent(Agent):
             if not self.takes:
                 raise TypeError(f"policy must not be given: {self.name} makes its own networks")
             self.given_networks[self.takes[0]] = policy
+        if getattr(self.config, "worker_addresses", None) is not None:
+            self._use_workers(source, n_envs)
         self.source = source
         self._given_learner = learner
         self._is_another_env = False
-        self.env = _make_env(source, self.own_config)
+        self.env = self._make_env(source)
         self.observation_space = self.env.single_observation_space
         self.action_space = self.env.single_action_space
         self.normalizer = find_normalizer(self.env)
         self.build()
+
+    def _use_workers(self, source: EnvSource, n_envs: int | None) -> None:
+        """Take the environments of servers, and as many as they have."""
+        access = self.config.access(self.given_secrets["token"])
+        found = source.use_workers(self.config, access, self.ranks)
+        if n_envs not in (None, found):
+            raise ValueError(
+                f"n_envs must be {found}, as many as an actor's servers have, got {n_envs}"
+            )
+        self.config = self.config.replace(n_envs=found)
+
+    def _make_env(self, source: EnvSource) -> Any:
+        """The environments of a run, normalized where that is asked for."""
+        config = self.own_config
+        env = source.make(config.n_envs, config.env_mode)
+        envs.check_spaces(env)
+        if config.normalize_obs or config.normalize_rewards:
+            env = envs.VecNormalize(
+                env,
+                norm_obs=config.normalize_obs,
+                norm_reward=config.normalize_rewards,
+                gamma=config.gamma,
+            )
+        return env
 
     predict = play.predict
     player = play.player
@@ -183,14 +215,16 @@ class OnlineAgent(Agent):
             env_id: The environment; the one in the checkpoint when not given.
             env: The same, by the name that it has elsewhere.
             **options: Constructor arguments that replace what was saved: `device`, `callbacks`,
-                `policy` for a network of your own. With another `n_envs` new episodes begin.
+                `policy` for a network of your own. With another `n_envs` new episodes begin. What
+                was trained at `worker_addresses` has environments here, unless some are given.
 
         Raises:
             SharpwaveIOError: There is no checkpoint of a known version.
             ValueError: It belongs to another algorithm, or needs `env` or `policy`: one that names
                 a module of its own, as in `my_module:My-v0`, needs `env`.
         """
-        return cls._restore(path, {"env_id": env if env_id is None else env_id, **options})
+        given = {"env_id": env if env_id is None else env_id, **options}
+        return cls._restore(path, {**_without_servers(path), **given})
 
     @classmethod
     def _from_header(
@@ -280,15 +314,10 @@ class OnlineAgent(Agent):
         super()._load_state(state, in_flight=in_flight)
 
 
-def _make_env(source: EnvSource, config: Any) -> Any:
-    """The environments of a run, normalized where that is asked for."""
-    env = source.make(config.n_envs, config.env_mode)
-    envs.check_spaces(env)
-    if config.normalize_obs or config.normalize_rewards:
-        env = envs.VecNormalize(
-            env,
-            norm_obs=config.normalize_obs,
-            norm_reward=config.normalize_rewards,
-            gamma=config.gamma,
-        )
-    return env
+def _without_servers(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Options of a checkpoint that name no servers of environments, which may be gone."""
+    with reading(path):
+        saved = read_header(path).get("config", {})
+        if saved.get("worker_addresses") is None:
+            return {}
+        return {"worker_addresses": None, "tls": ()}

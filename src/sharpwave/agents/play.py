@@ -5,6 +5,7 @@ Classes of agents take these methods as their own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = [
     "evaluate",
     "facts",
     "make_env",
+    "one_action",
     "play_generator",
     "player",
     "predict",
@@ -57,7 +59,7 @@ def predict(  # noqa: D417 - a method
     Raises:
         ValueError: The shape is not that of an observation or a batch.
     """
-    batch, n, single = envs.as_batch(self.observation_space, obs)
+    batch, n, single = envs.as_batch(_played_space(self, obs), obs)
     masks = None
     if action_masks is not None:
         masks = np.asarray(action_masks, np.bool_).reshape(n, -1)
@@ -66,13 +68,24 @@ def predict(  # noqa: D417 - a method
     if state is not None:
         actor.state, starts = state, np.zeros(n, np.bool_)
     if episode_start is not None:
-        starts = np.broadcast_to(np.asarray(episode_start, np.bool_), (n,))
+        starts = np.full(n, episode_start, np.bool_)
     actions = actor.play(batch, starts, masks)
-    chosen = _one(actions) if single else actions
+    chosen = one_action(actions) if single else actions
     return chosen if state is None and episode_start is None else (chosen, actor.state)
 
 
-def _one(actions: Any) -> Any:
+def _played_space(agent: Any, obs: Any) -> Any:
+    """The observation space, without what only the critic looks at where that is not given."""
+    key, space = getattr(agent.config, "critic_obs", None), agent.observation_space
+    if key is None or not isinstance(obs, Mapping) or key in obs:
+        return space
+    from gymnasium import spaces  # who plays no such observations does without
+
+    return spaces.Dict({name: one for name, one in space.spaces.items() if name != key})
+
+
+def one_action(actions: Any) -> Any:
+    """The only one of some actions: an `int` where it is discrete."""
     whole = np.ndim(actions) == 1 and actions.dtype.kind in "iu"
     return int(actions[0]) if whole else np.asarray(actions[0])
 

@@ -54,6 +54,11 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.kto import KTO as KTO
     from sharpwave.algorithms.kto import KTOConfig as KTOConfig
     from sharpwave.algorithms.kto import KTOLearner as KTOLearner
+    from sharpwave.algorithms.mappo import IPPO as IPPO
+    from sharpwave.algorithms.mappo import MAPPO as MAPPO
+    from sharpwave.algorithms.mappo import IPPOConfig as IPPOConfig
+    from sharpwave.algorithms.mappo import MAPPOConfig as MAPPOConfig
+    from sharpwave.algorithms.mappo import MAPPOLearner as MAPPOLearner
     from sharpwave.algorithms.online_dpo import OnlineDPO as OnlineDPO
     from sharpwave.algorithms.online_dpo import OnlineDPOConfig as OnlineDPOConfig
     from sharpwave.algorithms.online_dpo import OnlineDPOLearner as OnlineDPOLearner
@@ -126,6 +131,11 @@ _MODULES = {
     "KTO": "kto",
     "KTOConfig": "kto",
     "KTOLearner": "kto",
+    "IPPO": "mappo",
+    "IPPOConfig": "mappo",
+    "MAPPO": "mappo",
+    "MAPPOConfig": "mappo",
+    "MAPPOLearner": "mappo",
     "OnlineDPO": "online_dpo",
     "OnlineDPOConfig": "online_dpo",
     "OnlineDPOLearner": "online_dpo",
@@ -166,8 +176,10 @@ __all__ = [
     "DQN",
     "GRPO",
     "IMPALA",
+    "IPPO",
     "IQL",
     "KTO",
+    "MAPPO",
     "PPO",
     "QRDQN",
     "SAC",
@@ -202,10 +214,13 @@ __all__ = [
     "HybridPPOConfig",
     "IMPALAConfig",
     "IMPALALearner",
+    "IPPOConfig",
     "IQLConfig",
     "IQLLearner",
     "KTOConfig",
     "KTOLearner",
+    "MAPPOConfig",
+    "MAPPOLearner",
     "OnlineDPO",
     "OnlineDPOConfig",
     "OnlineDPOLearner",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sharpwave.agents import OnlineAgent
+from sharpwave.algorithms.followers import follower_of
 from sharpwave.algorithms.ppo import PPOLearner
 from sharpwave.config.on_policy import ClippedConfig
 from sharpwave.config.schedules import ScheduleLike
@@ -28,6 +30,8 @@ class APPOConfig(UnrollConfig, ClippedConfig):
     target_update_freq: int = 1
     """Updates after which the target network takes the weights. With 1 there is none: the target is
     the policy from before each update."""
+
+    divided: ClassVar[tuple[str, ...]] = (*UnrollConfig.divided, "batch_size")
 
     def check(self) -> None:
         """Check the values."""
@@ -93,4 +97,6 @@ class APPO(OnlineAgent):
     Loop = ActorLearnerLoop
     takes = ("policy",)
     secrets = ("token",)
+    followers = staticmethod(follower_of)
     collects_natively = True
+    learns_together = True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sharpwave.agents import OnlineAgent
 from sharpwave.algorithms.a2c import A2CLearner
+from sharpwave.algorithms.followers import follower_of
 from sharpwave.config.schedules import ScheduleLike
 from sharpwave.config.unrolls import UnrollConfig
 from sharpwave.lazy import nn, torch
@@ -114,5 +115,6 @@ class IMPALA(OnlineAgent):
     Loop = ActorLearnerLoop
     takes = ("policy",)
     secrets = ("token",)
+    followers = staticmethod(follower_of)
     collects_natively = True
     learns_together = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -77,8 +78,7 @@ class PPOLearner(PolicyLearner):
         self.moved_too_far.zero_()
         steps: list[Tensor] = []
         for _ in range(config.n_epochs):
-            minibatches = batch.shuffled(config.batch_size, self.generator)
-            steps += [self.step(batch, rows) for rows in minibatches]
+            steps += [self.step(batch, rows) for rows in self.minibatches(batch)]
             if config.target_kl is not None and self.device.type == "cpu" and self.moved_too_far:
                 break
         self.updates += 1
@@ -90,7 +90,11 @@ class PPOLearner(PolicyLearner):
             ),
         }
 
-    def step(self, batch: OnPolicyBatch, rows: Tensor) -> Tensor:
+    def minibatches(self, batch: OnPolicyBatch) -> Iterable[Tensor | None]:
+        """The rows of each gradient step of an epoch; None stands for all."""
+        return batch.shuffled(self.config.batch_size, self.generator)
+
+    def step(self, batch: OnPolicyBatch, rows: Tensor | None) -> Tensor:
         """One gradient step on some rows of the batch; its `METRICS`."""
         loss, metrics = self.loss(batch.rows(rows))
         self.flat.backward(loss)

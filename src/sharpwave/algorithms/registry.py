@@ -17,6 +17,8 @@ _CLASSES = {
     "hybrid_ppo": "sharpwave.algorithms.hybrid_ppo:HybridPPO",
     "impala": "sharpwave.algorithms.impala:IMPALA",
     "appo": "sharpwave.algorithms.appo:APPO",
+    "mappo": "sharpwave.algorithms.mappo:MAPPO",
+    "ippo": "sharpwave.algorithms.mappo:IPPO",
     "dqn": "sharpwave.algorithms.dqn:DQN",
     "c51": "sharpwave.algorithms.c51:C51",
     "qr_dqn": "sharpwave.algorithms.qr_dqn:QRDQN",
@@ -84,6 +86,16 @@ def is_of_language(algorithm: Any) -> bool:
         (True, False)
     """
     return "model" in inspect.signature(algorithm).parameters
+
+
+def is_of_many_agents(algorithm: Any) -> bool:
+    """Whether an algorithm learns in multi-agent environments.
+
+    Example:
+        >>> is_of_many_agents(algorithm_class("mappo")), is_of_many_agents(algorithm_class("ppo"))
+        (True, False)
+    """
+    return "n_agents" in inspect.signature(algorithm).parameters
 
 
 def algorithm_names() -> list[str]:

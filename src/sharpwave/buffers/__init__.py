@@ -8,6 +8,7 @@ from sharpwave.buffers.prioritized import PrioritizedReplayBuffer
 from sharpwave.buffers.replay import ReplayBuffer
 from sharpwave.buffers.schema import Field, Schema
 from sharpwave.buffers.selectors import (
+    Fresh,
     Mixture,
     Prioritized,
     Recent,
@@ -21,6 +22,7 @@ from sharpwave.buffers.writer import VectorWriter
 __all__ = [
     "Batch",
     "Field",
+    "Fresh",
     "Hindsight",
     "Mixture",
     "MmapReplayBuffer",

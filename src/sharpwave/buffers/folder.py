@@ -33,7 +33,10 @@ __all__ = ["StoreFolder", "file_name", "is_store", "read_header", "writer_of"]
 
 UNFINISHED = "unfinished"
 _UNFINISHED_TEXT = b"A store of sharpwave is being made or removed here: this holds nothing yet.\n"
-_FILES = ("state", "marks", "priorities", "update.journal", "dataset.json")
+_FILES = (
+    *("state", "marks", "priorities", "update.journal", "dataset.json"),
+    *("fresh.json", "fresh.json.tmp"),
+)
 _FOLDERS = ("columns", "staging")
 _CHUNK = re.compile(r".+\.\d{12,}(\.coded)?(\.damaged)?", re.DOTALL)
 

@@ -40,7 +40,7 @@ def copy(buffer: MmapReplayBuffer, path: Path) -> None:
             engine.lock_rows()
             try:
                 _copy_columns(buffer, temporary)
-                for name in ("state", "marks", "priorities", "header.json"):
+                for name in ("state", "marks", "priorities", "fresh.json", "header.json"):
                     if (buffer.path / name).exists():
                         _copy_part(buffer.path / name, temporary / name, None)
             finally:

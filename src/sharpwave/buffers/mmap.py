@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder
+from sharpwave.buffers.fresh_queues import read_queues, write_queues
 from sharpwave.buffers.handles import Handles
 from sharpwave.buffers.header import believing, identity_of
 from sharpwave.buffers.mmap_layout import check_header, describe_columns
@@ -269,6 +270,7 @@ class MmapReplayBuffer(PriorityControls):
                 "resident_bytes": resident_bytes,
             },
         )
+        read_queues(engine, folder.path)
         if not read_only:
             folder.keep_copy()
         self._folder = folder
@@ -315,6 +317,8 @@ class MmapReplayBuffer(PriorityControls):
             SharpwaveIOError: The disk refuses, or refused in the background since the last flush.
         """
         self._engine.flush()
+        if self._is_writer():
+            write_queues(self._engine, self.path)
 
     def close(self, delete: bool = False) -> None:
         """Leave the folder, after which the buffer is of no use. `open` goes on with the folder.
@@ -334,6 +338,8 @@ class MmapReplayBuffer(PriorityControls):
             self._handles.remove(self)
             engine, folder = left[2]
             try:
+                if keep and self._is_writer():
+                    write_queues(engine, folder.path)
                 engine.close(keep=keep, reason=reason)
                 if delete:
                     folder.delete()
@@ -420,6 +426,8 @@ def _open_read_only(cls: type[Self], path: Path) -> Self:
 def _leave(engine: _native.Engine, folder: StoreFolder) -> None:
     """The end of a buffer that nobody closed."""
     try:
+        if folder.is_locked and folder.path.exists():
+            write_queues(engine, folder.path)
         engine.close(keep=True)
     except SharpwaveIOError:
         if folder.path.exists():  # nobody removed it meanwhile

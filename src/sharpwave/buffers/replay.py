@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from sharpwave import _native
 from sharpwave.buffers.batch import Batch, to_torch
-from sharpwave.buffers.schema import Field, FieldSpec, Schema, native_fields, row_plan
-from sharpwave.buffers.selectors import Recent, Selector, draw_ids, draw_seed
+from sharpwave.buffers.schema import (
+    BATCH_NAMES,
+    STEP,
+    Field,
+    FieldSpec,
+    Schema,
+    native_fields,
+    row_plan,
+)
+from sharpwave.buffers.selectors import Recent, Selector, Uniform, draw_ids, draw_seed
 from sharpwave.buffers.views import Hindsight, View
-from sharpwave.types import BatchDict, Ids
+from sharpwave.nest import map_leaves
+from sharpwave.types import Array, BatchDict, Ids, Nested
 
 Self = TypeVar("Self", bound="ReplayBuffer")
 
@@ -45,6 +55,38 @@ def check_count(name: str, value: object, low: int, high: int = 2**63 - 1) -> in
     if value > high:
         raise ValueError(f"{name} must be at most {high}, got {value}")
     return int(value)
+
+
+def check_rewritten(given: Iterable[str], known: Iterable[str], fixed: Iterable[str]) -> None:
+    """Refuse names of columns that `update` does not write.
+
+    Args:
+        given: Names that are to be written.
+        known: Those that the buffer has.
+        fixed: Those of them that never change.
+    """
+    names, never = tuple(known), {*fixed, *(BATCH_NAMES.get(name, name) for name in fixed)}
+    extra = [name for name in names if name not in never]
+    for name in given:
+        if name in never:
+            raise ValueError(
+                f"update() must get extra columns, got {name!r}: what happened does not change"
+            )
+        if name not in names:
+            raise TypeError(
+                f"update() got an unexpected keyword argument {name!r}; "
+                f"the extra columns are {extra}"
+            )
+
+
+def _rows_of(name: str, shape: tuple[int, ...], value: Any) -> Array:
+    """The values of a column for ids of this shape, as rows."""
+    array = np.asarray(value)
+    if array.shape[: len(shape)] != shape:
+        raise ValueError(
+            f"{name} must have a shape that begins like that of indices, {shape}, got {array.shape}"
+        )
+    return array.reshape(int(np.prod(shape)), *array.shape[len(shape) :])
 
 
 EngineMaker: TypeAlias = "Callable[[Schema, dict[str, Any]], _native.Engine]"
@@ -321,6 +363,42 @@ class ReplayBuffer(_native.RowBuffer):
         ids: Ids = self._engine.ids() if view is None else self._drawable(view)
         return ids
 
+    def update(self, indices: Any, **fields: Nested) -> int:
+        """Write extra columns of steps over.
+
+        Every row changes at once for whoever reads beside it, and the new values are kept like
+        those of a push.
+
+        Args:
+            indices: Ids of steps, of any shape; of a `Sequence` of arrivals [B, T], where those
+                that are no step (2**64 - 1) are passed over. Of equal ids the last one counts.
+            **fields: New values by the name of their column, `[*indices.shape, ...]` each. What
+                happened cannot be changed: obs, action, reward and flags are refused.
+
+        Returns:
+            How many of the steps had been overwritten meanwhile; their values are dropped.
+
+        Raises:
+            TypeError, ValueError: For names and values that do not fit; nothing has changed then.
+            IndexError: For an id that was never handed out. Nothing has changed then.
+
+        Example:
+            >>> columns = {"obs": "float32", "next_obs": "float32", "latent": ("float16", (2,))}
+            >>> buffer = ReplayBuffer(10, fields=columns)
+            >>> buffer.push(obs=0, next_obs=1, latent=[0, 0])
+            >>> buffer.update([0], latent=[[3, 4]])
+            0
+            >>> buffer.gather([0])["latent"]
+            array([[3., 4.]], dtype=float16)
+        """
+        ids = np.asarray(indices)
+        check_rewritten(fields, tuple(self._schema.fields), STEP)
+        values = {
+            name: map_leaves(partial(_rows_of, name, ids.shape), value)
+            for name, value in fields.items()
+        }
+        return self._rewrite(ids.reshape(-1), values)
+
     def clear(self) -> None:
         """Forget all steps. Ids go on: those handed out before stay unknown for ever."""
         self._engine.clear()
@@ -332,8 +410,8 @@ class ReplayBuffer(_native.RowBuffer):
             size, capacity and fill; pushed and sampled, the steps ever pushed and drawn;
             replay_ratio, their quotient; sampled_age, how many steps of the same environment (and
             observations after episodes) had been pushed since a drawn one, on average; bytes in use
-            and bytes_per_step of a full buffer; stale_updates, the priorities dropped because their
-            step was overwritten.
+            and bytes_per_step of a full buffer; stale_updates, the priorities and columns dropped
+            because their step was overwritten.
         """
         found: dict[str, float] = dict(self._engine.stats())
         size = len(self)
@@ -365,12 +443,11 @@ class ReplayBuffer(_native.RowBuffer):
         for _ in range(16):
             try:
                 ids = draw_ids(self, selector, batch_size, seed, view)
-                batch = self.gather(ids, view=view)
+                arrays, memory = self._allocate(batch_size, view, Uniform(), indices)
+                self.gather(ids, view=view, out=Batch(arrays, memory))
             except IndexError:  # a writer beside us overwrote a step in between
                 continue
-            if indices:
-                batch["indices"] = ids
-            return batch
+            return arrays
         raise RuntimeError("steps are overwritten faster than they can be read")
 
     def save(self, path: str | os.PathLike[str]) -> None:

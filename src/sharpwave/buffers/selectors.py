@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from sharpwave.buffers.views import View
 
 
+NativeSelector: TypeAlias = tuple[int, int, int]
+"""The kind, the window of recent steps, and the rows of windows that are fresh."""
+_UNIFORM, _RECENT, _PRIORITY, _NONE = range(4)
+
+
 class Selector(Protocol):
     """A selector that the native core draws (`_spec`), or that draws in Python (None)."""
 
     @property
-    def _spec(self) -> tuple[int, int] | None: ...
+    def _spec(self) -> NativeSelector | None: ...
 
 
 class PythonSelector(Protocol):
@@ -37,7 +42,7 @@ class PythonSelector(Protocol):
 class Uniform:
     """Every step is equally likely."""
 
-    _spec: tuple[int, int] = field(default=(0, 0), init=False, repr=False, compare=False)
+    _spec: NativeSelector = field(default=(_UNIFORM, 0, 0), init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -45,21 +50,69 @@ class Recent:
     """The newest `window` steps, of several environments each its share, are equally likely."""
 
     window: int
-    _spec: tuple[int, int] = field(init=False, repr=False, compare=False)
+    _spec: NativeSelector = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.window, bool) or not isinstance(self.window, int | np.integer):
             raise TypeError(f"window must be an integer, got {type(self.window).__name__}")
         if self.window < 1:
             raise ValueError(f"window must be at least 1, got {self.window}")
-        object.__setattr__(self, "_spec", (1, min(int(self.window), 2**62)))
+        object.__setattr__(self, "_spec", (_RECENT, min(int(self.window), 2**62), 0))
 
 
 @dataclass(frozen=True)
 class Prioritized:
     """By priority: what a `PrioritizedReplayBuffer` draws without a selector."""
 
-    _spec: tuple[int, int] = field(default=(2, 0), init=False, repr=False, compare=False)
+    _spec: NativeSelector = field(default=(_PRIORITY, 0, 0), init=False, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Every window of a length once, as soon as it is complete, in order.
+
+    The steps of an environment are cut into windows one after another (without the last observation
+    of an episode, where that would be the first row of arrivals alone), and environments take
+    turns. The first draw begins with the oldest steps there are. What was handed out is remembered
+    by the buffer, by the length, and saved with it; windows that were overwritten before they were
+    drawn are passed over.
+
+    So a draw is not a function of content and seed: it changes what the next one gives.
+
+    Attributes:
+        length: Rows of the view's windows, `context` included; 1 for single steps.
+        then: Draws the rest of a batch when there are too few windows: `Uniform`, `Recent` or
+            `Prioritized`. Without it, that is an error.
+
+    Example:
+        >>> from sharpwave import ReplayBuffer, Sequence
+        >>> fields = {"obs": "float32", "next_obs": "float32"}
+        >>> buffer = ReplayBuffer(100, fields=fields, n_envs=1)
+        >>> for t in range(9):
+        ...     buffer.push(obs=t, next_obs=t + 1)
+        >>> batch = buffer.sample(3, 0, view=Sequence(3), selector=Fresh(3))
+        >>> batch["obs"].tolist()
+        [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 8.0]]
+    """
+
+    length: int
+    then: Selector | None = None
+    _spec: NativeSelector = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.length, bool) or not isinstance(self.length, int | np.integer):
+            raise TypeError(f"length must be an integer, got {type(self.length).__name__}")
+        if not 1 <= self.length <= 2**21:
+            raise ValueError(f"length must be from 1 to {2**21}, got {self.length}")
+        spec: Any = (_NONE, 0, 0)
+        if self.then is not None:
+            spec = getattr(self.then, "_spec", None)
+            if not isinstance(self.then, Uniform | Recent | Prioritized):
+                raise TypeError(
+                    "then must be Uniform(), Recent(...), Prioritized() or None, "
+                    f"got {self.then!r}: a Mixture takes others"
+                )
+        object.__setattr__(self, "_spec", (*spec[:2], int(self.length)))
 
 
 @dataclass(frozen=True)
@@ -119,14 +172,19 @@ class Where:
 class Mixture:
     """Fixed shares of every batch come from each of several selectors, in their order.
 
+    What a `Fresh` lacks to its share comes from the part after it.
+
     Attributes:
-        parts: Pairs of a share and a selector; the shares add up to 1.
+        parts: Pairs of a share and a selector, or shares by selector; the shares add up to 1.
     """
 
-    parts: tuple[tuple[float, Selector], ...]
+    parts: tuple[tuple[float, Selector], ...] | Mapping[Any, float]
     _spec: None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.parts, Mapping):
+            pairs_of = tuple((share, selector) for selector, share in self.parts.items())
+            object.__setattr__(self, "parts", pairs_of)
         pairs = isinstance(self.parts, tuple | list) and all(
             isinstance(part, tuple | list)
             and len(part) == 2
@@ -145,21 +203,26 @@ class Mixture:
         self, buffer: ReplayBuffer, batch_size: int, seed: int | None, view: View | None
     ) -> Ids:
         """The ids of a batch."""
-        ends = np.round(np.cumsum([share for share, _ in self.parts]) * batch_size).astype(int)
+        parts: Any = self.parts
+        ends = np.round(np.cumsum([share for share, _ in parts]) * batch_size).astype(int)
         ends[-1] = batch_size
         key = draw_seed(buffer, seed)
-        drawn = []
-        for i, (count, (_, selector)) in enumerate(
-            zip(np.diff(ends, prepend=0), self.parts, strict=True)
-        ):
-            drawn.append(draw_ids(buffer, selector, int(count), (key + i) % 2**64, view))
+        drawn: list[Ids] = []
+        done = 0
+        for i, (end, (_, selector)) in enumerate(zip(ends.tolist(), parts, strict=True)):
+            count = max(end - done, 0)
+            if isinstance(selector, Fresh) and selector.then is None and i + 1 < len(parts):
+                drawn.append(buffer._take_fresh(view, selector.length, count))
+            else:
+                drawn.append(draw_ids(buffer, selector, count, (key + i) % 2**64, view))
+            done += len(drawn[-1])
         return np.concatenate(drawn)
 
 
 def check_selector(name: str, selector: object) -> None:
     """Raise a TypeError that names the argument unless it is a selector."""
     spec = getattr(selector, "_spec", None)
-    native = isinstance(spec, tuple) and len(spec) == 2
+    native = isinstance(spec, tuple) and len(spec) == 3
     if not native and not callable(getattr(selector, "draw", None)):
         raise TypeError(f"{name} must be a sharpwave selector, got {type(selector).__name__}")
 
@@ -177,7 +240,7 @@ def draw_ids(
     bare = Transition(()) if view is None else replace(view, fields=())  # type: ignore[type-var]
     batch = buffer.sample(batch_size, seed, view=bare, selector=selector, indices=True)
     ids: Ids = batch["indices"]
-    return ids
+    return ids if ids.ndim == 1 else ids[:, 0].copy()  # of arrivals every row has one
 
 
 def draw_seed(buffer: ReplayBuffer, seed: int | None) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from sharpwave.buffers.fresh_queues import dump_queues, load_queues
 from sharpwave.buffers.replay import EngineMaker, engine_in_memory
 from sharpwave.buffers.schema import Schema
 from sharpwave.types import Array
@@ -72,6 +73,7 @@ def fill(
     marks = [array for name, array in arrays.items() if name.startswith("marks-")]
     engine.restore_heads([tuple(head) for head in state["heads"]], marks)
     engine.restore_counters(state["counters"])
+    load_queues(engine, state.get("fresh", ()))
     if scalars:
         saved: dict[str, Any] = {key: arrays[key] for key in PRIORITY_ARRAYS}
         engine.restore_priorities(**saved, **scalars)
@@ -94,6 +96,8 @@ def _describe(buffer: ReplayBuffer) -> tuple[dict[str, Any], dict[str, Array]]:
         "counters": engine.counters(),
         "scalars": {},
     }
+    if queues := dump_queues(engine):
+        description["fresh"] = queues
     arrays = {f"marks-{i}": bits for i, bits in enumerate(engine.bitmaps())}
     if buffer.is_prioritized:
         scalars = engine.save_priorities()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sharpwave.buffers.selectors import Selector
 
 NativeView: TypeAlias = tuple[
-    int, int, float, int, int, int, int, bool, bool, "tuple[str, ...] | None"
+    int, int, float, int, int, int, int, bool, bool, bool, "tuple[str, ...] | None"
 ]
 _TRANSITION, _N_STEP, _SEQUENCE = range(3)
 _PADS = {False: 0, True: 1, "whole": 2}
@@ -68,7 +68,7 @@ class Transition:
     _spec: NativeView = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _set_spec(self, _TRANSITION, 1, 1.0, 1, 0, 1, 0, False, False)
+        _set_spec(self, _TRANSITION, 1, 1.0, 1, 0, 1, 0, False, False, False)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class NStep:
     def __post_init__(self) -> None:
         n = _check_int("n", self.n, 1, _MAX_STEPS)
         gamma = _check_gamma(self.gamma)
-        _set_spec(self, _N_STEP, n, gamma, 1, 0, 1, 0, False, True)
+        _set_spec(self, _N_STEP, n, gamma, 1, 0, 1, 0, False, False, True)
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,23 @@ class Sequence:
     Arrays are [batch, burn_in + length, ...]. `mask` tells which steps are there (the others are
     zero) and `is_first` where an episode begins, which is where a recurrent state starts anew.
 
+    With `arrivals` a row is not a step but an observation and what led there, as world models want
+    it, and the last observation of every episode is a row too. The window begins with the drawn
+    step and has `context + length` rows:
+
+        obs, prev_actions, rewards   the observation, and the action and reward of the step that led
+                                     there; both zero where `is_first`
+        is_first, is_last            the first and the last observation of an episode
+        is_terminal                  `is_last`, and the episode terminated; without it it was cut,
+                                     by a time limit or a reset
+        mask                         which rows are there
+        the extra columns            of the step that begins at the observation; zero at `is_last`,
+                                     where none does
+        indices                      [batch, rows] of these steps, where asked for; 2**64 - 1 (-1 as
+                                     an int64) where there is none
+
+    The newest observation of an environment is a row once it is known whether a step begins there.
+
     Attributes:
         length: Steps from the drawn one on.
         burn_in: Steps before it, to warm a recurrent state.
@@ -115,8 +132,24 @@ class Sequence:
         pad: False draws only windows that fit into their episode. True draws every step and masks
             what is missing. "whole" draws windows that fit, and whole episodes that are shorter.
         cross: Let windows run on into the next episode of the same environment.
-        gamma: Adds `discounts` = γ (1 - terminated), 0 where masked.
+        gamma: Adds `discounts` = γ (1 - terminated), 0 where masked. Not with `arrivals`.
         fields: The batch's entries to read, all when None.
+        arrivals: A row is an observation and what led there.
+        context: Rows more, before the others, for what the window starts from. Only with
+            `arrivals`, which have no `burn_in`.
+
+    Example:
+        >>> from sharpwave import ReplayBuffer
+        >>> flags = {"terminated": "bool", "truncated": "bool"}
+        >>> fields = {"obs": "float32", "action": "int64", "reward": "float32", **flags}
+        >>> buffer = ReplayBuffer(100, fields=fields, n_envs=1)
+        >>> for t in range(3):
+        ...     buffer.push(t, t + 10, t + 20, t == 2, False, t + 1)
+        >>> batch = buffer.gather([0], view=Sequence(4, arrivals=True))
+        >>> batch["obs"][0].tolist(), batch["rewards"][0].tolist()
+        ([0.0, 1.0, 2.0, 3.0], [0.0, 20.0, 21.0, 22.0])
+        >>> batch["prev_actions"][0].tolist(), batch["is_last"][0].tolist()
+        ([0, 10, 11, 12], [False, False, False, True])
     """
 
     length: int
@@ -126,6 +159,8 @@ class Sequence:
     cross: bool = False
     gamma: float | None = None
     fields: tuple[str, ...] | None = None
+    arrivals: bool = field(default=False, kw_only=True)
+    context: int = field(default=0, kw_only=True)
     _spec: NativeView = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -135,8 +170,25 @@ class Sequence:
         if self.pad not in _PADS:
             raise ValueError(f'pad must be False, True or "whole", got {self.pad!r}')
         gamma = 1.0 if self.gamma is None else _check_gamma(self.gamma)
-        window = (length, burn_in, stride, _PADS[self.pad], flag("cross", self.cross))
+        arrivals, cross = flag("arrivals", self.arrivals), flag("cross", self.cross)
+        length += self._check_context(arrivals)
+        window = (length, burn_in, stride, _PADS[self.pad], cross, arrivals)
         _set_spec(self, _SEQUENCE, 1, gamma, *window, self.gamma is not None)
+
+    def _check_context(self, arrivals: bool) -> int:
+        context = _check_int("context", self.context, 0, _MAX_WINDOW)
+        if arrivals and self.burn_in:
+            raise ValueError(f"burn_in must be 0 with arrivals: use context, got {self.burn_in}")
+        if arrivals and self.gamma is not None:
+            raise ValueError(f"gamma must be None with arrivals, got {self.gamma}")
+        if context and not arrivals:
+            raise ValueError(f"context must be 0 without arrivals: use burn_in, got {context}")
+        return context
+
+    @property
+    def rows(self) -> int:
+        """Rows of a window."""
+        return self.burn_in + self.context + self.length
 
 
 class RewardFunction(Protocol):

@@ -8,7 +8,7 @@ from sharpwave.cli.listening import access_of, add_access_options, ending
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.terminal import UserError, complain, input_errors, say
 from sharpwave.distributed.wire import split_address
-from sharpwave.errors import EnvironmentFailed, NonFiniteError
+from sharpwave.errors import ActorFailed, EnvironmentFailed, NonFiniteError
 
 LEFT_ALONE = 1
 
@@ -17,6 +17,7 @@ def run(arguments: list[str]) -> int:
     """Act for a learner until it has finished, and return the exit status."""
     parsed = _parser().parse(arguments)
     with input_errors():
+        from sharpwave.algorithms.followers import follower_of
         from sharpwave.distributed.node import Node
 
         split_address(parsed.learner)
@@ -26,13 +27,14 @@ def run(arguments: list[str]) -> int:
             n_actors=parsed.actors,
             env=parsed.env,
             patience=parsed.patience,
+            followers=follower_of,
             tell=say,
         )
     with ending():
         try:
             with contextlib.suppress(KeyboardInterrupt):
                 node.run()
-        except (EnvironmentFailed, NonFiniteError) as error:
+        except (ActorFailed, EnvironmentFailed, NonFiniteError) as error:
             complain(error)
             return LEFT_ALONE
         except PermissionError as error:

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sharpwave.algorithms.registry import is_of_many_agents
 from sharpwave.cli.parser import Parser
 from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import UserError, input_errors
-from sharpwave.envs.named import WrappedEnv, entry_points, names_code
+from sharpwave.envs.named import WrappedEnv, entry_points, module_of_id, names_code
 from sharpwave.nearest import did_you_mean
 
 WORDS = {"True": True, "False": False, "None": None}
@@ -81,13 +82,32 @@ def import_modules(names: Sequence[str]) -> None:
         _import(name)
 
 
-def require_env(env_id: str) -> None:
+def require_env(env_id: str, algorithm: Any = None) -> None:
     """Check that an environment exists; a module in its id is imported.
+
+    Args:
+        env_id: Its id.
+        algorithm: The class of what learns there; those of one agent know Gymnasium's ids alone.
 
     Raises:
         UserError: It does not; the nearest is named.
     """
+    from sharpwave.envs.multi.make import check_multi_id, is_multi_id
+
+    is_for_many = algorithm is not None and is_of_many_agents(algorithm)
+    if is_for_many and is_multi_id(env_id):
+        if names_code(env_id):
+            _import(str(module_of_id(env_id)))
+        with input_errors():
+            check_multi_id(env_id)
+        return
+    _require_gymnasium(env_id, is_for_many=is_for_many)
+
+
+def _require_gymnasium(env_id: str, *, is_for_many: bool) -> None:
     import gymnasium
+
+    from sharpwave.envs.multi.make import is_multi_id, multi_env_ids
 
     module, _, name = env_id.rpartition(":")
     if module:
@@ -104,8 +124,12 @@ def require_env(env_id: str) -> None:
             raise UserError(str(error)) from error
         if module:
             raise UserError(f"{module} registers no environment {name!r}") from error
-        close = did_you_mean(name, gymnasium.registry)
-        reason = close or f": {error}"
+        if is_multi_id(name) and not is_for_many:
+            raise UserError(
+                f"{name!r} has several agents, which mappo and ippo learn for"
+            ) from error
+        known = [*gymnasium.registry, *(multi_env_ids() if is_for_many else ())]
+        reason = did_you_mean(name, known) or f": {error}"
         raise UserError(
             f"unknown environment {name!r}{reason} (`sharpwave list envs` lists them; "
             f"MODULE:{name} or --import MODULE finds one of your own)"
@@ -142,8 +166,12 @@ def env_of(plan: Plan) -> Any:
     return WrappedEnv(plan.env_id, [_wrapper(name) for name in plan.wrappers])
 
 
-def given_env(parsed: argparse.Namespace) -> Any:
+def given_env(parsed: argparse.Namespace, algorithm: Any) -> Any:
     """The environment that was given beside a file that has one, or None.
+
+    Args:
+        parsed: With the options of an environment.
+        algorithm: The class of what plays there.
 
     Raises:
         UserError: There is no such environment or wrapper.
@@ -153,7 +181,7 @@ def given_env(parsed: argparse.Namespace) -> Any:
         if parsed.wrappers:
             raise UserError("--wrapper needs --env: the environment to put it around")
         return None
-    require_env(parsed.env)
+    require_env(parsed.env, algorithm)
     return env_of(Plan(algorithm="", env_id=parsed.env, wrappers=tuple(parsed.wrappers)))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import statistics
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sharpwave.algorithms.registry import algorithm_class, is_of_language
 from sharpwave.checkpoints import read_header
@@ -46,10 +48,25 @@ def run(arguments: list[str]) -> int:
     say(f"{path}: {algo.name} on {where}, {algo.timesteps:,} {short(algo.unit)}")
     say(f"{what} {result}")
     say(f"length {result.mean_length:,.1f}")
+    for line in _of_agents(result, getattr(algo, "env", None)):
+        say(line)
     for rank, row in picked(result.samples or ()).items():
         worth = "" if row["reward"] is None else f" {row['reward']:.4g}"
         say(f"{rank}{worth}: {as_text(row['prompt'])} → {as_text(row['completion'])}")
     return 0
+
+
+def _of_agents(result: Any, env: Any) -> Iterator[str]:
+    """The mean return of each of several agents, below that of its group where there are more."""
+    means = result.agent_means if len(result.agents) > 1 else {}
+    groups = env.groups if means else {}
+    width = max(map(len, [*groups, *means]), default=0)
+    for group, agents in groups.items():
+        if len(groups) > 1 and tuple(agents) != (group,):
+            mean = statistics.fmean(means[agent] for agent in agents)
+            yield f"  {group:<{width}}  {mean:,.2f}"
+        for agent in agents:
+            yield f"  {agent:<{width}}  {means[agent]:,.2f}"
 
 
 def _writer_of(path: Path, parsed: argparse.Namespace) -> Trainer:

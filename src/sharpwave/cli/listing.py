@@ -49,8 +49,13 @@ def _list_presets() -> None:
 def _list_envs() -> None:
     import gymnasium
 
+    from sharpwave.envs.multi.make import multi_env_ids
+
     say("environments of Gymnasium")
     for env_id in sorted(gymnasium.registry):
+        say(f"  {env_id}")
+    say("environments of several agents")
+    for env_id in multi_env_ids():
         say(f"  {env_id}")
 
 

@@ -62,6 +62,8 @@ class Plan(RunOptions):
     """Where the dataset of an offline algorithm lies."""
     language: dict[str, Any] = field(default_factory=dict)
     """`LanguageOptions` of an algorithm of language models."""
+    agents: dict[str, Any] = field(default_factory=dict)
+    """The `groups` and `opponents` of an algorithm that learns for several agents."""
     config: dict[str, Any] = field(default_factory=dict)
     """Options of the algorithm."""
     seeds: tuple[int, ...] = ()

@@ -29,11 +29,12 @@ def player_of(path: Path, parsed: argparse.Namespace) -> Trainer:
 
     import_modules(parsed.imports)  # which may register the algorithm
     name = read_header(path)["algorithm"]
-    if is_of_language(algorithm_class(name)):
+    algorithm = algorithm_class(name)
+    if is_of_language(algorithm):
         raise UserError(
             f"{path} holds {name}, which plays no episodes: `sharpwave sample` reads it"
         )
-    env, env_kwargs = given_env(parsed), parse_env_kwargs(parsed.env_kwargs)
+    env, env_kwargs = given_env(parsed, algorithm), parse_env_kwargs(parsed.env_kwargs)
     given: dict[str, Any] = {} if env_kwargs is None else {"env_kwargs": env_kwargs}
     trainer = Trainer.from_checkpoint(path, env, **given)
     if not hasattr(trainer.algo, "evaluate"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sharpwave.algorithms.registry import algorithm_class
 from sharpwave.cli.environment import add_env_options, require_env, trusted
 from sharpwave.cli.folders import existing
 from sharpwave.cli.language import add_language_options, trusted_language
@@ -24,9 +25,13 @@ def run(arguments: list[str]) -> int:
         plan = trusted_language(plan, parsed, run_dir, "resume")
         if parsed.learners is not None:
             plan = plan.replace(learners=parsed.learners)
+        if parsed.worker_addresses is not None:
+            algorithm: Any = algorithm_class(plan.algorithm)
+            changed = algorithm.Config.parse({"worker_addresses": parsed.worker_addresses})
+            plan = plan.replace(config={**plan.config, **changed})
         check_learners(plan)
         if plan.env_id is not None:
-            require_env(plan.env_id)
+            require_env(plan.env_id, algorithm_class(plan.algorithm))
     if has_to_launch(plan):
         return launch(plan.learners, ["-m", "sharpwave", "resume", *arguments])
 
@@ -81,6 +86,11 @@ def _parser() -> Parser:
         metavar="N",
         type=count(1),
         help="processes that learn together (default: as many as before)",
+    )
+    parser.add_argument(
+        "--worker-addresses",
+        metavar="HOST:PORT,...",
+        help="servers of environments (default: those of before); none makes them here",
     )
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
     add_env_options(parser, replaces=True)

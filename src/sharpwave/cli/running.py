@@ -128,9 +128,12 @@ def _made(
         seed = draw_seed() if config.get("seed") is None else config["seed"]
         model = model_arguments(plan, seed)
         return Trainer(plan.algorithm, config={**config, "seed": seed}, **model, **given)
+    given |= plan.agents
     if plan.env_kwargs:
         given["env_kwargs"] = plan.env_kwargs
     if latest.is_file():
+        if config.get("worker_addresses") is not None:  # where the run goes on
+            given |= {name: config[name] for name in ("worker_addresses", "tls")}
         return Trainer.from_checkpoint(latest, env_of(plan), **given)
     return Trainer(plan.algorithm, env_of(plan), dataset=plan.dataset, config=config, **given)
 

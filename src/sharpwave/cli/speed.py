@@ -33,7 +33,7 @@ def run(arguments: list[str]) -> int:
         if "env_id" not in takes:
             reason = "learns from a dataset" if "dataset" in takes else "acts in no environment"
             raise ValueError(f"{algorithm.name} {reason}: there is nothing to step")
-    require_env(parsed.env)
+    require_env(parsed.env, algorithm)
     settings = find_preset(algorithm.name, parsed.env) or {}
     with input_errors():
         plan = Plan(algorithm=algorithm.name, env_id=parsed.env, wrappers=tuple(parsed.wrappers))

@@ -15,6 +15,7 @@ from sharpwave.algorithms.registry import (
     algorithm_class,
     algorithm_names,
     is_of_language,
+    is_of_many_agents,
     source_names,
 )
 from sharpwave.cli.environment import (
@@ -26,6 +27,7 @@ from sharpwave.cli.environment import (
 )
 from sharpwave.cli.language import add_language_options, language_of
 from sharpwave.cli.learners import check_learners, has_to_launch, launch
+from sharpwave.cli.many_agents import add_agent_options, agents_of
 from sharpwave.cli.parser import Parser, add_config_options, config_options
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, input_errors, say
@@ -51,7 +53,7 @@ def run(arguments: list[str]) -> int:
     from sharpwave.cli.running import carry_out
 
     if parsed.env is not None:
-        require_env(parsed.env)
+        require_env(parsed.env, algorithm)
     with input_errors():
         plan = plan_of(parsed, algorithm)
         check_learners(plan)
@@ -88,8 +90,7 @@ def parser_of(algorithm: type[Agent]) -> Parser:
         parser.add_argument(
             "env",
             metavar="ENV",
-            help="id of the environment, such as CartPole-v1, or my_module:My-v0 for one that a "
-            "module of your own registers",
+            help=_env_help(algorithm),
         )
     parser.add_argument("--config", metavar="FILE", help="YAML, TOML or JSON file of options")
     place = "task" if has_model else "environment"
@@ -109,12 +110,26 @@ def parser_of(algorithm: type[Agent]) -> Parser:
         add_language_options(parser, algorithm)
     elif takes:
         add_env_options(parser)
+        if is_of_many_agents(algorithm):
+            add_agent_options(parser)
     else:
         add_import_option(parser)
     beside = set(RunOptions.annotations()) - (PLAYING if has_model else set())
     add_config_options(parser, RunOptions, "beside the training", only=beside)
     add_config_options(parser, algorithm.Config, f"options of {name}")
     return parser
+
+
+def _env_help(algorithm: type[Agent]) -> str:
+    if is_of_many_agents(algorithm):
+        return (
+            "id of the environment, such as mpe2/simple_spread_v3, or the module of one of your "
+            "own, such as my_module.tag, whose parallel_env or env makes it"
+        )
+    return (
+        "id of the environment, such as CartPole-v1, or my_module:My-v0 for one that a module of "
+        "your own registers"
+    )
 
 
 def _add_dataset(parser: Parser, name: str) -> None:
@@ -166,6 +181,7 @@ def plan_of(parsed: argparse.Namespace, algorithm: type[Agent]) -> Plan:
         imports=tuple(parsed.imports),
         dataset=None if has_model else _absolute(getattr(parsed, "dataset", None)),
         language=language,
+        agents=agents_of(parsed),
         config=config.from_dict({**settings, **given}).to_dict(),
         seeds=_seeds(parsed.seeds),
         **config_options(parsed, RunOptions),
@@ -245,8 +261,8 @@ def _imports_in(arguments: list[str]) -> list[str]:
 def _general_help() -> str:
     names = ", ".join(algorithm_names())
     what = (
-        f"Train an algorithm ({names}) in a Gymnasium environment, from a dataset, or on a "
-        "language model, and write a run folder."
+        f"Train an algorithm ({names}) in an environment of Gymnasium or PettingZoo, from a "
+        "dataset, or on a language model, and write a run folder."
     )
     return (
         "usage: sharpwave train ALGORITHM ENV [options]\n"
@@ -258,6 +274,7 @@ def _general_help() -> str:
         "sharpwave train ppo CartPole-v1\n"
         "sharpwave train ppo CartPole-v1 --learning-rate 'linear(1e-3, 0)' --seeds 0,1,2\n"
         "sharpwave train ppo my_module:My-v0 --env-kwargs size=5 --wrapper my_module:MyWrapper\n"
+        "sharpwave train mappo mpe2/simple_spread_v3\n"
         "sharpwave train iql --dataset FOLDER --eval-env Pendulum-v1\n"
         "sharpwave train grpo --task copy4\n"
         "sharpwave train grpo --model FOLDER --prompts FILE --reward my_module:my_function\n\n"

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sharpwave.collect.collector import Collector, Flags
 from sharpwave.collect.vector_step import VectorStep
 from sharpwave.envs import Step, action_masks
+from sharpwave.files import array_of
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
@@ -59,10 +60,35 @@ class OffPolicyCollector(Collector):
     Attributes:
         is_watched: Whether `taken` is kept.
         taken: The last step as callbacks see it.
+        starts: [N] where an episode starts with the observations to act on.
     """
 
     is_watched = False
     taken: VectorStep | None = None
+
+    def __init__(self, env: Any, seed: int | None) -> None:
+        super().__init__(env, seed)
+        self.starts: Flags = np.ones(env.num_envs, np.bool_)
+
+    def reset(self) -> None:
+        """Start new episodes everywhere."""
+        super().reset()
+        self.starts = np.ones(self.env.num_envs, np.bool_)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the collection stands, but for the environments."""
+        return {**super().state_dict(), "starts": self.starts}
+
+    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
+        """Continue from `state_dict`; see `CollectorState`."""
+        super().load_state_dict(state, in_flight=in_flight)
+        if in_flight:  # files of before it was told apart have where the last step ended alone
+            self.starts = state.get("starts", state["ended"])
+
+    def _check_in_flight(self, state: dict[str, Any]) -> None:
+        super()._check_in_flight(state)
+        if "starts" in state:
+            array_of(state, "starts", (self.env.num_envs,))
 
     def step(self, choose: Choose) -> tuple[Transitions | None, float]:
         """One step of every environment.
@@ -84,6 +110,9 @@ class OffPolicyCollector(Collector):
         rows = self._rows(obs, actions, step, masks)
         rewards = self._count(step)
         self.taken = VectorStep.of(obs, actions, step) if self.is_watched else None
+        self.starts = self.ended
+        if self.stepper.mode == "next_step":  # a step that was only a reset leads to a beginning
+            self.starts = np.zeros_like(self.ended) if step.real is None else ~step.real
         self.obs, self.masks = step.obs, masks
         return rows, float(np.add.reduce(rewards)) / max(len(rewards), 1)
 

@@ -52,6 +52,12 @@ class TensorTransitionCollector(CollectorState):
         self.watch = FiniteWatch(env.device)
 
     @property
+    def starts(self) -> Tensor:
+        """[N] where an episode starts with the observations to act on."""
+        starts: Tensor = self.ended
+        return starts
+
+    @property
     def n_choices(self) -> int:
         """The length of a mask."""
         return count_choices(self.env.single_action_space)

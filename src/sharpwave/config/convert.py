@@ -75,8 +75,7 @@ def from_text(text: str, annotation: Any) -> Any:
         return word in TRUE_WORDS
     for member in members:
         if get_origin(member) is tuple:
-            parts = [part for part in word.strip("()[]").split(",") if part.strip()]
-            return tuple(from_text(part, get_args(member)[0]) for part in parts)
+            return tuple(from_text(part, get_args(member)[0]) for part in _parts(text))
         if get_origin(member) is Literal:
             for choice in get_args(member):
                 if text == str(choice):
@@ -88,6 +87,14 @@ def from_text(text: str, annotation: Any) -> Any:
             except json.JSONDecodeError:
                 raise ValueError(f"must be a JSON object, got {text!r}") from None
     return convert(text, annotation)
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between the commas, with or without the brackets of Python and JSON."""
+    inner = text.strip()
+    if inner[:1] + inner[-1:] in ("()", "[]"):
+        inner = inner[1:-1]
+    return [part.strip() for part in inner.split(",") if part.strip()]
 
 
 def describe(annotation: Any) -> str:

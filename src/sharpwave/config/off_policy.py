@@ -36,7 +36,10 @@ class OffPolicyConfig(NetworkOptions, OnlineConfig):
     """Steps of every environment between two updates."""
     gradient_steps: int = 1
     """Gradient steps of an update, each on a batch of its own; -1 for as many as environment steps
-    were collected."""
+    were collected. Not with `train_ratio`."""
+    train_ratio: float | None = None
+    """Steps that are replayed per environment step, in place of `gradient_steps`: 64 with batches
+    of 256 steps is a gradient step every 4 environment steps. What is left over is carried on."""
     n_step: int = 1
     """Steps until the target bootstraps."""
     prioritized: bool = False
@@ -87,13 +90,18 @@ class OffPolicyConfig(NetworkOptions, OnlineConfig):
             object.__setattr__(self, "buffer", str(Path(self.buffer).absolute()))
         super().__post_init__()
 
+    @property
+    def steps_per_batch(self) -> int:
+        """Steps that a gradient step replays."""
+        return self.batch_size
+
     def check(self) -> None:
         """Check the values."""
         super().check()
         self.require_positive(
             "buffer_size", "batch_size", "train_freq", "n_step", "frame_stack", "log_interval"
         )
-        self.require_positive("max_grad_norm")
+        self.require_positive("max_grad_norm", "train_ratio")
         self.require_range("learning_rate", 0)
         self.require_range("learning_starts", 0)
         self.require_range("her_goals", 0)
@@ -101,6 +109,13 @@ class OffPolicyConfig(NetworkOptions, OnlineConfig):
         self.require_range("beta_start", 0, 1)
         if self.gradient_steps < 0 and self.gradient_steps != -1:
             raise ValueError(f"gradient_steps must be at least 0 or -1, got {self.gradient_steps}")
+        self.require_range("train_ratio", 0, 1e6)
+        if self.train_ratio is not None and self.gradient_steps != 1:
+            raise ValueError(
+                "train_ratio and gradient_steps exclude each other: with "
+                f"train_ratio={self.train_ratio} gradient_steps must stay 1, "
+                f"got {self.gradient_steps}"
+            )
         if self.buffer == DEVICE:
             for option, plain in {"frame_stack": 1, "her_goals": 0}.items():
                 if getattr(self, option) != plain:

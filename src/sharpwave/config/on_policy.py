@@ -48,6 +48,11 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
     """Give the policy a memory."""
     recurrent_size: int = 64
     """Size of that memory."""
+    critic_obs: str | None = None
+    """Key of a Dict observation that the critic looks at in place of the others, which the actor
+    looks at: what only a simulator knows. Playing does without it."""
+    feature_norm: bool = False
+    """Pass the inputs of the networks through layer normalization."""
 
     def check(self) -> None:
         """Check the values."""

@@ -2,9 +2,9 @@
 
 Those of environments are RL Baselines3 Zoo's, with the defaults of its library where it names none;
 but for PPO on MuJoCo and all of C51, which are CleanRL's, and for PPO on MountainCarContinuous-v0
-and all of HybridPPO, IMPALA and APPO, which were found here, as those of tasks were. What those
-projects call a linear schedule falls to 0 over the run. A2C on Atari keeps torch's RMSprop, where
-the zoo takes TensorFlow's.
+and all of HybridPPO, IMPALA, APPO and MAPPO, which were found here, as those of tasks were. What
+those projects call a linear schedule falls to 0 over the run. A2C on Atari keeps torch's RMSprop,
+where the zoo takes TensorFlow's.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ PRESETS: dict[str, dict[str, Settings]] = {
     "a2c": on_policy_presets.A2C,
     "impala": on_policy_presets.IMPALA,
     "appo": on_policy_presets.APPO,
+    "mappo": on_policy_presets.MAPPO,
+    "ippo": on_policy_presets.MAPPO,
     "dqn": replay_presets.DQN,
     "c51": replay_presets.C51,
     "qr_dqn": replay_presets.QR_DQN,

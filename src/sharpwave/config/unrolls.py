@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from sharpwave.config.on_policy import RolloutConfig
+from sharpwave.distributed.envs.remote import checked_addresses
+from sharpwave.distributed.security import TLS, Access
+from sharpwave.distributed.wire import split_address
+from sharpwave.distributed.workers import shared_out
 
 __all__ = ["UnrollConfig"]
 
@@ -20,14 +24,18 @@ class UnrollConfig(RolloutConfig):
     """Where actors act: in threads, which suit native environments; in processes, in which
     environments of Python run at once; wherever `sharpwave actor` starts some, which join over
     gRPC; or where Ray starts them. "auto" takes threads or processes, what suits."""
+    worker_addresses: tuple[str, ...] | None = None
+    """Servers of environments (`sharpwave serve-envs`) that the actors play, as host:port: each of
+    them has its share, in order. None makes the environments where the actors are."""
     address: str | None = None
     """With gRPC where to listen for actors, as host:port; a free port that this machine alone can
     reach when None. With Ray the cluster, or "auto" for the one of this machine; when None, a Ray
     of its own is started here."""
     tls: tuple[str, ...] = ()
-    """PEM files of certificate, key and authority, for mutual TLS with actors that join."""
+    """PEM files of certificate, key and authority, for mutual TLS with actors that join, or with
+    servers of environments."""
     n_envs: int = 16
-    """Environments of each actor."""
+    """Environments of each actor; at servers, those that they have."""
     n_steps: int = 64
     """Steps of each environment in an unroll."""
     batch_unrolls: int | None = None
@@ -38,6 +46,9 @@ class UnrollConfig(RolloutConfig):
     max_in_flight: int | None = None
     """Most unrolls that are under way or wait, at which actors rest; as many as an update takes, or
     as there are actors, when None."""
+    step_timeout: float = 120.0
+    """Seconds that the environments of an actor may take for a step, a reset, or to be made. An
+    actor that waits for longer has failed, and is made again."""
     deterministic: bool = False
     """Make the unrolls of an update during the update before, so that their weights have missed
     exactly one, whoever is faster: runs are then the same bit for bit."""
@@ -59,6 +70,7 @@ class UnrollConfig(RolloutConfig):
         """Check the values."""
         super().check()
         self.require_positive("n_actors")
+        self.require_positive("step_timeout")
         self.require_range("vtrace_lambda", 0, 1)
         for name in ("max_lag", "rho_bar", "c_bar"):
             self.require_range(name, 0)
@@ -77,6 +89,7 @@ class UnrollConfig(RolloutConfig):
                 f"and an update takes {self.n_unrolls}, got {self.max_lag}: most would be dropped"
             )
         self._check_listening()
+        self._check_workers()
         for name in ("normalize_obs", "normalize_rewards"):
             if getattr(self, name):
                 raise ValueError(f"{name} must be False: statistics of actors are not merged")
@@ -88,8 +101,21 @@ class UnrollConfig(RolloutConfig):
             raise ValueError(
                 f"address is for actors='grpc' and actors='ray', got actors={self.actors!r}"
             )
-        if self.tls and self.actors != "grpc":
-            raise ValueError(f"tls is for actors='grpc', got actors={self.actors!r}")
+        if self.tls and self.actors != "grpc" and self.worker_addresses is None:
+            raise ValueError(
+                f"tls is for actors='grpc' and worker_addresses, got actors={self.actors!r}"
+            )
+
+    def _check_workers(self) -> None:
+        if self.worker_addresses is None:
+            return
+        if self.actors in ("grpc", "ray"):
+            raise ValueError(
+                f"worker_addresses is for actors of this machine, got actors={self.actors!r}"
+            )
+        for address in checked_addresses(self.worker_addresses):
+            split_address(address)
+        shared_out(self.worker_addresses, self.n_actors)
 
     def _check_deterministic(self) -> None:
         if self.max_lag < 1:
@@ -99,6 +125,10 @@ class UnrollConfig(RolloutConfig):
                 "batch_unrolls must be n_actors where deterministic is True, "
                 f"got {self.batch_unrolls} for {self.n_actors}"
             )
+
+    def access(self, token: str | None) -> Access:
+        """Who may join, or how to connect to servers, with a token that no file has."""
+        return Access.of(token, TLS(*self.tls) if self.tls else None)
 
     @property
     def n_unrolls(self) -> int:

@@ -90,6 +90,11 @@ class FleetActor:
         # All episodes of an unroll, however short they are; they leave with it.
         collector.episodes = EpisodeStats(env.num_envs, window=None)
 
+    @property
+    def may_hang(self) -> bool:
+        """Whether it steps environments of others; an unroll of native code is soon over."""
+        return isinstance(self._collector, UnrollCollector)
+
     def collect(self, weights: Weights, version: int, stops: Callable[[], bool]) -> Unroll | None:
         """One unroll with these weights; None if it was given up, where `stops` became true.
 
@@ -98,8 +103,7 @@ class FleetActor:
             NonFiniteError: An environment or the weights gave NaN or inf; the actor is named.
         """
         self._has_begun = True
-        # An unroll of native code is over before anybody could wait for it.
-        waits = isinstance(self._collector, UnrollCollector)
+        waits = self.may_hang
         on_step = (lambda *_: not stops()) if waits else None
         try:
             if waits:  # native code looks at them itself

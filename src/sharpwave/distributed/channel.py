@@ -15,6 +15,8 @@ from sharpwave.buffers.shared_memory import SharedArrays, unnamed_file
 __all__ = ["Channel", "Message", "Signals", "read_pickle", "write_pickle"]
 
 NUMBERS = struct.Struct("<c5q")
+FILE = struct.Struct("@i")
+FILE_SPACE = socket.CMSG_LEN(FILE.size)
 
 
 class Message(NamedTuple):
@@ -73,12 +75,14 @@ class Channel:
         """
         flags = 0 if waits else socket.MSG_DONTWAIT
         try:
-            packed, descriptors, _, _ = socket.recv_fds(self._end, NUMBERS.size, 1, flags)
+            # `socket.recv_fds` leaves the flags out.
+            packed, files, _, _ = self._end.recvmsg(NUMBERS.size, FILE_SPACE, flags)
         except (BlockingIOError, ConnectionResetError):
             return None
         if not packed:
             return None
         kind, *numbers = NUMBERS.unpack(packed)
+        descriptors = [FILE.unpack(data[: FILE.size])[0] for _, _, data in files]
         return Message(kind, tuple(numbers), descriptors[0] if descriptors else None)
 
     def close(self) -> None:
@@ -95,12 +99,14 @@ class Signals:
 
     Attributes:
         beats: [n_actors] counts up while the process of an actor runs.
+        waits: [n_actors] whether an actor waits for environments, which may keep it from counting.
         descriptor: Of the memory, for other processes.
     """
 
     def __init__(self, n_actors: int, descriptor: int | None = None) -> None:
-        self._shared = SharedArrays([(np.bool_, (2,)), (np.int64, (n_actors,))], descriptor)
-        self._flags, self.beats = self._shared.arrays
+        forms = [(np.bool_, (2,)), (np.int64, (n_actors,)), (np.bool_, (n_actors,))]
+        self._shared = SharedArrays(forms, descriptor)
+        self._flags, self.beats, self.waits = self._shared.arrays
         self.descriptor = self._shared.descriptor
 
     @property

@@ -10,10 +10,11 @@ from sharpwave.distributed.actors import FleetActor
 from sharpwave.distributed.fleet import Fleet
 from sharpwave.distributed.launch import why_not_pickled
 from sharpwave.distributed.processes import ProcessFleet
-from sharpwave.distributed.recipe import ActorRecipe, make_actor
+from sharpwave.distributed.recipe import ActorRecipe, Followers, make_actor
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.supervise import MOST_FAILURES, Lives
 from sharpwave.distributed.threads import ThreadFleet
+from sharpwave.distributed.workers import WorkerRecipe
 from sharpwave.notice import notice
 
 __all__ = ["ACTORS", "Listening", "make_fleet"]
@@ -39,6 +40,7 @@ def make_fleet(
     max_in_flight: int,
     in_step: bool,
     listening: Listening | None = None,
+    followers: Followers | None = None,
 ) -> Fleet:
     """The fleet that was asked for, or the one that fits.
 
@@ -53,35 +55,41 @@ def make_fleet(
         max_in_flight: Most unrolls that are under way or wait.
         in_step: Which weights an unroll has does not depend on who is faster.
         listening: Where actors of other machines join.
+        followers: What those that Ray starts make policies of torch with.
 
     Raises:
-        TypeError: The environment or the policy cannot be pickled for processes, or has no id for
+        TypeError: The environment or the policy cannot be pickled for processes, or has no name for
             actors elsewhere.
         ValueError: The environment cannot be made again for processes.
     """
     options: dict[str, Any] = {"max_in_flight": max_in_flight, "in_step": in_step}
     if actors in ("grpc", "ray"):
-        return _fleet_elsewhere(
-            actors, recipe, env, listening or Listening(), n_actors=n_actors, **options
-        )
+        if actors == "ray":
+            options["followers"] = followers
+        options["n_actors"] = n_actors
+        return _fleet_elsewhere(actors, recipe, env, listening or Listening(), **options)
     # Environments that cannot be made again are lost with the first failure.
     lives = Lives(n_actors, most_failures=1 if recipe.env is None else MOST_FAILURES)
     is_native = NativeRollouts.why_not(env) is None
+    at_servers = isinstance(recipe.env, WorkerRecipe)
     if actors == "auto":
         pays = not is_native and n_actors > 1 and why_not_pickled(recipe) is None
         actors = "processes" if pays else "threads"
-    elif actors == "threads" and not is_native and n_actors > 1:
+    elif actors == "threads" and not is_native and n_actors > 1 and not at_servers:
         notice(
             f"{n_actors} actors in threads take turns in environments of Python, as one thread at "
             'a time interprets: they are no faster than one. actors="processes" runs them at once'
         )
     if actors == "threads":
+        options["step_timeout"] = recipe.step_timeout
         return ThreadFleet(partial(_actor_here, recipe, env), lives, **options)
     if recipe.env is None:
         raise ValueError(
             f"actors must be 'threads' where env_id is an environment without an id, got "
             f"{actors!r}: pass an id, or a function that makes it"
         )
+    if at_servers:  # where its place is the first actor's
+        env.close()
     return ProcessFleet(recipe, lives, n_weights, **options)
 
 

@@ -97,10 +97,10 @@ def pack(
     for array in arrays.values():
         parts += [bytes(-length % _ALIGNMENT), array.reshape(-1).view(np.uint8)]
         length += -length % _ALIGNMENT + array.nbytes
-    checksum = zlib.crc32(_HEADER.pack(_MAGIC, VERSION, *lengths, 0, length))
-    for part in parts:
-        checksum = zlib.crc32(part, checksum)
-    return b"".join([_HEADER.pack(_MAGIC, VERSION, *lengths, checksum, length), *parts])
+    bare = _HEADER.pack(_MAGIC, VERSION, *lengths, 0, length)
+    message = bytearray(b"".join([bare, *parts]))
+    _HEADER.pack_into(message, 0, _MAGIC, VERSION, *lengths, zlib.crc32(message), length)
+    return bytes(message)
 
 
 def unpack(data: bytes | memoryview, *, limit: int = LIMIT, kind: str | None = None) -> Packed:
@@ -125,21 +125,22 @@ def unpack(data: bytes | memoryview, *, limit: int = LIMIT, kind: str | None = N
     first += n_meta
     if form.places:
         first += -first % _ALIGNMENT
-    for place in form.places:
+    for place in form.places if max(first + form.end, form.most) > len(data) else ():
         if max(first + place.end, place.most) > len(data):
             raise WireError(
                 f"column {_shown(place.name)} of {place.dtype} {place.shape} must end within the "
                 f"{len(data)} bytes of the message, got an end at {first + place.end}"
             )
-    end = first + (form.places[-1].end if form.places else 0)
-    if end != len(data):
-        raise WireError(f"the columns must fill the {len(data)} bytes of the message, got {end}")
+    if first + form.end != len(data):
+        raise WireError(
+            f"the columns must fill the {len(data)} bytes of the message, got {first + form.end}"
+        )
     columns: dict[str, Array] = {}
     for name, dtype, shape, begin, end, _ in form.places:
         if begin == end:
             column: Array = np.empty(shape, dtype)
         else:
-            column = np.frombuffer(data, dtype, math.prod(shape), first + begin).reshape(shape)
+            column = np.ndarray(shape, dtype, data, first + begin)
         column.flags.writeable = False
         columns[name] = column
     return Packed(form.kind, columns, meta)
@@ -160,6 +161,10 @@ class _Place(NamedTuple):
 class _Form(NamedTuple):
     kind: str
     places: tuple[_Place, ...]
+    end: int
+    """Where the last column ends."""
+    most: int
+    """Of all columns."""
 
 
 def _check_header(data: bytes | memoryview, limit: int) -> tuple[int, int]:
@@ -210,7 +215,7 @@ def _form_of(text: bytes) -> _Form:
         places.append(_Place(name, dtype, shape, begin, end, most))
     if len({place.name for place in places}) < len(places):
         raise WireError(f"the columns must have different names, got {_shown(columns)}")
-    return _Form(kind, tuple(places))
+    return _Form(kind, tuple(places), end, max((place.most for place in places), default=0))
 
 
 _known_form = lru_cache(_FORMS)(_form_of)

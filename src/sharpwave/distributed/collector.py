@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from sharpwave.collect import EpisodeStats, VectorStep
 from sharpwave.collect.vector_step import OnStep
-from sharpwave.distributed.fleet import Fleet, Unroll, Weights
+from sharpwave.distributed.fleet import Fleet, Unroll, Weights, waiting_states
 from sharpwave.files import count_of
 from sharpwave.nest import map_leaves
 
@@ -60,9 +61,14 @@ class FleetCollector:
         self.recent_lags: deque[int] = deque(maxlen=100)
         self._action_map = action_map
         self._n_unrolls, self._max_lag, self._in_step = n_unrolls, max_lag, in_step
+        self._waiting: list[Unroll] = []  # in step, of those that are taken together
 
     def collect(
-        self, weights: Weights, version: int, on_step: OnStep | None = None
+        self,
+        weights: Weights,
+        version: int,
+        on_step: OnStep | None = None,
+        stops: Callable[[], bool] = lambda: False,
     ) -> list[Unroll] | None:
         """The unrolls of an update.
 
@@ -70,6 +76,7 @@ class FleetCollector:
             weights: Those of now.
             version: Updates that they have seen.
             on_step: Called for every step, once it is received; False gives up.
+            stops: Asked while no unroll comes; True gives up.
 
         Returns:
             The unrolls by the number of their actors, or None if they were given up.
@@ -82,7 +89,7 @@ class FleetCollector:
         fleet.start(weights, version)
         if not self._in_step or fleet.stats().in_flight == 0:
             fleet.publish(weights, version)
-        for unroll in self._arriving():
+        for unroll in self._arriving(stops):
             self.episodes.add(unroll.episode_returns, unroll.episode_lengths)
             self.episodes.successes.extend(unroll.successes.tolist())
             if not self._tell(unroll, on_step):
@@ -93,23 +100,29 @@ class FleetCollector:
                 self.dropped += 1
             if len(fresh) == self._n_unrolls:
                 break
+        else:
+            self.dropped += len(fresh)
+            return None
         if self._in_step:
             fleet.publish(weights, version)
         self.lags = [version - unroll.version for unroll in fresh]
         self.recent_lags.extend(self.lags)
         return sorted(fresh, key=lambda unroll: unroll.actor)
 
-    def _arriving(self) -> Iterator[Unroll]:
+    def _arriving(self, stops: Callable[[], bool]) -> Iterator[Unroll]:
         """Unrolls as they come; in step by the number of the actor, whoever was faster."""
-        while self._in_step:
-            waiting = [self._receive() for _ in range(self._n_unrolls)]
-            yield from sorted(waiting, key=lambda unroll: unroll.actor)
-        while True:
-            yield self._receive()
+        while (unroll := self._receive(stops)) is not None:
+            if not self._in_step:
+                yield unroll
+                continue
+            self._waiting.append(unroll)
+            if len(self._waiting) == self._n_unrolls:
+                waiting, self._waiting = self._waiting, []
+                yield from sorted(waiting, key=lambda unroll: unroll.actor)
 
-    def _receive(self) -> Unroll:
+    def _receive(self, stops: Callable[[], bool]) -> Unroll | None:
         began = time.perf_counter()
-        while (unroll := self.fleet.receive(PATIENCE)) is None:
+        while (unroll := self.fleet.receive(PATIENCE)) is None and not stops():
             stats = self.fleet.stats()
             if stats.alive == 0 and not stats.may_join:
                 raise RuntimeError("no actor of the fleet is left")
@@ -158,9 +171,9 @@ class FleetCollector:
             rollout.real[t],
         )
 
-    def finish(self) -> None:
-        """Wait until the environments stand still."""
-        self.fleet.pause()
+    def finish(self, timeout: float = math.inf) -> None:
+        """Wait until the environments stand still, or so many seconds."""
+        self.fleet.pause(timeout)
 
     def close(self) -> None:
         """End the actors."""
@@ -168,8 +181,10 @@ class FleetCollector:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands, with the environments."""
+        fleet = self.fleet.state_dict()
+        fleet["ready"] = [*waiting_states(self._waiting), *fleet["ready"]]
         return {
-            "fleet": self.fleet.state_dict(),
+            "fleet": fleet,
             "timesteps": self.timesteps,
             "timings": dict(self.timings),
             "episodes": self.episodes.state_dict(),
@@ -188,4 +203,5 @@ class FleetCollector:
         self.timings.update({name: float(x) for name, x in state["timings"].items()})
         self.episodes.load_state_dict(state["episodes"])
         self.dropped = count_of(state, "dropped")
+        self._waiting.clear()
         self.fleet.load_state_dict(state["fleet"], in_flight=in_flight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -145,8 +146,12 @@ class Fleet(Protocol):
             Exception: What ended an actor that is not made again, as it was raised there.
         """
 
-    def pause(self) -> None:
-        """Wait until all actors rest between two unrolls, where `start` finds them."""
+    def pause(self, timeout: float = math.inf) -> None:
+        """Wait until all actors rest between two unrolls, where `start` finds them.
+
+        Args:
+            timeout: Seconds after which nobody waits any more for unrolls that take longer.
+        """
 
     def stats(self) -> FleetStats:
         """Where it stands."""

@@ -16,15 +16,17 @@ class Forecast:
     """A fleet and its learner, and what follows from their sizes and times.
 
     Lag is Little's law: an unroll waits for as many updates as the steps in flight are worth.
+    Unrolls are received while the learner learns, which slows both: what they take together is
+    measured, and not derived from what each takes alone.
 
     Example:
         >>> forecast = Forecast(
         ...     n_actors=1000, n_envs=16, n_steps=80, batch_unrolls=2, n_nodes=50,
-        ...     unroll_seconds=0.1, update_seconds=0.01, message_seconds=5e-4,
+        ...     unroll_seconds=0.1, update_seconds=0.01, taken_seconds=6e-3,
         ...     unroll_bytes=46_000, weights_bytes=20_000,
         ... )
         >>> forecast.lag, forecast.limit, round(forecast.steps_per_second)
-        (500.0, 'the learner', 232727)
+        (500.0, 'the learner', 213333)
     """
 
     n_actors: int
@@ -40,9 +42,10 @@ class Forecast:
     unroll_seconds: float
     """An actor makes an unroll in this time."""
     update_seconds: float
-    """The learner learns from a batch in this time."""
-    message_seconds: float
-    """The learner receives an unroll in this time; 0 where nothing travels."""
+    """The learner learns from a batch in this time, with nothing beside it."""
+    taken_seconds: float
+    """The learner takes an unroll in this time, from nodes that send at once and while it learns,
+    its share of the update included; 0 where nothing travels."""
     unroll_bytes: int
     """Of an unroll on the wire."""
     weights_bytes: int
@@ -66,8 +69,11 @@ class Forecast:
     @property
     def learner_rate(self) -> float:
         """Environment steps per second that the learner takes."""
-        receiving = self.batch_unrolls * self.message_seconds
-        return self.batch_steps / (self.update_seconds + receiving)
+        return self.batch_steps / max(self.update_seconds, self._taking_seconds)
+
+    @property
+    def _taking_seconds(self) -> float:
+        return self.batch_unrolls * self.taken_seconds
 
     @property
     def steps_per_second(self) -> float:
@@ -79,8 +85,8 @@ class Forecast:
         """What the whole waits for."""
         if self.actor_rate < self.learner_rate:
             return "the actors"
-        receiving = self.batch_unrolls * self.message_seconds
-        return "the wire" if receiving > self.update_seconds else "the learner"
+        # The wire is, where a learner does something else than to learn for most of its time.
+        return "the wire" if self._taking_seconds > 2 * self.update_seconds else "the learner"
 
     @property
     def actors_kept_busy(self) -> int:

@@ -10,6 +10,7 @@ actors tell where they stand, and those of a resumed run are told. `node.py` is 
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 import uuid
@@ -30,7 +31,7 @@ from sharpwave.distributed.unroll_codec import UNROLL, unroll_of
 from sharpwave.distributed.unroll_schema import UnrollSchema
 from sharpwave.distributed.wire import Method, Server, serve, service, split_address
 from sharpwave.envs import space_to_json
-from sharpwave.errors import EnvironmentFailed, NonFiniteError, WireError
+from sharpwave.errors import ActorFailed, EnvironmentFailed, NonFiniteError, WireError
 from sharpwave.notice import notice
 
 __all__ = ["PROTOCOL", "SERVICE", "GrpcFleet"]
@@ -79,7 +80,9 @@ class GrpcFleet:
         assert recipe.env is not None
         of_env = (observation_space, action_space)
         self._spaces = json.dumps([space_to_json(space) for space in of_env])
-        self._schema = UnrollSchema(*of_env, recipe.n_steps, recipe.env.n_envs)
+        self._schema = UnrollSchema(
+            *of_env, recipe.n_steps, recipe.env.n_envs, memory=recipe.memory
+        )
         self._n_actors, self._max_in_flight, self._in_step = n_actors, max_in_flight, in_step
         self._host, self._port = split_address(address)
         self._access = access or Access()
@@ -168,12 +171,13 @@ class GrpcFleet:
             self._check_patience()
             return None
 
-    def pause(self) -> None:
-        """Wait until all actors that are there rest between two unrolls."""
+    def pause(self, timeout: float = math.inf) -> None:
+        """Wait until all actors that are there rest between two unrolls, or so many seconds."""
         with self._lock:
             self._rests = True
             # Whoever falls silent is gone at its deadline, so this ends.
-            self._arrived.wait_for(lambda: not any(slot.is_busy for slot in self._slots))
+            seconds = min(timeout, threading.TIMEOUT_MAX)
+            self._arrived.wait_for(lambda: not any(one.is_busy for one in self._slots), seconds)
 
     def stats(self) -> FleetStats:
         """Where it stands."""
@@ -427,8 +431,10 @@ def _error_of(packed: Packed, peer: str) -> Exception:
     """What an actor raised, as an exception of the same kind."""
     meta = packed.meta
     kind, text = (str(meta.get(name, "")) for name in ("kind", "text"))
+    trace = f"{meta.get('trace', '')}\n(of an actor at {peer})"
+    if kind == "ActorFailed":
+        return ActorFailed(int(meta["actor"]), trace)  # type: ignore[arg-type]
     if kind == "EnvironmentFailed" and type(meta.get("env_index")) is int:
-        trace = f"{meta.get('trace', '')}\n(of an actor at {peer})"
         return EnvironmentFailed(meta["env_index"], str(meta.get("doing", "")), trace)  # type: ignore[arg-type]
     if kind == "NonFiniteError":
         return NonFiniteError(text)

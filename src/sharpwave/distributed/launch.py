@@ -18,6 +18,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 
 from sharpwave.distributed.board import Board
 from sharpwave.distributed.channel import Channel, Signals, read_pickle, write_pickle
+from sharpwave.distributed.hanging import Silence
 from sharpwave.distributed.process_actor import Job
 from sharpwave.distributed.recipe import ActorRecipe
 from sharpwave.distributed.ring import UnrollReader
@@ -29,8 +30,6 @@ SILENCE = 5.0
 """Seconds without a sign of life after which a process is taken for dead."""
 START = 60.0
 """The same for a process that has given none yet."""
-ONE_LOOK = 1.0
-"""Most seconds of silence that one look counts: the learner may have stood still too."""
 GRACE = 0.5
 """Seconds in which a process ends that has closed its connection."""
 
@@ -65,7 +64,8 @@ class Launcher:
     def __init__(self, recipe: ActorRecipe, n_actors: int, n_weights: int, n_slots: int) -> None:
         self.n_slots = n_slots
         self.board, self.signals = Board(n_weights), Signals(n_actors)
-        job = Job(_pickled(recipe), n_weights, n_actors, n_slots)
+        self.step_timeout = recipe.step_timeout
+        job = Job(_pickled(recipe), n_weights, n_actors, n_slots, recipe.step_timeout)
         self._job = write_pickle((list(sys.path), pickle.dumps(job)))
 
     def start(self, number: int, life: int) -> ActorProcess:
@@ -92,7 +92,9 @@ class Launcher:
             raise
         finally:
             there.close()
-        return ActorProcess(number, process, here, self.signals, self.n_slots)
+        return ActorProcess(
+            number, process, here, self.signals, self.n_slots, step_timeout=self.step_timeout
+        )
 
     def __del__(self) -> None:
         job = getattr(self, "_job", None)
@@ -109,6 +111,7 @@ class ActorProcess:
         channel: The connection to it.
         signals: What is seen without a message.
         n_slots: Slots of its memory.
+        step_timeout: Seconds that environments may take, in which there may be no sign of life.
 
     Attributes:
         free: Slots that nobody has written to, or that were read.
@@ -126,6 +129,8 @@ class ActorProcess:
         channel: Channel,
         signals: Signals,
         n_slots: int,
+        *,
+        step_timeout: float,
     ) -> None:
         self.number, self.process, self.channel = number, process, channel
         self.free = list(range(n_slots))
@@ -136,14 +141,22 @@ class ActorProcess:
         self.told: Any = None
         self.error: BaseException | None = None
         self.sentinel = _sentinel(process.pid)
-        self._beats = signals.beats
-        self._first = self._seen = int(signals.beats[number])
-        self._silent, self._looked = 0.0, time.monotonic()
+        self._signals, self._step_timeout = signals, step_timeout
+        self._first = int(signals.beats[number])
+        self._silence = Silence()
 
     @property
     def is_starting(self) -> bool:
         """Whether it has given no sign of life yet."""
-        return int(self._beats[self.number]) == self._first
+        return int(self._signals.beats[self.number]) == self._first
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process has not ended; one that has is not forgotten yet."""
+        if self.process.returncode is not None:
+            return False
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.process.pid, flags) is None
 
     def go(self) -> None:
         """Ask for an unroll."""
@@ -162,23 +175,25 @@ class ActorProcess:
         self.channel.send(b"l", file=file)
         os.close(file)
 
-    def is_silent(self) -> bool:
-        """Whether it has given no sign of life for too long, as far as anybody looked."""
-        now, beats = time.monotonic(), int(self._beats[self.number])
-        self._silent += min(now - self._looked, ONE_LOOK)
-        self._looked = now
-        if beats != self._seen:
-            self._seen, self._silent = beats, 0.0
-        return self._silent > (START if self.is_starting else SILENCE)
+    def why_dead(self) -> str | None:
+        """Why it is taken for dead: it has given no sign of life for too long; None otherwise."""
+        seconds = self._silence.seconds(int(self._signals.beats[self.number]))
+        most, where = START if self.is_starting else SILENCE, ""
+        if self._signals.waits[self.number] and not self.is_starting:
+            most += self._step_timeout
+            where = ", in an environment that does not come back and lets no other thread run"
+        return (
+            f"its process gives no sign of life for {most:g} s{where}" if seconds > most else None
+        )
 
     def failure(self) -> BaseException:
         """What ended it: its process has ended, or is killed."""
         if self.error is not None:
             return self.error
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(GRACE)
-        self.process.kill()
-        code = self.process.wait()
+        deadline = time.monotonic() + GRACE
+        while self.is_running and time.monotonic() < deadline:
+            time.sleep(0.005)
+        code = self._kill()
         how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         return ActorFailed(self.number, f"its process ended by {how}")
 
@@ -195,13 +210,18 @@ class ActorProcess:
                 self.error = error
 
     def end(self) -> None:
-        """Make sure that nothing is left of it."""
-        self.process.kill()
-        self.process.wait()
+        """Make sure that nothing is left of it, and of what its environments have started."""
+        self._kill()
         self.channel.close()
         if self.sentinel is not None:
             os.close(self.sentinel)
             self.sentinel = None
+
+    def _kill(self) -> int:
+        """Kill its process and what its environments have started; its exit code."""
+        if self.process.returncode is None:  # afterwards its number may be another's
+            os.killpg(self.process.pid, signal.SIGKILL)
+        return self.process.wait()
 
 
 def end_all(
@@ -224,9 +244,8 @@ def end_all(
         if actor.is_starting:  # it has nothing to close, and hears nothing
             actor.process.kill()
         actor.channel.send(b"s")
-    for actor in left:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            actor.process.wait(max(0.0, deadline - time.monotonic()))
+    while any(actor.is_running for actor in left) and time.monotonic() < deadline:
+        time.sleep(0.005)
     for actor in left:
         actor.end()
 

@@ -21,8 +21,15 @@ from sharpwave.collect import NativeRollouts
 from sharpwave.distributed.codec import Packed, Plain, pack, unpack
 from sharpwave.distributed.fleet import Unroll, Weights
 from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE
+from sharpwave.distributed.hanging import in_time
 from sharpwave.distributed.processes import ProcessFleet
-from sharpwave.distributed.recipe import ActorRecipe, PolicyRecipe, make_actor
+from sharpwave.distributed.recipe import (
+    ActorRecipe,
+    EnvRecipe,
+    Followers,
+    PolicyRecipe,
+    make_actor,
+)
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.state_codec import state_of, state_to_bytes
 from sharpwave.distributed.supervise import Lives
@@ -31,7 +38,7 @@ from sharpwave.distributed.unroll_codec import unroll_to_bytes
 from sharpwave.distributed.wire import connect, naming
 from sharpwave.envs import space_from_json
 from sharpwave.envs.named import entry_points, names_code
-from sharpwave.errors import EnvironmentFailed, WireError
+from sharpwave.errors import ActorFailed, EnvironmentFailed, WireError
 
 __all__ = ["Node"]
 
@@ -49,6 +56,8 @@ class Node:
         env: The id of the environment; the learner must have the same. One that names a module, as
             in `my_module:My-v0`, must be given: what comes over the wire imports nothing.
         patience: Seconds to wait for a learner that does not answer.
+        followers: What makes policies of torch for algorithms that the learner names, such as
+            `sharpwave.algorithms.followers.follower_of`; None where only native code acts.
         tell: Told what goes on, in one line.
     """
 
@@ -60,11 +69,12 @@ class Node:
         n_actors: int = 1,
         env: str | None = None,
         patience: float = 60.0,
+        followers: Followers | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._learner, self._access = learner, access or Access()
         self._n_actors, self._env, self._patience = n_actors, env, patience
-        self._tell = tell
+        self._followers, self._tell = followers, tell
         self._seen_at = time.monotonic()
 
     def run(self) -> None:
@@ -73,7 +83,9 @@ class Node:
         Where the learner is gone, it is waited for: it may be started again.
 
         Raises:
+            ActorFailed: An environment cannot be made in time.
             ConnectionError: The learner does not come back.
+            ImportError: torch is not installed, and the learner's policy needs it.
             Exception: What ended an actor three times in a row; the learner is told.
             PermissionError: The learner takes another token.
             ValueError: The learner names code that would be imported, or other spaces.
@@ -131,13 +143,13 @@ class Node:
     def _recipe(self, welcome: Packed) -> _Making:
         """What to make, once it is known to be harmless and of the learner's spaces."""
         try:
-            recipe = ActorRecipe.of_json(json.loads(str(welcome.meta["recipe"])))
+            described = json.loads(str(welcome.meta["recipe"]))
+            recipe = ActorRecipe.of_json(described, self._followers)
             theirs = [space_from_json(one) for one in json.loads(str(welcome.meta["spaces"]))]
         except (KeyError, TypeError, ValueError) as error:
             raise WireError(f"{self._learner} sent no recipe: {error!r}") from None
         env, policy = recipe.env, recipe.policy
-        assert env is not None
-        assert isinstance(policy, PolicyRecipe)
+        assert isinstance(env, EnvRecipe)
         if self._env is not None and self._env != env.env:
             raise ValueError(f"env must be the learner's {env.env!r}, got {self._env!r}")
         code = [env.env] if names_code(env.env) and self._env is None else []
@@ -147,15 +159,20 @@ class Node:
                 f"{self._learner} names code that would be imported ({', '.join(code)}): if you "
                 f"trust it, pass --env {env.env}"
             )
-        one = replace(env, n_envs=1, mode="sync" if env.mode == "async" else env.mode).make()
-        try:
-            ours = [one.single_observation_space, one.single_action_space]
-            if ours != theirs:
-                raise ValueError(f"{env.env} must have the spaces {theirs}, got {ours}")
-            is_native = NativeRollouts.why_not(one) is None
-            return _Making(recipe, policy.layout(one).n_parameters, is_native)
-        finally:
-            one.close()
+
+        def compare() -> _Making:
+            one = replace(env, n_envs=1, mode="sync" if env.mode == "async" else env.mode).make()
+            try:
+                ours = [one.single_observation_space, one.single_action_space]
+                if ours != theirs:
+                    raise ValueError(f"{env.env} must have the spaces {theirs}, got {ours}")
+                acts_natively = isinstance(policy, PolicyRecipe)
+                is_native = acts_natively and NativeRollouts.why_not(one) is None
+                return _Making(recipe, policy.n_weights(one), is_native)
+            finally:
+                one.close()
+
+        return in_time(compare, recipe.step_timeout, int(welcome.columns["numbers"][0]))
 
 
 class _Making(NamedTuple):
@@ -173,6 +190,7 @@ class _Making(NamedTuple):
         """An actor in a thread, or in a process where it would keep others waiting."""
         options: dict[str, Any] = {"max_in_flight": 1, "in_step": True}
         if self.is_native:
+            options["step_timeout"] = self.recipe.step_timeout
             return ThreadFleet(partial(make_actor, self.recipe), lives, **options)
         return ProcessFleet(self.recipe, lives, self.n_parameters, **options)
 
@@ -327,6 +345,7 @@ class _Visit:
         told: dict[str, Plain] = {"kind": type(error).__name__, "text": str(error)[:10_000]}
         if isinstance(error, EnvironmentFailed):
             told |= {"env_index": error.env_index, "doing": error.doing}
+        if isinstance(error, EnvironmentFailed | ActorFailed):
             told["trace"] = error.trace[-10_000:]
         elif not isinstance(error, ValueError):
             told["text"] = "".join(traceback.format_exception(error))[-10_000:]

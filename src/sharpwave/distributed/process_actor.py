@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
@@ -10,6 +11,7 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -17,6 +19,7 @@ import numpy as np
 
 from sharpwave.distributed.board import Board
 from sharpwave.distributed.channel import Channel, Message, Signals, read_pickle, write_pickle
+from sharpwave.distributed.hanging import Pulse
 from sharpwave.distributed.recipe import ActorRecipe, make_actor
 from sharpwave.distributed.ring import UnrollWriter
 
@@ -36,6 +39,8 @@ class Job(NamedTuple):
     n_actors: int
     n_slots: int
     """Unrolls that an actor may have finished that the learner did not look at."""
+    step_timeout: float
+    """Seconds that environments may take for a step, a reset, or to be made."""
 
 
 def run(job: Job, parent: int, number: int, life: int, descriptors: list[int]) -> None:
@@ -51,26 +56,37 @@ def run(job: Job, parent: int, number: int, life: int, descriptors: list[int]) -
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner acts on it, and tells
     channel = Channel(socket.socket(fileno=descriptors[0]))
     board, signals = Board(job.n_weights, descriptors[1]), Signals(job.n_actors, descriptors[2])
+    pulse = Pulse(job.step_timeout)
+    signals.waits[number] = True  # for environments that are made
     signals.beats[number] += 1  # it has started
-    watch = threading.Thread(target=_watch, args=(channel, signals, number, parent), daemon=True)
+    watch = threading.Thread(
+        target=_watch, args=(channel, signals, number, parent, pulse), daemon=True
+    )
     watch.start()
     try:
-        recipe, specs = pickle.loads(job.pickled).fn
-        for name, spec in specs.items():
-            gym.registry.setdefault(name, spec)
-        _Work(recipe, job, number, life, channel, board, signals).go_on()
+        with pulse.waiting():
+            recipe, specs = pickle.loads(job.pickled).fn
+            for name, spec in specs.items():
+                gym.registry.setdefault(name, spec)
+            work = _Work(recipe, job, number, life, channel, board, signals, pulse)
+        signals.waits[number] = False
+        work.go_on()
     except BaseException as error:  # whatever it is, the learner hears of it
         channel.send(b"E", file=write_pickle(_report(error)))
         sys.exit(1)
 
 
-def _watch(channel: Channel, signals: Signals, number: int, parent: int) -> None:
-    """Give signs of life, and end the process with that of the learner."""
+def _watch(channel: Channel, signals: Signals, number: int, parent: int, pulse: Pulse) -> None:
+    """Give signs of life, and end the process with that of the learner, or where it hangs."""
     poll = select.poll()
     poll.register(channel.fileno(), 0)  # nothing but the end of the connection
     while not poll.poll(1000 * BEAT) and os.getppid() == parent:
         signals.beats[number] += 1
-    os._exit(1)
+        error = pulse.failure(number)
+        if error is not None:
+            channel.send(b"E", file=write_pickle(_report(error)))
+            break
+    os.killpg(os.getpid(), signal.SIGKILL)  # with what the environments started
 
 
 class _Work:
@@ -85,7 +101,9 @@ class _Work:
         channel: Channel,
         board: Board,
         signals: Signals,
+        pulse: Pulse,
     ) -> None:
+        self.number, self.pulse = number, pulse
         self.channel, self.board, self.signals = channel, board, signals
         self.writer = UnrollWriter(job.n_slots)
         self.weights = np.zeros(job.n_weights, np.float32)
@@ -103,18 +121,21 @@ class _Work:
         elif kind == b"r":
             self.channel.send(b"R")
         elif kind == b"t":
-            self.send_file(b"T", self.actor.state_dict())
+            with self.waiting():
+                state = self.actor.state_dict()
+            self.send_file(b"T", state)
         elif kind == b"l" and descriptor is not None:
             state, in_flight = read_pickle(descriptor)
             os.close(descriptor)
-            self.actor.load_state_dict(state, in_flight=in_flight)
+            with self.waiting():
+                self.actor.load_state_dict(state, in_flight=in_flight)
 
     def collect(self, slot: int) -> None:
-        signals = self.signals
         unroll = None
-        if not signals.rests:
+        if not self.signals.rests:
             version = self.board.read(self.weights)
-            unroll = self.actor.collect(self.weights, version, lambda: signals.stops)
+            with self.waiting():
+                unroll = self.actor.collect(self.weights, version, self.stops)
         if unroll is None:
             self.channel.send(b"U", slot)
             return
@@ -125,6 +146,23 @@ class _Work:
             os.close(form)
             self.channel.send(b"F", file=self.writer.descriptor)
         self.channel.send(b"D", slot, unroll.version, *counts)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Inside, environments are waited for."""
+        if not self.actor.may_hang:
+            yield
+            return
+        # Where they let no other thread run, the learner has to know why there is no sign of life.
+        self.signals.waits[self.number] = True
+        with self.pulse.waiting():
+            yield
+        self.signals.waits[self.number] = False
+
+    def stops(self) -> bool:
+        """Whether an unroll should be given up; asked after each of its steps."""
+        self.pulse.beat()
+        return self.signals.stops
 
     def send_file(self, kind: bytes, value: Any) -> None:
         descriptor = write_pickle(value)

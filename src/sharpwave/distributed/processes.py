@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import time
@@ -127,17 +128,21 @@ class ProcessFleet:
         self._grant()
         return unroll
 
-    def pause(self) -> None:
-        """Wait until all actors rest between two unrolls, where `start` finds them."""
+    def pause(self, timeout: float = math.inf) -> None:
+        """Wait until all actors rest between two unrolls, or so many seconds."""
+        deadline = time.monotonic() + timeout
         if not self._rests:
             # In step, what was asked for comes first, so that a run does not depend on pauses.
-            self._wait(lambda: self._error is not None or not (self._due or self._asked))
+            self._wait(lambda: self._error is not None or not (self._due or self._asked), timeout)
             self._rest()
         busy = [actor for actor in self._living() if actor.given]
         for actor in busy:
             actor.rested = False
             actor.channel.send(b"r")
-        self._wait(lambda: all(one.rested or one is not self._actors[one.number] for one in busy))
+        self._wait(
+            lambda: all(one.rested or one is not self._actors[one.number] for one in busy),
+            deadline - time.monotonic(),
+        )
 
     def stats(self) -> FleetStats:
         """Where it stands."""
@@ -146,7 +151,7 @@ class ProcessFleet:
         busy = sum(map(bool, given))
         return FleetStats(
             actors=len(self._actors),
-            alive=sum(actor.process.poll() is None for actor in self._living()),
+            alive=sum(actor.is_running for actor in self._living()),
             asked=sum(given) - busy + len(self._asked) * len(self._actors),
             busy=busy,
             waiting=len(self._ready),
@@ -229,11 +234,11 @@ class ProcessFleet:
             error, self._error = self._error, None
             raise error
 
-    def _wait(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
+    def _wait(self, is_done: Callable[[], bool], timeout: float = math.inf) -> None:
         """Take in what actors say until something is so, or time is over."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = time.monotonic() + timeout
         while not is_done() and not self._stops:
-            left = LOOK if deadline is None else min(LOOK, deadline - time.monotonic())
+            left = min(LOOK, deadline - time.monotonic())
             if left < 0:
                 return
             self._pump(left)
@@ -256,8 +261,8 @@ class ProcessFleet:
         if now - self._looked > LOOK:
             self._looked = now
             for actor in self._living():
-                if actor.is_silent():
-                    actor.error = ActorFailed(actor.number, "its process gives no sign of life")
+                if (why := actor.why_dead()) is not None:
+                    actor.error = ActorFailed(actor.number, why)
                     self._lost(actor)
 
     def _hear(self, actor: ActorProcess) -> bool:

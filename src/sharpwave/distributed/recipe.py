@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from sharpwave.collect import NativeRollouts, UnrollCollector
 from sharpwave.distributed.actors import Block, FleetActor
 from sharpwave.distributed.native_policy import NativePolicy
+from sharpwave.distributed.workers import WorkerRecipe
 from sharpwave.envs import make_vec_env
 from sharpwave.layouts.policy import PolicyLayout
 
-__all__ = ["ActorRecipe", "EnvRecipe", "PolicyRecipe", "make_actor"]
+__all__ = [
+    "ActorRecipe",
+    "EnvRecipe",
+    "FollowerMaker",
+    "Followers",
+    "PolicyRecipe",
+    "make_actor",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +44,8 @@ class EnvRecipe:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments for an id."""
 
-    def make(self) -> Any:
-        """A new one."""
+    def make(self, number: int = 0) -> Any:  # noqa: ARG002 - those of all actors are alike
+        """New ones, for an actor."""
         return make_vec_env(
             self.env, self.n_envs, mode=self.mode, env_kwargs=dict(self.kwargs) or None
         )
@@ -81,11 +89,40 @@ class PolicyRecipe:
             activation=self.activation,
         )
 
+    def n_weights(self, env: Any) -> int:
+        """Size of its weights, for the spaces of an environment."""
+        return self.layout(env).n_parameters
+
+    def to_json(self) -> dict[str, Any]:
+        """The recipe as JSON values."""
+        return asdict(self)
+
     @classmethod
     def of_json(cls, saved: Mapping[str, Any]) -> PolicyRecipe:
-        """The recipe that `asdict` described, with lists for tuples."""
+        """The recipe that `to_json` described, with lists for tuples."""
         widths = {name: tuple(saved[name]) for name in ("hidden", "critic_hidden")}
         return cls(**{**saved, **widths})
+
+
+class FollowerMaker(Protocol):
+    """What makes a policy of torch, here or in another process."""
+
+    def __call__(self, env: Any, seed: int) -> Any:
+        """A `Follower` with `act` and `action_map` for some environments."""
+
+    def n_weights(self, env: Any) -> int:
+        """Size of its weights, for the spaces of an environment."""
+
+    def to_json(self) -> dict[str, Any]:
+        """An `algorithm` by its name, with what makes its policy, as JSON values.
+
+        Raises:
+            TypeError: It is code of a user's, which is not sent anywhere.
+        """
+
+
+Followers = Callable[[Mapping[str, Any]], FollowerMaker]
+"""What `FollowerMaker.to_json` described, made again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,20 +130,23 @@ class ActorRecipe:
     """All that makes the actors of a fleet, but for the weights.
 
     It can be pickled where the environment and the policy can, and is JSON where they are an id and
-    a `PolicyRecipe`.
+    networks of this library.
     """
 
-    env: EnvRecipe | None
-    """Environments; None where the only ones there are cannot be made again."""
-    policy: PolicyRecipe | Callable[[int, int], Any]
-    """A policy for native code, or what makes a `Follower` with `act` and `action_map` from the
-    number of environments and a seed."""
+    env: EnvRecipe | WorkerRecipe | None
+    """Environments, here or at servers; None where the only ones there are cannot be made again."""
+    policy: PolicyRecipe | FollowerMaker
+    """A policy for native code, or what makes one of torch."""
     n_steps: int
     """Steps of an unroll."""
     gamma: float
     """Discount."""
     seeds: tuple[int, int]
     """Of environments and actions; each actor derives its own."""
+    memory: tuple[int, ...] | None = None
+    """Shape of the recurrent state of an actor; None without one. Actors find it by themselves."""
+    step_timeout: float = 120.0
+    """Seconds that its environments may take for a step, a reset, or to be made."""
     first_number: int = 0
     """What is added to the numbers of actors: those of a node are some of a larger fleet."""
     first_life: int = 0
@@ -124,21 +164,36 @@ class ActorRecipe:
         """The recipe as JSON values: ids and numbers.
 
         Raises:
-            TypeError: The environment has no id, or torch acts: no code is sent anywhere.
+            TypeError: The environment has no id, or the policy is code of a user's, which is not
+                sent anywhere.
         """
         if self.env is None:
             raise TypeError("env must be an id for actors elsewhere, got an environment without")
-        if not isinstance(self.policy, PolicyRecipe):
-            raise TypeError("policy must be one that native code acts with for actors elsewhere")
         numbers = {"n_steps": self.n_steps, "gamma": self.gamma, "seeds": list(self.seeds)}
-        return {"env": self.env.to_json(), "policy": asdict(self.policy), **numbers}
+        numbers["step_timeout"] = self.step_timeout
+        return {"env": self.env.to_json(), "policy": self.policy.to_json(), **numbers}
 
     @classmethod
-    def of_json(cls, saved: Mapping[str, Any]) -> ActorRecipe:
-        """The recipe that `to_json` described."""
+    def of_json(cls, saved: Mapping[str, Any], followers: Followers | None = None) -> ActorRecipe:
+        """The recipe that `to_json` described.
+
+        Args:
+            saved: What it returned.
+            followers: What knows algorithms by name; None where only native code acts.
+
+        Raises:
+            TypeError: An algorithm is named that nobody knows.
+        """
+        policy: Any = saved["policy"]
+        if "algorithm" not in policy:
+            policy = PolicyRecipe.of_json(policy)
+        elif followers is None:
+            raise TypeError(f"policy must be one for native code, got {policy['algorithm']!r}")
+        else:
+            policy = followers(policy)
         parts: dict[str, Any] = {
             "env": EnvRecipe.of_json(saved["env"]),
-            "policy": PolicyRecipe.of_json(saved["policy"]),
+            "policy": policy,
             "seeds": tuple(saved["seeds"]),
         }
         return cls(**{**saved, **parts})
@@ -159,7 +214,7 @@ def make_actor(recipe: ActorRecipe, number: int, life: int = 0, env: Any = None)
     closes_env = env is None
     if env is None:
         assert recipe.env is not None
-        env = recipe.env.make()
+        env = recipe.env.make(number)
     env_seed, action_seed = recipe.own_seeds(number, life)
     number += recipe.first_number
     policy: Any = recipe.policy
@@ -184,7 +239,7 @@ def make_actor(recipe: ActorRecipe, number: int, life: int = 0, env: Any = None)
         spaces = env.single_observation_space, env.single_action_space
         follower: Any = NativePolicy(policy.layout(env), *spaces, action_seed)
     else:
-        follower = policy(env.num_envs, action_seed)
+        follower = policy(env, action_seed)
     collector = UnrollCollector(
         env, follower, follower.action_map, n_steps=recipe.n_steps, seed=env_seed
     )

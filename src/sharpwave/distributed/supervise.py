@@ -35,6 +35,11 @@ class Lives:
         self._most = most_failures
         self._in_a_row = [0] * n_actors
 
+    @property
+    def can_revive(self) -> bool:
+        """Whether actors can be made again."""
+        return self._most > 1
+
     def failed(self, actor: int, error: BaseException | None, *, lost: int = 1) -> bool:
         """Count a failure; whether the actor should be made again.
 

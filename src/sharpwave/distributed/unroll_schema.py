@@ -30,6 +30,7 @@ class UnrollSchema:
         action_space: Of one environment.
         n_steps: T.
         n_envs: N, environments of an actor.
+        memory: Shape of the recurrent state before the first step; None without one.
     """
 
     def __init__(
@@ -38,14 +39,16 @@ class UnrollSchema:
         action_space: spaces.Space[Any],
         n_steps: int,
         n_envs: int,
+        *,
+        memory: tuple[int, ...] | None = None,
     ) -> None:
-        self._steps = (n_steps, n_envs)
+        self._steps, self._memory = (n_steps, n_envs), memory
         self._obs = dict(_leaves(observation_space))
         self._actions = action_space
         of_step = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self._obs.values())
         of_step += 8 * math.prod(action_space.shape or ()) + 64
         # Every step may end an episode, whose last observation travels too.
-        self.max_bytes = 4 * n_steps * n_envs * of_step + 2**20
+        self.max_bytes = 4 * n_steps * n_envs * of_step + 4 * math.prod(memory or ()) + 2**20
         """More than any unroll has."""
 
     def check(self, unroll: Unroll) -> None:
@@ -67,8 +70,7 @@ class UnrollSchema:
         if rollout.final_obs is not None:
             n_ended = int(np.count_nonzero(rollout.terminated | rollout.truncated))
             self._check_obs(f"{who} final_obs", rollout.final_obs, (n_ended,), ("episode",))
-        if rollout.state is not None:
-            raise WireError(f"{who} state must be None, got {_form(rollout.state)}")
+        self._check_memory(who, rollout.state)
         self._check_actions(f"{who} actions", rollout.actions)
         self._check_extra(who, rollout.masks, rollout.extra)
         _check_episodes(who, unroll)
@@ -102,6 +104,13 @@ class UnrollSchema:
             raise WireError(
                 f"{what} must be from 0 to {most}, got {actions.min()}..{actions.max()}"
             )
+
+    def _check_memory(self, who: str, state: Any) -> None:
+        if self._memory is None:
+            if state is not None:
+                raise WireError(f"{who} state must be None, got {_form(state)}")
+            return
+        _check_array(f"{who} state", state, np.dtype(np.float32), self._memory, ())
 
     def _check_extra(self, who: str, masks: Any, extra: Any) -> None:
         if masks is not None and (masks.dtype != np.bool_ or masks.shape[:2] != self._steps):

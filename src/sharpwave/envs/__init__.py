@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from sharpwave.envs.goals import goal_rewards as goal_rewards
     from sharpwave.envs.make import make_vec_env as make_vec_env
     from sharpwave.envs.masks import action_masks as action_masks
+    from sharpwave.envs.multi.make import make_multi_env as make_multi_env
+    from sharpwave.envs.multi.pettingzoo import PettingZooVectorEnv as PettingZooVectorEnv
+    from sharpwave.envs.multi.single import SingleAgentVectorEnv as SingleAgentVectorEnv
+    from sharpwave.envs.multi.vector import GroupStep as GroupStep
+    from sharpwave.envs.multi.vector import MultiAgentVectorEnv as MultiAgentVectorEnv
+    from sharpwave.envs.multi.vector import MultiStep as MultiStep
     from sharpwave.envs.native import NativeVectorEnv as NativeVectorEnv
     from sharpwave.envs.normalize import VecNormalize as VecNormalize
     from sharpwave.envs.observations import as_batch as as_batch
@@ -39,8 +45,13 @@ _MODULES = {
     "ActionMap": "sharpwave.envs.actions",
     "ActionScale": "sharpwave.envs.actions",
     "EnvironmentFailed": "sharpwave.errors",
+    "GroupStep": "sharpwave.envs.multi.vector",
+    "MultiAgentVectorEnv": "sharpwave.envs.multi.vector",
+    "MultiStep": "sharpwave.envs.multi.vector",
     "NativeVectorEnv": "sharpwave.envs.native",
+    "PettingZooVectorEnv": "sharpwave.envs.multi.pettingzoo",
     "PythonVectorEnv": "sharpwave.envs.python",
+    "SingleAgentVectorEnv": "sharpwave.envs.multi.single",
     "Step": "sharpwave.envs.autoreset",
     "Stepper": "sharpwave.envs.autoreset",
     "SubprocessVectorEnv": "sharpwave.envs.subprocess",
@@ -54,6 +65,7 @@ _MODULES = {
     "environment_state": "sharpwave.envs.state",
     "goal_rewards": "sharpwave.envs.goals",
     "is_tensor_env": "sharpwave.envs.tensors",
+    "make_multi_env": "sharpwave.envs.multi.make",
     "make_vec_env": "sharpwave.envs.make",
     "random_state": "sharpwave.envs.state",
     "restore_environment_state": "sharpwave.envs.state",

@@ -82,9 +82,12 @@ class Stepper:
         # Gymnasium's environments hand out their own arrays when made with copy=False.
         self._reuses_arrays = getattr(env.unwrapped, "copy", True) is False
 
-    def reset(self, seed: int | None = None) -> tuple[Nested, dict[str, Any]]:
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Nested, dict[str, Any]]:
         """Reset all environments; with a seed, environment i gets seed + i."""
-        obs, infos = self.env.reset(seed=seed)
+        more = {} if options is None else {"options": options}
+        obs, infos = self.env.reset(seed=seed, **more)
         self.ended = np.zeros(self.env.num_envs, np.bool_)
         return self._own(obs), infos
 

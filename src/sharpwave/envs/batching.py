@@ -8,7 +8,7 @@ import numpy as np
 
 from sharpwave.types import Array, Nested
 
-__all__ = ["BadRowError", "batched"]
+__all__ = ["BadRowError", "batched", "fitting"]
 
 
 class BadRowError(ValueError):
@@ -47,20 +47,29 @@ def _stacked(rows: list[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> A
         if joined.dtype == dtype:
             return joined.reshape(len(rows), *shape)
     stacked = np.empty((len(rows), *shape), dtype)
-    for i, row in enumerate(rows):
-        stacked[i] = _fitting(i, row, shape, dtype)
+    i = 0
+    try:
+        for i, row in enumerate(rows):
+            stacked[i] = fitting(row, shape, dtype, "observation")
+    except ValueError as error:
+        raise BadRowError(i, str(error)) from error
     return stacked
 
 
-def _fitting(i: int, row: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def fitting(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
+    """The value as an array of this shape, of a dtype that goes into this one.
+
+    Raises:
+        ValueError: It does not fit; `name` says what it is.
+    """
     try:
-        array = np.asarray(row)
+        array = np.asarray(value)
     except ValueError as error:
-        raise BadRowError(i, f"observation must have shape {shape}: {error}") from error
+        raise ValueError(f"{name} must have shape {shape}: {error}") from error
     if array.shape != shape:
-        raise BadRowError(i, f"observation must have shape {shape}, got {array.shape}")
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise BadRowError(i, f"observation must be of dtype {dtype}, got {array.dtype}")
+        raise ValueError(f"{name} must be of dtype {dtype}, got {array.dtype}")
     return array
 
 

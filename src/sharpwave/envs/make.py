@@ -60,13 +60,7 @@ def make_vec_env(
         (4, 4)
         >>> env.close()
     """
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {MODES}, got {mode!r}")
-    if n_envs is not None:
-        if isinstance(n_envs, bool) or not isinstance(n_envs, int | np.integer):
-            raise TypeError(f"n_envs must be an integer, got {n_envs!r}")
-        if n_envs < 1:
-            raise ValueError(f"n_envs must be at least 1, got {n_envs}")
+    check_copies(n_envs, mode)
     made = _made(env, n_envs, mode, env_kwargs)
     try:
         check_spaces(made)
@@ -78,6 +72,17 @@ def make_vec_env(
             made.close()
         raise
     return made
+
+
+def check_copies(n_envs: Any, mode: str) -> None:
+    """Raise where environments cannot be so many, or be stepped in such a way."""
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {MODES}, got {mode!r}")
+    if n_envs is not None:
+        if isinstance(n_envs, bool) or not isinstance(n_envs, int | np.integer):
+            raise TypeError(f"n_envs must be an integer, got {n_envs!r}")
+        if n_envs < 1:
+            raise ValueError(f"n_envs must be at least 1, got {n_envs}")
 
 
 def _made(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["action_masks"]
+__all__ = ["action_masks", "choices"]
 
 _METHODS = ("action_masks", "action_mask")
 _method_of: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
@@ -62,7 +62,7 @@ def _method(base: Any) -> str | None:
 
 
 def _checked(env: Any, rows: Any) -> npt.NDArray[np.bool_]:
-    parts = _choices(env.single_action_space)
+    parts = choices(env.single_action_space)
     width = sum(parts)
     masks = np.ones((len(rows), width), np.bool_)
     for i, row in enumerate(rows):
@@ -83,8 +83,12 @@ def _checked(env: Any, rows: Any) -> npt.NDArray[np.bool_]:
     return masks
 
 
-def _choices(space: Any) -> list[int]:
-    """Number of masked choices of each dimension of an action."""
+def choices(space: Any) -> list[int]:
+    """Number of masked choices of each dimension of an action.
+
+    Raises:
+        ValueError: The actions are not discrete.
+    """
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete):

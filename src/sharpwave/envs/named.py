@@ -9,15 +9,49 @@ from typing import Any
 
 from sharpwave.errors import SharpwaveIOError
 
-__all__ = ["WrappedEnv", "described_env", "entry_points", "env_of_file", "names_code"]
+__all__ = [
+    "WrappedEnv",
+    "described_env",
+    "entry_points",
+    "env_of_file",
+    "module_of_id",
+    "names_code",
+]
 
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*")
 """What names a module and something in it: an id, an entry point."""
 
 
+MODULE = re.compile(r"[A-Za-z_]\w*(?:[./][A-Za-z_]\w*)+")
+LIBRARIES = ("mpe2", "pettingzoo")
+"""Of environments of many agents, which an id may name by their modules."""
+
+
 def names_code(env_id: str | None) -> bool:
-    """Whether making an environment by its id imports a module that the id names."""
-    return env_id is not None and ":" in env_id
+    """Whether making an environment by its id imports a module that the id names.
+
+    Modules of libraries that are known for their environments do not count.
+    """
+    if env_id is None:
+        return False
+    module = module_of_id(env_id)
+    return ":" in env_id or (module is not None and module.partition(".")[0] not in LIBRARIES)
+
+
+def module_of_id(env_id: str) -> str | None:
+    """The module that an id of a multi-agent environment names; None for ids of another kind.
+
+    Example:
+        >>> module_of_id("mpe2/simple_spread_v3"), module_of_id("my_games.tag")
+        ('mpe2.simple_spread_v3', 'my_games.tag')
+        >>> module_of_id("CartPole-v1") is None, module_of_id("ALE/Pong-v5") is None
+        (True, True)
+    """
+    if MODULE.fullmatch(env_id) is None:
+        return None
+    module = env_id.replace("/", ".")
+    is_path = "/" not in env_id or module.partition(".")[0] in LIBRARIES
+    return module if is_path else None
 
 
 def env_of_file(
@@ -81,7 +115,7 @@ class WrappedEnv:
     """Makes an environment by its id, with wrappers around it.
 
     Args:
-        env_id: A Gymnasium id.
+        env_id: A Gymnasium id, or that of a multi-agent environment.
         wrappers: Each takes an environment and gives one; the first is the innermost.
 
     Example:
@@ -96,12 +130,19 @@ class WrappedEnv:
 
     def __call__(self, **kwargs: Any) -> Any:
         """A new environment; `kwargs` go to its constructor."""
-        import gymnasium
-
-        env: Any = gymnasium.make(self.env_id, disable_env_checker=True, **kwargs)
+        env: Any = self._made(kwargs)
         for wrap in self.wrappers:
             env = wrap(env)
         return env
+
+    def _made(self, kwargs: dict[str, Any]) -> Any:
+        from sharpwave.envs.multi.make import is_multi_id, make_one_by_id
+
+        if is_multi_id(self.env_id):
+            return make_one_by_id(self.env_id, **kwargs)
+        import gymnasium
+
+        return gymnasium.make(self.env_id, disable_env_checker=True, **kwargs)
 
     @property
     def wrapper_names(self) -> list[str]:

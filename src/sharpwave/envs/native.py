@@ -15,22 +15,13 @@ from gymnasium.vector.utils import batch_space
 
 from sharpwave import _native
 from sharpwave.envs.native_reset import NativeReset
+from sharpwave.envs.native_state import checked_arrays
 from sharpwave.types import Array
 
 __all__ = ["SPECS", "NativeVectorEnv", "why_not_native"]
 
 SPECS = _native.environment_specs()
 """What is known of each environment, by Gymnasium's id."""
-
-ARRAYS = {
-    "variables": np.float64,
-    "steps": np.int64,
-    "returns": np.float64,
-    "seeds": np.uint64,
-    "resets": np.uint64,
-    "ended": np.bool_,
-}
-"""The arrays of a whole state: one column or entry for each environment."""
 
 NAMESPACE = "sharpwave/"
 
@@ -182,20 +173,8 @@ class NativeVectorEnv(_native.VectorEnv, VectorEnv[Any, Any, Any]):
         Raises:
             ValueError: It is not the state of such an environment. Nothing changed.
         """
-        missing = ({*ARRAYS, "id", "is_ready"}) - set(state)
-        if missing:
-            raise ValueError(f"state must have {sorted(missing)}")
-        if state["id"] != self._reset_of.env_id:
-            raise ValueError(f"state must be of {self._reset_of.env_id}, got {state['id']}")
-        if not state["is_ready"]:
-            raise ValueError("state must be one after a reset")
-        arrays = [_as_array(name, state[name], dtype) for name, dtype in ARRAYS.items()]
-        for name, array in zip(ARRAYS, arrays, strict=True):
-            rows = (self._reset_of.n_variables,) if name == "variables" else ()
-            if array.shape != (*rows, self.num_envs):
-                raise ValueError(
-                    f"{name} must have shape {(*rows, self.num_envs)}, got {array.shape}"
-                )
+        reset = self._reset_of
+        arrays = checked_arrays(state, reset.env_id, self.num_envs, reset.n_variables)
         self._restore(*arrays)
         self._is_seeded = True
 
@@ -259,13 +238,6 @@ def _option(env_id: str, spec: Mapping[str, Any], options: Mapping[str, Any]) ->
     if not np.isfinite(number):
         raise ValueError(f"{spec['option']} must be finite, got {number}")
     return number
-
-
-def _as_array(name: str, value: Any, dtype: Any) -> Array:
-    array: Array = np.asarray(value)
-    if array.dtype != dtype:
-        raise ValueError(f"{name} must have dtype {np.dtype(dtype)}, got {array.dtype}")
-    return np.ascontiguousarray(array)
 
 
 def _made_again(made: Any, state: Mapping[str, Any] | None) -> NativeVectorEnv:

@@ -11,7 +11,15 @@ from gymnasium import spaces
 
 from sharpwave.types import Array, Nested, as_dtype
 
-__all__ = ["check_same_form", "check_spaces", "leaf_spaces", "space_from_json", "space_to_json"]
+__all__ = [
+    "check_action_space",
+    "check_observation_space",
+    "check_same_form",
+    "check_spaces",
+    "leaf_spaces",
+    "space_from_json",
+    "space_to_json",
+]
 
 Space = gym.Space[Any]
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -34,19 +42,28 @@ def check_spaces(env: Any) -> None:
     """
     observation_space = getattr(env, "single_observation_space", env.observation_space)
     action_space = getattr(env, "single_action_space", env.action_space)
-    for path, space in _flattened(observation_space, "observation_space"):
-        if not isinstance(space, LEAVES):
+    check_observation_space(observation_space, "observation_space")
+    check_action_space(action_space, "action_space")
+
+
+def check_observation_space(space: Space, name: str) -> None:
+    """Raise a TypeError where a space of observations, called `name`, is not supported."""
+    for path, leaf in _flattened(space, name):
+        if not isinstance(leaf, LEAVES):
             raise TypeError(
                 f"{path} must be a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or "
-                f"Tuple of these, got {space}"
+                f"Tuple of these, got {leaf}"
             )
-    if not isinstance(action_space, LEAVES):
+
+
+def check_action_space(space: Space, name: str) -> None:
+    """Raise a TypeError where a space of actions, called `name`, is not supported."""
+    if not isinstance(space, LEAVES):
         raise TypeError(
-            "action_space must be a Box, Discrete, MultiDiscrete or MultiBinary, "
-            f"got {action_space}"
+            f"{name} must be a Box, Discrete, MultiDiscrete or MultiBinary, got {space}"
         )
-    if isinstance(action_space, spaces.Box) and action_space.dtype.kind != "f":
-        raise TypeError(f"action_space must be a Box of floats, got {action_space}")
+    if isinstance(space, spaces.Box) and space.dtype.kind != "f":
+        raise TypeError(f"{name} must be a Box of floats, got {space}")
 
 
 def check_same_form(env: Any, observation_space: Space, action_space: Space) -> None:

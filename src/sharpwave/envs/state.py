@@ -11,7 +11,6 @@ from gymnasium.vector import SyncVectorEnv
 from sharpwave.envs.python import PythonVectorEnv
 from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.envs.subenv_state import GETTERS, SETTERS
-from sharpwave.envs.subprocess import SubprocessVectorEnv
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array
 
@@ -133,7 +132,7 @@ def _wrappers(env: Any) -> Iterator[Any]:
 def _of_each(base: Any, kind: str) -> list[Any] | None:
     if isinstance(base, PythonVectorEnv | SyncVectorEnv):
         return [GETTERS[kind](env) for env in base.envs]
-    if isinstance(base, SubprocessVectorEnv):
+    if callable(getattr(base, "get_states", None)):  # it asks its environments itself
         return list(base.get_states(kind))
     return None
 
@@ -142,7 +141,7 @@ def _to_each(base: Any, kind: str, states: list[Any]) -> None:
     if isinstance(base, PythonVectorEnv | SyncVectorEnv):
         for env, state in zip(base.envs, states, strict=True):
             SETTERS[kind](env, state)
-    elif isinstance(base, SubprocessVectorEnv):
+    elif callable(getattr(base, "set_states", None)):
         base.set_states(kind, states)
     else:
         raise TypeError(f"env must take the state of its environments, {base} does not")

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers
 
-__all__ = ["GETTERS", "SETTERS"]
+__all__ = ["GETTERS", "SETTERS", "bit_generator", "checked_state"]
 
 Env = gym.Env[Any, Any]
 Value = Any
@@ -61,10 +61,10 @@ def get_subenv_state(env: Env) -> dict[str, Value] | None:
     for layer in _layers(env):
         if _offers_state(layer):
             name = f"{type(layer).__name__}.get_state()"
-            states.append(_checked(layer.get_state(), name))  # type: ignore[attr-defined]
+            states.append(checked_state(layer.get_state(), name))  # type: ignore[attr-defined]
         elif type(layer) in WRAPPER_STATE:
             names = WRAPPER_STATE[type(layer)]
-            states.append({name: _checked(getattr(layer, name), name) for name in names})
+            states.append({name: checked_state(getattr(layer, name), name) for name in names})
         else:
             return None
     return {"layers": states, "random": get_random_states(env)}
@@ -104,12 +104,12 @@ def set_random_states(env: Env, states: list[Value]) -> None:
             continue
         rng = vars(layer).get("_np_random")
         if rng is None or type(rng.bit_generator).__name__ != state["bit_generator"]:
-            rng = np.random.Generator(_bit_generator(state["bit_generator"])())
+            rng = np.random.Generator(bit_generator(state["bit_generator"])())
             layer._np_random = rng
         rng.bit_generator.state = state
 
 
-def _bit_generator(name: str) -> type[np.random.BitGenerator]:
+def bit_generator(name: str) -> type[np.random.BitGenerator]:
     """A kind of NumPy's generators; nothing else that has a name there."""
     kind = vars(np.random).get(name)
     if isinstance(kind, type) and issubclass(kind, np.random.BitGenerator):
@@ -139,8 +139,12 @@ def _offers_state(layer: Env) -> bool:
     return all(callable(getattr(type(layer), name, None)) for name in ("get_state", "set_state"))
 
 
-def _checked(value: Any, name: str) -> Value:
-    """The value, with NumPy's scalars as Python's."""
+def checked_state(value: Any, name: str) -> Value:
+    """The value of a state, called `name`, with NumPy's scalars as Python's.
+
+    Raises:
+        TypeError: It cannot be saved.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -148,9 +152,9 @@ def _checked(value: Any, name: str) -> Value:
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.copy()
     if isinstance(value, list):
-        return [_checked(inner, f"{name}[{i}]") for i, inner in enumerate(value)]
+        return [checked_state(inner, f"{name}[{i}]") for i, inner in enumerate(value)]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _checked(inner, f"{name}[{key!r}]") for key, inner in value.items()}
+        return {key: checked_state(inner, f"{name}[{key!r}]") for key, inner in value.items()}
     raise TypeError(
         f"{name} must be an array, number, string, None, or a list or dict of them, "
         f"got {type(value).__name__}"

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pickle
-import queue
-import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 
+from sharpwave.envs.processes import PATIENCE, Watching, shut_down, shut_down_here
 from sharpwave.envs.python import Maker, made
 from sharpwave.envs.worker import work
-from sharpwave.errors import EnvironmentFailed
-from sharpwave.extras import missing_library
 from sharpwave.types import Array, Nested
 
 __all__ = ["SubprocessVectorEnv"]
@@ -28,11 +23,8 @@ if TYPE_CHECKING:
 else:  # Gymnasium 1.1 has it without parameters
     Base = AsyncVectorEnv
 
-PATIENCE = 5.0
-"""Seconds that workers have to close their environments before they are killed."""
 
-
-class SubprocessVectorEnv(Base):
+class SubprocessVectorEnv(Watching, Base):
     """Steps environments at the same time, each in its own process.
 
     Worth it for environments that take more than some 100 µs for a step. Episodes end as in
@@ -69,12 +61,12 @@ class SubprocessVectorEnv(Base):
                     autoreset_mode=AutoresetMode.SAME_STEP,
                 )
         except BaseException:
-            _shut_down(getattr(self, "parent_pipes", []), getattr(self, "processes", []), PATIENCE)
+            shut_down(getattr(self, "parent_pipes", []), getattr(self, "processes", []), PATIENCE)
             self.closed = True
             raise
         # Also at the exit of Python, before multiprocessing waits for its children.
         weakref.finalize(
-            self, _shut_down_here, os.getpid(), self.parent_pipes, self.processes, PATIENCE
+            self, shut_down_here, os.getpid(), self.parent_pipes, self.processes, PATIENCE
         )
 
     def reset(
@@ -104,61 +96,13 @@ class SubprocessVectorEnv(Base):
 
     def get_states(self, kind: str) -> tuple[Any, ...]:
         """The "state" or "random" state of each environment with its wrappers."""
+        self._assert_is_running()
         return self._ask("_get_state", [kind] * self.num_envs)
 
     def set_states(self, kind: str, states: Sequence[Any]) -> None:
         """Put each environment into a state that `get_states` gave."""
-        self._ask("_set_state", [(kind, state) for state in states])
-
-    def _ask(self, command: str, data: Sequence[Any]) -> tuple[Any, ...]:
         self._assert_is_running()
-        with self._watching():
-            for pipe, one in zip(self.parent_pipes, data, strict=True):
-                pipe.send((command, one))
-            answers = [pipe.recv() for pipe in self.parent_pipes]
-            self._raise_if_errors(success for _, success in answers)
-        return tuple(answer for answer, _ in answers)
-
-    @contextlib.contextmanager
-    def _watching(self) -> Iterator[None]:
-        """Turn the loss of a worker into EnvironmentFailed."""
-        try:
-            yield
-        except (EOFError, OSError) as error:
-            dead = self._dead_worker()
-            if dead is None:
-                raise
-            index, exit_code = dead
-            self._give_up()
-            trace = f"it ended with exit code {exit_code}"
-            raise EnvironmentFailed(index, "its process", trace) from error
-
-    def _dead_worker(self) -> tuple[int, int | None] | None:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:  # the pipe closes a little before the process is gone
-            for i, process in enumerate(getattr(self, "processes", [])):
-                if not process.is_alive():
-                    return i, process.exitcode
-            time.sleep(0.01)
-        return None
-
-    def _raise_if_errors(self, successes: Iterable[bool]) -> None:
-        n_failed = sum(not success for success in successes)
-        if n_failed == 0:
-            return
-        reports = []
-        with contextlib.suppress(queue.Empty):
-            for _ in range(n_failed):
-                reports.append(self.error_queue.get(timeout=PATIENCE))  # noqa: PERF401
-        self._give_up()
-        if not reports:
-            raise EnvironmentFailed(-1, "its process", "it sent no report")
-        index, doing, trace, pickled = min(reports)
-        cause = _cause(pickled, trace)
-        missing = missing_library(cause, "the environment")
-        if missing is not None:
-            raise missing from cause
-        raise EnvironmentFailed(index, doing, trace) from cause
+        self._ask("_set_state", [(kind, state) for state in states])
 
     def _give_up(self) -> None:
         self._state = AsyncState.DEFAULT  # no answer is awaited any more
@@ -172,36 +116,4 @@ class SubprocessVectorEnv(Base):
             terminate: Do not wait for them.
         """
         patience = PATIENCE if timeout is None else timeout
-        _shut_down(self.parent_pipes, self.processes, 0.0 if terminate else patience)
-
-
-def _shut_down(pipes: list[Any], processes: list[Any], patience: float) -> None:
-    """Ask the workers to close, read what they still say, and kill those that stay."""
-    deadline = time.monotonic() + patience
-    for pipe in pipes:
-        with contextlib.suppress(OSError):
-            pipe.send(("close", None))
-    for pipe in pipes:
-        with contextlib.suppress(EOFError, OSError):
-            while pipe.poll(max(deadline - time.monotonic(), 0)):
-                pipe.recv_bytes()
-        pipe.close()
-    for process in processes:
-        if process.pid is None:
-            continue
-        process.join(max(deadline - time.monotonic(), 0))
-        if process.is_alive():
-            process.kill()
-            process.join()
-
-
-def _shut_down_here(pid: int, pipes: list[Any], processes: list[Any], patience: float) -> None:
-    if os.getpid() == pid:  # a forked process has a copy of the object, but not its workers
-        _shut_down(pipes, processes, patience)
-
-
-def _cause(pickled: bytes | None, trace: str) -> BaseException:
-    with contextlib.suppress(Exception):
-        if pickled is not None and isinstance(error := pickle.loads(pickled), BaseException):
-            return error
-    return RuntimeError(trace.strip().rsplit("\n", 1)[-1])
+        shut_down(self.parent_pipes, self.processes, 0.0 if terminate else patience)

@@ -1,4 +1,4 @@
-"""The process of one environment of a SubprocessVectorEnv."""
+"""The process of one environment of a vector environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import reprlib
 import signal
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +21,7 @@ from sharpwave.errors import EnvironmentFailed
 from sharpwave.nest import map_leaves
 from sharpwave.types import Nested
 
-__all__ = ["work"]
+__all__ = ["Answering", "serve", "work"]
 
 
 def work(
@@ -35,8 +35,28 @@ def work(
 ) -> None:
     """Answer what comes through the pipe until it closes.
 
-    The interface is that of Gymnasium's AsyncVectorEnv. An error goes into the queue as text, with
-    the exception where it can be pickled.
+    The interface is that of Gymnasium's AsyncVectorEnv.
+    """
+    serve(index, lambda: Worker(index, maker(), shared_memory), pipe, parent_pipe, error_queue)
+
+
+def serve(
+    index: int,
+    make_worker: Callable[[], Answering],
+    pipe: Any,
+    parent_pipe: Any,
+    error_queue: Any,
+) -> None:
+    """Answer what comes through a pipe until it closes.
+
+    An error goes into the queue as text, with the exception where it can be pickled.
+
+    Args:
+        index: Which environment.
+        make_worker: Makes what answers, with its environment.
+        pipe: Commands with their data in, answers with True out; (None, False) after an error.
+        parent_pipe: The other end, which is not for this process.
+        error_queue: For errors: index, what was being done, the traceback, the exception.
     """
     # A signal to the process group is for the parent to act on; a worker ends with its pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -44,7 +64,7 @@ def work(
     parent_pipe.close()
     worker = None
     try:
-        worker = Worker(index, maker(), shared_memory)
+        worker = make_worker()
         with contextlib.suppress(EOFError):
             while True:
                 command, data = pipe.recv()
@@ -60,6 +80,19 @@ def work(
     finally:
         if worker is not None:
             worker.env.close()
+
+
+class Answering(Protocol):
+    """What answers for one environment."""
+
+    env: Any
+
+    @property
+    def doing(self) -> str:
+        """In words, for the report of an error."""
+
+    def answer(self, command: str, data: Any) -> Any:
+        """The answer to a command."""
 
 
 class Worker:

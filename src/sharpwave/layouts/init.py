@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["fan_in_uniform", "orthogonal"]
+__all__ = ["fan_in_uniform", "orthogonal", "truncated_normal"]
 
 
 def orthogonal(
@@ -61,3 +61,26 @@ def fan_in_uniform(
     """
     bound = 1.0 / math.sqrt(max(fan_in, 1))
     return generator.uniform(-bound, bound, shape).astype(np.float32)
+
+
+def truncated_normal(
+    generator: np.random.Generator, shape: tuple[int, ...], fan_in: int, scale: float = 1.0
+) -> NDArray[np.float32]:
+    """Normal numbers within two deviations, of variance scale² / fan_in.
+
+    Args:
+        generator: Source of the numbers.
+        shape: Of the result.
+        fan_in: Number of inputs of each unit.
+        scale: Factor; 0 gives zeros.
+
+    Example:
+        >>> weight = truncated_normal(np.random.default_rng(0), (100, 64), 64)
+        >>> bool(abs(weight).max() <= 2 * 1.1368 / 8), round(float(weight.std()), 3)
+        (True, 0.125)
+    """
+    drawn = generator.standard_normal(shape)
+    while (outside := np.abs(drawn) > 2.0).any():
+        drawn[outside] = generator.standard_normal(int(outside.sum()))
+    # What is cut off would have had a part of the variance.
+    return (drawn * (1.1368 * scale / math.sqrt(max(fan_in, 1)))).astype(np.float32)

@@ -24,7 +24,7 @@ HEAD_GAINS = (("actor", 0.01), ("critic", 1.0))
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyLayout:
-    """An actor and a critic of linear layers on the same inputs, and the form of the actions.
+    """An actor and a critic of linear layers, and the form of the actions.
 
     Example:
         >>> box = spaces.Box(-1.0, 1.0, (3,))
@@ -34,7 +34,9 @@ class PolicyLayout:
     """
 
     n_inputs: int
-    """Numbers of an observation."""
+    """Numbers that the actor looks at."""
+    n_critic_inputs: int | None = None
+    """Numbers that the critic looks at, where they are others; None where they are the same."""
     hidden: tuple[int, ...]
     """Widths of the actor's hidden layers."""
     critic_hidden: tuple[int, ...]
@@ -55,10 +57,12 @@ class PolicyLayout:
         hidden: Sequence[int],
         activation: str,
         critic_hidden: Sequence[int] | None = None,
+        critic_space: spaces.Space[Any] | None = None,
     ) -> PolicyLayout:
         """The layout of a policy that `why_not_native` has nothing against.
 
-        Without `critic_hidden` both networks have the same hidden layers.
+        Without `critic_hidden` both networks have the same hidden layers, and without
+        `critic_space` they look at the same.
         """
         kind: Literal["choices", "bits", "normals"]
         options: tuple[int, ...]
@@ -71,6 +75,7 @@ class PolicyLayout:
             options = (math.prod(action_space.shape or ()),)
         return cls(
             n_inputs=n_features(observation_space),
+            n_critic_inputs=None if critic_space is None else n_features(critic_space),
             hidden=tuple(hidden),
             critic_hidden=tuple(hidden if critic_hidden is None else critic_hidden),
             activation=activation,
@@ -85,11 +90,12 @@ class PolicyLayout:
         shapes: dict[str, tuple[int, ...]] = {}
         if self.actions == "normals":
             shapes["log_std"] = (outputs,)
-        for name, hidden, last in (
-            ("actor", self.hidden, outputs),
-            ("critic", self.critic_hidden, 1),
+        critic_inputs = self.n_inputs if self.n_critic_inputs is None else self.n_critic_inputs
+        for name, inputs, hidden, last in (
+            ("actor", self.n_inputs, self.hidden, outputs),
+            ("critic", critic_inputs, self.critic_hidden, 1),
         ):
-            for layer, (size, next_size) in enumerate(pairwise((self.n_inputs, *hidden, last))):
+            for layer, (size, next_size) in enumerate(pairwise((inputs, *hidden, last))):
                 shapes[f"{name}.{2 * layer}.weight"] = (next_size, size)
                 shapes[f"{name}.{2 * layer}.bias"] = (next_size,)
         return shapes

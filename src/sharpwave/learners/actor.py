@@ -7,14 +7,20 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.buffers.schema import Field
+from sharpwave.config.schedules import is_unwritten_callable
+from sharpwave.learners.choose import why_not_ours
 from sharpwave.learners.columns import check_columns
 from sharpwave.learners.learner import Acted, Learner
+from sharpwave.nest import leaves, like, map_leaves, numbered
 from sharpwave.types import Array, Nested
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["Actor", "FollowerRecipe", "FollowingActor", "RolloutActor"]
+
+OF_THIS_MACHINE = ("address", "tls", "worker_addresses")
+"""Options that say nothing to actors elsewhere."""
 
 
 class Actor:
@@ -78,6 +84,35 @@ class Actor:
                 acted.state,
                 extra,
             )
+
+    def memory_arrays(self) -> dict[str, Any] | None:
+        """What a checkpoint keeps of its memory; None without one.
+
+        A memory is a nest of arrays or tensors [N, ...], or an object with `arrays` and
+        `load_arrays`.
+        """
+        if self.state is None or hasattr(self.state, "arrays"):
+            return None if self.state is None else dict(self.state.arrays())
+        return {"memory": numbered(map_leaves(self.learner.array, self.state))}
+
+    def load_memory_arrays(self, saved: Mapping[str, Any]) -> None:
+        """Go on from `memory_arrays`.
+
+        Raises:
+            ValueError: It is the memory of another learner, or of other environments.
+        """
+        if hasattr(self.state, "load_arrays"):
+            own = self.learner.own
+            self.state.load_arrays({k: x if x is None else own(x) for k, x in saved.items()})
+            return
+        before = [leaf for _, leaf in leaves(self.state)]
+        given = [self.learner.own(leaf) for _, leaf in leaves(saved.get("memory", ()))]
+        shapes = [[tuple(leaf.shape) for leaf in part] for part in (before, given)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"the memory of the policy must have shapes {shapes[0]}, got {shapes[1]}"
+            )
+        self.state = like(self.state, tuple(given))
 
     def act_tensors(self, obs: Any, starts: torch.Tensor, masks: torch.Tensor | None) -> Acted:
         """Choose actions for observations that are on the device of the learner, like the rest."""
@@ -216,14 +251,47 @@ class FollowerRecipe:
     Args:
         learner: What to act like.
         columns: Of the learner's own, to be stored with a step.
+        algorithm: The name by which other machines know its class; None where they do not.
     """
 
-    def __init__(self, learner: Any, columns: Mapping[str, Field] | None) -> None:
-        self._learner, self._columns = learner, columns
+    def __init__(
+        self, learner: Any, columns: Mapping[str, Field] | None, algorithm: str | None = None
+    ) -> None:
+        self._learner, self._columns, self._algorithm = learner, columns, algorithm
 
-    def __call__(self, n_envs: int, seed: int) -> FollowingActor:
-        """A follower in so many environments."""
-        return FollowingActor(self._learner, n_envs, seed, self._columns)
+    def __call__(self, env: Any, seed: int) -> FollowingActor:
+        """A follower in some environments."""
+        return FollowingActor(self._learner, env.num_envs, seed, self._columns)
+
+    def n_weights(self, env: Any) -> int:  # noqa: ARG002 - those of its own spaces
+        """Size of the weights."""
+        return int(self._learner.weights().size)
+
+    def to_json(self) -> dict[str, Any]:
+        """The algorithm by its name, its options, and the size of its weights.
+
+        Options that name files and addresses stay here, and so do schedules of Python: actors do
+        not learn.
+
+        Raises:
+            TypeError: The learner or a network is of a user's, whose code is not sent anywhere.
+        """
+        learner = self._learner
+        own = why_not_ours(type(learner))
+        if own is None and learner.given:
+            own = f"{next(iter(learner.given))} is a network of its own"
+        if own is not None or self._algorithm is None:
+            raise TypeError(
+                "policy must be one of this library for actors elsewhere, since no code is sent: "
+                f"{own or f'{self!r} has no name'}"
+            )
+        config = {
+            name: value
+            for name, value in learner.config.to_dict().items()
+            if name not in OF_THIS_MACHINE and not is_unwritten_callable(value)
+        }
+        size = int(learner.weights().size)
+        return {"algorithm": self._algorithm, "config": config, "n_weights": size}
 
     def __repr__(self) -> str:
         return f"a {type(self._learner).__name__}"

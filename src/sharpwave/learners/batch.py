@@ -78,8 +78,10 @@ class OnPolicyBatch:
         order = torch.randperm(n, generator=generator, device=generator.device)
         yield from order.split(size)
 
-    def rows(self, indices: torch.Tensor) -> OnPolicyBatch:
-        """Some of the rows; of sequences, some of the environments."""
+    def rows(self, indices: torch.Tensor | None) -> OnPolicyBatch:
+        """Some of the rows; of sequences, some of the environments. None stands for all."""
+        if indices is None:
+            return self
         axis = 1 if self.is_sequence else 0
         return replace(self, **_map(lambda leaf: leaf.index_select(axis, indices), vars(self)))
 
@@ -88,6 +90,38 @@ class OnPolicyBatch:
         for name, column in vars(self).items():
             if column is not None:
                 map_leaves(lambda mine, theirs: mine.copy_(theirs), column, getattr(other, name))
+
+
+@dataclass(frozen=True)
+class GroupBatch(OnPolicyBatch):
+    """Rows of the agents of a group, whose critic may look at something else than they do.
+
+    Attributes:
+        agents: [B] the number of each row's agent in the group.
+        joint: [M, ...] what the critic looks at, once for all agents of an environment; None where
+            it looks at `obs`. Of sequences [T, N, ...], or [T, N * G, ...] where each agent has its
+            own.
+        joint_rows: [B] which of them belongs to each row; None where they lie alike.
+    """
+
+    agents: torch.Tensor | None = None
+    joint: torch.Tensor | None = None
+    joint_rows: torch.Tensor | None = None
+
+    def rows(self, indices: torch.Tensor | None) -> GroupBatch:
+        """Some of the rows, each with its own row of `joint`; of sequences, some of the agents."""
+        if indices is None:
+            return self
+        joint, joint_rows = self.joint, self.joint_rows
+        plain = replace(self, joint=None, joint_rows=None)
+        chosen: GroupBatch = super(GroupBatch, plain).rows(indices)  # type: ignore[assignment]
+        if joint is None:
+            return chosen
+        if self.is_sequence:
+            places = indices // (self.log_probs.shape[1] // joint.shape[1])
+            return replace(chosen, joint=joint.index_select(1, places))
+        places = indices if joint_rows is None else joint_rows[indices]
+        return replace(chosen, joint=joint.index_select(0, places))
 
 
 def _map(function: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:

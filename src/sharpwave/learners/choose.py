@@ -15,7 +15,7 @@ from sharpwave.learners.learner import Learner
 from sharpwave.learners.seeds import Seeds
 from sharpwave.ranks import ALONE, Ranks
 
-__all__ = ["Choice", "choose"]
+__all__ = ["Choice", "choose", "why_not_ours"]
 
 LIBRARY = __name__.partition(".")[0]
 
@@ -55,6 +55,7 @@ def choose(
     given: Mapping[str, Any],
     against: str | None = None,
     ranks: Ranks = ALONE,
+    **options: Any,
 ) -> Choice:
     """Make the learner of an agent: the native twin where it can do what is asked for.
 
@@ -68,6 +69,7 @@ def choose(
         given: Networks of the user's, by name.
         against: A reason of the loop's that native code cannot learn; None for none.
         ranks: The processes that learn together.
+        **options: Of the learner's own.
 
     Raises:
         ValueError: Native code is asked for where it cannot be.
@@ -85,7 +87,7 @@ def choose(
         raise ValueError(f"backend must be 'auto' or 'torch' here, got 'native': {reason}")
     if config.backend == "torch":
         reason = "it was asked for"
-    arguments: dict[str, Any] = {"seeds": seeds, "given": given}
+    arguments: dict[str, Any] = {"seeds": seeds, "given": given, **options}
     described = config, observation_space, action_space
     if reason is None and twin is not None:
         made: Any = twin.native(kind, *described, **arguments)
@@ -166,6 +168,13 @@ def _changes(kind: type[Learner], definition: type[Learner]) -> Iterator[str]:
         else:
             continue
         yield from (f"{cls.__name__} changes {name}" for name in names)
+
+
+def why_not_ours(kind: type[Learner]) -> str | None:
+    """Why a learner is not as this library has it; None when it is."""
+    if not _is_of_library(kind):
+        return f"{kind.__qualname__} is a class of its own"
+    return next(_changes(kind, kind), None)
 
 
 def _wrap(learner: Any) -> None:

@@ -134,7 +134,13 @@ class Learner(BaseLearner):
     # Acting
 
     def initial_state(self, n_envs: int) -> Any:  # noqa: ARG002
-        """Memory at the start of acting in so many environments; None without one."""
+        """Memory at the start of acting in so many environments; None without one.
+
+        Returns:
+            A nest (tuples and dicts) of arrays or tensors [n_envs, ...], which `act` takes as
+            `state` and gives back in `Acted.state`; the rows of `starts` are to begin anew there.
+            Checkpoints keep it. Or an object that `act` changes, with `arrays` and `load_arrays`.
+        """
         return None
 
     @abstractmethod

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gymnasium import spaces
+
 from sharpwave.envs import ActionMap
 from sharpwave.lazy import nn, torch
 from sharpwave.learners.learner import Acted
@@ -26,9 +28,11 @@ class PolicyLearner(TorchLearner):
         if "policy" in self.given:
             return nn.CustomPolicy(self.given["policy"])
         config = self.config
+        observation_space, critic_space = self.network_spaces()
         return nn.ActorCritic(
-            self.observation_space,
+            observation_space,
             self.action_space,
+            critic_space=critic_space,
             **self.network_options("actor"),
             critic_hidden=config.hidden_of("critic"),
             log_std_init=config.log_std_init,
@@ -37,7 +41,29 @@ class PolicyLearner(TorchLearner):
             recurrent=config.recurrent,
             recurrent_size=config.recurrent_size,
             ortho_init=config.ortho_init,
+            feature_norm=config.feature_norm,
         )
+
+    def network_spaces(self) -> tuple[spaces.Space[Any], spaces.Dict | None]:
+        """What the actor looks at, and what the critic does; None where it is the same.
+
+        Raises:
+            ValueError: `critic_obs` is no entry of the observations, or the only one.
+        """
+        key, space = self.config.critic_obs, self.observation_space
+        if key is None:
+            return space, None
+        if not isinstance(space, spaces.Dict) or key not in space.spaces or len(space.spaces) < 2:
+            raise ValueError(
+                f"critic_obs must be one of several keys of a Dict observation, got {key!r} for "
+                f"{space}"
+            )
+        rest = {name: entry for name, entry in space.spaces.items() if name != key}
+        return spaces.Dict(rest), spaces.Dict({key: space[key]})
+
+    def is_valued(self, obs: Any) -> bool:
+        """Whether observations have what the critic looks at."""
+        return self.config.critic_obs is None or self.config.critic_obs in obs
 
     def make_action_map(self) -> ActionMap:
         """Between actions of the policy and of the environment."""
@@ -58,6 +84,7 @@ class PolicyLearner(TorchLearner):
             masks=masks,
             deterministic=not explore,
             generator=self.explore_generator,
+            **({} if self.is_valued(obs) else {"with_values": False}),
         )
         return Acted(acted.actions, acted.log_probs, acted.values, acted.state)
 

@@ -43,13 +43,17 @@ class QSchedule(Learner):
         """Environment steps of a run at its next gradient step, by the number of the latter.
 
         A learner knows of environments only how many of their steps there are to one of its own:
-        those of an update, `train_freq` of every environment, to its `gradient_steps`.
+        those of an update, `train_freq` of every environment, to its `gradient_steps`, or what
+        `train_ratio` says.
         """
         config, n_learners = self.config, self.ranks.size
         lived: int = config.train_freq * config.n_envs * n_learners
-        learned: int = lived if config.gradient_steps == -1 else max(1, config.gradient_steps)
         least: int = min(config.batch_size, config.buffer_size) * n_learners
         waits_for: int = max(config.learning_starts, least)
+        if config.train_ratio is not None:
+            replayed = self.updates * config.steps_per_batch * n_learners
+            return -(-waits_for // lived) * lived + int(replayed / config.train_ratio)
+        learned: int = lived if config.gradient_steps == -1 else max(1, config.gradient_steps)
         return (-(-waits_for // lived) + self.updates // learned) * lived
 
     def copies_target(self) -> bool:

@@ -192,8 +192,10 @@ def _flat(column: Any) -> Any:
 
 def _beside(columns: Sequence[Any]) -> Any:
     """Columns [T, N, ...] as one [T, B, ...]; None for none."""
-    if columns[0] is None or len(columns) == 1:
-        return columns[0]
+    if columns[0] is None:
+        return None
+    if len(columns) == 1:  # those of a message are part of it, and torch takes no such memory
+        return map_leaves(lambda leaf: leaf if leaf.flags.writeable else leaf.copy(), columns[0])
     return map_leaves(lambda *leaves: np.concatenate(leaves, axis=1), *columns)
 
 

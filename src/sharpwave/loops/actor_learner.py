@@ -5,28 +5,32 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import Any
 
 from sharpwave.distributed import (
-    TLS,
-    Access,
     ActorRecipe,
     EnvRecipe,
     FleetCollector,
+    Followers,
     Listening,
     PolicyRecipe,
+    WorkerRecipe,
     make_fleet,
 )
 from sharpwave.layouts.policy import why_not_native
-from sharpwave.learners import Seeds
+from sharpwave.learners import Metrics, Seeds
 from sharpwave.learners.actor import FollowerRecipe
 from sharpwave.learners.threads import native_threads
 from sharpwave.learners.unrolls import UnrollBatch
+from sharpwave.loops.loop import Run
 from sharpwave.loops.on_policy import OnPolicyLoop
 
 __all__ = ["ActorLearnerLoop"]
+
+GIVE_UP = 0.5
+"""Seconds that actors have to come to rest where a run is interrupted."""
 
 
 class ActorLearnerLoop(OnPolicyLoop):
@@ -38,6 +42,8 @@ class ActorLearnerLoop(OnPolicyLoop):
         env: The environments of the first actor.
         env_recipe: What makes such environments for another one; None where nothing can.
         token: What actors must know that join over gRPC.
+        algorithm: The name by which actors elsewhere know the learner's class.
+        followers: What they make its policy with.
         **options: Of `OnPolicyLoop`.
 
     Attributes:
@@ -55,14 +61,18 @@ class ActorLearnerLoop(OnPolicyLoop):
         config: Any,
         env: Any,
         *,
-        env_recipe: EnvRecipe | None,
+        env_recipe: EnvRecipe | WorkerRecipe | None,
         token: str | None = None,
+        algorithm: str | None = None,
+        followers: Followers | None = None,
         **options: Any,
     ) -> None:
         self._env_recipe, self._token = env_recipe, token
+        self._algorithm, self._followers = algorithm, followers
         self._acting_reason = options["why_not_act"] or why_not_native(
             env.single_observation_space, env.single_action_space, activation=config.activation
         )
+        self._is_asked_to_stop: Callable[[], bool] = lambda: False
         self._began = self._waited = 0.0
         self._received = 0
         super().__init__(learner, config, env, **options)
@@ -88,6 +98,8 @@ class ActorLearnerLoop(OnPolicyLoop):
             agent.env,
             env_recipe=recipe,
             token=agent.given_secrets["token"],
+            algorithm=agent.name,
+            followers=getattr(agent, "followers", None),
             seeds=choice.learner.seeds,
             subject=f"{agent.config.n_actors} actors x {config.n_envs} x {name}",
             why_not_act=choice.why_not_act,
@@ -116,11 +128,18 @@ class ActorLearnerLoop(OnPolicyLoop):
         self._check_collected()
         learner = self.learner
         before = self.collector.timesteps
-        unrolls = self.collector.collect(learner.weights(), learner.updates, on_step)
+        unrolls = self.collector.collect(
+            learner.weights(), learner.updates, on_step, self._is_asked_to_stop
+        )
         if not self._count(before, is_whole=unrolls is not None):
             return None
         assert unrolls is not None
         return UnrollBatch.of([unroll.rollout for unroll in unrolls], learner.own)
+
+    def iterate(self, run: Run) -> Metrics | None:
+        """One update; None where the run was asked to stop, and no unroll comes."""
+        self._is_asked_to_stop = lambda: run.stop_reason is not None
+        return super().iterate(run)
 
     def progress_metrics(self) -> dict[str, float]:
         """Measures of the last episodes, and of the actors."""
@@ -146,10 +165,14 @@ class ActorLearnerLoop(OnPolicyLoop):
         """Inside, a run goes on; afterwards the environments stand still."""
         self._began, self._waited = time.perf_counter(), self.collector.timings["collect"]
         self._received = self.fleet.stats().received_bytes
+        timeout = math.inf
         try:
             yield
+        except (KeyboardInterrupt, SystemExit):
+            timeout = GIVE_UP
+            raise
         finally:
-            self.collector.finish()
+            self.collector.finish(timeout)
 
     def _check_collected(self) -> None:
         """Raise where a method was assigned to the learner that native actors do not call."""
@@ -167,6 +190,7 @@ class ActorLearnerLoop(OnPolicyLoop):
             max_in_flight=config.in_flight,
             in_step=config.deterministic,
             listening=self._listening(),
+            followers=self._followers,
         )
         return FleetCollector(
             fleet,
@@ -181,13 +205,11 @@ class ActorLearnerLoop(OnPolicyLoop):
         config = self.config
         if config.actors not in ("grpc", "ray"):
             return None
-        return Listening(
-            config.address, Access.of(self._token, TLS(*config.tls) if config.tls else None)
-        )
+        return Listening(config.address, config.access(self._token))
 
     def _recipe(self, seeds: Seeds) -> ActorRecipe:
-        config, learner = self.config, self.learner
-        policy: Any = FollowerRecipe(learner, self.actor.columns)
+        config, learner, memory = self.config, self.learner, self.actor.state
+        policy: Any = FollowerRecipe(learner, self.actor.columns, self._algorithm)
         if self._acting_reason is None:
             policy = PolicyRecipe(
                 hidden=tuple(config.hidden_of("actor")),
@@ -201,4 +223,6 @@ class ActorLearnerLoop(OnPolicyLoop):
             n_steps=config.n_steps,
             gamma=config.gamma,
             seeds=(seeds.env, seeds.learning),
+            memory=None if memory is None else tuple(memory.shape),
+            step_timeout=config.step_timeout,
         )

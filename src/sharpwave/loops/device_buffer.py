@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sharpwave.buffers.schema import STEP, Field, Schema
-from sharpwave.buffers.views import NStep
+from sharpwave.buffers.views import NStep, Sequence
 from sharpwave.lazy import torch
 from sharpwave.nest import like, map_leaves, numbered
 from sharpwave.types import Nested
@@ -131,6 +131,32 @@ class DeviceBuffer:
         if self._view is None:  # ended, and not by being cut
             torch.gt(drawn.dones, drawn.truncateds, out=self._batch["terminated"])
         return self._batch
+
+    def sample_windows(self, batch_size: int, view: Sequence, *, generator: Any = None) -> Any:
+        """Windows of tensors on the device, by the names that `ReplayBuffer.sample` gives.
+
+        Nothing waits for the device, so that a captured gradient step may draw for itself.
+
+        Args:
+            batch_size: How many.
+            view: `Sequence(length, context=..., arrivals=True, cross=True)`.
+            generator: Draws instead of the buffer's own: one that a CUDA graph knows.
+        """
+        drawn = self.tensors.get_windows(batch_size, view, generator=generator)
+        return {
+            "obs": like(self._obs, drawn.observations),
+            "prev_actions": drawn.prev_actions,
+            "rewards": drawn.rewards,
+            **drawn.extras,
+            "is_first": drawn.is_first,
+            "is_last": drawn.is_last,
+            "is_terminal": drawn.is_terminal,
+            "indices": drawn.indices,
+        }
+
+    def update(self, indices: Any, **columns: Any) -> None:
+        """Write columns of the learner's own over, by the `indices` of windows."""
+        self.tensors.update(indices, **columns)
 
     def update_priorities(self, indices: Any, errors: Tensor) -> None:
         """Set the priorities of steps by their new errors."""

@@ -30,6 +30,7 @@ from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.replay import ReplayBatch, ReplaySampler
 from sharpwave.loops.environments import EnvironmentLoop
 from sharpwave.loops.loop import Run, means
+from sharpwave.loops.pace import Pace
 from sharpwave.loops.random_actions import RandomActions
 from sharpwave.loops.replay_store import ReplayStore
 from sharpwave.loops.source import find_normalizer, without_normalizer
@@ -101,6 +102,7 @@ class OffPolicyLoop(EnvironmentLoop):
             self._goal_rewards = goal_rewards(env, partial(self._keep_goal_env, make_goal_env))
         self._sampler: ReplaySampler | None = None
         self._extra: Mapping[str, Any] | None = None
+        self._pace = Pace(config, self.ranks.size)
         self._learns_after = config.learning_starts
         self._rounds_taken = self._steps_taken = 0
         self._own_steps = 0  # that other processes do not know of
@@ -232,6 +234,10 @@ class OffPolicyLoop(EnvironmentLoop):
             self.store.has_a_batch() if self.ranks.size == 1 else self._n_ready == self.ranks.size
         )
 
+    def gradient_steps_due(self, collected: int) -> int:
+        """Gradient steps that follow so many environment steps; a fraction is carried on."""
+        return self._pace.due(collected) if self.can_learn else 0
+
     def follow(self, progress_remaining: float) -> None:
         """Set what follows the progress of a run: schedules, and weights of prioritized draws."""
         super().follow(progress_remaining)
@@ -330,7 +336,7 @@ class OffPolicyLoop(EnvironmentLoop):
         collector, self._extra = self.collector, None
         if self._is_random:
             return self.random_actions.draw(self.env.num_envs, masks)
-        acted = self.actor.act(obs, collector.ended, masks)
+        acted = self.actor.act(obs, collector.starts, masks)
         actions, self._extra = acted.actions, acted.extra
         if actions.dtype.kind == "f" and not all_finite(actions):
             raise NonFiniteError(
@@ -345,7 +351,7 @@ class OffPolicyLoop(EnvironmentLoop):
         if self._is_random:
             allowed = None if masks is None else masks.cpu().numpy()
             return self.learner.own(self.random_actions.draw(self.env.num_envs, allowed))
-        acted = self.actor.act_tensors(obs, collector.ended, masks)
+        acted = self.actor.act_tensors(obs, collector.starts, masks)
         actions, self._extra = acted.actions, acted.extra
         collector.watch.look(actions)
         return self._to_tensor_env.to_env(actions)
@@ -403,13 +409,14 @@ class OffPolicyLoop(EnvironmentLoop):
 
     def _learn(self, collected: int) -> list[Metrics]:
         """The gradient steps of an update, and what each of them measured."""
-        if not self.can_learn:
+        count = self.gradient_steps_due(collected)
+        if not count:
             return []
         began = time.perf_counter()
-        count, sampler, learner = self.config.gradient_steps, self.sampler, self.learner
+        sampler, learner = self.sampler, self.learner
         sampler.refresh()
         measured = []
-        for _ in range(collected if count == -1 else count):
+        for _ in range(count):
             batch = sampler.as_batch(sampler.draw())
             before = learner.updates
             metrics = learner.update(batch)
@@ -427,16 +434,16 @@ class OffPolicyLoop(EnvironmentLoop):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands, and the buffer."""
-        overlap, state = self.config.overlap, self.actor.state
-        acting = self.actor.learner.acting_state() if overlap else None
+        acting = self.actor.learner.acting_state() if self.config.overlap else None
         return {
             "random_actions": self.random_actions.state_dict(),
             "acting_policy": acting,
-            "acting_state": None if state is None else state.arrays(),
+            "acting_state": self.actor.memory_arrays(),
             "given": sorted(self.learner.given),
             "learns_after": self._learns_after,
             "rounds_taken": self._rounds_taken,
             "steps_taken": self._steps_taken,
+            "pace": self._pace.state_dict(),
             "collector": self.collector.state_dict(),
             "buffer": self.store.state_dict(keep=self.keeps_replay and self.config.keep_replay),
         }
@@ -470,12 +477,13 @@ class OffPolicyLoop(EnvironmentLoop):
                 self.actor.learner.load_acting_state(state["acting_policy"])
         self._learns_after = count_of(state, "learns_after")
         self._steps_taken = count_of(state, "steps_taken")
+        if "pace" in state:  # not in files of before there was a ratio
+            self._pace.load_state_dict(state["pace"])
         self.collector.load_state_dict(state["collector"], in_flight=in_flight)
         if in_flight and self.actor.state is not None:
             # Files of before loops kept it have the memory beside what the learner adds.
             saved = state["acting_state"] if "acting_state" in state else state["extra"]
-            arrays = {k: x if x is None else self.learner.own(x) for k, x in saved.items()}
-            self.actor.state.load_arrays(arrays)
+            self.actor.load_memory_arrays(saved)
         if self.normalizer is not None and not in_flight:
             self.normalizer.restart()
         self.store.load_state_dict(state["buffer"], source)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sharpwave.collect import (
     HostSteps,
@@ -12,23 +10,15 @@ from sharpwave.collect import (
     OnPolicyCollector,
     TensorCollector,
     TensorSteps,
-    episode_metrics,
 )
 from sharpwave.envs import TensorVectorEnv, autoreset_mode
-from sharpwave.files import count_of
-from sharpwave.learners import Metrics, Seeds
+from sharpwave.learners import Seeds
 from sharpwave.learners.actor import RolloutActor
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.threads import native_threads
-from sharpwave.loops.environments import EnvironmentLoop
-from sharpwave.loops.loop import Run
+from sharpwave.loops.rollouts import RolloutLoop
 from sharpwave.loops.source import find_normalizer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sharpwave.collect import VectorStep
 
 __all__ = ["OnPolicyLoop"]
 
@@ -36,7 +26,7 @@ COLLECTED = ("act", "values", "begin_rollout")
 """Methods of a learner that native collection stands for."""
 
 
-class OnPolicyLoop(EnvironmentLoop):
+class OnPolicyLoop(RolloutLoop):
     """Collects a rollout with the current policy, learns from it, and throws it away.
 
     Args:
@@ -66,7 +56,6 @@ class OnPolicyLoop(EnvironmentLoop):
         why_not_act: str | None,
     ) -> None:
         super().__init__(learner, config, env, subject)
-        self._elsewhere = 0  # steps of other processes
         if not self.ranks.is_alone and autoreset_mode(env) == "next_step":
             raise ValueError(
                 f"env must reset in the step that ends an episode where {self.ranks.size} learners "
@@ -90,24 +79,6 @@ class OnPolicyLoop(EnvironmentLoop):
             why_not_act=choice.why_not_act,
         )
 
-    def progress_metrics(self) -> dict[str, float]:
-        """Returns and lengths of the last episodes."""
-        return episode_metrics(self.episodes)
-
-    def iterate(self, run: Run) -> Metrics | None:
-        """One rollout, one update."""
-        self.follow(run.progress_remaining)
-        on_step = partial(self._on_step, run) if run.hears("on_step") else None
-        batch = self.collect(on_step)
-        if batch is None:
-            return None
-        self._meet()
-        run.rollout_ended(self.episodes)
-        began = time.perf_counter()
-        metrics = self.learner.update(batch)
-        self.timings["update"] += time.perf_counter() - began
-        return {**metrics, **self.learner.metrics()}
-
     def collect(self, on_step: Any = None) -> OnPolicyBatch | None:
         """One rollout, as the learner takes it.
 
@@ -130,26 +101,8 @@ class OnPolicyLoop(EnvironmentLoop):
         columns = self.collector.columns(rollout, sequences=state is not None)
         return OnPolicyBatch.of(columns, self.learner.own, state)
 
-    def _count(self, before: int, *, is_whole: bool) -> bool:
-        """Count what all processes have collected.
-
-        Args:
-            before: Steps that this one had collected before.
-            is_whole: Whether this one has not given up.
-
-        Returns:
-            Whether none has given up.
-        """
-        own = self.collector.timesteps - before
-        steps, n_whole = self.ranks.sums(own, is_whole)
-        self._elsewhere += int(steps) - own
-        self.timesteps = self.collector.timesteps + self._elsewhere
-        self.timings.update(self.collector.timings)
-        return n_whole == self.ranks.size
-
     def _meet(self) -> None:
-        """Share what the processes have learned of their environments."""
-        self._share_episodes()
+        super()._meet()
         if self._normalizer is not None and not self.ranks.is_alone:
             self._normalizer.merge_over(self.ranks.gather)
 
@@ -164,10 +117,6 @@ class OnPolicyLoop(EnvironmentLoop):
                 f"{name} of the learner is not called, since native code collects: change it "
                 "in a subclass, and pass that as `learner=`"
             )
-
-    def _on_step(self, run: Run, mean_reward: float, transitions: Callable[[], VectorStep]) -> bool:
-        self.timesteps = self.collector.timesteps + self._elsewhere
-        return run.tell_step(mean_reward, transitions)
 
     def _make_collector(self, seeds: Seeds) -> Any:
         config = self.config
@@ -211,30 +160,10 @@ class OnPolicyLoop(EnvironmentLoop):
             device=learner.device,
         )
 
-    def close(self) -> None:
-        """End the thread that collects, where there is one."""
-        self.collector.close()
-
     def state_dict(self) -> dict[str, Any]:
         """Where the collection stands."""
-        return {
-            "recurrent_state": self.actor.state,
-            "collector": self.collector.state_dict(),
-            "elsewhere": self._elsewhere,
-        }
+        return {"recurrent_state": self.actor.state, **super().state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:  # noqa: ARG002
-        """Continue from `state_dict`."""
-        saved = state["collector"]
-        # What another kind of collector wrote does not say where its episodes stand.
-        in_flight = in_flight and saved.keys() == self.collector.state_dict().keys()
-        self.collector.load_state_dict(saved, in_flight=in_flight)
-        self._elsewhere = count_of(state, "elsewhere") if "elsewhere" in state else 0
-        collected = self.collector.timesteps + self._elsewhere
-        if self.timesteps > collected:  # it would fall back, and never end
-            raise ValueError(
-                f"timesteps must not exceed the {collected} steps that were collected, "
-                f"got {self.timesteps}"
-            )
-        if in_flight and state["recurrent_state"] is not None:
+    def _load_memory(self, state: dict[str, Any]) -> None:
+        if state["recurrent_state"] is not None:
             self.actor.state = self.learner.own(state["recurrent_state"])

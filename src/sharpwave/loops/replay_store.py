@@ -15,6 +15,7 @@ import numpy as np
 
 from sharpwave.buffers import MmapReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer, snapshot
 from sharpwave.buffers.folder import is_store, read_header
+from sharpwave.buffers.fresh_queues import dump_queues, load_queues
 from sharpwave.buffers.offline_mixture import OfflineMixture
 from sharpwave.buffers.schema import BATCH_NAMES, Field, Schema
 from sharpwave.buffers.views import Hindsight, NStep, Transition, View
@@ -266,10 +267,10 @@ class ReplayStore:
             return {"kind": "shards", **self.rows.state_dict()}
         if isinstance(self.rows, MmapReplayBuffer):
             self.rows.flush()
-            pushed = self.rows.stats()["pushed"]
+            known = {"pushed": self.rows.stats()["pushed"], "fresh": dump_queues(self.rows._engine)}
             if self._own_folder is not None and Path(self.rows.path) == self._own_folder:
-                return {"kind": "run", "pushed": pushed}  # wherever the folder of the run is then
-            return {"kind": "folder", "path": str(self.rows.path), "pushed": pushed}
+                return {"kind": "run", **known}  # wherever the folder of the run is then
+            return {"kind": "folder", "path": str(self.rows.path), **known}
         is_small = len(self.rows) * self._step_bytes <= KEPT_IN_CHECKPOINTS
         if not (self.config.save_buffer or self._keeps_all or (keep and is_small)):
             return None
@@ -351,9 +352,9 @@ class ReplayStore:
     def _open_folder(
         self, folder: Path, schema: Schema, saved: dict[str, Any] | None
     ) -> MmapReplayBuffer:
-        known = None
+        known: dict[str, Any] | None = None
         if saved is not None and saved["kind"] == "folder" and saved["path"] == str(folder):
-            known = saved["pushed"]
+            known = saved
         if not is_store(folder):
             if known is not None:  # of a run's own folder, what is gone is said by its algorithm
                 if folder.exists():
@@ -378,9 +379,11 @@ class ReplayStore:
             buffer.close(delete=False)
             raise ValueError(f"{folder} holds another buffer than asked for: {'; '.join(other)}")
         if saved is not None and saved["kind"] == "run":
-            known = saved["pushed"]
+            known = saved
         if known is not None:
-            _tell_of_others(folder, buffer.stats()["pushed"] - known)
+            _tell_of_others(folder, buffer.stats()["pushed"] - known["pushed"])
+            if known.get("fresh"):  # where the folder, which is written now and then, may be ahead
+                load_queues(buffer._engine, known["fresh"])
         return buffer
 
 

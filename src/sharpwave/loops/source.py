@@ -8,9 +8,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sharpwave.distributed.recipe import EnvRecipe
+from sharpwave.distributed import Access, EnvRecipe, WorkerRecipe
 from sharpwave.envs import NativeVectorEnv, VecNormalize, make_vec_env
 from sharpwave.envs.named import WrappedEnv, described_env, env_of_file
+from sharpwave.ranks import Ranks
 
 OF_THE_VECTOR = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 """What `gymnasium.make_vec` adds to a spec."""
@@ -30,6 +31,7 @@ class EnvSource:
         self.env = env
         self.env_kwargs = dict(env_kwargs or {})
         self._mode = "auto"
+        self._workers: WorkerRecipe | None = None
 
     @property
     def env_id(self) -> str | None:
@@ -62,8 +64,43 @@ class EnvSource:
         kwargs: dict[str, Any] = self.env.spec.kwargs
         return {name: value for name, value in kwargs.items() if name not in OF_THE_VECTOR}
 
+    def use_workers(self, config: Any, access: Access, ranks: Ranks) -> int:
+        """Train at the servers of `config.worker_addresses`; the environments of an actor there.
+
+        Args:
+            config: Options of all processes that learn together.
+            access: Who may connect, as the servers have it.
+            ranks: Those processes; each takes the servers of its actors.
+
+        Raises:
+            ConnectionError: A server is not there.
+            PermissionError: A server asks for another token.
+            TypeError: The environment is no id, which servers could be compared with.
+            ValueError: The servers have another environment, or others than each other.
+        """
+        if not isinstance(self.env, str):
+            raise TypeError(
+                f"env_id must be an id where worker_addresses are given, got {self.env!r}"
+            )
+        workers = WorkerRecipe.find(self.env, config.worker_addresses, config.n_actors, access)
+        if self.env_kwargs and self.env_kwargs != workers.kwargs:
+            raise ValueError(
+                f"env_kwargs must be those of the servers, {workers.kwargs}, got {self.env_kwargs}"
+            )
+        self.env_kwargs = dict(workers.kwargs or {})  # with which an evaluation is made here
+        if not ranks.is_alone and len(set(workers.sizes)) > 1:
+            raise ValueError(
+                "worker_addresses must give all actors as many environments where several "
+                f"learners divide batches, got {list(workers.sizes)}"
+            )
+        own = config.n_actors // ranks.size
+        self._workers = workers.part(ranks.rank * own, own)
+        return workers.n_envs
+
     def make(self, n_envs: int, mode: str) -> Any:
-        """The vector environment to train in."""
+        """The vector environment to train in; at servers, that of the first actor."""
+        if self._workers is not None:
+            return self._workers.make()
         self._mode = mode
         kwargs = self.env_kwargs or None
         return make_vec_env(self.env, n_envs, mode=mode, env_kwargs=kwargs)
@@ -79,8 +116,12 @@ class EnvSource:
         """Whether `make_another` can."""
         return not self._is_made or self.env_id is not None
 
-    def recipe(self, n_envs: int) -> EnvRecipe | None:
+    def recipe(self, n_envs: int) -> EnvRecipe | WorkerRecipe | None:
         """What makes such environments once more, to train in; None where nothing can."""
+        return self.own_recipe(n_envs) if self._workers is None else self._workers
+
+    def own_recipe(self, n_envs: int) -> EnvRecipe | None:
+        """The same for environments that are made where they are stepped."""
         if not self._is_made:
             return EnvRecipe(env=self.env, n_envs=n_envs, mode=self._mode, kwargs=self.env_kwargs)
         if self.env_id is None:
@@ -98,7 +139,7 @@ class EnvSource:
         if isinstance(self.env, str):
             again, kwargs = self.env, {**self.env_kwargs, **env_kwargs}
         elif not self._is_made:
-            again, kwargs = self.env, {**self.env_kwargs, **_taken(self.env, env_kwargs)}
+            again, kwargs = self.env, {**self.env_kwargs, **taken_arguments(self.env, env_kwargs)}
         elif self.env_id is not None:
             kwargs = {**self._spec_kwargs, "render_mode": None, **env_kwargs}
             again = self.env_id
@@ -159,7 +200,7 @@ def is_another(saved: Any, env_id: str | None) -> bool:
     return str(saved["id"]).rpartition(":")[2] != env_id.rpartition(":")[2]
 
 
-def _taken(make: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def taken_arguments(make: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Those of some arguments that a function takes, such as `render_mode`."""
     try:
         parameters = inspect.signature(make).parameters

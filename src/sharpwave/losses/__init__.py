@@ -40,6 +40,16 @@ from sharpwave.losses.q_learning import (
 )
 from sharpwave.losses.sequences import Sequences
 from sharpwave.losses.supervised import SFT_KINDS, sft_loss
+from sharpwave.losses.world_model import (
+    balanced_kl,
+    lambda_returns,
+    symexp,
+    symlog,
+    two_hot_bins,
+    two_hot_loss,
+    two_hot_mean,
+    unimix,
+)
 
 __all__ = [
     "ADVANTAGE_KINDS",
@@ -51,6 +61,7 @@ __all__ = [
     "Pair",
     "Sequences",
     "approx_kl",
+    "balanced_kl",
     "categorical_cross_entropy",
     "clip_fraction",
     "clipped_surrogate",
@@ -62,6 +73,7 @@ __all__ = [
     "huber",
     "importance_weights",
     "kto_loss",
+    "lambda_returns",
     "mean",
     "normalize",
     "overlong_penalty",
@@ -72,7 +84,13 @@ __all__ = [
     "relative_advantages",
     "sampler_mismatch",
     "sft_loss",
+    "symexp",
+    "symlog",
     "token_advantages",
+    "two_hot_bins",
+    "two_hot_loss",
+    "two_hot_mean",
+    "unimix",
     "useful_groups",
     "value_loss",
     "weighted_mean",

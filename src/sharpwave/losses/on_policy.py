@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sharpwave.losses.q_learning import huber
+
 __all__ = [
     "approx_kl",
     "clip_fraction",
@@ -136,13 +138,20 @@ def policy_gradient(log_probs: Tensor, advantages: Tensor, weights: Tensor | Non
     return -mean(advantages * log_probs, weights)
 
 
-def value_loss(values: Tensor, returns: Tensor, weights: Tensor | None = None) -> Tensor:
+def value_loss(
+    values: Tensor,
+    returns: Tensor,
+    weights: Tensor | None = None,
+    *,
+    huber_delta: float | None = None,
+) -> Tensor:
     """The squared error of the values: L = ½ mean((V − R)²).
 
     Args:
         values: [B] values V.
         returns: [B] returns R to predict.
         weights: [B] weight of each row, or None for ones.
+        huber_delta: Errors beyond it count linearly; None for the plain square.
 
     Returns:
         [] loss.
@@ -151,7 +160,7 @@ def value_loss(values: Tensor, returns: Tensor, weights: Tensor | None = None) -
         >>> value_loss(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 2.0])).item()
         1.0
     """
-    return 0.5 * mean((values - returns).square(), weights)
+    return 0.5 * mean(_squares(values - returns, huber_delta), weights)
 
 
 def clipped_value_loss(
@@ -160,6 +169,8 @@ def clipped_value_loss(
     returns: Tensor,
     clip: float | Tensor,
     weights: Tensor | None = None,
+    *,
+    huber_delta: float | None = None,
 ) -> Tensor:
     """The squared error of the values, which gains nothing from moving far from the old ones.
 
@@ -171,6 +182,7 @@ def clipped_value_loss(
         returns: [B] returns R to predict.
         clip: Clip range c.
         weights: [B] weight of each row, or None for ones.
+        huber_delta: Errors beyond it count linearly; None for the plain square.
 
     Returns:
         [] loss.
@@ -181,8 +193,8 @@ def clipped_value_loss(
         1.125
     """
     clipped = old_values + _clamp(values - old_values, -clip, clip)
-    errors = torch.maximum((values - returns).square(), (clipped - returns).square())
-    return 0.5 * mean(errors, weights)
+    errors = [_squares(x - returns, huber_delta) for x in (values, clipped)]
+    return 0.5 * mean(torch.maximum(*errors), weights)
 
 
 def approx_kl(log_ratio: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -248,6 +260,11 @@ def _variance(centred: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return centred.square().sum() / (centred.numel() - 1)
     return (weights * centred.square()).sum() / _positive(weights.sum() - 1)
+
+
+def _squares(errors: Tensor, huber_delta: float | None) -> Tensor:
+    """δ², beyond the threshold κ instead κ(2|δ| − κ)."""
+    return errors.square() if huber_delta is None else 2.0 * huber(errors, huber_delta)
 
 
 def _positive(divisor: Tensor) -> Tensor:

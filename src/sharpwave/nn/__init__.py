@@ -25,6 +25,7 @@ from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
 from sharpwave.nn.fused import fused_mlp
 from sharpwave.nn.gsde import SmoothNoise
+from sharpwave.nn.laprop import LaProp
 from sharpwave.nn.layers import layers_of, recomputing
 from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
@@ -33,9 +34,15 @@ from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, QNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 from sharpwave.nn.transformer import Transformer
+from sharpwave.nn.value_norm import ValueNorm
+from sharpwave.nn.world_actor import WorldActor
+from sharpwave.nn.world_codecs import Decoder, Encoder
+from sharpwave.nn.world_layers import Head
+from sharpwave.nn.world_model import RSSM, Latent, Observed, WorldModel
 
 __all__ = [
     "MLP",
+    "RSSM",
     "Acted",
     "ActorCritic",
     "Adam",
@@ -51,16 +58,22 @@ __all__ = [
     "CustomPolicy",
     "CustomQNetwork",
     "CustomSquashedActor",
+    "Decoder",
     "DeterministicActor",
     "DiagonalGaussian",
     "DiscretePolicy",
     "Distribution",
+    "Encoder",
     "Evaluated",
     "FlatOptimizer",
     "FlatParameters",
     "GaussianActor",
+    "Head",
+    "LaProp",
+    "Latent",
     "MultiCategorical",
     "NoisyLinear",
+    "Observed",
     "QNetwork",
     "RMSprop",
     "Scalar",
@@ -71,6 +84,9 @@ __all__ = [
     "StackedMLP",
     "Transformer",
     "ValueFunction",
+    "ValueNorm",
+    "WorldActor",
+    "WorldModel",
     "descend",
     "fan_in_uniform",
     "fused_mlp",

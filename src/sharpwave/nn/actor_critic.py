@@ -50,7 +50,7 @@ class Evaluated(NamedTuple):
 
 
 class ActorCritic(nn.Module):
-    """An actor and a critic on the same observations.
+    """An actor and a critic, on the same observations or on their own.
 
     The two share the convolutions of image observations and nothing else. Without images and
     recurrence `actor` and `critic` are `nn.Sequential` networks on the flattened observation, and
@@ -59,9 +59,15 @@ class ActorCritic(nn.Module):
     `parameters()` too. With images `features.*` comes before the actor, with recurrence
     `actor_rnn.*` and `critic_rnn.*` come between them.
 
+    With a `critic_space` the critic looks at something else than the actor, such as the state of a
+    simulator, or the observations of all agents. Observations are dicts then, with the keys of both
+    spaces. Those of the critic may have another number of rows, for as many values.
+
     Args:
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
         action_space: Discrete, MultiDiscrete, MultiBinary or Box.
+        critic_space: Entries of a Dict that the critic looks at, where `observation_space` has
+            those of the actor; None where both look at the same.
         hidden: Sizes of the hidden layers, of both networks where `critic_hidden` is None.
         critic_hidden: Those of the critic.
         activation: Their activation, by name.
@@ -72,6 +78,7 @@ class ActorCritic(nn.Module):
         recurrent_size: Size of these layers.
         ortho_init: First weights are orthogonal and biases zero; otherwise both are uniform, as
             torch's layers begin.
+        feature_norm: Inputs of both networks pass through layer normalization.
         generator: Source of the weights.
 
     Attributes:
@@ -99,6 +106,7 @@ class ActorCritic(nn.Module):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         *,
+        critic_space: spaces.Dict | None = None,
         hidden: Sequence[int] = (64, 64),
         critic_hidden: Sequence[int] | None = None,
         activation: str = "tanh",
@@ -108,6 +116,7 @@ class ActorCritic(nn.Module):
         recurrent: str | None = None,
         recurrent_size: int = 64,
         ortho_init: bool = True,
+        feature_norm: bool = False,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
@@ -116,19 +125,25 @@ class ActorCritic(nn.Module):
         if gsde and not continuous:
             raise ValueError(f"gsde needs a Box action space, got {action_space}")
         self.features = make_features(observation_space, generator, ortho_init=ortho_init)
-        size = self.features.size
+        self.critic_features = None
+        size = critic_size = self.features.size
+        if critic_space is not None:
+            self.critic_features = make_features(critic_space, generator, ortho_init=ortho_init)
+            critic_size = self.critic_features.size
+        self.actor_norm = nn.LayerNorm(size) if feature_norm else None
+        self.critic_norm = nn.LayerNorm(critic_size) if feature_norm else None
         self.recurrent = recurrent
         if recurrent is not None:
             self.actor_rnn, self.critic_rnn = (
-                make_rnn(recurrent, size, recurrent_size, generator, ortho_init=ortho_init)
-                for _ in range(2)
+                make_rnn(recurrent, inputs, recurrent_size, generator, ortho_init=ortho_init)
+                for inputs in (size, critic_size)
             )
-            size = recurrent_size
+            size = critic_size = recurrent_size
         width = self.distribution.n_params
         gains = (0.01, 1.0) if ortho_init else (None, None)
         self.actor = make_mlp(size, hidden, width, activation, generator, gains[0])
         critic_hidden = hidden if critic_hidden is None else critic_hidden
-        self.critic = make_mlp(size, critic_hidden, 1, activation, generator, gains[1])
+        self.critic = make_mlp(critic_size, critic_hidden, 1, activation, generator, gains[1])
         self._noise = StateDependentNoise() if gsde else None
         shape = (hidden[-1] if hidden else size, width) if gsde else (width,)
         self.log_std = nn.Parameter(torch.full(shape, float(log_std_init))) if continuous else None
@@ -142,6 +157,7 @@ class ActorCritic(nn.Module):
         masks: Tensor | None = None,
         deterministic: bool = False,
         generator: torch.Generator | None = None,
+        with_values: bool = True,
     ) -> Acted:
         """Chooses actions. Nothing is recorded for differentiation.
 
@@ -152,20 +168,28 @@ class ActorCritic(nn.Module):
             masks: [B, n] bool, False where an action is forbidden (discrete actions only).
             deterministic: The most likely action instead of a drawn one.
             generator: Source of the draws; None is torch's global one.
+            with_values: Value the observations too; otherwise `values` are NaN, and what only the
+                critic looks at may be missing.
 
         Raises:
             ValueError: The masks do not fit, or (on the CPU) a row of them allows nothing.
         """
         distribution = self.distribution
         with torch.no_grad():
-            actor_in = critic_in = self.features.forward(obs)
+            actor_in, critic_in = self._inputs(
+                obs, self.features.forward(obs), with_values=with_values
+            )
             if self.recurrent:
                 state = self._beginning(len(actor_in)) if state is None else state
                 actor_state, critic_state = state.chunk(2)
                 actor_in, actor_state = step(self.actor_rnn, actor_in, actor_state, starts)
-                critic_in, critic_state = step(self.critic_rnn, critic_in, critic_state, starts)
+                if critic_in is not None:
+                    critic_in, critic_state = step(self.critic_rnn, critic_in, critic_state, starts)
                 state = torch.cat((actor_state, critic_state))
-            values = self.critic.lean(critic_in).squeeze(-1)
+            if critic_in is None:
+                values = actor_in.new_full((len(actor_in),), torch.nan)
+            else:
+                values = self.critic.lean(critic_in).squeeze(-1)
             output, latent = self.actor.lean_with_latent(actor_in)
             params = self._params(output, latent, masks)
             if deterministic:
@@ -197,7 +221,7 @@ class ActorCritic(nn.Module):
                 the rest) the recurrent layers run over whole episodes at once.
             masks: [B, n] bool, those the actions were chosen with.
         """
-        actor_in = critic_in = self.features(obs)
+        actor_in, critic_in = self._inputs(obs, self.features(obs))
         if self.recurrent:
             if state is None:
                 state = self._beginning(actor_in.shape[1])
@@ -216,7 +240,7 @@ class ActorCritic(nn.Module):
     ) -> Tensor:
         """Values [B] of observations [B, ...], without differentiation; see `act`."""
         with torch.no_grad():
-            x = self.features.forward(obs)
+            x = self._critic_inputs(obs)
             if self.recurrent:
                 state = self._beginning(len(x)) if state is None else state
                 x, _ = step(self.critic_rnn, x, state.chunk(2)[1], starts)
@@ -233,10 +257,11 @@ class ActorCritic(nn.Module):
             starts: [T, B] bool, True where an episode begins.
         """
         with torch.no_grad():
-            x, after = self.features(obs), []
-            for x_now, starts_now in zip(x, starts, strict=True):
-                parts = zip((self.actor_rnn, self.critic_rnn), state.chunk(2), strict=True)
-                state = torch.cat([step(rnn, x_now, part, starts_now)[1] for rnn, part in parts])
+            inputs, after = self._inputs(obs, self.features(obs)), []
+            for *both, starts_now in zip(*inputs, starts, strict=True):
+                rnns = self.actor_rnn, self.critic_rnn
+                parts = zip(rnns, both, state.chunk(2), strict=True)
+                state = torch.cat([step(rnn, x, part, starts_now)[1] for rnn, x, part in parts])
                 after.append(state)
             return torch.stack(after)
 
@@ -247,6 +272,22 @@ class ActorCritic(nn.Module):
         None without recurrence.
         """
         return self._beginning(n) if self.recurrent else None
+
+    def _inputs(
+        self, obs: Any, features: Tensor, *, with_values: bool = True
+    ) -> tuple[Tensor, Any]:
+        """Inputs of the actor and of the critic, the latter None where values are not wanted."""
+        actor_in = features if self.actor_norm is None else self.actor_norm(features)
+        if not with_values:
+            return actor_in, None
+        return actor_in, self._critic_inputs(obs, features)
+
+    def _critic_inputs(self, obs: Any, features: Tensor | None = None) -> Tensor:
+        if self.critic_features is not None:
+            features = self.critic_features.forward(obs)
+        elif features is None:
+            features = self.features.forward(obs)
+        return features if self.critic_norm is None else self.critic_norm(features)
 
     def _beginning(self, n: int) -> Tensor:
         rnn = self.actor_rnn

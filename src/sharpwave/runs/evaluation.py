@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -41,6 +42,8 @@ class EvaluationResult:
     None where episodes were played."""
     each: str = field(default="episode", repr=False, compare=False)
     """What there is a return of."""
+    agents: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Returns of each of several agents, of which `returns` are the means; empty for one."""
 
     @property
     def mean(self) -> float:
@@ -56,6 +59,11 @@ class EvaluationResult:
     def mean_length(self) -> float:
         """Mean episode length."""
         return float(np.mean(self.lengths)) if self.lengths else math.nan
+
+    @property
+    def agent_means(self) -> dict[str, float]:
+        """Mean return of each of several agents."""
+        return {agent: float(np.mean(returns)) for agent, returns in self.agents.items()}
 
     @property
     def success_rate(self) -> float | None:

@@ -161,9 +161,9 @@ class RunRecorder(Callback):
             "returns": result.returns,
             "lengths": result.lengths,
         }
-        for name in ("success_rate", "samples"):  # an own `evaluate` may not say
+        for name in ("success_rate", "samples", "agents"):  # an own `evaluate` may not say
             value = getattr(result, name, None)
-            if value is not None:
+            if value not in (None, {}):
                 row[name] = value
         self._evaluations.append(json.dumps(to_json(row)))
         if result.mean > self._best:
@@ -348,6 +348,8 @@ def _brief(evaluation: Evaluation) -> dict[str, Any]:
     n_episodes = len(values.pop("returns"))
     if values["success_rate"] is None:
         del values["success_rate"]
+    if not values["agents"]:
+        del values["agents"]
     return {**values, "n_episodes": n_episodes}
 
 

@@ -202,9 +202,10 @@ class Run:
             raise ValueError(f"name must be one of your own, got {name!r}, which {kind} logs")
         return fetched(recorded)
 
-    def report_evaluation(self, result: EvaluationResult) -> None:
-        """Tell callbacks and loggers of an evaluation."""
-        if not self._hooks.on_eval(algo=self._agent, step=self.timesteps, result=result):
+    def report_evaluation(self, result: EvaluationResult, step: int | None = None) -> None:
+        """Tell callbacks and loggers of an evaluation, of now or of an earlier step."""
+        step = self.timesteps if step is None else step
+        if not self._hooks.on_eval(algo=self._agent, step=step, result=result):
             self.request_stop(self._hooks.stop_reason or "on_eval")
         metrics = {
             "eval_mean_return": result.mean,
@@ -214,7 +215,9 @@ class Run:
         success_rate = getattr(result, "success_rate", None)  # an own `evaluate` may not say
         if success_rate is not None:
             metrics["eval_success_rate"] = success_rate
-        self.loggers.on_eval(self.timesteps, metrics)
+        for agent, mean in getattr(result, "agent_means", {}).items():
+            metrics[f"eval_mean_return/{agent}"] = mean
+        self.loggers.on_eval(step, metrics)
 
     def _plan(self, total_timesteps: int | None) -> None:
         if total_timesteps is None:

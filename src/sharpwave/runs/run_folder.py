@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class Evaluation:
     """Return of every episode."""
     success_rate: float | None = None
     """Share of the episodes that reached their goal; None where the environment does not say."""
+    agents: Mapping[str, float] = field(default_factory=dict)
+    """Mean return of each of several agents; empty for one."""
 
 
 class RunFolder:
@@ -288,4 +290,18 @@ def _evaluation(row: Mapping[str, Any]) -> Evaluation | None:
         mean_length=_number(row.get("mean_length")),
         returns=tuple(value for value in listed if np.isfinite(value)),
         success_rate=success_rate if np.isfinite(success_rate) else None,
+        agents=_agents(row.get("agents")),
     )
+
+
+def _agents(returns: Any) -> dict[str, float]:
+    """The mean return of each agent, of those whose returns are numbers."""
+    if not isinstance(returns, Mapping):
+        return {}
+    listed = {
+        str(name): [_number(value) for value in values]
+        for name, values in returns.items()
+        if isinstance(values, list) and values
+    }
+    means = {name: float(np.mean(values)) for name, values in listed.items()}
+    return {name: mean for name, mean in means.items() if np.isfinite(mean)}

@@ -10,13 +10,16 @@ from sharpwave.testing.buffers import BUFFER_RULES, check_buffer
 from sharpwave.testing.contract import ContractError
 from sharpwave.testing.envs import ENV_RULES, check_env
 from sharpwave.testing.learners import LEARNER_RULES, check_learner
+from sharpwave.testing.multi_envs import MULTI_ENV_RULES, check_multi_env
 
 __all__ = [
     "BUFFER_RULES",
     "ENV_RULES",
     "LEARNER_RULES",
+    "MULTI_ENV_RULES",
     "ContractError",
     "check_buffer",
     "check_env",
     "check_learner",
+    "check_multi_env",
 ]

@@ -12,14 +12,15 @@ import numpy as np
 
 from sharpwave.envs import environment_state
 from sharpwave.learners.actor import Actor, RolloutActor
+from sharpwave.learners.groups import GroupLearners
 from sharpwave.loops.off_policy import OffPolicyLoop
-from sharpwave.loops.on_policy import OnPolicyLoop
+from sharpwave.loops.rollouts import RolloutLoop
 from sharpwave.nest import map_leaves
 from sharpwave.testing.bits import array_of
 from sharpwave.testing.contract import DoesNotApply
 from sharpwave.types import Nested
 
-__all__ = ["LearnerCase", "alone_like", "learn", "own_loop"]
+__all__ = ["LearnerCase", "alone_like", "columns_of", "learn", "own_loop", "single"]
 
 SMALL: dict[str, Any] = {
     "n_envs": 2,
@@ -108,20 +109,28 @@ class LearnerCase:
     def _batches(self) -> list[Any]:
         agent = self.make(seed=5)
         loop = agent.loop
-        if isinstance(loop, OnPolicyLoop):
+        if isinstance(loop, RolloutLoop):
             return [copy.deepcopy(loop.collect()) for _ in range(UPDATES)]
         if self.is_online:
             agent.train(self.steps)
         return [copy.deepcopy(loop.sample()) for _ in range(UPDATES)]
 
     def observations(self, learner: Any, n: int) -> Nested:
-        """Observations [n, ...] of the space, always the same ones."""
-        space = copy.deepcopy(learner.observation_space)
+        """Observations [n, ...] of the space, always the same ones; of the first of some groups."""
+        space = copy.deepcopy(single(learner).observation_space)
         space.seed(0)
         return map_leaves(lambda *rows: np.stack(rows), *(space.sample() for _ in range(n)))
 
+    def predictions(self, agent: Any, n: int) -> Any:
+        """The actions that an agent takes for observations [n, ...], as an array."""
+        seen: Any = self.observations(agent.learner, n)
+        if isinstance(agent.learner, GroupLearners) and not single(agent.learner).view.is_plain:
+            seen = seen["obs"]  # which the agent itself puts the rest beside
+        return array_of(agent.predict(seen))
+
     def acted(self, learner: Any, n: int, *, explore: bool) -> Any:
-        """What a learner does with observations [n, ...], as arrays."""
+        """What a learner, or the first of some groups, does with observations [n, ...]."""
+        learner = single(learner)
         actor_class = RolloutActor if hasattr(learner, "begin_rollout") else Actor
         actor: Any = actor_class(learner, n, explore=explore)
         if explore and isinstance(actor, RolloutActor):
@@ -134,11 +143,32 @@ class LearnerCase:
             raise DoesNotApply
 
 
+def single(learner: Any) -> Any:
+    """The learner itself, or the first of those of several groups of agents."""
+    if isinstance(learner, GroupLearners):
+        return next(iter(learner.members.values()))
+    return learner
+
+
+def columns_of(batch: Any) -> dict[str, Any]:
+    """The columns of a batch, or of the batches of several groups of agents."""
+    if isinstance(batch, dict):
+        return {group: dict(vars(one)) for group, one in batch.items()}
+    return dict(vars(batch))
+
+
 def alone_like(agent: Any) -> Any:
     """A new learner like that of an agent, which no environment, buffer or run is near."""
     learner = agent.learner
+    if isinstance(learner, GroupLearners):
+        members = {name: _alone(agent, one, view=one.view) for name, one in learner.members.items()}
+        return GroupLearners(agent.config, members)
+    return _alone(agent, learner)
+
+
+def _alone(agent: Any, learner: Any, **arguments: Any) -> Any:
     made = agent.config, learner.observation_space, learner.action_space
-    arguments = {"seeds": learner.seeds, "given": learner.given}
+    arguments |= {"seeds": learner.seeds, "given": learner.given}
     kind = agent._given_learner or agent.Learner
     if learner.kind == "native":
         return type(learner)(kind, *made, **arguments)
@@ -164,11 +194,10 @@ def own_loop(agent: Any, steps: int) -> None:
         while loop.timesteps < steps:
             collected = loop.collect()
             loop.follow(1 - loop.timesteps / steps)
-            count = agent.config.gradient_steps
-            for _ in range((collected if count == -1 else count) if loop.can_learn else 0):
+            for _ in range(loop.gradient_steps_due(collected)):
                 batch = loop.sample()
                 loop.report(batch, learner.update(batch))
-    elif isinstance(loop, OnPolicyLoop):
+    elif isinstance(loop, RolloutLoop):
         while loop.timesteps < steps:
             loop.follow(1 - loop.timesteps / steps)
             learner.update(loop.collect())

@@ -11,7 +11,6 @@ from sharpwave.checkpoints import read_checkpoint, write_checkpoint
 from sharpwave.envs import ActionScale
 from sharpwave.learners import Learner
 from sharpwave.testing.bits import (
-    array_of,
     bits,
     first_difference,
     global_states,
@@ -19,7 +18,14 @@ from sharpwave.testing.bits import (
     state_of,
 )
 from sharpwave.testing.contract import DoesNotApply, by_name, expect, hold
-from sharpwave.testing.learner_case import LearnerCase, alone_like, learn, own_loop
+from sharpwave.testing.learner_case import (
+    LearnerCase,
+    alone_like,
+    columns_of,
+    learn,
+    own_loop,
+    single,
+)
 
 if TYPE_CHECKING:
     from sharpwave.agents import Agent
@@ -72,7 +78,8 @@ def check_learner(
 def is_taken_by_the_algorithm(case: LearnerCase) -> None:
     """The algorithm makes agents with it."""
     agent = case.make()
-    expect(isinstance(agent.learner, Learner), "a Learner", type(agent.learner).__name__)
+    learner = single(agent.learner)
+    expect(isinstance(learner, Learner), "a Learner", type(learner).__name__)
     expect(agent.learner.updates == 0, "0 updates at first", agent.learner.updates)
     expect(agent.learner.networks, "networks that were added by `add`", "none")
 
@@ -109,7 +116,7 @@ def update_leaves_the_batch_alone(case: LearnerCase) -> None:
     learner = case.make().learner
     learner.follow(1.0)
     for batch in case.batches:
-        columns = dict(vars(batch))  # an entry may be replaced by another, but not written into
+        columns = columns_of(batch)  # an entry may be replaced by another, but not written into
         before = bits(columns)
         learner.update(batch)
         after = bits(columns)
@@ -188,7 +195,8 @@ def act_gives_an_action_for_each_observation(case: LearnerCase) -> None:
 def actions_are_in_their_space(case: LearnerCase) -> None:
     """Actions become those of the environment's space; scaled ones are in [-1, 1] before."""
     agent = case.make()
-    to_env, space = agent.learner.action_map, agent.action_space
+    learner = single(agent.learner)
+    to_env, space = learner.action_map, learner.action_space
     for explore in (False, True):
         actions = case.acted(agent.learner, 7, explore=explore).actions
         if isinstance(to_env, ActionScale):
@@ -260,8 +268,7 @@ def a_checkpoint_gives_the_agent_back(case: LearnerCase) -> None:
     agent.save(path)
     other = case.load(path)
     _expect_equal(state_of(agent.learner), state_of(other.learner), "weights of the checkpoint")
-    obs = case.observations(agent.learner, 5)
-    actions = [array_of(one.predict(obs)) for one in (agent, other)]
+    actions = [case.predictions(one, 5) for one in (agent, other)]
     expect(first_difference(*actions) is None, "the same predictions", actions)
 
 

@@ -82,6 +82,12 @@ CLEANRL: dict[str, dict[str, Facts]] = {
     },
 }
 
+MPE = (
+    "mpe2/simple_spread_v3",
+    "mpe2/simple_speaker_listener_v4",
+    "mpe2/simple_reference_v3",
+)
+
 OWN: dict[str, set[str]] = {
     **{name: {"copy4", "sort3", "mod10", "even"} for name in ("grpo", "online_dpo")},
     **{name: {"copy4", "sort3", "mod10"} for name in ("dpo", "kto", "sft")},
@@ -89,5 +95,6 @@ OWN: dict[str, set[str]] = {
     "hybrid_ppo": {"CartPole-v1", "Acrobot-v1", "Pendulum-v1"},
     "impala": {"CartPole-v1"},
     "appo": {"CartPole-v1"},
+    **{name: {*MPE} for name in ("mappo", "ippo")},
 }
 """What was found here."""

@@ -218,6 +218,14 @@ def test_a_step_that_cut_an_episode_is_told_with_its_true_observation() -> None:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no actor": ({"n_actors": 0}, "n_actors must be greater than 0, got 0"),
     "no lag": ({"deterministic": True, "max_lag": 0}, "max_lag must be at least 1"),
+    "more in flight than may be old": (
+        {"n_actors": 8, "batch_unrolls": 2, "max_lag": 2},
+        "max_lag must be at least 3 where 8 unrolls are in flight and an update takes 2, got 2",
+    ),
+    "more of them by hand": (
+        {"max_in_flight": 9, "max_lag": 3},
+        "max_lag must be at least 4 where 9 unrolls are in flight",
+    ),
     "one of two": ({"deterministic": True, "batch_unrolls": 1}, "batch_unrolls must be n_actors"),
     "none waits": ({"max_in_flight": 0}, "max_in_flight must be at least 1, got 0"),
     "no unroll": ({"batch_unrolls": 0}, "batch_unrolls must be greater than 0"),

@@ -29,7 +29,10 @@ class TestIndices:
             IndexError, "indices must be of steps in the buffer, got 3", lambda: buffer.gather([3])
         )
 
-    @pytest.mark.parametrize("wrong", [[1.0], [True], ["0"], None, [None], [1j], [2**80], {"a": 1}])
+    @pytest.mark.parametrize(
+        "wrong",
+        [[1.0], [True], ["0"], None, [None], [1j], np.array([], np.complex64), [2**80], {"a": 1}],
+    )
     def test_indices_that_are_no_integers_are_refused(self, wrong: Any) -> None:
         buffer = make(PrioritizedReplayBuffer)
         refused(TypeError, "indices must be", lambda: buffer.gather(wrong))

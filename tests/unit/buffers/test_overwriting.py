@@ -78,6 +78,7 @@ def calls_of_replay(buffer: MmapReplayBuffer, path: Path) -> dict[str, Call]:
         "save": lambda: buffer.save(path / "copy"),
         "set_beta": lambda: buffer.set_beta(0.5),
         "stats": buffer.stats,
+        "update": lambda: buffer.update([1]),
         "update_priorities": lambda: buffer.update_priorities([1], [1.0]),
     }
 

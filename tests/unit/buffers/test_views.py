@@ -46,6 +46,10 @@ VIEWS = [
     *(Sequence(3, pad=True), Sequence(3, burn_in=4, pad=True, gamma=0.9), Sequence(9, pad=True)),
     *(Sequence(3, pad="whole"), Sequence(4, burn_in=1, pad="whole"), Sequence(30, pad="whole")),
     *(Sequence(3, cross=True), Sequence(5, burn_in=3, cross=True), Sequence(8, 8, 3, True, True)),
+    *(Sequence(1, arrivals=True), Sequence(4, arrivals=True), Sequence(3, stride=2, arrivals=True)),
+    Sequence(3, context=2, arrivals=True, cross=True),
+    Sequence(6, context=1, arrivals=True, cross=True, pad=True),
+    *(Sequence(5, arrivals=True, pad=True), Sequence(9, arrivals=True, pad="whole")),
 ]
 positive = Where(lambda batch: batch["rewards"] > 0)
 negative = Where(lambda batch: batch["rewards"] < 0)
@@ -99,12 +103,15 @@ def test_every_step_becomes_what_the_oracle_says(view: Any, steps: int, n_envs: 
     ids = oracle.ids()
     drawable = oracle.drawable(view)
     assert buffer.indices(view).tolist() == drawable
-    batch = buffer.gather(drawable, view=view)
-    oracle.check_batch({**batch, "indices": np.array(drawable, np.int64)}, view)
+    batch = buffer.batch(len(drawable), view=view, selector=Uniform(), indices=True)
+    assert_same(buffer.gather(drawable, view=view, out=batch), batch)
+    batch_ids = batch["indices"] if batch["indices"].ndim == 1 else batch["indices"][:, 0]
+    assert batch_ids.tolist() == drawable
+    oracle.check_batch(batch, view)
     if drawable:
         for selector in (Uniform(), Prioritized()):
-            batch = buffer.sample(len(ids), seed=3, view=view, selector=selector, indices=True)
-            oracle.check_batch(batch, view)
+            drawn = buffer.sample(len(ids), seed=3, view=view, selector=selector, indices=True)
+            oracle.check_batch(drawn, view)
     else:
         with pytest.raises(ValueError, match="fits the view"):
             buffer.sample(1, view=view)

@@ -59,6 +59,26 @@ ACTOR_CRITIC = {
 }
 REPLACEABLE = {"actor": None, "critic": None, "buffer": None, "collector": None, "n_envs": 1}
 CONSTRUCTORS: dict[str, dict[str, Any]] = {
+    "MAPPO": {
+        "env_id": REQUIRED,
+        "n_agents": 1,
+        "n_envs": 4,
+        "seed": 42,
+        "n_steps": 64,
+        "n_epochs": 4,
+        "batch_size": 128,
+        "learning_rate": 2.5e-4,
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "clip_eps": 0.2,
+        "vf_coef": 0.5,
+        "ent_coef": 0.01,
+        "max_grad_norm": 0.5,
+        "env_fn": None,
+        "logger": None,
+        "callbacks": None,
+    },
+    "algorithms.mappo.MultiAgentCollector": {"env_fn": REQUIRED, "n_envs": 1, "n_agents": 2},
     "IMPALA": {
         "env_id": REQUIRED,
         "n_actors": 2,
@@ -258,6 +278,7 @@ MODULES = {
     "algorithms": ["PPO", "A2C", "PPOConfig", "TD3BC", "IQL", "CQL", "BC", "SAC", "TD3", "DQN"],
     "algorithms.dqn": ["DQN"],
     "algorithms.impala": ["IMPALA"],
+    "algorithms.mappo": ["MAPPO", "MultiAgentCollector", "MultiAgentRolloutBatch"],
     "algorithms.sac": ["SAC"],
     "algorithms.td3": ["TD3"],
     "algorithms.td3_bc": ["TD3BC"],
@@ -304,6 +325,7 @@ def _positional(name: str) -> list[str]:
         "CQL",
         "BC",
         "IMPALA",
+        "MAPPO",
         "SAC",
         "TD3",
         "DQN",

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharpwave.config.config import Config
+from sharpwave.config.convert import from_text
 from sharpwave.config.schedules import Linear, ScheduleLike
 
 
@@ -296,3 +297,15 @@ def test_the_signature_names_every_field_with_its_default() -> None:
     parameters = inspect.signature(Example).parameters
     assert list(parameters) == list(Example.annotations())
     assert parameters["seed"].default == 42
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("A.pem, Key.pem,CA.pem", ("A.pem", "Key.pem", "CA.pem")),
+        ("[::1]:50051", ("[::1]:50051",)),
+        ("[Host:1, b:2]", ("Host:1", "b:2")),
+    ],
+)
+def test_texts_in_a_list_stay_as_they_are(text: str, read: tuple[str, ...]) -> None:
+    assert from_text(text, tuple[str, ...] | None) == read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,9 @@ import pytest
 import sharpwave as sw
 from sharpwave.distributed import launch
 from sharpwave.errors import ActorFailed
-from tests.contract.fleets import OPTIONS, processes_left, received, wait_for
+from tests.contract.fleets import OPTIONS, check_follows, processes_left, received, wait_for
 from tests.envs import resumable
-from tests.fleet_envs import Marked, Slow
+from tests.fleet_envs import Hanging, Marked, Slow
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 
@@ -45,24 +47,6 @@ def made(world: Any = "CartPole-v1", **options: Any) -> Any:
 
 def pids(agent: Any) -> list[int]:
     return [actor.process.pid for actor in agent.loop.fleet._living()]
-
-
-def check_follows(unrolls: list[Any]) -> None:
-    """Every unroll is whole, begins where the last of its life ended, and came once.
-
-    `Marked` observes the process that it is in and how many steps it has taken there.
-    """
-    last: dict[int, tuple[float, float]] = {}
-    for unroll in unrolls:
-        obs = unroll.rollout.obs
-        life, first = obs[0, 0]
-        np.testing.assert_array_equal(obs[..., 0], life)
-        steps = np.arange(first, first + len(obs), dtype=np.float32)
-        np.testing.assert_array_equal(obs[..., 1], np.repeat(steps[:, None], obs.shape[1], axis=1))
-        np.testing.assert_array_equal(unroll.rollout.last_obs[:, 1], first + len(obs))
-        if unroll.actor in last and last[unroll.actor][0] == life:
-            assert first == last[unroll.actor][1]
-        last[unroll.actor] = life, first + len(obs)
 
 
 def kill_at_random(n_kills: int, rng: np.random.Generator) -> None:
@@ -175,10 +159,58 @@ def test_an_actor_that_is_stopped_is_declared_dead_and_others_go_on(
     agent.close()
 
 
+def never_made() -> Any:
+    time.sleep(100_000)
+
+
+def made_here_alone(learner: int) -> Any:
+    return resumable() if os.getpid() == learner else never_made()
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("state", ["busy", "waiting", "stopped", "killed", "starting", "paused"])
+def test_an_environment_that_is_never_made_is_named() -> None:
+    agent = made(partial(made_here_alone, os.getpid()), n_actors=1, step_timeout=0.5)
+    with pytest.raises(ActorFailed, match=r"in never_made(.|\n)*did not come back within 0.5 s"):
+        agent.train(64)
+    assert agent.loop.fleet.stats().failures == 3
+
+
+@pytest.mark.long
+def test_processes_of_environments_that_hang_are_ended_with_their_actor() -> None:
+    """Each environment has a process, which hears nothing while it hangs."""
+    agent = made(partial(Hanging, 3), n_actors=1, step_timeout=1.0, env_mode="async", n_envs=2)
+    fleet = agent.loop.fleet
+    fleet.start(agent.learner.weights(), 0)
+    wait_for(lambda: fleet.stats().busy == 1)
+    seen: set[str] = set()
+
+    def receive_and_look() -> None:
+        while fleet.receive(0.05) is None:
+            seen.update(*(descendants(pid) for pid in pids(agent)))
+
+    with pytest.raises(ActorFailed, match="did not come back"):
+        receive_and_look()
+    agent.close()
+    assert len(seen) >= 2
+    wait_for(lambda: not any(is_running(int(pid)) for pid in seen))
+
+
+def descendants(pid: int) -> set[str]:
+    found: set[str] = set()
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found |= {child} | descendants(int(child))
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "state", ["busy", "hanging", "waiting", "stopped", "killed", "starting", "paused"]
+)
 def test_nothing_is_left_in_any_state(state: str) -> None:
-    agent = made(Slow if state == "busy" else resumable, n_steps=500 if state == "busy" else 8)
+    worlds: dict[str, Any] = {"busy": Slow, "hanging": partial(Hanging, 3)}
+    agent = made(worlds.get(state, resumable), n_steps=500 if state == "busy" else 8)
     fleet = agent.loop.fleet
     fleet.start(agent.learner.weights(), 0)
     if state != "starting":

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import sharpwave as sw
-from sharpwave.errors import EnvironmentFailed
-from tests.contract.fleets import OPTIONS
+from sharpwave.errors import ActorFailed, EnvironmentFailed
+from tests.contract.fleets import OPTIONS, threads_left, wait_for
 from tests.envs import vectorized
-from tests.fleet_envs import Failing
+from tests.fleet_envs import RELEASE, Failing, Hanging
 
 
 class Unmakeable:
@@ -35,6 +35,23 @@ def test_an_actor_that_cannot_be_made_again_ends_the_run() -> None:
     agent.close()
 
 
+@pytest.mark.parametrize("actors", ["threads", "auto"])
+def test_threads_say_what_environments_of_python_cost(
+    actors: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They work, and nobody is told who did not choose, or has one actor, or native code."""
+    costs = "2 actors in threads take turns in environments of Python"
+    agent = sw.IMPALA("CartPole-v1", env_mode="sync", actors=actors, **OPTIONS)
+    assert (costs in capsys.readouterr().err) == (actors == "threads")
+    if actors == "threads":
+        assert agent.train(128)["actors_alive"] == 2
+    agent.close()
+    others: list[dict[str, Any]] = [{"n_actors": 1, "env_mode": "sync"}, {}]
+    for options in others:
+        sw.IMPALA("CartPole-v1", actors=actors, **options, **OPTIONS).close()
+    assert "take turns" not in capsys.readouterr().err
+
+
 def test_environments_that_cannot_be_made_again_fail_once() -> None:
     env = vectorized([partial(Failing, 3)] * 2, "same_step")
     agent = sw.IMPALA(env, n_actors=1, n_steps=8, hidden=(8,), seed=1)
@@ -42,3 +59,17 @@ def test_environments_that_cannot_be_made_again_fail_once() -> None:
         agent.train(5000)
     assert agent.loop.fleet.stats().restarts == 0
     agent.close()
+
+
+def test_environments_that_cannot_be_made_again_hang_once() -> None:
+    """Nobody else may step them while a thread is still in there."""
+    env = vectorized([partial(Hanging, 3)] * 2, "same_step")
+    agent = sw.IMPALA(env, n_actors=1, n_steps=8, hidden=(8,), seed=1, step_timeout=0.1)
+    for _ in range(2):
+        with pytest.raises(ActorFailed, match=r"in step(.|\n)*did not come back within 0.1 s"):
+            agent.train(5000)
+        assert agent.loop.fleet.stats().failures == 1
+    agent.close()
+    RELEASE.set()
+    wait_for(lambda: threads_left() == [])
+    RELEASE.clear()

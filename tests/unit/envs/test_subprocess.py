@@ -235,8 +235,8 @@ def test_signals_are_left_to_the_parent() -> None:
     env = SubprocessVectorEnv(numbered(2))
     env.reset()
     for process in env.processes:
-        os.kill(process.pid, signal.SIGINT)  # type: ignore[arg-type]
-        os.kill(process.pid, signal.SIGTERM)  # type: ignore[arg-type]
+        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, signal.SIGTERM)
     env.step(np.zeros(2, np.int64))
     env.close()
     assert [process.exitcode for process in env.processes] == [0, 0]

@@ -50,6 +50,20 @@ AGENTS: dict[str, Callable[..., Any]] = {
         "CartPole-v1",
         **{"n_envs": 2, "n_actors": 4, "n_steps": 8, "deterministic": True, **TINY, **options},
     ),
+    "appo": lambda **options: sw.APPO(
+        "CartPole-v1",
+        **{
+            "n_envs": 2,
+            "n_actors": 4,
+            "n_steps": 8,
+            "deterministic": True,
+            "batch_size": 32,
+            "n_epochs": 2,
+            "target_update_freq": 2,
+            **TINY,
+            **options,
+        },
+    ),
     "sac": lambda **options: sw.SAC("Pendulum-v1", **{**REPLAY, **TINY, **options}),
     "td3": lambda **options: sw.TD3("Pendulum-v1", **{**REPLAY, **TINY, **options}),
     "dqn": lambda **options: sw.DQN("CartPole-v1", **{**REPLAY, **TINY, **options}),
@@ -60,6 +74,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "ppo": {"target_kl": 0.02, "clip_vloss": True, "max_grad_norm": 0.3, "learning_rate": 1e-2},
     "a2c": {"normalize_advantages": True, "max_grad_norm": 0.2},
     "impala": {"normalize_advantages": True, "reduction": "sum"},
+    "appo": {"n_epochs": 3, "batch_size": 48, "max_grad_norm": 0.3, "learning_rate": 1e-2},
     "sac": {"learner": Sure, "max_grad_norm": 0.5},
     "td3": {"target_noise": 0.0, "max_grad_norm": 0.5},
     "dqn": {"max_grad_norm": 0.5, "target_update_freq": 40, "learning_starts": 0},
@@ -68,7 +83,7 @@ FIXED: dict[str, dict[str, Any]] = {
 
 ALONE_FOLDER = "alone"
 """Folder of checkpoints that one process wrote."""
-STEPS = {"ppo": 192, "a2c": 120, "impala": 192, "sac": 160, "td3": 160, "dqn": 160}
+STEPS = {"ppo": 192, "a2c": 120, "impala": 192, "appo": 192, "sac": 160, "td3": 160, "dqn": 160}
 
 
 def bits_of(nest: Any) -> str:
@@ -152,7 +167,7 @@ def learn_fixed(name: str, ranks: Ranks = ALONE, n_updates: int = 6) -> dict[str
                 learner.step(batch, rows)
         elif name == "a2c":
             learner.update(part(rollout(generator, 32), ranks))
-        elif name == "impala":
+        elif name in ("impala", "appo"):  # of which an update of APPO is one of all its rows
             learner.update(part(unrolls(generator, 8), ranks, axis=1))
         else:
             learner.update(part(transitions(generator, 16, agent), ranks))
@@ -300,7 +315,7 @@ def write_once(folder: Path, ranks: Ranks) -> None:
 
 def end_together(folder: Path, ranks: Ranks) -> None:
     """What stops or fails in one process stops all, wherever the others are."""
-    for name in ("ppo", "sac", "impala"):
+    for name in ("ppo", "sac", "impala", "appo"):
         agent = AGENTS[name]()
         agent.train(STEPS[name])
         update, is_last = agent.learner.update, ranks.rank == ranks.size - 1

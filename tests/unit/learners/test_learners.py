@@ -97,6 +97,8 @@ def test_one_goes_on_with_what_two_began(
         (sw.DQNConfig(n_envs=6, batch_size=64), "batch_size"),
         (sw.IMPALAConfig(n_actors=2), "n_actors"),
         (sw.IMPALAConfig(n_actors=3, batch_unrolls=4), "batch_unrolls"),
+        (sw.APPOConfig(n_actors=2), "n_actors"),
+        (sw.APPOConfig(n_actors=3, batch_size=256), "batch_size"),
     ],
 )
 def test_learners_that_do_not_divide_are_refused_by_both_numbers(config: Any, name: str) -> None:
@@ -115,6 +117,8 @@ def test_each_has_its_share() -> None:
     impala = sw.IMPALAConfig(n_actors=4, batch_unrolls=6, max_in_flight=7).share(2)
     assert (impala.n_actors, impala.batch_unrolls, impala.max_in_flight) == (2, 3, 4)
     assert impala.n_envs == sw.IMPALAConfig().n_envs
+    appo = sw.APPOConfig(n_actors=4, batch_size=64).share(2)
+    assert (appo.n_actors, appo.batch_size, appo.n_envs) == (2, 32, sw.APPOConfig().n_envs)
 
 
 @pytest.mark.parametrize("seeds", [Seeds.of(3), Seeds.of_replay(3)])
@@ -237,3 +241,29 @@ def test_measures_of_processes_are_joined_by_what_they_are() -> None:
     ]
     found = joined(every, ActorLearnerLoop.summed)
     assert found == {"lag": 1.5, "lag_max": 5.0, "actors_alive": 4.0, "mean_reward": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "backend", "chosen"),
+    [(0, "gloo", []), (1, "gloo", []), (2, "cpu:gloo,cuda:nccl", [1])],
+)
+def test_processes_meet_on_the_cpu_where_gpus_are_too_few(
+    gpus: int, backend: str, chosen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from sharpwave.ranks import Ranks
+
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    asked: list[str] = []
+    set_devices: list[int] = []
+    distributed = torch.distributed
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", set_devices.append)
+    monkeypatch.setattr(distributed, "init_process_group", lambda kind, **_: asked.append(kind))
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr("sharpwave.ranks.atexit.register", lambda *_: None)
+    assert Ranks.join().rank == 1
+    assert (asked, set_devices) == ([backend], chosen)

@@ -167,3 +167,34 @@ def test_environments_that_spend_steps_on_resets() -> None:
     agent = sw.DQN(env, buffer="device", **{**OPTIONS, "n_envs": 2})
     with pytest.raises(ValueError, match="next_step"):
         agent.train(10)
+
+
+def test_windows_are_those_of_the_run_and_latents_go_back(tmp_path: Path) -> None:
+    class Latent(sw.DQNLearner):
+        """Stores the number of its gradient steps with every step."""
+
+        def extra_columns(self) -> dict[str, Any]:
+            return {"latent": ("float16", (2,)), "classes": ("uint8", (3,))}
+
+        def act(self, obs: Any, **options: Any) -> Any:
+            extra = {
+                "latent": torch.full((len(obs), 2), 5.0, dtype=torch.float16),
+                "classes": torch.full((len(obs), 3), 6, dtype=torch.uint8),
+            }
+            return super().act(obs, **options)._replace(extra=extra)
+
+    agent = sw.DQN("CartPole-v1", buffer="device", learner=Latent, **OPTIONS)
+    agent.train(200)
+    view = sw.Sequence(9, context=1, arrivals=True, cross=True)
+    rows = agent.loop.store.rows
+    batch = rows.sample_windows(64, view)
+    is_step = ~batch["is_last"]
+    assert batch["obs"].shape == (64, 10, 4)
+    assert set(batch["latent"][is_step].unique().tolist()) <= {0.0, 5.0}  # zero while at random
+    assert not batch["latent"][~is_step].any()
+    assert (batch["rewards"] == (~batch["is_first"]).float()).all()  # 1 for every step
+    assert batch["is_terminal"].any()
+    rows.update(batch["indices"], latent=torch.full((64, 10, 2), 7.0))
+    places = batch["indices"][is_step]  # nothing is overwritten yet
+    assert (agent.buffer.gather(places).extras["latent"] == 7).all()
+    agent.save(tmp_path / "agent")

@@ -113,7 +113,6 @@ def test_a_port_in_use_is_named() -> None:
         ({"actors": "threads", "address": "host:1"}, ValueError, "address is for actors='grpc'"),
         ({"actors": "ssh"}, ValueError, "actors must be one of"),
         ({"token": "short"}, ValueError, "token must be at least 16"),
-        ({"recurrent": "lstm"}, TypeError, "policy must be one that native code acts with"),
     ],
 )
 def test_what_cannot_be_is_refused(options: Any, error: type[Exception], says: str) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.testing import LEARNER_RULES, ContractError, check_learner
-from tests.contract.learners import BOTH_BACKENDS, LEARNERS
+from tests.contract.learners import BOTH_BACKENDS, LEARNERS, TEAMS
 from tests.envs import resumable
 from tests.unit.testing.broken_learners import BROKEN, Curious
 
 ROLLOUTS = {"ppo", "hybrid_ppo", "a2c", "impala", "appo", "appo-target"}
+ROLLOUTS |= set(TEAMS)
 WITHOUT_ERRORS = ROLLOUTS | {"bc", "bc-discrete", "iql", "cql"}
 
 
@@ -28,6 +29,24 @@ def test_learners_keep_all_rules(name: str, backend: str) -> None:
     case = LEARNERS[name]
     kept = check_learner(None, case.cls, case.world(), backend=backend, **case.options)
     assert set(kept) == set(LEARNER_RULES) - absent(name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", TEAMS)
+def test_learners_of_groups_keep_all_rules(name: str) -> None:
+    case = TEAMS[name]
+    kept = check_learner(None, case.cls, case.world(), **case.options)
+    assert set(kept) == set(LEARNER_RULES) - absent(name)
+
+
+def test_every_group_has_a_learner_of_the_user() -> None:
+    class Mine(sw.MAPPOLearner):
+        def follow(self, progress_remaining: float) -> None:
+            super().follow(progress_remaining)
+
+    agent = TEAMS["ippo"].make(learner=Mine)
+    assert [type(member) for member in agent.learner.members.values()] == [Mine, Mine]
+    agent.close()
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from sharpwave.buffers.tensors.replay import TensorReplayBatch, TensorReplayBuff
 from sharpwave.buffers.tensors.rollout import RolloutBatch, RolloutBuffer
 from sharpwave.buffers.tensors.shared import SharedReplayBuffer
 from sharpwave.buffers.tensors.statistics import Statistics, StatsTracker
+from sharpwave.buffers.tensors.windows import TensorArrivalBatch
 
 __all__ = [
     "ResetStrategy",
@@ -17,6 +18,7 @@ __all__ = [
     "SharedReplayBuffer",
     "Statistics",
     "StatsTracker",
+    "TensorArrivalBatch",
     "TensorBuffer",
     "TensorPrioritizedReplayBatch",
     "TensorPrioritizedReplayBuffer",

@@ -137,6 +137,18 @@ class NativeRows:
                 self._followed[i] = column
         return [self._followed[i] for i in which]
 
+    def rewrite(
+        self, which: Which, indices: Tensor, rows: list[Tensor], is_written: Tensor
+    ) -> None:
+        """Write some fields of the rows with these indices [K] over, where `is_written` [K]."""
+        self._landing.settle()
+        places = indices[is_written]
+        kept = {i: row.cpu()[is_written] for i, row in zip(which, rows, strict=True)}
+        arrays = {self._names[i]: row.view(self._stored[i]).numpy() for i, row in kept.items()}
+        self._rows.update(self._ids(places), **arrays)
+        for i in kept.keys() & self._followed.keys():
+            self._followed[i][places] = kept[i]
+
     def read(self, which: Which, indices: Tensor, out: list[Tensor]) -> None:
         """Write some fields of the rows with these indices into tensors on the output device."""
         self._landing.settle()

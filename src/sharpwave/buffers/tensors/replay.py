@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sharpwave.buffers.replay import check_count
+from sharpwave.buffers.replay import check_count, check_rewritten
 from sharpwave.buffers.tensors.base import ResetStrategy, TensorBuffer
 from sharpwave.buffers.tensors.copies import to_device
 from sharpwave.buffers.tensors.fields import Fields, Nest, TensorField, extra_fields, field_nest
@@ -17,7 +19,14 @@ from sharpwave.buffers.tensors.look_ahead import LookAhead
 from sharpwave.buffers.tensors.native_rows import NativeRows
 from sharpwave.buffers.tensors.rows import Columns, Rows
 from sharpwave.buffers.tensors.statistics import StatsTracker
-from sharpwave.buffers.views import NStep
+from sharpwave.buffers.tensors.windows import (
+    ArrivalWindows,
+    Ring,
+    TensorArrivalBatch,
+    check_windows,
+)
+from sharpwave.buffers.views import NStep, Sequence
+from sharpwave.nest import map_leaves
 
 __all__ = ["TensorReplayBatch", "TensorReplayBuffer"]
 
@@ -119,6 +128,8 @@ class TensorReplayBuffer(TensorBuffer):
         )
         self._rows = self._make_rows()
         self._look_ahead = LookAhead(self.fields, self.buffer_size, self.num_envs)
+        self._clock: Ring | None = None  # which is kept where something asks for it
+        self._windows: dict[int, ArrivalWindows] = {}
 
     def _make_rows(self) -> Rows:
         places = (self.fields, self.buffer_size, self.num_envs)
@@ -136,7 +147,7 @@ class TensorReplayBuffer(TensorBuffer):
         truncated: Any = None,
         *,
         infos: Mapping[str, Any] | None = None,
-        done_reasons: Sequence[str | None] | Mapping[str, Any] | None = None,
+        done_reasons: SequenceOf[str | None] | Mapping[str, Any] | None = None,
         **extras: Any,
     ) -> None:
         """Add one step of every environment.
@@ -177,6 +188,7 @@ class TensorReplayBuffer(TensorBuffer):
         self._rows.write(slot, tensors)
         self._look_ahead.wrote(slot)
         self._steps += 1
+        self._tell_clock()
 
     def cut(self) -> None:
         """Say that what is added next does not follow what was added before.
@@ -186,6 +198,97 @@ class TensorReplayBuffer(TensorBuffer):
         """
         if self._steps:
             self._look_ahead.cut(self.position)
+            self._tell_clock()
+
+    def _tell_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.follow(self._steps, self._look_ahead.cuts)
+
+    def _followed_clock(self) -> Ring:
+        if self._clock is None:
+            self._clock = Ring(self.buffer_size, self.num_envs, self.store_device)
+            self._tell_clock()
+        return self._clock
+
+    def get_windows(
+        self, batch_size: int, view: Sequence, *, generator: torch.Generator | None = None
+    ) -> TensorArrivalBatch:
+        """Draw windows of observations with what led there, with replacement.
+
+        All windows are equally likely; those that begin with the oldest step are left out once
+        others were overwritten. On a CUDA device nothing waits for it, and a captured gradient step
+        draws anew, from what is there then, whenever it is replayed.
+
+        Args:
+            batch_size: How many.
+            view: `Sequence(length, context=..., arrivals=True, cross=True)`.
+            generator: Draws instead of the buffer's own: one that a CUDA graph knows.
+
+        Raises:
+            ValueError: There are fewer steps than rows of a window.
+            TypeError: `view` is another one.
+
+        Example:
+            >>> from sharpwave import Sequence
+            >>> buffer = TensorReplayBuffer(100, num_envs=1, obs_shape=(), action_shape=())
+            >>> for t in range(3):
+            ...     step = torch.tensor([float(t)])
+            ...     buffer.add(step, step, step, torch.tensor([t == 2]), step + 1)
+            >>> batch = buffer.get_windows(1, Sequence(3, arrivals=True, cross=True))
+            >>> batch.observations.shape, batch.indices.shape
+            (torch.Size([1, 3]), torch.Size([1, 3]))
+        """
+        check_count("batch_size", batch_size, 1)
+        rows = check_windows(view).rows
+        windows = self._windows.get(rows)
+        if windows is None:
+            places = (self.buffer_size, self.num_envs, rows, self.store_device, self.device)
+            windows = ArrivalWindows(self._rows, self._followed_clock(), self.fields, *places)
+            self._windows[rows] = windows
+        least = windows.least_steps(self._steps)
+        if self.current_size < least:
+            raise ValueError(
+                f"there must be {least} steps of each environment for windows of {rows} rows, "
+                f"got {self.current_size}"
+            )
+        return windows.read(windows.draw(batch_size, generator or self.generator))
+
+    @torch.no_grad()
+    def update(self, indices: Any, **fields: Nest) -> None:
+        """Write extra fields of steps over.
+
+        Args:
+            indices: Ids of steps, of any shape, those of `get_windows`; -1 is passed over, and
+                steps that were overwritten meanwhile are dropped, which `stale_updates` counts. Of
+                equal ids the last one counts.
+            **fields: New values by the name of their field, `[*indices.shape, ...]` each. What
+                happened cannot be changed: obs, action, reward and flags are refused.
+
+        Raises:
+            TypeError, ValueError: For names and values that do not fit; nothing has changed then.
+            IndexError: An id was never handed out (where it is known without waiting for a device).
+        """
+        check_rewritten(fields, self.fields.nests, self.STEP)
+        ids = torch.as_tensor(indices).detach()
+        shape = ids.shape
+        ids = to_device(ids.reshape(-1).to(torch.int64), self.store_device)
+        known = self._steps * self.num_envs
+        if ids.device.type == "cpu" and not bool(((ids >= -1) & (ids < known)).all()):
+            raise IndexError(
+                f"indices must be of steps that were added, from -1 to {known - 1}, "
+                f"got {int(ids.min())} to {int(ids.max())}"
+            )
+        part = Fields({name: self.fields.nests[name] for name in fields})
+        rows = part.flat(map_leaves(partial(_as_rows, shape), dict(fields)), len(ids))
+        places, is_written = self._followed_clock().places(ids)
+        which = tuple(self.fields.names.index(name) for name in part.names)
+        if which:
+            self._rows.rewrite(which, places, rows, is_written)
+
+    @property
+    def stale_updates(self) -> int:
+        """Steps that `update` came too late for; asking waits for the device."""
+        return 0 if self._clock is None else int(self._clock.stale)
 
     def get(
         self, batch_size: int, *, view: NStep | None = None, out: Any = None
@@ -279,6 +382,8 @@ class TensorReplayBuffer(TensorBuffer):
     def _clear(self) -> None:
         self._rows.clear()
         self._look_ahead.cuts = []
+        if self._clock is not None:
+            self._clock.follow(0, [])
 
     def state_dict(self) -> dict[str, Any]:
         """The steps, where the ring stands and the generator, as tensors."""
@@ -300,6 +405,18 @@ class TensorReplayBuffer(TensorBuffer):
         self._steps = steps
         self._look_ahead.cuts = torch.as_tensor(state.get("cuts", ())).tolist()
         self._load_generator(state["generator"])
+        self._tell_clock()
+
+
+def _as_rows(shape: torch.Size, value: Any) -> Tensor:
+    """Values for ids of this shape, as rows."""
+    tensor = torch.as_tensor(value).detach()
+    if tensor.shape[: len(shape)] != shape:
+        raise ValueError(
+            f"new values must have a shape that begins like that of indices, {tuple(shape)}, "
+            f"got {tuple(tensor.shape)}"
+        )
+    return tensor.reshape(shape.numel(), *tensor.shape[len(shape) :])
 
 
 def _step_fields(

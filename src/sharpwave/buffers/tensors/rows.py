@@ -53,6 +53,14 @@ class Rows(Protocol):
     def columns(self, which: Which) -> list[Tensor]:
         """Some fields of all rows [buffer_size * num_envs, ...], on the storage device."""
 
+    def rewrite(
+        self, which: Which, indices: Tensor, rows: list[Tensor], is_written: Tensor
+    ) -> None:
+        """Write some fields of the rows with these indices [K] over, where `is_written` [K].
+
+        Those indices are all different, and on the storage device.
+        """
+
     def read(self, which: Which, indices: Tensor, out: list[Tensor]) -> None:
         """Write some fields of the rows with these indices into tensors on the output device."""
 
@@ -172,11 +180,27 @@ class Columns:
         self.settle()
         return [self.tensors[i] for i in which]
 
-    def read(self, which: Which, indices: Tensor, out: list[Tensor]) -> None:
-        """Write some fields of the rows with these indices into tensors on the output device."""
+    def rewrite(
+        self, which: Which, indices: Tensor, rows: list[Tensor], is_written: Tensor
+    ) -> None:
+        """Write some fields of the rows with these indices [K] over, where `is_written` [K]."""
+        here = [to_device(row, self._store_device).contiguous() for row in rows]
+        if self._store_device.type == "cuda":  # rows outside are not written
+            self._part(which).scatter(here, torch.where(is_written, indices, -1))
+            return
+        self.settle()
+        for column, row in zip(self.columns(which), here, strict=True):
+            column[indices[is_written]] = row[is_written]
+
+    def _part(self, which: Which) -> Table:
         table = self._parts.get(which)
         if table is None:
             table = self._parts[which] = Table(self.columns(which))
+        return table
+
+    def read(self, which: Which, indices: Tensor, out: list[Tensor]) -> None:
+        """Write some fields of the rows with these indices into tensors on the output device."""
+        table = self._part(which)
         if self._device == self._store_device:
             table.gather(indices, out)
         else:
@@ -206,6 +230,10 @@ class Table:
         for i, dtype in self._foreign:
             rows[i] = rows[i].view(dtype)
         return rows
+
+    def scatter(self, rows: list[Tensor], indices: Tensor) -> None:
+        """Write rows over those with these indices."""
+        self._table.scatter(self._bits(rows), indices)
 
     def push(self, rows: list[Tensor], slot: int) -> None:
         """Write a step."""

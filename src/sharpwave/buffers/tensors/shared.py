@@ -198,6 +198,14 @@ class SharedReplayBuffer(TensorReplayBuffer):
             return found
         return TensorReplayBatch(**self._columns(rows))
 
+    def get_windows(self, *args: Any, **options: Any) -> Any:  # noqa: ARG002
+        """Refused: steps of several processes are in no order."""
+        raise TypeError("get_windows needs steps in order, and those of several processes are not")
+
+    def update(self, indices: Any, **fields: Any) -> None:  # noqa: ARG002
+        """Refused: steps are not written over while other processes read them."""
+        raise TypeError("update needs a buffer of one process")
+
     def _check_view(self, view: NStep | None, out: Any = None) -> None:  # noqa: ARG002
         if view is not None:
             raise ValueError(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.algorithms import DQN as DQN
     from sharpwave.compat.rlox.algorithms import IMPALA as IMPALA
     from sharpwave.compat.rlox.algorithms import IQL as IQL
+    from sharpwave.compat.rlox.algorithms import MAPPO as MAPPO
     from sharpwave.compat.rlox.algorithms import PPO as PPO
     from sharpwave.compat.rlox.algorithms import SAC as SAC
     from sharpwave.compat.rlox.algorithms import TD3 as TD3
@@ -99,6 +100,7 @@ _LAZY = {
     "DQN": "algorithms",
     "IMPALA": "algorithms",
     "IQL": "algorithms",
+    "MAPPO": "algorithms",
     "PPO": "algorithms",
     "SAC": "algorithms",
     "TD3": "algorithms",
@@ -158,6 +160,7 @@ __all__ = [
     "DQN",
     "IMPALA",
     "IQL",
+    "MAPPO",
     "PPO",
     "SAC",
     "TD3",

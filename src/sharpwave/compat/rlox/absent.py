@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["ABSENT", "reason_for"]
 
 _WORLD = "world models come with later work"
-_AGENTS = "many agents come with later work"
+_VALUES = "values of several agents together come with later work"
 _ACTORS = "distributed actors come with later work"
 _OTHER = "this algorithm is not part of sharpwave"
 
@@ -13,13 +13,10 @@ ABSENT = {
     "DreamerV3": _WORLD,
     "DreamerV3Config": _WORLD,
     "dreamer": _WORLD,
-    "MAPPO": _AGENTS,
-    "MAPPOConfig": _AGENTS,
-    "QMIX": _AGENTS,
-    "QMIXConfig": _AGENTS,
-    "SelfPlay": _AGENTS,
-    "mappo": _AGENTS,
-    "qmix": _AGENTS,
+    "QMIX": _VALUES,
+    "QMIXConfig": _VALUES,
+    "qmix": _VALUES,
+    "SelfPlay": "opponents= of sharpwave.MAPPO lets earlier checkpoints play",
     "MultiGPUTrainer": _ACTORS,
     "TRPO": _OTHER,
     "TRPOConfig": _OTHER,

@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sharpwave.algorithms import a2c, bc, cql, dqn, hybrid_ppo, impala, iql, ppo, sac, td3, td3_bc
+from sharpwave.algorithms import (
+    a2c,
+    bc,
+    cql,
+    dqn,
+    hybrid_ppo,
+    impala,
+    iql,
+    mappo,
+    ppo,
+    sac,
+    td3,
+    td3_bc,
+)
 from sharpwave.compat.rlox.training_config import TrainingConfig
 from sharpwave.config.config import Config
 from sharpwave.config.network import Hidden
@@ -19,6 +32,7 @@ __all__ = [
     "HybridPPOConfig",
     "IMPALAConfig",
     "IQLConfig",
+    "MAPPOConfig",
     "PPOConfig",
     "SACConfig",
     "TD3BCConfig",
@@ -70,6 +84,39 @@ class IMPALAConfig(_Seeded, impala.IMPALAConfig):
     """Let a constant learning rate fall linearly to 0 over the run."""
     max_grad_norm: float = 40.0
     """Longest gradient; longer ones are scaled down to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAPPOConfig(_Seeded, mappo.MAPPOConfig):
+    """Options of MAPPO: a policy for each agent, paid with the mean over agents."""
+
+    n_envs: int = 4
+    """Number of environments."""
+    n_steps: int = 64
+    """Steps of each environment in a rollout."""
+    n_epochs: int = 4
+    """Passes over each rollout."""
+    batch_size: int | None = 128
+    """Steps of an agent in a minibatch; None divides a rollout into `n_minibatches`."""
+    learning_rate: ScheduleLike = 2.5e-4
+    """Step size of the optimizer; a schedule follows the progress of the run."""
+    vf_coef: float = 0.5
+    """Weight of the value loss."""
+    max_grad_norm: float = 0.5
+    """Longest gradient; longer ones are scaled down to it."""
+    clip_vloss: bool = False
+    """Clip the change of values by `clip_eps` too."""
+    share_policy: bool = False
+    """Agents of a group share networks; otherwise every agent has its own."""
+    value_norm: bool = False
+    """Let critics learn returns that are normalized by their running mean and deviation."""
+    value_loss: Literal["huber", "mse"] = "mse"
+    """Errors of values count squared, or beyond `huber_delta` linearly."""
+    normalize_advantages: Literal["rollout", "minibatch", "none"] = "minibatch"
+    """Give the advantages of each rollout, or of each minibatch, mean 0 and deviation 1."""
+    team_reward: bool = True
+    """Pay every agent the mean of the rewards of its group, or of the agents that would be one with
+    it if policies were shared; otherwise its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

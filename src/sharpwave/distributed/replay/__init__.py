@@ -2,6 +2,7 @@
 
 from sharpwave.distributed.replay.local import FolderShard, LocalShard
 from sharpwave.distributed.replay.rate import RateLimit
+from sharpwave.distributed.replay.ray_shards import RayShards
 from sharpwave.distributed.replay.server import ReplayServer, ShardOptions
 from sharpwave.distributed.replay.shard import Shard
 from sharpwave.distributed.replay.sharded import ShardedReplay
@@ -10,6 +11,7 @@ __all__ = [
     "FolderShard",
     "LocalShard",
     "RateLimit",
+    "RayShards",
     "ReplayServer",
     "Shard",
     "ShardOptions",

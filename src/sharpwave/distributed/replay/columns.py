@@ -100,6 +100,8 @@ def nested(schema: Schema, columns: Mapping[str, Array]) -> BatchDict:
         KeyError: A part of a nest is missing.
     """
     nodes = {BATCH_NAMES.get(name, name): node for name, node in schema.fields.items()}
+    if "action" in schema.fields:
+        nodes["prev_actions"] = schema.fields["action"]  # of arrivals
     found: BatchDict = {}
     for path in columns:
         name = path.partition(".")[0]

@@ -152,6 +152,7 @@ class LocalShard:
             except ValueError as error:  # it is empty, or no step fits the view
                 return Drawn(self._state(), None, NO_IDS, None, str(error))
             ids = batch.pop("indices")
+            ids = ids if ids.ndim == 1 else ids[:, 0].copy()  # of arrivals every row has one
             leaves = None
             if "weights" in batch:  # these are of this shard alone
                 del batch["weights"]

@@ -252,7 +252,7 @@ class ReplayServer:
     def _draw(self, packed: Packed) -> Any:
         count, seed = int(number(packed, "count")), int(number(packed, "seed"))
         view = view_of_text(text(packed, "view"))
-        window = view.burn_in + view.length if isinstance(view, Sequence) else 1
+        window = view.rows if isinstance(view, Sequence) else 1
         each = self._row_bytes(self.shard.buffer.schema) * window
         if not 0 <= count * each <= self._max_message:
             raise ValueError(

@@ -281,7 +281,8 @@ class ShardedReplay:
             batch_size: Steps of the batch, at most those that there are while all shards answer.
             seed: Of the draw; the next one of the replay's own when None.
             view: What a step becomes: `Transition`, `NStep` or `Sequence`.
-            indices: Add the ids of the steps, which prioritised batches have anyway.
+            indices: Add the ids of the steps, which prioritised batches have anyway; of windows
+                those of their first or drawn steps.
 
         Raises:
             ShardGone: No shard answers.

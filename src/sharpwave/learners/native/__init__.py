@@ -20,6 +20,7 @@ from sharpwave.learners.native.actor_critic import (
     TD3Steps,
 )
 from sharpwave.learners.native.dqn import NativeDQNLearner
+from sharpwave.learners.native.groups import NativeMAPPOLearner
 from sharpwave.learners.native.learner import NativeLearner
 from sharpwave.learners.native.optimizers import Adam, NativeOptimizer, RMSprop
 from sharpwave.learners.native.policy import PolicySteps
@@ -45,6 +46,7 @@ __all__ = [
     "NativeDQNLearner",
     "NativeIMPALALearner",
     "NativeLearner",
+    "NativeMAPPOLearner",
     "NativeOptimizer",
     "NativePPOLearner",
     "NativeSACLearner",

@@ -12,7 +12,7 @@ from sharpwave.checkpoints.tensors import as_arrays
 from sharpwave.draws import Draws
 from sharpwave.layouts.features import features_of
 from sharpwave.layouts.parameters import FlatArrays
-from sharpwave.lazy import nn
+from sharpwave.lazy import nn, torch
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.native.sampler import ArraySampler
 
@@ -136,12 +136,15 @@ class NativeLearner(Learner):
     @cached_property
     def modules(self) -> Mapping[str, Any]:
         """The networks as torch modules, which view the memory that native code works on."""
-        given = (self.config, self.observation_space, self.action_space)
-        made: Any = self.definition(*given, seeds=self.seeds, given=self.given)
         return {
-            name: nn.FlatParameters(module, memory=self.networks[name]).module
-            for name, module in made.networks.items()
+            name: as_module(module, self.networks[name])
+            for name, module in self.define().networks.items()
         }
+
+    def define(self) -> Any:
+        """The learner that this is the twin of."""
+        given = (self.config, self.observation_space, self.action_space)
+        return self.definition(*given, seeds=self.seeds, given=self.given)
 
     if not TYPE_CHECKING:
 
@@ -169,6 +172,15 @@ class NativeLearner(Learner):
                     f'`learner=` a subclass of {self.definition.__name__}, or backend="torch"'
                 )
             super().__setattr__(name, value)
+
+
+def as_module(module: Any, memory: Any) -> Any:
+    """A torch module over memory that native code works on."""
+    if isinstance(memory, FlatArrays):
+        return nn.FlatParameters(module, memory=memory).module
+    for name, array in memory.state_dict().items():
+        setattr(module, name, torch.from_numpy(array))
+    return module
 
 
 @cache

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sharpwave import _native
 from sharpwave.layouts.policy import PolicyLayout
 from sharpwave.learners.native.optimizers import Adam, RMSprop
+from sharpwave.learners.native.value_norm import ValueNormArrays
 
 __all__ = ["PolicySteps"]
 
@@ -26,6 +27,8 @@ COLUMNS = (
     "values",
     "masks",
     "weights",
+    "joint",
+    "joint_rows",
 )
 """Columns of a batch, in the order that native code takes them."""
 
@@ -53,7 +56,9 @@ class PolicySteps:
     depends on their number alone, so that results do not depend on the number of threads.
 
     A batch is a mapping with `obs` [N, n_inputs], `actions`, and whichever of `advantages`,
-    `returns`, `log_probs`, `values`, `masks` and `weights` a loss needs; arrays or CPU tensors.
+    `returns`, `log_probs`, `values`, `masks` and `weights` a loss needs; arrays or CPU tensors. For
+    a critic with inputs of its own `joint` [M, n_critic_inputs] are those, and `joint_rows` [N]
+    says which of them belongs to each row; None where they lie alike. It values each once.
 
     Args:
         layout: The networks.
@@ -90,11 +95,12 @@ class PolicySteps:
             layout.options,
             parameters,
             gradient,
+            layout.n_critic_inputs,
         )
 
     def act(
         self, obs: Any, masks: Any = None, draw: tuple[int, int] | None = None
-    ) -> tuple[npt.NDArray[Any], Floats, Floats]:
+    ) -> tuple[npt.NDArray[Any], Floats, Floats | None]:
         """Chooses actions.
 
         Args:
@@ -103,7 +109,8 @@ class PolicySteps:
             draw: What `Draws.next_call` gives, for a sample; otherwise the most likely action.
 
         Returns:
-            Actions [N, k], their log-probabilities and the values [N].
+            Actions [N, k], their log-probabilities and the values [N], which are None for a critic
+            with inputs of its own.
 
         Raises:
             ValueError: A shape does not fit, or a row of the masks allows nothing.
@@ -111,7 +118,7 @@ class PolicySteps:
         return self._native.act(obs, masks, draw)
 
     def values(self, obs: Any) -> Floats:
-        """Values [N] of observations [N, n_inputs]."""
+        """Values [N] of what the critic looks at, [N, n]."""
         return self._native.values(obs)
 
     def evaluate(self, batch: Mapping[str, Any]) -> tuple[Floats, Floats, Floats]:
@@ -169,6 +176,8 @@ class PolicySteps:
         max_grad_norm: float,
         target_kl: float | None,
         value_clip: float | None = None,
+        huber_delta: float | None = None,
+        value_norm: ValueNormArrays | None = None,
     ) -> dict[str, float]:
         """Gradient steps on minibatches of a rollout, as `PPOLearner.update` takes them.
 
@@ -185,6 +194,9 @@ class PolicySteps:
             max_grad_norm: Longest gradient.
             target_kl: Divergence at 1.5 times of which no more steps are taken.
             value_clip: Range of values, where they are clipped; `clip` when None.
+            huber_delta: Errors of values count linearly beyond it; None for squares.
+            value_norm: What the critic learns returns normalized by; it takes in those of each
+                minibatch before its step.
 
         Returns:
             Means over the steps of what `METRICS` names, but for the explained variance, which is
@@ -206,6 +218,8 @@ class PolicySteps:
             max_grad_norm=max_grad_norm,
             target_kl=target_kl,
             threads=self.threads,
+            huber_delta=huber_delta,
+            **({} if value_norm is None else value_norm.arguments()),
             **adam.arguments(),
         )
         return dict(zip(METRICS, measured.tolist(), strict=True))

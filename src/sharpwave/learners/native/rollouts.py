@@ -27,22 +27,32 @@ class NativePolicyLearner(NativeLearner):
     """A policy and its values for multi-layer perceptrons on the CPU."""
 
     acting = "policy"
-    not_known = ("recurrent", "use_gsde", "squash_actions")
+    not_known = ("recurrent", "use_gsde", "squash_actions", "critic_obs", "feature_norm")
 
     def build(self) -> None:
         """Make the parameters and their optimizer."""
         config = self.config
-        self._layout = PolicyLayout.of(
+        self._layout = self.make_layout()
+        first = self._layout.first_parameters(
+            self.weights_generator, log_std_init=config.log_std_init, ortho_init=config.ortho_init
+        )
+        self.flat = self.add("policy", first, self.make_optimizer)
+
+    def make_layout(self) -> PolicyLayout:
+        """The networks."""
+        return self.layout_of()
+
+    def layout_of(self, critic_space: spaces.Space[Any] | None = None) -> PolicyLayout:
+        """Networks whose critic looks at such a space; None for what the actor looks at."""
+        config = self.config
+        return PolicyLayout.of(
             self.observation_space,
             self.action_space,
             hidden=config.hidden_of("actor"),
             critic_hidden=config.hidden_of("critic"),
             activation=config.activation,
+            critic_space=critic_space,
         )
-        first = self._layout.first_parameters(
-            self.weights_generator, log_std_init=config.log_std_init, ortho_init=config.ortho_init
-        )
-        self.flat = self.add("policy", first, self.make_optimizer)
 
     @abstractmethod
     def make_optimizer(self, flat: FlatArrays) -> Any:
@@ -141,11 +151,15 @@ class NativePPOLearner(NativePolicyLearner):
             ent_coef=config.ent_coef,
             clip_vloss=config.clips_values,
             value_clip=self.value_clip,
-            normalize=config.normalize_advantages,
             max_grad_norm=config.max_grad_norm,
             target_kl=config.target_kl,
+            **self.update_options(),
         )
         return metrics
+
+    def update_options(self) -> dict[str, Any]:
+        """What a learner of another loss says for itself."""
+        return {"normalize": self.config.normalize_advantages}
 
 
 class NativeA2CLearner(NativePolicyLearner):

@@ -5,6 +5,7 @@ from sharpwave.runs.callbacks.checkpoint import CheckpointCallback
 from sharpwave.runs.callbacks.early_stopping import EarlyStoppingCallback, StopOnReturn
 from sharpwave.runs.callbacks.evaluation import EvalCallback
 from sharpwave.runs.callbacks.progress import ProgressBarCallback, ProgressCallback
+from sharpwave.runs.callbacks.ray_evaluation import RayEvalCallback
 from sharpwave.runs.callbacks.timing import TimingCallback
 from sharpwave.runs.callbacks.video import VideoCallback, VideoRecordingCallback
 
@@ -16,6 +17,7 @@ __all__ = [
     "EvalCallback",
     "ProgressBarCallback",
     "ProgressCallback",
+    "RayEvalCallback",
     "StopOnReturn",
     "TimingCallback",
     "VideoCallback",

@@ -62,9 +62,11 @@ class Callback:
 
         With `reward`, the mean raw reward of the environments, and `transitions`, all that happened
         (`sharpwave.collect.VectorStep`): observations, actions, rewards, ends, true next
-        observations and infos of every environment. Native code that collects whole rollouts tells
-        of their steps once it is done with them. In offline algorithms a step is one of the
-        gradient, and what comes with it are its metrics.
+        observations and infos of every environment. Of several agents these are dicts by group, of
+        arrays [N, G, ...], and `valid` says which of them acted; `infos` has those of each
+        environment by agent as "infos", and as "ended" [N] whose episode ended. Native code that
+        collects whole rollouts tells of their steps once it is done with them. In offline
+        algorithms a step is one of the gradient, and what comes with it are its metrics.
         """
 
     def on_rollout_end(self, *args: Any, **kwargs: Any) -> bool | None:

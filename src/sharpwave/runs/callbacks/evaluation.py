@@ -32,7 +32,8 @@ class EvalCallback(Callback):
 
     Attributes:
         history: One `{"step", "mean", "std", "mean_length"}` per evaluation, with `"success_rate"`
-            where infos say which episodes reached their goal.
+            where infos say which episodes reached their goal, and `"mean/NAME"` for each of several
+            agents.
         best_mean_reward: The best mean return so far; `-inf` before the first.
 
     Raises:
@@ -91,6 +92,7 @@ class EvalCallback(Callback):
                 "std": float(result.std),
                 "mean_length": float(result.mean_length),
                 **_success(result),
+                **_agents(result),
             }
         )
         is_best = mean > self.best_mean_reward
@@ -128,6 +130,11 @@ class EvalCallback(Callback):
         if path.is_dir():
             path = path / "best.safetensors"
         algo.save(path)
+
+
+def _agents(result: Any) -> dict[str, float]:
+    means = getattr(result, "agent_means", {})
+    return {f"mean/{agent}": mean for agent, mean in means.items()}
 
 
 def _success(result: Any) -> dict[str, float]:

@@ -97,8 +97,11 @@ class ConsoleLogger(IntervalLogger):
         mean, std = row.pop("mean_return", None), row.pop("std_return", None)
         spread = "" if std is None else f" ± {std}"
         parts = [] if mean is None else [f"{self._evaluated} {mean}{spread}"]
+        agents = {name: row.pop(name) for name in list(row) if name.startswith("mean_return/")}
         parts += [f"{self._names.get(name, name)} {value}" for name, value in row.items()]
-        _print(f"{step:,}", [" evaluation: " + ", ".join(parts)])
+        parts += [f"{name.partition('/')[2]} {value}" for name, value in agents.items()]
+        told = _cut(" evaluation: " + ", ".join(parts), _room() - max(WIDTH, len(f"{step:,}")) - 1)
+        _print(f"{step:,}", [told])
 
     def _fitting(self, row: dict[str, Plain]) -> list[str]:
         """The metrics that fit on a line, the most telling ones first."""

@@ -19,6 +19,7 @@ from sharpwave.pages.markup import Html, join, tag
 from sharpwave.pages.page import CHARTS, SAMPLES, masthead, page, section, tile
 from sharpwave.pages.text import count, date, duration, is_number, number, score, share
 from sharpwave.runs.report import tables
+from sharpwave.runs.report.agents import agents_section, is_of_an_agent
 from sharpwave.runs.report.samples import samples_section
 from sharpwave.runs.report.told import (
     curve_of,
@@ -143,6 +144,7 @@ def _page(folder: RunFolder) -> str:
         _verdict(config, summary, metrics, evaluations),
         _failure(summary),
         _learning_curve(charts, config, metrics, evaluations),
+        agents_section(charts, unit_of(config), headline_of(config), metrics, evaluations),
         _film(folder),
         written,
         _updates(charts, metrics, headline_of(config)),
@@ -372,14 +374,23 @@ def _film(folder: RunFolder) -> Html | None:
     return section("At play", tag("div", shown, class_="card"), note=latest.name)
 
 
+def _title(name: str) -> tuple[str, str | None]:
+    """Title and hint of a metric, or of the same of one group of agents."""
+    known, _, group = name.partition("/")
+    if known not in METRICS:
+        return name.replace("_", " ").capitalize(), None
+    title, hint = METRICS[known]
+    return (f"{title}, {group}" if group else title), hint
+
+
 def _updates(charts: Charts, metrics: dict[str, Floats], headline: Headline) -> Html | None:
     """Small charts of everything else that was logged."""
     others = sorted(set(metrics) - set(METRICS) - NOT_SHOWN)
     figures = []
     for name in [*(name for name in METRICS if name in metrics), *others]:
-        if name == headline.metric:
-            continue  # which the learning curve shows
-        title, hint = METRICS.get(name, (name.replace("_", " ").capitalize(), None))
+        if name == headline.metric or is_of_an_agent(name, headline):
+            continue  # which the curves above show
+        title, hint = _title(name)
         column = metrics[name]
         smooth = name not in EXACT
         series = metric(title.lower(), 1, metrics["step"], column, SMALL, smooth=smooth)

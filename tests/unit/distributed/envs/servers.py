@@ -57,16 +57,18 @@ class Proxy:
 
     Attributes:
         to_lose: So many answers of the server are thrown away, and their connections cut.
+        to_tear: So many messages to the server are carried half, and their connections cut.
         delay: Seconds that everything takes in addition.
-        lost: Connections that have been cut that way.
+        lost: Answers that were thrown away.
+        torn: Messages that were carried half.
     """
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._server = (host, int(port))
-        self.to_lose = 0
+        self.to_lose = self.to_tear = 0
         self.delay = 0.0
-        self.lost = 0
+        self.lost = self.torn = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._over = threading.Event()
@@ -105,6 +107,10 @@ class Proxy:
                         data = here.recv(2**16)
                         if here is server and self.lost < self.to_lose and len(data) > 60:
                             self.lost += 1  # an answer, and not a word about the connection
+                            return
+                        if here is client and self.torn < self.to_tear and len(data) > 1000:
+                            self.torn += 1
+                            server.sendall(data[: len(data) // 2])
                             return
                         time.sleep(self.delay)
                         (server if here is client else client).sendall(data)

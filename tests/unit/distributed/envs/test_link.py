@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 
@@ -17,72 +15,19 @@ pytest.importorskip("grpc")
 
 from sharpwave.distributed import RemoteVectorEnv
 from sharpwave.envs import make_vec_env
+from tests.unit.distributed.link import Link, link
+
+__all__ = ["link"]
 
 TOKEN = "a-token-of-the-tests"
-HERE, THERE = "10.213.7.1", "10.213.7.2"
-
-
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-
-class Link:
-    """Another namespace, and the way to it."""
-
-    def __init__(self) -> None:
-        self.name = f"sw{os.getpid() % 100_000}"
-        self.device = f"{self.name}a"
-
-    def make(self) -> None:
-        ip("netns", "add", self.name)
-        peer = f"{self.name}b"
-        ip("link", "add", self.device, "type", "veth", "peer", "name", peer, "netns", self.name)
-        ip("addr", "add", f"{HERE}/30", "dev", self.device)
-        ip("netns", "exec", self.name, "ip", "addr", "add", f"{THERE}/30", "dev", peer)
-        ip("netns", "exec", self.name, "ip", "link", "set", peer, "up")
-        ip("netns", "exec", self.name, "ip", "link", "set", "lo", "up")
-        self.set("up")
-
-    def set(self, state: str) -> None:
-        ip("link", "set", self.device, state)
-
-    def down_for(self, seconds: float) -> threading.Thread:
-        """Take it down now, and up again later."""
-
-        def wait() -> None:
-            time.sleep(seconds)
-            self.set("up")
-
-        self.set("down")
-        thread = threading.Thread(target=wait)
-        thread.start()
-        return thread
-
-    def remove(self) -> None:
-        subprocess.run(["ip", "link", "del", self.device], check=False, capture_output=True)
-        subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
-
-
-@pytest.fixture
-def link() -> Iterator[Link]:
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and iproute2")
-    link = Link()
-    try:
-        link.make()
-    except subprocess.CalledProcessError as error:
-        link.remove()
-        pytest.skip(f"there are no network namespaces here: {error.stderr.decode().strip()}")
-    yield link
-    link.remove()
 
 
 @pytest.fixture
 def address(link: Link) -> Iterator[str]:
     """Of a server on the other side."""
-    arguments = ["serve-envs", "CartPole-v1", "--n-envs", "2", "--host", THERE, "--port", "0"]
+    arguments = ["serve-envs", "CartPole-v1", "--n-envs", "2", "--host", link.there, "--port", "0"]
     with subprocess.Popen(
-        ["ip", "netns", "exec", link.name, sys.executable, "-m", "sharpwave", *arguments],
+        link.inside(sys.executable, "-m", "sharpwave", *arguments),
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "SHARPWAVE_TOKEN": TOKEN},
@@ -128,4 +73,18 @@ def test_a_link_that_stays_down_is_named_and_the_session_is_there_again(
         except TimeoutError:
             assert time.monotonic() < deadline
     np.testing.assert_array_equal(first, again)
+    env.close()
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:the token travels:UserWarning")
+def test_a_link_that_grows_narrow_changes_nothing(link: Link, address: str) -> None:
+    env, local = RemoteVectorEnv(address, token=TOKEN), make_vec_env("CartPole-v1", 2)
+    np.testing.assert_array_equal(env.reset(seed=0)[0], local.reset(seed=0)[0])
+    link.narrow("64kbit")
+    for _ in range(20):
+        found, wanted = (one.step(np.array([0, 1])) for one in (env, local))
+        for left, right in zip(found[:4], wanted[:4], strict=True):
+            np.testing.assert_array_equal(left, right)
+    link.widen()
     env.close()

@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,19 +76,26 @@ def chi_square_of(counts: Array, expected: Array) -> float:
     return (statistic - freedom) / float(np.sqrt(2 * freedom))
 
 
+def _here(*command: str) -> list[str]:
+    return list(command)
+
+
 class Served:
     """A process that serves a shard.
 
     Args:
         *arguments: Of `sharpwave serve-replay`.
         port: Where it listens; a free one when 0.
+        inside: What runs the command elsewhere.
     """
 
-    def __init__(self, *arguments: str | Path, port: int = 0) -> None:
+    def __init__(
+        self, *arguments: str | Path, port: int = 0, inside: Callable[..., list[str]] = _here
+    ) -> None:
         self.arguments = arguments
         command = [sys.executable, "-m", "sharpwave", "serve-replay", "--port", str(port)]
         self.process = subprocess.Popen(
-            [*command, *map(str, arguments)], stdout=subprocess.PIPE, text=True
+            inside(*command, *map(str, arguments)), stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         said = self.process.stdout.readline()

@@ -26,6 +26,7 @@ def test_log_probabilities_and_values_are_those_of_torch(
     learner, draws = learner_of(case), Draws(1)
     for draw in (None, draws.next_call(), draws.next_call()):
         taken, log_probs, values = learner.act(case.obs.numpy(), case.masks, draw)
+        assert values is not None
         expected = case.policy.evaluate(case.obs, shaped(case, taken), masks=case.masks)
         np.testing.assert_allclose(
             log_probs, expected.log_probs.detach().numpy(), rtol=1e-5, atol=1e-6
@@ -45,6 +46,7 @@ def test_the_most_likely_actions_are_those_of_torch(actions: str, masks: bool) -
 def test_no_rows_give_no_actions() -> None:
     case = Case()
     actions, log_probs, values = learner_of(case).act(np.zeros((0, 6)), None, (1, 2))
+    assert values is not None
     assert (actions.shape, log_probs.shape, values.shape) == ((0, 1), (0,), (0,))
 
 
@@ -78,7 +80,7 @@ def test_what_was_handed_out_does_not_change() -> None:
     case = Case("gaussian")
     learner = learner_of(case)
     first = learner.act(case.obs)
-    copies = [array.copy() for array in first]
+    copies = [np.array(array) for array in first]
     learner.act(2 * case.obs)
     for array, copy in zip(first, copies, strict=True):
         np.testing.assert_array_equal(array, copy)

@@ -13,6 +13,7 @@ from sharpwave.compat.rlox.algorithms.cql import CQL
 from sharpwave.compat.rlox.algorithms.dqn import DQN
 from sharpwave.compat.rlox.algorithms.impala import IMPALA
 from sharpwave.compat.rlox.algorithms.iql import IQL
+from sharpwave.compat.rlox.algorithms.mappo import MAPPO
 from sharpwave.compat.rlox.algorithms.ppo import PPO
 from sharpwave.compat.rlox.algorithms.sac import SAC
 from sharpwave.compat.rlox.algorithms.td3 import TD3
@@ -25,7 +26,20 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.algorithms.grpo import GRPO as GRPO
     from sharpwave.compat.rlox.algorithms.online_dpo import OnlineDPO as OnlineDPO
 
-__all__ = ["A2C", "BC", "CQL", "DQN", "IMPALA", "IQL", "PPO", "SAC", "TD3", "TD3BC", "PPOConfig"]
+__all__ = [
+    "A2C",
+    "BC",
+    "CQL",
+    "DQN",
+    "IMPALA",
+    "IQL",
+    "MAPPO",
+    "PPO",
+    "SAC",
+    "TD3",
+    "TD3BC",
+    "PPOConfig",
+]
 
 # Language models import torch, which others may do without.
 LANGUAGE = {"BestOfN": "best_of_n", "DPO": "dpo", "GRPO": "grpo", "OnlineDPO": "online_dpo"}

@@ -17,10 +17,12 @@ class ByPosition(Agent):
 
     order: ClassVar[str] = ""
     """Names of the arguments in their order, with spaces between."""
+    defaults: ClassVar[dict[str, Any]] = {}
+    """Of arguments that are no options of the configuration."""
 
     def __init_subclass__(cls) -> None:
         cls.leading_arguments = {
-            name: inspect.Parameter.empty if name in REQUIRED else None
+            name: inspect.Parameter.empty if name in REQUIRED else cls.defaults.get(name)
             for name in cls.order.split()
         }
         super().__init_subclass__()
@@ -48,4 +50,4 @@ class ByPosition(Agent):
         for name in names:
             if given.get(name, 0) is None:
                 del given[name]
-        super().__init__(**given)
+        super().__init__(**{**self.defaults, **given})

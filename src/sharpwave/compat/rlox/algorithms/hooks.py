@@ -10,6 +10,7 @@ from typing import Any
 
 from sharpwave.agents import Agent
 from sharpwave.algorithms.ppo import METRICS
+from sharpwave.learners.groups import GroupLearners
 from sharpwave.runs.callbacks import Callback, CallbackList
 from sharpwave.runs.run import Run
 
@@ -62,7 +63,18 @@ class RloxAgent(Agent):
 
 @contextlib.contextmanager
 def watched_steps(learner: Any, tell: Callable[[dict[str, float]], object]) -> Iterator[None]:
-    """Inside, `tell` is called with the metrics of every gradient step of a learner."""
+    """Inside, `tell` is called with the metrics of every gradient step of a learner.
+
+    Of several groups of agents these are the steps of all groups that learn.
+    """
+    with contextlib.ExitStack() as stack:
+        for one in learner.learning.values() if isinstance(learner, GroupLearners) else [learner]:
+            stack.enter_context(_watched(one, tell))
+        yield
+
+
+@contextlib.contextmanager
+def _watched(learner: Any, tell: Callable[[dict[str, float]], object]) -> Iterator[None]:
     name = learner.captured  # an update, or one of its minibatches
     step, own = getattr(learner, name), vars(learner).get(name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from sharpwave.algorithms import impala
 from sharpwave.compat.rlox.algorithms.by_position import ByPosition
@@ -28,14 +28,3 @@ class IMPALA(ByPosition, RloxAgent, impala.IMPALA):
         "env_id n_actors n_envs seed n_steps learning_rate gamma rho_bar c_bar vf_coef ent_coef "
         "max_grad_norm logger callbacks worker_addresses"
     )
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        addresses = options.pop("worker_addresses", None)
-        if len(args) == len(self.order.split()):
-            addresses, args = args[-1], args[:-1]
-        if addresses is not None:
-            raise ValueError(
-                "worker_addresses must be None: environments on other machines come with later "
-                f"work, got {addresses!r}"
-            )
-        super().__init__(*args, **options)

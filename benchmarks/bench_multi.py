@@ -1,0 +1,166 @@
+"""Environments with several agents: their steps, and learning in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from bench_envs import ACTIONS, as_rate, taking
+from gymnasium import spaces
+from harness import OURS, AtMost, Builder, Measurement, Operation, Ratio, Result, Row
+
+SPREAD = "mpe2/simple_spread_v3"
+
+
+def rows() -> Iterator[Row]:
+    yield spread(64, [Ratio("mpe2", 500.0), Ratio("numpy", 5.0)])
+    yield spread(1024, [Ratio("numpy", 5.0)])
+    yield from (overhead(n) for n in (1, 64))
+    yield mappo("in native code", "native", 10.0)
+    yield mappo("by autograd", "torch", 2.0)
+
+
+def spread(n: int, targets: list[Ratio]) -> Row:
+    contenders: dict[str, Builder] = {OURS: partial(native, n), "numpy": partial(vectorized, n)}
+    if any(target.peer == "mpe2" for target in targets):
+        contenders["mpe2"] = partial(one_by_one, n)
+    return Row(
+        f"step {n} simple_spread_v3",
+        contenders,
+        targets,
+        ops_per_call=n,
+        note="3 agents, random actions, with the resets that they lead to",
+        derive=as_rate,
+    )
+
+
+def overhead(n: int) -> Row:
+    """What PettingZooVectorEnv adds to environments that do nothing."""
+    return Row(
+        f"PettingZooVectorEnv around {n} environments of 3 agents",
+        {OURS: partial(wrapped, n), "plain": partial(unwrapped, n)},
+        [AtMost(15e-6, "s")],
+        ops_per_call=n * 3,
+        note="per agent step on top of the environment's own, which costs nothing here",
+        derive=on_top,
+    )
+
+
+def on_top(result: Result) -> Result:
+    ours, plain = result.measured[OURS], result.measured.pop("plain")
+    difference = ours.median - plain.median, ours.minimum - plain.minimum
+    added = Measurement(*difference, ours.rounds)
+    return replace(result, measured={OURS: added}, unit="s/agent step")
+
+
+class Idle:
+    """Three agents to whom nothing happens."""
+
+    def __init__(self) -> None:
+        self.possible_agents = self.agents = [f"agent_{i}" for i in range(3)]
+        self.obs = {agent: np.zeros(18, np.float32) for agent in self.agents}
+        self.rewards = dict.fromkeys(self.agents, 1.0)
+        self.flags = dict.fromkeys(self.agents, False)
+        self.infos: dict[str, Any] = {agent: {} for agent in self.agents}
+        self.spaces = spaces.Box(-1, 1, (18,), np.float32), spaces.Discrete(5)
+
+    def observation_space(self, _: str) -> Any:
+        """The same for all."""
+        return self.spaces[0]
+
+    def action_space(self, _: str) -> Any:
+        """The same for all."""
+        return self.spaces[1]
+
+    def reset(self, **_: Any) -> Any:
+        """What a step gives."""
+        return self.obs, self.infos
+
+    def step(self, _: Any) -> Any:
+        """Always the same."""
+        return self.obs, self.rewards, self.flags, self.flags, self.infos
+
+
+def wrapped(n: int) -> Operation:
+    from sharpwave.envs import PettingZooVectorEnv
+
+    env = PettingZooVectorEnv([Idle] * n)
+    env.reset(seed=0)
+    return taking(env.step, [{"agent": actions} for actions in choices(n)])
+
+
+def unwrapped(n: int) -> Operation:
+    envs = [Idle() for _ in range(n)]
+
+    def step(actions: Any) -> None:
+        for env, row in zip(envs, actions, strict=True):
+            env.step(dict(zip(env.agents, row, strict=True)))
+
+    return taking(step, choices(n))
+
+
+def mappo(way: str, backend: str, at_least: float) -> Row:
+    return Row(
+        f"MAPPO simple_spread_v3, 64 x 25, 10 epochs, {way}",
+        {OURS: partial(iterating, backend), "plain torch": plain},
+        [Ratio("plain torch", at_least)],
+        ops_per_call=64 * 25,
+        note="2 x 64, one minibatch; plain torch steps the environments in NumPy",
+        derive=as_rate,
+    )
+
+
+def iterating(backend: str) -> Operation:
+    import sharpwave as sw
+
+    options: dict[str, Any] = {"n_envs": 64, "n_steps": 25, "seed": 0, "threads": 1}
+    agent = sw.MAPPO(SPREAD, backend=backend, **options)
+
+    def iterate() -> None:
+        agent.learner.update(agent.loop.collect())
+
+    return iterate
+
+
+def plain() -> Operation:
+    from plain_mappo import seeded
+
+    return seeded().iterate
+
+
+def choices(n: int) -> list[Any]:
+    return list(np.random.default_rng(0).integers(0, 5, (ACTIONS, n, 3)))
+
+
+def native(n: int) -> Operation:
+    from sharpwave.envs.multi.native import NativeMultiAgentEnv
+
+    env = NativeMultiAgentEnv(SPREAD, n, threads=1)
+    env.reset(seed=0)
+    return taking(env.step, [{"agent": actions} for actions in choices(n)])
+
+
+def vectorized(n: int) -> Operation:
+    from spread import NumpySpread
+
+    return taking(NumpySpread(n).step, choices(n))
+
+
+def one_by_one(n: int) -> Operation:
+    """mpe2's own, each stepped in its turn."""
+    from mpe2 import simple_spread_v3
+
+    envs: list[Any] = [simple_spread_v3.parallel_env() for _ in range(n)]
+    for i, env in enumerate(envs):
+        env.reset(seed=i)
+
+    def step(actions: Any) -> None:
+        for env, row in zip(envs, actions, strict=True):
+            env.step({f"agent_{i}": int(action) for i, action in enumerate(row)})
+            if not env.agents:
+                env.reset()
+
+    return taking(step, choices(n))

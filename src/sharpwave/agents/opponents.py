@@ -1,0 +1,153 @@
+"""Groups of agents that others play: earlier checkpoints, other agents, functions."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from sharpwave.checkpoints import read_checkpoint
+from sharpwave.collect.joint import GroupView, JointView
+from sharpwave.files import reading
+from sharpwave.learners.learner import Acted
+
+__all__ = ["FunctionActor", "SavedOpponent", "opponent_of_file", "opposing_learner", "to_json"]
+
+FUNCTION = "function"
+"""What a checkpoint says of an opponent that it cannot hold."""
+
+
+class SavedOpponent:
+    """An opponent that a checkpoint holds, whose weights are in the state of the run.
+
+    Args:
+        config: Its options.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+
+def opposing_learner(agent: Any, group: str, given: Any) -> Any:
+    """What plays a group that does not learn.
+
+    Args:
+        agent: The agent whose other groups learn.
+        group: The group.
+        given: A checkpoint of such an agent, an agent, a function from observations [B, ...] to
+            actions, or None.
+
+    Returns:
+        A learner that acts, the function, or None where the group stays as it begins.
+
+    Raises:
+        TypeError: `given` is none of these.
+        ValueError: The checkpoint or agent has no such group, or one of other networks.
+    """
+    if given is None:
+        return None
+    if isinstance(given, SavedOpponent):
+        return _like(agent, group, given.config, None)
+    if hasattr(given, "learner") and hasattr(given, "own_config"):
+        if group not in given.learner.members:
+            raise ValueError(
+                f"opponents[{group!r}] must have that group, got one with "
+                f"{sorted(given.learner.members)}"
+            )
+        return _like(agent, group, given.own_config, given.learner[group].state_dict())
+    if isinstance(given, str | os.PathLike):
+        header, state = read_checkpoint(given)
+        with reading(given):
+            groups = state["learner"]["groups"]
+            if group not in groups:
+                raise ValueError(
+                    f"opponents[{group!r}] must have that group, got one with {sorted(groups)}"
+                )
+            config = type(agent).Config.from_dict(header["config"])
+            return _like(agent, group, config, groups[group])
+    if callable(given):
+        return given
+    raise TypeError(
+        f"opponents[{group!r}] must be a checkpoint, an agent, a function or None, got {given!r}"
+    )
+
+
+def to_json(opponent: Any) -> Any:
+    """What a checkpoint says of what `opposing_learner` gave."""
+    if opponent is None:
+        return None
+    return FUNCTION if callable(opponent) else opponent.config.to_dict()
+
+
+def opponent_of_file(
+    path: str | os.PathLike[str], config_class: Any, group: str, saved: Any
+) -> SavedOpponent | None:
+    """The opponent that a checkpoint holds.
+
+    Args:
+        path: The checkpoint, as errors say it.
+        config_class: Of its options.
+        group: Whom it plays.
+        saved: What `to_json` gave.
+
+    Raises:
+        ValueError: It was a function, which no file holds.
+    """
+    if saved is None:
+        return None
+    if saved == FUNCTION:
+        raise ValueError(
+            f"opponents must be given: {path} was trained against a function as {group!r}"
+        )
+    with reading(path):
+        return SavedOpponent(config_class.from_dict(saved))
+
+
+def _like(agent: Any, group: str, config: Any, state: dict[str, Any] | None) -> Any:
+    """A learner of a group with the networks and weights of another one."""
+    env = agent.env
+    view = GroupView(env, group, JointView(env, config.critic_input), agent_id=config.agent_id)
+    learner = agent.learner[group]
+    made = agent.Learner(
+        config.replace(device="cpu"),
+        view.observation_space,
+        env.action_spaces[group],
+        seeds=learner.seeds,
+        device=learner.device_name,
+        view=view,
+    )
+    if state is not None:
+        made.load_state_dict(state)
+    return made
+
+
+class FunctionActor:
+    """Acts for a group by a function.
+
+    Args:
+        function: From observations [B, ...] to actions [B, ...] of the environment.
+    """
+
+    learns = False
+    state = None
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self.action_map = self
+
+    @staticmethod
+    def to_env(actions: Any) -> Any:
+        """The actions as they are."""
+        return actions
+
+    def begin_rollout(self) -> None:
+        """Nothing to prepare."""
+
+    def act(self, obs: Any, joint: Any, starts: Any, masks: Any = None) -> Acted:  # noqa: ARG002
+        """Actions for rows [N * G, ...]."""
+        return Acted(np.asarray(self._function(obs)))
+
+    def play(self, obs: Any, starts: Any, masks: Any = None) -> Any:
+        """Actions for rows [N * G, ...]."""
+        return self.act(obs, None, starts, masks).actions

@@ -1,0 +1,339 @@
+"""DreamerV3: an agent that learns inside its world model (Hafner et al., 2023, 2301.04104)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sharpwave.config.online import OnlineConfig
+from sharpwave.config.schedules import ScheduleLike
+from sharpwave.lazy import losses, nn, torch
+from sharpwave.learners import Metrics
+from sharpwave.learners.learner import Acted
+from sharpwave.learners.sequences import SequenceBatch
+from sharpwave.learners.torch_learner import TorchLearner
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sharpwave.nn import Latent, Observed
+
+__all__ = ["DreamerV3Config", "DreamerV3Learner"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DreamerV3Config(OnlineConfig):
+    """Options of DreamerV3."""
+
+    learning_rate: ScheduleLike = 4e-5
+    """Step size of the optimizer; a schedule follows the progress of the run."""
+    warmup: int = 1000
+    """Gradient steps over which the step size rises from 0."""
+    agc: float | None = 0.3
+    """Longest gradient of a tensor, relative to the tensor; None does not clip."""
+    deter: int = 2048
+    """Size of what the model remembers."""
+    hidden: int = 256
+    """Size of the layers of the recurrent model."""
+    latents: int = 32
+    """Categorical latents of a state."""
+    classes: int = 16
+    """Classes of each of them."""
+    depth: int = 16
+    """Channels of images, before their multiples."""
+    units: int = 256
+    """Size of the layers of encoder, decoder and heads."""
+    blocks: int = 8
+    """Blocks of the recurrent unit."""
+    unimix: float = 0.01
+    """Share of the uniform distribution in every latent."""
+    free_nats: float = 1.0
+    """Divergence between prior and posterior below which nothing is gained."""
+    dynamics_coef: float = 1.0
+    """Weight of the divergence that trains the prior."""
+    representation_coef: float = 0.1
+    """Weight of the divergence that trains the posterior."""
+    replay_value_coef: float = 0.3
+    """Weight of the value loss on replayed steps; 0 leaves it out."""
+    horizon: float = 333.0
+    """Steps after which a reward counts 1 / e; the model learns the discount."""
+    imagination: int = 15
+    """Steps that are imagined from every state."""
+    imag_last: int | None = None
+    """Imagine only from the last so many states of each sequence; None for all."""
+    lam: float = 0.95
+    """λ of the returns."""
+    ent_coef: float = 3e-4
+    """Weight of the entropy bonus."""
+    slow_rate: float = 0.02
+    """Share by which the slow critic follows the critic."""
+    slow_coef: float = 1.0
+    """Weight of the loss that holds the critic near the slow one."""
+    return_rate: float = 0.01
+    """Share by which the range of returns follows that of the batch."""
+    store_latents: bool = True
+    """Begin sequences with the latent state that was stored, and store what learning made of it."""
+
+    def check(self) -> None:
+        """Check the values."""
+        super().check()
+        self.require_positive("deter", "latents", "classes", "units", "blocks")
+        self.require_positive("imagination", "imag_last", "horizon", "hidden", "depth")
+        self.require_range("unimix", 0, 1)
+        self.require_range("lam", 0, 1)
+        self.require_range("slow_rate", 0, 1)
+        self.require_range("return_rate", 0, 1)
+        self.require_range("free_nats", 0)
+        if self.deter % self.blocks:
+            raise ValueError(f"deter must be a multiple of blocks, {self.blocks}, got {self.deter}")
+
+
+class DreamerV3Learner(TorchLearner):
+    r"""The losses of DreamerV3.
+
+    The model learns on sequences of replay: what it decodes, the reward and the end that arrive
+    with each observation, and a prior that expects the posterior. From every state it imagines H
+    steps with the actor. With rewards r, discounts c and values V of imagined states, the returns
+
+        R_t = r_{t+1} + c_{t+1} ((1 − λ) V_{t+1} + λ R_{t+1}),  R_H = V_H
+
+    and their range S between the 5th and 95th percentile,
+
+        L_actor  = −mean(w_t ((R_t − V_t) / max(1, S) log π(a_t) + η H(π)))
+        L_critic = mean(w_t (CE(V_t, R_t) + CE(V_t, V_slow)))
+
+    with w_t the product of the discounts so far. The critic learns on replayed steps too, whose
+    returns bootstrap from imagined ones. One optimizer moves everything.
+    """
+
+    config: DreamerV3Config
+    losses = ("model_loss", "behavior_loss")
+
+    def build(self) -> None:
+        """Make the model, the actor, the critic and the slow copy of the critic."""
+        config, generator = self.config, self.weights_generator
+        world = nn.WorldModel(
+            self.observation_space,
+            nn.WorldActor(1, self.action_space, units=1, generator=generator).size,
+            deter=config.deter,
+            hidden=config.hidden,
+            latents=config.latents,
+            classes=config.classes,
+            depth=config.depth,
+            units=config.units,
+            blocks=config.blocks,
+            unimix=config.unimix,
+            free_nats=config.free_nats,
+            horizon=config.horizon,
+            generator=generator,
+        )
+        size = world.n_features
+        actor = nn.WorldActor(size, self.action_space, units=config.units, generator=generator)
+        critic = nn.Head(size, 3, config.units, len(world.bins), generator, scale=0.0)
+        parts = torch.nn.ModuleDict({"world": world, "actor": actor, "critic": critic})
+        self.policy = self.add("policy", parts, self.make_optimizer)
+        self.world, self.actor, self.critic = (self.policy[name] for name in parts)
+        self.slow_critic = self.add_copy("slow_critic", critic)
+        self.return_range = torch.zeros(2, device=self.device)
+
+    def make_optimizer(self, flat: nn.FlatParameters) -> nn.FlatOptimizer:
+        """LaProp with gradients clipped by tensor."""
+        return nn.LaProp(flat, lr=0.0, agc=self.config.agc, warmup=self.config.warmup)
+
+    # Acting
+
+    def initial_state(self, n_envs: int) -> Tensor:
+        """Latent state and last action [1, n, size], zeros."""
+        size = self.world.n_features + self.actor.size
+        return torch.zeros(1, n_envs, size, device=self.device)
+
+    def act(
+        self, obs: Any, *, explore: bool, state: Any = None, starts: Any = None, masks: Any = None
+    ) -> Acted:
+        """Actions of the policy at the state that an observation leads to."""
+        n = len(next(iter(self.world.entries(obs).values())))
+        if state is None:
+            state = self.initial_state(n)
+        if starts is None:
+            starts = torch.zeros(n, dtype=torch.bool, device=self.device)
+        latent, action = self._unpacked(state[0])
+        tokens = self.world.encoder(self.world.entries(obs))
+        observed = self.world.rssm.observe(
+            tokens[None], action[None], starts[None], latent, self.explore_generator
+        )
+        latent = nn.Latent(*(part[0] for part in observed.latents))
+        action = self.actor.act(
+            latent.features,
+            deterministic=not explore,
+            masks=masks,
+            generator=self.explore_generator,
+        )
+        state = torch.cat((latent.deter, latent.stoch.flatten(-2), action), -1)[None]
+        chosen = action.argmax(-1) if self.actor.is_discrete else action.clamp(-1.0, 1.0)
+        return Acted(chosen, state=state, extra=self._stored(latent) or None)
+
+    def _unpacked(self, state: Tensor) -> tuple[Latent, Tensor]:
+        rssm = self.world.rssm
+        parts = state.split([rssm.deter, rssm.shape[0] * rssm.shape[1], self.actor.size], -1)
+        return nn.Latent(parts[0], parts[1].unflatten(-1, rssm.shape)), parts[2]
+
+    def extra_columns(self) -> dict[str, Any]:
+        """The latent state after each observation."""
+        if not self.config.store_latents:
+            return {}
+        return {
+            "deter": ("float16", (self.config.deter,)),
+            "stoch": ("uint8", (self.config.latents,)),
+        }
+
+    def _stored(self, latent: Latent) -> dict[str, Tensor]:
+        """A latent state as columns: class numbers, and half precision."""
+        if not self.config.store_latents:
+            return {}
+        return {"deter": latent.deter.half(), "stoch": latent.stoch.argmax(-1).to(torch.uint8)}
+
+    # Learning
+
+    def update(self, batch: SequenceBatch) -> Metrics:
+        """Learn from some sequences: one gradient step on all parts."""
+        model_loss, observed, measured = self.model_loss(batch)
+        behavior_loss, more = self.behavior_loss(batch, observed)
+        flat = self.flats["policy"]
+        flat.backward(model_loss + behavior_loss)
+        norm = torch.linalg.vector_norm(flat.grad)
+        self.optimizers["policy"].step()
+        with torch.no_grad():
+            slow, fast = (list(net.parameters()) for net in (self.slow_critic, self.critic))
+            torch._foreach_lerp_(slow, fast, self.config.slow_rate)
+        self.updates += 1
+        return {**measured, **more, "grad_norm": norm, **self._stored(observed.latents)}
+
+    def model_loss(self, batch: SequenceBatch) -> tuple[Tensor, Observed, Metrics]:
+        """The loss of the model on sequences, and the states that it went through."""
+        config = self.config
+        actions = batch.prev_actions
+        if self.actor.is_discrete:
+            actions = torch.nn.functional.one_hot(actions.long(), self.actor.size).float()
+        columns = {"obs": batch.obs, "prev_actions": actions, "is_first": batch.is_first}
+        observed = self.world.observe(columns, self._before(batch), self.generator)
+        found = self.world.loss(vars(batch), observed)
+        weights = {"dynamics": config.dynamics_coef, "representation": config.representation_coef}
+        means = {name: loss.mean() for name, loss in found.items()}
+        total = sum(weights.get(name, 1.0) * loss for name, loss in means.items())
+        measured = {f"{name}_loss": loss.detach() for name, loss in means.items()}
+        return torch.as_tensor(total), observed, measured
+
+    def _before(self, batch: SequenceBatch) -> Latent:
+        """The state before the sequences: what was stored, or nothing."""
+        rssm, n = self.world.rssm, batch.rewards.shape[1]
+        if batch.deter is None or batch.stoch is None:
+            nothing: Latent = rssm.initial(n)
+            return nothing
+        stoch = torch.nn.functional.one_hot(batch.stoch.long(), rssm.shape[1]).float()
+        latent: Latent = nn.Latent(batch.deter.float(), stoch)
+        return latent
+
+    def behavior_loss(self, batch: SequenceBatch, observed: Observed) -> tuple[Tensor, Metrics]:
+        """The losses of actor and critic in imagination, and of the critic on replay."""
+        config, last = self.config, self.config.imag_last
+        starts = (
+            observed.latents
+            if last is None
+            else nn.Latent(*(part[-last:] for part in observed.latents))
+        )
+        n_starts = len(starts.deter)
+        features, actions, rewards, continues = self._imagined(starts)
+
+        # Values of what was imagined, and what the returns there make of them.
+        value_logits = self.critic(features)
+        with torch.no_grad():
+            values = losses.two_hot_mean(value_logits.float(), self.world.bins)
+            slow = losses.two_hot_mean(self.slow_critic(features).float(), self.world.bins)
+            returns = losses.lambda_returns(rewards, values, continues, values[-1], lam=config.lam)
+            weights = continues.cumprod(0)[:-1]
+            advantages = (returns - values[:-1]) / self._scale(returns)
+
+        # Actions that did better than expected become more likely; entropy keeps others in play.
+        log_probs, entropy = self.actor.log_prob_and_entropy(features[:-1], actions[:-1])
+        bonus = log_probs * advantages + config.ent_coef * entropy
+        actor_loss = -(weights * bonus).mean()
+
+        # The critic follows the returns, and stays near its slow copy.
+        errors = self._value_errors(value_logits[:-1], returns, slow[:-1])
+        critic_loss = (weights * errors).mean()
+
+        # On replay it learns with a gradient into the model, which bootstraps from imagination.
+        replay_loss = torch.zeros((), device=features.device)
+        if config.replay_value_coef:
+            replay_loss = self._replay_loss(batch, starts, returns[0].unflatten(0, (n_starts, -1)))
+        total = actor_loss + critic_loss + config.replay_value_coef * replay_loss
+        return total, {
+            "actor_loss": actor_loss.detach(),
+            "critic_loss": critic_loss.detach(),
+            "replay_value_loss": replay_loss.detach(),
+            "entropy": entropy.mean().detach(),
+            "imagined_return": returns.mean(),
+            "return_scale": (self.return_range[1] - self.return_range[0]).clamp(min=1.0),
+        }
+
+    def _imagined(self, starts: Latent) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Features, actions, rewards and discounts [H + 1, M, ...] from all starts on.
+
+        Nothing of it needs a gradient: actor and critic are evaluated once more on all features.
+        """
+        world, horizon = self.world, self.config.imagination
+        with torch.no_grad():
+            latent = nn.Latent(*(part.flatten(0, 1) for part in starts))
+            noise = world.rssm.noise((horizon, len(latent.deter)), self.generator)
+            states, actions = [latent], []
+            for t in range(horizon + 1):
+                actions.append(self.actor.act(latent.features, generator=self.generator))
+                if t < horizon:
+                    latent = world.rssm.imagine(latent, actions[-1], noise[t])
+                    states.append(latent)
+            every = nn.Latent(*(torch.stack(parts) for parts in zip(*states, strict=True)))
+            rewards, continues = world.rewards(every), world.continues(every)
+        return every.features, torch.stack(actions), rewards, continues
+
+    def _scale(self, returns: Tensor) -> Tensor:
+        """The range of returns, at least 1, after it has followed those of this batch."""
+        shares = torch.tensor([0.05, 0.95], device=returns.device)
+        self.return_range.lerp_(torch.quantile(returns.flatten(), shares), self.config.return_rate)
+        return (self.return_range[1] - self.return_range[0]).clamp(min=1.0)
+
+    def _value_errors(self, logits: Tensor, returns: Tensor, slow: Tensor) -> Tensor:
+        """Cross-entropies of values with returns, and with those of the slow critic."""
+        bins, logits = self.world.bins, logits.float()
+        errors = losses.two_hot_loss(logits, returns, bins)
+        return errors + self.config.slow_coef * losses.two_hot_loss(logits, slow, bins)
+
+    def _replay_loss(self, batch: SequenceBatch, starts: Latent, bootstrap: Tensor) -> Tensor:
+        """The value loss on replayed steps, whose returns bootstrap from imagined ones [K, B]."""
+        features, k = starts.features, len(bootstrap)
+        logits = self.critic(features)
+        is_last = batch.is_last[-k:].float()
+        goes_on = 1.0 - batch.is_terminal[-k:].float()
+        discounts = goes_on * (1.0 - 1.0 / self.config.horizon)
+        with torch.no_grad():
+            slow = losses.two_hot_mean(self.slow_critic(features).float(), self.world.bins)
+            returns = losses.lambda_returns(
+                batch.rewards[-k:],
+                bootstrap,
+                discounts,
+                bootstrap[-1],
+                lam=self.config.lam,
+                cuts=is_last,
+            )
+        errors = self._value_errors(logits[:-1], returns, slow[:-1])
+        loss: Tensor = ((1.0 - is_last[:-1]) * errors).mean()
+        return loss
+
+    # Checkpoints
+
+    def extra_state(self) -> dict[str, Any]:
+        """The range of returns."""
+        return {"return_range": self.return_range}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Continue from `extra_state`."""
+        self.return_range.copy_(torch.as_tensor(state["return_range"]))

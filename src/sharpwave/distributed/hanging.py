@@ -1,0 +1,122 @@
+"""Environments that do not come back: how long somebody has waited for one, and where it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from sharpwave.errors import ActorFailed
+
+__all__ = ["Pulse", "Silence", "in_time"]
+
+ONE_LOOK = 1.0
+"""Most seconds of silence that one look counts: whoever looks may have stood still too."""
+
+Made = TypeVar("Made")
+
+
+class Silence:
+    """For how long a count has stood still, as far as anybody looked."""
+
+    def __init__(self) -> None:
+        self._seen: int | None = None
+        self._seconds, self._looked = 0.0, time.monotonic()
+
+    def seconds(self, count: int) -> float:
+        """Look at the count; for how long it has been this one."""
+        now = time.monotonic()
+        self._seconds += min(now - self._looked, ONE_LOOK)
+        self._looked = now
+        if count != self._seen:
+            self._seen, self._seconds = count, 0.0
+        return self._seconds
+
+
+class Pulse:
+    """Lets others see whether a thread still waits for the same step of its environments.
+
+    Args:
+        timeout: Seconds that environments may take for a step, a reset, or to be made.
+
+    Attributes:
+        waits: Whether the thread waits for environments.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.waits = False
+        self._timeout = timeout
+        self._beats = 0
+        self._thread = 0
+        self._silence = Silence()
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Inside, this thread waits for environments."""
+        self._thread = threading.get_ident()
+        self._beats += 1
+        self.waits = True
+        try:
+            yield
+        finally:
+            self.waits = False
+
+    def beat(self) -> None:
+        """The environments came back, and step again."""
+        self._beats += 1
+
+    def failure(self, actor: int) -> ActorFailed | None:
+        """What happened where the thread waits for too long; None where it does not."""
+        seconds = self._silence.seconds(self._beats)
+        if not self.waits or seconds <= self._timeout:
+            return None
+        return ActorFailed(actor, _where(self._thread, self._timeout))
+
+
+def in_time(make: Callable[[], Made], timeout: float, actor: int) -> Made:
+    """What a function returns or raises that may wait for environments.
+
+    Args:
+        make: The function; a thread calls it, which is left behind where it does not come back.
+        timeout: Seconds that it may take.
+        actor: For whom it is.
+
+    Raises:
+        ActorFailed: It did not come back.
+    """
+    made: list[Made] = []
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            made.append(make())
+        except BaseException as error:  # raised where it is waited for
+            raised.append(error)
+
+    thread = threading.Thread(target=call, name="sharpwave making", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if raised:
+        raise raised[0]
+    if not made:
+        raise ActorFailed(actor, _where(thread.ident or 0, timeout))
+    return made[0]
+
+
+def _where(thread: int, seconds: float) -> str:
+    """The stack of a thread that waits for environments, and for which of them."""
+    from sharpwave.envs.python import PythonVectorEnv  # which native actors do without
+
+    frame = sys._current_frames().get(thread)
+    stack = "" if frame is None else "".join(traceback.format_stack(frame))
+    which = "an environment"
+    while frame is not None:
+        # The vector environment is in the midst of a loop over its environments.
+        if isinstance(frame.f_locals.get("self"), PythonVectorEnv) and "i" in frame.f_locals:
+            which = f"environment {frame.f_locals['i']}"
+        frame = frame.f_back
+    return f"{stack}TimeoutError: {which} did not come back within {seconds:g} s"

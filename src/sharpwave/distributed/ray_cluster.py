@@ -1,0 +1,114 @@
+"""A Ray of this machine or of many, and the processes that it places, starts and restarts.
+
+Its own processes listen on all interfaces, and run what they are sent: a cluster is used only if it
+asks for tokens. Bulk data do not pass through it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Any, ClassVar
+
+from sharpwave.distributed.security import Access
+from sharpwave.extras import require
+from sharpwave.notice import notice
+
+__all__ = ["RayCluster"]
+
+
+class RayCluster:
+    """Ray, once it is joined or started, and what was placed there.
+
+    Args:
+        address: Of a cluster, or "auto"; None takes the Ray that this process has, or starts one
+            here, which ends with the last that uses it.
+
+    Attributes:
+        ray: The module.
+        is_here: All of its processes are on this machine, and of this one's.
+        host: Where this process listens for those of Ray.
+        access: Who may connect there: on other machines, who has the token of this object.
+
+    Raises:
+        ConnectionError: There is no such cluster.
+        ImportError: Ray is not installed.
+        PermissionError: The cluster takes everybody.
+    """
+
+    _users_here: ClassVar[int] = 0
+    """Objects that use the Ray that one of them has started on this machine."""
+
+    def __init__(self, address: str | None = None) -> None:
+        self.ray: Any = require("ray", extra="ray")
+        self._placed: list[Any] = []
+        self._groups: list[Any] = []
+        self._is_left = False
+        is_new = not self.ray.is_initialized()
+        self.is_here = address is None and (is_new or RayCluster._users_here > 0)
+        self._ends_with_this = is_new and not self.is_here
+        self.host, self.access = "127.0.0.1", Access()
+        if is_new:
+            own: dict[str, Any] = {"include_dashboard": False} if self.is_here else {}
+            self.ray.init(address, logging_level="ERROR", log_to_driver=False, **own)
+        if self.is_here:
+            RayCluster._users_here = 1 if is_new else RayCluster._users_here + 1
+        if self.is_here and is_new:
+            notice(
+                "started Ray on this machine. It listens on all interfaces, and whoever holds its "
+                "token may run code here"
+            )
+        elif not self.is_here:
+            self._check_tokens()
+            # Processes of other machines have to find this one; a token of its own lets them in.
+            self.host = self.ray.util.get_node_ip_address()
+            self.access = Access(token=secrets.token_urlsafe(32))
+
+    def place(self, kind: type, n: int, cpus: float = 1.0) -> list[Any]:
+        """Start actors of Ray, spread over the machines, which it starts again for ever.
+
+        Args:
+            kind: Their class, without arguments.
+            n: How many.
+            cpus: Of Ray's, for each; on this machine alone there is nothing to reserve.
+        """
+        ray = self.ray
+        options: list[dict[str, Any]] = [{"num_cpus": 0} for _ in range(n)]
+        if not self.is_here:
+            group = ray.util.placement_group([{"CPU": cpus}] * n, strategy="SPREAD")
+            self._groups.append(group)
+            strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+            for number in range(n):
+                where = strategy(group, placement_group_bundle_index=number)
+                options[number] = {"num_cpus": cpus, "scheduling_strategy": where}
+        always = {"max_restarts": -1, "max_task_retries": -1}
+        placed = [ray.remote(kind).options(**always, **own).remote() for own in options]
+        self._placed += placed
+        return placed
+
+    def leave(self) -> None:
+        """End what was placed, and the Ray that was started for it."""
+        if self._is_left:
+            return
+        self._is_left = True
+        if self.is_here:
+            RayCluster._users_here -= 1
+        if not self.ray.is_initialized():
+            return
+        if self._ends_with_this or (self.is_here and RayCluster._users_here == 0):
+            self.ray.shutdown()
+            return
+        for one in self._placed:
+            self.ray.kill(one)
+        for group in self._groups:
+            self.ray.util.remove_placement_group(group)
+
+    def _check_tokens(self) -> None:
+        if os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
+            return
+        if self._ends_with_this:
+            self.ray.shutdown()
+        raise PermissionError(
+            "a Ray cluster must ask for tokens, since it runs the code of whoever reaches it: "
+            "start it with RAY_AUTH_MODE=token, and set that and RAY_AUTH_TOKEN here"
+        )

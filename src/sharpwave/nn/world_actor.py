@@ -1,0 +1,95 @@
+"""Policies that act on the states of a world model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from sharpwave.nn.world_layers import Head
+
+__all__ = ["WorldActor"]
+
+DEVIATIONS = (0.1, 1.0)
+
+
+class WorldActor(nn.Module):
+    """A categorical policy, or a Gaussian one with a mean within [-1, 1].
+
+    Actions are vectors as the model takes them: one-hot where they are discrete.
+
+    Args:
+        n_features: Size of what it looks at.
+        action_space: Discrete or Box.
+        units: Size of the hidden layers.
+        layers: How many of them.
+        generator: Source of the weights.
+
+    Attributes:
+        size: Numbers of an action.
+
+    Raises:
+        TypeError: The action space is neither Discrete nor Box.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        action_space: spaces.Space[Any],
+        *,
+        units: int,
+        layers: int = 3,
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self.is_discrete = isinstance(action_space, spaces.Discrete)
+        if isinstance(action_space, spaces.Discrete):
+            self.size = int(action_space.n)
+        elif isinstance(action_space, spaces.Box):
+            self.size = int(np.prod(action_space.shape))
+        else:
+            raise TypeError(f"action_space must be Discrete or Box, got {action_space}")
+        outputs = self.size if self.is_discrete else 2 * self.size
+        self.head = Head(n_features, layers, units, outputs, generator, scale=0.01)
+
+    def act(
+        self,
+        features: Tensor,
+        *,
+        deterministic: bool = False,
+        masks: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Actions [..., size] at features [..., n_features]; only those that `masks` allow."""
+        if self.is_discrete:
+            logits = self.head(features).float()
+            if masks is not None:
+                logits = logits.masked_fill(~masks, -torch.inf)
+            if not deterministic:
+                uniform = torch.empty_like(logits).uniform_(1e-6, 1 - 1e-6, generator=generator)
+                logits = logits - torch.log(-torch.log(uniform))
+            return one_hot(logits.argmax(-1), self.size).to(features.dtype)
+        mean, deviation = self._gaussian(features)
+        if deterministic:
+            return mean
+        return mean + deviation * torch.empty_like(mean).normal_(generator=generator)
+
+    def log_prob_and_entropy(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities [...] of actions [..., size], and entropies [...]."""
+        if self.is_discrete:
+            logits = self.head(features).float().log_softmax(-1)
+            return (logits * actions).sum(-1), -(logits.exp() * logits).sum(-1)
+        mean, deviation = self._gaussian(features)
+        spread = deviation.log() + 0.5 * math.log(2.0 * math.pi)
+        log_probs = -0.5 * ((actions - mean) / deviation).square() - spread
+        return log_probs.sum(-1), (spread + 0.5).sum(-1)
+
+    def _gaussian(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        mean, raw = self.head(features).float().chunk(2, -1)
+        low, high = DEVIATIONS
+        return mean.tanh(), (high - low) * (raw + 2.0).sigmoid() + low

@@ -1,0 +1,226 @@
+"""From observations to what a world model thinks in, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, interpolate, max_pool2d, one_hot, silu
+
+from sharpwave.losses.world_model import symexp, symlog
+from sharpwave.nn.world_layers import BlockLinear, Conv, Head, Layer, Linear, RMSNorm
+
+if TYPE_CHECKING:
+    from sharpwave.nn.world_model import Latent
+
+__all__ = ["Decoder", "Encoder", "entries_of"]
+
+MULTIPLES = (2, 3, 4, 4)
+"""Channels after each convolution, in multiples of `depth`."""
+IMAGE_SIZES = (64, 96)
+
+
+def entries_of(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
+    """The entries of an observation space; one that is no Dict has the name "obs".
+
+    Raises:
+        TypeError: An entry is neither an image, nor a vector of numbers, nor an integer.
+        ValueError: An image is not of a size that the model knows.
+    """
+    entries = dict(space.spaces) if isinstance(space, spaces.Dict) else {"obs": space}
+    for name, entry in entries.items():
+        if isinstance(entry, spaces.Discrete):
+            continue
+        if not isinstance(entry, spaces.Box):
+            raise TypeError(f"observation {name!r} must be a Box or Discrete, got {entry}")
+        if len(entry.shape) == 3:
+            if entry.dtype != np.uint8:
+                raise TypeError(f"the image {name!r} must be uint8, got {entry.dtype}")
+            height, width, _ = entry.shape
+            if height != width or height not in IMAGE_SIZES:
+                raise ValueError(
+                    f"the image {name!r} must be 64 x 64 or 96 x 96, got {height} x {width}: "
+                    "wrap the environment in gymnasium.wrappers.ResizeObservation"
+                )
+    return entries
+
+
+def _is_image(space: spaces.Space[Any]) -> bool:
+    return isinstance(space, spaces.Box) and len(space.shape) == 3
+
+
+class Encoder(nn.Module):
+    """Observations [..., *shape] by entry to tokens [..., size].
+
+    Args:
+        entries: Spaces by name.
+        depth: Channels of images, before their multiples.
+        units: Size of the layers of vectors.
+        layers: How many of them.
+        generator: Source of the weights.
+
+    Attributes:
+        size: Of the tokens.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, spaces.Space[Any]],
+        *,
+        depth: int,
+        units: int,
+        layers: int = 3,
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self._entries, self.size = dict(entries), 0
+        self._images = [name for name, space in entries.items() if _is_image(space)]
+        self._vectors = [name for name in entries if name not in self._images]
+        if self._vectors:
+            sizes = [sum(_size(entries[name]) for name in self._vectors), *[units] * layers]
+            self.vectors = nn.Sequential(*(Layer(a, b, generator) for a, b in pairwise(sizes)))
+            self.size += units
+        if self._images:
+            shapes = [entries[name].shape or () for name in self._images]
+            channels = [sum(shape[-1] for shape in shapes), *(depth * m for m in MULTIPLES)]
+            self.convs = nn.ModuleList(Conv(a, b, generator) for a, b in pairwise(channels))
+            self.norms = nn.ModuleList(RMSNorm(c, axis=-3) for c in channels[1:])
+            self.size += channels[-1] * (shapes[0][0] // 16) ** 2
+
+    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
+        """Tokens of observations."""
+        parts = []
+        if self._vectors:
+            numbers = [_numbers(self._entries[name], obs[name]) for name in self._vectors]
+            parts.append(self.vectors(torch.cat(numbers, -1)))
+        if self._images:
+            images = torch.cat([obs[name] for name in self._images], -1)
+            x = images.flatten(0, -4).movedim(-1, 1).float() / 255.0 - 0.5
+            for conv, norm in zip(self.convs, self.norms, strict=True):
+                x = silu(norm(max_pool2d(conv(x), 2)))
+            parts.append(x.flatten(1).unflatten(0, images.shape[:-3]))
+        return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
+
+
+class Decoder(nn.Module):
+    """States back to observations.
+
+    Args:
+        entries: Spaces by name.
+        deter: Size of what is remembered.
+        stoch: Numbers of the latents.
+        depth: Channels of images, before their multiples.
+        units: Size of the layers.
+        layers: How many of them for vectors.
+        blocks: Blocks of the layer that makes images of what is remembered.
+        generator: Source of the weights.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, spaces.Space[Any]],
+        *,
+        deter: int,
+        stoch: int,
+        depth: int,
+        units: int,
+        layers: int = 3,
+        blocks: int = 8,
+        generator: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        self._entries = dict(entries)
+        self._images = [name for name, space in entries.items() if _is_image(space)]
+        self._vectors = [name for name in entries if name not in self._images]
+        if self._vectors:
+            self._sizes = [_size(entries[name]) for name in self._vectors]
+            self.vectors = Head(deter + stoch, layers, units, sum(self._sizes), generator)
+        if self._images:
+            shapes = [entries[name].shape or () for name in self._images]
+            channels = [depth * m for m in MULTIPLES]
+            self._blocks, self._channels = blocks, [shape[-1] for shape in shapes]
+            self._least = (channels[-1], shapes[0][0] // 16, shapes[0][0] // 16)
+            numbers = int(np.prod(self._least))
+            self.of_deter = BlockLinear(deter, numbers, blocks, generator)
+            self.of_stoch = nn.Sequential(
+                Layer(stoch, 2 * units, generator), Linear(2 * units, numbers, generator)
+            )
+            self.first_norm = RMSNorm(channels[-1], axis=-3)
+            steps = [*channels[::-1], sum(self._channels)]
+            self.convs = nn.ModuleList(Conv(a, b, generator) for a, b in pairwise(steps))
+            self.norms = nn.ModuleList(RMSNorm(c, axis=-3) for c in steps[1:-1])
+
+    def forward(self, latents: Latent) -> dict[str, Tensor]:
+        """What each entry is expected to be, in the form of `loss`."""
+        found: dict[str, Tensor] = {}
+        if self._vectors:
+            parts = self.vectors(latents.features).split(self._sizes, -1)
+            found.update(zip(self._vectors, parts, strict=True))
+        if self._images:
+            images = self._decoded(latents).split(self._channels, -1)
+            found.update(zip(self._images, images, strict=True))
+        return found
+
+    def _decoded(self, latents: Latent) -> Tensor:
+        shape = latents.deter.shape[:-1]
+        deter = latents.deter.flatten(0, -2).unflatten(-1, (self._blocks, -1)).transpose(0, 1)
+        channels, height, width = self._least
+        x = self.of_deter(deter).unflatten(-1, (channels // self._blocks, height, width))
+        x = x.transpose(0, 1).flatten(1, 2)
+        x = x + self.of_stoch(latents.stoch.flatten(0, -3).flatten(1)).unflatten(-1, self._least)
+        x = silu(self.first_norm(x))
+        for i, conv in enumerate(self.convs):
+            x = conv(interpolate(x, scale_factor=2, mode="nearest"))
+            if i < len(self.norms):
+                x = silu(self.norms[i](x))
+        decoded: Tensor = x.sigmoid().movedim(1, -1).unflatten(0, shape)
+        return decoded
+
+    def loss(self, found: Mapping[str, Tensor], obs: Mapping[str, Tensor]) -> Tensor:
+        """[...] squared errors and cross-entropies of all entries, summed."""
+        total: Any = 0.0
+        for name, space in self._entries.items():
+            predicted, seen = found[name].float(), obs[name]
+            if isinstance(space, spaces.Discrete):
+                classes = (seen - int(space.start)).long()
+                loss = cross_entropy(predicted.flatten(0, -2), classes.flatten(), reduction="none")
+                total = total + loss.view(classes.shape)
+            elif _is_image(space):
+                total = total + (predicted - seen.float() / 255.0).square().sum((-3, -2, -1))
+            else:
+                total = total + (predicted - _numbers(space, seen)).square().sum(-1)
+        return total  # type: ignore[no-any-return]
+
+    def shown(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Expected observations in the form of the environment's."""
+        shown = {}
+        for name, space in self._entries.items():
+            x = found[name].float()
+            if isinstance(space, spaces.Discrete):
+                shown[name] = x.argmax(-1) + int(space.start)
+            elif _is_image(space):
+                shown[name] = (x * 255.0).round().to(torch.uint8)
+            else:
+                shown[name] = symexp(x).unflatten(-1, space.shape or ())
+        return shown
+
+
+def _size(space: spaces.Space[Any]) -> int:
+    """Numbers that an entry becomes."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    return int(np.prod(space.shape or ()))
+
+
+def _numbers(space: spaces.Space[Any], x: Tensor) -> Tensor:
+    """Integers one-hot, other numbers as vectors of symlogs."""
+    if isinstance(space, spaces.Discrete):
+        return one_hot((x - int(space.start)).long(), int(space.n)).float()
+    shape = space.shape or ()
+    flat = x.flatten(x.dim() - len(shape)) if shape else x[..., None]
+    return symlog(flat.float())

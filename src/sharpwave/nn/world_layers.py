@@ -1,0 +1,150 @@
+"""Layers of world models: normalized, block-wise, of convolutions, and heads."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+from sharpwave.layouts.init import truncated_normal
+
+__all__ = ["BlockLinear", "Conv", "Head", "Layer", "Linear", "RMSNorm"]
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x²) + ε) times a learned scale, computed in float32.
+
+    Args:
+        size: Of the axis.
+        axis: Which is normalized.
+    """
+
+    def __init__(self, size: int, axis: int = -1) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(size))
+        self._axis, self._eps = axis, 1e-4
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalized numbers, of the dtype of the input."""
+        y = x.float()
+        y = y * torch.rsqrt(y.square().mean(self._axis, keepdim=True) + self._eps)
+        scale = self.scale if self._axis == -1 else self.scale[:, None, None]
+        return (y * scale).to(x.dtype)
+
+
+class Linear(nn.Linear):
+    """A linear layer with truncated normal weights and a bias of zeros.
+
+    Args:
+        inputs: Size of the input.
+        outputs: Size of the output.
+        generator: Source of the weights.
+        scale: Of the first weights; 0 for zeros.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, generator: np.random.Generator, scale: float = 1.0
+    ) -> None:
+        super().__init__(inputs, outputs)
+        weight = truncated_normal(generator, (outputs, inputs), inputs, scale)
+        with torch.no_grad():
+            self.weight.copy_(torch.from_numpy(weight))
+            self.bias.zero_()
+
+
+class BlockLinear(nn.Module):
+    """A linear layer whose outputs see one block of the inputs each.
+
+    Args:
+        inputs: Size of the input, of all blocks.
+        outputs: Size of the output, of all blocks.
+        blocks: How many blocks; both sizes are multiples of it.
+        generator: Source of the weights.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, blocks: int, generator: np.random.Generator
+    ) -> None:
+        super().__init__()
+        self.blocks = blocks
+        shape = blocks, inputs // blocks, outputs // blocks
+        self.weight = nn.Parameter(
+            torch.from_numpy(truncated_normal(generator, shape, inputs // blocks))
+        )
+        self.bias = nn.Parameter(torch.zeros(blocks, 1, outputs // blocks))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From [blocks, B, inputs / blocks] to [blocks, B, outputs / blocks]."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class Layer(nn.Module):
+    """Linear, RMS normalization, SiLU.
+
+    Args:
+        inputs: Size of the input.
+        outputs: Size of the output.
+        generator: Source of the weights.
+    """
+
+    def __init__(self, inputs: int, outputs: int, generator: np.random.Generator) -> None:
+        super().__init__()
+        self.linear = Linear(inputs, outputs, generator)
+        self.norm = RMSNorm(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., outputs]."""
+        return silu(self.norm(self.linear(x)))
+
+
+class Head(nn.Module):
+    """Some layers, and a linear one.
+
+    Args:
+        inputs: Size of the input.
+        layers: How many hidden layers.
+        units: Their size.
+        outputs: Size of the output.
+        generator: Source of the weights.
+        scale: Of the first weights of the output; 0 for zeros.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        layers: int,
+        units: int,
+        outputs: int,
+        generator: np.random.Generator,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        sizes = [inputs, *[units] * layers]
+        self.hidden = nn.Sequential(*(Layer(a, b, generator) for a, b in pairwise(sizes)))
+        self.output = Linear(sizes[-1], outputs, generator, scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., outputs]."""
+        y: Tensor = self.output(self.hidden(x))
+        return y
+
+
+class Conv(nn.Conv2d):
+    """A convolution of 5 x 5 that keeps the size, with truncated normal weights.
+
+    Args:
+        inputs: Channels of the input.
+        outputs: Channels of the output.
+        generator: Source of the weights.
+    """
+
+    def __init__(self, inputs: int, outputs: int, generator: np.random.Generator) -> None:
+        super().__init__(inputs, outputs, 5, padding=2)
+        weight = truncated_normal(generator, (outputs, inputs, 5, 5), inputs * 25)
+        with torch.no_grad():
+            self.weight.copy_(torch.from_numpy(weight))
+            assert self.bias is not None
+            self.bias.zero_()

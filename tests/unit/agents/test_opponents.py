@@ -1,0 +1,104 @@
+"""Groups that others play: what stays of them in checkpoints and copies."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sharpwave as sw
+from sharpwave.envs.multi.toys import Roles
+from sharpwave.testing.bits import state_of
+
+GROUPS = {"first": ["agent_0"], "second": ["agent_1"]}
+SMALL: dict[str, Any] = {"n_envs": 2, "n_steps": 8, "hidden": (8,), "n_epochs": 2, "seed": 3}
+
+
+def still(obs: Any) -> Any:
+    return np.zeros(len(obs), np.int64)
+
+
+@pytest.fixture
+def make() -> Iterator[Any]:
+    made: list[Any] = []
+
+    def one(**options: Any) -> Any:
+        made.append(sw.MAPPO(Roles, groups=GROUPS, **{**SMALL, **options}))
+        return made[-1]
+
+    yield one
+    for agent in made:
+        agent.close()
+
+
+def played(agent: Any) -> dict[str, bytes]:
+    """The weights of what plays the second group."""
+    return weights_of(agent._opposing["second"])
+
+
+def weights_of(learner: Any) -> dict[str, bytes]:
+    found = state_of(learner)
+    return {name: found[name] for name in found if "exp_avg" not in name}
+
+
+def test_a_checkpoint_holds_the_opponents(make: Any, tmp_path: Path) -> None:
+    """All groups learned on where a run against an opponent was loaded."""
+    other = make(seed=5, hidden=(4,))
+    other.train(32)
+    agent = make(opponents={"second": other})
+    agent.train(32)
+    agent.save(tmp_path / "run")
+    loaded = sw.MAPPO.from_checkpoint(tmp_path / "run", env=Roles)
+    assert played(loaded) == weights_of(other.learner["second"])
+    for one in (agent, loaded):
+        one.train(32)
+    assert loaded.learner.learning.keys() == {"first"}
+    assert state_of(agent.learner) == state_of(loaded.learner)
+    assert played(loaded) == weights_of(other.learner["second"])
+    loaded.close()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize("opponent", ["agent", "function", "frozen"])
+def test_copies_play_against_the_same(make: Any, opponent: str, copied: Any) -> None:
+    given = {"agent": make(seed=5), "function": still, "frozen": None}[opponent]
+    agent = make(opponents={"second": given})
+    agent.train(16)
+    other = copied(agent)
+    for one in (agent, other):
+        one.train(16)
+    assert state_of(agent.learner) == state_of(other.learner)
+    other.close()
+
+
+def test_a_run_goes_on_against_another(make: Any, tmp_path: Path) -> None:
+    agent = make(opponents={"second": make(seed=5)})
+    agent.save(tmp_path / "run")
+    another = make(seed=6)
+    loaded = sw.MAPPO.from_checkpoint(tmp_path / "run", env=Roles, opponents={"second": another})
+    assert played(loaded) == weights_of(another.learner["second"])
+    everyone = sw.MAPPO.from_checkpoint(tmp_path / "run", env=Roles, opponents={})
+    assert everyone.learner.learning.keys() == {"first", "second"}
+    loaded.close()
+    everyone.close()
+
+
+def test_functions_are_not_in_files(make: Any, tmp_path: Path) -> None:
+    make(opponents={"second": still}).save(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"opponents must be given: .* function as 'second'"):
+        sw.MAPPO.from_checkpoint(tmp_path / "run", env=Roles)
+    given = {"second": still}
+    loaded = sw.MAPPO.from_checkpoint(tmp_path / "run", env=Roles, opponents=given)
+    loaded.train(16)
+    loaded.close()
+
+
+def test_a_run_against_others_is_not_taken_for_one_of_all(make: Any, tmp_path: Path) -> None:
+    make(opponents={"second": None}).save(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"its opponents are \['second'\], not \[\]"):
+        make().load_checkpoint(tmp_path / "run")

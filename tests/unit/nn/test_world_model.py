@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from sharpwave import nn
+from sharpwave.nn.world_codecs import entries_of
+from sharpwave.nn.world_layers import Head
+from sharpwave.nn.world_model import Latent, draw
+
+IMAGE = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+MIXED = spaces.Dict({"image": IMAGE, "vector": VECTOR, "kind": spaces.Discrete(3, start=1)})
+SMALL: dict[str, Any] = {
+    "deter": 16,
+    "hidden": 8,
+    "latents": 4,
+    "classes": 5,
+    "units": 12,
+    "depth": 8,
+}
+
+
+def model(space: Any = VECTOR, n_actions: int = 2, **options: Any) -> nn.WorldModel:
+    generator = np.random.default_rng(0)
+    return nn.WorldModel(space, n_actions, **{**SMALL, **options}, generator=generator)
+
+
+def batch_of(space: Any, steps: int = 6, n: int = 3, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    space.seed(seed)
+    drawn = [[space.sample() for _ in range(n)] for _ in range(steps)]
+
+    def stacked(pick: Any) -> Any:
+        return torch.as_tensor(np.array([[pick(one) for one in row] for row in drawn]))
+
+    is_dict = isinstance(space, spaces.Dict)
+    obs = {k: stacked(lambda x, k=k: x[k]) for k in space} if is_dict else stacked(lambda x: x)
+    return {
+        "obs": obs,
+        "prev_actions": torch.tensor(rng.normal(size=(steps, n, 2)), dtype=torch.float32),
+        "rewards": torch.tensor(rng.normal(size=(steps, n)), dtype=torch.float32),
+        "is_first": torch.tensor(rng.random((steps, n)) < 0.3),
+        "is_terminal": torch.tensor(rng.random((steps, n)) < 0.2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("deter", "hidden", "classes", "units", "millions"),
+    [
+        (2048, 256, 16, 256, 10.5),
+        (3072, 384, 24, 384, 23.5),
+        (4096, 512, 32, 512, 41.6),
+    ],
+)
+@pytest.mark.long
+def test_sizes_are_those_that_are_published(
+    deter: int, hidden: int, classes: int, units: int, millions: float
+) -> None:
+    generator = np.random.default_rng(0)
+    world = nn.WorldModel(
+        IMAGE,
+        6,
+        deter=deter,
+        hidden=hidden,
+        classes=classes,
+        depth=classes,
+        units=units,
+        generator=generator,
+    )
+    heads = [Head(world.n_features, 3, units, outputs, generator) for outputs in (6, 255)]
+    count = sum(p.numel() for part in (world, *heads) for p in part.parameters())
+    assert round(count / 1e6, 1) == millions
+
+
+def test_the_recurrent_unit_is_that_of_the_definition() -> None:
+    rssm = model(blocks=4).rssm.double()
+    rng = np.random.default_rng(1)
+    deter, stoch = rng.normal(size=(2, 16)), rng.normal(size=(2, 4, 5))
+    action = rng.normal(size=(2, 2)) * 3
+
+    def layer(part: Any, x: Any) -> Any:
+        y = x @ part.linear.weight.detach().numpy().T + part.linear.bias.detach().numpy()
+        return silu(rms(y, part.norm))
+
+    def rms(y: Any, norm: Any) -> Any:
+        return y / np.sqrt((y**2).mean(-1, keepdims=True) + 1e-4) * norm.scale.detach().numpy()
+
+    def silu(y: Any) -> Any:
+        return y / (1 + np.exp(-y))
+
+    bounded = action / np.maximum(1.0, np.abs(action))
+    shared = np.concatenate(
+        [
+            layer(rssm.of_deter, deter),
+            layer(rssm.of_stoch, stoch.reshape(2, -1)),
+            layer(rssm.of_action, bounded),
+        ],
+        1,
+    )
+    weight, bias = (x.detach().numpy() for x in (rssm.block_layer.weight, rssm.block_layer.bias))
+    gates_weight, gates_bias = (x.detach().numpy() for x in (rssm.gates.weight, rssm.gates.bias))
+    blocks = []
+    for b in range(4):
+        own = np.concatenate([deter[:, 4 * b : 4 * b + 4], shared], 1)
+        blocks.append(own @ weight[b] + bias[b])
+    hidden = silu(rms(np.concatenate(blocks, 1), rssm.block_norm))
+    expected = []
+    for b in range(4):
+        gates = hidden[:, 4 * b : 4 * b + 4] @ gates_weight[b] + gates_bias[b]
+        reset, candidate, update = np.split(gates, 3, 1)
+        candidate = np.tanh(candidate / (1 + np.exp(-reset)))
+        update = 1 / (1 + np.exp(-(update - 1)))
+        expected.append(update * candidate + (1 - update) * deter[:, 4 * b : 4 * b + 4])
+    found = rssm.step(Latent(torch.tensor(deter), torch.tensor(stoch)), torch.tensor(action))
+    np.testing.assert_allclose(found.detach().numpy(), np.concatenate(expected, 1), atol=1e-6)
+
+
+def test_draws_are_one_hot_with_the_gradient_of_their_probabilities() -> None:
+    logits = torch.randn(4000, 3, requires_grad=True)
+    shared = torch.tensor([0.2, 0.5, 0.3]).log().expand(4000, 3)
+    uniform = torch.rand(4000, 3, generator=torch.Generator().manual_seed(0))
+    noise = -torch.log(-torch.log(uniform))
+    drawn = draw(shared, noise)
+    assert torch.allclose(drawn.mean(0), torch.tensor([0.2, 0.5, 0.3]), atol=0.03)
+    log_probs = logits.log_softmax(-1)
+    sample = draw(log_probs, noise)
+    assert torch.equal(sample.detach().round(), (sample.detach() > 0.5).float())
+    weights = torch.randn(4000, 3)
+    (through,) = torch.autograd.grad((sample * weights).sum(), logits, retain_graph=True)
+    (plain,) = torch.autograd.grad((log_probs.exp() * weights).sum(), logits)
+    torch.testing.assert_close(through, plain)
+
+
+def test_nothing_passes_the_beginning_of_an_episode() -> None:
+    world = model()
+    one, other = batch_of(VECTOR), batch_of(VECTOR, seed=5)
+    for name in ("obs", "prev_actions"):
+        other[name][3:] = one[name][3:]
+    for batch in (one, other):
+        batch["is_first"][:] = False
+        batch["is_first"][3] = True
+    other["prev_actions"][3] += 1.0
+    generators = [torch.Generator().manual_seed(0) for _ in range(2)]
+    seen = [
+        world.observe(batch, world.rssm.initial(3), generator)
+        for batch, generator in zip((one, other), generators, strict=True)
+    ]
+    for a, b in zip(seen[0].latents, seen[1].latents, strict=True):
+        assert torch.equal(a[3:], b[3:])
+        assert not torch.equal(a[:3], b[:3])
+
+
+def test_a_stored_state_goes_on_as_the_unbroken_sequence() -> None:
+    world = model(unimix=0.0)
+    with torch.no_grad():  # certain latents, whatever is drawn
+        world.rssm.posterior_head.output.weight.mul_(1e4)
+    batch = batch_of(VECTOR)
+    batch["is_first"][:] = False
+    whole = world.observe(batch, world.rssm.initial(3))
+    cut = {name: column[3:] for name, column in batch.items()}
+    stored = Latent(*(part[2] for part in whole.latents))
+    rest = world.observe(cut, stored)
+    torch.testing.assert_close(rest.latents.deter, whole.latents.deter[3:])
+
+
+@pytest.mark.parametrize("space", [VECTOR, IMAGE, MIXED], ids=["vector", "image", "mixed"])
+def test_every_part_gets_a_gradient(space: Any) -> None:
+    world = model(space)
+    batch = batch_of(space, steps=4, n=2)
+    with torch.no_grad():  # their first weights of zero let nothing through
+        world.reward_head.output.weight.add_(0.1)
+    observed = world.observe(batch, world.rssm.initial(2))
+    losses = world.loss(batch, observed)
+    assert {loss.shape for loss in losses.values()} == {(4, 2)}
+    assert all(torch.isfinite(loss).all() for loss in losses.values())
+    world._free_nats = 0.0
+    total = sum(loss.mean() for loss in world.loss(batch, observed).values())
+    torch.as_tensor(total).backward()
+    still = [n for n, p in world.named_parameters() if p.grad is None or not p.grad.any()]
+    assert still == []
+    shown = world.decode(observed.latents)
+    entries = shown if isinstance(shown, dict) else {"obs": shown}
+    for name, entry in entries_of(space).items():
+        assert entries[name].shape == (4, 2, *(entry.shape or ()))
+
+
+def test_a_model_that_is_new_expects_no_reward() -> None:
+    world = model()
+    latents = Latent(torch.randn(7, 16), torch.randn(7, 4, 5))
+    assert world.rewards(latents).tolist() == [0.0] * 7
+
+
+def test_losses_fall_by_half() -> None:
+    world = model()
+    flat = nn.FlatParameters(world)
+    optimizer = nn.LaProp(flat, lr=3e-3, warmup=10)
+    batch = batch_of(VECTOR, steps=8, n=8)
+    history = []
+    for _ in range(60):
+        losses = world.loss(batch, world.observe(batch, world.rssm.initial(8)))
+        total = losses["reconstruction"] + losses["reward"] + losses["continue"]
+        loss = (total + losses["dynamics"] + 0.1 * losses["representation"]).mean()
+        flat.backward(loss)
+        optimizer.step()
+        history.append(loss.item() - 1.1)  # free nats
+    assert np.mean(history[-5:]) < 0.5 * history[0]
+
+
+@pytest.mark.long
+def test_a_chain_without_chance_is_predicted_exactly() -> None:
+    """Five places in a row: actions move by one, and the model says where ten of them lead."""
+    space = spaces.Discrete(5)
+    world = model(space, units=32, hidden=32, deter=64, unimix=0.0, free_nats=0.0)
+    flat = nn.FlatParameters(world)
+    optimizer = nn.LaProp(flat, lr=3e-3, warmup=20)
+    rng = np.random.default_rng(0)
+
+    def walks(n: int, steps: int) -> dict[str, Any]:
+        moves = rng.integers(0, 2, (steps, n))
+        places = np.zeros((steps, n), np.int64)
+        places[0] = 2
+        for t in range(1, steps):
+            places[t] = np.clip(places[t - 1] + 2 * moves[t] - 1, 0, 4)
+        first = np.zeros((steps, n), bool)
+        first[0] = True
+        return {
+            "obs": torch.tensor(places),
+            "prev_actions": torch.tensor(np.eye(2, dtype=np.float32)[moves]),
+            "rewards": torch.tensor((places == 4).astype(np.float32)),
+            "is_first": torch.tensor(first),
+            "is_terminal": torch.zeros(steps, n),
+        }
+
+    for _ in range(300):
+        batch = walks(16, 16)
+        losses = world.loss(batch, world.observe(batch, world.rssm.initial(16)))
+        loss = sum(x.mean() for x in losses.values())
+        flat.backward(torch.as_tensor(loss))
+        optimizer.step()
+    batch = walks(20, 15)
+    with torch.no_grad():
+        seen = world.observe({k: v[:5] for k, v in batch.items()}, world.rssm.initial(20)).latents
+        state = Latent(*(part[-1] for part in seen))
+        dreamt = world.imagine(state, batch["prev_actions"][5:])
+        assert (world.decode(dreamt) == batch["obs"][5:]).float().mean() == 1.0
+        assert (world.rewards(dreamt) - batch["rewards"][5:]).abs().max() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("space", "error", "message"),
+    [
+        (spaces.Box(0, 255, (60, 60, 3), np.uint8), ValueError, "64 x 64 or 96 x 96, got 60 x 60"),
+        (spaces.Box(0, 1, (64, 64, 3), np.float32), TypeError, "must be uint8, got float32"),
+        (spaces.MultiBinary(3), TypeError, "must be a Box or Discrete, got MultiBinary"),
+    ],
+)
+def test_spaces_that_are_not_known_are_named(space: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        model(space)
+
+
+def test_blocks_divide_what_is_remembered() -> None:
+    with pytest.raises(ValueError, match="deter must be a multiple of blocks, 8, got 20"):
+        model(deter=20)
