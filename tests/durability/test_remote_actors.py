@@ -88,6 +88,7 @@ def take(fleet: GrpcFleet, count: int) -> list[int]:
 def test_others_go_on_where_an_actor_is_killed_and_it_may_return(commands: Commands) -> None:
     with listening(deadline=5.0) as fleet:
         steady = commands.actor(address_of(fleet))
+        wait_for(lambda: fleet.stats().alive == 1)  # so that it is the first
         draw = random.Random(0)
         for killed in range(1, 4):
             mortal = commands.actor(address_of(fleet))

@@ -207,8 +207,8 @@ def test_ids_of_a_restarted_shard_are_ignored_unless_it_kept_its_rows(tmp_path: 
             of_second = int((numbers_of(drawn) % 2).sum())
             for number in range(2):
                 shards[number].kill()
-                shards[number] = shards[number].again()
                 wait_for(lambda: replay.stats()["shards_lost"] == number + 1)  # noqa: B023
+                shards[number] = shards[number].again()
                 wait_for(lambda: replay.stats()["shards_alive"] == 2)
             replay.push_batch(**steps(range(60, 120)))
             assert replay.update_priorities(drawn["indices"], np.full(60, 7.0)) == of_second

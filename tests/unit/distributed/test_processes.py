@@ -279,8 +279,10 @@ def test_a_process_of_an_actor_is_small_and_without_torch(world: Any) -> None:
         status = Path(f"/proc/{pid}/status").read_text()
         peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         assert int(peak.split()[1]) < 60 * 1024
-        links = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
-        assert all(one.endswith("(deleted)") for one in links if "/shm/" in one)
+        for one in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+                link = str(one.readlink())
+                assert "/shm/" not in link or link.endswith("(deleted)")
     agent.close()
 
 
