@@ -107,6 +107,9 @@ if TYPE_CHECKING:
         DPOLearner,
         DQNConfig,
         DQNLearner,
+        DreamerV3,
+        DreamerV3Config,
+        DreamerV3Learner,
         GRPOConfig,
         GRPOLearner,
         HybridPPO,
@@ -188,12 +191,12 @@ _ALGORITHMS = """
     A2C A2CConfig A2CLearner APPO APPOConfig APPOLearner BC BCConfig BCLearner C51 C51Config
     C51Learner CQL CQLConfig CQLLearner CrossQ CrossQConfig CrossQLearner DDPG DDPGConfig DPO
     DPOConfig DPOLearner DQN DQNConfig DQNLearner DiscreteSAC DiscreteSACConfig
-    DiscreteSACLearner GRPO GRPOConfig GRPOLearner HybridPPO HybridPPOConfig IMPALA IMPALAConfig
-    IMPALALearner IPPO IPPOConfig IQL IQLConfig IQLLearner KTO KTOConfig KTOLearner MAPPO
-    MAPPOConfig MAPPOLearner OnlineDPO OnlineDPOConfig OnlineDPOLearner PPO PPOConfig PPOLearner
-    QRDQN QRDQNConfig QRDQNLearner ReBRAC ReBRACConfig ReBRACLearner SAC SACConfig SACLearner
-    SFT SFTConfig SFTLearner TD3 TD3BC TD3BCConfig TD3BCLearner TD3Config TD3Learner TQC
-    TQCConfig TQCLearner
+    DiscreteSACLearner DreamerV3 DreamerV3Config DreamerV3Learner GRPO GRPOConfig GRPOLearner
+    HybridPPO HybridPPOConfig IMPALA IMPALAConfig IMPALALearner IPPO IPPOConfig IQL IQLConfig
+    IQLLearner KTO KTOConfig KTOLearner MAPPO MAPPOConfig MAPPOLearner OnlineDPO OnlineDPOConfig
+    OnlineDPOLearner PPO PPOConfig PPOLearner QRDQN QRDQNConfig QRDQNLearner ReBRAC ReBRACConfig
+    ReBRACLearner SAC SACConfig SACLearner SFT SFTConfig SFTLearner TD3 TD3BC TD3BCConfig
+    TD3BCLearner TD3Config TD3Learner TQC TQCConfig TQCLearner
 """
 _LAZY = {
     **dict.fromkeys(_ALGORITHMS.split(), "sharpwave.algorithms"),
@@ -297,6 +300,9 @@ __all__ = [
     "DiscreteSAC",
     "DiscreteSACConfig",
     "DiscreteSACLearner",
+    "DreamerV3",
+    "DreamerV3Config",
+    "DreamerV3Learner",
     "EarlyStoppingCallback",
     "EpisodeBuffer",
     "EpisodeDataset",

@@ -137,7 +137,7 @@ class Step:
         decoded = self.head("world.decoder.vectors", 3, features)
         rewards = self.two_hot(self.head("world.reward_head", 1, features), batch.rewards.double())
         ends = self.head("world.end_head", 1, features).squeeze(-1)
-        target = (1 - batch.is_terminal.double()) * (1 - 1 / c.horizon)
+        target = (1 - batch.is_terminal.double()) * c.gamma
         going = -(target * ends.sigmoid().log() + (1 - target) * (1 - ends.sigmoid()).log())
         found = {
             "reconstruction_loss": ((decoded - seen) ** 2).sum(-1).mean(),
@@ -192,7 +192,7 @@ class Step:
         logits = self.head("critic", 3, features)
         slow = self.mean(self.head("", 3, features, self.slow)).detach()
         paid, last = batch.rewards[-k:].double(), batch.is_last[-k:].double()
-        going = (1 - batch.is_terminal[-k:].double()) * (1 - 1 / c.horizon)
+        going = (1 - batch.is_terminal[-k:].double()) * c.gamma
         replayed = boot.clone()
         for t in reversed(range(k - 1)):
             share = c.lam * (1 - last[t + 1])

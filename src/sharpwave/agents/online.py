@@ -16,6 +16,7 @@ from sharpwave.agents.together import own_part, save_together
 from sharpwave.checkpoints import read_header
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
+from sharpwave.config.presets import preset, settings_of
 from sharpwave.files import reading
 from sharpwave.learners import Learner as AnyLearner
 from sharpwave.learners.choose import choose
@@ -48,6 +49,8 @@ class OnlineAgent(Agent):
         config: All options at once; single options given by name win over it.
         env_kwargs: Passed to the environment's constructor.
         learner: A class derived from the algorithm's learner, in place of it.
+        preset: Settings by name, that of an environment or a size (`sharpwave list presets`); single
+            options win over them.
         buffer: Of algorithms that learn from replay: "memory", a folder, or a buffer, one of this
             library or anything with `push(obs, action, reward, terminated, truncated, next_obs)`,
             `sample(batch_size)` and a length.
@@ -77,7 +80,11 @@ class OnlineAgent(Agent):
         "logger": None,
         "callbacks": None,
     }
-    named_arguments: ClassVar[dict[str, Any]] = {"env_kwargs": None, "learner": None}
+    named_arguments: ClassVar[dict[str, Any]] = {
+        "env_kwargs": None,
+        "learner": None,
+        "preset": None,
+    }
     own_arguments: ClassVar[dict[str, Any]] = {}
     """Arguments by name that a kind of agents has beside these."""
     Source: ClassVar[type[EnvSource]] = EnvSource
@@ -103,8 +110,11 @@ class OnlineAgent(Agent):
         config: AlgorithmConfig | dict[str, Any] | None = None,
         env_kwargs: dict[str, Any] | None = None,
         learner: type[AnyLearner] | None = None,
+        preset: str | None = None,
         **overrides: Any,
     ) -> None:
+        if preset is not None:
+            overrides = {**settings_of(self.name, preset), **overrides}
         self.given_networks = {name: overrides.pop(name, None) for name in self.takes}
         self.given_secrets = {name: overrides.pop(name, None) for name in self.secrets}
         self.given_buffer = None
@@ -200,8 +210,6 @@ class OnlineAgent(Agent):
         Raises:
             ValueError: There is no preset for it.
         """
-        from sharpwave.config.presets import preset
-
         return cls(env_id, **{**preset(cls.name, env_id), **overrides})
 
     @classmethod

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.dqn import DQN as DQN
     from sharpwave.algorithms.dqn import DQNConfig as DQNConfig
     from sharpwave.algorithms.dqn import DQNLearner as DQNLearner
+    from sharpwave.algorithms.dreamer import DreamerV3 as DreamerV3
+    from sharpwave.algorithms.dreamer import DreamerV3Config as DreamerV3Config
+    from sharpwave.algorithms.dreamer import DreamerV3Learner as DreamerV3Learner
     from sharpwave.algorithms.grpo import GRPO as GRPO
     from sharpwave.algorithms.grpo import GRPOConfig as GRPOConfig
     from sharpwave.algorithms.grpo import GRPOLearner as GRPOLearner
@@ -114,6 +117,9 @@ _MODULES = {
     "DiscreteSAC": "discrete_sac",
     "DiscreteSACConfig": "discrete_sac",
     "DiscreteSACLearner": "discrete_sac",
+    "DreamerV3": "dreamer",
+    "DreamerV3Config": "dreamer",
+    "DreamerV3Learner": "dreamer",
     "HybridPPO": "hybrid_ppo",
     "HybridPPOConfig": "hybrid_ppo",
     "GRPO": "grpo",
@@ -208,6 +214,9 @@ __all__ = [
     "DiscreteSAC",
     "DiscreteSACConfig",
     "DiscreteSACLearner",
+    "DreamerV3",
+    "DreamerV3Config",
+    "DreamerV3Learner",
     "GRPOConfig",
     "GRPOLearner",
     "HybridPPO",

@@ -5,43 +5,64 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.config.online import OnlineConfig
+from sharpwave.agents import OnlineAgent
+from sharpwave.config.off_policy import DEVICE, Draws, ReplayConfig
 from sharpwave.config.schedules import ScheduleLike
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.learner import Acted
-from sharpwave.learners.sequences import SequenceBatch
+from sharpwave.learners.sequences import SequenceBatch, SequenceSampler
 from sharpwave.learners.torch_learner import TorchLearner
+from sharpwave.loops.off_policy import OffPolicyLoop
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from sharpwave.nn import Latent, Observed
 
-__all__ = ["DreamerV3Config", "DreamerV3Learner"]
+__all__ = ["DreamerV3", "DreamerV3Config", "DreamerV3Learner"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DreamerV3Config(OnlineConfig):
-    """Options of DreamerV3."""
+class DreamerV3Config(ReplayConfig):
+    """Options of DreamerV3. The defaults are for small tasks on a CPU; presets have larger sizes."""
 
-    learning_rate: ScheduleLike = 4e-5
+    n_envs: int = 1
+    """Number of environments."""
+    buffer_size: int = 1_000_000
+    """Steps that the buffer keeps."""
+    batch_size: int = 16
+    """Sequences of a gradient step."""
+    sequence_length: int = 16
+    """Observations of a sequence, beside the one whose stored latent state it starts from."""
+    train_ratio: float | None = 64.0
+    """Steps that are replayed per environment step: with sequences of 16 x 16, 64 is a gradient
+    step every 4 environment steps. What is left over is carried on."""
+    learning_starts: int = 0
+    """Environment steps with random actions, after which learning starts; a batch must be there."""
+    fresh: bool | None = None
+    """Draw every new sequence once, before others are drawn at random; None does so where the
+    buffer can, which one on the device cannot."""
+    gamma: float = 1 - 1 / 333
+    """Discount of future rewards, which the model learns with the ends of episodes: a horizon of
+    333 steps."""
+    learning_rate: ScheduleLike = 1e-3
     """Step size of the optimizer; a schedule follows the progress of the run."""
-    warmup: int = 1000
+    warmup: int = 100
     """Gradient steps over which the step size rises from 0."""
     agc: float | None = 0.3
     """Longest gradient of a tensor, relative to the tensor; None does not clip."""
-    deter: int = 2048
+    deter: int = 128
     """Size of what the model remembers."""
-    hidden: int = 256
+    hidden: int = 64
     """Size of the layers of the recurrent model."""
-    latents: int = 32
+    latents: int = 8
     """Categorical latents of a state."""
-    classes: int = 16
+    classes: int = 8
     """Classes of each of them."""
-    depth: int = 16
+    depth: int = 4
     """Channels of images, before their multiples."""
-    units: int = 256
+    units: int = 64
     """Size of the layers of encoder, decoder and heads."""
     blocks: int = 8
     """Blocks of the recurrent unit."""
@@ -55,11 +76,9 @@ class DreamerV3Config(OnlineConfig):
     """Weight of the divergence that trains the posterior."""
     replay_value_coef: float = 0.3
     """Weight of the value loss on replayed steps; 0 leaves it out."""
-    horizon: float = 333.0
-    """Steps after which a reward counts 1 / e; the model learns the discount."""
     imagination: int = 15
     """Steps that are imagined from every state."""
-    imag_last: int | None = None
+    imag_last: int | None = 8
     """Imagine only from the last so many states of each sequence; None for all."""
     lam: float = 0.95
     """λ of the returns."""
@@ -74,18 +93,38 @@ class DreamerV3Config(OnlineConfig):
     store_latents: bool = True
     """Begin sequences with the latent state that was stored, and store what learning made of it."""
 
+    @property
+    def steps_per_batch(self) -> int:
+        """Steps that a gradient step replays."""
+        return self.batch_size * self.sequence_length
+
+    @property
+    def draws(self) -> Draws:
+        """Sequences, each with a row before it for its latent state."""
+        fresh = self.buffer != DEVICE if self.fresh is None else self.fresh
+        return Draws(length=self.sequence_length, context=int(self.store_latents), fresh=fresh)
+
     def check(self) -> None:
         """Check the values."""
         super().check()
-        self.require_positive("deter", "latents", "classes", "units", "blocks")
-        self.require_positive("imagination", "imag_last", "horizon", "hidden", "depth")
-        self.require_range("unimix", 0, 1)
-        self.require_range("lam", 0, 1)
-        self.require_range("slow_rate", 0, 1)
-        self.require_range("return_rate", 0, 1)
+        self.require_positive("deter", "latents", "classes", "units", "blocks", "sequence_length")
+        self.require_positive("imagination", "imag_last", "hidden", "depth", "agc")
+        self.require_range("warmup", 0)
+        for share in ("unimix", "lam", "slow_rate", "return_rate"):
+            self.require_range(share, 0, 1)
         self.require_range("free_nats", 0)
+        self.require_range("ent_coef", 0)
         if self.deter % self.blocks:
             raise ValueError(f"deter must be a multiple of blocks, {self.blocks}, got {self.deter}")
+        if self.classes > 256:
+            raise ValueError(f"classes must be at most 256, got {self.classes}")
+        if self.imag_last is not None and self.imag_last > self.sequence_length:
+            raise ValueError(
+                f"imag_last must be at most sequence_length, {self.sequence_length}, "
+                f"got {self.imag_last}"
+            )
+        if self.fresh and self.buffer == DEVICE:
+            raise ValueError('fresh must be None or False with buffer="device", got True')
 
 
 class DreamerV3Learner(TorchLearner):
@@ -107,6 +146,7 @@ class DreamerV3Learner(TorchLearner):
     """
 
     config: DreamerV3Config
+    Sampler = SequenceSampler
     losses = ("model_loss", "behavior_loss")
 
     def build(self) -> None:
@@ -124,7 +164,7 @@ class DreamerV3Learner(TorchLearner):
             blocks=config.blocks,
             unimix=config.unimix,
             free_nats=config.free_nats,
-            horizon=config.horizon,
+            horizon=1.0 / max(1e-12, 1.0 - config.gamma),
             generator=generator,
         )
         size = world.n_features
@@ -132,9 +172,23 @@ class DreamerV3Learner(TorchLearner):
         critic = nn.Head(size, 3, config.units, len(world.bins), generator, scale=0.0)
         parts = torch.nn.ModuleDict({"world": world, "actor": actor, "critic": critic})
         self.policy = self.add("policy", parts, self.make_optimizer)
-        self.world, self.actor, self.critic = (self.policy[name] for name in parts)
         self.slow_critic = self.add_copy("slow_critic", critic)
         self.return_range = torch.zeros(2, device=self.device)
+
+    @property
+    def world(self) -> nn.WorldModel:
+        """The model of the world."""
+        return self.policy["world"]  # type: ignore[no-any-return]
+
+    @property
+    def actor(self) -> nn.WorldActor:
+        """The policy on states of the model."""
+        return self.policy["actor"]  # type: ignore[no-any-return]
+
+    @property
+    def critic(self) -> nn.Head:
+        """Values of these states."""
+        return self.policy["critic"]  # type: ignore[no-any-return]
 
     def make_optimizer(self, flat: nn.FlatParameters) -> nn.FlatOptimizer:
         """LaProp with gradients clipped by tensor."""
@@ -190,7 +244,8 @@ class DreamerV3Learner(TorchLearner):
         """A latent state as columns: class numbers, and half precision."""
         if not self.config.store_latents:
             return {}
-        return {"deter": latent.deter.half(), "stoch": latent.stoch.argmax(-1).to(torch.uint8)}
+        deter, stoch = (part.detach() for part in latent)
+        return {"deter": deter.half(), "stoch": stoch.argmax(-1).to(torch.uint8)}
 
     # Learning
 
@@ -313,7 +368,7 @@ class DreamerV3Learner(TorchLearner):
         logits = self.critic(features)
         is_last = batch.is_last[-k:].float()
         goes_on = 1.0 - batch.is_terminal[-k:].float()
-        discounts = goes_on * (1.0 - 1.0 / self.config.horizon)
+        discounts = goes_on * self.config.gamma
         with torch.no_grad():
             slow = losses.two_hot_mean(self.slow_critic(features).float(), self.world.bins)
             returns = losses.lambda_returns(
@@ -337,3 +392,28 @@ class DreamerV3Learner(TorchLearner):
     def load_extra_state(self, state: dict[str, Any]) -> None:
         """Continue from `extra_state`."""
         self.return_range.copy_(torch.as_tensor(state["return_range"]))
+
+
+class DreamerV3(OnlineAgent):
+    """DreamerV3: a world model that learns from replay, and a policy that learns inside it.
+
+    `DreamerV3Learner` has the losses, `sharpwave.nn.WorldModel` the model.
+
+    Example:
+        >>> agent = DreamerV3("CartPole-v1", batch_size=4, seed=0)
+        >>> metrics = agent.train(80)
+        >>> agent.predict([0.0, 0.1, 0.0, -0.1]) in (0, 1)
+        True
+    """
+
+    name = "dreamer_v3"
+    Config = DreamerV3Config
+    Learner = DreamerV3Learner
+    Loop = OffPolicyLoop
+    config: DreamerV3Config
+    learner: DreamerV3Learner
+
+    @property
+    def world_model(self) -> nn.WorldModel:
+        """The model of the world, usable alone: observe, imagine, decode, loss."""
+        return self.learner.world

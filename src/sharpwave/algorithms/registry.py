@@ -33,6 +33,7 @@ _CLASSES = {
     "tqc": "sharpwave.algorithms.tqc:TQC",
     "crossq": "sharpwave.algorithms.crossq:CrossQ",
     "discrete_sac": "sharpwave.algorithms.discrete_sac:DiscreteSAC",
+    "dreamer_v3": "sharpwave.algorithms.dreamer:DreamerV3",
     "grpo": "sharpwave.algorithms.grpo:GRPO",
     "online_dpo": "sharpwave.algorithms.online_dpo:OnlineDPO",
     "dpo": "sharpwave.algorithms.dpo:DPO",

@@ -31,7 +31,7 @@ from sharpwave.cli.many_agents import add_agent_options, agents_of
 from sharpwave.cli.parser import Parser, add_config_options, config_options
 from sharpwave.cli.plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, input_errors, say
-from sharpwave.config.presets import find_preset, preset
+from sharpwave.config.presets import find_preset, preset, settings_of
 
 if TYPE_CHECKING:
     from sharpwave.agents import Agent
@@ -96,10 +96,13 @@ def parser_of(algorithm: type[Agent]) -> Parser:
     place = "task" if has_model else "environment"
     parser.add_argument(
         "--preset",
-        action=argparse.BooleanOptionalAction,
-        help=f"start from the settings known to work for the {place} "
-        "(done where there are some, unless --no-preset)",
+        nargs="?",
+        const=True,
+        metavar="NAME",
+        help=f"start from the settings known to work for the {place}, or from those of that name "
+        "(done for it where there are some, unless --no-preset)",
     )
+    parser.add_argument("--no-preset", dest="preset", action="store_false", help=argparse.SUPPRESS)
     parser.add_argument(
         "--seeds", metavar="N,N", help="a run for each of these seeds, compared: 0,1,2 or 0..15"
     )
@@ -168,6 +171,8 @@ def plan_of(parsed: argparse.Namespace, algorithm: type[Agent]) -> Plan:
         settings = preset(name, place)
     elif parsed.preset is None:
         settings = find_preset(name, place) or {}
+    elif parsed.preset is not False:
+        settings = settings_of(name, parsed.preset)
     if parsed.config is not None:
         settings.update(config.read_options(parsed.config))
     given = config_options(parsed, config)

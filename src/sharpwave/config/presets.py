@@ -2,7 +2,8 @@
 
 Those of environments are RL Baselines3 Zoo's, with the defaults of its library where it names none;
 but for PPO on MuJoCo and all of C51, which are CleanRL's, and for PPO on MountainCarContinuous-v0
-and all of HybridPPO, IMPALA, APPO and MAPPO, which were found here, as those of tasks were. What
+and all of HybridPPO, IMPALA, APPO and MAPPO, which were found here, as those of tasks were. Those
+of DreamerV3 are its authors' sizes and train ratios, and `tiny` and what is made of it, found here. What
 those projects call a linear schedule falls to 0 over the run. A2C on Atari keeps torch's RMSprop,
 where the zoo takes TensorFlow's.
 """
@@ -12,7 +13,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from sharpwave.config import language_presets, on_policy_presets, replay_presets
+from sharpwave.config import (
+    language_presets,
+    on_policy_presets,
+    replay_presets,
+    world_model_presets,
+)
 from sharpwave.nearest import did_you_mean
 
 Settings = dict[str, Any]
@@ -39,13 +45,21 @@ def preset(algorithm: str, env_id: str) -> Settings:
         >>> preset("ppo", "CartPole-v1")["n_steps"]
         32
     """
-    settings = find_preset(algorithm, env_id)
+    return {"seed": SEED, **settings_of(algorithm, env_id)}
+
+
+def settings_of(algorithm: str, name: str) -> Settings:
+    """The settings of a preset without a seed.
+
+    Raises:
+        ValueError: There are none; the message names the nearest that exist.
+    """
+    settings = find_preset(algorithm, name)
     if settings is None:
-        known = presets(algorithm)
         listed = f"`sharpwave list presets` shows those of {', '.join(sorted(PRESETS))}"
-        close = did_you_mean(env_id, known) or "."
-        raise ValueError(f"{algorithm} has no preset for {env_id!r}{close} {listed}")
-    return {"seed": SEED, **settings}
+        close = did_you_mean(name, presets(algorithm)) or "."
+        raise ValueError(f"{algorithm} has no preset for {name!r}{close} {listed}")
+    return settings
 
 
 def find_preset(algorithm: str, env_id: str) -> Settings | None:
@@ -85,6 +99,7 @@ PRESETS: dict[str, dict[str, Settings]] = {
     "crossq": replay_presets.CROSSQ,
     "td3": replay_presets.TD3,
     "ddpg": replay_presets.TD3,
+    "dreamer_v3": world_model_presets.DREAMER_V3,
     "grpo": language_presets.GRPO,
     "online_dpo": language_presets.ONLINE_DPO,
     "dpo": language_presets.DPO,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +16,7 @@ from sharpwave.learners.tensor_normalizer import TensorNormalizer
 from sharpwave.nest import leaves, map_leaves
 
 if TYPE_CHECKING:
+    from sharpwave.buffers.selectors import Selector
     from sharpwave.buffers.views import View
     from sharpwave.envs import VecNormalize
     from sharpwave.learners import Learner
@@ -73,9 +74,12 @@ class ReplaySampler:
         reward_form: What rewards are multiplied by, and what is added then; None to leave them.
         next_seed: The seed of a draw that is given none; None for the buffer's own generator.
         columns: Names of the learner's own columns.
+        selector: Which steps are drawn; None for as the buffer does.
     """
 
     Normalizer: ClassVar[Any] = TensorNormalizer
+    written: ClassVar[tuple[str, ...]] = ("td_errors",)
+    """What of an update's metrics `report` writes to the buffer."""
 
     def __init__(
         self,
@@ -92,6 +96,7 @@ class ReplaySampler:
         reward_form: tuple[float, float] | None = None,
         next_seed: Callable[[], int] | None = None,
         columns: Iterable[str] = (),
+        selector: Selector | None = None,
     ) -> None:
         self.buffer = buffer
         self.batch_size = batch_size
@@ -107,12 +112,20 @@ class ReplaySampler:
         self.reward_form = reward_form
         self.next_seed = next_seed
         self.columns = tuple(columns)
+        self._how: dict[str, Any] = {"indices": True} if self.needs_ids else {}
+        if selector is not None:
+            self._how["selector"] = selector
         self._staging: Staging | None = None
         self._ids: Any = None
         # A native view fills the same memory every time, which saves allocating it.
         self._out: Any = None
         if getattr(view, "_spec", None) is not None and hasattr(buffer, "batch"):
             self._reserve()
+
+    @property
+    def needs_ids(self) -> bool:
+        """Whether batches must hold the ids of their steps; those of priorities do anyway."""
+        return False
 
     def _set_action_form(self, learner: Learner) -> None:
         """How actions of the environment become those of the learner.
@@ -161,12 +174,12 @@ class ReplaySampler:
             seed = self.next_seed()
         given = () if seed is None else (seed,)
         if self._out is not None:
-            self.buffer.sample(self.batch_size, *given, view=self.view, out=self._out)
+            self.buffer.sample(self.batch_size, *given, view=self.view, out=self._out, **self._how)
             return self._out  # type: ignore[no-any-return]
         if self._ids is not None:
             assert self._staging is not None
             out = {**self._staging.memory(), **self._ids}
-            self.buffer.sample(self.batch_size, *given, view=self.view, out=out)
+            self.buffer.sample(self.batch_size, *given, view=self.view, out=out, **self._how)
             return {**self._staging.send(), **self._ids}
         options = {} if self.view is None else {"view": self.view}
         drawn = self.buffer.sample(self.batch_size, *given, **options)
@@ -174,10 +187,11 @@ class ReplaySampler:
 
     def _reserve(self) -> None:
         """Make the memory that batches are drawn into."""
+        options = {"view": self.view, **self._how}
         if self.device.type == "cpu":
-            self._out = self.buffer.batch(self.batch_size, view=self.view, torch=True)
+            self._out = self.buffer.batch(self.batch_size, **options, torch=True)
         else:
-            self._stage(self.buffer.batch(self.batch_size, view=self.view))
+            self._stage(self.buffer.batch(self.batch_size, **options))
 
     def _brought(self, drawn: dict[str, Any]) -> dict[str, Any]:
         ids = {name: drawn.pop(name) for name in (INDICES,) if name in drawn}
@@ -256,8 +270,9 @@ class ReplaySampler:
     def _tensor(self, value: Any) -> torch.Tensor:
         return torch.as_tensor(value, device=self.device)
 
-    def report(self, batch: ReplayBatch, td_errors: Any) -> None:
-        """Write the new priorities of a batch that was learned from, by its errors [B]."""
+    def report(self, batch: ReplayBatch, metrics: Mapping[str, Any]) -> None:
+        """Write the new priorities of a batch that was learned from, by its `td_errors` [B]."""
+        td_errors = metrics.get("td_errors")
         if batch.indices is None or td_errors is None:
             return
         if isinstance(batch.indices, torch.Tensor):  # a buffer on the device

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SequenceBatch"]
+import numpy as np
+
+from sharpwave.buffers.views import Sequence
+from sharpwave.lazy import torch
+from sharpwave.learners.replay import INDICES, ReplaySampler
+from sharpwave.nest import map_leaves
+
+__all__ = ["SequenceBatch", "SequenceSampler"]
 
 
 @dataclass(frozen=True)
@@ -33,3 +41,59 @@ class SequenceBatch:
     deter: Any = None
     stoch: Any = None
     indices: Any = None
+
+
+class SequenceSampler(ReplaySampler):
+    """Draws sequences of a buffer: those that are new once each, the others at random.
+
+    Latent states that are stored with steps come with the row before a sequence, and `report`
+    writes over what learning made of them.
+    """
+
+    written = ("deter", "stoch")
+
+    view: Sequence
+
+    @property
+    def needs_ids(self) -> bool:
+        """By them the latent states are written over."""
+        return bool(self.columns)
+
+    def as_batch(self, drawn: dict[str, Any]) -> Any:
+        """What `draw` gave, [B, context + T], as sequences [T, B] and what they start from."""
+        context = self.view.context
+        obs, _ = self._observation(drawn["obs"])
+        rewards = drawn["rewards"]
+        if self.normalizer is not None:
+            first = drawn["is_first"]
+            rewards = self.normalizer.rewards(rewards).masked_fill(first, 0.0)
+        rows = {
+            "obs": obs,
+            "prev_actions": self._arrived(drawn["prev_actions"]),
+            "rewards": rewards,
+            "is_first": drawn["is_first"],
+            "is_last": drawn["is_last"],
+            "is_terminal": drawn["is_terminal"],
+        }
+        sequences = map_leaves(lambda x: x[:, context:].transpose(0, 1), rows)
+        before = {name: drawn[name][:, 0] for name in self.columns} if context else {}
+        if self.columns:
+            sequences["indices"] = drawn[INDICES][:, context:].transpose(0, 1)
+        return SequenceBatch(**sequences, **before)
+
+    def _arrived(self, actions: Any) -> Any:
+        """Actions [B, T, ...] as the learner has them."""
+        flat = self._actions(actions.flatten(0, 1))
+        return flat.unflatten(0, actions.shape[:2])
+
+    def report(self, batch: Any, metrics: Mapping[str, Any]) -> None:
+        """Write the latent states [T, B, ...] of a batch that was learned from over the old ones."""
+        if batch.indices is None:
+            return
+        found = {name: metrics[name].transpose(0, 1) for name in self.written if name in metrics}
+        ids = batch.indices.T
+        if isinstance(ids, torch.Tensor) and ids.device.type != "cpu":
+            self.buffer.update(ids, **found)
+        else:
+            arrays = {name: column.cpu().numpy() for name, column in found.items()}
+            self.buffer.update(np.asarray(ids), **arrays)

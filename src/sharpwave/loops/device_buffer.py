@@ -15,7 +15,7 @@ from sharpwave.types import Nested
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sharpwave.config.off_policy import OffPolicyConfig
+    from sharpwave.config.off_policy import ReplayConfig
 
 __all__ = ["DeviceBuffer"]
 
@@ -38,7 +38,7 @@ class DeviceBuffer:
     """
 
     def __init__(
-        self, schema: Schema, config: OffPolicyConfig, n_envs: int, device: Any, seed: int
+        self, schema: Schema, config: ReplayConfig, n_envs: int, device: Any, seed: int
     ) -> None:
         from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer, TensorReplayBuffer
 
@@ -57,16 +57,15 @@ class DeviceBuffer:
             "extra_fields": {k: (_exact_dtype(x), x.shape) for k, x in extra.items()},
             "seed": seed % 2**63,
         }
-        self.is_prioritized = config.prioritized
+        draws = config.draws
+        self.is_prioritized = draws.prioritized
         self.tensors: Any
-        if config.prioritized:
-            options.update(
-                alpha=config.alpha, beta=config.beta_start, weight_norm=config.weight_norm
-            )
+        if draws.prioritized:
+            options.update(alpha=draws.alpha, beta=draws.beta_start, weight_norm=draws.weight_norm)
             self.tensors = TensorPrioritizedReplayBuffer(**options)
         else:
             self.tensors = TensorReplayBuffer(**options)
-        self._view = NStep(config.n_step, config.gamma) if config.n_step > 1 else None
+        self._view = NStep(draws.n_step, config.gamma) if draws.n_step > 1 else None
         self._drawn: Any = None
         self._batch: dict[str, Any] = {}
 
@@ -108,8 +107,10 @@ class DeviceBuffer:
             **extra,
         )
 
-    def sample(self, batch_size: int) -> dict[str, Any]:
-        """A batch of tensors on the device."""
+    def sample(self, batch_size: int, *, view: Sequence | None = None) -> dict[str, Any]:
+        """A batch of tensors on the device: steps, or what a view of sequences makes of them."""
+        if view is not None:
+            return self.sample_windows(batch_size, view)  # type: ignore[no-any-return]
         drawn = self._drawn
         if drawn is not None and len(drawn.rewards) == batch_size:
             self.tensors.get(batch_size, view=self._view, out=drawn)

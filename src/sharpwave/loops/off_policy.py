@@ -20,7 +20,7 @@ from sharpwave.collect import (
 )
 from sharpwave.collect.off_policy import OBSERVATION
 from sharpwave.collect.tensor_actions import tensor_actions
-from sharpwave.config.off_policy import DEVICE, OffPolicyConfig
+from sharpwave.config.off_policy import DEVICE, ReplayConfig
 from sharpwave.envs import TensorVectorEnv, goal_rewards
 from sharpwave.files import count_of
 from sharpwave.finite import all_finite
@@ -68,12 +68,12 @@ class OffPolicyLoop(EnvironmentLoop):
     """
 
     seeds = staticmethod(Seeds.of_replay)
-    config: OffPolicyConfig
+    config: ReplayConfig
 
     def __init__(
         self,
         learner: Any,
-        config: OffPolicyConfig,
+        config: ReplayConfig,
         env: Any,
         *,
         seeds: Seeds,
@@ -98,7 +98,7 @@ class OffPolicyLoop(EnvironmentLoop):
             self._to_tensor_env = tensor_actions(learner.action_map, learner.device)
             self._choose = self._choose_tensors
         self._goal_rewards: Any = None
-        if config.her_goals:
+        if config.draws.her_goals:
             self._goal_rewards = goal_rewards(env, partial(self._keep_goal_env, make_goal_env))
         self._sampler: ReplaySampler | None = None
         self._extra: Mapping[str, Any] | None = None
@@ -132,7 +132,7 @@ class OffPolicyLoop(EnvironmentLoop):
         )
 
     @staticmethod
-    def why_not_native(config: OffPolicyConfig, buffer: Any) -> str | None:
+    def why_not_native(config: ReplayConfig, buffer: Any) -> str | None:
         """Why native code cannot learn from the buffer; None when it can."""
         return 'buffer is "device"' if config.buffer == DEVICE and buffer is None else None
 
@@ -184,7 +184,7 @@ class OffPolicyLoop(EnvironmentLoop):
             self._learns_after = self.timesteps + self.config.learning_starts
             notice(
                 f"{self._origin} came without its replay buffer: learning goes on after "
-                f"{max(self.config.learning_starts, self.config.batch_size):,} new steps"
+                f"{max(self.config.learning_starts, self.config.steps_per_batch):,} new steps"
             )
 
     def _make_sampler(self) -> ReplaySampler:
@@ -197,8 +197,9 @@ class OffPolicyLoop(EnvironmentLoop):
             learner=self.learner,
             has_masks=self.collector.has_masks,
             normalizer=self.normalizer,
-            n_step=config.n_step,
+            n_step=config.draws.n_step,
             columns=self.store.columns,
+            selector=self.store.selector(),
         )
         return sampler
 
@@ -248,8 +249,8 @@ class OffPolicyLoop(EnvironmentLoop):
         return self.sampler.sample()
 
     def report(self, batch: ReplayBatch, metrics: Metrics) -> None:
-        """Write the priorities of a batch that was learned from."""
-        self.sampler.report(batch, metrics.get("td_errors"))
+        """Write to the buffer what a batch taught of its steps: priorities, or latent states."""
+        self.sampler.report(batch, metrics)
 
     # In a run
 
@@ -421,8 +422,8 @@ class OffPolicyLoop(EnvironmentLoop):
             before = learner.updates
             metrics = learner.update(batch)
             learner.updates = max(learner.updates, before + 1)  # that of a user may not count
-            sampler.report(batch, metrics.pop("td_errors", None))
-            measured.append(metrics)
+            sampler.report(batch, metrics)
+            measured.append({k: x for k, x in metrics.items() if k not in sampler.written})
         self.timings["update"] += time.perf_counter() - began
         return measured
 

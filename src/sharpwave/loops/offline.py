@@ -108,7 +108,7 @@ class OfflineLoop(Loop):
 
     def report(self, batch: ReplayBatch, metrics: Metrics) -> None:
         """Write the priorities of a batch that was learned from."""
-        self.sampler.report(batch, metrics.get("td_errors"))
+        self.sampler.report(batch, metrics)
 
     def iterate(self, run: Run) -> Metrics | None:
         """Gradient steps until the next report of metrics."""

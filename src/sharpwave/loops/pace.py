@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from sharpwave.config.off_policy import OffPolicyConfig
+from sharpwave.config.off_policy import ReplayConfig
 from sharpwave.files import count_of
 
 __all__ = ["Pace"]
@@ -22,7 +22,7 @@ class Pace:
         n_learners: Processes that learn together, each of which replays a batch.
     """
 
-    def __init__(self, config: OffPolicyConfig, n_learners: int = 1) -> None:
+    def __init__(self, config: ReplayConfig, n_learners: int = 1) -> None:
         self._count = config.gradient_steps
         self._per_step: Fraction | None = None
         if config.train_ratio is not None:

@@ -10,13 +10,13 @@ import numpy as np
 from sharpwave.buffers import ReplayBuffer
 from sharpwave.buffers.offline_mixture import OfflineMixture, rows_of
 from sharpwave.buffers.schema import STEP, Field, Schema
-from sharpwave.config.off_policy import OffPolicyConfig
+from sharpwave.config.off_policy import ReplayConfig
 from sharpwave.distributed.replay import ShardedReplay
 
 __all__ = ["check_fields", "check_given", "differences"]
 
 
-def check_given(buffer: Any, config: OffPolicyConfig, columns: Mapping[str, Field]) -> None:
+def check_given(buffer: Any, config: ReplayConfig, columns: Mapping[str, Field]) -> None:
     """Check that a buffer that the user made can do what is asked of it.
 
     Args:
@@ -31,30 +31,35 @@ def check_given(buffer: Any, config: OffPolicyConfig, columns: Mapping[str, Fiel
     if isinstance(buffer, OfflineMixture):
         _check_mixture(buffer, config, columns)
     elif isinstance(buffer, ShardedReplay):
-        if config.her_goals:
-            raise ValueError("her_goals needs a buffer in this process, got shards")
+        for option in ("her_goals", "length"):
+            if getattr(config.draws, option):
+                raise ValueError(f"{option} needs a buffer in this process, got shards")
         if buffer.is_created:
             _check_columns(buffer, columns, "buffer")
         _check_ours(buffer, config)
     elif isinstance(buffer, ReplayBuffer):
         _check_ours(buffer, config)
         _check_columns(buffer, columns, "buffer")
+    elif config.draws.length is not None:
+        raise ValueError(f"buffer must be one of this library to draw sequences, got {buffer!r}")
     else:
         for option in ("prioritized", "her_goals"):
-            if getattr(config, option):
+            if getattr(config.draws, option):
                 raise ValueError(f"{option} needs a buffer of this library")
-        if config.n_step > 1:
+        if config.draws.n_step > 1:
             raise ValueError("n_step above 1 needs a buffer of this library")
 
 
-def _check_ours(buffer: ReplayBuffer | ShardedReplay, config: OffPolicyConfig) -> None:
-    if config.prioritized and not buffer.is_prioritized:
+def _check_ours(buffer: ReplayBuffer | ShardedReplay, config: ReplayConfig) -> None:
+    if config.draws.prioritized and not buffer.is_prioritized:
         raise ValueError("prioritized needs a buffer with priorities")
     is_new = isinstance(buffer, ShardedReplay) and not buffer.is_created
-    if buffer.n_envs is None and not is_new and (config.n_step > 1 or config.her_goals):
+    draws = config.draws
+    in_order = draws.n_step > 1 or draws.her_goals or draws.length is not None
+    if buffer.n_envs is None and not is_new and in_order:
         raise ValueError(
-            "n_step above 1 and her_goals need a buffer that keeps steps in order: make it with "
-            "n_envs"
+            "n_step above 1, her_goals and sequences need a buffer that keeps steps in order: make "
+            "it with n_envs"
         )
     if buffer.capacity < config.batch_size:
         raise ValueError(
@@ -74,7 +79,7 @@ def _check_columns(
 
 
 def _check_mixture(
-    mixture: OfflineMixture, config: OffPolicyConfig, columns: Mapping[str, Field]
+    mixture: OfflineMixture, config: ReplayConfig, columns: Mapping[str, Field]
 ) -> None:
     for i, part in enumerate(mixture.parts):
         if not isinstance(rows_of(part), ReplayBuffer):
@@ -85,8 +90,8 @@ def _check_mixture(
                 "normalize=False"
             )
         _check_columns(rows_of(part), columns, f"parts[{i}] of buffer")
-    for option in ("prioritized", "her_goals"):
-        if getattr(config, option):
+    for option in ("prioritized", "her_goals", "length"):
+        if getattr(config.draws, option):
             raise ValueError(f"{option} does not go with a mixture of buffers")
     _check_ours(mixture.growing, config)
 
@@ -110,7 +115,7 @@ def check_fields(buffer: ReplayBuffer | ShardedReplay, schema: Schema, n_envs: i
 
 
 def differences(
-    buffer: ReplayBuffer, schema: Schema, config: OffPolicyConfig, n_envs: int
+    buffer: ReplayBuffer, schema: Schema, config: ReplayConfig, n_envs: int
 ) -> list[str]:
     """How a buffer differs from the one that a configuration would make, in words."""
     found = []
@@ -119,13 +124,13 @@ def differences(
     if buffer.n_envs != n_envs:
         found.append(f"it has n_envs {buffer.n_envs}, not {n_envs}")
     priorities = buffer._options["priorities"]
-    if (priorities is not None) != config.prioritized:
+    if (priorities is not None) != config.draws.prioritized:
         found.append(f"it is {'not ' if priorities is None else ''}prioritized")
-    elif priorities is not None and priorities[1] != config.alpha:
-        found.append(f"it has alpha {priorities[1]}, not {config.alpha}")
-    elif priorities is not None and priorities[4] != (config.weight_norm == "batch"):
+    elif priorities is not None and priorities[1] != config.draws.alpha:
+        found.append(f"it has alpha {priorities[1]}, not {config.draws.alpha}")
+    elif priorities is not None and priorities[4] != (config.draws.weight_norm == "batch"):
         norm = "batch" if priorities[4] else "buffer"
-        found.append(f"it has weight_norm {norm!r}, not {config.weight_norm!r}")
+        found.append(f"it has weight_norm {norm!r}, not {config.draws.weight_norm!r}")
     if buffer.schema != schema:
         found += _other_fields(buffer.schema, schema, exactly=True) or ["it has other fields"]
     return found

@@ -18,9 +18,10 @@ from sharpwave.buffers.folder import is_store, read_header
 from sharpwave.buffers.fresh_queues import dump_queues, load_queues
 from sharpwave.buffers.offline_mixture import OfflineMixture
 from sharpwave.buffers.schema import BATCH_NAMES, Field, Schema
-from sharpwave.buffers.views import Hindsight, NStep, Transition, View
+from sharpwave.buffers.selectors import Fresh, Selector, Uniform
+from sharpwave.buffers.views import Hindsight, NStep, Sequence, Transition, View
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions
-from sharpwave.config.off_policy import DEVICE, MEMORY, OffPolicyConfig
+from sharpwave.config.off_policy import DEVICE, MEMORY, ReplayConfig
 from sharpwave.distributed.replay import ShardedReplay
 from sharpwave.envs import autoreset_mode
 from sharpwave.errors import SharpwaveIOError
@@ -65,7 +66,7 @@ class ReplayStore:
     def __init__(
         self,
         env: Any,
-        config: OffPolicyConfig,
+        config: ReplayConfig,
         *,
         given: Any,
         seed: int,
@@ -95,6 +96,19 @@ class ReplayStore:
                 f"buffer_size must be at least batch_size, {config.batch_size}, "
                 f"got {config.buffer_size}"
             )
+        least = config.draws.rows + 2
+        if config.draws.length is not None and self._capacity // env.num_envs < least:
+            raise ValueError(
+                f"buffer_size must be at least {least * env.num_envs}, a sequence of "
+                f"{least} steps for each environment, got {self._capacity}"
+            )
+
+    @property
+    def _capacity(self) -> int:
+        if self._given is None:
+            return self.config.buffer_size
+        capacity: int = self._given.capacity
+        return capacity
 
     @property
     def is_open(self) -> bool:
@@ -180,12 +194,20 @@ class ReplayStore:
         Args:
             goal_rewards: The rewards of goals, where steps are relabelled.
         """
-        config, fields = self.config, (*FIELDS, *self.columns)
+        config, draws, fields = self.config, self.config.draws, (*FIELDS, *self.columns)
+        if draws.length is not None:
+            return Sequence(draws.length, context=draws.context, arrivals=True, cross=True)
         if goal_rewards is not None:
-            return Hindsight(goal_rewards, config.her_goals, config.her_strategy)
+            return Hindsight(goal_rewards, draws.her_goals, draws.her_strategy)
         if self.keeps_order:
-            return NStep(config.n_step, config.gamma, fields=fields)
+            return NStep(draws.n_step, config.gamma, fields=fields)
         return Transition((*fields, "terminated")) if self.takes_views else None
+
+    def selector(self) -> Selector | None:
+        """Which steps are drawn; None for as the buffer does."""
+        draws = self.config.draws
+        is_there = draws.fresh and isinstance(self.rows, ReplayBuffer)
+        return Fresh(draws.rows, then=Uniform()) if is_there else None
 
     def write(self, rows: Transitions) -> None:
         """Put one step of the environments into the buffer."""
@@ -213,13 +235,16 @@ class ReplayStore:
 
     def has_a_batch(self) -> bool:
         """Whether there are as many steps as a batch has, or as many as there will ever be."""
-        enough = len(self.source) >= self.config.batch_size
+        # Of every environment there must be a whole sequence, and a step that says how it goes on.
+        rows = self.config.draws.rows
+        sequence = 0 if rows == 1 else self._env.num_envs * (rows + 2)
+        enough = len(self.source) >= max(self.config.steps_per_batch, sequence)
         return enough or bool(getattr(self.rows, "is_full", False))
 
     def follow(self, progress_remaining: float) -> None:
         """Let the weights of prioritised draws correct more and more."""
         if self.has_priorities:
-            start = self.config.beta_start
+            start = self.config.draws.beta_start
             self.rows.set_beta(1.0 - (1.0 - start) * progress_remaining)
 
     def close(self) -> None:
@@ -294,9 +319,9 @@ class ReplayStore:
         return {"fields": schema, "n_envs": self._env.num_envs, "seed": seed}
 
     def _priorities(self) -> dict[str, Any]:
-        config = self.config
-        norm = config.weight_norm
-        return {"alpha": config.alpha, "beta": config.beta_start, "weight_norm": norm}
+        draws = self.config.draws
+        norm = draws.weight_norm
+        return {"alpha": draws.alpha, "beta": draws.beta_start, "weight_norm": norm}
 
     def _take_given(self, source: Any, schema: Schema, saved: dict[str, Any] | None) -> Any:
         if isinstance(source, ForeignBuffer):
@@ -320,7 +345,7 @@ class ReplayStore:
         options = self._options(schema, timesteps)
         size = self.config.buffer_size
         buffer: ReplayBuffer
-        if self.config.prioritized:
+        if self.config.draws.prioritized:
             buffer = PrioritizedReplayBuffer(size, **self._priorities(), **options)
         else:
             buffer = ReplayBuffer(size, **options)
@@ -369,7 +394,7 @@ class ReplayStore:
                 max(1, int(size * HOT_SHARE)),
                 size,
                 cold_path=folder,
-                prioritized=self._priorities() if self.config.prioritized else False,
+                prioritized=self._priorities() if self.config.draws.prioritized else False,
                 **self._options(schema),
             )
         # Steps whose observation is not the one that follows begin an episode anyway.
@@ -388,15 +413,15 @@ class ReplayStore:
 
 
 def steps_of(
-    env: Any, config: OffPolicyConfig, n_choices: int | None, columns: Mapping[str, Field]
+    env: Any, config: ReplayConfig, n_choices: int | None, columns: Mapping[str, Field]
 ) -> Schema:
     """The fields of a step, with its action mask beside the observation where there is one.
 
     Raises:
         ValueError: `frame_stack` is asked for and no observation is an image.
     """
-    schema = Schema.from_env(env, stack=config.frame_stack)
-    if config.frame_stack > 1 and all(leaf.field.stack == 1 for leaf in schema.leaves):
+    schema = Schema.from_env(env, stack=config.draws.frame_stack)
+    if config.draws.frame_stack > 1 and all(leaf.field.stack == 1 for leaf in schema.leaves):
         raise ValueError(
             "frame_stack needs observations of at least three dimensions, "
             f"got {env.single_observation_space}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class ArraySampler(ReplaySampler):
     Normalizer = ArrayNormalizer
 
     def _reserve(self) -> None:
-        self._out = self.buffer.batch(self.batch_size, view=self.view)
+        self._out = self.buffer.batch(self.batch_size, view=self.view, **self._how)
 
     def _brought(self, drawn: dict[str, Any]) -> dict[str, Any]:
         ids = {name: drawn.pop(name) for name in (INDICES,) if name in drawn}
@@ -73,8 +74,9 @@ class ArraySampler(ReplaySampler):
             check_whole(bool((whole == actions).all()), actions)
         return whole
 
-    def report(self, batch: ReplayBatch, td_errors: Any) -> None:
-        """Write the new priorities of a batch that was learned from, by its errors [B]."""
+    def report(self, batch: ReplayBatch, metrics: Mapping[str, Any]) -> None:
+        """Write the new priorities of a batch that was learned from, by its `td_errors` [B]."""
+        td_errors = metrics.get("td_errors")
         if batch.indices is not None and td_errors is not None:
             priorities = np.abs(td_errors) + np.float32(1e-6)
             self.buffer.update_priorities(np.asarray(batch.indices), priorities)
