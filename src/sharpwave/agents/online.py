@@ -49,8 +49,8 @@ class OnlineAgent(Agent):
         config: All options at once; single options given by name win over it.
         env_kwargs: Passed to the environment's constructor.
         learner: A class derived from the algorithm's learner, in place of it.
-        preset: Settings by name, that of an environment or a size (`sharpwave list presets`); single
-            options win over them.
+        preset: Settings by name, that of an environment or a size (`sharpwave list presets` shows
+            them); single options win over them.
         buffer: Of algorithms that learn from replay: "memory", a folder, or a buffer, one of this
             library or anything with `push(obs, action, reward, terminated, truncated, next_obs)`,
             `sample(batch_size)` and a length.

@@ -25,7 +25,7 @@ __all__ = ["DreamerV3", "DreamerV3Config", "DreamerV3Learner"]
 
 @dataclass(frozen=True, kw_only=True)
 class DreamerV3Config(ReplayConfig):
-    """Options of DreamerV3. The defaults are for small tasks on a CPU; presets have larger sizes."""
+    """Options of DreamerV3, by default for small tasks on a CPU; presets have larger sizes."""
 
     n_envs: int = 1
     """Number of environments."""

@@ -3,7 +3,7 @@
 Those of environments are RL Baselines3 Zoo's, with the defaults of its library where it names none;
 but for PPO on MuJoCo and all of C51, which are CleanRL's, and for PPO on MountainCarContinuous-v0
 and all of HybridPPO, IMPALA, APPO and MAPPO, which were found here, as those of tasks were. Those
-of DreamerV3 are its authors' sizes and train ratios, and `tiny` and what is made of it, found here. What
+of DreamerV3 are its authors' sizes and train ratios, but for `tiny`, which was found here. What
 those projects call a linear schedule falls to 0 over the run. A2C on Atari keeps torch's RMSprop,
 where the zoo takes TensorFlow's.
 """

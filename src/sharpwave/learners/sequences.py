@@ -87,7 +87,7 @@ class SequenceSampler(ReplaySampler):
         return flat.unflatten(0, actions.shape[:2])
 
     def report(self, batch: Any, metrics: Mapping[str, Any]) -> None:
-        """Write the latent states [T, B, ...] of a batch that was learned from over the old ones."""
+        """Write the latent states [T, B, ...] that learning gave over those of the batch."""
         if batch.indices is None:
             return
         found = {name: metrics[name].transpose(0, 1) for name in self.written if name in metrics}

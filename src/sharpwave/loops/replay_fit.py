@@ -31,23 +31,25 @@ def check_given(buffer: Any, config: ReplayConfig, columns: Mapping[str, Field])
     if isinstance(buffer, OfflineMixture):
         _check_mixture(buffer, config, columns)
     elif isinstance(buffer, ShardedReplay):
-        for option in ("her_goals", "length"):
-            if getattr(config.draws, option):
-                raise ValueError(f"{option} needs a buffer in this process, got shards")
+        _refuse(config, "needs a buffer in this process, got shards", ("her_goals", "length"))
         if buffer.is_created:
             _check_columns(buffer, columns, "buffer")
         _check_ours(buffer, config)
     elif isinstance(buffer, ReplayBuffer):
         _check_ours(buffer, config)
         _check_columns(buffer, columns, "buffer")
-    elif config.draws.length is not None:
-        raise ValueError(f"buffer must be one of this library to draw sequences, got {buffer!r}")
     else:
-        for option in ("prioritized", "her_goals"):
-            if getattr(config.draws, option):
-                raise ValueError(f"{option} needs a buffer of this library")
+        unknown = ("prioritized", "her_goals", "length")
+        _refuse(config, "needs a buffer of this library", unknown)
         if config.draws.n_step > 1:
             raise ValueError("n_step above 1 needs a buffer of this library")
+
+
+def _refuse(config: ReplayConfig, why: str, options: tuple[str, ...]) -> None:
+    """Refuse what a kind of buffers cannot do; sequences have a `length`."""
+    for option in options:
+        if getattr(config.draws, option):
+            raise ValueError(f"{'sequence_length' if option == 'length' else option} {why}")
 
 
 def _check_ours(buffer: ReplayBuffer | ShardedReplay, config: ReplayConfig) -> None:
@@ -90,9 +92,8 @@ def _check_mixture(
                 "normalize=False"
             )
         _check_columns(rows_of(part), columns, f"parts[{i}] of buffer")
-    for option in ("prioritized", "her_goals", "length"):
-        if getattr(config.draws, option):
-            raise ValueError(f"{option} does not go with a mixture of buffers")
+    unknown = ("prioritized", "her_goals", "length")
+    _refuse(config, "does not go with a mixture of buffers", unknown)
     _check_ours(mixture.growing, config)
 
 
