@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.agents import OnlineAgent
+from sharpwave.agents import OnlineAgent, dreams, replayed
 from sharpwave.config.off_policy import DEVICE, Draws, ReplayConfig
 from sharpwave.config.schedules import ScheduleLike
 from sharpwave.lazy import losses, nn, torch
@@ -412,6 +412,11 @@ class DreamerV3(OnlineAgent):
     Loop = OffPolicyLoop
     config: DreamerV3Config
     learner: DreamerV3Learner
+
+    imagine = dreams.imagine
+    open_loop = dreams.open_loop
+    learn = replayed.learn
+    pretrain = replayed.pretrain
 
     @property
     def world_model(self) -> nn.WorldModel:

@@ -69,7 +69,7 @@ class SequenceSampler(ReplaySampler):
             rewards = self.normalizer.rewards(rewards).masked_fill(first, 0.0)
         rows = {
             "obs": obs,
-            "prev_actions": self._arrived(drawn["prev_actions"]),
+            "prev_actions": self._arrived(drawn["prev_actions"], drawn["is_first"]),
             "rewards": rewards,
             "is_first": drawn["is_first"],
             "is_last": drawn["is_last"],
@@ -81,9 +81,11 @@ class SequenceSampler(ReplaySampler):
             sequences["indices"] = drawn[INDICES][:, context:].transpose(0, 1)
         return SequenceBatch(**sequences, **before)
 
-    def _arrived(self, actions: Any) -> Any:
-        """Actions [B, T, ...] as the learner has them."""
+    def _arrived(self, actions: Any, is_first: Any) -> Any:
+        """Actions [B, T, ...] as the learner has them; 0 where none led there."""
         flat = self._actions(actions.flatten(0, 1))
+        if self.middle is not None:  # which was subtracted from what is none
+            flat = flat.masked_fill(is_first.flatten().view(-1, *[1] * (flat.dim() - 1)), 0)
         return flat.unflatten(0, actions.shape[:2])
 
     def report(self, batch: Any, metrics: Mapping[str, Any]) -> None:

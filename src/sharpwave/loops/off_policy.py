@@ -411,10 +411,18 @@ class OffPolicyLoop(EnvironmentLoop):
     def _learn(self, collected: int) -> list[Metrics]:
         """The gradient steps of an update, and what each of them measured."""
         count = self.gradient_steps_due(collected)
-        if not count:
-            return []
+        return self.take_gradient_steps(count) if count else []
+
+    def take_gradient_steps(
+        self, count: int, sampler: ReplaySampler | None = None
+    ) -> list[Metrics]:
+        """Learn from batches of the buffer, or of what another sampler draws from.
+
+        Returns:
+            What each of them measured.
+        """
         began = time.perf_counter()
-        sampler, learner = self.sampler, self.learner
+        sampler, learner = sampler or self.sampler, self.learner
         sampler.refresh()
         measured = []
         for _ in range(count):

@@ -239,7 +239,7 @@ class Run:
             stop_reason = self.asked_to_stop
             if not ranks.is_alone:
                 learning, progress, stop_reason = self._over_ranks(learning, progress)
-            _check_convergence(learning, self.timesteps)
+            check_convergence(learning, self.timesteps)
             seconds = time.perf_counter() - began
             metrics = {
                 **learning,
@@ -374,7 +374,7 @@ class Run:
         self._callback_states = state["callbacks"]
 
 
-def _check_convergence(metrics: dict[str, float], step: int) -> None:
+def check_convergence(metrics: dict[str, float], step: int) -> None:
     """Stop learning that went wrong before it spoils what was saved.
 
     Raises:
