@@ -19,6 +19,7 @@ from sharpwave.loops.headline import Headline
 from sharpwave.loops.units import ENVIRONMENT_STEPS, singular
 from sharpwave.notice import notice
 from sharpwave.runs.callbacks import Callback
+from sharpwave.runs.dreams import DreamFile
 from sharpwave.runs.facts import environment_facts
 from sharpwave.runs.interval import Interval
 from sharpwave.runs.loggers import CSVLogger, JSONLLogger, LoggerList
@@ -45,7 +46,8 @@ SLOW_SAVE = 0.1
 class RunRecorder(Callback):
     """Keeps a run: configuration, metrics, evaluations, checkpoints, a summary and a report.
 
-    Of what a language model writes it keeps the best, the median and the worst of every update.
+    Of what a language model writes it keeps the best, the median and the worst of every update,
+    and of a world model what it predicts at the start, in the middle and at the end.
 
     A run that starts at step 0 gets a folder of its own: `path`, or `path-2` and so on where that
     holds a run already, or files of yours by the names that a run writes. One that goes on (after
@@ -108,6 +110,7 @@ class RunRecorder(Callback):
         )
         self._evaluations = RowFile(folder.evaluations_file)
         self._samples = RowFile(folder.samples_file)
+        self._dreams = DreamFile(folder.dreams_file)
 
     def on_training_start(self, *, algo: Any, step: int, **_: Any) -> None:
         """Opens the folder and writes down what is about to run."""
@@ -126,6 +129,7 @@ class RunRecorder(Callback):
         """Logs the update, and saves when it is time."""
         self._metrics = metrics
         self._loggers.on_train_step(step, {**metrics, "seconds": self._seconds()})
+        self._dreams.look(algo, step)
         patience = max(self._checkpoint_seconds, 20 * self._save_took)
         waited = time.perf_counter() - self._saved_at
         # What takes long is not done so often that the run would do little else.
@@ -193,9 +197,10 @@ class RunRecorder(Callback):
         if recorded:
             self._metrics = metrics
             self._loggers.on_train_step(step, {**metrics, "seconds": self._seconds()})
-        self._loggers.close()
-        self._evaluations.close()
-        self._samples.close()
+        if error is None:
+            self._dreams.look(algo, step, is_end=True)
+        for file in (self._loggers, self._evaluations, self._samples, self._dreams):
+            file.close()
         if error is not None:
             self._summarize(algo, "failed", f"{type(error).__name__}: {error}")
         else:
@@ -257,6 +262,7 @@ class RunRecorder(Callback):
             torn.unlink()
         self._loggers.truncate_after(step)
         self._samples.cut(lambda line: step_of(line) <= step)
+        self._dreams.begin(step)
         before = self.folder.evaluations()
         self._evaluations.cut(lambda line: step_of(line) <= step)
         kept = self.folder.evaluations()

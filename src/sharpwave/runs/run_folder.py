@@ -68,6 +68,7 @@ class RunFolder:
         self.metrics_jsonl = self.path / "metrics.jsonl"
         self.evaluations_file = self.path / "evaluations.jsonl"
         self.samples_file = self.path / "samples.jsonl"
+        self.dreams_file = self.path / "dreams.jsonl"
         self.summary_file = self.path / "summary.json"
         self.report_file = self.path / "report.html"
         self.learning_curve_file = self.path / "learning_curve.png"
@@ -100,6 +101,7 @@ class RunFolder:
             self.metrics_jsonl,
             self.evaluations_file,
             self.samples_file,
+            self.dreams_file,
             self.summary_file,
             self.report_file,
             self.learning_curve_file,
@@ -189,6 +191,15 @@ class RunFolder:
             step, rank = _number(row.get("step")), row.get("rank")
             if np.isfinite(step) and isinstance(rank, str):
                 found.setdefault(int(step), {})[rank] = dict(row)
+        return {step: found[step] for step in sorted(found)}
+
+    def dreams(self) -> dict[int, dict[str, Any]]:
+        """What a world model predicted, by step; the last one written wins."""
+        found = {}
+        for row in read_json_lines(self.dreams_file):
+            step = _number(row.get("step"))
+            if np.isfinite(step):
+                found[int(step)] = dict(row)
         return {step: found[step] for step in sorted(found)}
 
     def _metric_rows(self) -> Iterator[Mapping[str, Any]]:

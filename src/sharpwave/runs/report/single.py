@@ -20,6 +20,7 @@ from sharpwave.pages.page import CHARTS, SAMPLES, masthead, page, section, tile
 from sharpwave.pages.text import count, date, duration, is_number, number, score, share
 from sharpwave.runs.report import tables
 from sharpwave.runs.report.agents import agents_section, is_of_an_agent
+from sharpwave.runs.report.dreams import SHOWN, dreams_section
 from sharpwave.runs.report.samples import samples_section
 from sharpwave.runs.report.told import (
     curve_of,
@@ -46,6 +47,12 @@ METRICS: dict[str, tuple[str, str | None]] = {
     "value_loss": ("Value loss", "of the critic"),
     "actor_loss": ("Actor loss", None),
     "critic_loss": ("Critic loss", None),
+    "reconstruction_loss": ("Reconstruction loss", "of observations, by the world model"),
+    "reward_loss": ("Reward loss", "of the world model"),
+    "continue_loss": ("Continue loss", "of the ends of episodes, by the world model"),
+    "representation_loss": ("Representation loss", "divergence that trains the posterior"),
+    "replay_value_loss": ("Value loss on replay", "of the critic"),
+    "return_scale": ("Return scale", "what advantages are divided by"),
     "q_value": ("Q-value", "mean over batches"),
     "td_error": ("TD error", "mean magnitude"),
     "reward": ("Reward of an update", "mean of its completions"),
@@ -140,6 +147,9 @@ def _page(folder: RunFolder) -> str:
     env = subject_of(config)
     charts = Charts()
     written, embedded = samples_section(folder.samples(), unit_of(config))
+    dreams = dreams_section(
+        charts, config, unit_of(config), headline_of(config), metrics, folder.dreams()
+    )
     sections = [
         _verdict(config, summary, metrics, evaluations),
         _failure(summary),
@@ -147,7 +157,8 @@ def _page(folder: RunFolder) -> str:
         agents_section(charts, unit_of(config), headline_of(config), metrics, evaluations),
         _film(folder),
         written,
-        _updates(charts, metrics, headline_of(config)),
+        dreams,
+        _updates(charts, metrics, headline_of(config), SHOWN if dreams else ()),
         tables.timings(summary),
         tables.evaluations(evaluations, headline_of(config).each),
         tables.configuration(config),
@@ -383,12 +394,14 @@ def _title(name: str) -> tuple[str, str | None]:
     return (f"{title}, {group}" if group else title), hint
 
 
-def _updates(charts: Charts, metrics: dict[str, Floats], headline: Headline) -> Html | None:
+def _updates(
+    charts: Charts, metrics: dict[str, Floats], headline: Headline, shown: tuple[str, ...]
+) -> Html | None:
     """Small charts of everything else that was logged."""
     others = sorted(set(metrics) - set(METRICS) - NOT_SHOWN)
     figures = []
     for name in [*(name for name in METRICS if name in metrics), *others]:
-        if name == headline.metric or is_of_an_agent(name, headline):
+        if name in (headline.metric, *shown) or is_of_an_agent(name, headline):
             continue  # which the curves above show
         title, hint = _title(name)
         column = metrics[name]
