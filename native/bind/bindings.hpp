@@ -22,6 +22,7 @@ void bind_episode_rows(PyObject* module);
 void bind_episodes(PyObject* module);
 void bind_stats(PyObject* module);
 void bind_vector_env(PyObject* module);
+void bind_world_model(PyObject* module);
 
 using FastFunction = PyObject* (*)(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 

@@ -27,6 +27,7 @@ from sharpwave.runs.run_folder import RunFolder
 from tests.contract.fleets import check_follows
 from tests.fleet_envs import Marked
 from tests.fleet_ids import id_of
+from tests.processes import stop
 from tests.unit.distributed.remote import WEIGHTS, Liar, address_of, listening, unroll_bytes
 
 TOKEN = "a-token-of-the-tests"
@@ -166,7 +167,7 @@ def test_a_stopped_actor_is_given_up_at_its_deadline_and_comes_back(commands: Co
     with listening(deadline=1.5) as fleet:
         steady, sleeper = (commands.actor(address_of(fleet)) for _ in range(2))
         wait_for(lambda: fleet.stats().alive == 2)
-        os.kill(sleeper.pid, signal.SIGSTOP)
+        stop(sleeper.pid)
         began = time.monotonic()
         while fleet.stats().alive == 2:
             take(fleet, 10)

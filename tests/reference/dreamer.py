@@ -152,12 +152,13 @@ class Step:
         c, k = self.c, self.c.imag_last or len(deters)
         deter, stoch = deters[-k:].flatten(0, 1).detach(), stochs[-k:].flatten(0, 1).detach()
         noise = self.draw((c.imagination, len(deter), c.latents, c.classes))
+        of_actions = self.draw((c.imagination + 1, len(deter), self.n_actions))
         feats, chosen = [], []
         for t in range(c.imagination + 1):
             feature = torch.cat((deter, stoch.flatten(1)), 1).detach()
             logits = self.head("actor.head", 3, feature).detach()
             action = torch.zeros_like(logits)
-            drawn = logits + self.draw(tuple(logits.shape))
+            drawn = logits + of_actions[t]
             action.scatter_(1, drawn.argmax(1, keepdim=True), 1.0)
             feats.append(feature)
             chosen.append(action)

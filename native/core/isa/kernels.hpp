@@ -15,6 +15,7 @@
 #include "core/isa/rows_kernels.hpp"
 #include "core/isa/stats_kernels.hpp"
 #include "core/isa/tree_kernels.hpp"
+#include "core/isa/world_kernels.hpp"
 #include "envs/env_kernels.hpp"
 
 namespace sharpwave {
@@ -32,6 +33,7 @@ struct Kernels {
   ReplayKernels replay;
   EnvTable env;
   ColumnKernels columns;
+  WorldKernels world;
 };
 
 // The table for this CPU. The environment variable SHARPWAVE_ISA=base|v3|v4 asks for a narrower

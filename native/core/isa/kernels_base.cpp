@@ -5,6 +5,7 @@ namespace sharpwave {
 extern const Kernels kernels_base;
 const Kernels kernels_base = {"base",         returns_table(), llm_table(),      stats_table(),
                               tree_table(),   rows_table(),    checksum_table(), learn_table(),
-                              policy_table(), replay_table(),  env_table(),      column_table()};
+                              policy_table(), replay_table(),  env_table(),      column_table(),
+                              world_table()};
 
 }  // namespace sharpwave

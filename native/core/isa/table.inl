@@ -32,6 +32,7 @@ namespace {
 #include "core/isa/columns.inl"
 #include "core/isa/replay.inl"
 #include "core/isa/sin_cos.inl"
+#include "core/isa/world.inl"
 
 namespace envs {
 #include "envs/env_math.inl"
@@ -96,6 +97,12 @@ constexpr PolicyKernels policy_table() {
 }
 
 constexpr ReplayKernels replay_table() { return {squash, tanh_in_place}; }
+
+constexpr WorldKernels world_table() {
+  return {norm_silu,         norm_silu_backward, remember,
+          remember_backward, draw_classes,       draw_classes_backward,
+          two_hot_mean,      two_hot_loss,       two_hot_loss_backward};
+}
 
 constexpr EnvTable env_table() {
   return envs::env_table_of(std::make_index_sequence<kMostSpreadAgents>());

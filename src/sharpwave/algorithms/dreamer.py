@@ -174,6 +174,7 @@ class DreamerV3Learner(TorchLearner):
         self.policy = self.add("policy", parts, self.make_optimizer)
         self.slow_critic = self.add_copy("slow_critic", critic)
         self.return_range = torch.zeros(2, device=self.device)
+        self.return_shares = torch.tensor([0.05, 0.95], device=self.device)
 
     @property
     def world(self) -> nn.WorldModel:
@@ -220,7 +221,7 @@ class DreamerV3Learner(TorchLearner):
             latent.features,
             deterministic=not explore,
             masks=masks,
-            generator=self.explore_generator,
+            noise=self.actor.noise((n,), self.explore_generator) if explore else None,
         )
         state = torch.cat((latent.deter, latent.stoch.flatten(-2), action), -1)[None]
         chosen = action.argmax(-1) if self.actor.is_discrete else action.clamp(-1.0, 1.0)
@@ -339,12 +340,14 @@ class DreamerV3Learner(TorchLearner):
         world, horizon = self.world, self.config.imagination
         with torch.no_grad():
             latent = nn.Latent(*(part.flatten(0, 1) for part in starts))
-            noise = world.rssm.noise((horizon, len(latent.deter)), self.generator)
+            n, imagine = len(latent.deter), world.rssm.imaginer()
+            noise = world.rssm.noise((horizon, n), self.generator)
+            of_actions = self.actor.noise((horizon + 1, n), self.generator)
             states, actions = [latent], []
             for t in range(horizon + 1):
-                actions.append(self.actor.act(latent.features, generator=self.generator))
+                actions.append(self.actor.act(latent.features, noise=of_actions[t]))
                 if t < horizon:
-                    latent = world.rssm.imagine(latent, actions[-1], noise[t])
+                    latent = imagine(latent, actions[-1], noise[t])
                     states.append(latent)
             every = nn.Latent(*(torch.stack(parts) for parts in zip(*states, strict=True)))
             rewards, continues = world.rewards(every), world.continues(every)
@@ -352,15 +355,14 @@ class DreamerV3Learner(TorchLearner):
 
     def _scale(self, returns: Tensor) -> Tensor:
         """The range of returns, at least 1, after it has followed those of this batch."""
-        shares = torch.tensor([0.05, 0.95], device=returns.device)
-        self.return_range.lerp_(torch.quantile(returns.flatten(), shares), self.config.return_rate)
+        ends = torch.quantile(returns.flatten(), self.return_shares)
+        self.return_range.lerp_(ends, self.config.return_rate)
         return (self.return_range[1] - self.return_range[0]).clamp(min=1.0)
 
     def _value_errors(self, logits: Tensor, returns: Tensor, slow: Tensor) -> Tensor:
         """Cross-entropies of values with returns, and with those of the slow critic."""
-        bins, logits = self.world.bins, logits.float()
-        errors = losses.two_hot_loss(logits, returns, bins)
-        return errors + self.config.slow_coef * losses.two_hot_loss(logits, slow, bins)
+        targets, weights = (returns, slow), (1.0, self.config.slow_coef)
+        return losses.two_hot_losses(logits.float(), targets, weights, self.world.bins)
 
     def _replay_loss(self, batch: SequenceBatch, starts: Latent, bootstrap: Tensor) -> Tensor:
         """The value loss on replayed steps, whose returns bootstrap from imagined ones [K, B]."""

@@ -47,6 +47,7 @@ from sharpwave.losses.world_model import (
     symlog,
     two_hot_bins,
     two_hot_loss,
+    two_hot_losses,
     two_hot_mean,
     unimix,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "token_advantages",
     "two_hot_bins",
     "two_hot_loss",
+    "two_hot_losses",
     "two_hot_mean",
     "unimix",
     "useful_groups",

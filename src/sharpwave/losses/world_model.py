@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from sharpwave.kernels import world
+from sharpwave.kernels.plain import world as plain
 
 __all__ = [
     "balanced_kl",
@@ -12,6 +17,7 @@ __all__ = [
     "symlog",
     "two_hot_bins",
     "two_hot_loss",
+    "two_hot_losses",
     "two_hot_mean",
     "unimix",
 ]
@@ -78,15 +84,14 @@ def two_hot_loss(logits: Tensor, targets: Tensor, bins: Tensor) -> Tensor:
         >>> two_hot_loss(torch.zeros(3), torch.tensor(0.25), bins).item()
         1.0986123085021973
     """
-    targets = targets.detach().clamp(bins[0], bins[-1])
-    above = torch.searchsorted(bins, targets.contiguous(), right=True).clamp(1, len(bins) - 1)
-    below = above - 1
-    low, high = bins[below], bins[above]
-    share = (targets - low) / (high - low)
-    log_probs = logits.log_softmax(-1)
-    at_low = log_probs.gather(-1, below[..., None]).squeeze(-1)
-    at_high = log_probs.gather(-1, above[..., None]).squeeze(-1)
-    return -((1.0 - share) * at_low + share * at_high)
+    return world.two_hot_loss(logits, bins, (targets,), (1.0,))
+
+
+def two_hot_losses(
+    logits: Tensor, targets: Sequence[Tensor], weights: Sequence[float], bins: Tensor
+) -> Tensor:
+    """`two_hot_loss` of several targets [...], added up by weights, in one pass."""
+    return world.two_hot_loss(logits, bins, targets, weights)
 
 
 def two_hot_mean(logits: Tensor, bins: Tensor) -> Tensor:
@@ -106,9 +111,9 @@ def two_hot_mean(logits: Tensor, bins: Tensor) -> Tensor:
         >>> two_hot_mean(torch.zeros(4, 255), two_hot_bins()).tolist()
         [0.0, 0.0, 0.0, 0.0]
     """
-    probs, half = logits.softmax(-1), len(bins) // 2
-    positive, negative = probs[..., half + 1 :], probs[..., :half].flip(-1)
-    return ((positive - negative) * bins[half + 1 :]).sum(-1)
+    if logits.requires_grad and torch.is_grad_enabled():
+        return plain.two_hot_mean(logits, bins)
+    return world.two_hot_mean(logits, bins)
 
 
 def unimix(logits: Tensor, share: float = 0.01) -> Tensor:

@@ -63,21 +63,34 @@ class WorldActor(nn.Module):
         *,
         deterministic: bool = False,
         masks: Tensor | None = None,
-        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
     ) -> Tensor:
-        """Actions [..., size] at features [..., n_features]; only those that `masks` allow."""
+        """Actions [..., size] at features [..., n_features].
+
+        Args:
+            features: What it looks at.
+            deterministic: The most likely actions, or the mean.
+            masks: [..., size] those that are allowed; None for all.
+            noise: [..., size] of `noise`, which samples are made of.
+        """
+        assert deterministic or noise is not None
         if self.is_discrete:
             logits = self.head(features).float()
             if masks is not None:
                 logits = logits.masked_fill(~masks, -torch.inf)
-            if not deterministic:
-                uniform = torch.empty_like(logits).uniform_(1e-6, 1 - 1e-6, generator=generator)
-                logits = logits - torch.log(-torch.log(uniform))
+            if noise is not None and not deterministic:
+                logits = logits + noise
             return one_hot(logits.argmax(-1), self.size).to(features.dtype)
         mean, deviation = self._gaussian(features)
-        if deterministic:
-            return mean
-        return mean + deviation * torch.empty_like(mean).normal_(generator=generator)
+        actions = mean if deterministic or noise is None else mean + deviation * noise
+        return actions.to(features.dtype)
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+        """Noise [*shape, size] for as many samples."""
+        noise = torch.empty((*shape, self.size), device=self.head.output.weight.device)
+        if not self.is_discrete:
+            return noise.normal_(generator=generator)
+        return -torch.log(-torch.log(noise.uniform_(1e-6, 1.0 - 1e-6, generator=generator)))
 
     def log_prob_and_entropy(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities [...] of actions [..., size], and entropies [...]."""

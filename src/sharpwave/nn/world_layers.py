@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
 
+from sharpwave.kernels.world import norm_silu
 from sharpwave.layouts.init import truncated_normal
 
 __all__ = ["BlockLinear", "Conv", "Head", "Layer", "Linear", "RMSNorm"]
@@ -97,7 +97,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., outputs]."""
-        return silu(self.norm(self.linear(x)))
+        return norm_silu(self.linear(x), self.norm.scale)
 
 
 class Head(nn.Module):

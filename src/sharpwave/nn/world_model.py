@@ -6,7 +6,7 @@ form: a block-wise recurrent unit, categorical latents, and heads for observatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +22,14 @@ from sharpwave.losses.world_model import (
     two_hot_mean,
     unimix,
 )
+from sharpwave.nn import world_scan
 from sharpwave.nn.world_codecs import Decoder, Encoder, entries_of
-from sharpwave.nn.world_layers import BlockLinear, Head, Layer, RMSNorm
+from sharpwave.nn.world_layers import BlockLinear, Head, Layer, Linear, RMSNorm
+
+STEP = ("step", "prior", "posterior", "_log_probs")
+"""Methods that make a step."""
+KNOWN = (BlockLinear, Head, Layer, Linear, RMSNorm, nn.Sequential)
+"""Modules that the twin of a step knows."""
 
 __all__ = ["RSSM", "Latent", "Observed", "WorldModel", "draw"]
 
@@ -93,12 +99,7 @@ class RSSM(nn.Module):
         super().__init__()
         if deter % blocks:
             raise ValueError(f"deter must be a multiple of blocks, {blocks}, got {deter}")
-        self.shape, self.deter, self.blocks, self._unimix = (
-            (latents, classes),
-            deter,
-            blocks,
-            unimix,
-        )
+        self.shape, self.deter, self.blocks, self.share = (latents, classes), deter, blocks, unimix
         stoch = latents * classes
         self.of_deter = Layer(deter, hidden, generator)
         self.of_stoch = Layer(stoch, hidden, generator)
@@ -142,7 +143,7 @@ class RSSM(nn.Module):
         return self._log_probs(self.posterior_head(torch.cat((deter, tokens), -1)))
 
     def _log_probs(self, logits: Tensor) -> Tensor:
-        return unimix(logits.float().unflatten(-1, self.shape), self._unimix)
+        return unimix(logits.float().unflatten(-1, self.shape), self.share)
 
     def observe(
         self,
@@ -162,6 +163,18 @@ class RSSM(nn.Module):
             generator: Source of the draws.
         """
         noise = self.noise(tokens.shape[:2], generator)
+        if self.is_as_built:
+            found = world_scan.observe(self, tokens, actions, is_first, latent, noise)
+            deter, stoch, logits = found
+            return Observed(
+                Latent(deter, stoch), unimix(logits.float(), self.share), self.prior(deter)
+            )
+        return self.observe_stepwise(tokens, actions, is_first, latent, noise)
+
+    def observe_stepwise(
+        self, tokens: Tensor, actions: Tensor, is_first: Tensor, latent: Latent, noise: Tensor
+    ) -> Observed:
+        """What `observe` gives, as it is defined: one step after another."""
         deters, stochs, posteriors = [], [], []
         for t in range(len(tokens)):
             goes_on = (~is_first[t]).to(tokens.dtype)[:, None]
@@ -176,10 +189,29 @@ class RSSM(nn.Module):
         latents = Latent(deter, torch.stack(stochs))
         return Observed(latents, torch.stack(posteriors), self.prior(deter))
 
+    @property
+    def is_as_built(self) -> bool:
+        """Whether nothing of a step was replaced, so that its twin may stand for it."""
+        own = any(name in vars(self) for name in STEP)
+        own |= any(getattr(type(self), name) is not getattr(RSSM, name) for name in STEP)
+        return not own and all(type(part) in KNOWN for part in self.modules() if part is not self)
+
     def imagine(self, latent: Latent, action: Tensor, noise: Tensor) -> Latent:
         """The state [B, ...] that follows an action, as the model expects it."""
         deter = self.step(latent, action)
         return Latent(deter, draw(self.prior(deter), noise))
+
+    def imaginer(self) -> Callable[[Latent, Tensor, Tensor], Latent]:
+        """`imagine` for many steps between which no weight changes and nobody wants a gradient."""
+        if not self.is_as_built:
+            return self.imagine
+        step = world_scan.Imaginer(self)
+
+        def imagine(latent: Latent, action: Tensor, noise: Tensor) -> Latent:
+            deter, classes = step(latent.deter, latent.stoch.flatten(-2), action, noise)
+            return Latent(deter, classes.unflatten(-1, self.shape))
+
+        return imagine
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
         """Noise [*shape, latents, classes] for as many draws."""

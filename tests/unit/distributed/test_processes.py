@@ -24,6 +24,7 @@ from sharpwave.errors import ActorFailed
 from tests.contract.fleets import OPTIONS, check_follows, processes_left, received, wait_for
 from tests.envs import resumable
 from tests.fleet_envs import Hanging, Marked, Slow
+from tests.processes import stop
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 
@@ -144,7 +145,7 @@ def test_an_actor_that_is_stopped_is_declared_dead_and_others_go_on(
     while len(actors) < 2:
         actors.add(received(fleet).actor)
     stopped, _ = pids(agent)
-    os.kill(stopped, signal.SIGSTOP)
+    stop(stopped)
     began, others = time.monotonic(), 0
     while stopped in pids(agent):
         unroll = fleet.receive(0.01)

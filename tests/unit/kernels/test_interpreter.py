@@ -12,7 +12,7 @@ from sharpwave.kernels import backend
 HERE = Path(__file__).parent
 PARTS = [
     "returns", "rows", "priorities", "llm", "log_probs", "packing", "episodes", "ahead",
-    "transformer",
+    "transformer", "world",
 ]  # fmt: skip
 
 

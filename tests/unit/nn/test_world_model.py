@@ -10,7 +10,7 @@ from gymnasium import spaces
 from sharpwave import nn
 from sharpwave.nn.world_codecs import entries_of
 from sharpwave.nn.world_layers import Head
-from sharpwave.nn.world_model import Latent, draw
+from sharpwave.nn.world_model import RSSM, Latent, draw
 
 IMAGE = spaces.Box(0, 255, (64, 64, 3), np.uint8)
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
@@ -267,3 +267,80 @@ def test_spaces_that_are_not_known_are_named(space: Any, error: Any, message: st
 def test_blocks_divide_what_is_remembered() -> None:
     with pytest.raises(ValueError, match="deter must be a multiple of blocks, 8, got 20"):
         model(deter=20)
+
+
+def observed_both_ways(dtype: torch.dtype) -> Any:
+    """A model, what it observes by its twin and step by step, and all that has a gradient."""
+    made = RSSM(
+        3, 7, deter=16, hidden=8, latents=3, classes=4, blocks=4, generator=np.random.default_rng(0)
+    ).to(dtype)
+    generator = torch.Generator().manual_seed(1)
+    tokens, actions = (torch.randn(6, 5, n, generator=generator, dtype=dtype) for n in (7, 3))
+    is_first = torch.rand(6, 5, generator=generator) < 0.2
+    classes = torch.randint(4, (5, 3), generator=generator)
+    deter = torch.randn(5, 16, generator=generator, dtype=dtype)
+    latent = Latent(deter, torch.nn.functional.one_hot(classes, 4).to(dtype))
+    inputs = [one.requires_grad_() for one in (tokens, actions, *latent)]
+    noise = made.noise((6, 5), generator)
+    assert made.is_as_built
+    quick = made.observe(tokens, actions, is_first, latent, torch.Generator().manual_seed(2))
+    noise = made.noise((6, 5), torch.Generator().manual_seed(2))
+    defined = made.observe_stepwise(tokens, actions, is_first, latent, noise)
+    return quick, defined, [*made.parameters(), *inputs]
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-5), (torch.float32, 1e-4)])
+def test_the_quick_way_to_observe_is_the_defined_one(dtype: torch.dtype, close: float) -> None:
+    quick, defined, leaves = observed_both_ways(dtype)
+    gradients = []
+    for observed in (quick, defined):
+        generator = torch.Generator().manual_seed(3)
+        parts = (*observed.latents, observed.posterior, observed.prior)
+        weights = [torch.randn(part.shape, generator=generator) for part in parts]
+        loss = sum((part * weight).sum() for part, weight in zip(parts, weights, strict=True))
+        gradients.append(torch.autograd.grad(torch.as_tensor(loss), leaves))
+    for one, other in zip(
+        (*quick.latents, quick.posterior), (*defined.latents, defined.posterior), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=close, atol=close)
+    for one, other in zip(*gradients, strict=True):
+        scale = other.abs().max().item()
+        torch.testing.assert_close(one, other, rtol=close, atol=close * max(1.0, scale))
+
+
+def test_a_step_that_somebody_replaced_is_taken() -> None:
+    calls = []
+
+    class Own(RSSM):
+        def step(self, latent: Latent, action: torch.Tensor) -> torch.Tensor:
+            calls.append(1)
+            return super().step(latent, action)
+
+    options: Any = {"deter": 8, "hidden": 4, "latents": 2, "classes": 2, "blocks": 2}
+    made = Own(1, 2, **options, generator=np.random.default_rng(0))
+    assert not made.is_as_built
+    made.observe(
+        torch.zeros(3, 1, 2), torch.zeros(3, 1, 1), torch.zeros(3, 1, dtype=torch.bool),
+        made.initial(1),
+    )  # fmt: skip
+    made.imaginer()(made.initial(1), torch.zeros(1, 1), made.noise((1,), None))
+    assert len(calls) == 4
+    other = RSSM(1, 2, **options, generator=np.random.default_rng(0))
+    other.of_deter = torch.nn.Sequential(other.of_deter, torch.nn.Identity())  # type: ignore[assignment]
+    assert not other.is_as_built
+
+
+def test_imagining_quickly_is_imagining() -> None:
+    made = RSSM(
+        2, 3, deter=16, hidden=8, latents=3, classes=4, blocks=4, generator=np.random.default_rng(0)
+    )
+    latent, noise = made.initial(5), made.noise((4, 5), None)
+    quick = latent
+    with torch.no_grad():
+        step = made.imaginer()
+        for t in range(4):
+            action = torch.full((5, 2), 0.5 * t)
+            latent, quick = (way(one, action, noise[t]) for way, one in
+                             ((made.imagine, latent), (step, quick)))  # fmt: skip
+            for one, other in zip(latent, quick, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

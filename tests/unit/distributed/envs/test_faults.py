@@ -18,6 +18,7 @@ pytest.importorskip("grpc")
 from sharpwave.distributed import EnvServer, RemoteVectorEnv
 from sharpwave.envs import make_vec_env
 from tests import envs
+from tests.processes import stop
 from tests.unit.distributed.envs.servers import Process, Proxy, serving
 
 ACTIONS = np.array([0, 1])
@@ -144,7 +145,7 @@ def test_a_server_that_hangs_is_late_and_may_return() -> None:
     with serving() as server:
         env = RemoteVectorEnv(server.address, timeout=1.0)
         env.reset(seed=0)
-        server.process.send_signal(signal.SIGSTOP)
+        stop(server.process.pid)
         with pytest.raises(TimeoutError, match="did not answer within 1 s"):
             env.step(ACTIONS)
         with pytest.raises(TimeoutError, match="did not answer within 1 s"):
@@ -153,7 +154,7 @@ def test_a_server_that_hangs_is_late_and_may_return() -> None:
         env.reset(seed=0)
         np.testing.assert_array_equal(env.step(ACTIONS)[0], local.step(ACTIONS)[0])
         # A pause that is shorter than the deadline changes nothing.
-        server.process.send_signal(signal.SIGSTOP)
+        stop(server.process.pid)
         threading.Timer(0.3, lambda: server.process.send_signal(signal.SIGCONT)).start()
         np.testing.assert_array_equal(env.step(ACTIONS)[0], local.step(ACTIONS)[0])
         env.close()
@@ -165,7 +166,7 @@ def test_leaving_a_server_that_hangs_takes_seconds_at_most() -> None:
         env = RemoteVectorEnv(server.address)
         env.reset(seed=0)
         before = {thread for thread in threading.enumerate() if thread.name == "sharpwave late"}
-        server.process.send_signal(signal.SIGSTOP)
+        stop(server.process.pid)
         began = time.monotonic()
         env.close()
         assert time.monotonic() - began < 5

@@ -1,0 +1,13 @@
+"""What a world model applies to single rows, in Triton on a GPU."""
+
+import pytest
+import torch
+
+from tests.unit.kernels.test_world import *  # noqa: F403
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return torch.device("cuda")
