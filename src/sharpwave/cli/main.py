@@ -17,6 +17,7 @@ COMMANDS = {
     "resume": "Go on with a run that was interrupted, or make it longer",
     "report": "Write the report of a run, or compare several",
     "enjoy": "Watch a trained policy play, or film it",
+    "dream": "Show what the world model of a run predicts, beside what came",
     "dataset": "Make datasets for offline learning, by scripted experts or by training",
     "list": "List algorithms, presets, environments, tasks or losses",
     "convert": "Write episodes from one format to another",

@@ -62,6 +62,8 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (["resume", "no/such/run"], "no/such/run does not exist"),
         (["report", "no/such/run"], "no/such/run does not exist"),
         (["enjoy", "no/such/run"], "no/such/run does not exist"),
+        (["dream", "no/such/run"], "no/such/run does not exist"),
+        (["dream", "run", "--context", "50"], "--context must be less than --steps, 50"),
         (["eval", "run", "--episodes", "0"], "argument --episodes: must be at least 1, got 0"),
         (["list", "preset"], "unknown list 'preset'; did you mean 'presets'?"),
         (["bench", "pppo"], "unknown algorithm 'pppo'; did you mean 'ppo'?"),

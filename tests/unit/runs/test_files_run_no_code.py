@@ -96,7 +96,7 @@ def test_what_the_user_passes_is_imported(kind: str, attack: Path, tmp_path: Pat
 
 
 @pytest.mark.long(only=["eval", "resume"])
-@pytest.mark.parametrize("command", ["eval", "enjoy", "resume", "report"])
+@pytest.mark.parametrize("command", ["eval", "enjoy", "dream", "resume", "report"])
 def test_no_command_imports_what_a_run_folder_names(
     command: str, attack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
