@@ -33,6 +33,8 @@ SHOWN = 6
 class Dream(NamedTuple):
     """Steps [H, B] that a model imagined: what each action led to.
 
+    Observations and rewards are as the learner has them: normalized where the run normalizes.
+
     Attributes:
         obs: [H, B, ...] the observations that the actions led to, nested as the space.
         actions: [H, B, ...] as the environment takes them.

@@ -107,18 +107,37 @@ def test_pretraining_makes_the_model_better() -> None:
     assert last["reward_loss"] < first["reward_loss"]
 
 
-def test_episodes_on_disk_are_a_dataset(tmp_path: Path) -> None:
+def as_episodes(path: Path) -> sw.EpisodeBuffer:
     fields = {"obs": ("float", 4), "action": "int", "reward": "float", "terminated": "bool"}
     rng = np.random.default_rng(0)
-    episodes = sw.EpisodeBuffer(tmp_path / "episodes", 10, 20, fields)
+    episodes = sw.EpisodeBuffer(path, 10, 20, fields)
     for _ in range(4):
         with episodes.one_episode():
             for t in range(12):
                 step = {"obs": rng.normal(size=4), "action": t % 2, "reward": 1.0}
                 episodes.store(**step, terminated=t == 11)
+    return episodes
+
+
+def test_episodes_on_disk_are_a_dataset(tmp_path: Path) -> None:
+    agent, other = dreamer(), dreamer()
+    before = weights(agent)
+    with as_episodes(tmp_path / "episodes") as episodes:
+        agent.pretrain(episodes, gradient_steps=2)
+    other.pretrain(tmp_path / "episodes", gradient_steps=2)
+    assert (weights(agent) != before).any()
+    np.testing.assert_array_equal(weights(agent), weights(other))
+
+
+@pytest.mark.filterwarnings("ignore:Minari wants the observation")
+def test_minari_has_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    with as_episodes(tmp_path / "episodes") as episodes:
+        episodes.to_minari("test/steps-v0")
     agent = dreamer()
     before = weights(agent)
-    agent.pretrain(episodes, gradient_steps=2)
+    agent.pretrain("minari:test/steps-v0", gradient_steps=2)
     assert (weights(agent) != before).any()
 
 
