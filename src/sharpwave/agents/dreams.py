@@ -178,8 +178,9 @@ def open_loop(self: Any, batch: SequenceBatch | None = None, context: int = 5) -
     if batch is None:
         check_has_batch(self.loop)
         batch = sequences_of(self, SHOWN, self.config.sequence_length)
+    given = {**vars(batch), "indices": None}  # nothing is written over
     batch = SequenceBatch(
-        **{k: None if x is None else map_leaves(learner.own, x) for k, x in vars(batch).items()}
+        **{k: None if x is None else map_leaves(learner.own, x) for k, x in given.items()}
     )
     length = len(batch.rewards)
     if context >= length:

@@ -78,7 +78,7 @@ class SequenceSampler(ReplaySampler):
         sequences = map_leaves(lambda x: x[:, context:].transpose(0, 1), rows)
         before = {name: drawn[name][:, 0] for name in self.columns} if context else {}
         if self.columns:
-            sequences["indices"] = drawn[INDICES][:, context:].transpose(0, 1)
+            sequences["indices"] = drawn[INDICES][:, context:].swapaxes(0, 1)
         return SequenceBatch(**sequences, **before)
 
     def _arrived(self, actions: Any, is_first: Any) -> Any:

@@ -57,6 +57,23 @@ class Lamp(gymnasium.Env[Any, Any]):
         return self._seen(), float(self._level), self._level == 6, False, {}
 
 
+class Ring(gymnasium.Env[Any, Any]):
+    """Five places in a ring; an action goes one or two places on; 20 steps."""
+
+    observation_space: Any = spaces.Discrete(5)
+    action_space: Any = spaces.Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._place = self._time = 0
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self._place = int(self._place + 1 + action) % 5
+        self._time += 1
+        return self._place, float(self._place), False, self._time == 20, {}
+
+
 def dreamer(env: Any = "CartPole-v1", **options: Any) -> Any:
     return sw.DreamerV3(env, **{**TINY, **options})
 

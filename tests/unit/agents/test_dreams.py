@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sharpwave.agents.dreams import sequences_of
-from tests.unit.agents.dreaming import Lamp, dreamer, weights
+from tests.unit.agents.dreaming import Lamp, Ring, dreamer, weights
 
 
 @pytest.fixture(scope="module")
@@ -173,3 +173,23 @@ def test_a_buffer_on_the_device_is_looked_at_too() -> None:
     for agent in (alone, watched):
         agent.train(20)
     np.testing.assert_array_equal(weights(watched), weights(alone))
+
+
+@pytest.mark.long
+def test_what_follows_from_the_actions_is_predicted_exactly() -> None:
+    sizes = {"deter": 32, "hidden": 32, "units": 32, "latents": 4, "classes": 8}
+    exact = {"free_nats": 0.0, "unimix": 0.0, "learning_rate": 1e-2, "warmup": 10}
+    pace = {"train_ratio": None, "gradient_steps": 1, "train_freq": 400}
+    batch = {"sequence_length": 16, "batch_size": 8, "imagination": 1}
+    agent = dreamer(Ring, **sizes, **exact, **pace, **batch)
+    agent.train(400)
+    before = agent.open_loop(context=4)
+    agent.learn(200)
+    shown = agent.open_loop(context=4)
+    assert (before.prediction != before.truth).any()
+    np.testing.assert_array_equal(shown.prediction, shown.truth)
+    assert not shown.error.any()
+    np.testing.assert_allclose(shown.predicted_rewards, shown.rewards, atol=0.3)
+    dream = agent.imagine([0] * 8, horizon=10)
+    np.testing.assert_array_equal(dream.obs, (1 + dream.actions).cumsum(0) % 5)
+    np.testing.assert_allclose(dream.rewards, dream.obs, atol=0.3)

@@ -69,6 +69,17 @@ def test_actions_may_begin_at_any_number() -> None:
     assert not batch.prev_actions[batch.is_first].any()
 
 
+def test_ids_of_steps_may_be_arrays() -> None:
+    """As they are where the learner is on another device than the buffer."""
+    agent = dreamer()
+    agent.train(60)
+    drawn = agent.loop.sampler.draw()
+    arrays = {**drawn, "indices": np.asarray(drawn["indices"]).copy()}
+    found, expected = (agent.loop.sampler.as_batch(one).indices for one in (arrays, drawn))
+    assert found.shape == (8, 4)
+    np.testing.assert_array_equal(found, np.asarray(expected))
+
+
 def test_without_a_batch_there_is_nothing_to_learn() -> None:
     agent = dreamer()
     with pytest.raises(ValueError, match="buffer must hold a batch of 32 steps, got 0: train"):
