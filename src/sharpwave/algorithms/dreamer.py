@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from sharpwave.nn import Latent, Observed
 
 __all__ = ["DreamerV3", "DreamerV3Config", "DreamerV3Learner"]
+
+OF_THE_MODEL = (
+    *("deter", "hidden", "latents", "classes", "depth", "units", "blocks"),
+    *("unimix", "free_nats", "symlog", "reward_grad"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +96,12 @@ class DreamerV3Config(ReplayConfig):
     """Weight of the loss that holds the critic near the slow one."""
     return_rate: float = 0.01
     """Share by which the range of returns follows that of the batch."""
+    normalize_returns: bool = True
+    """Divide advantages by the range of returns, where that is above 1."""
+    symlog: bool = True
+    """See and predict vectors as symlogs; otherwise as they are."""
+    reward_grad: bool = True
+    """Let the loss of rewards shape the states of the model; otherwise its head alone learns."""
     store_latents: bool = True
     """Begin sequences with the latent state that was stored, and store what learning made of it."""
 
@@ -155,15 +167,7 @@ class DreamerV3Learner(TorchLearner):
         world = nn.WorldModel(
             self.observation_space,
             nn.WorldActor(1, self.action_space, units=1, generator=generator).size,
-            deter=config.deter,
-            hidden=config.hidden,
-            latents=config.latents,
-            classes=config.classes,
-            depth=config.depth,
-            units=config.units,
-            blocks=config.blocks,
-            unimix=config.unimix,
-            free_nats=config.free_nats,
+            **{name: getattr(config, name) for name in OF_THE_MODEL},
             horizon=1.0 / max(1e-12, 1.0 - config.gamma),
             generator=generator,
         )
@@ -249,6 +253,10 @@ class DreamerV3Learner(TorchLearner):
         return {"deter": deter.half(), "stoch": stoch.argmax(-1).to(torch.uint8)}
 
     # Learning
+
+    def update_kind(self) -> Hashable:
+        """All updates run the same operations."""
+        return "step"
 
     def update(self, batch: SequenceBatch) -> Metrics:
         """Learn from some sequences: one gradient step on all parts."""
@@ -355,6 +363,8 @@ class DreamerV3Learner(TorchLearner):
 
     def _scale(self, returns: Tensor) -> Tensor:
         """The range of returns, at least 1, after it has followed those of this batch."""
+        if not self.config.normalize_returns:
+            return torch.ones((), device=returns.device)
         ends = torch.quantile(returns.flatten(), self.return_shares)
         self.return_range.lerp_(ends, self.config.return_rate)
         return (self.return_range[1] - self.return_range[0]).clamp(min=1.0)
