@@ -39,6 +39,7 @@ LONG_AREAS = (
     "remote_envs",
     "shards",
     "simulated_actors",
+    "dreamer",
 )
 """Run only where asked for."""
 BUSY = 0.3

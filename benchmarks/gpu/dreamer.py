@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ from gymnasium import spaces
 
 from sharpwave.algorithms.dreamer import DreamerV3Config, DreamerV3Learner
 from sharpwave.config.presets import settings_of
-from sharpwave.kernels import world
-from sharpwave.kernels.plain import world as plain
 from sharpwave.learners.graphs import replay_as_graphs
 from sharpwave.learners.sequences import SequenceBatch
-from sharpwave.nn.world_model import RSSM
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plain_dreamer import as_defined
 
 IMAGE = spaces.Box(0, 255, (64, 64, 3), np.uint8)
 STATE = spaces.Box(-1, 1, (24,), np.float32)
@@ -39,18 +39,6 @@ CASES = {
 }
 STEPS = {"eager": 3, "graph": 10}
 """Gradient steps that are timed together."""
-
-
-@contextlib.contextmanager
-def as_defined() -> Iterator[None]:
-    """Inside, nothing of a step is done by a twin."""
-    module, is_as_built = world._module, RSSM.is_as_built
-    world._module = lambda *_: plain
-    RSSM.is_as_built = property(lambda _: False)  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        world._module, RSSM.is_as_built = module, is_as_built  # type: ignore[method-assign]
 
 
 def learner_of(size: str, space: Any) -> DreamerV3Learner:

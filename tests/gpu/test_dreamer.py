@@ -57,7 +57,7 @@ def batches_of(agent: Any, n: int) -> list[Any]:
 
 def test_a_graph_gives_the_losses_of_single_operations() -> None:
     eager, graph = made(), made(cuda_graph=True)
-    eager.train(100)
+    eager.train(60)
     graph.learner.load_state_dict(eager.learner.state_dict())
     batches = batches_of(eager, 50)
     one, other = (losses_over(agent, batches) for agent in (eager, graph))
@@ -69,7 +69,7 @@ def test_a_graph_gives_the_losses_of_single_operations() -> None:
 def test_it_trains_with_graphs_wherever_the_buffer_is(buffer: str) -> None:
     agent = made(cuda_graph=True, buffer=buffer, n_envs=4)
     before = agent.learner.flats["policy"].data.clone()
-    metrics = agent.train(400)
+    metrics = agent.train(100)
     assert agent.learner.updates > 10
     assert all(np.isfinite(value) for value in metrics.values())
     assert not torch.equal(before, agent.learner.flats["policy"].data)
