@@ -62,6 +62,7 @@ class Encoder(nn.Module):
         depth: Channels of images, before their multiples.
         units: Size of the layers of vectors.
         layers: How many of them.
+        symlog: See vectors as symlogs; otherwise as they are.
         generator: Source of the weights.
 
     Attributes:
@@ -75,10 +76,11 @@ class Encoder(nn.Module):
         depth: int,
         units: int,
         layers: int = 3,
+        symlog: bool = True,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
-        self._entries, self.size = dict(entries), 0
+        self._entries, self._symlog, self.size = dict(entries), symlog, 0
         self._images = [name for name, space in entries.items() if _is_image(space)]
         self._vectors = [name for name in entries if name not in self._images]
         if self._vectors:
@@ -96,7 +98,9 @@ class Encoder(nn.Module):
         """Tokens of observations."""
         parts = []
         if self._vectors:
-            numbers = [_numbers(self._entries[name], obs[name]) for name in self._vectors]
+            numbers = [
+                _numbers(self._entries[name], obs[name], self._symlog) for name in self._vectors
+            ]
             parts.append(self.vectors(torch.cat(numbers, -1)))
         if self._images:
             images = torch.cat([obs[name] for name in self._images], -1)
@@ -118,6 +122,7 @@ class Decoder(nn.Module):
         units: Size of the layers.
         layers: How many of them for vectors.
         blocks: Blocks of the layer that makes images of what is remembered.
+        symlog: Predict vectors as symlogs; otherwise as they are.
         generator: Source of the weights.
     """
 
@@ -131,10 +136,11 @@ class Decoder(nn.Module):
         units: int,
         layers: int = 3,
         blocks: int = 8,
+        symlog: bool = True,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
-        self._entries = dict(entries)
+        self._entries, self._symlog = dict(entries), symlog
         self._images = [name for name, space in entries.items() if _is_image(space)]
         self._vectors = [name for name in entries if name not in self._images]
         if self._vectors:
@@ -193,7 +199,7 @@ class Decoder(nn.Module):
             elif _is_image(space):
                 total = total + (predicted - seen.float() / 255.0).square().sum((-3, -2, -1))
             else:
-                total = total + (predicted - _numbers(space, seen)).square().sum(-1)
+                total = total + (predicted - _numbers(space, seen, self._symlog)).square().sum(-1)
         return total  # type: ignore[no-any-return]
 
     def shown(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -206,7 +212,8 @@ class Decoder(nn.Module):
             elif _is_image(space):
                 shown[name] = (x * 255.0).round().to(torch.uint8)
             else:
-                shown[name] = symexp(x).unflatten(-1, space.shape or ())
+                x = symexp(x) if self._symlog else x
+                shown[name] = x.unflatten(-1, space.shape or ())
         return shown
 
 
@@ -217,10 +224,10 @@ def _size(space: spaces.Space[Any]) -> int:
     return int(np.prod(space.shape or ()))
 
 
-def _numbers(space: spaces.Space[Any], x: Tensor) -> Tensor:
-    """Integers one-hot, other numbers as vectors of symlogs."""
+def _numbers(space: spaces.Space[Any], x: Tensor, as_symlogs: bool) -> Tensor:
+    """Integers one-hot, other numbers as vectors, perhaps of symlogs."""
     if isinstance(space, spaces.Discrete):
         return one_hot((x - int(space.start)).long(), int(space.n)).float()
     shape = space.shape or ()
     flat = x.flatten(x.dim() - len(shape)) if shape else x[..., None]
-    return symlog(flat.float())
+    return symlog(flat.float()) if as_symlogs else flat.float()

@@ -245,6 +245,8 @@ class WorldModel(nn.Module):
         blocks: Blocks of the recurrent unit.
         unimix: Share of the uniform distribution in every categorical.
         free_nats: Divergence below which nothing is gained.
+        symlog: See and predict vectors as symlogs; otherwise as they are.
+        reward_grad: Let the loss of rewards reach the states; otherwise its head alone.
         horizon: Steps after which what is expected to go on counts 1 / e; its discount is learned
             by the head of the end.
         generator: Source of the weights.
@@ -272,15 +274,17 @@ class WorldModel(nn.Module):
         blocks: int = 8,
         unimix: float = 0.01,
         free_nats: float = 1.0,
+        symlog: bool = True,
+        reward_grad: bool = True,
         horizon: float = 333.0,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
         entries = entries_of(observation_space)
         self._is_dict = isinstance(observation_space, spaces.Dict)
-        self._free_nats, self.horizon = free_nats, horizon
+        self._free_nats, self._reward_grad, self.horizon = free_nats, reward_grad, horizon
         shared: dict[str, Any] = {"depth": depth, "units": units, "generator": generator}
-        self.encoder = Encoder(entries, **shared)
+        self.encoder = Encoder(entries, symlog=symlog, **shared)
         self.rssm = RSSM(
             n_actions,
             self.encoder.size,
@@ -294,7 +298,9 @@ class WorldModel(nn.Module):
         )
         stoch = latents * classes
         self.n_features = deter + stoch
-        self.decoder = Decoder(entries, deter=deter, stoch=stoch, blocks=blocks, **shared)
+        self.decoder = Decoder(
+            entries, deter=deter, stoch=stoch, blocks=blocks, symlog=symlog, **shared
+        )
         bins = two_hot_bins()
         self.reward_head = Head(self.n_features, 1, units, len(bins), generator, scale=0.0)
         self.end_head = Head(self.n_features, 1, units, 1, generator)
@@ -347,12 +353,13 @@ class WorldModel(nn.Module):
         obs = self.entries(batch["obs"])
         goes_on = (1.0 - batch["is_terminal"].float()) * (1.0 - 1.0 / self.horizon)
         ends = self.end_head(features).squeeze(-1).float()
+        rewards = self.reward_head(features if self._reward_grad else features.detach()).float()
         dynamics, representation = balanced_kl(
             observed.posterior, observed.prior, free_nats=self._free_nats
         )
         return {
             "reconstruction": self.decoder.loss(self.decoder(observed.latents), obs),
-            "reward": two_hot_loss(self.reward_head(features).float(), batch["rewards"], self.bins),
+            "reward": two_hot_loss(rewards, batch["rewards"], self.bins),
             "continue": binary_cross_entropy_with_logits(ends, goes_on, reduction="none"),
             "dynamics": dynamics,
             "representation": representation,
