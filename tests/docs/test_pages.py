@@ -14,6 +14,7 @@ import sharpwave as sw
 from sharpwave.cli import main
 from sharpwave.cli.main import COMMANDS
 from sharpwave.config.presets import ATARI, PRESETS
+from sharpwave.config.world_model_presets import SIZES, TASKS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -79,7 +80,8 @@ def test_every_preset_is_in_the_table(algorithm: str) -> None:
     rows = [
         row for row in rows_of(section("algorithms.md", "Presets")) if f"`{algorithm}`" in row[0]
     ]
-    names = re.compile(rf"[A-Za-z0-9]+-v\d|mpe2/\w+_v\d|\b(?:{'|'.join(sw.llm.TASKS)})\b")
+    words = "|".join({*sw.llm.TASKS, *SIZES, *TASKS} - {ATARI})
+    names = re.compile(rf"[A-Za-z0-9]+-v\d|mpe2/\w+_v\d|\b(?:{words})\b")
     listed = {name for row in rows for name in names.findall(row[1])}
     assert listed == set(PRESETS[algorithm]) - {ATARI}
     assert (ATARI in PRESETS[algorithm]) == any("every Atari game" in row[1] for row in rows)

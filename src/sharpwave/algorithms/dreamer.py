@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sharpwave.agents import OnlineAgent, dreams, replayed
 from sharpwave.config.off_policy import DEVICE, Draws, ReplayConfig
-from sharpwave.config.schedules import ScheduleLike
+from sharpwave.config.schedules import Linear, ScheduleLike
 from sharpwave.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.learner import Acted
@@ -52,7 +52,7 @@ class DreamerV3Config(ReplayConfig):
     gamma: float = 1 - 1 / 333
     """Discount of future rewards, which the model learns with the ends of episodes: a horizon of
     333 steps."""
-    learning_rate: ScheduleLike = 1e-3
+    learning_rate: ScheduleLike = Linear(1e-3, 1e-4)
     """Step size of the optimizer; a schedule follows the progress of the run."""
     warmup: int = 100
     """Gradient steps over which the step size rises from 0."""
@@ -130,9 +130,15 @@ class DreamerV3Config(ReplayConfig):
             raise ValueError(f"deter must be a multiple of blocks, {self.blocks}, got {self.deter}")
         if self.classes > 256:
             raise ValueError(f"classes must be at most 256, got {self.classes}")
-        if self.imag_last is not None and self.imag_last > self.sequence_length:
+        if self.sequence_length < 2:
+            raise ValueError(f"sequence_length must be at least 2, got {self.sequence_length}")
+        if self.compile:
             raise ValueError(
-                f"imag_last must be at most sequence_length, {self.sequence_length}, "
+                "compile must be False: what torch would compile of a step has kernels of its own"
+            )
+        if self.imag_last is not None and not 2 <= self.imag_last <= self.sequence_length:
+            raise ValueError(
+                f"imag_last must be from 2 to sequence_length, {self.sequence_length}, "
                 f"got {self.imag_last}"
             )
         if self.fresh and self.buffer == DEVICE:
@@ -159,7 +165,6 @@ class DreamerV3Learner(TorchLearner):
 
     config: DreamerV3Config
     Sampler = SequenceSampler
-    losses = ("model_loss", "behavior_loss")
 
     def build(self) -> None:
         """Make the model, the actor, the critic and the slow copy of the critic."""

@@ -102,7 +102,9 @@ def parser_of(algorithm: type[Agent]) -> Parser:
         help=f"start from the settings known to work for the {place}, or from those of that name "
         "(done for it where there are some, unless --no-preset)",
     )
-    parser.add_argument("--no-preset", dest="preset", action="store_false", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--no-preset", dest="preset", action="store_false", help="start from the defaults"
+    )
     parser.add_argument(
         "--seeds", metavar="N,N", help="a run for each of these seeds, compared: 0,1,2 or 0..15"
     )
