@@ -71,6 +71,24 @@ REPLAY: dict[str, Any] = {
     "buffer_size": 500,
     "log_interval": 16,
 }
+DREAMER: dict[str, Any] = {
+    "n_envs": 2,
+    "train_freq": 2,
+    "learning_starts": 16,
+    "batch_size": 4,
+    "sequence_length": 8,
+    "imag_last": 4,
+    "imagination": 3,
+    "deter": 16,
+    "hidden": 8,
+    "latents": 3,
+    "classes": 4,
+    "units": 8,
+    "blocks": 4,
+    "warmup": 0,
+    "buffer_size": 500,
+    "log_interval": 16,
+}
 DATA: dict[str, Any] = {"hidden": 8, "batch_size": 16, "log_interval": 3}
 
 
@@ -111,6 +129,7 @@ LEARNERS: dict[str, Learner] = {
     "ddpg": moving(sw.DDPG, native=True),
     "tqc": moving(sw.TQC, n_quantiles=5),
     "crossq": moving(sw.CrossQ, critic_hidden=(8, 8)),
+    "dreamer_v3": Learner(sw.DreamerV3, lambda: "CartPole-v1", DREAMER, 48),
     "bc": offline(sw.BC),
     "bc-discrete": offline(sw.BC, discrete=True),
     "td3_bc": offline(sw.TD3BC, native=True),
