@@ -57,7 +57,7 @@ def plan_in(run_dir: Path) -> Plan:
         env_id, env_kwargs, wrappers = described_env(checkpoint, header["env"])
     if "dataset" in header:
         if header["dataset"] is None:
-            raise ValueError(f"{checkpoint} learnt from data in memory: resume it in Python")
+            raise ValueError(f"{checkpoint} learned from data in memory: resume it in Python")
     elif env_id is None and "env" in header:
         raise ValueError(
             f"{checkpoint} was trained in an environment without an id: resume it in Python"

@@ -17,7 +17,7 @@ __all__ = ["Ahead"]
 
 
 class _Rollout(NamedTuple):
-    """What was written for an update, and where prompts and draws stand after it."""
+    """The completions of an update, and the numbers of prompts and random keys drawn up to it."""
 
     written: Written
     prompts_drawn: int

@@ -21,7 +21,7 @@ __all__ = ["DeviceBuffer"]
 
 
 class DeviceBuffer:
-    """A `TensorReplayBuffer`, or a prioritised one, as the buffer of a run.
+    """A `TensorReplayBuffer`, or a prioritized one, as the buffer of a run.
 
     Steps go to the device once, and batches never leave it. They lie at one address, where a CUDA
     graph finds them: a batch is gone when the next one is drawn.
@@ -75,7 +75,7 @@ class DeviceBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether new steps replace old ones."""
+        """True once the buffer is full: new steps overwrite the oldest."""
         full: bool = self.tensors.full
         return full
 

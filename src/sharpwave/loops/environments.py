@@ -1,4 +1,4 @@
-"""What loops share that step environments."""
+"""Base of the loops that step environments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EnvironmentLoop(Loop):
 
     @property
     def subject(self) -> str:
-        """How many environments of which kind."""
+        """Number and id of the environments, in words."""
         return self._subject
 
     @property

@@ -23,7 +23,7 @@ ACCURACY = Headline(
     each="pair",
     evaluation="Accuracy",
 )
-"""How often a model prefers what was preferred."""
+"""The share of pairs in which the model prefers the chosen completion."""
 
 
 class ExampleLoop(Loop):
@@ -45,7 +45,7 @@ class ExampleLoop(Loop):
     measure: ClassVar[str]
     """The metric of an update that tells how far learning has come."""
     things: ClassVar[str] = "examples"
-    """What examples are called."""
+    """Name of the examples in the plural, such as "pairs"."""
 
     def __init__(self, learner: Any, config: Any, *, examples: Examples | None, seed: int) -> None:
         super().__init__(learner, config)
@@ -56,7 +56,7 @@ class ExampleLoop(Loop):
 
     @property
     def subject(self) -> str:
-        """How many examples, and how many were of no use."""
+        """Number of examples, and of those that were dropped, in words."""
         if self.examples is None:
             return self.things
         dropped = f", {self.examples.dropped:,} dropped" if self.examples.dropped else ""
@@ -91,7 +91,7 @@ class ExampleLoop(Loop):
         return self._recent.metrics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the draws stand."""
+        """The number of examples drawn, and the recent values of the metric."""
         return {"drawn": self.drawn, "recent": self._recent.values()}
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:  # noqa: ARG002

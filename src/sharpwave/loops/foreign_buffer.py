@@ -14,7 +14,7 @@ from sharpwave.types import BatchDict, Nested
 __all__ = ["ForeignBuffer"]
 
 ENTRIES = ("obs", "actions", "rewards", "next_obs")
-_STRIDE = 0x9E3779B97F4A7C15  # neighbouring seeds lie far apart
+_STRIDE = 0x9E3779B97F4A7C15  # neighboring seeds lie far apart
 
 
 class ForeignBuffer:

@@ -22,16 +22,16 @@ class Headline:
     metric: str
     """Its name among the metrics of the run."""
     lower_is_better: bool = False
-    """Whether learning lowers it, as it does a loss."""
+    """True if a lower value is better, as of a loss."""
     counted_by: str | None = None
     """The metric that counts what it is a mean of: there is a new value when that has grown. None
     for one that every update measures."""
     title: str | None = None
-    """What pages and progress call it, such as "Reward"; words of its name when None."""
+    """Title in reports and progress, such as "Reward"; None for the words of `metric`."""
     hint: str | None = None
-    """How to read its curve, such as "mean of the last 20 updates"."""
+    """Explanation below its curve, such as "mean of the last 20 updates"."""
     each: str = "episode"
-    """What an evaluation has one value for."""
+    """The thing that an evaluation has one value for, such as "episode"."""
     evaluation: str | None = None
     """The title of what evaluations measure, where that is neither a reward nor a return."""
 
@@ -42,17 +42,17 @@ class Headline:
         return value if is_measured and not math.isnan(value) else None
 
     def is_better(self, value: float, than: float, by: float = 0.0) -> bool:
-        """Whether a value is better than another by more than a margin."""
+        """Return whether a value is better than another by more than a margin."""
         return value < than - by if self.lower_is_better else value > than + by
 
     @property
     def is_return(self) -> bool:
-        """Whether it is the return of episodes, which has words of its own."""
+        """True if the metric is the return of episodes, which is called by its own name."""
         return self.metric == "mean_reward" and self.title is None
 
     @property
     def words(self) -> str:
-        """What it is called within a line.
+        """Name of the metric within a sentence.
 
         Example:
             >>> RETURN.words, Headline("policy_loss").words, Headline("x", title="Reward").words
@@ -64,7 +64,7 @@ class Headline:
 
     @property
     def evaluated(self) -> Headline:
-        """What evaluations measure: the same, something with a title of its own, or the return.
+        """The metric of evaluations: the same, one with a title of its own, or the return.
 
         Example:
             >>> Headline("loss", evaluation="Log-probability").evaluated.words
@@ -78,7 +78,7 @@ class Headline:
 
     @property
     def worst(self) -> float:
-        """What every value is better than."""
+        """The worst value there is: infinity, of either sign."""
         return math.inf if self.lower_is_better else -math.inf
 
 

@@ -27,7 +27,7 @@ LOG_EVERY = 1000
 
 
 class Run(Protocol):
-    """What a loop asks of the run around it."""
+    """Interface of the run around a loop, as the loop uses it."""
 
     stop_reason: str | None
     asked_to_stop: str | None
@@ -38,7 +38,7 @@ class Run(Protocol):
         """From 1 at the start of the run to 0 at its end."""
 
     def hears(self, hook: str, argument: str | None = None) -> bool:
-        """Whether a callback has a hook, and takes an argument of it."""
+        """Return whether any callback has a hook, and takes an argument of it."""
 
     def tell(self, hook: str, **kwargs: Any) -> bool:
         """Call a hook of all callbacks; False if one of them stops the run."""
@@ -72,9 +72,9 @@ class Loop(ABC):
 
     keeps_replay = False
     keeps_envs: ClassVar[bool] = False
-    """Whether the state of the loop has the environments in it."""
+    """True if the state of the loop includes that of the environments."""
     unit: ClassVar[str] = UPDATES
-    """What `timesteps` counts, in the plural, such as "environment steps"."""
+    """Unit that `timesteps` counts, in the plural, such as "environment steps"."""
     summed: ClassVar[frozenset[str]] = frozenset()
     """Measures of progress that add up over the processes that learn together; of others the mean
     is taken, and the largest where their name ends with `_max`."""
@@ -99,7 +99,7 @@ class Loop(ABC):
     @property
     @abstractmethod
     def subject(self) -> str:
-        """What is learned from, in words."""
+        """The environments or the dataset that the loop learns from, in words."""
 
     @abstractmethod
     def iterate(self, run: Run) -> Metrics | None:
@@ -137,7 +137,7 @@ class Loop(ABC):
         return contextlib.nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop stands, beside the learner."""
+        """State of the loop, without the learner."""
         return {}
 
     def adapted(self, state: dict[str, Any]) -> dict[str, Any]:

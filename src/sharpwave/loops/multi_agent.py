@@ -132,7 +132,7 @@ class MultiAgentLoop(RolloutLoop):
         return batches  # type: ignore[return-value]
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands."""
+        """State of the collection of rollouts, with the recurrent states."""
         memories = {name: actor.state for name, actor in self.actors.items()}
         return {"recurrent_states": memories, **super().state_dict()}
 

@@ -1,4 +1,4 @@
-"""Where the multi-agent environments of a run come from."""
+"""Source of the multi-agent environments of a run: an id, an instance or a factory."""
 
 from __future__ import annotations
 

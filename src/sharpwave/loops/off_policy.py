@@ -137,7 +137,7 @@ class OffPolicyLoop(EnvironmentLoop):
         return 'buffer is "device"' if config.buffer == DEVICE and buffer is None else None
 
     def _make_collector(self, seeds: Seeds, buffer: Any) -> Any:
-        """Where environments, policy and buffer are on one device, steps stay there."""
+        """The collector: one on the device where environments, policy and buffer are all there."""
         env, learner = self.env, self.learner
         to_device = self.config.buffer == DEVICE and buffer is None and learner.takes_tensors
         is_there = isinstance(env, TensorVectorEnv) and to_device and env.device == learner.device
@@ -165,7 +165,7 @@ class OffPolicyLoop(EnvironmentLoop):
 
     @property
     def sampler(self) -> ReplaySampler:
-        """What draws batches of the buffer."""
+        """The sampler that draws batches of the buffer."""
         if self._sampler is None:
             self._open_store()
             self._sampler = self._make_sampler()
@@ -228,7 +228,7 @@ class OffPolicyLoop(EnvironmentLoop):
 
     @property
     def can_learn(self) -> bool:
-        """Whether the run is past `learning_starts` and the buffer holds a batch."""
+        """True once the run is past `learning_starts` and the buffer holds a batch."""
         if self.timesteps < self._learns_after:
             return False
         return (
@@ -330,7 +330,7 @@ class OffPolicyLoop(EnvironmentLoop):
 
     @property
     def _is_random(self) -> bool:
-        """Whether actions are random, whatever was learned."""
+        """True while actions are drawn at random, before `learning_starts`."""
         return bool(self.collector.timesteps * self.ranks.size < self.config.learning_starts)
 
     def _choose_arrays(self, obs: Nested, masks: Any) -> Array:
@@ -442,7 +442,7 @@ class OffPolicyLoop(EnvironmentLoop):
         return self.store.keeping_all()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, and the buffer."""
+        """State of the collection of steps, and of the buffer."""
         acting = self.actor.learner.acting_state() if self.config.overlap else None
         return {
             "random_actions": self.random_actions.state_dict(),
@@ -468,7 +468,7 @@ class OffPolicyLoop(EnvironmentLoop):
                 raise ValueError(f"{name} must be given: the checkpoint has one of your own")
         extra = state["extra"]
         if "target_copied_at" in extra:
-            # The step of the run that the slow copy was made at, of before learners counted.
+            # Older files have the step of the run at which the target network was copied.
             rounds = self.config.train_freq - count_of(state, "rounds_taken")
             next_step = self.timesteps + rounds * self.config.n_envs
             age = next_step - int(extra["target_copied_at"])

@@ -77,7 +77,7 @@ class OfflineLoop(Loop):
 
     @property
     def sampler(self) -> ReplaySampler:
-        """What draws batches of the dataset."""
+        """The sampler that draws batches of the dataset."""
         if self._sampler is None:
             config, dataset = self.config, self._dataset()
             moments = None

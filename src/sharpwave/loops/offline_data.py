@@ -1,4 +1,4 @@
-"""What an offline algorithm learns from, in every form that it comes in."""
+"""Datasets of offline algorithms, in every form that they come in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHER_NAMES = {
     "terminals": "terminated",
     "timeouts": "truncated",
 }
-"""What other libraries call the columns."""
+"""Names of the columns in other libraries, such as D4RL, and our names for them."""
 RETURNS_SPAN = 1000.0
 """Between the best and the worst episode, of rewards that were scaled."""
 _CHUNK = 65536
@@ -84,7 +84,7 @@ def open_dataset(data: Any) -> Any:
 
 
 def name_of(data: Any) -> str | None:
-    """What `open_dataset` finds the same dataset by in another process, or None."""
+    """Name or path by which `open_dataset` finds the dataset in another process, or None."""
     if isinstance(data, str) and data.startswith(MINARI):
         return data
     if isinstance(data, str | os.PathLike):
@@ -151,15 +151,15 @@ class StateNormalizer:
 
 
 def normalizer_of(dataset: Any, wanted: bool | None) -> StateNormalizer | None:
-    """How observations are normalised.
+    """The normalizer of observations, or None where they stay as they are.
 
     Args:
-        dataset: What `open_dataset` gave; one that normalises itself decides.
-        wanted: Whether the run asks for it; None for where it is possible.
+        dataset: What `open_dataset` gave; one that normalizes itself decides.
+        wanted: True to normalize, False not to; None to normalize where it is possible.
 
     Raises:
-        TypeError: It is wanted, but observations are nested, images, or cannot be read but by
-            chance.
+        TypeError: It is wanted, but observations are nested, images, or can only be
+            drawn at random.
     """
     if normalizes(dataset):
         return StateNormalizer(dataset.obs_mean, dataset.obs_std)
@@ -172,7 +172,7 @@ def normalizer_of(dataset: Any, wanted: bool | None) -> StateNormalizer | None:
 
 
 def normalizes(dataset: Any) -> bool:
-    """Whether the batches of a dataset are normalised already."""
+    """Return whether the batches of a dataset are normalized already."""
     return isinstance(dataset, OfflineDatasetBuffer) and dataset.normalize
 
 
@@ -194,7 +194,7 @@ def _moments(dataset: Any) -> tuple[Array, Array]:
     if isinstance(dataset, OfflineMixture):
         if any(map(normalizes, dataset.parts)):
             raise ValueError(
-                "normalize_obs needs a mixture whose parts do not normalise themselves"
+                "normalize_obs needs a mixture whose parts do not normalize themselves"
             )
         moments = [_moments(part) for part in dataset.parts]
         mean = sum(share * part for share, (part, _) in zip(dataset.shares, moments, strict=True))
@@ -215,12 +215,12 @@ def _moments(dataset: Any) -> tuple[Array, Array]:
 def reward_form(
     dataset: Any, scale: float | Literal["returns"], shift: float
 ) -> tuple[float, float] | None:
-    """What rewards are multiplied by and what is added then; None where nothing changes.
+    """Scale and shift of rewards; None where they stay as they are.
 
     Args:
         dataset: What `open_dataset` gave.
         scale: A factor, or "returns" for that with which returns span `RETURNS_SPAN`.
-        shift: What is added.
+        shift: Added to the scaled rewards.
 
     Raises:
         TypeError: "returns" is asked for of a dataset that does not know its episodes.
@@ -250,7 +250,7 @@ def action_range(dataset: Any) -> tuple[Array, Array]:
 
 
 def is_readable(dataset: Any) -> bool:
-    """Whether all steps of a dataset can be read, and not only drawn."""
+    """Return whether all steps of a dataset can be read, and not only drawn at random."""
     parts = dataset.parts if isinstance(dataset, OfflineMixture) else [dataset]
     return all(isinstance(rows_of(part), ReplayBuffer) for part in parts)
 
@@ -259,7 +259,7 @@ def _chunks(dataset: Any, name: str) -> Iterator[Array]:
     rows = rows_of(dataset)
     if not isinstance(rows, ReplayBuffer):
         raise TypeError(
-            f"{name} of all steps cannot be read of a {type(dataset).__name__}: normalise it "
+            f"{name} of all steps cannot be read of a {type(dataset).__name__}: normalize it "
             "yourself, and give act_low and act_high"
         )
     ids, view = rows.indices(), Transition((name,))

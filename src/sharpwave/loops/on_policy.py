@@ -161,7 +161,7 @@ class OnPolicyLoop(RolloutLoop):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands."""
+        """State of the collection of rollouts, with the recurrent state."""
         return {"recurrent_state": self.actor.state, **super().state_dict()}
 
     def _load_memory(self, state: dict[str, Any]) -> None:

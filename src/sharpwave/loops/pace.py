@@ -1,4 +1,4 @@
-"""How many gradient steps follow environment steps."""
+"""The replay ratio: number of gradient steps after environment steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Pace:
         return whole
 
     def state_dict(self) -> dict[str, Any]:
-        """What is left over of a gradient step."""
+        """The fraction of a gradient step that is left over."""
         return {"left": self._left.numerator, "of": self._left.denominator}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -91,7 +91,7 @@ class PromptLoop(Loop):
 
     @property
     def subject(self) -> str:
-        """How many prompts."""
+        """Number of prompts, in words."""
         return "prompts" if self.prompts is None else f"{len(self.prompts):,} prompts"
 
     @property
@@ -142,7 +142,7 @@ class PromptLoop(Loop):
         return self._batch(self._write(prompts))
 
     def _next(self, run: Run) -> Written:
-        """What was written for this update: now, or while earlier updates were made."""
+        """Completions for this update: sampled now, or during earlier updates."""
         staleness = self.config.max_staleness
         if not staleness:
             self.sampler.version = self.learner.updates
@@ -217,7 +217,7 @@ class PromptLoop(Loop):
         return replace(found, version=sampler.version)
 
     def _batch(self, written: Written) -> tuple[TokenBatch, Metrics]:
-        """What the learner takes, and measures of it."""
+        """The batch that the learner takes, and its metrics."""
         _, completions, scored = written
         if self.store is not None and self.ranks.leads:
             self.store.add(written)
@@ -248,7 +248,7 @@ class PromptLoop(Loop):
         return self._recent.metrics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where prompts and draws stand."""
+        """State of the prompts, the sampler and the store, and the recent values of the metric."""
         return {
             "drawn": self.drawn,
             "recent": self._recent.values(),
@@ -272,7 +272,7 @@ class ComparisonLoop(PromptLoop):
     headline = ACCURACY
 
     def _batch(self, written: Written) -> tuple[TokenBatch, Metrics]:
-        """What the learner takes, and measures of it."""
+        """The batch that the learner takes, and its metrics."""
         batch, measured = super()._batch(written)
         del measured["reward"], measured["reward_std"]  # those of one in two, always
         return batch, measured

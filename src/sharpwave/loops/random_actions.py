@@ -58,7 +58,7 @@ class RandomActions:
         return np.atleast_1d(space.nvec if hasattr(space, "nvec") else space.n).reshape(-1)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the draws stand."""
+        """State of the random number generator."""
         state = self._generator.bit_generator.state
         return {
             "counter": state["state"]["counter"],

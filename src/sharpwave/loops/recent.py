@@ -43,7 +43,7 @@ class Recent:
         return {f"mean_{self.measure}": float(np.mean(known))} if known else {}
 
     def values(self) -> list[float]:
-        """What was measured, for a checkpoint."""
+        """The values that the mean is of, for a checkpoint."""
         self._values = [float(value) for value in self._values]
         return list(self._values)
 

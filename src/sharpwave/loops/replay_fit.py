@@ -1,4 +1,4 @@
-"""Whether a buffer fits what an algorithm wants of it."""
+"""Checks that a replay buffer fits the algorithm that is to learn from it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def check_fields(buffer: ReplayBuffer | ShardedReplay, schema: Schema, n_envs: i
 def differences(
     buffer: ReplayBuffer, schema: Schema, config: ReplayConfig, n_envs: int
 ) -> list[str]:
-    """How a buffer differs from the one that a configuration would make, in words."""
+    """Differences between a buffer and the one that a configuration would make, in words."""
     found = []
     if buffer.capacity != config.buffer_size:
         found.append(f"it has buffer_size {buffer.capacity}, not {config.buffer_size}")

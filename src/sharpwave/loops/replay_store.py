@@ -36,7 +36,7 @@ HOT_SHARE = 0.1
 KEPT_IN_CHECKPOINTS = 64 << 20
 """Bytes of a buffer that the newest checkpoint of a run folder holds; a larger one has a folder."""
 FIELDS = ("obs", "next_obs", "actions", "rewards")
-"""What of a step a batch needs beside discounts."""
+"""Fields of a step that a batch needs, beside discounts."""
 MOVED_AT_ONCE = 16384
 """Steps that move together from one buffer to another."""
 
@@ -112,22 +112,22 @@ class ReplayStore:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a buffer already."""
+        """True once there is a buffer."""
         return self.rows is not None
 
     @property
     def takes_views(self) -> bool:
-        """Whether it can be said what a drawn step becomes."""
+        """True if the buffer draws by a view: n-step returns, sequences, relabeled goals."""
         return isinstance(self.rows, ReplayBuffer | ShardedReplay)
 
     @property
     def keeps_order(self) -> bool:
-        """Whether n-step and relabelled steps can be drawn."""
+        """True if n-step returns and relabeled steps can be drawn."""
         return self.takes_views and self.rows.n_envs is not None
 
     @property
     def has_priorities(self) -> bool:
-        """Whether steps are drawn by priority."""
+        """True if steps are drawn by priority."""
         if isinstance(self.rows, DeviceBuffer):
             return self.rows.is_prioritized
         ours = self.takes_views and self.source is self.rows
@@ -189,10 +189,10 @@ class ReplayStore:
         return True
 
     def view(self, goal_rewards: Any = None) -> View | None:
-        """What a drawn step becomes; None where the buffer says it.
+        """The view that turns drawn steps into a batch; None where the buffer has its own.
 
         Args:
-            goal_rewards: The rewards of goals, where steps are relabelled.
+            goal_rewards: The reward function of goals, where steps are relabeled.
         """
         config, draws, fields = self.config, self.config.draws, (*FIELDS, *self.columns)
         if draws.length is not None:
@@ -204,7 +204,7 @@ class ReplayStore:
         return Transition((*fields, "terminated")) if self.takes_views else None
 
     def selector(self) -> Selector | None:
-        """Which steps are drawn; None for as the buffer does."""
+        """The selector of the steps to draw; None for that of the buffer."""
         draws = self.config.draws
         is_there = draws.fresh and isinstance(self.rows, ReplayBuffer)
         return Fresh(draws.rows, then=Uniform()) if is_there else None
@@ -234,7 +234,7 @@ class ReplayStore:
         return {name: np.zeros((n, *x.shape), x.dtype) for name, x in self.columns.items()}
 
     def has_a_batch(self) -> bool:
-        """Whether there are as many steps as a batch has, or as many as there will ever be."""
+        """Return whether the buffer holds the steps of a batch, or is full."""
         # Of every environment there must be a whole sequence, and a step that says how it goes on.
         rows = self.config.draws.rows
         sequence = 0 if rows == 1 else self._env.num_envs * (rows + 2)
@@ -242,7 +242,7 @@ class ReplayStore:
         return enough or bool(getattr(self.rows, "is_full", False))
 
     def follow(self, progress_remaining: float) -> None:
-        """Let the weights of prioritised draws correct more and more."""
+        """Let the importance weights of prioritized draws approach full correction."""
         if self.has_priorities:
             start = self.config.draws.beta_start
             self.rows.set_beta(1.0 - (1.0 - start) * progress_remaining)
@@ -279,7 +279,7 @@ class ReplayStore:
             self._keeps_all = before
 
     def state_dict(self, *, keep: bool = False) -> dict[str, Any] | None:
-        """What a checkpoint keeps: where the steps lie, or the steps where `save_buffer` says so.
+        """State for a checkpoint: the folder of the steps, or the steps with `save_buffer`.
 
         Args:
             keep: The steps too, if they are not too many to write them again and again.
@@ -446,7 +446,7 @@ def _tell_of_others(folder: Path, more: int) -> None:
     if more > 0:
         warnings.warn(
             f"{folder} holds {more} steps that came after the checkpoint; they stay and are "
-            "learnt from",
+            "learned from",
             stacklevel=2,
         )
     elif more < 0:

@@ -1,4 +1,4 @@
-"""What loops share that learn from their own latest rollout."""
+"""Base of the on-policy loops, which learn from their latest rollout alone."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class RolloutLoop(EnvironmentLoop):
         self.collector.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands."""
+        """State of the collection of rollouts."""
         return {"collector": self.collector.state_dict(), "elsewhere": self._elsewhere}
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool, source: str) -> None:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Where the environments of a run come from, and how to make more of them."""
+"""Source of the environments of a run, which can make more of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sharpwave.envs.named import WrappedEnv, described_env, env_of_file
 from sharpwave.ranks import Ranks
 
 OF_THE_VECTOR = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-"""What `gymnasium.make_vec` adds to a spec."""
+"""Arguments that `gymnasium.make_vec` adds to a spec."""
 
 
 class EnvSource:
@@ -48,19 +48,19 @@ class EnvSource:
 
     @property
     def n_envs(self) -> int | None:
-        """How many environments it is, where that is not ours to choose."""
+        """Number of environments of an instance; None where the run chooses it."""
         if not self._is_made:
             return None
         return int(self.env.num_envs) if hasattr(self.env, "num_envs") else 1
 
     @property
     def _is_made(self) -> bool:
-        """Whether it is an environment already, not what makes one."""
+        """True if it is an environment already, not an id or a factory."""
         return not isinstance(self.env, str | type) and hasattr(self.env, "step")
 
     @property
     def _spec_kwargs(self) -> dict[str, Any]:
-        """What the spec of a made environment says of one of them."""
+        """Keyword arguments of a single environment, from the spec of a made one."""
         kwargs: dict[str, Any] = self.env.spec.kwargs
         return {name: value for name, value in kwargs.items() if name not in OF_THE_VECTOR}
 
@@ -106,18 +106,18 @@ class EnvSource:
         return make_vec_env(self.env, n_envs, mode=mode, env_kwargs=kwargs)
 
     def to_copy(self) -> tuple[Any, dict[str, Any]]:
-        """What makes such environments for a copy of the agent: native ones by id, or itself."""
+        """Environment and arguments for a copy of the agent: native ones by id, or itself."""
         if isinstance(self.env, NativeVectorEnv) and self.env_id is not None:
             return self.env_id, self._spec_kwargs
         return self.env, self.env_kwargs
 
     @property
     def can_make_another(self) -> bool:
-        """Whether `make_another` can."""
+        """True if `make_another` can make one."""
         return not self._is_made or self.env_id is not None
 
     def recipe(self, n_envs: int) -> EnvRecipe | WorkerRecipe | None:
-        """What makes such environments once more, to train in; None where nothing can."""
+        """Recipe that makes such environments once more, to train in; None if there is none."""
         return self.own_recipe(n_envs) if self._workers is None else self._workers
 
     def own_recipe(self, n_envs: int) -> EnvRecipe | None:
@@ -153,7 +153,7 @@ class EnvSource:
         return make_vec_env(again, n_envs, mode=mode, env_kwargs=kwargs or None)
 
     def to_json(self) -> dict[str, Any] | None:
-        """What a checkpoint needs to make it again; None if that is impossible."""
+        """The id and arguments for a checkpoint to make it again; None if that is impossible."""
         if self.env_id is None:
             return None
         kwargs = self._spec_kwargs if self._is_made else self.env_kwargs
@@ -170,12 +170,12 @@ class EnvSource:
 def saved_env(
     path: str | os.PathLike[str], saved: Any, env: Any, env_kwargs: Mapping[str, Any] | None
 ) -> tuple[Any, Mapping[str, Any] | None]:
-    """What to make after a checkpoint: the environment that was given, or the one that it names.
+    """Environment to make for a loaded checkpoint: the given one, or the one that it names.
 
     Args:
         path: The checkpoint.
-        saved: What `EnvSource.to_json` wrote there.
-        env: What the user gave, or None.
+        saved: The result of `EnvSource.to_json` in it.
+        env: The environment that the user gave, or None.
         env_kwargs: Its arguments, or None; an id that is given again keeps those of the checkpoint.
 
     Raises:
@@ -194,7 +194,7 @@ def saved_env(
 
 
 def is_another(saved: Any, env_id: str | None) -> bool:
-    """Whether an environment has another id than the one that a checkpoint names."""
+    """Return whether an environment has another id than the one that a checkpoint names."""
     if saved is None or env_id is None:
         return False
     return str(saved["id"]).rpartition(":")[2] != env_id.rpartition(":")[2]
@@ -221,5 +221,5 @@ def find_normalizer(env: Any) -> Any:
 
 
 def without_normalizer(env: Any) -> Any:
-    """The environment below a VecNormalize: the player normalises with the run's statistics."""
+    """The environment below a VecNormalize: the player normalizes with the run's statistics."""
     return env.env if isinstance(env, VecNormalize) else env

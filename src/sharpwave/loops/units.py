@@ -31,7 +31,7 @@ def short(unit: str) -> str:
 
 
 def counted(n: Any, unit: str) -> str:
-    """How many of a unit there are.
+    """A number with its unit, in words.
 
     Example:
         >>> counted(2048, "environment steps"), counted(1, "updates")

@@ -1,4 +1,4 @@
-"""What a world model predicts, kept with its run: at the start, in the middle and at the end."""
+"""Predictions of a world model, kept with its run: those of the start, the middle and the end."""
 
 from __future__ import annotations
 

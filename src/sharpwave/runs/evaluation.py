@@ -17,7 +17,7 @@ from sharpwave.types import Array, Nested
 
 
 class Player(Protocol):
-    """Plays environments: knows the policy, its normalisation and its recurrent state."""
+    """Plays environments: knows the policy, its normalization and its recurrent state."""
 
     def play(
         self,
@@ -38,10 +38,10 @@ class EvaluationResult:
     """1 for each episode that reached its goal and 0 for others, of those whose infos say so by
     `is_success` or `success`; empty where none does."""
     samples: tuple[dict[str, Any], ...] | None = field(default=None, repr=False, compare=False)
-    """What a language model wrote, a row for each completion as `Callback.on_samples` has them;
-    None where episodes were played."""
+    """Completions of a language model, a row each as `Callback.on_samples` has them; None where
+    episodes were played."""
     each: str = field(default="episode", repr=False, compare=False)
-    """What there is a return of."""
+    """The thing that each return is of, such as "episode"."""
     agents: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Returns of each of several agents, of which `returns` are the means; empty for one."""
 

@@ -1,4 +1,4 @@
-"""What a run ran on: versions, machine, command line and the state of the user's repository."""
+"""Environment of a run: versions, machine, command line and state of the user's repository."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def git_facts(folder: Path) -> dict[str, Any] | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git answers; None when it cannot."""
+    """Output of a git command; None when it fails."""
     try:
         answer = subprocess.run(
             ["git", "-C", str(folder), *arguments],

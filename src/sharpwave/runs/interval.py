@@ -54,7 +54,7 @@ class Interval:
         return (self.last or 0) + self.every
 
     def due(self, step: int) -> bool:
-        """Whether the time has come; counts anew from here if so."""
+        """Return whether it is due; if so, the interval is counted anew from here."""
         if step - (self.last or 0) < self.every:
             return False
         self.last = step

@@ -68,7 +68,7 @@ class RayEvaluator:
 
     @property
     def is_free(self) -> bool:
-        """Whether a process has nothing to do."""
+        """True if a process is idle."""
         return bool(self._free)
 
     @property
@@ -138,7 +138,7 @@ class RayEvaluator:
 
 
 class _Described(NamedTuple):
-    """What a learner and its environments are made of."""
+    """Description of a learner and its environments, to make them in another process."""
 
     facade: Any
     kind: Any
@@ -150,7 +150,7 @@ class _Described(NamedTuple):
     played: tuple[Any, Any]
     """Spaces of the environments, before observations are normalized."""
     specs: dict[str, Any]
-    """What the learner's process has registered under the id of the environment."""
+    """Gymnasium specs that the learner's process has registered, by the id of the environment."""
 
 
 class _Asked(NamedTuple):
@@ -227,7 +227,7 @@ def _described(agent: Any, env: EnvRecipe) -> _Described:
 
 
 def _env_of(agent: Any, env: Any) -> EnvRecipe:
-    """What makes the environments to play in."""
+    """Recipe of the environments to play in."""
     if getattr(agent, "source", None) is None or not hasattr(agent.learner, "acting_state"):
         raise TypeError(f"agent must be one that plays episodes, got {type(agent).__name__}")
     if env is not None:

@@ -28,7 +28,7 @@ TAKEN = frozenset(
         "seconds",
     }
 )
-"""What every run tells itself."""
+"""Metrics that every run logs by itself."""
 
 
 class Recorded:

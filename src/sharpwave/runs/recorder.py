@@ -37,7 +37,7 @@ NAMES = {"env_id": "env"}
 """Facts that have another name in files."""
 
 COMPUTES = {"backend": "backend", "backend_reason": "backend_reason", "device": "device_name"}
-"""What computes, where a run says so: names in files, and attributes."""
+"""Backend and device of a run: names in files, and attributes of the agent."""
 
 SLOW_SAVE = 0.1
 """Seconds of a save from which on its share of the time counts."""
@@ -152,7 +152,7 @@ class RunRecorder(Callback):
             algo.loop.keeps_replay = False
 
     def due_step(self) -> int:
-        """Where the next checkpoint is due."""
+        """Step at which the next checkpoint is due."""
         return self._interval.next
 
     def on_eval(self, *, algo: Any, step: int, result: Any, **_: Any) -> None:
@@ -231,7 +231,7 @@ class RunRecorder(Callback):
             notice(f"{asked.path} is taken: this run is in {self.folder.path}")
 
     def _may_begin(self, algo: Any) -> bool:
-        """Whether the folder is that of this run, which has not got anywhere yet."""
+        """Return whether the folder is that of this run, which has no steps yet."""
         if not self.folder.is_ours:
             return False
         nothing = not self.folder.latest_checkpoint.exists()
@@ -324,13 +324,13 @@ class RunRecorder(Callback):
 
 
 def _identity(algo: Any) -> dict[str, Any]:
-    """What makes a run another one."""
+    """Facts that identify a run: algorithm, environment and seed."""
     facts = {NAMES.get(name, name): value for name, value in algo.facts().items()}
     return {"algorithm": algo.name, **facts, "seed": algo.config.seed}
 
 
 def _words(algo: Any) -> dict[str, Any]:
-    """What the run learns from, what it counts and what it is judged by."""
+    """The subject, the unit of steps and the headline metric of a run, for its files."""
     unit: str = algo.unit
     headline: Headline | None = algo.headline
     return {

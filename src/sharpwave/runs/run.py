@@ -68,7 +68,7 @@ class Run:
 
     @property
     def loop(self) -> Loop:
-        """What it goes on around."""
+        """The loop of collection and updates that the run drives."""
         loop: Loop = self._agent.loop
         return loop
 
@@ -193,7 +193,7 @@ class Run:
         self._recorded.add(name, value)
 
     def _take_recorded(self, metrics: dict[str, float]) -> dict[str, float]:
-        """What was recorded since the last report, beside its metrics."""
+        """Means of the values recorded since the last report; their names must be free."""
         recorded = self._recorded.take()
         taken = recorded.keys() & metrics.keys()
         if taken:
@@ -275,7 +275,7 @@ class Run:
     # What loops ask
 
     def hears(self, hook: str, argument: str | None = None) -> bool:
-        """Whether a callback has a hook, and takes an argument of it."""
+        """Return whether any callback has a hook, and takes an argument of it."""
         if argument is not None:
             return self._hooks.wants(hook, argument)
         return self._hooks.overrides(hook)
@@ -356,7 +356,7 @@ class Run:
     # Checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands."""
+        """State of the run: its counters, timings and callbacks."""
         return {
             "timesteps": self.timesteps,
             "target_timesteps": self.target_timesteps,

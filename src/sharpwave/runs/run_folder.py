@@ -25,7 +25,7 @@ from sharpwave.files import make_folder, read_json, read_json_lines
 Floats = npt.NDArray[np.float64]
 
 FORMAT = "sharpwave run"
-"""What `config.json` says in the folder of a run, and nowhere else."""
+"""The "format" in `config.json` by which the folder of a run is recognized."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +83,12 @@ class RunFolder:
 
     @property
     def kept_checkpoint(self) -> Path:
-        """What the run has to show: the best checkpoint if it was evaluated, or else the latest."""
+        """Path of the best checkpoint if the run was evaluated, or else of the latest."""
         return self.best_checkpoint if self.best_checkpoint.is_file() else self.latest_checkpoint
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is the folder of a run, by what `config.json` says."""
+        """True if this is the folder of a run, by its `config.json`."""
         return self.config.get("format") == FORMAT
 
     @property
@@ -108,7 +108,7 @@ class RunFolder:
         ]
 
     def taken(self) -> list[str]:
-        """What is here under a name that a run would write to."""
+        """Names of files and folders here that a run would write to."""
         folders = [self.checkpoints, self.videos, self.replay]
         found = [file.name for file in self.files if os.path.lexists(file)]
         return found + [one.name for one in folders if one.is_dir() and any(one.iterdir())]
@@ -138,7 +138,7 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a run has written here."""
+        """True if a run has written here."""
         written = (self.config_file, self.metrics_csv, self.metrics_jsonl, self.summary_file)
         return any(file.exists() for file in written) or self.latest_checkpoint.exists()
 
@@ -154,7 +154,7 @@ class RunFolder:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """How the run went, as far as it was written down."""
+        """Outcome of the run, such as its steps and scores; empty before it is written."""
         return read_json(self.summary_file)
 
     def metrics(self) -> dict[str, Floats]:
@@ -182,7 +182,7 @@ class RunFolder:
         return [found[step] for step in sorted(found)]
 
     def samples(self) -> dict[int, dict[str, dict[str, Any]]]:
-        """What a language model wrote: rows by their rank ("best", "worst"), by step.
+        """Completions of a language model: rows by their rank ("best", "worst"), by step.
 
         The last one written wins where a step has several of a rank.
         """
@@ -194,7 +194,7 @@ class RunFolder:
         return {step: found[step] for step in sorted(found)}
 
     def dreams(self) -> dict[int, dict[str, Any]]:
-        """What a world model predicted, by step; the last one written wins."""
+        """Predictions of a world model, by step; the last one written wins."""
         found = {}
         for row in read_json_lines(self.dreams_file):
             step = _number(row.get("step"))

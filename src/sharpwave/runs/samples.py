@@ -1,4 +1,4 @@
-"""What a language model wrote, a few rows of it."""
+"""Sampled completions of a language model: a few rows of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What several runs say together: robust means, how sure they are, and who is better.
+"""Statistics over runs: robust means, confidence intervals, probability of improvement.
 
 The measures follow Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
 Precipice" (2021). Scores are one number per run, `[n_runs]`, or per run and task,
-`[n_runs, n_tasks]`; scores of several tasks must be on one scale (normalised) to be pooled.
+`[n_runs, n_tasks]`; scores of several tasks must be on one scale (normalized) to be pooled.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
 
 
 def optimality_gap(scores: npt.ArrayLike, target: float = 1.0) -> float:
-    """How much the scores miss the target on average, without credit for passing it.
+    """Optimality gap: how much scores miss the target on average, without credit for passing it.
 
         gap = mean of max(target - score, 0)
 

@@ -100,7 +100,7 @@ class FilmFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether all episodes are filmed."""
+        """True once all episodes are filmed."""
         return self._episodes_left <= 0
 
     def add(self, frame: Any) -> None:
@@ -221,7 +221,7 @@ def _make(algo: Any, env: Maker | None) -> Any:
 
 
 def _picture(env: Any) -> Any:
-    """What an environment renders; of several, the first one."""
+    """The rendered frame of an environment; of several, of the first one."""
     picture = env.render()
     return picture[0] if isinstance(env, MultiAgentVectorEnv) else picture
 

@@ -101,7 +101,7 @@ def test_every_command_has_help(command: str) -> None:
 def test_the_help_of_an_algorithm_tells_what_its_options_mean() -> None:
     answer = run_python("-m", "sharpwave", "train", "ppo", "--help")
     assert "--clip-eps X, --clip-range X" in answer
-    assert "Discount of future rewards. (default: 0.99)" in " ".join(answer.split())
+    assert "Discount factor γ of future rewards. (default: 0.99)" in " ".join(answer.split())
     assert "--recurrent lstm|gru|none" in answer
 
 

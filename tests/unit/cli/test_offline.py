@@ -73,7 +73,7 @@ def test_a_run_of_a_program_is_made_longer(
     in_memory = sw.BC(named.dataset, hidden=8, batch_size=16)
     in_memory.train(10, run_dir=tmp_path / "in_memory")
     assert main(["resume", str(tmp_path / "in_memory"), *resume]) == 2
-    assert "learnt from data in memory" in capsys.readouterr().err
+    assert "learned from data in memory" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""What a callback is, and the list that calls them."""
+"""Base class of callbacks, and the list that calls them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 from sharpwave.nearest import did_you_mean
 
 State: TypeAlias = dict[str, Any]
-"""What a callback wants to remember over a resume: values that JSON can hold."""
+"""State of a callback that survives a resume: values that JSON can hold."""
 
 HOOKS = (
     "on_training_start",
@@ -110,7 +110,7 @@ class Callback:
         return None
 
     def state_dict(self) -> State:
-        """What to keep over a resume, in values that JSON can hold."""
+        """State that survives a resume, in values that JSON can hold."""
         return {}
 
     def load_state_dict(self, state: State) -> None:
@@ -206,11 +206,11 @@ class CallbackList:
         return len(self._callbacks)
 
     def overrides(self, hook: str) -> bool:
-        """Whether any callback does something in this hook, e.g. `"on_step"`."""
+        """Return whether any callback overrides this hook, e.g. `"on_step"`."""
         return bool(self._hooks[hook])
 
     def wants(self, hook: str, keyword: str) -> bool:
-        """Whether any callback takes this keyword in this hook."""
+        """Return whether any callback takes this keyword argument in this hook."""
         return any(one.takes is None or keyword in one.takes for one in self._hooks[hook])
 
     def on_training_start(self, **kwargs: Any) -> None:

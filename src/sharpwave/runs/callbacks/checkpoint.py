@@ -57,7 +57,7 @@ class CheckpointCallback(Callback):
             remove_checkpoint(self.paths.pop(0))
 
     def due_step(self) -> int:
-        """Where the next checkpoint is due."""
+        """Step at which the next checkpoint is due."""
         return self._interval.next
 
     def state_dict(self) -> State:

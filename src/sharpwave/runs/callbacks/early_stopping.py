@@ -75,7 +75,7 @@ class EarlyStoppingCallback(Callback):
         return False
 
     def _is_new(self, headline: Headline, metrics: dict[str, Any]) -> bool:
-        """Whether the value was measured anew since the last time."""
+        """Return whether there is a new value since the last call."""
         if headline.counted_by is None:
             return True
         before, self._seen = self._seen, int(metrics[headline.counted_by])

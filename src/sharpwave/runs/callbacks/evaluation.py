@@ -76,7 +76,7 @@ class EvalCallback(Callback):
         return self.evaluate(algo, step) if self._interval.due(step) or is_last else True
 
     def due_step(self) -> int:
-        """Where the next evaluation is due."""
+        """Step at which the next evaluation is due."""
         return self._interval.next
 
     def evaluate(self, algo: Any, step: int) -> bool:

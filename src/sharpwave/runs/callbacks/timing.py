@@ -1,4 +1,4 @@
-"""Where the time of a run goes."""
+"""Profile of a run: seconds spent in collection, updates, callbacks and so on."""
 
 from __future__ import annotations
 

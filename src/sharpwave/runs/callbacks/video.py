@@ -71,7 +71,7 @@ class VideoCallback(Callback):
             self.paths.append(path)
 
     def due_step(self) -> int:
-        """Where the next video is due."""
+        """Step at which the next video is due."""
         return self._interval.next
 
     def state_dict(self) -> State:

@@ -1,4 +1,4 @@
-"""What a logger is, and the list that calls them."""
+"""Base class of loggers, and the list that calls them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LoggerCallback:
         """The episode statistics of a rollout, once per rollout."""
 
     def on_samples(self, step: int, rows: Sequence[Sample]) -> None:
-        """What a language model wrote, once per update and before the metrics of that update."""
+        """Completions of a language model, once per update, before the metrics of that update."""
 
     def on_eval(self, step: int, metrics: Metrics) -> None:
         """The statistics of an evaluation."""
@@ -83,7 +83,7 @@ class LoggerList(LoggerCallback):
 
     @property
     def reads_samples(self) -> bool:
-        """Whether any logger takes what a language model wrote."""
+        """True if any logger takes the completions of a language model."""
         plain = LoggerCallback.on_samples
         return any(getattr(one.on_samples, "__func__", None) != plain for one in self._loggers)
 

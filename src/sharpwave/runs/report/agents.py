@@ -20,7 +20,7 @@ COLORS = 6
 
 
 def is_of_an_agent(name: str, headline: Headline) -> bool:
-    """Whether a metric is the return of a group or an agent, which `agents_section` shows."""
+    """Return whether a metric is the return of a group or an agent, as in `agents_section`."""
     return headline.is_return and name.startswith(f"{headline.metric}/")
 
 

@@ -42,7 +42,7 @@ N_POINTS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a comparison needs of a run."""
+    """A run as a comparison shows it."""
 
     folder: RunFolder
     config: dict[str, Any]
@@ -54,7 +54,7 @@ class Run:
     y: Floats
     """[n] that metric in training, or mean returns of evaluations where nothing measures it."""
     steps: float | None
-    """How far it came."""
+    """Number of steps that it took."""
     trained: float | None
     """The last value of the metric in training."""
     evaluated: float | None
@@ -71,7 +71,7 @@ class Group:
     color: int
     runs: list[Run]
     headline: Headline
-    """What the scores are."""
+    """The metric that the scores are of."""
     scores: Floats
     """[n_runs] final scores, of the runs that have one."""
     summary: Summary | None
@@ -79,7 +79,7 @@ class Group:
 
     @property
     def has_spread(self) -> bool:
-        """Whether there are several scores, of which alone an interval can be said."""
+        """True if there are several scores: a single one has no confidence interval."""
         return len(self.scores) > 1
 
 
@@ -220,7 +220,7 @@ def _tile(group: Group) -> Html:
 
 
 def _counted(group: Group) -> str:
-    """How many scores a group has: of seeds, or of runs where a seed ran more than once."""
+    """Number of scores of a group: of seeds, or of runs where a seed ran more than once."""
     seeds = {str(run.config.get("seed")) for run in group.runs}
     return count(len(group.scores), "seed" if len(seeds) == len(group.runs) else "run")
 

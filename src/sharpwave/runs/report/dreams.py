@@ -170,7 +170,7 @@ def _curves(
     metrics: dict[str, Floats],
     replayed: Floats | None,
 ) -> Iterator[Html]:
-    """How returns, divergence and entropy went, and how much was replayed."""
+    """Curves of returns, divergence and entropy, and of the replay ratio."""
     steps, x_name = metrics["step"], singular(unit)
     true = metrics.get(headline.metric, np.zeros(0))
     drawn: list[tuple[str, str, list[tuple[str, Floats]]]] = [

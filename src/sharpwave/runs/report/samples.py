@@ -87,7 +87,7 @@ def _listed(rows: Rows) -> list[dict[str, Any]]:
 
 
 def _plain(rank: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the script takes of a row, whatever a file says."""
+    """The fields of a row that the page shows, checked, as the file may hold anything."""
     rewards, finished = row.get("rewards"), row.get("finished")
     return {
         "rank": rank,

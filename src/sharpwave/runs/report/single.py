@@ -110,7 +110,7 @@ NOT_SHOWN = {
 """Axes and counters."""
 
 EXACT = {"learning_rate", "success_rate", "mean_length", "sps"}
-"""What is drawn as it was logged: schedules, and what is an average already."""
+"""Metrics drawn without smoothing: schedules, and those that are averages already."""
 
 
 def write_report(run_dir: str | os.PathLike[str]) -> Path:
@@ -247,7 +247,7 @@ def _best(headline: Headline, metrics: dict[str, Floats]) -> str | None:
 
 
 def _success(metrics: dict[str, Floats], evaluations: list[Evaluation]) -> list[Html]:
-    """How often the episodes of the last evaluation reached their goal, or those of training."""
+    """Success rate of the last evaluation, or of the episodes in training."""
     rate, whose = _last(metrics, "success_rate"), "training episodes"
     if evaluations:
         rate, whose = evaluations[-1].success_rate, "the final evaluation"
@@ -255,7 +255,7 @@ def _success(metrics: dict[str, Floats], evaluations: list[Evaluation]) -> list[
 
 
 def _learned(unit: str, metrics: dict[str, Floats], updates: float | None) -> str | None:
-    """What the steps were learned from with, where they are not that themselves."""
+    """Number of gradient steps or updates, unless the steps of the run are these."""
     if unit in (GRADIENT_STEPS, UPDATES):
         return None
     gradient_steps = _last(metrics, "gradient_steps")
@@ -271,7 +271,7 @@ def _averaged(metrics: dict[str, Floats]) -> float:
 
 
 def _furthest(summarized: Any, logged: float | None) -> float | None:
-    """How far a run came: its summary may be older than its metrics after a crash."""
+    """Number of steps of a run: its summary may be older than its metrics after a crash."""
     known = [float(value) for value in (summarized, logged) if is_number(value)]
     return max(known, default=None)
 
@@ -309,7 +309,7 @@ def _learning_curve(
     metrics: dict[str, Floats],
     evaluations: list[Evaluation],
 ) -> Html | None:
-    """What training is judged by, and the evaluations with one standard deviation around them."""
+    """Curve of the headline metric, and of evaluations with one standard deviation around them."""
     headline, unit = headline_of(config), unit_of(config)
     trained, hint = _trained(headline, metrics)
     evaluated = _evaluated(evaluations)

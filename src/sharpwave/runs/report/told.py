@@ -1,4 +1,4 @@
-"""What the configuration of a run tells about it: subject, unit, and the metric to judge it by.
+"""Facts of a run from its configuration: subject, unit, and the metric to judge it by.
 
 Runs that were recorded before these were written down are in environments, or count gradient
 steps.
@@ -13,7 +13,7 @@ from sharpwave.loops.units import ENVIRONMENT_STEPS, GRADIENT_STEPS, singular
 
 
 def unit_of(config: dict[str, Any]) -> str:
-    """What the steps of a run are, in the plural."""
+    """Unit of the steps of a run, in the plural."""
     told = config.get("unit")
     if isinstance(told, str) and told:
         return told
@@ -22,7 +22,7 @@ def unit_of(config: dict[str, Any]) -> str:
 
 
 def subject_of(config: dict[str, Any]) -> str:
-    """What a run learns from: its environment, or what it says itself."""
+    """The environment or dataset that a run learns from."""
     if config.get("env"):
         return str(config["env"])
     if "env" not in config and config.get("subject"):
@@ -44,7 +44,7 @@ def headline_of(config: dict[str, Any]) -> Headline:
 
 
 def has_headline(config: dict[str, Any]) -> bool:
-    """Whether training measures what a run is judged by."""
+    """Return whether training measures the metric that a run is judged by."""
     if "headline" in config:
         return config["headline"] is not None
     return unit_of(config) == ENVIRONMENT_STEPS
