@@ -30,7 +30,7 @@ class _Constructor(type):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """That of the fields: what `help` and editors show."""
+        """The signature of the fields, which `help` and editors show."""
         parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
         return inspect.Signature(list(parameters)[1:])
 
@@ -75,7 +75,7 @@ class Config(metaclass=_Constructor):
 
     @classmethod
     def field_help(cls) -> dict[str, str]:
-        """What each field means: the docstrings under the fields."""
+        """Descriptions of the fields by name: the docstrings under them."""
         return _field_help(cls)
 
     @classmethod
@@ -228,7 +228,7 @@ class Config(metaclass=_Constructor):
 
 
 def _named(name: str, reader: Callable[[Any, Any], Any], value: Any, annotation: Any) -> Any:
-    """What `reader` makes of a value; its errors name the field."""
+    """Convert a value with `reader`; its errors name the field."""
     try:
         return reader(value, annotation)
     except (TypeError, ValueError) as error:

@@ -90,7 +90,7 @@ def from_text(text: str, annotation: Any) -> Any:
 
 
 def _parts(text: str) -> list[str]:
-    """What stands between the commas, with or without the brackets of Python and JSON."""
+    """The items between the commas, with or without the brackets of Python and JSON."""
     inner = text.strip()
     if inner[:1] + inner[-1:] in ("()", "[]"):
         inner = inner[1:-1]

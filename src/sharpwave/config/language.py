@@ -38,45 +38,45 @@ class LanguageConfig(RunConfig):
     """Options of everything that trains language models."""
 
     seed: int | None = None
-    """Seed of samples and of the order of what is learned from; every run draws one of its own when
-    None, and keeps it in its configuration."""
+    """Random seed of sampling and of the order of training examples; when None, every run draws
+    one of its own and keeps it in its configuration."""
     total_timesteps: int = 200
-    """Updates of a run that is not told otherwise."""
+    """Number of updates of `train()` when it is given none."""
     learning_rate: ScheduleLike = 1e-4
-    """Step size of AdamW."""
+    """Learning rate of AdamW; may be a schedule over the run."""
     weight_decay: float = 0.0
-    """Share of a weight that AdamW takes off it, times the learning rate."""
+    """Decoupled weight decay of AdamW, which is multiplied by the learning rate."""
     beta1: float = 0.9
-    """Memory of the first moment of AdamW."""
+    """Exponential decay rate of AdamW's first moment (momentum)."""
     beta2: float = 0.999
-    """Memory of the second moment of AdamW."""
+    """Exponential decay rate of AdamW's second moment."""
     max_grad_norm: float | None = 1.0
-    """Longer gradients are shortened to this norm; None leaves them."""
+    """Maximum norm of the gradient; larger gradients are scaled down. None does not clip."""
     max_tokens: int = 16_384
-    """Tokens in one pass of the model: what learns in one update is cut into such parts, which does
-    not change what is learned."""
+    """Maximum number of tokens in one pass of the model: an update is split into micro-batches of
+    this size with gradient accumulation, which does not change what is learned."""
     gradient_checkpointing: bool = False
-    """Keep the inputs of layers alone and compute the rest again in the backward pass, which takes
-    less memory and more time."""
+    """Gradient (activation) checkpointing: keep only the inputs of layers and recompute the rest in
+    the backward pass, which takes less memory and more time."""
     sharding: Literal["auto", "none"] = "auto"
-    """Under `torchrun` with several processes, each holds a part of weights, gradients, moments and
-    reference, and learns from its share of every update; "none" lets each process learn alone."""
+    """Under `torchrun` with several processes, shard weights, gradients, optimizer moments and
+    reference model among them, and split every update; "none" lets each process learn alone."""
     max_new_tokens: int = 8
-    """Tokens of a completion at most."""
+    """Maximum number of tokens of a completion."""
     truncate_prompt: Literal["no", "start"] = "no"
-    """What happens to prompts that leave no room for a completion: "start" cuts off their first
-    tokens; otherwise they are refused, and examples to learn from dropped."""
+    """Truncation of prompts that leave no room for a completion: "start" cuts off their first
+    tokens; with "no" they are refused, and training examples dropped."""
     temperature: float = 1.0
-    """Of sampling."""
+    """Temperature of sampling: logits are divided by it."""
     top_p: float = 1.0
-    """Sample from the most likely tokens that have this probability together."""
+    """Top-p (nucleus) sampling: sample from the most likely tokens with this total probability."""
     top_k: int = 0
-    """Sample from so many of the most likely tokens; 0 takes all."""
+    """Top-k sampling: sample from this many of the most likely tokens; 0 takes all."""
     device: str | None = None
-    """Where the model is put; None leaves one that is given where it is, and takes a GPU that torch
-    has for a large one that is made from a file."""
+    """Device of the model; None leaves a model that is given where it is, and puts a large one that
+    is made from a file on a GPU if torch has one."""
     threads: int = 0
-    """Threads of torch; 0 takes one for small models and as many as help for large ones."""
+    """Number of torch threads; 0 takes one for small models and as many as help for large ones."""
 
     def check(self) -> None:
         """Check the values."""
@@ -92,13 +92,13 @@ class LanguageConfig(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig(LanguageConfig):
-    """Options of what learns from completions that the model writes."""
+    """Options of algorithms that learn from completions which the model samples."""
 
     max_staleness: int = 0
-    """Completions are written by weights that are at most so many updates old: while those updates
-    are made, in a thread. 0 samples and learns in turn."""
+    """Maximum number of updates by which the weights that sample completions may be old: sampling
+    then runs in a thread beside the updates. 0 samples and learns in turn."""
     sampling_device: str | None = None
-    """Where they are written then; where the model is when None."""
+    """Device of asynchronous sampling (`max_staleness`); the model's when None."""
 
     def check(self) -> None:
         """Check the values."""
@@ -110,25 +110,29 @@ class SamplingConfig(LanguageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig(SamplingConfig):
-    """Options of what learns from groups of completions by their rewards."""
+    """Options of algorithms that learn from rewards of groups of completions."""
 
     group_size: int = 4
-    """Completions of each prompt, which are compared with each other."""
+    """Number of completions of each prompt, whose rewards are compared with each other."""
     n_prompts: int = 16
-    """Prompts of an update."""
+    """Number of prompts of an update."""
     overlong_buffer: int = 0
-    """Tokens before `max_new_tokens` over which a penalty on the reward grows; 0 for none."""
+    """Number of tokens before `max_new_tokens` over which the penalty on overlong completions
+    grows; 0 for no penalty."""
     overlong_penalty: float = 1.0
-    """What a completion loses that reaches `max_new_tokens`."""
+    """Penalty on the reward of a completion that reaches `max_new_tokens`."""
     filter_metric: str | None = None
-    """Learn only from groups that differ in this: a reward function by name, or "reward" for the
-    sum of all, as they were given; None takes all groups."""
+    """Metric of dynamic sampling: learn only from groups whose completions differ in it. A reward
+    function by name, or "reward" for the sum of all, as they were given; None takes all groups."""
     filter_low: float | None = None
-    """Groups are taken by their mean of the metric instead: those above this."""
+    """Lower bound of dynamic sampling: groups are taken by their mean of the metric instead, those
+    above this."""
     filter_high: float | None = None
-    """Groups are taken by their mean of the metric instead: those below this."""
+    """Upper bound of dynamic sampling: groups are taken by their mean of the metric instead, those
+    below this."""
     filter_tries: int = 1
-    """Rollouts of an update at most, until `n_prompts` groups are left (dynamic sampling)."""
+    """Maximum number of rollouts of an update, until `n_prompts` groups are left (dynamic
+    sampling)."""
 
     def check(self) -> None:
         """Check the values."""

@@ -33,7 +33,7 @@ _FOR: dict[str, Settings] = {
     },
     "even": {"total_timesteps": 60},
 }
-"""What GRPO needs otherwise."""
+"""Settings of GRPO by task, in place of those above."""
 
 
 def _of_each_task(settings: Settings, *, but: str | None = None) -> dict[str, Settings]:

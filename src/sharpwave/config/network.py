@@ -22,7 +22,7 @@ class NetworkOptions:
 
     hidden: Any
     has_critic: ClassVar[bool] = True
-    """Whether an actor and a critic may have widths of their own."""
+    """True if actor and critic may have hidden layers of different widths."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", self._read_hidden(self.hidden))

@@ -19,19 +19,19 @@ DEVICE = "device"
 
 
 class Draws(NamedTuple):
-    """How the steps of a buffer become batches.
+    """Options of sampling batches from a replay buffer.
 
     Attributes:
-        n_step: Steps of a transition.
-        prioritized: Whether steps are drawn by priority.
-        alpha: How much priorities count.
-        beta_start: How much weights correct for that at the start.
-        weight_norm: Where the weight 1 is.
-        frame_stack: Frames of an observation.
-        her_goals: Relabelled steps per original one.
-        her_strategy: Where their goals come from.
-        length: Observations of a sequence, in place of single steps; None for these.
-        context: Rows before the sequence, whose columns it starts from.
+        n_step: Number of steps of an n-step transition.
+        prioritized: Prioritized replay: steps are drawn by priority.
+        alpha: Priority exponent.
+        beta_start: Importance-sampling exponent at the start.
+        weight_norm: Normalization of importance-sampling weights.
+        frame_stack: Number of stacked frames of an observation.
+        her_goals: Number of relabeled steps per original one.
+        her_strategy: Strategy that picks their goals.
+        length: Number of observations of a sequence; None for single steps.
+        context: Number of rows before the sequence, whose columns it starts from.
         fresh: Draw every new sequence once, before others are drawn at random.
     """
 
@@ -55,39 +55,39 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayConfig(OnlineConfig):
-    """Options of every algorithm that learns from a buffer which it fills."""
+    """Options of every off-policy algorithm with a replay buffer."""
 
     n_envs: int = 1
     """Number of environments."""
     buffer_size: int = 1_000_000
-    """Steps that the buffer keeps."""
+    """Capacity of the replay buffer, in steps."""
     batch_size: int = 256
-    """Steps of a gradient step."""
+    """Batch size: number of replayed steps of a gradient step."""
     learning_rate: ScheduleLike = 3e-4
-    """Step size of the optimisers; a schedule follows the progress of the run."""
+    """Learning rate of the optimizers; may be a schedule over the run."""
     learning_starts: int = 1000
-    """Environment steps with random actions, after which learning starts."""
+    """Number of environment steps with random actions before learning starts."""
     train_freq: int = 1
-    """Steps of every environment between two updates."""
+    """Number of steps of every environment between two updates."""
     gradient_steps: int = 1
-    """Gradient steps of an update, each on a batch of its own; -1 for as many as environment steps
-    were collected. Not with `train_ratio`."""
+    """Number of gradient steps of an update, each on a batch of its own; -1 for as many as
+    environment steps were collected. Not with `train_ratio`."""
     train_ratio: float | None = None
-    """Steps that are replayed per environment step, in place of `gradient_steps`: 64 with batches
-    of 256 steps is a gradient step every 4 environment steps. What is left over is carried on."""
+    """Replay ratio, in place of `gradient_steps`: number of steps replayed per environment step. 64
+    with batches of 256 steps is a gradient step every 4 environment steps; fractions carry over."""
     buffer: str = MEMORY
-    """Where the buffer lies: in "memory", on the "device" that learns, or in the folder of this
-    path. The constructor also takes a buffer itself."""
+    """Storage of the replay buffer: "memory", the "device" that learns, or the path of a folder on
+    disk. The constructor also takes a buffer itself."""
     overlap: bool = False
-    """Collect the steps of the next update in a thread while learning."""
+    """Collect the steps of the next update in a thread while learning (asynchronous collection)."""
     save_buffer: bool = False
-    """Put the buffer into checkpoints."""
+    """Save the replay buffer in checkpoints."""
     keep_replay: bool = True
-    """In a run folder, keep the buffer, so that a run that is resumed goes on where it was."""
+    """Keep the replay buffer in the run folder, so that a resumed run goes on where it was."""
     log_interval: int = 1000
-    """Environment steps between two reports of metrics."""
+    """Number of environment steps between two reports of metrics."""
     compile: bool = False
-    """Compile the losses with torch.compile."""
+    """Compile the losses with `torch.compile`."""
     cuda_graph: bool = False
     """Replay gradient steps as CUDA graphs, on a CUDA device."""
 
@@ -102,12 +102,12 @@ class ReplayConfig(OnlineConfig):
 
     @property
     def steps_per_batch(self) -> int:
-        """Steps that a gradient step replays."""
+        """Number of steps that a gradient step replays."""
         return self.batch_size
 
     @property
     def draws(self) -> Draws:
-        """How steps become batches."""
+        """Options of sampling batches from the buffer."""
         return Draws()
 
     def check(self) -> None:
@@ -130,28 +130,30 @@ class ReplayConfig(OnlineConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig(NetworkOptions, ReplayConfig):
-    """Options of algorithms that learn values of replayed steps."""
+    """Options of off-policy algorithms that learn value functions of replayed steps."""
 
     n_step: int = 1
-    """Steps until the target bootstraps."""
+    """Number of steps of n-step returns, after which the target bootstraps."""
     prioritized: bool = False
-    """Draw steps by the size of their last error."""
+    """Prioritized experience replay: draw steps by the size of their last TD error."""
     alpha: float = 0.6
-    """How much priorities count."""
+    """Priority exponent α of prioritized replay; 0 draws uniformly."""
     beta_start: float = 0.4
-    """How much weights correct for that at the start; they end at 1."""
+    """Importance-sampling exponent β of prioritized replay at the start; it is annealed to 1."""
     weight_norm: Literal["buffer", "batch"] = "buffer"
-    """Where the weight 1 is: at the least likely step of the buffer, as in the paper, or at that of
-    the batch."""
+    """Normalization of importance-sampling weights by their maximum over the "buffer", as in the
+    paper, or over the "batch"."""
     frame_stack: int = 1
-    """Image observations are stacks of this many frames along the first axis, which the buffer
-    stores once each."""
+    """Number of frames that are stacked along the first axis of image observations; the buffer
+    stores each frame once."""
     her_goals: int = 0
-    """Steps relabelled with goals that were reached later, per original one (HER)."""
+    """Hindsight experience replay (HER): number of steps relabeled with achieved goals per original
+    one; 0 for none."""
     her_strategy: Literal["future", "final", "episode"] = "future"
-    """Where those goals come from."""
+    """Strategy that picks the goals of HER: achieved after a step at or after the drawn one
+    ("future"), at the end of the episode ("final"), or after any of its steps ("episode")."""
     max_grad_norm: float | None = None
-    """Longest gradient; longer ones are scaled down to it."""
+    """Maximum norm of the gradient; larger gradients are scaled down. None does not clip."""
     hidden: Hidden = (256, 256)
     """Widths of the hidden layers; one number stands for two layers. `{"actor": ..., "critic":
     ...}` gives each its own."""
@@ -160,7 +162,7 @@ class OffPolicyConfig(NetworkOptions, ReplayConfig):
 
     @property
     def draws(self) -> Draws:
-        """How steps become batches."""
+        """Options of sampling batches from the buffer."""
         names = (name for name in Draws._fields if hasattr(self, name))
         return Draws(**{name: getattr(self, name) for name in names})
 

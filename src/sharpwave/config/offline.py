@@ -1,4 +1,4 @@
-"""Options of algorithms that learn from a fixed dataset."""
+"""Options of offline algorithms, which learn from a fixed dataset."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ class OfflineConfig(NetworkOptions, AlgorithmConfig):
     """Options of every offline algorithm."""
 
     seed: int | None = None
-    """Seed of weights, draws and noise; every run draws one of its own when None, and keeps it in
-    its configuration."""
+    """Random seed of weights, batches and noise; when None, every run draws one of its own and
+    keeps it in its configuration."""
     total_timesteps: int = 100_000
-    """Gradient steps of `train()` when it is given none."""
+    """Number of gradient steps of `train()` when it is given none."""
     batch_size: int = 256
-    """Steps of a gradient step."""
+    """Batch size: number of steps of a gradient step."""
     learning_rate: ScheduleLike = 3e-4
-    """Step size of the optimisers; a schedule follows the progress of the run."""
+    """Learning rate of the optimizers; may be a schedule over the run."""
     hidden: Hidden = (256, 256)
     """Widths of the hidden layers; one number stands for two layers. `{"actor": ..., "critic":
     ...}` gives each its own."""
     activation: ActivationName = "relu"
     """Activation of the hidden layers."""
     normalize_obs: bool | None = None
-    """Scale observations by their mean and deviation in the dataset. None does so where it can:
-    where they are vectors, of a dataset of this library."""
+    """Normalize observations by their mean and standard deviation in the dataset. None does so
+    where it can: for vectors of a dataset of this library."""
     reward_scale: float | Literal["returns"] = 1.0
-    """What rewards are multiplied by; "returns" lets the returns of the dataset span 1000."""
+    """Factor of rewards; "returns" scales them so that the returns of the dataset span 1000."""
     reward_shift: float = 0.0
-    """What is added to rewards then."""
+    """Number added to rewards after `reward_scale`."""
     act_low: float | tuple[float, ...] | None = None
-    """Lowest action, of all dimensions or of each; that of the environment when none is given, or
-    of the dataset."""
+    """Lower bound of actions, of all dimensions or of each; by default that of the environment, or
+    the lowest of the dataset."""
     act_high: float | tuple[float, ...] | None = None
-    """Highest action likewise. With one bound alone the other is its negative."""
+    """Upper bound of actions likewise. With one bound alone the other is its negative."""
     log_interval: int = 100
-    """Gradient steps between two reports of metrics."""
+    """Number of gradient steps between two reports of metrics."""
     compile: bool = False
-    """Compile the losses with torch.compile."""
+    """Compile the losses with `torch.compile`."""
     cuda_graph: bool = False
     """Replay gradient steps as CUDA graphs, on a CUDA device."""
 

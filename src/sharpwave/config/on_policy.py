@@ -1,4 +1,4 @@
-"""Options of algorithms that learn from their own latest rollout."""
+"""Options of on-policy algorithms, which learn from their own latest rollout."""
 
 from __future__ import annotations
 
@@ -17,42 +17,43 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
     """Options of every algorithm that learns a policy and its values from rollouts."""
 
     n_steps: int = 128
-    """Steps of each environment in a rollout."""
+    """Number of steps of each environment in a rollout."""
     learning_rate: ScheduleLike = 2.5e-4
-    """Step size of the optimiser; a schedule follows the progress of the run."""
+    """Learning rate of the optimizer; may be a schedule over the run."""
     anneal_lr: bool = False
-    """Let a constant learning rate fall linearly to 0 over the run."""
+    """Anneal a constant learning rate linearly to 0 over the run."""
     vf_coef: float = 0.5
-    """Weight of the value loss."""
+    """Coefficient of the value loss."""
     ent_coef: float = 0.01
-    """Weight of the entropy bonus."""
+    """Entropy coefficient: factor of the entropy bonus in the loss."""
     max_grad_norm: float = 0.5
-    """Longest gradient; longer ones are scaled down to it."""
+    """Maximum norm of the gradient; larger gradients are scaled down."""
     hidden: Hidden = (64, 64)
     """Widths of the hidden layers; one number stands for two layers. `{"actor": ..., "critic":
     ...}` gives each its own."""
     activation: ActivationName = "tanh"
     """Activation of the hidden layers."""
     ortho_init: bool = True
-    """Start from orthogonal weights and zero biases; otherwise from the uniform ones of torch's
+    """Orthogonal initialization with zero biases; otherwise the uniform default of torch's
     layers."""
     log_std_init: float = 0.0
-    """Logarithm of the first standard deviation of continuous actions."""
+    """Initial logarithm of the standard deviation of continuous actions."""
     squash_actions: bool = False
-    """Keep continuous actions in bounds by tanh, scale and bias; otherwise by clipping."""
+    """Squash continuous actions into their bounds by tanh, action scale and bias; otherwise clip
+    them."""
     use_gsde: bool = False
-    """Explore by generalized state-dependent noise."""
+    """Generalized state-dependent exploration (gSDE) of continuous actions."""
     sde_sample_freq: int = -1
-    """Steps between new noise of gSDE; -1 draws it once a rollout."""
+    """Number of steps after which gSDE resamples its noise; -1 does so once a rollout."""
     recurrent: Literal["lstm", "gru"] | None = None
-    """Give the policy a memory."""
+    """Recurrent layer of the policy, which gives it a memory; None for none."""
     recurrent_size: int = 64
-    """Size of that memory."""
+    """Size of the recurrent state."""
     critic_obs: str | None = None
-    """Key of a Dict observation that the critic looks at in place of the others, which the actor
-    looks at: what only a simulator knows. Playing does without it."""
+    """Asymmetric actor-critic: key of a Dict observation that only the critic sees (privileged
+    information), while the actor sees the others. Playing does without it."""
     feature_norm: bool = False
-    """Pass the inputs of the networks through layer normalization."""
+    """Layer normalization of the inputs of the networks."""
 
     def check(self) -> None:
         """Check the values."""
@@ -65,19 +66,19 @@ class RolloutConfig(NetworkOptions, OnlineConfig):
 
     @property
     def rate(self) -> ScheduleLike:
-        """The learning rate, which falls to 0 where that is asked for."""
+        """The learning rate, annealed to 0 where that is asked for."""
         if self.anneal_lr and isinstance(self.learning_rate, int | float):
             return Linear(self.learning_rate, 0.0)
         return self.learning_rate
 
     @property
     def rows(self) -> int:
-        """Rows of an update."""
+        """Number of steps of an update."""
         return self.n_envs * self.n_steps
 
     @property
     def minibatch(self) -> int:
-        """Rows of a gradient step."""
+        """Number of steps of a gradient step."""
         return self.rows
 
 
@@ -86,7 +87,7 @@ class OnPolicyConfig(RolloutConfig):
     """Options of every on-policy algorithm."""
 
     gae_lambda: float = 0.95
-    """λ of generalized advantage estimation: 0 trusts the values, 1 the rewards."""
+    """λ of generalized advantage estimation (GAE): 0 trusts the values, 1 the rewards."""
 
     def check(self) -> None:
         """Check the values."""
@@ -99,23 +100,24 @@ class ClippedConfig(RolloutConfig):
     """Options of every algorithm with a clipped surrogate objective."""
 
     n_epochs: int = 4
-    """Passes over each rollout."""
+    """Number of epochs: passes over each rollout."""
     batch_size: int = 256
-    """Steps in a minibatch; recurrent policies take whole environments of about that many."""
+    """Minibatch size in steps; recurrent policies take whole environments of about that many."""
     clip_eps: ScheduleLike = 0.2
-    """How far the ratio of new to old probability may move with gain."""
+    """Clipping range ε of the probability ratio: it is clipped to [1 - ε, 1 + ε]."""
     clip_vloss: bool = False
-    """Clip the change of values by `clip_eps` too."""
+    """Clip the value loss too: changes of values beyond `clip_eps`."""
     clip_range_vf: ScheduleLike | None = None
-    """Clip the change of values by a range of their own, with or without `clip_vloss`."""
+    """Clipping range of values of its own, with or without `clip_vloss`."""
     normalize_advantages: bool = True
-    """Give the advantages of each minibatch mean 0 and deviation 1."""
+    """Normalize advantages in each minibatch to mean 0 and standard deviation 1."""
     anneal_lr: bool = True
-    """Let a constant learning rate fall linearly to 0 over the run."""
+    """Anneal a constant learning rate linearly to 0 over the run."""
     target_kl: float | None = None
-    """Skip the rest of an update once the policy has moved by 1.5 times this divergence."""
+    """Early stopping: skip the rest of an update once the KL divergence from the old policy exceeds
+    1.5 times this."""
     compile: bool = False
-    """Compile the loss with torch.compile."""
+    """Compile the loss with `torch.compile`."""
 
     aliases: ClassVar[dict[str, str]] = {**RolloutConfig.aliases, "clip_range": "clip_eps"}
 
@@ -126,16 +128,16 @@ class ClippedConfig(RolloutConfig):
 
     @property
     def minibatch(self) -> int:
-        """Rows of a gradient step."""
+        """Number of steps of a gradient step."""
         return min(self.batch_size, self.rows)
 
     @property
     def clips_values(self) -> bool:
-        """Whether the change of values is clipped."""
+        """True if the change of values is clipped."""
         return self.clip_vloss or self.clip_range_vf is not None
 
     def clip_ranges(self, progress_remaining: float) -> tuple[float, float]:
-        """How far ratios and values may move, at a point of the run."""
+        """Clipping ranges of probability ratios and values, at a point of the run."""
         clip = value_at(self.clip_eps, progress_remaining)
         if self.clip_range_vf is None:
             return clip, clip

@@ -18,15 +18,16 @@ class OnlineConfig(AlgorithmConfig):
     """Options of every algorithm that acts in an environment."""
 
     n_envs: int = 8
-    """Number of environments."""
+    """Number of parallel environments."""
     total_timesteps: int = 100_000
-    """Environment steps of `train()` when it is given none."""
+    """Number of environment steps of `train()` when it is given none."""
     normalize_obs: bool = False
-    """Scale observations by their running mean and deviation."""
+    """Normalize observations by their running mean and standard deviation."""
     normalize_rewards: bool = False
-    """Scale rewards by the running deviation of the discounted return."""
+    """Scale rewards by the running standard deviation of the discounted return."""
     env_mode: Literal["auto", "native", "sync", "async"] = "auto"
-    """Environments in this process or in processes of their own."""
+    """Execution of environments: native code, one after another in this process ("sync"), or in
+    processes of their own ("async"). "auto" chooses."""
 
     aliases: ClassVar[dict[str, str]] = {"normalize_reward": "normalize_rewards"}
     divided: ClassVar[tuple[str, ...]] = ("n_envs",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABCMeta
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -11,16 +12,18 @@ import numpy as np
 
 from sharpwave.config.config import Config
 
+INDENT = " " * 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Config):
     """Options of every run."""
 
     seed: int | None = None
-    """Seed of weights, actions and environments; every run draws one of its own when None, and
-    keeps it in its configuration."""
+    """Random seed of weights, actions and environments; when None, every run draws one of its own
+    and keeps it in its configuration."""
     total_timesteps: int = 100_000
-    """Steps of `train()` when it is given none."""
+    """Number of steps of `train()` when it is given none."""
 
     def check(self) -> None:
         """Check the values."""
@@ -33,15 +36,16 @@ class AlgorithmConfig(RunConfig):
     """Options of every algorithm."""
 
     gamma: float = 0.99
-    """Discount of future rewards."""
+    """Discount factor γ of future rewards."""
     device: str = "auto"
-    """Where the networks live; "auto" takes a GPU that torch has where the networks gain from it
+    """Device of the networks; "auto" takes a GPU that torch has where the networks gain from it
     (images, a memory, layers of 1024 and more), and the CPU elsewhere."""
     backend: Literal["auto", "native", "torch"] = "auto"
-    """What computes updates and actions: native code or torch; "auto" takes native code where it
-    knows networks, device and options."""
+    """Implementation of updates and actions: native code or torch; "auto" takes native code where
+    it supports networks, device and options."""
     threads: int = 0
-    """Threads of an update; 0 takes one for small networks and as many as help for large ones."""
+    """Number of threads of an update; 0 takes one for small networks and as many as help for large
+    ones."""
 
     def check(self) -> None:
         """Check the values."""
@@ -77,6 +81,27 @@ def constructor_signature(
         if name not in leading
     ]
     return inspect.Signature([*positional, *named])
+
+
+class DocumentedOptions(ABCMeta):
+    """The metaclass of agents: `help` of a class goes on with every option of its `Config`.
+
+    The meanings of options are read from their source when somebody asks for help, not at import.
+    """
+
+    @property
+    def __doc__(cls) -> str | None:  # type: ignore[override]
+        """The docstring of the class, and its options with their defaults and meanings."""
+        own: str | None = vars(cls).get("__doc__")
+        config: type[RunConfig] | None = getattr(cls, "Config", None)
+        if own is None or config is None:
+            return own
+        meanings = config.field_help()
+        lines = [inspect.cleandoc(own), "", "Options:"]
+        for field in fields(config):
+            lines.append(f"{INDENT}{field.name} = {field.default!r}")
+            lines += [INDENT * 2 + line for line in meanings[field.name].splitlines()]
+        return "\n".join(lines)
 
 
 def resolve_config(cls: type[RunConfig], config: Any, overrides: dict[str, Any]) -> Any:

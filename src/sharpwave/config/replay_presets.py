@@ -106,7 +106,7 @@ C51: dict[str, Settings] = {
     },
 }
 
-# Its library has no longest gradient, and an ε of 0.01 / batch_size.
+# Its library does not clip gradients, and has an ε of 0.01 / batch_size.
 _QR_BATCH_64: Settings = {"max_grad_norm": None, "adam_eps": 0.01 / 64}
 _QR_BATCH_128: Settings = {"max_grad_norm": None, "adam_eps": 0.01 / 128}
 

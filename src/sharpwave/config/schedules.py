@@ -118,7 +118,7 @@ def schedule_from_json(value: Any) -> float | Linear:
 
 
 def is_unwritten_callable(value: Any) -> bool:
-    """Whether `value` is the mark that `schedule_to_json` leaves of a callable."""
+    """True if `value` is the mark that `schedule_to_json` leaves of a callable."""
     return isinstance(value, Mapping) and set(value) == {"callable"}
 
 

@@ -19,49 +19,49 @@ class UnrollConfig(RolloutConfig):
     """Options of actors, of their unrolls, and of V-trace, which corrects for their lag."""
 
     n_actors: int = 2
-    """Actors, each with environments of its own."""
+    """Number of actors, each with environments of its own."""
     actors: Literal["auto", "threads", "processes", "grpc", "ray"] = "auto"
-    """Where actors act: in threads, which suit native environments; in processes, in which
-    environments of Python run at once; wherever `sharpwave actor` starts some, which join over
-    gRPC; or where Ray starts them. "auto" takes threads or processes, what suits."""
+    """Placement of actors: threads, which suit native environments; processes, in which Python
+    environments run in parallel; wherever `sharpwave actor` starts some, which join over gRPC; or
+    where Ray starts them. "auto" takes threads or processes, whichever suits."""
     worker_addresses: tuple[str, ...] | None = None
-    """Servers of environments (`sharpwave serve-envs`) that the actors play, as host:port: each of
-    them has its share, in order. None makes the environments where the actors are."""
+    """Environment servers (`sharpwave serve-envs`) that the actors play on, as host:port: each
+    actor has its share, in order. None makes the environments where the actors are."""
     address: str | None = None
-    """With gRPC where to listen for actors, as host:port; a free port that this machine alone can
-    reach when None. With Ray the cluster, or "auto" for the one of this machine; when None, a Ray
-    of its own is started here."""
+    """With gRPC the address on which to listen for actors, as host:port; a free port that this
+    machine alone can reach when None. With Ray the address of the cluster, or "auto" for the one of
+    this machine; when None, a Ray of its own is started here."""
     tls: tuple[str, ...] = ()
     """PEM files of certificate, key and authority, for mutual TLS with actors that join, or with
     servers of environments."""
     n_envs: int = 16
-    """Environments of each actor; at servers, those that they have."""
+    """Number of environments of each actor; at servers, those that they have."""
     n_steps: int = 64
-    """Steps of each environment in an unroll."""
+    """Number of steps of each environment in an unroll."""
     batch_unrolls: int | None = None
-    """Unrolls of an update; as many as there are actors when None."""
+    """Number of unrolls of an update; as many as there are actors when None."""
     max_lag: int = 4
-    """Most updates that the weights of an unroll may have missed. Older unrolls are dropped, and
-    counted as `dropped_unrolls`."""
+    """Maximum policy lag: number of updates that the weights of an unroll may be behind. Older
+    unrolls are dropped, and counted as `dropped_unrolls`."""
     max_in_flight: int | None = None
-    """Most unrolls that are under way or wait, at which actors rest; as many as an update takes, or
-    as there are actors, when None."""
+    """Maximum number of unrolls in flight or queued, at which actors wait; as many as an update
+    takes, or as there are actors, when None."""
     step_timeout: float = 120.0
-    """Seconds that the environments of an actor may take for a step, a reset, or to be made. An
-    actor that waits for longer has failed, and is made again."""
+    """Timeout in seconds of a step, a reset or the creation of an actor's environments. An actor
+    that waits for longer has failed, and is restarted."""
     deterministic: bool = False
-    """Make the unrolls of an update during the update before, so that their weights have missed
-    exactly one, whoever is faster: runs are then the same bit for bit."""
+    """Deterministic runs given the seed, bit for bit: the unrolls of an update are collected during
+    the update before, so that their weights are exactly one update behind, whoever is faster."""
     anneal_lr: bool = True
-    """Let a constant learning rate fall linearly to 0 over the run."""
+    """Anneal a constant learning rate linearly to 0 over the run."""
     rho_bar: float = 1.0
-    """Bar of the weights of temporal differences, ρ̄: what the values converge to."""
+    """V-trace clipping threshold ρ̄ of importance weights of temporal differences."""
     c_bar: float = 1.0
-    """Bar of the weights of traces, c̄: how quickly they do."""
+    """V-trace clipping threshold c̄ of importance weights of traces."""
     pg_rho_bar: float | None = None
-    """Bar of the weights of policy gradients; `rho_bar` when None."""
+    """Clipping threshold of importance weights of policy gradients; `rho_bar` when None."""
     vtrace_lambda: float = 1.0
-    """λ of the traces: 0 trusts the values, 1 the rewards."""
+    """λ of the V-trace targets: 0 trusts the values, 1 the rewards."""
 
     divided: ClassVar[tuple[str, ...]] = ("n_actors", "batch_unrolls")
     divided_up: ClassVar[tuple[str, ...]] = ("max_in_flight",)
@@ -127,27 +127,27 @@ class UnrollConfig(RolloutConfig):
             )
 
     def access(self, token: str | None) -> Access:
-        """Who may join, or how to connect to servers, with a token that no file has."""
+        """Access rules for actors that join and for servers, with a token that is in no file."""
         return Access.of(token, TLS(*self.tls) if self.tls else None)
 
     @property
     def n_unrolls(self) -> int:
-        """Unrolls of an update."""
+        """Number of unrolls of an update."""
         return self.n_actors if self.batch_unrolls is None else self.batch_unrolls
 
     @property
     def rows(self) -> int:
-        """Rows of an update."""
+        """Number of steps of an update."""
         return self.n_unrolls * super().rows
 
     @property
     def in_flight(self) -> int:
-        """Most unrolls that are under way or wait."""
+        """Maximum number of unrolls in flight or queued."""
         if self.max_in_flight is None:
             return max(self.n_unrolls, self.n_actors)
         return self.max_in_flight
 
     @property
     def needs_torch(self) -> str | None:
-        """Why native code cannot learn so; None when it can."""
+        """Reason why native code cannot learn so; None when it can."""
         return None

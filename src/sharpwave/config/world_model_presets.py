@@ -10,7 +10,7 @@ Settings = dict[str, Any]
 
 
 def _published(deter: int, hidden: int, classes: int, depth: int, units: int) -> Settings:
-    """A size with what its authors train all sizes with."""
+    """A model size with the settings that its authors train all sizes with."""
     return {
         "deter": deter,
         "hidden": hidden,
