@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 METRICS = ("policy_loss", "value_loss", "entropy", "loss")
-"""What a gradient step measures, in order."""
+"""Metrics of a gradient step, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +29,15 @@ class A2CConfig(OnPolicyConfig):
     n_steps: int = 5
     """Steps of each environment in a rollout."""
     learning_rate: ScheduleLike = 7e-4
-    """Step size of the optimiser; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     gae_lambda: float = 1.0
     """λ of generalized advantage estimation: 0 trusts the values, 1 the rewards."""
     normalize_advantages: bool = False
-    """Give the advantages of each rollout mean 0 and deviation 1."""
+    """Normalize the advantages of each rollout to mean 0 and standard deviation 1."""
     rms_alpha: float = 0.99
-    """Decay of RMSprop's mean square."""
+    """Smoothing constant α of RMSprop: decay of its mean square."""
     rms_eps: float = 1e-5
-    """Added to the root of RMSprop's mean square."""
+    """ε of RMSprop: added to the root of its mean square, for numerical stability."""
     compile: bool = False
     """Compile the loss with torch.compile."""
 
@@ -53,7 +53,7 @@ class A2CLearner(PolicyLearner):
 
         L = −mean(A log π(a|s)) + c_v ½ mean((V − R)²) − c_H mean(H(π))
 
-    minimised by RMSprop, gradients clipped in norm.
+    minimized by RMSprop, with the norm of the gradient clipped.
     """
 
     config: A2CConfig
@@ -79,7 +79,7 @@ class A2CLearner(PolicyLearner):
         }
 
     def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Tensor]:
-        """The loss of one rollout, and what it is made of."""
+        """The loss of one rollout, and its terms."""
         config = self.config
         weights = batch.weights
         log_probs, entropy, values = self.policy.evaluate(
@@ -95,7 +95,7 @@ class A2CLearner(PolicyLearner):
         # The values follow the returns of the rollout.
         value_loss = losses.value_loss(values, batch.returns, weights)
 
-        # Entropy keeps the policy from deciding too early.
+        # The entropy bonus keeps the policy from becoming deterministic too early.
         entropy_mean = losses.mean(entropy, weights)
         loss = policy_loss + config.vf_coef * value_loss - config.ent_coef * entropy_mean
         with torch.no_grad():

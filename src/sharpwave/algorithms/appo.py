@@ -26,10 +26,10 @@ class APPOConfig(UnrollConfig, ClippedConfig):
     n_epochs: int = 4
     """Passes over the unrolls of an update."""
     learning_rate: ScheduleLike = 1e-3
-    """Step size of the optimiser; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     target_update_freq: int = 1
-    """Updates after which the target network takes the weights. With 1 there is none: the target is
-    the policy from before each update."""
+    """Updates between two copies of the weights to the target network. With 1 there is no target
+    network: the policy from before each update takes its place."""
 
     divided: ClassVar[tuple[str, ...]] = (*UnrollConfig.divided, "batch_size")
 
@@ -50,7 +50,7 @@ class APPOLearner(PPOLearner):
         r    = π(a|s) / π'(a|s)
         L    = mean(max(−A r, −A clip(r, 1 − ε, 1 + ε))) + c_v ½ mean((V − vs)²) − c_H mean(H(π)),
 
-    minimised over `n_epochs` passes of shuffled minibatches by Adam, gradients clipped in norm.
+    minimized over `n_epochs` passes of shuffled minibatches by Adam, gradients clipped in norm.
     ρ corrects for the lag of the actors, and r stays near 1 however old they are.
     """
 

@@ -1,4 +1,4 @@
-"""Behavioural cloning (Pomerleau, 1991), of all of a dataset or of its best episodes."""
+"""Behavioral cloning (Pomerleau, 1991), of all of a dataset or of its best episodes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class BCConfig(OfflineConfig):
     has_critic: ClassVar[bool] = False
 
     continuous: bool | None = None
-    """Whether actions are continuous; what the environment says, or the type of the data, when
-    none is given."""
+    """Treat actions as continuous or as discrete; None infers it from the environment, or from the
+    dtype of the dataset."""
     top_share: float = 1.0
-    """Share of the episodes, those with the highest discounted return, to learn from."""
+    """Fraction of the episodes to learn from: those with the highest discounted return."""
 
     def check(self) -> None:
         """Check the values."""
@@ -59,11 +59,11 @@ class BCLearner(TorchLearner):
 
     @property
     def is_continuous(self) -> bool:
-        """Whether actions are continuous."""
+        """True if actions are continuous."""
         return isinstance(self.action_space, spaces.Box)
 
     def act(self, obs: Any, *, explore: bool, masks: Any = None, **_: Any) -> Acted:
-        """Actions in [-1, 1], or whole numbers: the most likely ones, or drawn."""
+        """Actions in [-1, 1], or integers: the mode of the policy, or samples."""
         if self.is_continuous:
             return Acted(self.policy.mode(obs))
         if explore:
@@ -82,7 +82,7 @@ class BCLearner(TorchLearner):
         return {"loss": loss.detach()}
 
     def loss(self, batch: ReplayBatch) -> Tensor:
-        """How far the policy is from the dataset."""
+        """The behavioral cloning loss: squared error, or negative log-likelihood."""
         functional = torch.nn.functional
         if self.is_continuous:
             return functional.mse_loss(self.policy(batch.obs), batch.actions)
@@ -94,7 +94,7 @@ class BC(OfflineAgent):
 
     `BCLearner` has the loss.
 
-    With `top_share` only the episodes with the highest return Σ γ^t r_t are learnt from, which
+    With `top_share` only the episodes with the highest return Σ γ^t r_t are learned from, which
     makes much of a dataset whose episodes differ (10 % BC; Chen et al., 2021, arXiv:2106.01345).
 
     Example:
@@ -114,7 +114,7 @@ class BC(OfflineAgent):
     config: BCConfig
 
     def prepare(self, dataset: Any) -> Any:
-        """The best episodes."""
+        """The fraction `top_share` of the episodes, by return."""
         if self.config.top_share == 1.0:
             return dataset
         if not isinstance(dataset, OfflineDatasetBuffer):
@@ -124,6 +124,6 @@ class BC(OfflineAgent):
         return dataset.best_episodes(self.config.top_share, self.config.gamma)
 
     def kind_of_actions(self) -> str | None:
-        """What the configuration says."""
+        """The kind of actions that the configuration asks for; None to infer it."""
         kinds = {None: None, True: "continuous", False: "discrete"}
         return kinds[self.config.continuous]

@@ -22,17 +22,17 @@ class C51Config(DQNConfig):
     """Options of C51."""
 
     learning_rate: ScheduleLike = 2.5e-4
-    """Step size of the optimiser; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     adam_eps: float = 0.01 / 32
-    """Added to the root of Adam's mean square."""
+    """ε of Adam: added to the root of its mean square, for numerical stability."""
     loss: Literal["cross_entropy"] = "cross_entropy"  # type: ignore[assignment]
-    """What is minimised."""
+    """Loss function: cross-entropy of categorical distributions of returns."""
     n_atoms: int = 51
-    """Number of returns that have a probability."""
+    """Number of atoms: returns that have a probability."""
     v_min: float = -10.0
-    """The lowest of these returns."""
+    """Return of the lowest atom."""
     v_max: float = 10.0
-    """The highest of them."""
+    """Return of the highest atom."""
 
     def check(self) -> None:
         """Check the values."""
@@ -46,9 +46,9 @@ class C51Config(DQNConfig):
 class C51Learner(DQNLearner):
     r"""The network and loss of C51.
 
-    The return of an action is one of `n_atoms` numbers z from `v_min` to `v_max`, with the
-    probabilities p(s, a) that the network gives; the action with the highest mean is the best. With
-    m the distribution of r + γz for the best next action, put back on the atoms,
+    The return of an action is one of `n_atoms` atoms z from `v_min` to `v_max`, with the
+    probabilities p(s, a) that the network gives; the action with the highest mean is the greedy
+    one. With m the distribution of r + γz for the greedy next action, projected on the atoms,
 
         L = −mean(w · Σ_i m_i log p_i(s, a)).
 
@@ -59,14 +59,14 @@ class C51Learner(DQNLearner):
     config: C51Config
 
     def build(self) -> None:
-        """Make the network, its slow copy, its optimiser, and the returns it speaks of."""
+        """Make the network, its target network, its optimizer, and the atoms."""
         config = self.config
         self.atoms = torch.linspace(config.v_min, config.v_max, config.n_atoms, device=self.device)
         super().build()
 
     @property
     def n_atoms(self) -> int:
-        """How many returns have a probability."""
+        """Number of atoms of a distribution of returns."""
         return self.config.n_atoms
 
     def values(self, output: Tensor) -> Tensor:

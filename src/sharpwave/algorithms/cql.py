@@ -28,40 +28,40 @@ class CQLConfig(OfflineConfig):
     log_std_init: ClassVar[float] = -3.0
 
     cql_alpha: float = 5.0
-    """How much values of actions that are not in the dataset are pushed down."""
+    """Weight of the conservative penalty, which lowers Q-values of out-of-distribution actions."""
     n_random_actions: int = 10
-    """Such actions of each kind and state: random ones, the policy's, and those it would take in
-    the next state."""
+    """Sampled actions of each kind for the penalty in each state: uniform ones, the policy's, and
+    the policy's in the next state."""
     importance_sampling: bool = True
-    """Correct for how likely these actions were drawn."""
+    """Subtract the log-density of the sampled actions in the penalty (importance sampling)."""
     next_actions: bool = True
-    """Whether the actions of the next state are among them."""
+    """Sample the policy's actions in the next state too for the penalty."""
     auto_alpha: bool = False
-    """Learn `cql_alpha`, so that the gap of values becomes `cql_target_value`."""
+    """Learn `cql_alpha` as a Lagrange multiplier, so that the gap becomes `cql_target_value`."""
     cql_target_value: float = -1.0
-    """The gap that a learned `cql_alpha` aims at. It rises, up to a million times, while the gap is
-    wider."""
+    """Target value of the gap for a learned `cql_alpha`, which rises, up to a million times, while
+    the gap is wider."""
     max_target_backup: bool = False
-    """Take the best of `n_random_actions` actions of the policy in targets, not one of them."""
+    """Use the maximum over `n_random_actions` actions of the policy in targets, not one sample."""
     backup_entropy: bool = False
-    """Count entropy in targets."""
+    """Add the entropy term to the targets of the critics."""
     auto_entropy: bool = True
-    """Learn the weight of entropy; otherwise it is 1."""
+    """Learn the entropy coefficient (temperature); otherwise it is 1."""
     target_entropy: float | None = None
-    """Entropy that a learned weight aims at; minus the number of action dimensions when None."""
+    """Target entropy of a learned coefficient; minus the number of action dimensions when None."""
     policy_learning_rate: float | None = None
-    """Step size of the actor and of the weight of entropy; `learning_rate` when None."""
+    """Learning rate of the actor and of the entropy coefficient; `learning_rate` when None."""
     critic_hidden: tuple[int, ...] | None = None
     """Widths of the hidden layers of the critics, where `hidden` does not name them; `hidden` when
     None."""
     critic_learning_rate: ScheduleLike | None = None
-    """Step size of the critics; `learning_rate` when None."""
+    """Learning rate of the critics; `learning_rate` when None."""
     alpha_learning_rate: ScheduleLike | None = None
-    """Step size of the weight of entropy; `policy_learning_rate` when None."""
+    """Learning rate of the entropy coefficient; `policy_learning_rate` when None."""
     orthogonal_init: bool = False
-    """Start from orthogonal weights."""
+    """Initialize weights orthogonally."""
     tau: float = 0.005
-    """Share of the new weights in the target critics at every step."""
+    """Polyak coefficient: share of the new weights in each update of the target critics."""
 
     def hidden_of(self, network: str) -> tuple[int, ...]:
         """Widths of the hidden layers of the `actor` or the `critic`."""
@@ -81,10 +81,10 @@ class CQLConfig(OfflineConfig):
 
 
 class CQLLearner(SACLearner):
-    r"""SAC's networks, with critics that value other actions than the dataset's less.
+    r"""SAC's networks, with a conservative penalty on Q-values of out-of-distribution actions.
 
-    With ã ~ π(·|s), a' ~ π(·|s'), slow copies Q̄ and the actions b_j of other origin, each drawn
-    with density μ_j,
+    With ã ~ π(·|s), a' ~ π(·|s'), target networks Q̄ and the sampled actions b_j, each drawn with
+    density μ_j,
 
         y = r + γ min_i Q̄_i(s', a')
         gap_i = log Σ_j exp(Q_i(s, b_j) − log μ_j) − Q_i(s, a)
@@ -99,7 +99,7 @@ class CQLLearner(SACLearner):
     losses, compiled_too = ("critic_losses", "actor_loss"), ()
 
     def build(self) -> None:
-        """Make actor, critics, their slow copy and what is learned of weights."""
+        """Make actor, critics, their target networks and the learned coefficients."""
         actor, critics = self.make_actor(), self.make_critics()
         if self.config.orthogonal_init:
             nn.initialise(actor, self.weights_generator, head_gain=1e-2)
@@ -121,7 +121,7 @@ class CQLLearner(SACLearner):
         return rates
 
     def few_threads(self, rows: int) -> Any:
-        """Inside, updates on so many rows have as many threads as help: critics see more."""
+        """Context with as many threads as pay off on so many rows; critics see more of them."""
         kinds = 3 if self.config.next_actions else 2
         return super().few_threads(rows * (kinds * self.config.n_random_actions + 1))
 
@@ -130,7 +130,7 @@ class CQLLearner(SACLearner):
         return "step"
 
     def update(self, batch: ReplayBatch) -> Metrics:
-        """One step of actor, critics and weights, all from where they stand now."""
+        """One gradient step of actor, critics and coefficients, all from their present values."""
         config = self.config
         here = self.policy(batch.obs)
         with torch.no_grad():
@@ -140,7 +140,7 @@ class CQLLearner(SACLearner):
         targets = self.targets(batch, there, alpha)
         others, densities = self.other_actions(here, there)
 
-        # The actor seeks what the critics value, and to stay as random as wanted.
+        # The actor maximizes the Q-values, and its entropy.
         actor_loss = self.actor_loss(batch, actions, log_probs, alpha)
         self.descend("actor", actor_loss)
         if config.auto_entropy:
@@ -148,7 +148,7 @@ class CQLLearner(SACLearner):
             self.flats["temperature"].grad.copy_(-surplus)
             self.optimizers["temperature"].step()
 
-        # The critics seek their targets, and to value other actions less than those of the dataset.
+        # The critics regress on their targets, with the conservative penalty.
         td_loss, gap = self.critic_losses(batch, targets, others, densities)
         strength = self.strength()
         if config.auto_alpha:
@@ -171,7 +171,7 @@ class CQLLearner(SACLearner):
         }
 
     def strength(self) -> Tensor:
-        """How much the gap counts, not differentiated."""
+        """Coefficient of the gap, without gradient."""
         if not self.config.auto_alpha:
             return self._cql_alpha
         learned: Tensor = self.multiplier.value.detach().exp().clamp(max=1e6)
@@ -180,7 +180,7 @@ class CQLLearner(SACLearner):
     def targets(  # type: ignore[override]
         self, batch: ReplayBatch, there: Any, alpha: Tensor
     ) -> Tensor:
-        """What the critics should say, [B], of the policy `there` at the next observations."""
+        """Targets of the critics [B], by the policy `there` at the next observations."""
         with torch.no_grad():
             n = self.config.n_random_actions if self.config.max_target_backup else 1
             actions, log_probs = self.policy.draw(there, self.generator, n)
@@ -192,7 +192,7 @@ class CQLLearner(SACLearner):
             return targets
 
     def other_actions(self, here: Any, there: Any) -> tuple[Tensor, Tensor]:
-        """Actions [k, B, d] that the dataset may not know, and logarithms [k, B] of their density.
+        """Sampled actions [k, B, d] for the penalty, and their log-densities [k, B].
 
         Args:
             here: The policy at the observations.
@@ -214,7 +214,7 @@ class CQLLearner(SACLearner):
         others: Tensor,
         densities: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """How far the critics are from their targets, and the gap, both summed over critics.
+        """The TD loss of the critics, and the conservative gap, both summed over critics.
 
         All actions of all critics go through in one batch.
         """

@@ -24,13 +24,13 @@ class CrossQConfig(SACConfig):
     """Options of CrossQ."""
 
     learning_rate: ScheduleLike = 1e-3
-    """Step size of the optimisers; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     critic_hidden: tuple[int, ...] = (1024, 1024)
     """Widths of the critics' hidden layers, where `hidden` does not name them."""
     policy_delay: int = 3
-    """Gradient steps of the critics for one of the actor and the weight of entropy."""
+    """Gradient steps of the critics for each one of the actor and the entropy coefficient."""
     adam_beta: float = 0.5
-    """Decay of Adam's first moment."""
+    """β₁ of Adam: decay of its first moment."""
 
     def hidden_of(self, network: str) -> tuple[int, ...]:
         """Widths of the hidden layers of the `actor` or the `critic`."""
@@ -52,11 +52,11 @@ class CrossQLearner(SACLearner):
     r"""The networks and losses of CrossQ.
 
     One forward pass of (s, a) and (s', a') together gives the critics' values and, not
-    differentiated, their targets, so that both are normalised by the statistics of their mixture:
+    differentiated, their targets, so that both are normalized by the statistics of their mixture:
 
         Q_i = [Q_i(s, a); Q_i(s', a')],   y = r + γ (min_i Q_i(s', a') − α log π(a'|s'))
 
-    Losses are those of `SAC`; the actor is normalised too, and learns once in `policy_delay` steps.
+    Losses are those of `SAC`; the actor is normalized too, and learns once in `policy_delay` steps.
     """
 
     config: CrossQConfig
@@ -64,31 +64,31 @@ class CrossQLearner(SACLearner):
     compiled_too = ()
 
     def build(self) -> None:
-        """Make actor, critics and the weight of entropy."""
+        """Make actor, critics and the entropy coefficient."""
         super().build()
         del self.networks["target_critics"], self.flats["target_critics"], self.target_critics
         self.policy.eval()
         self.critics.eval()
-        # Loss of the actor, loss of the weight, entropy: of the last step that had them.
+        # Loss of the actor, loss of the entropy coefficient, entropy: of the last step with them.
         self.last_actor = torch.zeros(3, device=self.device)
 
     def make_actor(self, **options: Any) -> Any:
-        """The policy, batch-normalized."""
+        """The policy, with batch normalization."""
         return super().make_actor(batch_norm=True, **options)
 
     def make_critics(self, **options: Any) -> Any:
-        """The critics, batch-normalized."""
+        """The critics, with batch normalization."""
         return super().make_critics(batch_norm=True, **options)
 
     def make_optimizer(self, flat: nn.FlatParameters) -> nn.FlatOptimizer:
-        """Adam that forgets sooner."""
+        """Adam with β₁ of the configuration."""
         return nn.Adam(flat, lr=0.0, eps=1e-8, betas=(self.config.adam_beta, 0.999))
 
     def update(self, batch: ReplayBatch) -> Metrics:
         """One step of the critics, and of the rest where it is due."""
         alpha = self.alpha()
 
-        # The critics follow what the policy would earn from the next state on, by their own word.
+        # The critics regress on targets of their own values of the policy at the next state.
         with torch.no_grad():
             next_actions, next_log_probs = self.sample(batch.next_obs, None)
         self.critics.train()
@@ -96,7 +96,7 @@ class CrossQLearner(SACLearner):
         self.critics.eval()
         self.descend("critics", critic_loss)
 
-        # The actor follows the critics.
+        # The actor maximizes the Q-values.
         if self.moves_actor:
             self.policy.train()
             actions, log_probs = self.sample(batch.obs, None)
@@ -121,17 +121,17 @@ class CrossQLearner(SACLearner):
 
     @property
     def moves_actor(self) -> bool:
-        """Whether the next update moves the actor too."""
+        """True if the next update steps the actor too."""
         return (self.updates + 1) % self.config.policy_delay == 0
 
     def update_kind(self) -> Hashable:
-        """Whether the actor moves too."""
+        """Kind of the next update: whether the actor is updated too."""
         return self.moves_actor
 
     def joint_loss(
         self, batch: ReplayBatch, next_actions: Tensor, penalties: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss of the critics, the mean size of each row's errors [B], and the mean target.
+        """The loss of the critics, the mean absolute TD error of each row [B], the mean target.
 
         Args:
             batch: Steps.

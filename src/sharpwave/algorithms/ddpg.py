@@ -15,9 +15,9 @@ class DDPGConfig(TD3Config):
     n_critics: int = 1
     """Number of critics; targets are their minimum."""
     policy_delay: int = 1
-    """Gradient steps of the critics for one of the actor and of all target networks."""
+    """Gradient steps of the critics for each one of the actor and all target networks."""
     target_noise: float = 0.0
-    """Deviation of the noise on the target actor's actions."""
+    """Standard deviation of the noise on the target actor's actions (target smoothing)."""
 
 
 class DDPG(OnlineAgent):

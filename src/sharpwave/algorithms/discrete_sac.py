@@ -24,9 +24,9 @@ class DiscreteSACConfig(SACConfig):
     """Options of discrete SAC."""
 
     target_entropy: float | None = None
-    """Entropy that a learned weight aims at; `target_entropy_scale` log n when None."""
+    """Target entropy of a learned coefficient; `target_entropy_scale` log n when None."""
     target_entropy_scale: float = 0.89
-    """Share of the largest possible entropy, that of the n actions that are allowed."""
+    """Target entropy as a fraction of the maximum entropy, log n of the n allowed actions."""
 
     def check(self) -> None:
         """Check the values."""
@@ -39,7 +39,7 @@ class DiscreteSACConfig(SACConfig):
 class DiscreteSACLearner(SACLearner):
     r"""The networks and losses of SAC for discrete actions.
 
-    Expectations over actions are sums, and nothing is drawn but what is played:
+    Expectations over actions are exact sums; only the actions that are played are sampled:
 
         V̄(s') = Σ_a π(a|s') (min_i Q̄_i(s', a) − α log π(a|s')),   y = r + γ V̄(s')
         L_Q = ½ Σ_i mean((Q_i(s, a) − y)²)
@@ -56,7 +56,7 @@ class DiscreteSACLearner(SACLearner):
         """Number of actions.
 
         Raises:
-            TypeError: They are not a choice of one of several.
+            TypeError: The action space is not `Discrete` with two actions or more.
         """
         if not isinstance(self.action_space, spaces.Discrete) or self.action_space.n < 2:
             raise TypeError(
@@ -71,12 +71,12 @@ class DiscreteSACLearner(SACLearner):
         return nn.CategoricalActor(self.observation_space, self.n_actions, **options)
 
     def make_critics(self, **options: Any) -> Any:
-        """The critics, which judge all actions of an observation at once."""
+        """The critics: Q-values of all actions of an observation at once."""
         options = {**self.network_options("critic"), "n_critics": self.config.n_critics, **options}
         return nn.Critics(self.observation_space, 0, n_outputs=self.n_actions, **options)
 
     def act(self, obs: Any, *, explore: bool, masks: Any = None, **_: Any) -> Acted:
-        """Actions [N]: drawn by their probability, or the most likely ones."""
+        """Actions [N]: samples of the policy, or its mode."""
         if explore:
             return Acted(self.policy.explore(obs, masks, self.explore_generator))
         return Acted(self.policy.mode(obs, masks))
@@ -87,11 +87,11 @@ class DiscreteSACLearner(SACLearner):
         return log_probs.exp(), log_probs
 
     def entropies(self, actions: Tensor, log_probs: Tensor) -> Tensor:
-        """The policy's entropy at each row [B], not differentiated."""
+        """The policy's entropy at each row [B], without gradient."""
         return -(actions * log_probs).detach().sum(-1)
 
     def wanted_entropy(self, masks: Tensor | None) -> Any:
-        """The entropy that a learned weight aims at; at each row [B] where actions are masked."""
+        """Target entropy of a learned coefficient; for each row [B] where actions are masked."""
         config = self.config
         if config.target_entropy is not None:
             return config.target_entropy
@@ -100,7 +100,7 @@ class DiscreteSACLearner(SACLearner):
         return config.target_entropy_scale * masks.sum(-1).clamp(min=1).log()
 
     def targets(self, batch: ReplayBatch, alpha: Tensor) -> Tensor:
-        """What the critics should say of the actions that were taken, [B]."""
+        """Targets [B] of the critics for the actions that were taken."""
         with torch.no_grad():
             probs, log_probs = self.sample(batch.next_obs, batch.next_masks)
             next_values = self.target_critics(batch.next_obs).amin(0)
@@ -109,7 +109,7 @@ class DiscreteSACLearner(SACLearner):
             return targets
 
     def critic_loss(self, batch: ReplayBatch, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of the critics, and the mean size of the errors of each row [B]."""
+        """The loss of the critics, and the mean absolute TD error of each row [B]."""
         values = self.critics(batch.obs)
         taken = batch.actions.view(1, -1, 1).expand(len(values), -1, 1)
         errors = values.gather(-1, taken).squeeze(-1) - targets

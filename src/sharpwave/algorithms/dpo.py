@@ -24,7 +24,7 @@ __all__ = ["DPO", "DPOConfig", "DPOLearner"]
 
 WITHOUT_REFERENCE = {"sft", "simpo", "orpo"}
 NAMES = {"reward_chosen": "chosen_reward", "reward_rejected": "rejected_reward"}
-"""What measures of the loss are called among the metrics of an update."""
+"""Names of metrics of the loss among the metrics of an update."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,21 +32,21 @@ class DPOConfig(LanguageConfig):
     """Options of DPO."""
 
     beta: float = 0.1
-    """How strongly the reference holds: rewards are β times log-ratios."""
+    """Strength β of the KL regularization; implicit rewards are β times log-ratios."""
     n_pairs: int = 16
     """Pairs of an update."""
     loss: PreferenceKind | dict[str, float] = "sigmoid"
-    """How pairs are compared, or several kinds with their weights in the sum;
+    """Kind of preference loss, or several kinds with their weights in the sum;
     `losses.preference_loss` has the formulas."""
     label_smoothing: float = 0.0
-    """How often a label is thought to be wrong, for kinds that look at it (cdpo, robust, exo_pair,
-    aot, simpo)."""
+    """Assumed probability of wrong labels (label smoothing), for kinds that use it (cdpo, robust,
+    exo_pair, aot, simpo)."""
     divergence: Literal["reverse_kl", "forward_kl", "js", "alpha"] = "reverse_kl"
-    """From the reference."""
+    """f-divergence from the reference that regularizes the policy."""
     alpha: float = 0.5
-    """Of the divergence alpha."""
+    """Parameter α of the divergence "alpha"."""
     margin: float = 0.5
-    """Of simpo."""
+    """Target reward margin of simpo."""
     tau: float = 0.05
     """Temperature of discopop."""
     ld_alpha: float = 1.0
@@ -56,7 +56,7 @@ class DPOConfig(LanguageConfig):
 
     @property
     def n_examples(self) -> int:
-        """What the loop draws for an update."""
+        """Number of examples (pairs) of an update."""
         return self.n_pairs
 
     @property
@@ -89,7 +89,7 @@ class DPOLearner(OfflineLanguageLearner):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the loss looks at a reference."""
+        """True if the loss needs a reference model."""
         return not self.config.kinds.keys() <= WITHOUT_REFERENCE
 
     def update(self, batch: TokenBatch) -> Metrics:
@@ -166,11 +166,11 @@ class DPO(OfflineLanguageAgent):
     Args:
         model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
             in place.
-        ref_model: What it is held near to; the model as it is now when not given.
-        beta: How strongly the reference holds.
+        ref_model: The reference model of the KL term; a copy of the model as it is now by default.
+        beta: Strength of the KL regularization towards the reference.
         learning_rate: Step size of AdamW.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of metrics, or several.
         **options: `dataset` (see `llm.Pairs`), `tokenizer` and the other options of
             `OfflineLanguageAgent`, and any field of `DPOConfig`.
 

@@ -1,4 +1,4 @@
-"""Deep Q-Networks (Mnih et al., 2015, doi:10.1038/nature14236) and what was added to them."""
+"""Deep Q-Networks (Mnih et al., 2015, doi:10.1038/nature14236) and their extensions."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ class DQNConfig(OffPolicyConfig):
     has_critic: ClassVar[bool] = False
 
     batch_size: int = 64
-    """Steps of a gradient step."""
+    """Batch size: transitions of a gradient step."""
     learning_rate: ScheduleLike = 1e-4
-    """Step size of the optimiser; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     adam_eps: float = 1e-8
-    """Added to the root of Adam's mean square."""
+    """ε of Adam: added to the root of its mean square, for numerical stability."""
     max_grad_norm: float | None = 10.0
-    """Longest gradient; longer ones are scaled down to it."""
+    """Maximum norm of the gradient; larger gradients are scaled down. None does not clip."""
     double_dqn: bool = True
     """Let the online network choose the action that the target network values."""
     dueling: bool = False
-    """Estimate the value of a state and what actions have over it apart."""
+    """Use a dueling network: separate streams for the state value and the advantages."""
     noisy: bool = False
-    """Explore by learned noise on the weights; after `learning_starts`, ε is 0 then."""
+    """Explore by a noisy network, with learned noise on weights; ε is 0 after `learning_starts`."""
     loss: Literal["huber", "mse"] = "huber"
-    """What is minimised of the error."""
+    """Loss function of the TD error."""
     target_update_freq: int = 1000
     """Environment steps between two copies of the network to the target network; a learner counts
     `train_freq` steps of every environment to `gradient_steps` of its own."""
     tau: float = 1.0
-    """1 copies the network as often as `target_update_freq` says; less moves the target network by
-    this share at every gradient step instead."""
+    """Polyak coefficient of the target network: 1 copies the network every `target_update_freq`
+    steps, less moves the target network by this share at every gradient step instead."""
     exploration_fraction: float = 0.1
-    """Part of the run over which ε, the share of random actions, falls linearly."""
+    """Fraction of the run over which ε, the probability of random actions, falls linearly."""
     exploration_initial_eps: float = 1.0
-    """ε at the start of the run."""
+    """Initial ε of ε-greedy exploration."""
     exploration_final_eps: float = 0.05
-    """ε after that part."""
+    """Final ε of ε-greedy exploration."""
 
     aliases: ClassVar[dict[str, str]] = {
         **OffPolicyConfig.aliases,
@@ -93,7 +93,7 @@ class DQNLearner(QSchedule, TorchLearner):
     losses = ("loss",)
 
     def build(self) -> None:
-        """Make the network, its slow copy, and Adam over its parameters."""
+        """Make the network, its target network, and Adam over its parameters."""
         adam = partial(nn.Adam, lr=0.0, eps=self.config.adam_eps)
         self.policy = self.add("q_network", self.make_network(), adam)
         self.target = self.add_copy("target", self.policy)
@@ -101,11 +101,11 @@ class DQNLearner(QSchedule, TorchLearner):
 
     @property
     def n_atoms(self) -> int:
-        """How many numbers the network has to say about an option."""
+        """Number of outputs of the network for each option of an action."""
         return 1
 
     def make_network(self) -> Any:
-        """The network, which values actions."""
+        """The Q-network, which estimates the values of actions."""
         config = self.config
         if "q_network" in self.given:
             given = self.given["q_network"]
@@ -122,7 +122,7 @@ class DQNLearner(QSchedule, TorchLearner):
     # Acting
 
     def act(self, obs: Any, *, explore: bool, masks: Any = None, **_: Any) -> Acted:
-        """The best actions, or with chance ε random ones."""
+        """Greedy actions, or with probability ε random ones."""
         policy, branches, generator = self.policy, self.branches, self.explore_generator
         if not explore:
             policy.remove_noise()
@@ -135,18 +135,18 @@ class DQNLearner(QSchedule, TorchLearner):
         return Acted(torch.where(explores, random, best))
 
     def greedy(self, output: Tensor, masks: Tensor | None) -> Tensor:
-        """The best actions that are allowed, from what a network says."""
+        """Greedy allowed actions, from the output of a network."""
         best: Tensor = self.branches.greedy(self.values(output), masks)
         return best
 
     def values(self, output: Tensor) -> Tensor:
-        """What the network's output means: the values of all options, [B, n]."""
+        """Q-values [B, n] of all options, from the output of the network."""
         return output
 
     # Learning
 
     def update(self, batch: ReplayBatch) -> Metrics:
-        """One step of the network, and perhaps of its slow copy."""
+        """One gradient step of the network, and an update of the target network where it is due."""
         config, flat = self.config, self.flats["q_network"]
         if self.copies_target():
             self.flats["target"].data.copy_(flat.data)
@@ -174,7 +174,7 @@ class DQNLearner(QSchedule, TorchLearner):
         return None if self.copies_target() else "step"
 
     def loss(self, batch: ReplayBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss of a batch, the values [B] of its actions and their errors [B]."""
+        """The loss of a batch, the Q-values [B] of its actions and their TD errors [B]."""
         with torch.no_grad():
             next_values = self.branches.mean_of(*self.next_best(batch))
             targets = torch.addcmul(batch.rewards, batch.discounts, next_values)
@@ -184,7 +184,7 @@ class DQNLearner(QSchedule, TorchLearner):
         return losses.weighted_mean(rows, batch.weights), values, errors
 
     def next_best(self, batch: ReplayBatch) -> tuple[Tensor, Tensor]:
-        """What the target network says of the next states, and the best actions there."""
+        """Output of the target network at the next states, and the best actions there."""
         output = self.target(batch.next_obs)
         chooser = self.policy(batch.next_obs) if self.config.double_dqn else output
         return output, self.greedy(chooser, batch.next_masks)

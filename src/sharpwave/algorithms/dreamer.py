@@ -52,12 +52,13 @@ class DreamerV3Config(ReplayConfig):
     gamma: float = 1 - 1 / 333
     """Discount of future rewards, which the model learns with the ends of episodes: a horizon of
     333 steps."""
-    learning_rate: ScheduleLike = Linear(1e-3, 1e-4)
+    learning_rate: ScheduleLike = Linear(1e-3, 1e-4)  # noqa: RUF009 - immutable
     """Step size of the optimizer; a schedule follows the progress of the run."""
     warmup: int = 100
     """Gradient steps over which the step size rises from 0."""
     agc: float | None = 0.3
-    """Longest gradient of a tensor, relative to the tensor; None does not clip."""
+    """Adaptive gradient clipping: maximum norm of the gradient of a tensor, relative to the norm of
+    the tensor; None does not clip."""
     deter: int = 128
     """Size of what the model remembers."""
     hidden: int = 64
@@ -89,7 +90,7 @@ class DreamerV3Config(ReplayConfig):
     lam: float = 0.95
     """λ of the returns."""
     ent_coef: float = 3e-4
-    """Weight of the entropy bonus."""
+    """Entropy coefficient: weight of the bonus for entropy in the loss of the actor."""
     slow_rate: float = 0.02
     """Share by which the slow critic follows the critic."""
     slow_coef: float = 1.0
@@ -167,7 +168,7 @@ class DreamerV3Learner(TorchLearner):
     Sampler = SequenceSampler
 
     def build(self) -> None:
-        """Make the model, the actor, the critic and the slow copy of the critic."""
+        """Make the model, the actor, the critic and its target network."""
         config, generator = self.config, self.weights_generator
         world = nn.WorldModel(
             self.observation_space,
@@ -222,9 +223,11 @@ class DreamerV3Learner(TorchLearner):
             starts = torch.zeros(n, dtype=torch.bool, device=self.device)
         latent, action = self._unpacked(state[0])
         tokens = self.world.encoder(self.world.entries(obs))
-        observed = self.world.rssm.observe(
-            tokens[None], action[None], starts[None], latent, self.explore_generator
-        )
+        rssm = self.world.rssm
+        noise = rssm.noise((1, n), self.explore_generator) if explore else None
+        if noise is None:  # the likeliest latents, so that play without exploring is repeatable
+            noise = torch.zeros(1, *latent.stoch.shape, device=self.device)
+        observed = rssm.observe(tokens[None], action[None], starts[None], latent, noise=noise)
         latent = nn.Latent(*(part[0] for part in observed.latents))
         action = self.actor.act(
             latent.features,
@@ -327,7 +330,7 @@ class DreamerV3Learner(TorchLearner):
         bonus = log_probs * advantages + config.ent_coef * entropy
         actor_loss = -(weights * bonus).mean()
 
-        # The critic follows the returns, and stays near its slow copy.
+        # The critic regresses on the returns, and stays near its target network.
         errors = self._value_errors(value_logits[:-1], returns, slow[:-1])
         critic_loss = (weights * errors).mean()
 

@@ -16,7 +16,7 @@ __all__ = ["NamedFollower", "follower_of"]
 
 LIBRARY = __name__.partition(".")[0]
 MOST_WEIGHTS = 2**28
-"""What a message of weights holds."""
+"""Maximum number of weights in a message."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ class NamedFollower:
         return self.size
 
     def to_json(self) -> dict[str, Any]:
-        """What came, as JSON values."""
+        """The description as JSON values."""
         config = self.config.to_dict()
         return {"algorithm": self.algorithm, "config": config, "n_weights": self.size}
 
 
 def follower_of(saved: Mapping[str, Any]) -> NamedFollower:
-    """What makes the followers that a learner elsewhere describes.
+    """The factory of the followers that a remote learner describes.
 
     Args:
-        saved: What `FollowerRecipe.to_json` returned there; nothing in it is trusted.
+        saved: The result of `FollowerRecipe.to_json` there; it is not trusted but validated.
 
     Raises:
         ImportError: torch is not installed.

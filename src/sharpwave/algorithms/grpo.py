@@ -22,47 +22,47 @@ class GRPOConfig(RolloutConfig):
     """Options of GRPO."""
 
     kl_coef: float = 0.1
-    """Weight of the divergence from the reference; 0 needs no reference."""
+    """Coefficient of the KL divergence from the reference; 0 needs no reference."""
     n_iterations: int = 1
     """Gradient steps on the same completions."""
     loss: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo", "gmpo"] = (
         "dapo"
     )
-    """How tokens are clipped and averaged; `losses.grpo_loss` has the formulas."""
+    """Kind of loss: the clipping and averaging over tokens; `losses.grpo_loss` has the formulas."""
     ratio_level: Literal["token", "sequence"] = "token"
-    """Whether a ratio belongs to a token or to its completion (with loss grpo that is GSPO)."""
+    """Level of importance ratios: tokens, or completions (with loss grpo that is GSPO)."""
     clip_low: float = 0.2
-    """How far a ratio may fall below 1."""
+    """Lower clip range: ratios are clipped at 1 - clip_low."""
     clip_high: float = 0.2
-    """How far a ratio may rise above 1."""
+    """Upper clip range: ratios are clipped at 1 + clip_high."""
     delta: float | None = None
-    """Bound of the ratio of tokens with negative advantages."""
+    """Upper bound of the ratio of tokens with negative advantages; None for no bound."""
     kl: Literal["k1", "k2", "k3"] = "k3"
-    """Estimate of the divergence."""
+    """Estimator of the KL divergence."""
     kl_correction: bool = True
-    """Whether the divergence is weighed by the ratio, which makes its gradient right."""
+    """Multiply the KL estimate by the importance ratio, which makes its gradient unbiased."""
     ref_sync_every: int = 0
-    """The reference follows the model after so many updates; 0 leaves it as it is."""
+    """Updates between two synchronizations of the reference with the model; 0 for never."""
     ref_sync_weight: float = 1.0
-    """How far it does so: 1 takes the weights of the model, less mixes them in."""
+    """Share of the weights of the model in a synchronization; 1 copies them."""
     advantage: Literal["group", "batch", "none", "rloo", "reinforce++"] = "group"
-    """What a reward is compared with: `losses.relative_advantages` has the formulas. reinforce++
-    compares tokens of the whole batch, with the divergence as a part of the reward."""
+    """Baseline and scale of advantages: `losses.relative_advantages` has the formulas. reinforce++
+    compares tokens of the whole batch, with the KL divergence as a part of the reward."""
     is_correction: Literal[
         "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
     ] = "none"
-    """Weights for a sampler that disagrees with the trainer, of tokens or of completions: those
-    above `is_cap` are cut down to it, or are 0."""
+    """Importance sampling correction of the mismatch between sampler and trainer, by weights of
+    tokens or of completions: those above `is_cap` are truncated to it, or masked to 0."""
     is_cap: float = 3.0
-    """Largest weight."""
+    """Maximum weight of the importance sampling correction."""
     entropy_coef: float = 0.0
-    """Weight of the entropy of the policy."""
+    """Entropy coefficient: scale of the entropy bonus in the loss."""
     top_entropy: float = 1.0
-    """Share of the tokens that are learned from, those of highest entropy."""
+    """Fraction of the tokens to learn from: those of highest entropy."""
     mask_cut: bool = False
-    """Do not learn from completions that were cut at `max_new_tokens`."""
+    """Mask completions that were truncated at `max_new_tokens` out of the loss."""
     temperature: float = 1.0
-    """Of sampling and scoring."""
+    """Temperature of sampling, and of the log-probabilities in the loss."""
 
     def check(self) -> None:
         """Check the values."""
@@ -94,11 +94,11 @@ class GRPOLearner(OnlineLanguageLearner):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the loss looks at a reference."""
+        """True if the loss needs a reference model."""
         return bool(self.config.kl_coef)
 
     def teaches(self, scored: Scored) -> torch.Tensor | None:
-        """Which groups of completions [G] to learn from, by their rewards as they were given."""
+        """Mask [G] of the groups of completions to learn from, by their rewards as given."""
         config = self.config
         if config.filter_metric is None:
             return None
@@ -107,7 +107,7 @@ class GRPOLearner(OnlineLanguageLearner):
         return losses.useful_groups(values, config.group_size, *bounds)
 
     def batch(self, completions: Completions, scored: Scored) -> tuple[TokenBatch, Metrics]:
-        """What there is to learn from completions and their rewards, and measures of it."""
+        """The batch of completions and their rewards to learn from, and its metrics."""
         config, rewards = self.config, scored.rewards.to(completions.tokens.device)
         batch = llm.TokenBatch.of(completions)
         differ = losses.useful_groups(rewards, config.group_size)
@@ -217,7 +217,7 @@ class GRPOLearner(OnlineLanguageLearner):
 
     @property
     def temperature(self) -> float:
-        """That log-probabilities are computed at: that of sampling."""
+        """Temperature of log-probabilities: that of sampling."""
         return float(self.config.temperature)
 
 

@@ -9,7 +9,7 @@ from sharpwave.algorithms.ppo import PPO, PPOConfig
 from sharpwave.loops.on_policy import OnPolicyLoop
 
 COLLECTION = ("collect", "env", "act", "advantages")
-"""What is timed of collection."""
+"""Timers of the parts of collection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class TimedLoop(OnPolicyLoop):
 
     @property
     def collection(self) -> str:
-        """What collects: "native" code or "python"."""
+        """Kind of collector: "native" or "python"."""
         return "native" if self.collection_reason is None else "python"
 
     def timing_summary(self) -> dict[str, float]:

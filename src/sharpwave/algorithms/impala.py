@@ -26,17 +26,17 @@ class IMPALAConfig(UnrollConfig):
     """Options of IMPALA."""
 
     learning_rate: ScheduleLike = 1e-3
-    """Step size of the optimiser; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     reduction: Literal["mean", "sum"] = "mean"
-    """Take the mean of the losses of all steps, or their sum, as the reference does."""
+    """Reduction of the loss over steps: their mean, or their sum, as the reference code has it."""
     normalize_advantages: bool = False
-    """Give the advantages of each update mean 0 and deviation 1."""
+    """Normalize the advantages of each update to mean 0 and standard deviation 1."""
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"
-    """The optimiser."""
+    """Name of the optimizer."""
     rms_alpha: float = 0.99
-    """Decay of RMSprop's mean square."""
+    """Smoothing constant α of RMSprop: decay of its mean square."""
     rms_eps: float = 1e-5
-    """Added to the root of the mean square of either optimiser."""
+    """ε of either optimizer: added to the root of its mean square, for numerical stability."""
     compile: bool = False
     """Compile the loss with torch.compile."""
 
@@ -86,7 +86,7 @@ class IMPALALearner(A2CLearner):
             return batch.corrected(value_unrolls(self.policy, batch), self.config)
 
     def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Tensor]:
-        """The loss of an update, and what it is made of, always as means."""
+        """The loss of an update, and its terms, always as means."""
         loss, metrics = super().loss(batch)
         # Gradients of several processes are averaged, so that each counts for all of them.
         rows = batch.log_probs.numel() * self.ranks.size

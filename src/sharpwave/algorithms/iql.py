@@ -24,19 +24,21 @@ class IQLConfig(OfflineConfig):
     """Options of IQL."""
 
     expectile: float = 0.7
-    """What values aim at: 0.5 is the mean over the actions of the dataset, near 1 their best."""
+    """Expectile of the value regression: 0.5 is the mean over the actions of the dataset, near 1
+    their best."""
     temperature: float = 3.0
-    """How much more the better actions of the dataset are cloned."""
+    """Inverse temperature β of advantage-weighted regression: larger clones better actions more."""
     weight_clip: float = 100.0
-    """Largest weight of an action."""
+    """Maximum weight exp(βA) of an action."""
     actor: Literal["gaussian", "deterministic"] = "gaussian"
-    """Clone by likelihood, with a learned deviation, or by squared error."""
+    """Gaussian policy with a learned standard deviation, cloned by likelihood; or deterministic
+    policy, cloned by squared error."""
     cosine_schedule: bool = True
-    """Let the learning rate of the actor fall to 0 over the run, along half a cosine."""
+    """Anneal the learning rate of the actor to 0 over the run, by a cosine schedule."""
     critic_learning_rate: ScheduleLike | None = None
-    """Step size of critics and value function; `learning_rate` when None."""
+    """Learning rate of critics and value function; `learning_rate` when None."""
     tau: float = 0.005
-    """Share of the new weights in the target critics at every step."""
+    """Polyak coefficient: share of the new weights in each update of the target critics."""
 
     def check(self) -> None:
         """Check the values."""
@@ -51,7 +53,7 @@ class IQLConfig(OfflineConfig):
 class IQLLearner(TorchLearner):
     r"""The networks and losses of IQL.
 
-    With the slow copy Q̄ of the critics, A = min_i Q̄_i(s, a) − V(s) and the expectile τ,
+    With the target networks Q̄ of the critics, A = min_i Q̄_i(s, a) − V(s) and the expectile τ,
 
         L_V = mean(|τ − 1(A < 0)| A²)
         L_Q = ½ Σ_i mean((Q_i(s, a) − r − γ V(s'))²)
@@ -65,7 +67,7 @@ class IQLLearner(TorchLearner):
     losses = ("value_loss", "q_loss", "actor_loss")
 
     def build(self) -> None:
-        """Make actor, critics, their slow copy and the value function."""
+        """Make actor, critics, their target networks and the value function."""
         obs, size = self.observation_space, self.action_dim
         kind: Any = nn.GaussianActor if self.config.actor == "gaussian" else nn.DeterministicActor
         actor = kind(obs, size, **self.network_options("actor"))
@@ -87,7 +89,7 @@ class IQLLearner(TorchLearner):
         self.optimizers["actor"].lr.mul_(share)
 
     def act(self, obs: Any, *, explore: bool, **_: Any) -> Acted:
-        """Actions in [-1, 1]: drawn from the policy, or its mean."""
+        """Actions in [-1, 1]: samples of the policy, or its mean."""
         if explore and self.config.actor == "gaussian":
             return Acted(self.policy.explore(obs, self.explore_generator))
         return Acted(self.policy.mode(obs))
@@ -121,20 +123,20 @@ class IQLLearner(TorchLearner):
         }
 
     def value_loss(self, batch: ReplayBatch, values_of_data: Tensor) -> tuple[Tensor, Tensor]:
-        """The asymmetric loss of the value function, and the advantages [B] of the data."""
+        """The expectile loss of the value function, and the advantages [B] of the data."""
         advantages = values_of_data - self.value(batch.obs)
         below = (advantages.detach() < 0).float()
         weights = (self.config.expectile - below).abs_()
         return (weights * advantages.square()).mean(), advantages.detach()
 
     def q_loss(self, batch: ReplayBatch, targets: Tensor) -> Tensor:
-        """How far the critics are from their targets."""
+        """The squared TD loss of the critics."""
         errors = self.critics(batch.obs, batch.actions) - targets
         loss: Tensor = 0.5 * errors.square().mean(-1).sum()
         return loss
 
     def actor_loss(self, batch: ReplayBatch, advantages: Tensor) -> Tensor:
-        """How far the policy is from the better actions of the dataset."""
+        """The loss of advantage-weighted regression of the actor."""
         config = self.config
         weights = (config.temperature * advantages).exp_().clamp_(max=config.weight_clip)
         if config.actor == "gaussian":

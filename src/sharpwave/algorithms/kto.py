@@ -23,16 +23,16 @@ class KTOConfig(LanguageConfig):
     """Options of KTO."""
 
     beta: float = 0.1
-    """How strongly the reference holds: rewards are β times log-ratios."""
+    """Strength β of the KL regularization; implicit rewards are β times log-ratios."""
     n_examples: int = 16
     """Completions of an update."""
     desirable_weight: float = 1.0
-    """Of good completions in the loss."""
+    """Weight of desirable completions in the loss."""
     undesirable_weight: float = 1.0
-    """Of the others."""
+    """Weight of undesirable completions in the loss."""
     loss: Literal["kto", "apo_zero_unpaired"] = "kto"
-    """What rewards are compared with: kto with the divergence from the reference,
-    apo_zero_unpaired with 0, which saves a pass of the model and one of the reference."""
+    """Baseline of rewards: kto has the KL divergence from the reference, apo_zero_unpaired has 0,
+    which saves a pass of the model and one of the reference."""
 
     def check(self) -> None:
         """Check the values."""
@@ -52,7 +52,7 @@ class KTOLearner(OfflineLanguageLearner):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the loss looks at a reference."""
+        """True if the loss needs a reference model."""
         return True
 
     def update(self, batch: TokenBatch) -> Metrics:
@@ -125,11 +125,11 @@ class KTO(DPO):
     Args:
         model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
             in place.
-        ref_model: What it is held near to; the model as it is now when not given.
-        beta: How strongly the reference holds.
+        ref_model: The reference model of the KL term; a copy of the model as it is now by default.
+        beta: Strength of the KL regularization towards the reference.
         learning_rate: Step size of AdamW.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of metrics, or several.
         **options: `dataset` (see `llm.Ratings`), `tokenizer` and the other options of
             `OfflineLanguageAgent`, and any field of `KTOConfig`.
 

@@ -43,7 +43,7 @@ class MAPPOConfig(PPOConfig):
     anneal_lr: bool = False
     """Let a constant learning rate fall linearly to 0 over the run."""
     max_grad_norm: float = 10.0
-    """Longest gradient; longer ones are scaled down to it."""
+    """Maximum norm of the gradient; larger gradients are scaled down."""
     vf_coef: float = 1.0
     """Weight of the value loss."""
     clip_vloss: bool = True
@@ -53,9 +53,9 @@ class MAPPOConfig(PPOConfig):
     agent_id: bool = True
     """Tell a policy that several agents share which of them it acts for, one-hot."""
     critic_input: CriticInput = "concat"
-    """What critics look at: the "state" of the environment, the observations of all agents side by
-    side ("concat"), the same with the agent's own first ("agent"), or only "obs", what the actor
-    looks at, which is IPPO."""
+    """Input of the critics: the "state" of the environment, the concatenated observations of all
+    agents ("concat"), the same with the agent's own first ("agent"), or only "obs", the input of
+    the actor, which is IPPO."""
     value_norm: bool = True
     """Let critics learn returns that are normalized by their running mean and deviation."""
     value_loss: Literal["huber", "mse"] = "huber"
@@ -137,7 +137,7 @@ class MAPPOLearner(PPOLearner):
         self.own_first = None if order is None else torch.as_tensor(order, device=self.device)
 
     def network_spaces(self) -> tuple[spaces.Space[Any], spaces.Dict | None]:
-        """What the actor looks at, and what the critic does; None where it is the same."""
+        """Input spaces of the actor and of the critic; None for the critic where it is the same."""
         return self.observation_space, self.view.critic_space
 
     def update(self, batch: GroupBatch) -> Metrics:  # type: ignore[override]
@@ -218,7 +218,7 @@ class MAPPOLearner(PPOLearner):
         return self._valued(values, len(values) if self.view.is_plain else len(obs["agent"]))
 
     def is_valued(self, obs: Any) -> bool:
-        """Whether observations have what the critic looks at."""
+        """True if observations have the input of the critic."""
         return self.view.critic_space is None or "joint" in obs
 
     def _valued(self, values: Tensor, rows: int) -> Tensor:
@@ -228,7 +228,7 @@ class MAPPOLearner(PPOLearner):
         return values if len(values) == rows else values.repeat_interleave(rows // len(values))
 
     def _seen(self, batch: GroupBatch) -> Any:
-        """What actors and critic look at in a batch."""
+        """Inputs of actors and critic in a batch."""
         view, joint = self.view, batch.joint
         if view.is_plain or joint is None:
             return view.inputs(batch.obs, batch.agents, None)
@@ -238,7 +238,7 @@ class MAPPOLearner(PPOLearner):
         return self._arranged(view.inputs(batch.obs, batch.agents, joint))
 
     def _arranged(self, obs: Any) -> Any:
-        """Observations with what the critic looks at in the order that it has for each agent."""
+        """Observations with the input of the critic in the order that it has for each agent."""
         if self.view.is_plain or "joint" not in obs:
             return obs
         joint, agents = obs["joint"], obs["agent"]
@@ -278,7 +278,7 @@ class IPPOConfig(MAPPOConfig):
     """Options of IPPO."""
 
     critic_input: CriticInput = "obs"
-    """What critics look at; see `MAPPOConfig`."""
+    """Input of the critics; see `MAPPOConfig`."""
 
 
 class IPPO(MAPPO):

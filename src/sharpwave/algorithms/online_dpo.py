@@ -71,7 +71,7 @@ class OnlineDPOLearner(DPOLearner, OnlineLanguageLearner):
 
 
 def _equal(completions: Completions) -> torch.Tensor:
-    """Which pairs [N] have the same completion twice."""
+    """Mask [N] of the pairs that have the same completion twice."""
     written = [one.tolist() for one in completions]
     return torch.tensor([a == b for a, b in zip(written[::2], written[1::2], strict=True)])
 
@@ -82,15 +82,15 @@ class OnlineDPO(OnlineLanguageAgent):
     Args:
         model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
             in place.
-        ref_model: What it is held near to; the model as it is now when not given.
-        preference_fn: Which of two completions is better: a function, or a judge of texts; see
-            `llm.Preferences`.
-        beta: How strongly the reference holds.
+        ref_model: The reference model of the KL term; a copy of the model as it is now by default.
+        preference_fn: Judge of which of two completions is better: a function, or a judge of texts;
+            see `llm.Preferences`.
+        beta: Strength of the KL regularization towards the reference.
         learning_rate: Step size of AdamW.
-        max_new_tokens: Tokens of a completion at most.
+        max_new_tokens: Maximum number of tokens of a completion.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
-        reward_fn: How good completions are, in place of `preference_fn`; see `llm.Rewards`.
+        logger: A logger of metrics, or several.
+        reward_fn: Scores completions, in place of `preference_fn`; see `llm.Rewards`.
         **options: `prompts`, `tokenizer` and the other options of `OnlineLanguageAgent`, and any
             field of `OnlineDPOConfig`.
 
@@ -163,7 +163,7 @@ class OnlineDPO(OnlineLanguageAgent):
         return arguments
 
     def loop_kind(self) -> type[PromptLoop]:
-        """What feeds the learner."""
+        """The class of the loop that feeds the learner."""
         return ComparisonLoop if isinstance(self._rewards, llm.Preferences) else PromptLoop
 
     def evaluate(
@@ -172,7 +172,7 @@ class OnlineDPO(OnlineLanguageAgent):
         """Complete prompts and score that; or compare it with what the reference writes.
 
         Args:
-            prompts: What to complete; `eval_prompts`, or the prompts of training, when not given.
+            prompts: Prompts to complete; `eval_prompts`, or those of training, when not given.
             n: Completions of each.
             greedy: Take the most likely tokens.
 

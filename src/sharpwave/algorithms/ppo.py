@@ -27,7 +27,7 @@ METRICS = (
     "loss",
     "grad_norm",
 )
-"""What a gradient step measures, in order."""
+"""Metrics of a gradient step, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class PPOLearner(PolicyLearner):
 
         L = mean(max(−A r, −A clip(r, 1 − ε, 1 + ε))) + c_v ½ mean((V − R)²) − c_H mean(H(π)),
 
-    minimised over `n_epochs` passes of shuffled minibatches by Adam, gradients clipped in norm.
+    minimized over `n_epochs` passes of shuffled minibatches by Adam, gradients clipped in norm.
     """
 
     config: PPOConfig
@@ -111,7 +111,7 @@ class PPOLearner(PolicyLearner):
         return torch.cat((metrics, norm[None]))
 
     def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Tensor]:
-        """The loss of one minibatch, and what it is made of."""
+        """The loss of one minibatch, and its terms."""
         config = self.config
         weights = batch.weights
         log_probs, entropy, values = self.policy.evaluate(

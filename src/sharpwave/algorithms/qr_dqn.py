@@ -21,13 +21,13 @@ class QRDQNConfig(DQNConfig):
     """Options of QR-DQN."""
 
     learning_rate: ScheduleLike = 5e-5
-    """Step size of the optimiser; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     adam_eps: float = 0.01 / 32
-    """Added to the root of Adam's mean square."""
+    """ε of Adam: added to the root of its mean square, for numerical stability."""
     loss: Literal["quantile_huber"] = "quantile_huber"  # type: ignore[assignment]
-    """What is minimised."""
+    """Loss function: quantile regression with the Huber loss."""
     n_quantiles: int = 200
-    """Number of quantiles of a return."""
+    """Number of quantiles of the distribution of returns."""
 
     def check(self) -> None:
         """Check the values."""
@@ -52,7 +52,7 @@ class QRDQNLearner(DQNLearner):
 
     @property
     def n_atoms(self) -> int:
-        """How many quantiles there are."""
+        """Number of quantiles."""
         return self.config.n_quantiles
 
     def values(self, output: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ACTOR_HEAD, CRITIC_HEAD = 1e-3, 3e-3
-"""Largest first weights of the last layers."""
+"""Bounds of the uniform initial weights of the last layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,19 +26,20 @@ class ReBRACConfig(TD3BCConfig):
     """Options of ReBRAC."""
 
     alpha: float = 1.0
-    """How much the critics count in the loss of the actor."""
+    """Weight of the normalized Q-values in the loss of the actor."""
     actor_bc_coef: float = 0.01
-    """How much the distance to the dataset counts in the loss of the actor."""
+    """Weight of the behavior cloning penalty in the loss of the actor."""
     critic_bc_coef: float = 0.01
-    """How much that of the next action counts in targets."""
+    """Weight of the behavior cloning penalty of the next action in the targets of the critics."""
     layer_norm: bool = True
-    """Normalise the layers of the critics, after their activations."""
+    """Apply layer normalization in the critics, after the activations."""
     normalize_obs: bool | None = False
-    """Scale observations by their mean and deviation in the dataset; None does so where it can."""
+    """Normalize observations by the mean and standard deviation of the dataset; None does so where
+    it can."""
     batch_size: int = 1024
-    """Steps of a gradient step."""
+    """Batch size: transitions of a gradient step."""
     learning_rate: ScheduleLike = 1e-3
-    """Step size of the optimisers; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     hidden: Hidden = (256, 256, 256)
     """Widths of the hidden layers; one number stands for two layers of that width."""
 
@@ -70,13 +71,13 @@ class ReBRACLearner(TD3Learner):
         return actor
 
     def make_critics(self, **options: Any) -> Any:
-        """The critics, which judge actions."""
+        """The critics, which estimate Q-values."""
         critics = super().make_critics(layer_norm=self.config.layer_norm, **options)
         self._start(critics.net.layers, CRITIC_HEAD)
         return critics
 
     def _start(self, layers: Any, bound: float) -> None:
-        """Give layers, whose weights are drawn already, biases and head of the reference."""
+        """Initialize biases and the last layer as the reference code does."""
         *hidden, head = layers
         with torch.no_grad():
             for layer in hidden:
@@ -86,7 +87,7 @@ class ReBRACLearner(TD3Learner):
                 parameter.copy_(torch.from_numpy(drawn))
 
     def targets(self, batch: ReplayBatch) -> Tensor:
-        """What the critics should say, [B]."""
+        """Targets [B] of the critics."""
         assert batch.next_actions is not None
         with torch.no_grad():
             actions = self.next_actions(batch)
@@ -97,7 +98,7 @@ class ReBRACLearner(TD3Learner):
             return targets
 
     def actor_loss(self, batch: ReplayBatch) -> Tensor:
-        """What the actor's actions lack in value, and how far they are from the dataset's."""
+        """The loss of the actor: normalized Q-values and the behavior cloning penalty."""
         actions = self.policy(batch.obs)
         values = self.critics(batch.obs, actions).amin(0)
         scale = self.config.alpha / values.detach().abs().mean()
@@ -127,7 +128,7 @@ class ReBRAC(OfflineAgent):
     columns = (*OfflineAgent.columns, "next_actions")
 
     def prepare(self, dataset: Any) -> Any:
-        """The dataset, which must know what was done next."""
+        """The dataset, which must have next actions."""
         if not isinstance(dataset, OfflineDatasetBuffer):
             raise TypeError(
                 f"{self.name} needs a dataset of whole episodes, got {type(dataset).__name__}"

@@ -80,7 +80,7 @@ def source_names(algorithm: Any) -> set[str]:
 
 
 def is_of_language(algorithm: Any) -> bool:
-    """Whether an algorithm trains a language model, which its constructor is given.
+    """Return whether an algorithm trains a language model, which its constructor is given.
 
     Example:
         >>> is_of_language(algorithm_class("grpo")), is_of_language(algorithm_class("iql"))
@@ -90,7 +90,7 @@ def is_of_language(algorithm: Any) -> bool:
 
 
 def is_of_many_agents(algorithm: Any) -> bool:
-    """Whether an algorithm learns in multi-agent environments.
+    """Return whether an algorithm learns in multi-agent environments.
 
     Example:
         >>> is_of_many_agents(algorithm_class("mappo")), is_of_many_agents(algorithm_class("ppo"))

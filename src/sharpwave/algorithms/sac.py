@@ -28,25 +28,25 @@ class SACConfig(OffPolicyConfig):
     n_critics: int = 2
     """Number of critics; targets are their minimum."""
     critic_learning_rate: ScheduleLike | None = None
-    """Step size of the critics; `learning_rate` when None."""
+    """Learning rate of the critics; `learning_rate` when None."""
     alpha_learning_rate: ScheduleLike | None = None
-    """Step size of the weight of entropy; `learning_rate` when None."""
+    """Learning rate of the entropy coefficient; `learning_rate` when None."""
     tau: float = 0.005
-    """Share of the new weights in the target networks at every update of them."""
+    """Polyak coefficient: share of the new weights in each update of the target networks."""
     target_update_interval: int = 1
     """Gradient steps between two updates of the target networks."""
     ent_coef: float | str = "auto"
-    """Weight of the entropy; "auto" learns it from 1 on, "auto_0.1" from 0.1 on."""
+    """Entropy coefficient (temperature α); "auto" learns it from 1 on, "auto_0.1" from 0.1 on."""
     auto_entropy: bool = True
-    """Learn a weight that is "auto"; otherwise it stays 0.2, and "auto_0.1" stays 0.1."""
+    """Learn an "auto" coefficient; otherwise "auto" stays 0.2, and "auto_0.1" stays 0.1."""
     target_entropy: float | None = None
-    """Entropy that a learned weight aims at; minus the number of action dimensions when None."""
+    """Target entropy of a learned coefficient; minus the number of action dimensions when None."""
     use_gsde: bool = False
-    """Explore by generalized state-dependent noise."""
+    """Explore by generalized state-dependent exploration (gSDE)."""
     sde_sample_freq: int = -1
-    """Steps between new noise of gSDE; -1 draws it once an update."""
+    """Steps between new samples of the noise of gSDE; -1 samples once per update."""
     log_std_init: float = -3.0
-    """Logarithm of the first deviation of gSDE."""
+    """Initial log standard deviation of gSDE."""
 
     def check(self) -> None:
         """Check the values."""
@@ -62,12 +62,12 @@ class SACConfig(OffPolicyConfig):
 
     @property
     def learns_alpha(self) -> bool:
-        """Whether the weight of the entropy is learned."""
+        """True if the entropy coefficient is learned."""
         return self.auto_entropy and str(self.ent_coef).startswith("auto")
 
     @property
     def first_alpha(self) -> float:
-        """The first weight of the entropy."""
+        """Initial entropy coefficient."""
         if self.ent_coef == "auto":
             return 1.0 if self.auto_entropy else 0.2
         try:
@@ -80,7 +80,7 @@ class SACConfig(OffPolicyConfig):
 class SACLearner(TorchLearner):
     r"""The networks and losses of SAC.
 
-    With a' ~ π(·|s'), targets Q̄ that follow slowly, and the weight α of entropy,
+    With a' ~ π(·|s'), target networks Q̄, and the entropy coefficient α,
 
         y = r + γ (min_i Q̄_i(s', a') − α log π(a'|s'))
         L_Q = ½ Σ_i mean((Q_i(s, a) − y)²)
@@ -93,7 +93,7 @@ class SACLearner(TorchLearner):
     compiled_too: ClassVar[tuple[str, ...]] = ("sample", "targets")
 
     def build(self) -> None:
-        """Make actor, critics, their slow copy and the weight of entropy."""
+        """Make actor, critics, their target networks and the entropy coefficient."""
         alpha = self.config.first_alpha
         self.policy = self.add("actor", self.make_actor(), self.make_optimizer)
         self.critics = self.add("critics", self.make_critics(), self.make_optimizer)
@@ -114,7 +114,7 @@ class SACLearner(TorchLearner):
         return nn.SquashedActor(self.observation_space, self.action_dim, **options)
 
     def act(self, obs: Any, *, explore: bool, state: Any = None, **_: Any) -> Acted:
-        """Actions in [-1, 1]: drawn from the policy, or its mode."""
+        """Actions in [-1, 1]: samples of the policy, or its mode."""
         if not explore:
             return Acted(self.policy.mode(obs), state=state)
         if state is None:
@@ -132,7 +132,7 @@ class SACLearner(TorchLearner):
     # Learning
 
     def update(self, batch: ReplayBatch) -> Metrics:
-        """One step of the weight of entropy, of the critics and of the actor."""
+        """One gradient step of the entropy coefficient, of the critics and of the actor."""
         actions, log_probs = self.sample(batch.obs, batch.masks)
         entropies = self.entropies(actions, log_probs)
         alpha = self.alpha()
@@ -162,11 +162,11 @@ class SACLearner(TorchLearner):
 
     @property
     def moves_targets(self) -> bool:
-        """Whether the slow critics move in the next update."""
+        """True if the next update moves the target critics."""
         return bool((self.updates + 1) % self.config.target_update_interval == 0)
 
     def update_kind(self) -> Hashable:
-        """Whether the slow critics move."""
+        """Kind of the next update: whether it moves the target critics."""
         return self.moves_targets
 
     def sample(self, obs: Any, masks: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG002
@@ -175,21 +175,21 @@ class SACLearner(TorchLearner):
         return sampled
 
     def entropies(self, actions: Tensor, log_probs: Tensor) -> Tensor:  # noqa: ARG002
-        """An estimate of the policy's entropy at each row [B], not differentiated."""
+        """An estimate of the policy's entropy at each row [B], without gradient."""
         return -log_probs.detach()
 
     def wanted_entropy(self, masks: Tensor | None) -> Any:  # noqa: ARG002
-        """The entropy that a learned weight aims at."""
+        """Target entropy of a learned coefficient."""
         wanted = self.config.target_entropy
         return -float(self.action_dim) if wanted is None else wanted
 
     def alpha(self) -> Tensor:
-        """The weight of the entropy, not differentiated."""
+        """The entropy coefficient, without gradient."""
         learned: Tensor = self.temperature.value.detach()
         return learned.exp() if self.config.learns_alpha else self.fixed_alpha
 
     def step_alpha(self, surplus: Tensor) -> Tensor:
-        """Let entropy weigh less where there is more than wanted, and more where less; L_α."""
+        """One gradient step of the entropy coefficient, down if entropy is above target; L_α."""
         if not self.config.learns_alpha:
             return torch.zeros_like(self.fixed_alpha)
         slope = surplus.mean()
@@ -199,7 +199,7 @@ class SACLearner(TorchLearner):
         return loss
 
     def targets(self, batch: ReplayBatch, alpha: Tensor) -> Tensor:
-        """What the critics should say, [B]."""
+        """Targets [B] of the critics."""
         with torch.no_grad():
             next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
             next_values = self.target_critics(batch.next_obs, next_actions).amin(0)
@@ -208,7 +208,7 @@ class SACLearner(TorchLearner):
             return targets
 
     def critic_loss(self, batch: ReplayBatch, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of the critics, and the mean size of the errors of each row [B]."""
+        """The loss of the critics, and the mean absolute TD error of each row [B]."""
         errors = self.critics(batch.obs, batch.actions) - targets
         squares = errors.square() if batch.weights is None else batch.weights * errors.square()
         return 0.5 * squares.mean(-1).sum(), errors.detach().abs().mean(0)

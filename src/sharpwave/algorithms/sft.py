@@ -29,7 +29,7 @@ class SFTConfig(LanguageConfig):
     n_examples: int = 16
     """Examples of an update."""
     loss: Literal["nll", "dft"] = "nll"
-    """What a token adds: its negative log-likelihood, or that times its probability (dynamic
+    """Loss of a token: its negative log-likelihood, or that times its probability (dynamic
     fine-tuning, Wu et al., 2025), by which unlikely tokens weigh no more than others."""
 
     def check(self) -> None:
@@ -77,7 +77,7 @@ class SFT(OfflineLanguageAgent):
             in place.
         learning_rate: Step size of AdamW.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of metrics, or several.
         **options: `dataset` (see `llm.Demonstrations`), `tokenizer` and the other options of
             `OfflineLanguageAgent`, and any field of `SFTConfig`.
 

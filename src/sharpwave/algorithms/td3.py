@@ -28,19 +28,19 @@ class TD3Config(OffPolicyConfig):
     n_critics: int = 2
     """Number of critics; targets are their minimum."""
     critic_learning_rate: ScheduleLike | None = None
-    """Step size of the critics; `learning_rate` when None."""
+    """Learning rate of the critics; `learning_rate` when None."""
     tau: float = 0.005
-    """Share of the new weights in the target networks at every update of them."""
+    """Polyak coefficient: share of the new weights in each update of the target networks."""
     policy_delay: int = 2
-    """Gradient steps of the critics for one of the actor and of all target networks."""
+    """Gradient steps of the critics for each one of the actor and all target networks."""
     target_noise: float = 0.2
-    """Deviation of the noise on the target actor's actions."""
+    """Standard deviation of the noise on the target actor's actions (target smoothing)."""
     noise_clip: float = 0.5
-    """Largest such noise."""
+    """Bound that the noise on the target actor's actions is clipped to."""
     exploration_noise: float = 0.1
-    """Deviation of the noise on the actions that are played."""
+    """Standard deviation of the exploration noise on actions."""
     noise_type: Literal["normal", "ou"] = "normal"
-    """Independent at every step, or a walk that remembers (Ornstein-Uhlenbeck)."""
+    """Exploration noise: independent Gaussian, or an Ornstein-Uhlenbeck process ("ou")."""
 
     aliases: ClassVar[dict[str, str]] = {
         **OffPolicyConfig.aliases,
@@ -61,13 +61,13 @@ class TD3Config(OffPolicyConfig):
 class TD3Learner(TorchLearner):
     r"""The networks and losses of TD3.
 
-    With slow copies μ̄ and Q̄ of actor and critics, and ε ~ clip(N(0, σ²), ±c),
+    With target networks μ̄ and Q̄ of actor and critics, and ε ~ clip(N(0, σ²), ±c),
 
         y = r + γ min_i Q̄_i(s', clip(μ̄(s') + ε, ±1))
         L_Q = Σ_i mean((Q_i(s, a) − y)²)
         L_μ = −mean(Q_1(s, μ(s)))
 
-    Actor and slow copies move once in `policy_delay` steps of the critics.
+    Actor and target networks move once in `policy_delay` steps of the critics.
     """
 
     config: Any  # a TD3Config, or one with the same options
@@ -75,7 +75,7 @@ class TD3Learner(TorchLearner):
     losses = ("critic_loss", "actor_loss")
 
     def build(self) -> None:
-        """Make actor, critics, and a slow copy of each."""
+        """Make actor, critics, and a target network of each."""
         self.policy = self.add("actor", self.make_actor(), self.make_optimizer)
         self.critics = self.add("critics", self.make_critics(), self.make_optimizer)
         self.target_actor = self.add_copy("target_actor", self.policy)
@@ -106,7 +106,7 @@ class TD3Learner(TorchLearner):
         return Acted((actions + noise).clamp_(-1.0, 1.0), state=state)
 
     def initial_state(self, n_envs: int) -> OrnsteinUhlenbeck | None:
-        """A walk for each environment, where the noise remembers."""
+        """An Ornstein-Uhlenbeck process for each environment, where noise is of that type."""
         if self.config.noise_type != "ou":
             return None
         zeros = torch.zeros(n_envs, self.action_dim, device=self.device)
@@ -116,12 +116,12 @@ class TD3Learner(TorchLearner):
 
     def update(self, batch: ReplayBatch) -> Metrics:
         """One step of the critics, and of the rest where it is due."""
-        # The critics follow what the target actor would earn from the next state on.
+        # The critics regress on the target value of the target actor at the next state.
         targets = self.targets(batch)
         critic_loss, td_errors = self.critic_loss(batch, targets)
         self.descend("critics", critic_loss)
 
-        # The actor follows the first critic, and the slow copies follow both.
+        # The actor maximizes the first critic, and the target networks follow both.
         if self.moves_actor:
             actor_loss = self.actor_loss(batch)
             self.descend("actor", actor_loss)
@@ -138,23 +138,23 @@ class TD3Learner(TorchLearner):
 
     @property
     def moves_actor(self) -> bool:
-        """Whether the next update moves actor and slow copies too."""
+        """True if the next update moves actor and target networks too."""
         moves: bool = (self.updates + 1) % self.config.policy_delay == 0
         return moves
 
     def update_kind(self) -> Hashable:
-        """Whether the actor moves too."""
+        """Kind of the next update: whether it moves the actor too."""
         return self.moves_actor
 
     def targets(self, batch: ReplayBatch) -> Tensor:
-        """What the critics should say, [B]."""
+        """Targets [B] of the critics."""
         with torch.no_grad():
             next_values = self.target_critics(batch.next_obs, self.next_actions(batch)).amin(0)
             targets: Tensor = torch.addcmul(batch.rewards, batch.discounts, next_values)
             return targets
 
     def next_actions(self, batch: ReplayBatch) -> Tensor:
-        """What the slow policy would do next, with noise, [B, d]."""
+        """Next actions [B, d] of the target actor, with clipped noise."""
         config = self.config
         actions: Tensor = self.target_actor(batch.next_obs)
         if config.target_noise == 0:
@@ -165,7 +165,7 @@ class TD3Learner(TorchLearner):
         return (actions + noise).clamp_(-1.0, 1.0)
 
     def critic_loss(self, batch: ReplayBatch, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of the critics, and the mean size of the errors of each row [B]."""
+        """The loss of the critics, and the mean absolute TD error of each row [B]."""
         errors = self.critics(batch.obs, batch.actions) - targets
         squares = errors.square() if batch.weights is None else batch.weights * errors.square()
         return squares.mean(-1).sum(), errors.detach().abs().mean(0)

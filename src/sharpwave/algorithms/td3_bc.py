@@ -26,17 +26,18 @@ class TD3BCConfig(OfflineConfig):
     noise_type: ClassVar[str] = "normal"
 
     alpha: float = 2.5
-    """How much the critics count against cloning the dataset."""
+    """Weight α of the normalized Q-values against behavior cloning in the loss of the actor."""
     critic_learning_rate: ScheduleLike | None = None
-    """Step size of the critics; `learning_rate` when None."""
+    """Learning rate of the critics; `learning_rate` when None."""
     tau: float = 0.005
-    """Share of the new weights in the target networks at every update of them."""
+    """Polyak coefficient: share of the new weights in each update of the target networks."""
     policy_delay: int = 2
-    """Steps of the critics for one of the actor and of the targets."""
+    """Gradient steps of the critics for each one of the actor and all target networks."""
     target_noise: float = 0.2
-    """Deviation of the noise on the actions of targets, in units of half the action range."""
+    """Standard deviation of the noise on the target actor's actions, in units of half the action
+    range (target smoothing)."""
     noise_clip: float = 0.5
-    """Largest such noise."""
+    """Bound that the noise on the target actor's actions is clipped to."""
 
     def check(self) -> None:
         """Check the values."""
@@ -51,17 +52,17 @@ class TD3BCConfig(OfflineConfig):
 class TD3BCLearner(TD3Learner):
     r"""TD3's networks, with a loss of the actor that clones the dataset.
 
-    With slow copies π̄ and Q̄, and noise ε clipped to ±c,
+    With target networks π̄ and Q̄, and noise ε clipped to ±c,
 
         y = r + γ min_i Q̄_i(s', clip(π̄(s') + ε, −1, 1))
         L_Q = Σ_i mean((Q_i(s, a) − y)²)
         L_π = −λ mean(Q_1(s, π(s))) + mean((π(s) − a)²),   λ = α / mean |Q_1(s, π(s))|
 
-    where λ is not differentiated. The actor and all slow copies move every `policy_delay` steps.
+    where λ is not differentiated. Actor and target networks move every `policy_delay` steps.
     """
 
     def actor_loss(self, batch: ReplayBatch) -> Tensor:
-        """What the actor's actions lack in value, and how far they are from the dataset's."""
+        """The loss of the actor: normalized Q-values and the behavior cloning term."""
         actions = self.policy(batch.obs)
         values = self.critics(batch.obs, actions, n=1)[0]
         scale = self.config.alpha / values.detach().abs().mean()

@@ -24,7 +24,7 @@ class TQCConfig(SACConfig):
     n_quantiles: int = 25
     """Quantiles of the return that each critic estimates."""
     top_quantiles_to_drop: int = 2
-    """Of each critic, how many quantiles the targets leave out; the largest of all critics'."""
+    """Number of largest quantiles per critic that targets drop from the pool of all critics."""
 
     aliases: ClassVar[dict[str, str]] = {
         **SACConfig.aliases,
@@ -41,12 +41,12 @@ class TQCConfig(SACConfig):
 class TQCLearner(SACLearner):
     r"""The networks and losses of TQC.
 
-    The quantiles z_1 ≤ z_2 ≤ ... that all slow copies give for (s', a') are pooled and sorted; all
+    The quantiles z_1 ≤ z_2 ≤ ... of all target networks at (s', a') are pooled and sorted; all
     but the largest `n_critics · top_quantiles_to_drop` make the targets
 
         y_j = r + γ (z_j − α log π(a'|s'))
 
-    of a quantile regression of every critic's θ. The actor climbs the mean of all quantiles:
+    of a quantile regression of every critic's θ. The actor maximizes the mean of all quantiles:
 
         L_Q = mean_i,k,j |τ_k − [y_j < θ_ik]| · huber(y_j − θ_ik)
         L_π = mean(α log π(ã|s) − mean_i,k θ_ik(s, ã))
@@ -55,11 +55,11 @@ class TQCLearner(SACLearner):
     config: TQCConfig
 
     def make_critics(self, **options: Any) -> Any:
-        """The critics, which judge actions by quantiles."""
+        """The critics, which estimate quantiles of the return of actions."""
         return super().make_critics(n_outputs=self.config.n_quantiles, **options)
 
     def targets(self, batch: ReplayBatch, alpha: Tensor) -> Tensor:
-        """What the critics' quantiles should cover, [B, m]."""
+        """Targets [B, m] of the critics' quantiles."""
         with torch.no_grad():
             config = self.config
             next_actions, next_log_probs = self.sample(batch.next_obs, batch.next_masks)
@@ -71,7 +71,7 @@ class TQCLearner(SACLearner):
             return targets
 
     def critic_loss(self, batch: ReplayBatch, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of the critics, and the mean size of the errors of each row [B]."""
+        """The loss of the critics, and the mean absolute TD error of each row [B]."""
         n_critics, n_quantiles = self.config.n_critics, self.config.n_quantiles
         quantiles = self.quantiles(self.critics, batch.obs, batch.actions)
         every_critic = targets.repeat(n_critics, 1)

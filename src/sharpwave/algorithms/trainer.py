@@ -33,9 +33,9 @@ class Trainer:
         seed: Seed of weights, actions and environments; what `config` says when not given.
         config: Options: a dict, a configuration, or the path of a YAML, TOML or JSON file.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of metrics, or several.
         run_dir: Folder that receives config, metrics, checkpoints and a report.
-        dataset: What an offline algorithm learns from.
+        dataset: The dataset of an offline algorithm.
         **overrides: Single options, which win over `config`; of language models also `model`,
             `tokenizer`, `prompts`, `reward_fn` and what else their constructors take.
 
@@ -87,13 +87,13 @@ class Trainer:
         run_dir: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> Self:
-        """The trainer of what was saved, whichever algorithm it is.
+        """Restore the trainer of a checkpoint of any algorithm.
 
         Args:
             path: The checkpoint.
             env: The environment; the one in the checkpoint when not given.
-            run_dir: Folder that receives what comes next.
-            **options: What `from_checkpoint` of the algorithm takes, such as `dataset`.
+            run_dir: Folder that receives the metrics and checkpoints from now on.
+            **options: Arguments of `from_checkpoint` of the algorithm, such as `dataset`.
 
         Raises:
             SharpwaveIOError: There is no checkpoint of a known version.
@@ -153,12 +153,12 @@ class Trainer:
         """Watch the policy play, in a window or in a film.
 
         Args:
-            n_episodes: How many episodes.
+            n_episodes: Number of episodes.
             record: The mp4 file to film them into; a window opens when not given.
             deterministic: Play the mode of the policy, not samples of it.
 
         Raises:
-            ImportError: What renders or films is not installed.
+            ImportError: A package that renders or films is not installed.
             ValueError: The environment has no id, or cannot render so.
         """
         algo = self._with("evaluate")
@@ -190,7 +190,7 @@ class Trainer:
 
 
 def _source(cls: Any, env: Any, dataset: Any) -> dict[str, Any]:
-    """What an algorithm learns from, by the names that its constructor has for it."""
+    """The environment or dataset of an algorithm, by the names of its constructor's arguments."""
     takes = source_names(cls)
     if "dataset" in takes:
         return {"dataset": dataset, **_environment(cls, env)}
