@@ -64,7 +64,11 @@ def test_roles_need_to_know_who_one_is(seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_two_agents_share_a_bridge(seed: int) -> None:
-    agent = sw.MAPPO(Switch, n_envs=32, n_steps=20, seed=seed)
+    """With the entropy of the preset both gave way for ever on two seeds of ten.
+
+    A critic that sees one agent only is not known to fail: at this entropy it got there, too.
+    """
+    agent = sw.MAPPO(Switch, n_envs=32, n_steps=20, ent_coef=0.03, seed=seed)
     agent.train(80_000)
     assert agent.evaluate(20).mean >= 0.95 * Switch().optimum / 2
     agent.close()

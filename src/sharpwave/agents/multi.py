@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from gymnasium import spaces
 
 from sharpwave import envs
 from sharpwave.agents.online import OnlineAgent
@@ -19,6 +20,7 @@ from sharpwave.agents.opponents import (
 from sharpwave.agents.play import one_action
 from sharpwave.collect.joint import GroupView, JointView, flat_rows
 from sharpwave.envs.multi import MultiAgentVectorEnv, make_multi_env
+from sharpwave.envs.multi.form import MASK, split_mask
 from sharpwave.envs.multi.groups import checked_groups
 from sharpwave.files import reading
 from sharpwave.learners import Seeds
@@ -174,7 +176,7 @@ class MultiAgent(OnlineAgent):
         return given
 
     def _actors(self, n_envs: int, explore: bool, generators: Any = None) -> dict[str, Any]:
-        """What acts for each group in so many environments."""
+        """The actor of each group, in `n_envs` environments."""
         actors: dict[str, Any] = {}
         for name, member in self.learner.members.items():
             learner = self._opposing.get(name) or member
@@ -207,7 +209,8 @@ class MultiAgent(OnlineAgent):
         """The action of one agent for its observation, or those of all agents for all of theirs.
 
         Args:
-            obs: The observation of an agent, or a batch of them; or a dict of such by agent.
+            obs: The observation of an agent, or a batch of them; or a dict of such by agent. Where
+                it is as the environment gives it, with an entry "action_mask", that holds.
             deterministic: The mode of the policy; otherwise a sample.
             agent_idx: Whose observation it is, by its place among all agents.
             agent: The same by its name.
@@ -225,7 +228,7 @@ class MultiAgent(OnlineAgent):
             ValueError: The agent is unknown, or the shape is not that of its observation.
         """
         names = self.env.agents
-        if isinstance(obs, Mapping) and obs and set(obs) <= set(names):
+        if isinstance(obs, Mapping) and obs and self._is_by_agent(obs, agent):
             masks, states = action_masks or {}, state or {}
             each = {
                 name: self._predict(
@@ -244,11 +247,30 @@ class MultiAgent(OnlineAgent):
             )
         return chosen if state is None and episode_start is None else (chosen, memory)
 
+    def _is_by_agent(self, obs: Mapping[str, Any], agent: str | None) -> bool:
+        """Return whether observations are those of agents by name, not the entries of one.
+
+        Raises:
+            ValueError: They must be, and name an agent that there is not.
+        """
+        unknown = sorted(map(str, obs.keys() - set(self.env.agents)))
+        if MASK in unknown:
+            return False
+        named = self.env.groups if agent is None else [self._seat(agent)[0]]
+        observed = [self.env.observation_spaces[name] for name in named]
+        if unknown and not any(isinstance(space, spaces.Dict) for space in observed):
+            raise ValueError(
+                f"obs must be of agents among {', '.join(self.env.agents)}, got {unknown[0]!r}"
+            )
+        return not unknown
+
     def _predict(
         self, agent: str, obs: Any, deterministic: bool, masks: Any, state: Any, starts: Any
     ) -> tuple[Any, Any]:
         """The action of one agent, and its memory."""
         group, number = self._seat(agent)
+        obs, mask = split_mask(self.env.observation_spaces[group], obs)
+        masks = mask if masks is None else masks
         batch, n, single = envs.as_batch(self.env.observation_spaces[group], obs)
         learner = self._opposing.get(group) or self.learner[group]
         if callable(learner):

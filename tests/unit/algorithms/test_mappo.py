@@ -319,6 +319,19 @@ def test_predictions_of_one_agent_and_of_all(mappo: Any) -> None:
         agent.predict(obs["agent_0"], agent="agent_9")
     with pytest.raises(ValueError, match="agent_idx must be below 3, got 3"):
         agent.predict(obs["agent_0"], agent_idx=3)
+    with pytest.raises(ValueError, match=r"obs must be of agents among agent_0, .* got 'agent_9'"):
+        agent.predict({"agent_0": obs["agent_0"], "agent_9": obs["agent_0"]})
+
+
+def test_observations_may_bring_their_masks_along(mappo: Any) -> None:
+    agent = mappo("pettingzoo.classic.tictactoe_v3", critic_input="obs")
+    board, mask = np.zeros((3, 3, 2), np.int8), np.zeros(9, np.int8)
+    mask[5] = 1
+    seen = {"observation": board, "action_mask": mask}
+    assert agent.predict(seen, agent="player_2") == 5
+    assert agent.predict({"player_1": seen}) == {"player_1": 5}
+    assert agent.predict(seen, action_masks=np.arange(9) == 7) == 7
+    assert agent.predict(board) in range(9)
 
 
 def test_memories_are_passed_from_prediction_to_prediction(mappo: Any) -> None:

@@ -19,7 +19,7 @@ from sharpwave.errors import EnvironmentFailed
 from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
-__all__ = ["Block", "Form", "GroupForm", "read_form"]
+__all__ = ["MASK", "Block", "Form", "GroupForm", "read_form", "split_mask"]
 
 Space = spaces.Space[Any]
 Flags = npt.NDArray[np.bool_]
@@ -135,6 +135,21 @@ def _group_form(agents: tuple[str, ...], observed: Space, action_space: Space) -
     check_action_space(action_space, f"action_space({agents[0]!r})")
     masked = None if isinstance(action_space, spaces.Box) else choices(action_space)
     return GroupForm(agents, observed, action_space, path, has_mask, masked)
+
+
+def split_mask(space: Space, obs: Any) -> tuple[Any, Any]:
+    """An observation as `space` has it, and the mask that the environment gave along; or None.
+
+    Example:
+        >>> split_mask(spaces.Discrete(9), {"observation": 4, "action_mask": [1, 0]})
+        (4, [1, 0])
+    """
+    entries = space.spaces if isinstance(space, spaces.Dict) else {}
+    if not isinstance(obs, Mapping) or MASK not in obs or MASK in entries:
+        return obs, None
+    rest = {key: inner for key, inner in obs.items() if key != MASK}
+    is_alone = set(rest) == {OBSERVATION} and OBSERVATION not in entries
+    return (rest[OBSERVATION] if is_alone else rest), obs[MASK]
 
 
 def _state_space(env: Any, index: int) -> Space | None:
