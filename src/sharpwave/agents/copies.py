@@ -1,6 +1,6 @@
 """Copies of agents, pickled or deep, by what their checkpoints hold.
 
-A copy is built anew, as the original was, and takes over its state: networks, optimisers,
+A copy is built anew, as the original was, and takes over its state: networks, optimizers,
 generators, counters, the buffer, and where the environments offer it the episodes in flight.
 """
 
@@ -26,7 +26,7 @@ LIBRARY = __name__.partition(".")[0]
 
 
 def pickled(agent: Agent) -> tuple[Any, ...]:
-    """What `__reduce__` returns.
+    """Result of `__reduce__`, by which an agent is pickled.
 
     Raises:
         TypeError: A part of the agent cannot be pickled; it is named.
@@ -39,7 +39,7 @@ def pickled(agent: Agent) -> tuple[Any, ...]:
 
 
 def deep_copy(agent: Agent, memo: dict[int, Any]) -> Any:
-    """What `__deepcopy__` returns.
+    """Result of `__deepcopy__`: an independent copy of the agent.
 
     Raises:
         TypeError: A part of the agent cannot be copied; it is named.
@@ -59,7 +59,7 @@ def _copied(name: str, part: Any, memo: dict[int, Any]) -> Any:
 
 
 def restore_company(agent: Agent, company: dict[str, Any]) -> None:
-    """What `__setstate__` does: take over all that knows of the agent, or that a user gave it."""
+    """Take over callbacks, loggers and attributes, as `__setstate__` does."""
     agent.run.callbacks = company["callbacks"]
     agent.run.loggers = LoggerList(company["logger"])
     vars(agent).update(company["attributes"])
@@ -80,7 +80,7 @@ def _state(agent: Agent) -> dict[str, Any]:
 
 
 def _company(agent: Agent) -> dict[str, Any]:
-    """What is beside the agent, and may know it."""
+    """Callbacks, loggers, attributes and methods set by the user, which may refer to the agent."""
     ours = _assigned_names(type(agent))
     methods = {
         name: _unbound(agent.learner, value)
@@ -96,7 +96,7 @@ def _company(agent: Agent) -> dict[str, Any]:
 
 
 def _is_wrapper(value: Any) -> bool:
-    """Whether a method was put there by this library, or by torch.compile."""
+    """Return whether a method was put there by this library, or by torch.compile."""
     return (getattr(value, "__module__", None) or "").partition(".")[0] in (LIBRARY, "torch")
 
 

@@ -1,4 +1,4 @@
-"""What agents with a world model dream: what comes next, with and without the truth beside it.
+"""Predictions of agents with a world model: imagined trajectories and open-loop prediction.
 
 Classes of agents take these methods as their own.
 """
@@ -96,7 +96,7 @@ class OpenLoop(NamedTuple):
 
 
 def imagine(self: Any, obs_or_state: Any, horizon: int = 15) -> Dream:  # noqa: D417 - a method
-    """What the model expects to come of the policy, without the environment.
+    """Imagined trajectories of the policy in the world model, without the environment.
 
     Training goes on as if it had not been asked: this draws from what play draws from.
 
@@ -135,7 +135,7 @@ def imagine(self: Any, obs_or_state: Any, horizon: int = 15) -> Dream:  # noqa: 
 
 
 def _is_memory(learner: Any, given: Any) -> bool:
-    """Whether something is the memory [1, B, size] of a player."""
+    """Return whether something is the recurrent state [1, B, size] of a player."""
     if not isinstance(given, torch.Tensor) or not given.is_floating_point() or given.dim() != 3:
         return False
     size = learner.initial_state(1).shape[-1]
@@ -160,7 +160,7 @@ def _for_environment(learner: Any, actions: Tensor) -> Array:
 
 
 def open_loop(self: Any, batch: SequenceBatch | None = None, context: int = 5) -> OpenLoop:  # noqa: D417
-    """What the model predicts of sequences whose beginning it saw, from their actions alone.
+    """Open-loop prediction: the model sees the first steps of sequences, then actions alone.
 
     Where an episode begins after the context, the model begins anew without seeing it. It is a
     function of the weights and the sequences, and training goes on as if it had not been asked.

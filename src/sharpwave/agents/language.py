@@ -345,7 +345,7 @@ class OnlineLanguageAgent(LanguageAgent):
         )
 
     def loop_kind(self) -> type[PromptLoop]:
-        """What feeds the learner."""
+        """The class of the loop that feeds the learner."""
         return PromptLoop
 
     def train(
@@ -429,7 +429,7 @@ class OnlineLanguageAgent(LanguageAgent):
     def evaluate_in_run(
         self, n_episodes: int, *, env: Any = None, deterministic: bool = True
     ) -> EvaluationResult:
-        """What `EvalCallback` asks for: the first of the prompts take the place of episodes."""
+        """The evaluation of `EvalCallback`: the first prompts take the place of episodes."""
         found = self._prompts_or_own(env)
         return self.evaluate(found.select(range(min(n_episodes, len(found)))), greedy=deterministic)
 

@@ -103,7 +103,7 @@ class OfflineLanguageAgent(LanguageAgent):
 
     @abstractmethod
     def examples(self, source: Any) -> Examples:
-        """What the algorithm learns from, out of whatever holds it."""
+        """The examples to learn from, read from a dataset, a file or rows."""
 
     def train(
         self,
@@ -153,7 +153,7 @@ class OfflineLanguageAgent(LanguageAgent):
         )
 
     def evaluate(self, dataset: Any = None) -> EvaluationResult:
-        """How well the model does on examples.
+        """Evaluate the model on examples.
 
         Args:
             dataset: The examples; `eval_dataset`, or those of training, when not given.
@@ -178,7 +178,7 @@ class OfflineLanguageAgent(LanguageAgent):
         env: Any = None,
         deterministic: bool = True,  # noqa: ARG002
     ) -> EvaluationResult:
-        """What `EvalCallback` asks for: the first of the examples take the place of episodes."""
+        """The evaluation of `EvalCallback`: the first examples take the place of episodes."""
         given = env if env is not None else self.eval_examples or self._examples
         found = self.examples(given)
         return self.evaluate(found.select(range(min(n_episodes, len(found)))))

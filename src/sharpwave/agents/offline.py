@@ -1,4 +1,4 @@
-"""Agents that learn from what others lived through."""
+"""Offline agents, which learn from a dataset of transitions without an environment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["OfflineAgent"]
 
 
 class OfflineAgent(Agent):
-    """An agent that learns from what others lived through.
+    """An offline agent: it learns from a dataset of transitions without an environment.
 
     Steps are gradient steps, for `train`, callbacks, loggers and schedules alike.
 
@@ -78,7 +78,7 @@ class OfflineAgent(Agent):
         "learner": None,
     }
     columns: ClassVar[tuple[str, ...]] = ("obs", "actions", "rewards", "next_obs", "terminated")
-    """What it reads of the dataset."""
+    """Columns of the dataset that it reads."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class OfflineAgent(Agent):
         return dataset
 
     def kind_of_actions(self) -> str | None:
-        """What it learns, "continuous" or "discrete"; None if environment or dataset decide."""
+        """Kind of actions, "continuous" or "discrete"; None if environment or dataset decide."""
         return "continuous"
 
     # Construction
@@ -181,7 +181,7 @@ class OfflineAgent(Agent):
 
     @property
     def dataset(self) -> Any:
-        """What is learnt from.
+        """The dataset that the agent learns from.
 
         Raises:
             ValueError: After `from_checkpoint` without one.

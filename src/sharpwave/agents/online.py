@@ -1,4 +1,4 @@
-"""Agents that learn from what they live through."""
+"""Online agents, which learn from their own steps in environments."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ class OnlineAgent(Agent):
 
     Config: ClassVar[type[OnlineConfig]]
     Loop: ClassVar[Any]
-    """What feeds the learner."""
+    """The class of the loop that feeds the learner."""
     takes: ClassVar[tuple[str, ...]] = ()
     """Networks that the constructor takes in place of its own; `policy` is the first of them."""
     secrets: ClassVar[tuple[str, ...]] = ()
     """Arguments that are written nowhere: neither into files nor into copies."""
     collects_natively: ClassVar[bool] = False
-    """Whether native code collects rollouts for torch to learn from, where it can."""
+    """True if native code may collect the rollouts that torch learns from."""
     learns_together: ClassVar[bool] = False
-    """Whether several processes can learn together, each in environments of its own."""
+    """True if several processes can learn together, each in environments of its own."""
     leading_arguments: ClassVar[dict[str, Any]] = {
         "env_id": inspect.Parameter.empty,
         "n_envs": None,
@@ -88,7 +88,7 @@ class OnlineAgent(Agent):
     own_arguments: ClassVar[dict[str, Any]] = {}
     """Arguments by name that a kind of agents has beside these."""
     Source: ClassVar[type[EnvSource]] = EnvSource
-    """Where its environments come from."""
+    """The class of the source of its environments."""
     source: EnvSource
 
     def __init_subclass__(cls) -> None:

@@ -15,7 +15,7 @@ from sharpwave.learners.learner import Acted
 __all__ = ["FunctionActor", "SavedOpponent", "opponent_of_file", "opposing_learner", "to_json"]
 
 FUNCTION = "function"
-"""What a checkpoint says of an opponent that it cannot hold."""
+"""Entry of a checkpoint for an opponent that is a function, which it cannot hold."""
 
 
 class SavedOpponent:
@@ -30,7 +30,7 @@ class SavedOpponent:
 
 
 def opposing_learner(agent: Any, group: str, given: Any) -> Any:
-    """What plays a group that does not learn.
+    """The learner or function that plays a group which does not learn.
 
     Args:
         agent: The agent whose other groups learn.
@@ -74,7 +74,7 @@ def opposing_learner(agent: Any, group: str, given: Any) -> Any:
 
 
 def to_json(opponent: Any) -> Any:
-    """What a checkpoint says of what `opposing_learner` gave."""
+    """Entry of a checkpoint for an opponent, as `opposing_learner` gives it."""
     if opponent is None:
         return None
     return FUNCTION if callable(opponent) else opponent.config.to_dict()

@@ -1,4 +1,4 @@
-"""What agents that play share: predictions, whole episodes, environments.
+"""Methods of agents that act in environments: predictions, episodes, evaluation.
 
 Classes of agents take these methods as their own.
 """

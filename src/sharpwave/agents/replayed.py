@@ -48,7 +48,7 @@ def learn(self: Any, gradient_steps: int) -> dict[str, float]:  # noqa: D417
 
 
 def pretrain(self: Any, dataset: Any, gradient_steps: int) -> dict[str, float]:  # noqa: D417
-    """Learn model, policy and values from what others lived through, without the environment.
+    """Learn model, policy and values from a dataset of transitions, without the environment.
 
     Sequences begin with nothing remembered, since datasets hold no latent states.
 

@@ -23,7 +23,7 @@ MOST = 4
 
 
 def header_of(model: CausalModel, reference: CausalModel | None, tokenizer: Any) -> dict[str, Any]:
-    """What a checkpoint says of a model, of a reference that is another one, and of a tokenizer."""
+    """Header of a checkpoint: descriptions of a model, a separate reference and a tokenizer."""
     return {
         "model": llm.describe_model(model),
         "reference": None if reference is None else llm.describe_model(reference),

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["own_part", "save_together"]
 
 EQUAL = ("networks", "optimizers", "gradient_steps", "extra")
-"""What of a learner is the same in all processes."""
+"""Parts of a learner's state that are the same in all processes."""
 OWN = ("n_envs", "normalizer", "env", "env_random")
-"""What of an agent is not, beside its learner and loop."""
+"""Parts of an agent's state that are not, beside its learner and loop."""
 DRAWS = ("generator", "explore_generator", "random_actions")
-"""What draws, each process something else."""
+"""Random number generators, which differ between processes."""
 
 
 def save_together(
@@ -49,7 +49,7 @@ def save_together(
 
 
 def _own(state: dict[str, Any]) -> dict[str, Any]:
-    """What only this process has."""
+    """The part of the state that only this process has."""
     learner = {name: part for name, part in state["learner"].items() if name not in EQUAL}
     return {**{name: state[name] for name in OWN}, "learner": learner}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCRIPTED = "scripted"
 STOPPED = {"SIGINT": 130, "SIGTERM": 143}
 LINES = 20
-"""How often training is spoken of where there is no bar."""
+"""Number of progress lines of a training without a progress bar."""
 
 
 def run(arguments: list[str]) -> int:

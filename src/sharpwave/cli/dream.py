@@ -23,7 +23,7 @@ from sharpwave.types import Array
 
 FPS = 10
 SEEN, UNSEEN = (60, 170, 80), (215, 70, 50)
-"""Colours of the line above a film while the model sees, and after."""
+"""Colors of the line above a film while the model sees, and after."""
 LINE = 4
 """Pixels of it."""
 DRAWN = 6

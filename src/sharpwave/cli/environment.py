@@ -24,7 +24,7 @@ from sharpwave.envs.named import WrappedEnv, entry_points, module_of_id, names_c
 from sharpwave.nearest import did_you_mean
 
 WORDS = {"True": True, "False": False, "None": None}
-"""What Python writes where JSON has other words."""
+"""Literals of Python that JSON writes otherwise."""
 
 
 def add_env_options(parser: Parser, *, replaces: bool = False) -> None:
@@ -160,7 +160,7 @@ def parse_env_kwargs(texts: Sequence[str] | None) -> dict[str, Any] | None:
 
 
 def env_of(plan: Plan) -> Any:
-    """What the algorithm of a plan gets as its environment: an id, or what wraps one."""
+    """The environment of a plan for its algorithm: an id, or an id with wrappers."""
     if plan.env_id is None or not plan.wrappers:
         return plan.env_id
     return WrappedEnv(plan.env_id, [_wrapper(name) for name in plan.wrappers])
@@ -239,7 +239,7 @@ def _wrapper(name: str) -> Any:
 
 
 def named_object(option: str, name: str) -> Any:
-    """What MODULE:NAME stands for, in a module of the user's.
+    """The object that MODULE:NAME names, in a module of the user's.
 
     Raises:
         UserError: There is no such thing.

@@ -27,7 +27,7 @@ from sharpwave.distributed.unroll_codec import unroll_to_bytes
 from sharpwave.runs.callbacks import Callback
 
 SECONDS = 1.0
-"""What each measurement takes at least."""
+"""Minimum duration of each measurement."""
 LEAST_UPDATES = 3
 """Of the one in which unrolls are received meanwhile."""
 WARM_UP = 8
@@ -51,7 +51,7 @@ def run(arguments: list[str]) -> int:
 
 
 def measure(arguments: list[str]) -> Forecast:
-    """What follows from an actor and a learner of this machine."""
+    """Forecast of training with actors, from measurements of one actor and one learner here."""
     parsed = _parser().parse(arguments)
     import_modules(parsed.imports)
     with input_errors():

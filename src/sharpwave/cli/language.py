@@ -54,24 +54,24 @@ class LanguageOptions(Config):
     """A small task that needs no files: copy4, sort3, mod10 or even. A small transformer is made
     for it, unless there is a model."""
     model: str | None = None
-    """What learns: the folder of a causal model of Hugging Face, its name there, or the folder of a
-    run."""
+    """Model to train: the folder of a causal model of Hugging Face, its name on the Hub, or the
+    folder of a run."""
     lora: int = 0
     """Rank of an adapter (PEFT) that learns in place of the model; 0 for none."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of the weights; auto leaves them as they are."""
     prompts: str | None = None
-    """What to complete: a .jsonl or .parquet file with the column prompt."""
+    """Prompts to complete: a .jsonl or .parquet file with the column prompt."""
     eval_prompts: str | None = None
-    """What to complete in evaluations, a file like that of prompts, which are taken when not
-    given."""
+    """Prompts of evaluations, a file like that of prompts, which are taken when not given."""
     reward: str | None = None
-    """How good completions are: MODULE:FUNCTION, or several with commas between them, which add
-    up; with a task, how well they answer it when not given."""
+    """Reward function of completions: MODULE:FUNCTION, or several with commas between them, which
+    are summed; the score of the task, if there is one, when not given."""
     preference: str | None = None
-    """Which of two completions is better, in place of rewards: MODULE:FUNCTION."""
+    """Preference function, which tells the better of two completions, in place of rewards:
+    MODULE:FUNCTION."""
     dataset: str | None = None
-    """What to learn from: a .jsonl or .parquet file with the column prompt, and completion or
+    """Dataset to learn from: a .jsonl or .parquet file with the column prompt, and completion or
     chosen and rejected; or a folder of completions (store)."""
     eval_dataset: str | None = None
     """Examples of evaluations, a file like the dataset, which is taken when not given."""
@@ -206,7 +206,7 @@ def model_arguments(plan: Plan, seed: int) -> dict[str, Any]:
 
 
 def _of_task(task: Task, takes: Any, eval_size: int) -> dict[str, Any]:
-    """What a task has for an algorithm, held out for evaluations where that is wanted."""
+    """Prompts or examples of a task for an algorithm, with some held out for evaluations."""
     if "prompts" in takes:
         held_out = task.prompts(eval_size, seed=1)
         prompts = task.prompts(N_PROMPTS)

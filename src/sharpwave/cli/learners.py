@@ -58,7 +58,7 @@ def _learns_together(algorithm: Any) -> bool:
 
 
 def has_to_launch(plan: Plan) -> bool:
-    """Whether the processes of a plan are not there yet; one that was started ends with us."""
+    """Return whether the processes of a plan must be started yet; a started one ends with us."""
     if MEETING in os.environ:
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     return plan.learners > n_started()

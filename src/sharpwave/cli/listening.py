@@ -30,7 +30,7 @@ def add_access_options(parser: argparse.ArgumentParser) -> None:
 
 
 def access_of(parsed: argparse.Namespace) -> Access:
-    """Who may connect, by the options.
+    """The token and TLS files of connections, from the options.
 
     Raises:
         OSError: The token file cannot be read.

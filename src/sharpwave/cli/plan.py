@@ -1,4 +1,4 @@
-"""What a run of the command line does: written into its folder, so that `resume` can go on."""
+"""Plan of a run of the command line, kept in its folder so that `resume` can continue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sharpwave.ranks import ALONE, Ranks
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Config):
-    """What happens beside the training."""
+    """Options of evaluations, checkpoints, loggers and processes around the training."""
 
     eval_freq: int | None = None
     """Steps, or updates of language models, between two evaluations; 0 for none, a fifth of the run
@@ -23,7 +23,7 @@ class RunOptions(Config):
     checkpoint_freq: int = 0
     """Steps between two numbered checkpoints; 0 keeps the latest and the best only."""
     logger: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
-    """Where the metrics go beside the run folder; several are separated by commas."""
+    """Loggers of the metrics beside the run folder; several are separated by commas."""
     video: bool = False
     """Film the policy at every evaluation."""
     learners: int = 1
@@ -59,7 +59,7 @@ class Plan(RunOptions):
     imports: tuple[str, ...] = ()
     """Modules that are imported first."""
     dataset: str | None = None
-    """Where the dataset of an offline algorithm lies."""
+    """Path or name of the dataset of an offline algorithm."""
     language: dict[str, Any] = field(default_factory=dict)
     """`LanguageOptions` of an algorithm of language models."""
     agents: dict[str, Any] = field(default_factory=dict)

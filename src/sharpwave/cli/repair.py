@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _repair_episodes(path: Path, *, dry_run: bool) -> tuple[list[str], str]:
-    """What is wrong with which file, and what that costs."""
+    """The damaged files, and the data that repairing gives up, in words."""
     from sharpwave.episodes import EpisodeBuffer
 
     with EpisodeBuffer.from_folder(path, read_only=dry_run, repair=True) as buffer:
@@ -53,7 +53,7 @@ def _repair_episodes(path: Path, *, dry_run: bool) -> tuple[list[str], str]:
 
 
 def _repair_replay(path: Path, *, dry_run: bool) -> tuple[list[str], str]:
-    """What is wrong with which file, and what that costs."""
+    """The damaged files, and the data that repairing gives up, in words."""
     from sharpwave.buffers.mmap import MmapReplayBuffer
 
     with warnings.catch_warnings():

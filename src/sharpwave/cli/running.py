@@ -219,13 +219,13 @@ def _headline(trainer: Trainer, target: int) -> str:
 
 
 def computed_by(algo: Any) -> str:
-    """What computes: a backend, or a model and where it is."""
+    """The backend that computes, or a model and its device, in words."""
     model = algo.facts().get("model")
     return backend_of(algo) if model is None else f"{model} on {algo.device_name}"
 
 
 def backend_of(algo: Any) -> str:
-    """What computes, and why where that may be a surprise; nothing where a run does not say."""
+    """The backend, with the reason where it may surprise; "" where a run does not say."""
     if not hasattr(algo, "backend"):
         return ""
     if algo.backend == "native" or algo.config.backend == "torch":

@@ -57,7 +57,7 @@ def _options(parsed: argparse.Namespace, config: dict[str, Any]) -> dict[str, An
 
 
 def _prompts(parsed: argparse.Namespace, model: CausalModel) -> list[Any]:
-    """What to complete: text, messages of a chat, or tokens where the model has no tokenizer."""
+    """Prompts to complete: text, messages of a chat, or tokens where the model has no tokenizer."""
     if parsed.prompts == [FROM_INPUT]:
         parsed.prompts = sys.stdin.read().splitlines()
     if parsed.chat:

@@ -1,4 +1,4 @@
-"""How the command speaks: results on standard output, complaints on standard error."""
+"""Output of the command: results on standard output, warnings and errors on standard error."""
 
 from __future__ import annotations
 

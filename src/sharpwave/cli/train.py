@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sharpwave.agents import Agent
 
 PLAYING = {"eval_episodes", "video"}
-"""What happens beside the training of policies alone."""
+"""Options that algorithms of language models lack, since they play no episodes."""
 
 
 def run(arguments: list[str]) -> int:
@@ -155,7 +155,7 @@ def _add_dataset(parser: Parser, name: str) -> None:
 
 
 def plan_of(parsed: argparse.Namespace, algorithm: type[Agent]) -> Plan:
-    """What the arguments ask for: preset, then file, then single options.
+    """The plan that the arguments ask for: preset, then file, then single options.
 
     Raises:
         OSError: The file cannot be read.
@@ -196,7 +196,7 @@ def plan_of(parsed: argparse.Namespace, algorithm: type[Agent]) -> Plan:
 
 
 def _absolute(dataset: str | None) -> str | None:
-    """What finds the dataset from another folder too."""
+    """Name or absolute path of the dataset, valid in every folder."""
     if dataset is None:
         return None
     from sharpwave.loops.offline_data import name_of

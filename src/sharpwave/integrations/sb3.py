@@ -231,7 +231,7 @@ class ReplayBuffer(sb3.ReplayBuffer):  # type: ignore[misc]
     def _normalized_rewards(self, batch: BatchDict, env: Any) -> Array:
         if self.n_steps == 1:
             rewards: Array = env.normalize_reward(batch["rewards"])
-        else:  # normalisation clips, so every reward must be normalised by itself
+        else:  # normalization clips, so every reward must be normalized by itself
             view = Sequence(self.n_steps, pad=True, fields=("rewards",))
             steps = self._rows.gather(batch["indices"], view=view)
             weights = self.gamma ** np.arange(self.n_steps) * steps["mask"]
@@ -278,7 +278,7 @@ class HerReplayBuffer(DictReplayBuffer, sb3_her.HerReplayBuffer):  # type: ignor
         n_envs: As in `ReplayBuffer`.
         optimize_memory_usage: As in `ReplayBuffer`.
         handle_timeout_termination: As in `ReplayBuffer`.
-        n_sampled_goal: Relabelled steps per original one.
+        n_sampled_goal: Relabeled steps per original one.
         goal_selection_strategy: "future" (at or after the step), "final" or "episode".
         copy_info_dict: Keep the infos of all steps and pass them to `compute_reward`, which
             otherwise gets empty ones.

@@ -25,7 +25,7 @@ EPISODE = 5
 
 
 class Row(NamedTuple):
-    """What `push` takes, in its order."""
+    """Arguments of `push`, in its order."""
 
     obs: Nested
     action: Any
@@ -105,7 +105,7 @@ class BufferCase:
         return env.single_observation_space, env.single_action_space
 
     def takes_seed(self, buffer: Any) -> bool:
-        """Whether `sample` takes a seed."""
+        """Return whether `sample` takes a seed."""
         # The signature of native code does not tell.
         return isinstance(buffer, ReplayBuffer) or _takes_seed(buffer.sample)
 
@@ -114,7 +114,7 @@ class BufferCase:
         return dict(buffer.sample(size, seed) if self.takes_seed(buffer) else buffer.sample(size))
 
     def numbers(self, batch: dict[str, Any]) -> list[int]:
-        """Which steps a batch has, by their rewards."""
+        """Numbers of the steps in a batch, by their rewards."""
         rewards = array_of(batch["rewards"]).astype(np.float64).ravel()
         numbers = rewards - 0.5
         known = (numbers == np.round(numbers)) & (numbers >= 0)
@@ -145,7 +145,7 @@ def differing_rows(column: Nested, expected: list[Nested]) -> list[int]:
 
 
 def _same(one: Array, other: Array) -> bool:
-    """Whether two rows hold the same numbers; actions of one dimension may come without it."""
+    """Return whether two rows are equal; actions of one dimension may come without it."""
     if one.size != other.size:
         return False
     return bool(np.array_equal(one.ravel().astype("f"), other.ravel().astype("f")))

@@ -165,7 +165,7 @@ def termination_and_truncation_stay_apart(case: BufferCase) -> None:
 
 
 def oldest_rows_are_overwritten_first(case: BufferCase) -> None:
-    """What a full buffer holds are the newest rows."""
+    """A full buffer holds the newest rows: the oldest are overwritten first."""
     for n in (CAPACITY + 1, 2 * CAPACITY + 7):
         buffer = case.filled(n)
         oldest = n - len(buffer)
@@ -206,7 +206,7 @@ def draws_leave_global_generators_alone(case: BufferCase) -> None:
 
 
 def pushed_arrays_are_copied(case: BufferCase) -> None:
-    """What happens to an array after it was pushed does not change the row."""
+    """Changing an array after it was pushed does not change the row."""
     buffer, n = case.make(), CAPACITY // 2
     for row in case.rows(n):
         mine = row._replace(

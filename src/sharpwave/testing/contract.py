@@ -111,7 +111,7 @@ def hold(
 
 
 def _failure(rule: Callable[[Case], None], case: Case) -> Exception | None:
-    """What a rule raises."""
+    """The exception that a rule raises; None if it holds."""
     try:
         rule(case)
     except Exception as error:
@@ -133,7 +133,7 @@ def _chosen(contract: Mapping[str, Any], asked: str | Iterable[str] | None) -> l
 
 
 def _described(rule: Callable[..., None], error: Exception) -> str:
-    """What a rule says, and how it was broken."""
+    """The statement of a rule, and how it was broken."""
     says = (rule.__doc__ or "").strip().rstrip(".")
     what = (
         str(error)

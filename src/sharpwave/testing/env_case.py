@@ -26,7 +26,7 @@ MANY_STEPS = 1100
 
 @dataclass(frozen=True)
 class Played:
-    """What one step returned."""
+    """The result of one step."""
 
     obs: Nested
     rewards: Any

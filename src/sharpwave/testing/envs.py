@@ -191,7 +191,7 @@ def reset_with_a_seed_reproduces(case: EnvCase) -> None:
 
 
 def returned_arrays_are_not_overwritten(case: EnvCase) -> None:
-    """What a step returned stays as it was in later steps, unless `copy` is declared False."""
+    """Arrays that a step returned do not change in later steps, unless `copy` is False."""
     if getattr(case.make().unwrapped, "copy", True) is False:
         raise DoesNotApply
     record = case.record

@@ -86,7 +86,7 @@ class LearnerCase:
 
     @property
     def is_online(self) -> bool:
-        """Whether it acts in environments."""
+        """True if the algorithm acts in environments."""
         return hasattr(self.algorithm.Config, "n_envs")
 
     @cached_property
@@ -129,7 +129,7 @@ class LearnerCase:
         return array_of(agent.predict(seen))
 
     def acted(self, learner: Any, n: int, *, explore: bool) -> Any:
-        """What a learner, or the first of some groups, does with observations [n, ...]."""
+        """Actions of a learner, or of the first of some groups, for observations [n, ...]."""
         learner = single(learner)
         actor_class = RolloutActor if hasattr(learner, "begin_rollout") else Actor
         actor: Any = actor_class(learner, n, explore=explore)
@@ -183,7 +183,7 @@ def learn(learner: Any, batches: list[Any]) -> list[dict[str, Any]]:
 
 
 def own_loop(agent: Any, steps: int) -> None:
-    """What `agent.train(steps)` does, in the lines of the documentation.
+    """The training of `agent.train(steps)`, in the lines of the documentation.
 
     Args:
         agent: One that has not learned yet.

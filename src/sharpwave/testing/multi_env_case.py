@@ -142,7 +142,7 @@ def arrays_of(step: MultiStep) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Lives:
-    """Who was there in the steps of a record, by group.
+    """Agents that were alive in the steps of a record, by group.
 
     Attributes:
         step: A step, after the reset.

@@ -184,7 +184,7 @@ def an_episode_ends_when_nobody_is_left(case: MultiEnvCase) -> None:
 
 
 def the_true_last_observations_are_kept(case: MultiEnvCase) -> None:
-    """Where an episode ended, next_obs is its last observation, not the first of the next one."""
+    """At the end of an episode, next_obs is its last observation, not that of the reset."""
     record = case.record
     ends = [step for step in record.copies if step.ended.any()]
     if not ends:
@@ -226,7 +226,7 @@ def masks_allow_something(case: MultiEnvCase) -> None:
 
 
 def actions_of_the_gone_are_ignored(case: MultiEnvCase) -> None:
-    """What agents do that do not act changes nothing."""
+    """Actions of agents that are gone change nothing."""
     env = case.make()
     if all(group.alive.all() for step in case.record.copies for group in step.groups.values()):
         raise DoesNotApply
@@ -246,7 +246,7 @@ def reset_with_a_seed_reproduces(case: MultiEnvCase) -> None:
 
 
 def returned_arrays_are_not_overwritten(case: MultiEnvCase) -> None:
-    """What a step returned stays as it was in later steps."""
+    """Arrays that a step returned do not change in later steps."""
     record = case.record
     for number, (now, then) in enumerate(zip(record.returned, record.copies, strict=True)):
         path = first_difference(arrays_of(then), arrays_of(now))
