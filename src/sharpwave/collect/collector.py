@@ -1,4 +1,4 @@
-"""What every collector of experience keeps: where its environments stand."""
+"""Base of the collectors: the last observations of the environments, counters and episodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class CollectorState(ABC):
-    """Where a collection stands, and what a checkpoint keeps of it.
+    """State of a collection, as a checkpoint keeps it.
 
     Args:
         env: The environments.
@@ -60,7 +60,7 @@ class CollectorState(ABC):
         """Start new episodes everywhere."""
 
     def _act(self, choose: Callable[[Any, Any], Any], step: Callable[[Any], Any]) -> Any:
-        """What was seen, what was done there, and the step that the environments took then."""
+        """Choose actions and step: the observations, the actions and the step that followed."""
         if self.obs is None:
             self.reset()
         clock = time.perf_counter
@@ -75,12 +75,12 @@ class CollectorState(ABC):
         return obs, actions, taken
 
     def _take_restarted(self) -> bool:
-        """Whether the environments were reset since this was asked last."""
+        """Return whether the environments were reset since the last call."""
         restarted, self._restarted = self._restarted, False
         return restarted
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments."""
+        """State of the collection, without the environments."""
         return {
             "timesteps": self.timesteps,
             "timings": dict(self.timings),

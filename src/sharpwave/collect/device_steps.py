@@ -48,7 +48,7 @@ class DeviceStep(NamedTuple):
 
 
 class DeviceSteps(Protocol):
-    """What a `TensorCollector` steps."""
+    """Environments as a `TensorCollector` steps them: tensors on a device."""
 
     def reset(self, seed: int | None, timesteps: int) -> tuple[Any, Tensor | None]:
         """Start new episodes: observations [N, ...] and masks."""

@@ -14,7 +14,7 @@ from sharpwave.files import count_of
 
 
 class Episodes(Protocol):
-    """What can be read of the episodes of a run."""
+    """Statistics of the episodes of a run: counts, returns, lengths and successes."""
 
     @property
     def count(self) -> int:

@@ -1,4 +1,4 @@
-"""What the agents of a group and their critic look at, from a step of a multi-agent environment."""
+"""Inputs of the policy and the critic of a group, from a step of a multi-agent environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CRITIC_INPUTS = ("state", "concat", "agent", "obs")
 
 
 class JointView:
-    """What the critics of all groups look at, once for each environment.
+    """Joint input of the critics of all groups, once for each environment.
 
     Args:
         env: The environments.
@@ -65,7 +65,7 @@ class JointView:
             self.space = spaces.Box(-np.inf, np.inf, (width,), np.float32)
 
     def _side_by_side(self, env: MultiAgentVectorEnv) -> dict[str, slice]:
-        """Where the numbers of each agent lie."""
+        """The slice of each agent in the observations of all agents side by side."""
         group_of = {agent: name for name, agents in env.groups.items() for agent in agents}
         try:
             widths = {name: n_features(one) for name, one in env.observation_spaces.items()}
@@ -115,12 +115,12 @@ class JointView:
 
 
 class GroupView:
-    """What the learner of a group looks at.
+    """Inputs of the learner of a group: observations, agent ids and the input of the critic.
 
     Args:
         env: The environments.
         group: The group.
-        joint: What its critic looks at.
+        joint: The input of its critic.
         agent_id: Tell a shared policy which agent it acts for.
 
     Attributes:

@@ -242,7 +242,7 @@ class MultiAgentCollector(CollectorState):
     def _rows_of_joint(
         self, name: str, joint: Array | None, rows: npt.NDArray[np.intp]
     ) -> Array | None:
-        """What the critic looks at in some of the N x G rows."""
+        """Input of the critic in some of the N x G rows."""
         joint = self.joint.of_group(joint, name)
         if joint is None:
             return None
@@ -308,7 +308,7 @@ class MultiAgentCollector(CollectorState):
             check_finite(f"obs of {name}", step.obs, self.timesteps)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments and the actors."""
+        """State of the collection, without the environments and the actors."""
         own = {"state": self._state, "alive": dict(self._alive), "begins": dict(self._begins)}
         return {**super().state_dict(), **own}
 

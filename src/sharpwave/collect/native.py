@@ -151,7 +151,7 @@ class NativeCollector:
             raise NonFiniteError(str(error)) from None
 
     def try_recv(self) -> dict[str, Any] | None:
-        """What `recv` gives where a rollout waits, otherwise None."""
+        """The rollout that waits, as `recv` gives it; None if there is none yet."""
         try:
             batch = self._native.try_recv()
         except ValueError as error:

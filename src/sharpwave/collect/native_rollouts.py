@@ -191,7 +191,7 @@ class NativeRollouts:
         return self._collector
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments."""
+        """State of the collection, without the environments."""
         self.finish()
         return {
             "timesteps": self.timesteps,

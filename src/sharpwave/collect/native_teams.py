@@ -24,13 +24,13 @@ from sharpwave.finite import check_weights
 __all__ = ["NativeTeamRollouts"]
 
 CRITICS = {"state": "joint", "concat": "joint", "agent": "own_first", "obs": "obs"}
-"""What native code calls what critics look at: the state is the observations side by side."""
+"""Names in native code of `critic_input`: the state is the observations side by side."""
 
 
 class NativeTeamRollouts:
     """Collects as `MultiAgentCollector` does, whole rollouts and without the interpreter.
 
-    Rows are those of all agents, side by side. What a critic looks at is not stored: it is the
+    Rows are those of all agents, side by side. The input of a critic is not stored: it is the
     observations of an environment's agents, which lie beside each other.
 
     Args:
@@ -216,7 +216,7 @@ class NativeTeamRollouts:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments."""
+        """State of the collection, without the environments."""
         return {
             "timesteps": self.timesteps,
             "timings": dict(self.timings),

@@ -34,7 +34,7 @@ class Transitions(NamedTuple):
     streams: npt.NDArray[np.intp] | None
     """Environments that the rows belong to; None for all of them in order."""
     restarted: bool
-    """Whether the environments were reset before this step, in the middle of episodes or not."""
+    """True if the environments were reset before this step, in the middle of episodes or not."""
     extra: dict[str, Any] | None = None
     """Columns of the learner's own by name; None where it did not act."""
 
@@ -76,7 +76,7 @@ class OffPolicyCollector(Collector):
         self.starts = np.ones(self.env.num_envs, np.bool_)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments."""
+        """State of the collection, without the environments."""
         return {**super().state_dict(), "starts": self.starts}
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:

@@ -19,7 +19,7 @@ from sharpwave.types import Array, Nested
 
 
 class Actor(Protocol):
-    """What chooses the actions of a rollout. It keeps recurrent states itself."""
+    """Policy that chooses the actions of a rollout, and keeps its recurrent states itself."""
 
     def act(
         self, obs: Nested, starts: npt.NDArray[np.bool_], masks: npt.NDArray[np.bool_] | None
@@ -170,7 +170,7 @@ class OnPolicyCollector(Collector):
             np.copyto(rollout.next_values, following, where=~rollout.truncated)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments and the actor."""
+        """State of the collection, without the environments and the actor."""
         return {**super().state_dict(), "starts": self.starts}
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:

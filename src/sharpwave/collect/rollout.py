@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 
 VALUES = ("values", "next_values", "advantages", "returns")
-"""What the policy that acted thinks of a rollout."""
+"""Columns of a rollout that come from the value function."""
 
 
 @dataclass(eq=False)
@@ -24,8 +24,8 @@ class Rollout:
     """T steps of N environments. The memory is used again by the next rollout.
 
     `next_values` is the value of what each step really led to: at a truncated step the value of the
-    true last observation, which bootstraps it, once. `real` is False where a row was only a reset;
-    such rows are in no batch.
+    true last observation, which bootstraps it, once. `real` is the mask of valid rows, False
+    where a row was only a reset; such rows are in no batch.
     """
 
     obs: Nested
@@ -39,7 +39,7 @@ class Rollout:
     truncated: Flags
     next_values: Floats
     starts: Flags
-    """Where `obs` is an episode's first."""
+    """is_first: True where `obs` is the first observation of an episode."""
     real: Flags
     advantages: Floats
     returns: Floats

@@ -17,7 +17,7 @@ __all__ = ["TensorActions", "TensorScale", "tensor_actions"]
 
 
 class TensorActions:
-    """What `ActionMap.to_env` does, on a device.
+    """`ActionMap.to_env` for tensors on a device.
 
     Args:
         action_map: From the policy's actions to the environment's.
@@ -39,7 +39,7 @@ class TensorActions:
             self._start = torch.as_tensor(start, device=device) if start.any() else None
 
     def to_env(self, raw: Tensor) -> Tensor:
-        """What the environment takes, [N, *shape]."""
+        """Actions as the environment takes them, [N, *shape]."""
         actions = raw.reshape(len(raw), *self._shape)
         if self._start is not None:
             actions = actions + self._start
@@ -53,7 +53,7 @@ class TensorActions:
 
 
 class TensorScale:
-    """What `ActionScale.to_env` does, on a device.
+    """`ActionScale.to_env` for tensors on a device: actions times scale, plus bias.
 
     Args:
         scale: Between actions in [-1, 1] and those of the environment.
@@ -69,14 +69,14 @@ class TensorScale:
         self._low, self._high = (torch.as_tensor(x, device=device) for x in (space.low, space.high))
 
     def to_env(self, unit: Tensor) -> Tensor:
-        """What the environment takes, [N, *shape], for actions [N, d] in [-1, 1]."""
+        """Actions [N, d] in [-1, 1] as the environment takes them, [N, *shape]."""
         actions = unit * self._radius + self._middle
         shaped = actions.reshape(len(actions), *self._shape).to(self._dtype)
         return torch.clamp(shaped, self._low, self._high)
 
 
 def tensor_actions(action_map: ActionMap | ActionScale, device: Any) -> TensorActions | TensorScale:
-    """What an action map does, on a device."""
+    """The counterpart of an action map for tensors on a device."""
     if isinstance(action_map, ActionScale):
         return TensorScale(action_map, device)
     return TensorActions(action_map, device)

@@ -24,7 +24,7 @@ __all__ = ["TensorCollector"]
 
 
 class TensorActor(Protocol):
-    """What chooses the actions of a rollout. It keeps recurrent states itself."""
+    """Policy that chooses the actions of a rollout, and keeps its recurrent states itself."""
 
     def act_tensors(self, obs: Any, starts: Tensor, masks: Tensor | None) -> Any:
         """An object with `actions`, `log_probs`, `values` and `extra` for observations [N, ...]."""
@@ -212,7 +212,7 @@ class TensorCollector:
         """Nothing to close."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, but for the environments and the actor."""
+        """State of the collection, without the environments and the actor."""
         return {
             "timesteps": self.timesteps,
             "timings": dict(self.timings),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["TensorEpisodes"]
 
 SUCCESS = "success"
-"""What the tracker calls an episode that reached its goal."""
+"""Name of the flag of success in the tracker."""
 
 
 class TensorEpisodes:

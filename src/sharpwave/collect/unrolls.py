@@ -17,7 +17,7 @@ __all__ = ["UnrollCollector"]
 
 
 class Remembering(Actor, Protocol):
-    """What chooses the actions of an unroll, and may have a memory."""
+    """Policy that chooses the actions of an unroll, and may have recurrent states."""
 
     def memory(self) -> Array | None:
         """A copy of the recurrent state [..., N, size]; None without one."""

@@ -1,4 +1,4 @@
-"""What callbacks see of a step of the environments."""
+"""Transitions of a step of all environments, as callbacks get them."""
 
 from __future__ import annotations
 

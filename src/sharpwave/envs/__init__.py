@@ -1,4 +1,4 @@
-"""Vector environments: making them, stepping them in every autoreset mode, normalising, saving.
+"""Vector environments: making them, stepping them in every autoreset mode, normalizing, saving.
 
 The names are imported at their first use, so that what needs no environments does not import
 Gymnasium.

@@ -72,7 +72,7 @@ class ActionMap:
             self._middle, self._radius = half_low + half_high, half_high - half_low
 
     def to_env(self, raw: Any) -> Array:
-        """What `env.step` takes.
+        """Actions of the policy as `env.step` takes them.
 
         Args:
             raw: Of N environments: Discrete [N], otherwise [N, d] with the dimensions of the space
@@ -109,8 +109,8 @@ class ActionScale:
         action_space: A Box of floats with bounds.
 
     Attributes:
-        middle: [d] middle of each dimension.
-        radius: [d] half of its width; 1 where the width is 0.
+        middle: [d] action bias, the middle of each dimension.
+        radius: [d] action scale, half of its width; 1 where the width is 0.
 
     Raises:
         TypeError: The space is not a Box of floats.
@@ -141,7 +141,7 @@ class ActionScale:
         self.space = action_space
 
     def to_env(self, unit: Any) -> Array:
-        """What `env.step` takes, [N, *shape], for actions [N, d] in [-1, 1]."""
+        """Actions [N, d] in [-1, 1] as `env.step` takes them, [N, *shape]."""
         actions = np.asarray(unit, np.float64) * self.radius + self.middle
         shaped = actions.reshape(len(actions), *self.space.shape).astype(self.space.dtype)
         # What np.clip does, in half its time.

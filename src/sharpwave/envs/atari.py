@@ -16,7 +16,7 @@ __all__ = ["RewardSigns", "is_atari", "make_atari"]
 
 
 def is_atari(env_id: str) -> bool:
-    """Whether an id is that of an Atari game of ale-py."""
+    """Return whether an id is that of an Atari game of ale-py."""
     return env_id.startswith("ALE/")
 
 

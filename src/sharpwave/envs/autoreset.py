@@ -1,4 +1,4 @@
-"""What vector environments do at the end of an episode, read in one place."""
+"""Ends of episodes in vector environments of every autoreset mode, read in one place."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Step(NamedTuple):
     truncated: Flags
     """[N]."""
     next_obs: Nested
-    """What the actions led to, [N, ...]: the true last observation where an episode ended. The same
-    object as `obs` where they do not differ."""
+    """Observations that the actions led to, [N, ...]: the true last one where an episode ended.
+    The same object as `obs` where they do not differ."""
     real: Flags | None
     """[N], False where the row was only a reset; None when all rows are steps."""
     infos: dict[str, Any]

@@ -12,7 +12,7 @@ __all__ = ["BadRowError", "batched", "fitting"]
 
 
 class BadRowError(ValueError):
-    """What environment `index` returned does not fit."""
+    """Raised when a result of environment `index` does not fit its space."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)

@@ -16,7 +16,7 @@ __all__ = ["EnvPoolVectorEnv", "is_envpool"]
 
 
 def is_envpool(env: Any) -> bool:
-    """Whether an object is a pool that `envpool.make` made."""
+    """Return whether an object is a pool that `envpool.make` made."""
     if isinstance(env, type) or not all(hasattr(env, x) for x in ("send", "recv", "async_reset")):
         return False
     config = getattr(env, "config", None)

@@ -1,4 +1,4 @@
-"""Which actions are allowed in the observations to act on next."""
+"""Action masks: the valid actions in the observations to act on next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _method_of: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
 
 
 def action_masks(env: Any, infos: dict[str, Any]) -> npt.NDArray[np.bool_] | None:
-    """Which actions are allowed next, from the infos or the environments' own method.
+    """Masks of the valid actions, from the infos or the environments' own method.
 
     `infos["action_mask"]` is taken if it is there; otherwise the method `action_masks()` or
     `action_mask()` of the vector environment or of its sub-environments. An environment that gives

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*")
-"""What names a module and something in it: an id, an entry point."""
+"""Pattern of an id or entry point that names a module and something in it."""
 
 
 MODULE = re.compile(r"[A-Za-z_]\w*(?:[./][A-Za-z_]\w*)+")
@@ -28,7 +28,7 @@ LIBRARIES = ("mpe2", "pettingzoo")
 
 
 def names_code(env_id: str | None) -> bool:
-    """Whether making an environment by its id imports a module that the id names.
+    """Return whether making an environment by its id imports a module that the id names.
 
     Modules of libraries that are known for their environments do not count.
     """

@@ -21,7 +21,7 @@ from sharpwave.types import Array
 __all__ = ["SPECS", "NativeVectorEnv", "why_not_native"]
 
 SPECS = _native.environment_specs()
-"""What is known of each environment, by Gymnasium's id."""
+"""Specifications of the native environments, by Gymnasium's id."""
 
 NAMESPACE = "sharpwave/"
 
@@ -30,7 +30,7 @@ class NativeVectorEnv(_native.VectorEnv, VectorEnv[Any, Any, Any]):
     """Many CartPole-v1, Pendulum-v1, Acrobot-v1, MountainCar-v0 or MountainCarContinuous-v0.
 
     One step from any state gives what Gymnasium's environment gives: the same equations, constants
-    and limits in float64, vectorised over the environments. What differs are the random numbers of
+    and limits in float64, vectorized over the environments. What differs are the random numbers of
     resets, which follow the same distribution: each environment draws from a counter-based
     generator of its own, so what it does depends on its seed and actions alone, whatever the number
     of environments or threads.

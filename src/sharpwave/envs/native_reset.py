@@ -13,7 +13,7 @@ __all__ = ["NativeReset"]
 
 MASK = "reset_mask"
 OPTIONS: dict[str, tuple[str, str]] = {"Pendulum-v1": ("x_init", "y_init")}
-"""What Gymnasium calls the bounds of the first state where it is not `low` and `high`."""
+"""Gymnasium's names of the bounds of the first state, where these are not `low` and `high`."""
 
 
 class NativeReset:

@@ -25,7 +25,7 @@ ARRAYS = {
 def checked_arrays(
     state: Mapping[str, Any], env_id: str, num_envs: int, n_variables: int, n_agents: int = 1
 ) -> list[Array]:
-    """What native environments are restored from.
+    """Arrays that native environments are restored from, checked.
 
     Args:
         state: What `get_state` gave.

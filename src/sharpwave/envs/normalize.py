@@ -30,7 +30,7 @@ else:  # Gymnasium 1.1 has it without parameters
 
 
 class VecNormalize(Wrapper):
-    """Normalises observations by running statistics and scales rewards by those of the return.
+    """Normalizes observations by running statistics and scales rewards by those of the return.
 
     - Observations: (x - mean) / sqrt(var + epsilon), each dimension with its own statistics, held
       within ±clip_obs, in float32. In nested observations only Box leaves of floats are touched.
@@ -46,7 +46,7 @@ class VecNormalize(Wrapper):
 
     Args:
         env: A vector environment of any autoreset mode.
-        norm_obs: Normalise observations.
+        norm_obs: Normalize observations.
         norm_reward: Scale rewards.
         gamma: Discount of the return.
         clip_obs: Bound of the observations.
@@ -98,7 +98,7 @@ class VecNormalize(Wrapper):
         self._counted = np.zeros(env.num_envs, np.bool_)  # the first observation of the episode
         self._merged: list[RunningStats] = []  # as they were when processes had the same
         if norm_obs:
-            single = _normalised_space(env.single_observation_space, clip_obs)
+            single = _normalized_space(env.single_observation_space, clip_obs)
             self.single_observation_space = single
             self.observation_space = batch_space(single, env.num_envs)
 
@@ -111,7 +111,7 @@ class VecNormalize(Wrapper):
         self._returns[rows] = 0
         self._ended[rows] = False
         self._count_obs(_rows(obs, rows))
-        return self._normalised(obs), infos
+        return self._normalized(obs), infos
 
     def step(self, actions: Any) -> tuple[Nested, Array, Array, Array, dict[str, Any]]:
         """Step all environments."""
@@ -121,22 +121,22 @@ class VecNormalize(Wrapper):
         infos = {"raw_rewards": raw_rewards, **infos}  # those of a wrapper below are rawer
         self._count_obs(obs)
         if self.norm_obs and self._mode == "same_step" and ended.any():
-            infos["final_obs"] = self._normalised_final(with_final_obs(obs, ended, infos), ended)
+            infos["final_obs"] = self._normalized_final(with_final_obs(obs, ended, infos), ended)
         rewards = self._scaled(raw_rewards)
         self._returns[ended] = 0
         self._ended = ended
-        return self._normalised(obs), rewards, terminated, truncated, infos
+        return self._normalized(obs), rewards, terminated, truncated, infos
 
     def normalize_obs(self, obs: Nested) -> Nested:
-        """Normalise observations of one environment or of many, [..., *shape of one].
+        """Normalize observations of one environment or of many, [..., *shape of one].
 
         The statistics stay as they are.
         """
-        return self._normalised(obs)
+        return self._normalized(obs)
 
     @property
     def reward_std(self) -> float:
-        """What rewards are divided by."""
+        """Standard deviation that rewards are divided by."""
         return math.sqrt(float(self._return_stats.var) + self.epsilon)
 
     def count_step(
@@ -149,13 +149,13 @@ class VecNormalize(Wrapper):
     ) -> None:
         """Count a step of environments that were not stepped through this wrapper.
 
-        This is for learners that store raw steps and normalise them when they are drawn, so that
+        This is for learners that store raw steps and normalize them when they are drawn, so that
         old steps agree with new statistics. What is counted is the same as by `step`.
 
         Args:
-            obs: What the actions answered to, [M, ...].
+            obs: Observations that the actions were chosen for, [M, ...].
             rewards: [M].
-            ended: [M], where the step was an episode's last.
+            ended: [M], True where the step was an episode's last.
             next_obs: What the step led to, [M, ...], the true last observation at an end.
             rows: The environments that stepped, [M]; None for all.
         """
@@ -200,7 +200,7 @@ class VecNormalize(Wrapper):
 
         Returns:
             RunningStats; in the nest of the observations where they are nested, None for leaves
-            that are not normalised. None altogether without `norm_obs`.
+            that are not normalized. None altogether without `norm_obs`.
         """
         return self._obs_stats if self.norm_obs else None
 
@@ -255,25 +255,25 @@ class VecNormalize(Wrapper):
         if self.training and self.norm_obs:
             map_leaves(_count, self._obs_stats, obs)
 
-    def _normalised(self, obs: Nested) -> Nested:
+    def _normalized(self, obs: Nested) -> Nested:
         if not self.norm_obs:
             return obs
-        return map_leaves(self._normalised_leaf, self._obs_stats, obs)
+        return map_leaves(self._normalized_leaf, self._obs_stats, obs)
 
-    def _normalised_leaf(self, stats: RunningStats | None, leaf: Any) -> Any:
+    def _normalized_leaf(self, stats: RunningStats | None, leaf: Any) -> Any:
         if stats is None:
             return leaf
         array = np.asarray(leaf, np.float32)
-        normalised = stats.normalize(array, self.clip_obs, self.epsilon)
-        return normalised if all_finite(array) else _with_not_finite(normalised, array)
+        normalized = stats.normalize(array, self.clip_obs, self.epsilon)
+        return normalized if all_finite(array) else _with_not_finite(normalized, array)
 
-    def _normalised_final(self, next_obs: Nested, ended: Array) -> Array:
+    def _normalized_final(self, next_obs: Nested, ended: Array) -> Array:
         """The last observations in Gymnasium's form, an array of N of them or None."""
         self._count_obs(_rows(next_obs, ended))
-        normalised = self._normalised(next_obs)
+        normalized = self._normalized(next_obs)
         final_obs = np.full(len(ended), None, object)
         for i in np.flatnonzero(ended):
-            final_obs[i] = _rows(normalised, i)
+            final_obs[i] = _rows(normalized, i)
         return final_obs
 
     def _scaled(self, rewards: Array) -> Array:
@@ -324,11 +324,11 @@ def _with_not_finite(clipped: Array, raw: Array) -> Array:
     return np.where(np.isfinite(raw), clipped, raw)
 
 
-def _normalised_space(space: gym.Space[Any], clip: float) -> gym.Space[Any]:
+def _normalized_space(space: gym.Space[Any], clip: float) -> gym.Space[Any]:
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: _normalised_space(x, clip) for key, x in space.spaces.items()})
+        return spaces.Dict({key: _normalized_space(x, clip) for key, x in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([_normalised_space(inner, clip) for inner in space.spaces])
+        return spaces.Tuple([_normalized_space(inner, clip) for inner in space.spaces])
     if _statistics(space) is None:
         return space
     return spaces.Box(-clip, clip, space.shape, np.float32)

@@ -38,7 +38,7 @@ class Watching(ABC):
         """Close everything; no answer is awaited any more."""
 
     def _ask(self, command: str, data: Sequence[Any]) -> tuple[Any, ...]:
-        """What each worker answers to a command, each with data of its own."""
+        """Answers of the workers to a command, each with data of its own."""
         with self._watching():
             for pipe, one in zip(self.parent_pipes, data, strict=True):
                 pipe.send((command, one))

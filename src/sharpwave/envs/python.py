@@ -243,7 +243,7 @@ class PythonVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 def made(maker: Maker, index: int) -> Env:
-    """What the maker makes, if it is an environment.
+    """The environment that a factory makes, checked.
 
     Raises:
         EnvironmentFailed: The maker raised.
@@ -268,7 +268,7 @@ def made(maker: Maker, index: int) -> Env:
 
 
 def _named(maker: Any) -> str:
-    """What a maker makes, in a word."""
+    """Name of the environment that a factory makes."""
     first = next(iter(getattr(maker, "args", ())), maker)  # of partial(gym.make, spec)
     for name in ("id", "env_id", "__name__"):
         if isinstance(getattr(first, name, None), str):

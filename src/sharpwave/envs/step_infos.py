@@ -1,4 +1,4 @@
-"""What the infos of vector environments say of a step, whatever the autoreset mode."""
+"""Infos of a step of vector environments, in every autoreset mode."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sharpwave.envs.autoreset import Step, merged_infos
 __all__ = ["SUCCESS", "own_infos", "success_of"]
 
 SUCCESS = ("is_success", "success")
-"""Where infos may say that an episode reached its goal, the first first."""
+"""Names in infos that say whether an episode reached its goal, in order of precedence."""
 OF_THE_RESET = ("final_info", "final_obs", "raw_rewards")
-"""What infos have because environments were reset or wrapped, and not of the step itself."""
+"""Entries of infos that come from resets or wrappers, not from the step itself."""
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ def own_infos(step: Step) -> dict[str, Any]:
 
 
 def success_of(infos: dict[str, Any], ended: Flags) -> Floats | None:
-    """Which of the episodes that ended reached their goal, as far as their infos say.
+    """Success of the episodes that ended, as far as their infos tell.
 
     Gymnasium's robotics environments and others say so by `is_success` or `success` in the info of
     the last step.
@@ -74,7 +74,7 @@ def success_of(infos: dict[str, Any], ended: Flags) -> Floats | None:
 
 
 def _flag_of(info: Any) -> float:
-    """What the info of one environment says."""
+    """Success by the info of one environment; NaN if it does not tell."""
     if not isinstance(info, dict):
         return np.nan
     return next((_number(info[name]) for name in SUCCESS if name in info), np.nan)

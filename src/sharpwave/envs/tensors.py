@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["TensorStep", "TensorVectorEnv", "is_tensor_env"]
 
 FINAL_OBS = ("final_obs", "final_observation")
-"""Where infos may have the last observations of episodes, [N, ...], read where one ended."""
+"""Names in infos of the last observations of episodes, [N, ...], read where one ended."""
 MASK = "action_mask"
-"""Where infos may have the actions that are allowed next, [N, n]."""
+"""Name in infos of the mask of valid actions, [N, n]."""
 
 
 class TensorStep(NamedTuple):
@@ -40,9 +40,9 @@ class TensorStep(NamedTuple):
 
 
 def is_tensor_env(env: Any) -> bool:
-    """Whether an environment is many at once, on a device: it says `num_envs` and `device`.
+    """Return whether an object is a vector environment on a device, by `num_envs` and `device`.
 
-    A `TensorVectorEnv`, which gives arrays too, is none.
+    A `TensorVectorEnv`, which gives arrays too, does not count.
     """
     if isinstance(env, str | type | TensorVectorEnv) or not hasattr(env, "step"):
         return False
@@ -148,7 +148,7 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
         return _arrays(step.obs), _arrays(step.rewards), *flags, infos
 
     def render(self) -> Any:
-        """What the environment shows."""
+        """The rendered frames of the environment."""
         return self.env.render()
 
     def close(self, **_: Any) -> None:

@@ -83,7 +83,7 @@ def serve(
 
 
 class Answering(Protocol):
-    """What answers for one environment."""
+    """Interface of a worker that steps one environment."""
 
     env: Any
 

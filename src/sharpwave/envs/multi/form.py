@@ -1,4 +1,4 @@
-"""What the copies of a multi-agent environment have in common, and their arrays."""
+"""Groups, spaces and arrays that the copies of a multi-agent environment share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OBSERVATION, MASK = "observation", "action_mask"
 
 @dataclass(frozen=True)
 class GroupForm:
-    """What the agents of a group have in common.
+    """Agents and spaces of a group.
 
     Attributes:
         agents: Their names, in the order of their rows.
@@ -54,7 +54,7 @@ class GroupForm:
 
 @dataclass(frozen=True)
 class Form:
-    """What the copies of an environment have in common.
+    """Agents, groups and state space of the copies of an environment.
 
     Attributes:
         keys: The environment's own name of each agent, by ours.

@@ -99,7 +99,7 @@ def multi_env_ids() -> list[str]:
 
 
 def is_multi_id(env_id: str) -> bool:
-    """Whether an id names a multi-agent environment, rather than one of Gymnasium.
+    """Return whether an id names a multi-agent environment, rather than one of Gymnasium.
 
     Example:
         >>> is_multi_id("mpe2/simple_spread_v3"), is_multi_id("CartPole-v1")
@@ -181,7 +181,7 @@ def _taken(made: list[Any], maker: Callable[[], Any]) -> Any:
 
 
 def _is_single(env: Any) -> bool:
-    """Whether something is, or by its id names, an environment of one agent."""
+    """Return whether something is, or by its id names, an environment of one agent."""
     if isinstance(env, str):
         return not is_multi_id(env)
     return isinstance(env, VectorEnv | gym.Env) or is_envpool(env) or is_tensor_env(env)
@@ -224,7 +224,7 @@ def _check_groups(env: MultiAgentVectorEnv, groups: Groups | str | None) -> None
 
 
 def _is_registered(env_id: str) -> bool:
-    """Whether PettingZoo knows an id by its own registry, such as "classic/rps-v2"."""
+    """Return whether PettingZoo has an id in its own registry, such as "classic/rps-v2"."""
     if env_id in gym.registry or "/" not in env_id:
         return False
     if importlib.util.find_spec("pettingzoo") is None:

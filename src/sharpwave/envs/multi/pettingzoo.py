@@ -254,7 +254,7 @@ def _group_step(arrays: GroupArrays, changed: Any) -> GroupStep:
 
 
 def _both(new: Nested, old: Nested, changed: Any) -> tuple[Nested, Nested]:
-    """What to act on next and what the actions led to, in memory of their own."""
+    """Copies of the observations to act on next, and of those that the actions led to."""
     if old is None:
         return None, None
     after = map_leaves(lambda leaf: leaf.copy(), old)

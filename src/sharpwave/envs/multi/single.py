@@ -143,7 +143,7 @@ class _Infos(Sequence[Mapping[str, Any]]):
 
 
 def _of_row(infos: Mapping[str, Any], row: int, num_envs: int) -> dict[str, Any]:
-    """What the infos of a vector environment say of one environment."""
+    """The info of one environment, from those of a vector environment."""
     own: dict[str, Any] = {}
     for name, value in infos.items():
         if name.startswith("_") and name[1:] in infos:

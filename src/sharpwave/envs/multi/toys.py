@@ -27,7 +27,7 @@ CLIMBING = ((11.0, -30.0, 0.0), (-30.0, 7.0, 6.0), (0.0, 0.0, 5.0))
 
 
 class Toy(ABC):
-    """What the toys have in common: their clock, their generator and their spaces.
+    """Base class of the toys: their clock, their generator and their spaces.
 
     Attributes:
         possible_agents: All agents that there may be.
@@ -117,7 +117,7 @@ class Toy(ABC):
         return np.concatenate([self.observe(agent) for agent in self.possible_agents])
 
     def get_state(self) -> dict[str, Any]:
-        """What decides what happens next, but for the generator."""
+        """State of the environment, without that of the generator."""
         return {"time": self.time, "agents": list(self.agents)}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -191,12 +191,12 @@ class MatrixGame(Toy):
         return rewards, dict.fromkeys(actions, over), dict.fromkeys(actions, False)
 
     def observe(self, agent: str) -> Floats:
-        """How much of the episode is over, the same for all."""
+        """The share of the episode that is over, the same for all."""
         del agent
         return np.array([self.time / self.horizon], np.float32)
 
     def state(self) -> Floats:
-        """How much of the episode is over."""
+        """The share of the episode that is over."""
         return np.array([self.time / self.horizon], np.float32)
 
 
@@ -283,7 +283,7 @@ class Mortal(Toy):
         return np.array([self.bit, self.time / self.horizon], np.float32)
 
     def state(self) -> Floats:
-        """What both observe."""
+        """The observation of both."""
         return self.observe("agent_0")
 
     def get_state(self) -> dict[str, Any]:
@@ -459,7 +459,7 @@ class Switch(Toy):
         return np.array([row, column / (self.bridge + 1), self._clock()], np.float32)
 
     def state(self) -> Floats:
-        """Where both are, who is still there, and the time."""
+        """Positions of both agents, flags of those still there, and the time."""
         places = [
             (row, column / (self.bridge + 1), agent in self.agents)
             for agent, (row, column) in self.positions.items()

@@ -30,7 +30,7 @@ Piece = Any
 
 
 def make_one(maker: Maker, index: int) -> Any:
-    """What the maker makes.
+    """The environment that a factory makes.
 
     Raises:
         EnvironmentFailed: The maker raised.
@@ -47,7 +47,7 @@ def make_one(maker: Maker, index: int) -> Any:
 
 
 def made(maker: Maker, index: int) -> Any:
-    """What the maker makes, in parallel form.
+    """The environment that a factory makes, in parallel form.
 
     Raises:
         EnvironmentFailed: The maker raised.
