@@ -1,4 +1,4 @@
-"""Libraries that only some users need, and what installs those that are missing."""
+"""Optional dependencies, and the extras of this package that install them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXTRAS = {
 
 
 def require(module: str, *, extra: str) -> Any:
-    """Imports a library of an optional extra.
+    """Imports an optional dependency.
 
     Args:
         module: What to import, e.g. `"rich.progress"`.
@@ -66,7 +66,7 @@ def install(extra: str) -> str:
 
 
 def missing_library(error: BaseException, needed_by: str) -> ImportError | None:
-    """What to tell of an error that a library is missing; None where it is about something else.
+    """The error to raise where another one says that a library is missing; otherwise None.
 
     Gymnasium says so in words of its own, at the end of a long chain of errors.
 

@@ -13,7 +13,7 @@ __all__ = ["all_finite", "check_finite", "check_weights"]
 
 
 def all_finite(array: Array) -> bool:
-    """Whether an array of floats holds neither NaN nor inf.
+    """Return whether an array of floats holds neither NaN nor inf.
 
     Example:
         >>> all_finite(np.array([1.0, 2.0])), all_finite(np.array([1.0, np.inf]))

@@ -8,7 +8,7 @@ __all__ = ["flag"]
 
 
 def flag(name: str, value: Any) -> bool:
-    """Whether an argument is true, whatever says so.
+    """Return whether an argument is true, whatever its type.
 
     Raises:
         TypeError: It does not say, as an array of several numbers does not.

@@ -1,4 +1,4 @@
-"""What lies above the torch line, imported at its first use.
+"""Lazy imports: torch and what needs it, imported at their first use.
 
 Importing torch takes longer than many a run of this library, so modules that may never need it
 write `from sharpwave.lazy import torch` and pay when they first touch an attribute.

@@ -1,4 +1,4 @@
-"""What a misspelt name probably meant."""
+"""Suggestions for misspelled names."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

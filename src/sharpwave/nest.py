@@ -1,4 +1,4 @@
-"""Nested values: arrays in dicts and tuples."""
+"""Nests: trees of arrays, in dicts and tuples."""
 
 from __future__ import annotations
 

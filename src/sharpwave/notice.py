@@ -1,4 +1,4 @@
-"""What a program should know though it did not ask."""
+"""Notices to the user on standard error."""
 
 import sys
 

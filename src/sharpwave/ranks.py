@@ -1,4 +1,4 @@
-"""Processes that learn together, as `torchrun` or `sharpwave train --learners` starts them."""
+"""Data-parallel processes (ranks), as `torchrun` or `sharpwave train --learners` starts them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 __all__ = ["ALONE", "MEETING", "Ranks", "n_started"]
 
 TIMEOUT = timedelta(minutes=10)
-"""How long a process waits for the others before it ends with an error. One that ends is noticed at
-once, by its connections."""
+"""Time that a process waits for the others before it ends with an error. One that ends is noticed
+at once, by its connections."""
 
 MEETING = "SHARPWAVE_MEETING"
 """Variable that names where processes find each other, if not where `torchrun` says."""
 
 
 def n_started() -> int:
-    """How many processes were started together with this one, itself included."""
+    """Number of processes started together with this one, itself included (world size)."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def n_started_here() -> int:
-    """How many of them there are on this machine."""
+    """Number of them on this machine (local world size)."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", n_started()))
 
 
@@ -45,7 +45,7 @@ class Ranks:
 
     Args:
         rank: Number of this process.
-        size: How many there are.
+        size: Number of processes.
 
     Attributes:
         helpers: What the others do when the first one asks, by name.
@@ -88,12 +88,12 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether callbacks, loggers and files belong to this process."""
+        """True if callbacks, loggers and files belong to this process: rank 0."""
         return self.rank == 0
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is nobody to share work with: no other process, or the others wait."""
+        """True if there is nobody to share work with: no other process, or the others wait."""
         return self.size == 1 or self._is_leading
 
     # What all of them do at the same place
@@ -105,7 +105,7 @@ class Ranks:
         return range(n * self.rank // self.size, n * (self.rank + 1) // self.size)
 
     def gather(self, value: Any) -> list[Any]:
-        """What every process gives, in their order."""
+        """Values of all processes, in their order (all-gather)."""
         if self.is_alone:
             return [value]
         found = [None] * self.size
@@ -114,7 +114,7 @@ class Ranks:
         return found
 
     def first(self, value: Any) -> Any:
-        """What the first process gives."""
+        """Value of the first process (broadcast)."""
         if self.is_alone:
             return value
         found = [value]
@@ -123,14 +123,14 @@ class Ranks:
         return found[0]
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """The sum over all processes, in place (all-reduce)."""
         if not self.is_alone:
             with self._together() as distributed:
                 distributed.all_reduce(tensor)
         return tensor
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """The mean over all processes, in place."""
+        """The mean over all processes, in place (all-reduce)."""
         return tensor if self.is_alone else self.sum(tensor).div_(self.size)
 
     def sums(self, *numbers: float) -> list[float]:
@@ -170,7 +170,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def _together(self) -> Iterator[Any]:
-        """What processes talk by; where one of them is gone, that is said."""
+        """The module `torch.distributed`; if another process is gone, RankLost is raised inside."""
         if self._is_apart:
             raise RuntimeError(
                 "this is told in one of several processes, where the others do not wait: do what "

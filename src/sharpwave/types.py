@@ -16,7 +16,7 @@ BatchDict: TypeAlias = dict[str, Nested]
 
 
 def as_dtype(value: Any) -> Any:
-    """What `np.dtype` makes of a value; some texts, such as ",", are a SyntaxError to it.
+    """`np.dtype` of a value; some texts, such as ",", are a SyntaxError to it.
 
     Raises:
         TypeError: It is no dtype.

@@ -1,6 +1,6 @@
-"""From observations of any space to the inputs of a network, without torch.
+"""Feature extraction without torch: from observations of any space to the inputs of a network.
 
-The numbers are those of `nn.make_features` for spaces whose features are not learnt.
+The numbers are those of `nn.make_features` for spaces whose features are not learned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def features_of(space: spaces.Space[Any]) -> Features:
         space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
 
     Raises:
-        TypeError: The space holds images, whose features are learnt, or is of another kind.
+        TypeError: The space holds images, whose features are learned, or is of another kind.
 
     Example:
         >>> features_of(spaces.Discrete(3))(np.array([2]))
@@ -46,14 +46,14 @@ def features_of(space: spaces.Space[Any]) -> Features:
 
 
 def n_features(space: spaces.Space[Any]) -> int:
-    """Numbers that an observation becomes: integers are one-hot.
+    """Number of features of an observation: integers are one-hot.
 
     Raises:
-        TypeError: The space holds images, whose features are learnt, or is of another kind.
+        TypeError: The space holds images, whose features are learned, or is of another kind.
     """
     if isinstance(space, spaces.Box):
         if space.dtype == np.uint8 and len(space.shape) == 3:
-            raise TypeError("observations are images, whose features are learnt by convolutions")
+            raise TypeError("observations are images, whose features are learned by convolutions")
         return math.prod(space.shape)
     if isinstance(space, spaces.Discrete):
         return int(space.n)

@@ -1,4 +1,4 @@
-"""Which policies have a native twin, and where their parameters lie."""
+"""Layout of the parameters of policies that have a native twin, and which policies have one."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class PolicyLayout:
     """
 
     n_inputs: int
-    """Numbers that the actor looks at."""
+    """Number of inputs of the actor."""
     n_critic_inputs: int | None = None
-    """Numbers that the critic looks at, where they are others; None where they are the same."""
+    """Number of inputs of the critic, where they are others; None where they are the actor's."""
     hidden: tuple[int, ...]
     """Widths of the actor's hidden layers."""
     critic_hidden: tuple[int, ...]
@@ -44,9 +44,9 @@ class PolicyLayout:
     activation: str
     """One of `ACTIVATIONS`, between the layers."""
     actions: Literal["choices", "bits", "normals"]
-    """What the actor's outputs are: logits of choices, logits of bits, or means."""
+    """Action distribution: categorical, Bernoulli or Gaussian, by logits, logits or means."""
     options: tuple[int, ...]
-    """Options of each choice; of bits and normal variables their number."""
+    """Number of options of each categorical choice; of bits and normal variables their number."""
 
     @classmethod
     def of(
@@ -132,7 +132,7 @@ class PolicyLayout:
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers they are in all."""
+        """Number of parameters in all."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
 
@@ -142,7 +142,7 @@ def why_not_native(
     *,
     activation: str,
 ) -> str | None:
-    """Why a plain policy for these spaces has no native twin; None when it has one.
+    """Reason why a plain policy for these spaces has no native twin; None when it has one.
 
     Example:
         >>> box = spaces.Box(-1.0, 1.0, (3,))

@@ -1,4 +1,4 @@
-"""Where the parameters of the networks lie that learn from replay."""
+"""Layout of the parameters of off-policy networks: Q-networks, actors and critics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Layer:
     n_out: int
     """Size of the output."""
     n_stacked: int | None = None
-    """How many networks it is part of, in `nn.StackedMLP`."""
+    """Number of networks that it is part of, in `nn.StackedMLP`."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -72,7 +72,7 @@ class ReplayLayout(ABC):
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers they are in all."""
+        """Number of parameters in all."""
         return sum(map(math.prod, self.shapes.values()))
 
     def first_parameters(self, generator: np.random.Generator) -> FlatArrays:
@@ -99,7 +99,7 @@ class QLayout(ReplayLayout):
     """
 
     n_inputs: int
-    """Numbers of an observation."""
+    """Size of an observation."""
     hidden: tuple[int, ...]
     """Widths of the hidden layers."""
     activation: str
@@ -152,15 +152,15 @@ class ActorLayout(ReplayLayout):
     """`nn.SquashedActor` or `nn.DeterministicActor`."""
 
     n_inputs: int
-    """Numbers of an observation."""
+    """Size of an observation."""
     hidden: tuple[int, ...]
     """Widths of the hidden layers."""
     activation: str
     """A name in `layout.ACTIVATIONS`, between the layers."""
     n_actions: int
-    """Numbers of an action."""
+    """Size of an action."""
     n_outputs: int
-    """What it says of an observation: as much, or twice that for means and deviations."""
+    """Size of the output: that of an action, or twice that for means and deviations."""
 
     @property
     def layers(self) -> list[Layer]:
@@ -173,13 +173,13 @@ class CriticsLayout(ReplayLayout):
     """`nn.Critics` with one output each."""
 
     n_inputs: int
-    """Numbers of an observation and an action."""
+    """Size of an observation and an action together."""
     hidden: tuple[int, ...]
     """Widths of the hidden layers."""
     activation: str
     """A name in `layout.ACTIVATIONS`, between the layers."""
     n_critics: int
-    """How many networks it is."""
+    """Number of critics."""
 
     @property
     def layers(self) -> list[Layer]:

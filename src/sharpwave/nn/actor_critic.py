@@ -20,7 +20,7 @@ __all__ = ["Acted", "ActorCritic", "Evaluated"]
 
 
 class Acted(NamedTuple):
-    """What `act` gives.
+    """Result of `act`.
 
     Attributes:
         actions: [B, *action shape] raw actions.
@@ -36,7 +36,7 @@ class Acted(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """What `evaluate` gives, differentiable.
+    """Result of `evaluate`, differentiable.
 
     Attributes:
         log_probs: [B] of the actions.
@@ -82,8 +82,8 @@ class ActorCritic(nn.Module):
         generator: Source of the weights.
 
     Attributes:
-        distribution: What the actor's output means.
-        recurrent: As given; true where `act` carries a state.
+        distribution: Action distribution, whose parameters the actor gives.
+        recurrent: As given; truthy if `act` carries a recurrent state.
 
     Raises:
         TypeError: A space is not supported.
@@ -211,7 +211,7 @@ class ActorCritic(nn.Module):
         starts: Tensor | None = None,
         masks: Tensor | None = None,
     ) -> Evaluated:
-        """What the networks say now about actions taken earlier.
+        """Evaluate actions taken earlier under the current networks.
 
         Args:
             obs: [B, ...] observations; with recurrence [T, B, ...], and so for all the others.

@@ -1,4 +1,4 @@
-"""Policies over continuous actions in [-1, 1], for the algorithms that learn from replay."""
+"""Actors (policies) of off-policy algorithms: continuous ones in [-1, 1], and a categorical one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG_STD_RANGE = (-20.0, 2.0)
 
 
 class SquashedActor(nn.Module):
-    """The tanh of a normal variable whose mean and deviation depend on the observation.
+    """Squashed Gaussian policy: tanh of a normal variable that depends on the observation.
 
     Args:
         observation_space: What `make_features` takes.
@@ -31,7 +31,7 @@ class SquashedActor(nn.Module):
         activation: Their activation, by name.
         gsde: Explore by state-dependent noise, whose deviations are parameters of their own.
         log_std_init: Their first logarithm.
-        batch_norm: Renormalise over the batch before every layer.
+        batch_norm: Batch renormalization before every layer.
         generator: Source of the weights.
 
     Example:
@@ -120,13 +120,13 @@ class SquashedActor(nn.Module):
             return mean.tanh()
 
     def reset_noise(self, n: int, generator: torch.Generator | None = None) -> None:
-        """Draws new exploration matrices for `n` environments; without `gsde` does nothing."""
+        """Draws new gSDE exploration matrices for `n` environments; without `gsde` does nothing."""
         if self.noise is not None and self.log_std is not None:
             self.noise.reset(self.log_std, n, generator)
 
 
 class CategoricalActor(nn.Module):
-    """Probabilities of n actions.
+    """Categorical policy over n discrete actions.
 
     Args:
         observation_space: What `make_features` takes.
@@ -179,7 +179,7 @@ class CategoricalActor(nn.Module):
 
 
 class DeterministicActor(nn.Module):
-    """One action for each observation, the tanh of a network.
+    """Deterministic policy: one action for each observation, the tanh of a network.
 
     Args:
         observation_space: What `make_features` takes.
@@ -222,7 +222,7 @@ class DeterministicActor(nn.Module):
 
 
 class GaussianActor(DeterministicActor):
-    """A normal variable around the tanh of a network, with one deviation for all observations.
+    """Gaussian policy around the tanh of a network, with one deviation for all observations.
 
     Args:
         observation_space: What `make_features` takes.

@@ -1,4 +1,4 @@
-"""Batch normalisation that ends up agreeing with itself at play."""
+"""Batch renormalization: batch normalization whose training agrees with evaluation in the end."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MAX_SCALE, MAX_SHIFT = 3.0, 5.0
 
 
 class BatchRenorm(nn.Module):
-    r"""Batch renormalisation (Ioffe, 2017, arXiv:1702.03275).
+    r"""Batch renormalization (Ioffe, 2017, arXiv:1702.03275).
 
     In training, with mean and deviation of the batch and running ones $\mu, \sigma$,
 
     $$\hat x = \frac{x - \mu_B}{\sigma_B} r + d, \qquad
     r = \frac{\sigma_B}\sigma, \quad d = \frac{\mu_B - \mu}\sigma,$$
 
-    where r and d are bounded and not differentiated: plain batch normalisation with r = 1 and d = 0
+    where r and d are bounded and not differentiated: plain batch normalization with r = 1 and d = 0
     for the first `warmup` batches, and from then on nearly what evaluation does,
     $(x - \mu) / \sigma$. A learned scale and shift follow.
 

@@ -1,4 +1,4 @@
-"""What actions and states are worth, for the algorithms that learn from replay."""
+"""Critics: Q-functions and value functions of off-policy algorithms."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Critics(nn.Module):
         n_critics: n.
         hidden: Sizes of the hidden layers.
         activation: Their activation, by name.
-        layer_norm: Normalise after every activation.
-        batch_norm: Renormalise over the batch before every layer.
+        layer_norm: Layer normalization after every activation.
+        batch_norm: Batch renormalization before every layer.
         n_outputs: Numbers per estimate: 1 for a mean, more for quantiles.
         generator: Source of the weights.
 

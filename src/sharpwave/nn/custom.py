@@ -84,7 +84,7 @@ class CustomPolicy(nn.Module):
 
     @property
     def continuous(self) -> bool:
-        """Whether actions are real numbers."""
+        """True if actions are continuous."""
         return getattr(self.module, "log_std", None) is not None
 
     def act(
@@ -122,7 +122,7 @@ class CustomPolicy(nn.Module):
         starts: Tensor | None = None,
         masks: Tensor | None = None,
     ) -> Evaluated:
-        """What the module says now about actions; see `ActorCritic.evaluate`."""
+        """Evaluate actions under the module as it is now; see `ActorCritic.evaluate`."""
         self._refuse(masks)
         obs = as_single(obs)
         log_probs, entropy = self.module.get_logprob_and_entropy(obs, actions)

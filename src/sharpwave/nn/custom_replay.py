@@ -1,4 +1,4 @@
-"""A user's own modules as actor, critics and Q network of the algorithms that learn from replay."""
+"""A user's own modules as actor, critics and Q-network of off-policy algorithms."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class CustomSquashedActor(nn.Module):
             return self.sample(obs, generator)[0]
 
     def mode(self, obs: Any) -> Tensor:
-        """What the module does when nothing is random, [B, d]."""
+        """Deterministic actions [B, d]."""
         with torch.no_grad():
             actions: Tensor = self.module.deterministic(as_single(obs))
             return _shaped("actions", self.module, actions, self._dim)
@@ -110,7 +110,7 @@ class CustomCritics(nn.Module):
 
     Args:
         modules: A module, or as many as `n_critics`; values are [B] or [B, 1].
-        n_critics: How many critics there are to be.
+        n_critics: Number of critics.
         generator: Source of the weights of copies.
 
     Raises:

@@ -52,7 +52,7 @@ GaussianParams: TypeAlias = tuple[Tensor, Tensor]
 
 
 class Distribution(ABC, Generic[P]):
-    """What an actor's output means: how to draw actions and how likely they are.
+    """Action distribution: from an actor's output to samples, log-probabilities and entropy.
 
     Attributes:
         n_params: Width of the actor's output.
@@ -130,7 +130,7 @@ def _check_rows(allowed: Tensor) -> None:
 
 
 def _draw(log_probs: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Indices [...] drawn from normalised log-probabilities [..., n].
+    """Indices [...] drawn from normalized log-probabilities [..., n].
 
     The smallest of independent exponential variables with rates p_i is the i-th with probability
     p_i, and -log(u) / p_i is such a variable. Its inverse is compared, so that p_i = 0 gives 0,

@@ -1,4 +1,4 @@
-"""From observations of any space to vectors.
+"""Feature extractors: from observations of any space to vectors.
 
 Every extractor takes [..., *observation shape], nested where the space is, and gives [..., size].
 """
@@ -138,7 +138,7 @@ class NatureCNN(Features):
 
 
 def _convolved(side: int) -> int:
-    """What the convolutions leave of a side."""
+    """Length of a side after the convolutions."""
     for kernel, stride in ((8, 4), (4, 2), (3, 1)):
         side = (side - kernel) // stride + 1
     return side
@@ -165,7 +165,7 @@ class Combined(Features):
 
 
 def is_image(space: spaces.Space[Any]) -> bool:
-    """Whether a space holds images: uint8 with three axes."""
+    """Return whether a space holds images: uint8 with three axes."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
 
 

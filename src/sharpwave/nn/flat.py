@@ -20,7 +20,7 @@ class FlatParameters:
 
     Parameters lie in the order of `module.parameters()` without gaps; a parameter used twice lies
     there once. The module works as before: forward, backward and `load_state_dict` read and write
-    the blocks, so that clipping and an optimiser step touch one tensor instead of many, and native
+    the blocks, so that clipping and an optimizer step touch one tensor instead of many, and native
     code sees the same memory. Flattening a module anew takes its parameters out of the old blocks.
 
     Args:
@@ -32,12 +32,12 @@ class FlatParameters:
         module: The module.
         data: [n] parameters.
         grad: [n] gradients.
-        parameter: `data` as one parameter whose `.grad` is `grad`, for an optimiser.
+        parameter: `data` as one parameter whose `.grad` is `grad`, for an optimizer.
         reduce: Applied to `grad` once it is computed, in place: the mean over the processes that
             learn together. None for one process.
 
     Raises:
-        TypeError: A parameter is not float32, or not initialised.
+        TypeError: A parameter is not float32, or not initialized.
         ValueError: There is no parameter, two parameters overlap in memory, or the parameters are
             not those of `memory`.
 
@@ -113,12 +113,12 @@ class FlatParameters:
             self.reduce(self.grad)
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
-        """Scales the gradients so that their Euclidean norm is at most `max_norm`.
+        """Clips the gradients by their global norm, which is at most `max_norm` then.
 
         g ← g · min(1, max_norm / (‖g‖ + 1e-6)), without waiting for a device.
 
         Args:
-            max_norm: Largest norm.
+            max_norm: Maximum norm of the gradient.
 
         Returns:
             [] norm before scaling.
@@ -140,7 +140,7 @@ def _check(module: nn.Module) -> None:
     starts: list[tuple[int, int, str]] = []
     for name, parameter in module.named_parameters():
         if nn.parameter.is_lazy(parameter):
-            raise TypeError(f"parameter {name} must be initialised: run the module once before")
+            raise TypeError(f"parameter {name} must be initialized: run the module once before")
         if parameter.dtype != torch.float32:
             raise TypeError(f"parameter {name} must be float32, got {parameter.dtype}")
         if parameter.numel():

@@ -32,7 +32,7 @@ _kept: dict[tuple[int, ...], list[Tensor]] = {}
 
 
 def can_fuse(x: Tensor, activation: nn.Module) -> bool:
-    """Whether `fused_mlp` can take the place of the layers."""
+    """Return whether `fused_mlp` can take the place of the layers."""
     kind = type(activation)
     known = kind is nn.ReLU or kind is nn.Tanh
     many = x.shape[-2] >= MANY

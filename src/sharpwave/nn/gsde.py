@@ -1,4 +1,4 @@
-"""Generalised state-dependent exploration: noise that is a function of the state."""
+"""Generalized state-dependent exploration (gSDE): noise that is a function of the state."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class SmoothNoise:
         return actions
 
     def arrays(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """State for a checkpoint, by name."""
         return {"explored": self.steps, "noise": self.matrices}
 
     def load_arrays(self, arrays: dict[str, Any]) -> None:

@@ -29,7 +29,8 @@ class LaProp(FlatOptimizer):
         lr: Learning rate.
         betas: Decay of the momentum and of the mean square.
         eps: Added to the root.
-        agc: Longest gradient of a tensor, relative to the tensor; None does not clip.
+        agc: Adaptive gradient clipping: maximum norm of the gradient of a tensor, relative to the
+            norm of the tensor; None does not clip.
         warmup: Steps over which the rate rises from 0; 0 for none.
 
     Example:

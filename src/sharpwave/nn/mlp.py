@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons and the one way weights are initialised."""
+"""Multi-layer perceptrons (MLP), and initialization of weights."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def make_mlp(
         generator: Source of the weights.
         head_gain: Gain of the last layer, the hidden ones have sqrt(2), all orthogonal; None is the
             uniform start of torch's layers instead, as usual in off-policy learning.
-        batch_norm: Renormalise over the batch before every linear layer.
+        batch_norm: Batch renormalization before every linear layer.
 
     Raises:
         ValueError: The activation is unknown or a size is not positive.

@@ -1,4 +1,4 @@
-"""Linear layers that explore by learned noise."""
+"""Noisy linear layers, which explore by learned noise on their weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["NoisyLinear"]
 
 
 class NoisyLinear(nn.Module):
-    r"""A linear layer with factorised Gaussian noise on its weights (Fortunato et al., 2018).
+    r"""A linear layer with factorized Gaussian noise on its weights (Fortunato et al., 2018).
 
     $$y = (W + \Sigma \odot f(\epsilon) f(\epsilon')^T)\, x + b + \sigma \odot f(\epsilon),
     \qquad f(x) = \mathrm{sign}(x) \sqrt{|x|}$$

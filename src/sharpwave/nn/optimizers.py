@@ -1,4 +1,4 @@
-"""Optimisers of one flat block of parameters.
+"""Optimizers of one flat block of parameters.
 
 `torch.optim` spends several times longer on bookkeeping than on ten thousand parameters; these do
 the arithmetic alone. Their learning rate is a tensor on the parameters' device, so that a schedule
@@ -19,10 +19,10 @@ __all__ = ["Adam", "FlatOptimizer", "RMSprop", "descend", "take_step"]
 
 
 class FlatOptimizer(ABC):
-    """What the optimisers of flat parameters share.
+    """Base of the optimizers of flat parameters.
 
     Args:
-        flat: Parameters to optimise.
+        flat: Parameters to optimize.
         lr: Learning rate.
 
     Attributes:
@@ -74,12 +74,12 @@ class FlatOptimizer(ABC):
 def take_step(
     flat: FlatParameters, optimizer: FlatOptimizer, max_grad_norm: float | None = None
 ) -> None:
-    """Moves parameters along their gradient, which is shortened before where it is too long.
+    """Moves parameters along their gradient, which is clipped to a maximum norm before.
 
     Args:
         flat: The parameters.
         optimizer: Of `flat`.
-        max_grad_norm: Longest gradient; longer ones are scaled down to it.
+        max_grad_norm: Maximum norm of the gradient; larger gradients are scaled down.
     """
     if max_grad_norm is not None:
         flat.clip_grad_norm(max_grad_norm)
@@ -92,7 +92,7 @@ def descend(
     optimizer: FlatOptimizer,
     max_grad_norm: float | None = None,
 ) -> None:
-    """One step of an optimiser down a loss.
+    """One step of an optimizer down a loss.
 
     Other parameters that the loss depends on get no gradient, and cost no time for one.
 
@@ -100,7 +100,7 @@ def descend(
         loss: [] to differentiate.
         flat: What to differentiate it by.
         optimizer: Of `flat`.
-        max_grad_norm: Longest gradient; longer ones are scaled down to it.
+        max_grad_norm: Maximum norm of the gradient; larger gradients are scaled down.
     """
     flat.backward(loss)
     take_step(flat, optimizer, max_grad_norm)
@@ -113,7 +113,7 @@ class Adam(FlatOptimizer):
     m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ).
 
     Args:
-        flat: Parameters to optimise.
+        flat: Parameters to optimize.
         lr: Learning rate.
         betas: Decay of the two moments.
         eps: Added to the root; 1e-5 as usual in on-policy learning, not torch's 1e-8.
@@ -186,7 +186,7 @@ class RMSprop(FlatOptimizer):
     v ← αv + (1 − α)g², θ ← θ − lr · g / (√v + ε).
 
     Args:
-        flat: Parameters to optimise.
+        flat: Parameters to optimize.
         lr: Learning rate.
         alpha: Decay of the mean square.
         eps: Added to the root.

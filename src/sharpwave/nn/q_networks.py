@@ -1,4 +1,4 @@
-"""What each of some actions is worth."""
+"""Q-networks: values of all discrete actions in one pass."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Branches:
         return torch.stack([part.argmax(1) for part in values.split(self.sizes, 1)], 1)
 
     def chosen(self, output: Tensor, actions: Tensor) -> Tensor:
-        """What a network says of the options that actions chose.
+        """Outputs of a network for the options that actions chose.
 
         Args:
             output: [B, n, ...].
@@ -113,12 +113,12 @@ class Branches:
         return chosen.mean(1) if self.action_shape else chosen.squeeze(1)
 
     def options(self, masks: Tensor) -> Tensor:
-        """Which options [B, n] masks [B, n_masks] allow: of bits, 0 always is allowed."""
+        """Options [B, n] that action masks [B, n_masks] allow; 0 is always allowed for bits."""
         return torch.stack((torch.ones_like(masks), masks), -1).flatten(1) if self._bits else masks
 
 
 class QNetwork(nn.Module):
-    r"""Values of all actions in one pass.
+    r"""Q-network: values of all actions in one pass.
 
     With `dueling` (Wang et al., 2016) the last hidden layer is there twice, once for the value of
     the observation and once for what actions have over it:
@@ -138,7 +138,7 @@ class QNetwork(nn.Module):
         generator: Source of the weights.
 
     Attributes:
-        branches: What the values stand for.
+        branches: Choices that the values stand for.
 
     Raises:
         TypeError: A space is not supported.

@@ -77,7 +77,7 @@ def step(rnn: nn.RNNBase, x: Tensor, state: Tensor, starts: Tensor | None) -> tu
 
 
 class Episodes:
-    """Where in [T, B] steps episodes begin and end, made once for all layers that run over them.
+    """Episode boundaries in [T, B] steps, computed once for all layers that run over them.
 
     Each column is cut where an episode begins, and the pieces, longest first, are packed so that
     one call of a recurrent layer runs them all side by side: no state passes a beginning, and
@@ -100,7 +100,7 @@ class Episodes:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether the steps have to run one after the other."""
+        """True if the steps have to run one after the other."""
         return self.starts.device.type != "cpu"
 
 

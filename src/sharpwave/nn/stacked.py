@@ -68,8 +68,8 @@ class StackedMLP(nn.Module):
         out_features: Size of the output.
         activation: A name in `ACTIVATIONS`, applied after every layer but the last.
         generator: Source of the weights.
-        layer_norm: Normalise after every activation.
-        batch_norm: Renormalise over the batch before every layer.
+        layer_norm: Layer normalization after every activation.
+        batch_norm: Batch renormalization before every layer.
 
     Raises:
         ValueError: The activation is unknown or a size is not positive.
@@ -155,7 +155,7 @@ class StackedMLP(nn.Module):
 
 
 class _StackedLayerNorm(nn.Module):
-    """Layer normalisation with n sets of scales and shifts."""
+    """Layer normalization with n sets of scales and shifts."""
 
     def __init__(self, n: int, size: int) -> None:
         super().__init__()

@@ -162,7 +162,7 @@ class Decoder(nn.Module):
             self.norms = nn.ModuleList(RMSNorm(c, axis=-3) for c in steps[1:-1])
 
     def forward(self, latents: Latent) -> dict[str, Tensor]:
-        """What each entry is expected to be, in the form of `loss`."""
+        """Predictions of each entry, in the form that `loss` takes."""
         found: dict[str, Tensor] = {}
         if self._vectors:
             parts = self.vectors(latents.features).split(self._sizes, -1)

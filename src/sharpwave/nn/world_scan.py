@@ -51,7 +51,7 @@ class _Cell(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    """What the way back of a step needs of it."""
+    """Tensors of a step that its backward pass needs."""
 
     before: Tensor  # [B, D] remembered before
     classes: Tensor  # [B, S] drawn before
@@ -66,7 +66,7 @@ class _Saved(NamedTuple):
 def _remembered(
     w: _Cell, before: Tensor, classes: Tensor, action: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """What a step computes on the way to what it remembers, which is the last of it."""
+    """Intermediate results of a step; the last one is its deterministic state."""
     n = len(w.own)
     of_deter = linear(before, w.deter, w.deter_bias)
     of_stoch = linear(classes, w.stoch, w.stoch_bias)
@@ -222,7 +222,7 @@ def _cell(rssm: RSSM) -> tuple[_Cell, Tensor, Tensor]:
 
 
 def _actions(rssm: RSSM, actions: Tensor, weight: Tensor) -> Tensor:
-    """What actions [..., n] add to the recurrent layer, [..., D]."""
+    """Contribution [..., D] of actions [..., n] to the recurrent layer."""
     features = rssm.of_action(actions / actions.abs().clamp(min=1.0))
     return torch.matmul(features, weight) + rssm.block_layer.bias.flatten()
 
@@ -230,7 +230,7 @@ def _actions(rssm: RSSM, actions: Tensor, weight: Tensor) -> Tensor:
 def observe(
     rssm: RSSM, tokens: Tensor, actions: Tensor, is_first: Tensor, latent: Latent, noise: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What is remembered [T, B, D], what was drawn [T, B, L, C], and logits of the posterior.
+    """Deterministic states [T, B, D], drawn latents [T, B, L, C], and logits of the posterior.
 
     Args:
         rssm: The model.
@@ -269,7 +269,7 @@ class Imaginer:
         self._cell, self._of_action, _ = _cell(rssm)
 
     def __call__(self, deter: Tensor, classes: Tensor, action: Tensor, noise: Tensor) -> Any:
-        """What is remembered [B, D] and drawn [B, L * C] after an action in a state."""
+        """Deterministic state [B, D] and drawn latents [B, L * C] after an action in a state."""
         rssm = self._rssm
         action = _actions(rssm, action, self._of_action)
         deter = _remembered(self._cell, deter, classes, action)[-1]

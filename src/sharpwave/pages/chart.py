@@ -122,7 +122,7 @@ def _label(side: str, axis: Range, at: float, step: float) -> Html:
 
 
 def _numbers(series: Series) -> dict[str, Any]:
-    """What the tooltip shows of a series."""
+    """Numbers of a series that the tooltip shows."""
     numbers: dict[str, Any] = {
         "name": series.name,
         "color": series.color,

@@ -20,13 +20,13 @@ class Series:
     """One line, or one row of points, of a chart."""
 
     name: str
-    """What the legend and the tooltip call it."""
+    """Name in the legend and the tooltip."""
     color: int
-    """Which colour of the palette."""
+    """Index of its color in the palette."""
     x: Floats
-    """[n] where, ascending."""
+    """[n] x coordinates, ascending."""
     y: Floats
-    """[n] how much."""
+    """[n] y coordinates."""
     low: Floats | None = None
     """[n] lower end of a band or spread around y."""
     high: Floats | None = None
@@ -50,7 +50,7 @@ class Range:
     high: float
 
     def share(self, values: Floats) -> Floats:
-        """Where values lie between low (0) and high (1)."""
+        """Positions of values between low (0) and high (1)."""
         return (values - self.low) / (self.high - self.low)
 
 
@@ -139,7 +139,7 @@ def x_range(series: list[Series]) -> Range:
 
 
 def y_range(series: list[Series]) -> Range:
-    """What shows every line and point, and all but the wildest hundredth of what was logged."""
+    """Range that shows every line and point, and all but the wildest hundredth of logged values."""
     low, high = np.inf, -np.inf
     for one in series:
         if one.kind == "faint":

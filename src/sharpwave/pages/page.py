@@ -98,7 +98,7 @@ def section(title: str, *content: Any, note: str | None = None) -> Html:
 
 
 def tile(label: str, value: str, detail: str | None = None, *, color: int | None = None) -> Html:
-    """One number that matters; those that matter most have a colour."""
+    """One number that matters; those that matter most have a color."""
     return tag(
         "div",
         tag("dt", label),

@@ -1,4 +1,4 @@
-"""How the report writes numbers, and where it puts the ticks of an axis."""
+"""Formats of numbers in reports, and ticks of an axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MINUS = "\N{MINUS SIGN}"
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether it is a finite number that a float can hold, as files may have others."""
+    """Return whether a value is a finite number that a float can hold; files may have others."""
     try:
         return isinstance(value, int | float) and math.isfinite(value)
     except OverflowError:
@@ -41,7 +41,7 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 def count(n: Any, noun: str | None = None) -> str:
-    """How many there are, in full, of what: the noun gets its plural; a dash for what is none.
+    """A count in full, with the plural of its noun; a dash for what is none.
 
     Example:
         >>> count(1, "seed"), count(20, "episode"), count(2_500_000_000.0), count(None, "step")

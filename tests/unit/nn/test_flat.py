@@ -113,11 +113,11 @@ def test_other_dtypes_are_refused_by_name() -> None:
         FlatParameters(nn.Linear(2, 2).double())
 
 
-def test_parameters_that_are_not_initialised_are_refused() -> None:
+def test_parameters_that_are_not_initialized_are_refused() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lazy = nn.LazyLinear(2)
-    with pytest.raises(TypeError, match="parameter weight must be initialised"):
+    with pytest.raises(TypeError, match="parameter weight must be initialized"):
         FlatParameters(lazy)
 
 
