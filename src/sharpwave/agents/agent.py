@@ -1,17 +1,22 @@
-"""What users hold: a learner, the loop that feeds it, and the run around them."""
+"""Base class of all agents: a learner, the loop that feeds it, and the run around them."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.checkpoints import read_checkpoint, write_checkpoint
-from sharpwave.config.options import RunConfig, constructor_signature, draw_seed
+from sharpwave.config.options import (
+    DocumentedOptions,
+    RunConfig,
+    constructor_signature,
+    draw_seed,
+)
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.files import reading
 from sharpwave.notice import notice
@@ -29,10 +34,10 @@ __all__ = ["Agent"]
 
 LIBRARY = __name__.partition(".")[0]
 PARTS = ("run", "loop", "learner")
-"""Where an attribute is looked for that an agent has not itself, in order."""
+"""Parts of an agent in which attributes are looked up that it lacks itself, in order."""
 
 
-class Agent(ABC):
+class Agent(metaclass=DocumentedOptions):
     """An agent: a learner, the loop that feeds it, and the run around both.
 
     A subclass gives `build`, which makes `learner` and `loop`. What is not an attribute here is
@@ -59,7 +64,7 @@ class Agent(ABC):
     Native: ClassVar[Any] = None
     """The compiled twin of the learner, where there is one."""
     Run: ClassVar[type[AnyRun]] = AnyRun
-    """What goes on around the loop."""
+    """The class of the run around the loop."""
     leading_arguments: ClassVar[dict[str, Any]] = {}
     """Arguments of the constructor by position, with defaults."""
     named_arguments: ClassVar[dict[str, Any]] = {"callbacks": None, "logger": None}
@@ -179,18 +184,18 @@ class Agent(ABC):
 
     @property
     def backend(self) -> str:
-        """What computes, "native" or "torch"."""
+        """The backend that computes, "native" or "torch"."""
         return self.learner.kind  # type: ignore[no-any-return]
 
     @property
     def device(self) -> Any:
-        """Where the networks live, as torch says it."""
+        """The `torch.device` of the networks."""
         from sharpwave.learners.devices import find_device
 
         return find_device(self.learner.device_name)
 
     def facts(self) -> dict[str, Any]:
-        """What makes its run another one than those of the same algorithm and seed."""
+        """Facts that tell its run from others of the same algorithm and seed."""
         return {}
 
     # Checkpoints and copies
@@ -233,7 +238,7 @@ class Agent(ABC):
 
     @classmethod
     def _restore(cls, path: str | os.PathLike[str], options: dict[str, Any]) -> Self:
-        """What `from_checkpoint` returns; `options` replace what was saved."""
+        """The agent of a checkpoint, for `from_checkpoint`; `options` replace saved ones."""
         header, state = read_checkpoint(path)
         if header.get("algorithm") != cls.name:
             found = header.get("algorithm", "something else")
@@ -282,7 +287,7 @@ class Agent(ABC):
         return cls(config=config, **arguments)
 
     def _header(self) -> dict[str, Any]:
-        """What a checkpoint says of itself."""
+        """Header of a checkpoint: algorithm, configuration and learner."""
         learner = _learner_of_user(self)
         own = {} if learner is None else {"learner": learner}
         return {"algorithm": self.name, "config": self.config.to_dict(), **own}
@@ -334,7 +339,7 @@ class Agent(ABC):
         return agent
 
     def _arguments(self) -> dict[str, Any]:
-        """What the constructor was given beside the configuration, callbacks and loggers."""
+        """Arguments of the constructor beside the configuration, callbacks and loggers."""
         return {}
 
 
@@ -342,7 +347,7 @@ _MISSING = object()
 
 
 def _is_option(cls: type[Agent], name: str, value: Any) -> bool:
-    """Whether an argument of the constructor is a field of the configuration."""
+    """Return whether an argument of the constructor is a field of the configuration."""
     is_object = name == "buffer" and not isinstance(value, str)
     return not is_object and any(field.name == name for field in fields(cls.Config))
 
@@ -378,7 +383,7 @@ def _refuse_moved(cls: type[Agent]) -> None:
 
 
 def _moved(cls: type[Agent], name: str) -> bool:
-    """Whether a name is a method of the library's learner, which an agent does not call."""
+    """Return whether a name is a method of the library's learner, which agents never call."""
     given = getattr(cls, "Learner", None)
     if name.startswith("_") or name == "build" or given is None:  # agents build too
         return False

@@ -1,0 +1,53 @@
+"""`help` of an agent lists every option with its default and meaning."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import subprocess
+import sys
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import sharpwave as sw
+from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_help_has_every_option_with_its_default_and_meaning(name: str) -> None:
+    kind: Any = algorithm_class(name)
+    text = inspect.getdoc(kind)
+    assert text is not None
+    meanings = kind.Config.field_help()
+    for field in fields(kind.Config):
+        assert meanings[field.name], f"{field.name} has no docstring"
+        said = [f"    {field.name} = {field.default!r}"]
+        said += [f"        {line}" for line in meanings[field.name].splitlines()]
+        assert "\n".join(said) in text
+
+
+def test_help_of_a_subclass_has_its_own_options() -> None:
+    page = pydoc.plain(pydoc.render_doc(sw.PPO))
+    assert "clip_eps = 0.2" in page
+    assert "clip_eps" not in pydoc.plain(pydoc.render_doc(sw.A2C)).partition("Method resolution")[0]
+
+
+def test_a_user_s_subclass_without_a_docstring_has_that_of_its_base() -> None:
+    class Mine(sw.PPO):
+        pass
+
+    assert inspect.getdoc(Mine) == inspect.getdoc(sw.PPO)
+
+
+def test_options_are_read_when_help_is_asked_for_and_not_before() -> None:
+    program = (
+        "import inspect\n"
+        "asked = []\n"
+        "inspect.getsource = asked.append\n"
+        "import sharpwave as sw\n"
+        "sw.PPO, sw.SAC\n"
+        "assert not asked, asked\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
