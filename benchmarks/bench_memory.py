@@ -43,7 +43,7 @@ def resident_rows() -> Iterator[Result]:
         note=f"the transition itself is {TRANSITION_BYTES} B",
     )
     yield collect(
-        "memory per prioritised transition",
+        "memory per prioritized transition",
         "B",
         {
             OURS: fresh(ours_prioritized),
@@ -99,7 +99,7 @@ def our_own_count() -> Iterator[Result]:
         [AtMost(PLAIN_LIMIT, "B")],
     )
     yield collect(
-        "bytes per prioritised transition in stats()",
+        "bytes per prioritized transition in stats()",
         "B",
         {OURS: counted(lambda sw: sw.PrioritizedReplayBuffer(capacity, OBS_DIM, ACT_DIM), [plain])},
         [AtMost(PRIORITIZED_LIMIT, "B")],

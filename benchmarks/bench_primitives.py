@@ -40,7 +40,7 @@ def environment_major(column: np.ndarray) -> np.ndarray:
 def numpy_gae(
     rewards: np.ndarray, values: np.ndarray, dones: np.ndarray, last_values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The usual loop over time, vectorised over environments."""
+    """The usual loop over time, vectorized over environments."""
     advantages = np.empty_like(rewards)
     trace = np.zeros_like(last_values)
     next_values = last_values

@@ -1,4 +1,4 @@
-"""Prioritised replay: sample and update, pushing one row, pushing many."""
+"""Prioritized replay: sample and update, pushing one row, pushing many."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def sample_and_update(buffers: Prioritized) -> Row:
         return lambda: update(sample(BATCH)[1], errors)
 
     return Row(
-        "prioritised sample + update 256 of 1M",
+        "prioritized sample + update 256 of 1M",
         {OURS: ours, "rlox": rlox, "cpprb": cpprb, "tianshou": tianshou},
         [Ratio("best", 6.0), Ratio("rlox", 10.0)],
     )
@@ -103,7 +103,7 @@ def push_one(buffers: Prioritized) -> Row:
     step = peers.one(buffers.rows)
     columns = peers.cpprb_arguments(next(peers.chunks(buffers.rows, 1)))
     return Row(
-        "prioritised push one, 1M rows",
+        "prioritized push one, 1M rows",
         {
             OURS: lambda: partial(buffers.ours.push, *step),
             "rlox": lambda: partial(buffers.rlox.push, *step),
@@ -128,7 +128,7 @@ def push_batch(buffers: Prioritized) -> Row:
         return push_all
 
     return Row(
-        f"prioritised push batch of {PUSH_BATCH}, per row",
+        f"prioritized push batch of {PUSH_BATCH}, per row",
         {
             OURS: lambda: partial(buffers.ours.push_batch, *batch.columns()),
             "rlox": rlox,

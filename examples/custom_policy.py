@@ -17,7 +17,7 @@ import sharpwave as sw
 
 
 class SharedBody(nn.Module):
-    """Actor and critic on one body, with normalised layers."""
+    """Actor and critic on one body, with normalized layers."""
 
     def __init__(self, obs_dim: int, n_actions: int, width: int = 64) -> None:
         super().__init__()

@@ -52,7 +52,7 @@ def priority_cases(capacity: int, count: int) -> Iterator[Case]:
         return torch.searchsorted(prefixes, uniforms.float() * prefixes[-1])
 
     yield Case(
-        f"prioritised sample {count} of {capacity}",
+        f"prioritized sample {count} of {capacity}",
         lambda: sums.sample(count, uniforms=uniforms),
         check_sample,
         1e-5,
@@ -60,7 +60,7 @@ def priority_cases(capacity: int, count: int) -> Iterator[Case]:
         targets={"graph_ms": 0.03},
     )
     yield Case(
-        f"prioritised update {count} of {capacity}",
+        f"prioritized update {count} of {capacity}",
         lambda: sums.set(index, fresh),
         check_update,
         1e-5,
