@@ -148,7 +148,7 @@ class StoreFolder:
 
     @property
     def kind(self) -> str:
-        """What the folder holds."""
+        """Kind of the content, such as "replay" or "episodes"."""
         return str(self.header["kind"])
 
     @property
@@ -163,7 +163,7 @@ class StoreFolder:
 
     @property
     def is_locked(self) -> bool:
-        """Whether this process may write."""
+        """True if this process holds the writer's lock."""
         return self._lock is not None and self._lock.is_mine
 
     def lock(self) -> None:
@@ -252,7 +252,7 @@ def _check_free(path: Path, *, overwrite: bool) -> None:
 
 
 def _is_unfinished(path: Path) -> bool:
-    """Whether we began to make or to remove the folder, and did not come to the end."""
+    """Return whether we began to make or to remove the folder, and did not come to the end."""
     marker = path / UNFINISHED
     if not _is_own_file(marker) or os.path.lexists(path / headers.FILE):
         return False

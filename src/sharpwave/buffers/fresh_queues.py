@@ -1,4 +1,4 @@
-"""Which windows of a buffer were handed out already (`Fresh`), in saves and folders."""
+"""Queues of the selector `Fresh`, which know the windows drawn already, in saves and folders."""
 
 from __future__ import annotations
 

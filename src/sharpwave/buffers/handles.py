@@ -20,7 +20,7 @@ class Handle(Protocol):
     """A buffer that has a folder open."""
 
     def _is_writer(self) -> bool:
-        """Whether it holds the lock of the folder."""
+        """Return whether it holds the lock of the folder."""
 
     def _step_back(self) -> None:
         """Let the lock go, if it can, and go on reading."""

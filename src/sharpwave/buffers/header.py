@@ -43,7 +43,7 @@ class InvalidHeaderError(SharpwaveIOError):
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `header.json` says, with at least a kind and a version.
+    """The entries of `header.json`, with at least a kind and a version.
 
     Raises:
         SharpwaveIOError: There is no header of a version that this library knows, or it is damaged.
@@ -63,7 +63,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether the folder's header says that it is ours (its content may be damaged)."""
+    """Return whether the folder's header says that it is ours (its content may be damaged)."""
     try:
         read_header(path)
     except InvalidHeaderError:
@@ -74,7 +74,7 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 
 
 def is_header(path: str | os.PathLike[str], text: bytes) -> bool:
-    """Whether the text is a valid header, wherever it was found."""
+    """Return whether the text is a valid header, wherever it was found."""
     try:
         _checked(Path(path), text)
     except SharpwaveIOError:
@@ -149,7 +149,7 @@ def check_column(entry: object, expected: Mapping[str, Any]) -> None:
 
 
 def identity_of(header: Mapping[str, Any]) -> int:
-    """What the checksums of a store's chunks begin with; 0 in version 1, where they do not."""
+    """Seed of the checksums of a store's chunks; 0 in version 1, which has none."""
     return 0 if header["version"] == 1 else _checksum(header) or 1
 
 
@@ -162,7 +162,7 @@ def keep_copy(folder: Path, header: Mapping[str, Any]) -> None:
 
 
 def rebuilt_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the header said, by its copy.
+    """The header, rebuilt from its copy.
 
     Raises:
         SharpwaveIOError: There is no such copy.

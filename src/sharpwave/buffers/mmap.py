@@ -1,4 +1,4 @@
-"""Replay that is larger than memory and outlives its process."""
+"""Memory-mapped replay on disk: larger than memory, and persistent."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class MmapReplayBuffer(PriorityControls):
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """What was wrong with the files when the buffer was opened with `repair`."""
+        """Damage found in the files when the buffer was opened with `repair`, in words."""
         return (*self._folder.repairs, *self._engine.damage)
 
     def _create(
@@ -298,16 +298,16 @@ class MmapReplayBuffer(PriorityControls):
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing can be pushed."""
+        """True if nothing can be pushed."""
         return self._read_only
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True if `close` was called."""
         return not self._finalizer.alive
 
     def is_empty(self) -> bool:
-        """Whether there are no steps."""
+        """Return whether there are no steps."""
         return len(self) == 0
 
     def flush(self) -> None:

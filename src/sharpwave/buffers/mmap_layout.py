@@ -1,4 +1,4 @@
-"""How a replay buffer lies in its folder: the header's entries about its columns."""
+"""Layout of a replay buffer in its folder: the header's entries about its columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sharpwave.buffers.schema import Schema
 
 
 def describe_columns(schema: Schema, options: Mapping[str, Any]) -> tuple[list[Any], int]:
-    """What the header says about the columns, and how many commit words there are."""
+    """The header's entries about the columns, and the number of commit words."""
     fields, stream_rows, capacity, n_envs, *_ = engine_arguments(schema, options)
     row_bytes, chunk_rows, max_chunks, n_words = _native.Engine.describe_folder(
         fields, stream_rows, capacity, n_envs

@@ -44,7 +44,7 @@ STD_FLOOR = 1e-3
 
 
 def obs_divisor(deviation: Array) -> Array:
-    """What the observations of a dataset are divided by.
+    """The divisor that normalizes the observations of a dataset.
 
     A column that is constant in the dataset need not be at play: with much less than 1e-3 added,
     a small change of it would drown all others.
@@ -75,9 +75,9 @@ class OfflineDatasetBuffer:
         seed: Of the draws that are not given one.
 
     Attributes:
-        obs_mean: What is subtracted from observations; 0 without `normalize`.
-        obs_std: What they are divided by; 1 without `normalize`.
-        has_whole_actions: Whether the actions were whole numbers, as those of discrete spaces are.
+        obs_mean: Mean that is subtracted from observations; 0 without `normalize`.
+        obs_std: Standard deviation that they are divided by; 1 without `normalize`.
+        has_whole_actions: True if the actions were integers, as those of discrete spaces are.
 
     Raises:
         TypeError, ValueError: For missing, empty or mismatched arrays, by name.
@@ -302,7 +302,7 @@ class OfflineDatasetBuffer:
             extra=self._rows.gather(ids[kept], view=Transition(self._extra)),
             seed=self._rows.seed,
         )
-        best.normalize = self.normalize  # the rows are normalised already, by these
+        best.normalize = self.normalize  # the rows are normalized already, by these
         best.obs_mean, best.obs_std = self.obs_mean, self.obs_std
         best.has_whole_actions = self.has_whole_actions
         return best

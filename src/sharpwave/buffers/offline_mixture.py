@@ -17,7 +17,7 @@ _OF_ONE_BUFFER = {"indices", "weights"}
 class OfflineMixture:
     """Batches of which every part gives its share.
 
-    An algorithm that learns online takes it as its `buffer`: what it lives through goes to the last
+    An algorithm that learns online takes it as its `buffer`: its transitions are pushed to the last
     part that can be pushed to, and batches go on holding steps of the other parts. A part that has
     fewer steps than its share asks for leaves the rest to the others.
 
@@ -102,7 +102,7 @@ class OfflineMixture:
         return self.growing.push_batch(*args, **fields)
 
     def _counts(self, batch_size: int) -> Array:
-        """How many steps each part gives."""
+        """Number of steps that each part gives."""
         limits = np.array([_limit(part) for part in self.parts])
         shares = np.where(limits > 0, self.shares, 0.0)
         counts = np.zeros(len(self.parts), np.int64)
@@ -131,7 +131,7 @@ class OfflineMixture:
 
 
 def rows_of(dataset: Any) -> Any:
-    """What of a dataset takes views: its rows, where it has some."""
+    """The part of a dataset that takes views: its rows, where it has some."""
     return getattr(dataset, "rows", dataset)
 
 

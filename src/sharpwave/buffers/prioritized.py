@@ -1,4 +1,4 @@
-"""Prioritised replay (Schaul et al., 2016)."""
+"""Prioritized experience replay (Schaul et al., 2016)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_exponent(name: str, value: object) -> float:
 
 
 def check_weight_norm(value: Any) -> Literal["buffer", "batch"]:
-    """What weights are normalised by, if it is known."""
+    """The `weight_norm`, or an error if it is unknown."""
     if value not in ("buffer", "batch"):
         raise ValueError(f'weight_norm must be "buffer" or "batch", got {value!r}')
     known: Literal["buffer", "batch"] = value
@@ -55,23 +55,23 @@ def priority_options(
 
 
 class PriorityControls(ReplayBuffer):
-    """What a buffer with priorities can be asked and told."""
+    """Properties and setters of a buffer with priorities."""
 
     __slots__ = ()
 
     @property
     def alpha(self) -> float:
-        """How much priorities count."""
+        """Priority exponent α; 0 draws uniformly."""
         return float(self._checked_priorities()[1])
 
     @property
     def beta(self) -> float:
-        """How much weights correct."""
+        """Importance-sampling exponent β; 1 corrects fully."""
         self._checked_priorities()
         return float(self._engine.beta)
 
     def set_beta(self, beta: float) -> None:
-        """Set how much weights correct; annealed towards 1 in training."""
+        """Set the importance-sampling exponent β; annealed towards 1 in training."""
         self._checked_priorities()
         self._engine.beta = check_exponent("beta", beta)
 
@@ -108,8 +108,8 @@ class PrioritizedReplayBuffer(PriorityControls):
         capacity: As in `ReplayBuffer`.
         obs_dim: As in `ReplayBuffer`.
         act_dim: As in `ReplayBuffer`.
-        alpha: How much priorities count; 0 is uniform.
-        beta: How much weights correct for that; 1 is fully.
+        alpha: Priority exponent α; 0 draws uniformly.
+        beta: Importance-sampling exponent β; 1 corrects the bias of the draws fully.
         fields: As in `ReplayBuffer`.
         n_envs: As in `ReplayBuffer`.
         seed: As in `ReplayBuffer`.

@@ -1,4 +1,4 @@
-"""Uniform replay in host memory."""
+"""Replay buffer in host memory, sampled uniformly."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def engine_in_memory(schema: Schema, options: Mapping[str, Any]) -> _native.Engi
 
 
 class ReplayBuffer(_native.RowBuffer):
-    """The newest `capacity` steps, drawn uniformly.
+    """Replay buffer of the newest `capacity` steps, drawn uniformly.
 
     The rows live in native memory, one contiguous record each. Any number of threads may push and
     sample at the same time; every row of a batch is one step, never a mixture.
@@ -130,7 +130,7 @@ class ReplayBuffer(_native.RowBuffer):
 
     With `n_envs` the steps of each environment are kept in order (stream rows): an observation is
     stored once, although it is the `next_obs` of one step and the `obs` of the next, frame stacks
-    share their frames, and the views that need neighbours (`NStep`, `Sequence`, `Hindsight`) work.
+    share their frames, and the views that need neighbors (`NStep`, `Sequence`, `Hindsight`) work.
 
     Args:
         capacity: Steps to keep; the oldest go first. With stream rows every environment keeps its
@@ -233,7 +233,7 @@ class ReplayBuffer(_native.RowBuffer):
         Args:
             env: A Gymnasium environment or vector environment; only its spaces are read.
             capacity: Steps to keep over all environments.
-            n_envs: How many environments push; `env.num_envs` for a vector environment, otherwise
+            n_envs: Number of environments; `env.num_envs` for a vector environment, otherwise
                 1.
             stack: Image observations are stacks of this many frames along `axis`: every frame is
                 stored once.
@@ -251,7 +251,7 @@ class ReplayBuffer(_native.RowBuffer):
     def _for_schema(
         cls: type[Self], schema: Schema, capacity: int, n_envs: int, options: dict[str, Any]
     ) -> Self:
-        """What `for_env` returns."""
+        """The buffer that `for_env` returns."""
         return cls(capacity, fields=schema, n_envs=n_envs, **options)
 
     @property
@@ -272,7 +272,7 @@ class ReplayBuffer(_native.RowBuffer):
 
     @property
     def is_prioritized(self) -> bool:
-        """Whether steps are drawn by priority."""
+        """True if steps are drawn by priority."""
         return self._options["priorities"] is not None
 
     @property
@@ -282,7 +282,7 @@ class ReplayBuffer(_native.RowBuffer):
 
     @property
     def is_full(self) -> bool:
-        """Whether a push overwrites the oldest step."""
+        """True if a push overwrites the oldest step."""
         return bool(self._engine.is_full)
 
     def sample_recent(
@@ -484,6 +484,6 @@ class ReplayBuffer(_native.RowBuffer):
 
     def __repr__(self) -> str:
         if not hasattr(self, "_schema"):
-            return f"{type(self).__name__}(not initialised)"
+            return f"{type(self).__name__}(not initialized)"
         fields = ", ".join(self._schema.fields)
         return f"{type(self).__name__}({len(self)} of {self.capacity} steps: {fields})"

@@ -1,4 +1,4 @@
-"""What a row holds: named fields with dtype, shape and role, nested where observations are."""
+"""Schema of a row: named fields with dtype, shape and role, nested where observations are."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def _widths(node: Any, path: tuple[str | int, ...]) -> list[int]:
 
 
 def row_plan(schema: Schema, *, squeeze: bool, priorities: bool, streams: bool) -> dict[str, Any]:
-    """How leaves meet the arguments of `push` and the arrays of a batch (`_native.RowBuffer`).
+    """Mapping of leaves to the arguments of `push` and arrays of a batch (`_native.RowBuffer`).
 
     Args:
         schema: The schema.

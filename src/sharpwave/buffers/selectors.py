@@ -1,4 +1,4 @@
-"""Which steps to draw. Any selector works with any view."""
+"""Selectors: sampling strategies that pick the steps to draw, for any view."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def _open_again(forms: list[Form], sent: Any) -> SharedArrays:
 
 
 def _places(forms: Sequence[Form]) -> tuple[list[int], int]:
-    """Where the arrays begin, and how long all are; memory of no length cannot be shared."""
+    """Offsets of the arrays, and their total size; memory of no length cannot be shared."""
     places, size = [], 0
     for dtype, shape in forms:
         places.append(size)

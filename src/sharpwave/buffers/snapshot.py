@@ -81,7 +81,7 @@ def fill(
 
 
 def _describe(buffer: ReplayBuffer) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What is small enough for JSON, and the marks of the streams and priorities as arrays."""
+    """The parts small enough for JSON, and the marks of the streams and priorities as arrays."""
     from sharpwave import __version__
 
     engine = buffer._engine

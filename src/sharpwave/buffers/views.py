@@ -1,4 +1,4 @@
-"""What a drawn step becomes in a batch. Any view works with any selector."""
+"""Views: the form of a drawn step in a batch (transition, n-step, sequence), for any selector."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ _STRATEGIES = ("future", "final", "episode")
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Steps of goal environments, some with the goal they achieved instead (HER).
+    """Hindsight experience replay (HER): some steps get a goal that was achieved instead.
 
     After Andrychowicz et al., 2017.
 
@@ -211,13 +211,13 @@ class Hindsight:
     after a step of the same episode, and the reward of that. The rest of the batch is as it was.
 
     Attributes:
-        reward_fn: Vectorised, as `env.unwrapped.compute_reward` of goal environments.
-        n_goals: Relabelled steps per original one.
+        reward_fn: Vectorized, as `env.unwrapped.compute_reward` of goal environments.
+        n_goals: Number of relabeled steps per original one.
         strategy: The goal comes from a step at or after the drawn one ("future"), the last of the
             episode ("final"), or any of it ("episode").
         achieved: The key of the achieved goal in the observation.
         desired: The key of the desired goal.
-        info: Passed to `reward_fn`. A function of the batch and of the rows that are relabelled
+        info: Passed to `reward_fn`. A function of the batch and of the rows that are relabeled
             [B] makes it for every batch.
     """
 

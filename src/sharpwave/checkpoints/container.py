@@ -114,9 +114,9 @@ class Entry:
 
     kind: StoredType
     shape: tuple[int, ...]
-    """In words."""
+    """Shape in words."""
     start: int
-    """Where its bytes begin in the file."""
+    """Offset of its bytes in the file."""
     n_bytes: int
     checksum: str | None
     """None in files that have only one for the whole."""

@@ -27,7 +27,7 @@ _TAG = re.compile(r"[0-9a-f]{16}")
 
 
 def part_paths(path: Path, tag: Any, count: int) -> Iterator[Path]:
-    """Where the parts of a checkpoint lie, one by one: a forged index may claim any number.
+    """Paths of the parts of a checkpoint, one by one: a forged index may claim any number.
 
     Raises:
         ValueError: The tag is none.

@@ -1,4 +1,4 @@
-"""How a checkpoint is read: header and names at once, tensors when they are asked for."""
+"""Reader of checkpoints: header and names at once, tensors when they are asked for."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CheckpointReader:
         path: The checkpoint.
 
     Attributes:
-        header: What it says of itself: algorithm, config, environment.
+        header: Description in plain values: algorithm, config, environment.
 
     Raises:
         SharpwaveIOError: There is no checkpoint of a known version, it is damaged, or a part of it
@@ -245,7 +245,7 @@ class CheckpointReader:
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a checkpoint says of itself: algorithm, config, environment, versions.
+    """The header of a checkpoint: algorithm, config, environment, versions.
 
     Raises:
         SharpwaveIOError: There is no checkpoint of a known version at `path`, or it is damaged.

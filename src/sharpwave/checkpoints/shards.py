@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 def is_sharded(leaf: Any) -> bool:
-    """Whether only a part of a tensor lies in this process."""
+    """Return whether only a shard of a tensor lies in this process."""
     return hasattr(leaf, "to_local")
 
 
 def own_shards(leaves: Mapping[str, Any], names: Mapping[str, list[str]]) -> dict[str, Any]:
-    """What this process has of tensors in shards, by the names that it lies under, tied ones once.
+    """This process's shards of sharded tensors, by their names in the file, tied ones once.
 
     Args:
         leaves: All tensors and arrays.
@@ -62,7 +62,7 @@ class Together:
         self._group = mesh.get_group()
 
     def do(self, path: Path, work: Callable[[], T]) -> list[T]:
-        """What a function returns in every process, in their order.
+        """Results of a function in every process, in their order.
 
         Raises:
             SharpwaveIOError: In all of them, where it raised OSError in one.

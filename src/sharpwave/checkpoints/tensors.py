@@ -86,7 +86,7 @@ class StoredType:
         return shape if self.per_word == 1 else (*shape[:-1], shape[-1] * self.per_word)
 
     def array(self, words: npt.NDArray[Any]) -> Array:
-        """What a reader gets for words of this dtype."""
+        """The array that a reader gets for words of this dtype."""
         return RawTensor(words, self.name) if self.is_raw else words
 
 
@@ -128,7 +128,7 @@ _INTEGERS = {1: "uint8", 2: "int16"}
 
 
 def is_shape(shape: Sequence[Any]) -> bool:
-    """Whether an array can have this shape, which a file says, with any dtype."""
+    """Return whether an array can have this shape, which a file says, with any dtype."""
     return (
         len(shape) <= _MAX_DIMENSIONS
         and all(type(length) is int and length >= 0 for length in shape)
@@ -137,7 +137,7 @@ def is_shape(shape: Sequence[Any]) -> bool:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a leaf of a nest is a tensor, without a need for PyTorch."""
+    """Return whether a leaf of a nest is a tensor, without a need for PyTorch."""
     return hasattr(value, "detach")
 
 

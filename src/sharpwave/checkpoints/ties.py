@@ -29,7 +29,7 @@ class Alias:
     axes: Ints
 
     def fits(self, shape: Ints) -> bool:
-        """Whether a tensor of this shape can be brought into that of the alias."""
+        """Return whether a tensor of this shape can be brought into that of the alias."""
         return is_shape(self.shape) and math.prod(shape) == math.prod(self.shape)
 
     def of_words(self, words: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -55,7 +55,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where a tensor lies; `order` sorts its axes as the memory has them."""
+    """Place of a tensor in memory; `order` sorts its axes as the memory has them."""
 
     place: tuple[Any, ...]
     shape: Ints

@@ -1,4 +1,4 @@
-"""How a checkpoint is written: tensor by tensor, and in place only when it is whole."""
+"""Writer of checkpoints: tensor by tensor, and in place only when it is whole."""
 
 from __future__ import annotations
 

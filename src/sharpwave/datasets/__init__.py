@@ -1,4 +1,4 @@
-"""Datasets for offline learning: scripted experts, mixtures of policies, and normalised scores.
+"""Datasets for offline learning: scripted experts, mixtures of policies, and normalized scores.
 
 The names are imported at their first use, so that a score needs no environments.
 """

@@ -1,4 +1,4 @@
-"""How a dataset on disk was made, in a file beside its episodes."""
+"""Description of how a dataset on disk was made, in a file beside its episodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_description(
         folder: It has a field reward.
         env_id: Where the episodes come from.
         facts: How they came about. What can be counted is added: episodes, steps, mean return, its
-            normalised score, and versions of the libraries.
+            normalized score, and versions of the libraries.
     """
     from sharpwave.episodes import EpisodeBuffer
 
@@ -46,7 +46,7 @@ def write_description(
 
 
 def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `dataset.json` says: env_id, kind, seed, parts, n_episodes, n_steps, mean_return, ...
+    """The entries of `dataset.json`: env_id, kind, seed, parts, n_episodes, mean_return, ...
 
     Returns:
         It; empty where there is none.

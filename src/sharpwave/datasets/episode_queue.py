@@ -19,7 +19,7 @@ class Episode:
     """The T steps of an episode, or of its beginning."""
 
     obs: Nested
-    """What the actions answered to, [T, ...]."""
+    """Observations before the actions, [T, ...]."""
     actions: Array
     """[T, ...]."""
     rewards: Array
@@ -29,9 +29,9 @@ class Episode:
     truncated: Array
     """[T] bool."""
     final_obs: Nested
-    """What the last action led to."""
+    """Observation after the last action."""
     seed: int | None
-    """What its environment was reset with."""
+    """Seed of the reset of its environment."""
 
     def __len__(self) -> int:
         return len(self.rewards)

@@ -65,6 +65,6 @@ class Improvements(Callback):
 
 
 def read_improvements(folder: str | os.PathLike[str]) -> list[Improvement]:
-    """What `Improvements` found, worst first."""
+    """The policies that `Improvements` found, worst first."""
     rows = read_json(Path(folder) / FILE).get("improvements", [])
     return [Improvement(**row) for row in rows]

@@ -28,11 +28,11 @@ KINDS = {
     "medium-replay": "from random to medium in ten steps, as a replay buffer has it",
     "medium-expert": "half medium, half expert",
 }
-"""What each kind of dataset holds."""
+"""Content of each kind of dataset, in words."""
 
 
 class Levels(NamedTuple):
-    """How much noise makes data of the scripted expert worse."""
+    """Amounts of noise that degrade the scripted expert."""
 
     noisy: float
     """The standard deviation in a Box of actions, a quarter of its range; elsewhere the share of

@@ -1,4 +1,4 @@
-"""What one policy contributes to a dataset."""
+"""Parts of a dataset: the steps or episodes that one policy contributes."""
 
 from __future__ import annotations
 

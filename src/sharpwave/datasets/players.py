@@ -97,7 +97,7 @@ def as_player(
     deterministic: bool,
     generator: np.random.Generator,
 ) -> Player:
-    """What plays `n_envs` environments with a policy.
+    """A player of `n_envs` environments with a policy.
 
     Raises:
         TypeError: The policy is nothing that acts.

@@ -82,7 +82,7 @@ class RecordedRun:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all its steps were taken."""
+        """True if all its steps were taken."""
         steps = self.run.summary.get("timesteps", 0)
         return bool(steps >= self.config.total_timesteps) and bool(self.improvements)
 

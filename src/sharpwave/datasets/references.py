@@ -18,7 +18,7 @@ class Reference:
     expert: float
     """Mean return of an expert: 100."""
     source: str
-    """Where the two come from."""
+    """Source of the two returns."""
 
 
 def reference(env_id: str) -> Reference:

@@ -1,4 +1,4 @@
-"""Where the episodes of a dataset go."""
+"""Sinks of a dataset's episodes: arrays in memory, or a folder."""
 
 from __future__ import annotations
 

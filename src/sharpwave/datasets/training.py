@@ -35,7 +35,7 @@ TRAINED_KINDS = {
     "expert": "the policy that evaluated best",
     "full-replay": "all episodes of training",
 }
-"""What each kind of dataset holds."""
+"""Content of each kind of dataset, in words."""
 
 D4RL = ("random", "medium", "medium-replay", "expert")
 REPLAYS = ("medium-replay", "full-replay")

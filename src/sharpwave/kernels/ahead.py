@@ -27,7 +27,7 @@ def look_ahead(
     cuts: Tensor | None = None,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the n steps from each of some rows on add up to; in one launch on CUDA.
+    """n-step returns from each of some rows on; in one launch on CUDA.
 
     With m <= n the steps really taken until the episode ends or the data does,
     rewards = Σ_{i<m} γ^i r_{t+i} and discounts = γ^m, or 0 where the last of them terminated.

@@ -1,4 +1,4 @@
-"""Which implementation runs: Triton on CUDA where it is installed, plain torch elsewhere."""
+"""Choice of the implementation: Triton on CUDA where it is installed, plain torch elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def uses_triton(tensor: Tensor) -> bool:
-    """Whether work on this tensor goes to a Triton kernel."""
+    """Return whether work on this tensor goes to a Triton kernel."""
     return HAS_TRITON and (tensor.is_cuda or INTERPRETED)
 
 
@@ -37,5 +37,5 @@ def check_like(
 
 
 def numel_fits_int32(tensor: Tensor) -> bool:
-    """Whether kernels may count the elements of a tensor in 32 bits."""
+    """Return whether kernels may count the elements of a tensor in 32 bits."""
     return tensor.numel() < 2**31

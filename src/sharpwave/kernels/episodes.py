@@ -16,7 +16,7 @@ __all__ = ["EpisodeSums"]
 
 
 class EpisodeSums:
-    """What N environments add up over an episode, and the last episodes that ended.
+    """Sums of N environments over their episodes, and the last episodes that ended.
 
     A step is one launch on CUDA.
 
@@ -59,7 +59,7 @@ class EpisodeSums:
 
     @property
     def device(self) -> torch.device:
-        """Where the sums are."""
+        """Device of the sums."""
         return self.running.device
 
     def add(

@@ -264,7 +264,7 @@ def _kernels(logits: Tensor) -> Any:
 
 
 def _wide(tensor: Tensor) -> torch.dtype:
-    """What sums are kept in."""
+    """Dtype of sums."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 

@@ -18,7 +18,7 @@ __all__ = ["PackedTokens", "PackingLayout", "pack_tokens", "plan_layout", "unpac
 
 
 class PackingLayout(NamedTuple):
-    """Where sequences go; entry k is the k-th of the layout, by row and by column."""
+    """Placement of sequences; entry k is the k-th of the layout, by row and by column."""
 
     n_bins: int
     """Rows."""

@@ -65,7 +65,7 @@ class PrioritySums:
 
     @property
     def device(self) -> torch.device:
-        """Where the priorities live."""
+        """Device of the priorities."""
         return self._sums.device
 
     @property
@@ -119,8 +119,8 @@ class PrioritySums:
         Args:
             index: [B] int64. On CUDA nobody looks: an index outside the capacity is passed over.
             errors: [B]; one whose priority is not finite gives the highest so far.
-            alpha: How much errors count.
-            epsilon: What an error of 0 is worth, more than 0.
+            alpha: Priority exponent α.
+            epsilon: Added to absolute errors, more than 0.
 
         Raises:
             ValueError: A shape, dtype or device does not fit.
@@ -256,7 +256,7 @@ class PrioritySums:
 
         Args:
             probability: [B] of drawn rows, from `sample`.
-            beta: How much weights correct, from 0 to 1; a tensor is read on the device.
+            beta: Importance-sampling exponent, from 0 to 1; a tensor is read on the device.
             of_batch: Take the largest of the B rows instead, so that one weight is 1.
 
         Returns:

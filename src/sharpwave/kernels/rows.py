@@ -19,7 +19,7 @@ __all__ = ["RowTable"]
 
 
 class _Kind(NamedTuple):
-    """What rows of a column look like: shape, strides of a batch of them, dtype."""
+    """Form of the rows of a column: shape, strides of a batch of them, dtype."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -176,7 +176,7 @@ class RowTable:
         return tuple(self.columns[i] for i in self._filled), tuple(rows[i] for i in self._filled)
 
     def _plan(self, rows: tuple[Tensor, ...], same: bool) -> jit.Plan:
-        """How to move rows, which is known beforehand where dtypes agree."""
+        """Plan of moving rows, which is known beforehand where dtypes agree."""
         if same:
             return self._same_plan
         return _plan(self._kinds, tuple(row.dtype for row in rows))
@@ -223,7 +223,7 @@ class RowTable:
 
 @lru_cache(maxsize=1024)
 def _plan(kinds: tuple[_Kind, ...], dtypes: tuple[torch.dtype, ...]) -> jit.Plan:
-    """How rows of these dtypes are moved to columns of such kinds; empty ones are passed over."""
+    """Plan of moving rows of these dtypes to columns of such kinds, without empty ones."""
     filled = [kind for kind in kinds if math.prod(kind.shape)]
     pairs = zip(filled, dtypes, strict=True)
     return jit.plan_rows(

@@ -213,6 +213,6 @@ def _fits_rows(x: Tensor) -> bool:
 
 
 def _fits(x: Tensor) -> bool:
-    """Whether kernels take heads of this length: blocks are powers of 2."""
+    """Return whether kernels take heads of this length: blocks are powers of 2."""
     width = x.shape[-1]
     return uses_triton(x) and x.dtype in FLOATS and width > 1 and width & (width - 1) == 0

@@ -20,7 +20,7 @@ __all__ = ["PackedSequences", "PackingPlan", "pack_sequences", "plan_packing"]
 
 
 class PackingPlan(NamedTuple):
-    """Where each sequence goes: entry k is the k-th of the packed layout, by bin and offset."""
+    """Placement of each sequence: entry k is the k-th of the packed layout, by bin and offset."""
 
     n_bins: int
     """Rows needed."""

@@ -173,7 +173,7 @@ class RunningStats:
 
 
 def polyak(target: Any, source: Any, tau: float) -> None:
-    """Moves target towards source in place: target += tau * (source - target).
+    """Polyak averaging of target networks, in place: target += tau * (source - target).
 
     Args:
         target: A float32 or float64 array or torch tensor, or an iterable of them (such as

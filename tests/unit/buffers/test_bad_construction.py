@@ -152,7 +152,7 @@ print("alive")
         for call in calls:
             refused(RuntimeError, "not initialised", call)
         assert len(bare) == 0
-        assert repr(bare) == "ReplayBuffer(not initialised)"
+        assert repr(bare) == "ReplayBuffer(not initialized)"
 
     def test_a_second_initialisation_is_refused_and_changes_nothing(self) -> None:
         buffer = make()

@@ -1,4 +1,4 @@
-"""Buffers of torch tensors on any device: replay, prioritised replay, rollouts, statistics."""
+"""Buffers of torch tensors on any device: replay, prioritized replay, rollouts, statistics."""
 
 from sharpwave.buffers.tensors.base import ResetStrategy, TensorBuffer
 from sharpwave.buffers.tensors.prioritized import (

@@ -1,4 +1,4 @@
-"""What all tensor buffers share: places, counters, and what happens when one is full."""
+"""Base of all tensor buffers: places, counters, and the strategy when one is full."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Self = TypeVar("Self", bound="TensorBuffer")
 
 
 class ResetStrategy(Enum):
-    """What adding to a full buffer does."""
+    """Strategy of adding to a full buffer."""
 
     ERROR = "error"
     """It raises RuntimeError."""
@@ -104,7 +104,7 @@ class TensorBuffer(ABC):
 
     @property
     def full(self) -> bool:
-        """Whether the next step meets the `reset_strategy`."""
+        """True if the next step meets the `reset_strategy`."""
         return self._steps >= self.buffer_size
 
     @property

@@ -1,4 +1,4 @@
-"""What a step of N environments holds: named tensors with dtype and shape, nested in dicts."""
+"""Fields of a step of N environments: named tensors with dtype and shape, nested in dicts."""
 
 from __future__ import annotations
 

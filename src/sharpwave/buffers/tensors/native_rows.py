@@ -32,8 +32,8 @@ class NativeRows:
         buffer_size: Steps.
         num_envs: Rows of a step.
         device: Where batches go.
-        stratified: Whether prioritised draws are; None without priorities.
-        beta: Of the weights of prioritised draws.
+        stratified: Stratify prioritized draws; None without priorities.
+        beta: Importance-sampling exponent of prioritized draws.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Prioritised replay of transitions as torch tensors (Schaul et al., 2016)."""
+"""Prioritized experience replay as torch tensors (Schaul et al., 2016)."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class PrioritizedColumns(Columns):
         num_envs: Rows of a step.
         store_device: Where the tensors are.
         device: Where batches go.
-        stratified: Whether draws are.
-        beta: Of the weights.
-        weight_norm: Whether the largest weight of the batch or of the buffer is 1.
+        stratified: Stratify draws.
+        beta: Importance-sampling exponent.
+        weight_norm: Normalize weights by their maximum over the "batch" or the "buffer".
     """
 
     def __init__(
@@ -146,9 +146,9 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
         obs_shape: As in `TensorReplayBuffer`.
         action_shape: As in `TensorReplayBuffer`.
         stats_tracker: As in `TensorReplayBuffer`.
-        alpha: How much TD errors count; 0 is uniform.
-        beta: How much weights correct for that; 1 is fully. Settable, to be annealed.
-        epsilon: What a TD error of 0 is worth.
+        alpha: Priority exponent α of TD errors; 0 draws uniformly.
+        beta: Importance-sampling exponent β; 1 corrects fully. Settable, to be annealed.
+        epsilon: Added to absolute TD errors, so that an error of 0 has a priority too.
         obs_dtype: As in `TensorReplayBuffer`.
         action_dtype: As in `TensorReplayBuffer`.
         device: As in `TensorReplayBuffer`.
@@ -236,7 +236,7 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
 
     @property
     def beta(self) -> float:
-        """How much weights correct."""
+        """Importance-sampling exponent β; 1 corrects fully."""
         return self._beta
 
     @beta.setter

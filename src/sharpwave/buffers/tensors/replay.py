@@ -80,7 +80,7 @@ class TensorReplayBuffer(TensorBuffer):
         action_dtype: Likewise.
         device: Where batches are.
         store_device: Where steps are kept, by default on `device`.
-        reset_strategy: What adding to a full buffer does.
+        reset_strategy: Strategy of adding to a full buffer.
         extra_fields: More fields by name: a dtype, a `(dtype, shape)` pair or a dict of these.
         seed: Of the draws.
         generator: Draws instead, on the storage device. `torch.default_generator` makes draws

@@ -64,12 +64,12 @@ class RolloutBuffer(TensorBuffer):
         stats_tracker: Is given rewards and dones of every `add`.
         obs_dtype: For dicts a dict, where float32 is the default, or one for all.
         action_dtype: Likewise.
-        gamma: Discount.
-        gae_lambda: λ of the advantages.
+        gamma: Discount factor γ.
+        gae_lambda: λ of generalized advantage estimation.
         device: Where batches are.
         store_device: Where steps are kept, by default on `device`. In host memory they are
             page-locked if `device` is CUDA, and the next batch is copied while one is learned from.
-        reset_strategy: What adding to a full buffer does.
+        reset_strategy: Strategy of adding to a full buffer.
         extra_fields: More fields by name: a dtype, a `(dtype, shape)` pair or a dict of these.
         seed: Of the order of rows.
         generator: Draws instead, on the storage device.

@@ -1,4 +1,4 @@
-"""Where steps of N environments are kept: one tensor per field, or the native engine."""
+"""Storage of steps of N environments: one tensor per field, or the native engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay that several processes fill and sample."""
+"""Replay buffer in shared memory, which several processes fill and sample."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["SharedReplayBuffer"]
 
 _ATTEMPTS = 64
 _BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
-"""What numbers that NumPy does not know are stored as, by their size."""
+"""Storage dtypes of numbers that NumPy does not know, by their size in bytes."""
 
 
 class SharedReplayBuffer(TensorReplayBuffer):
@@ -134,7 +134,7 @@ class SharedReplayBuffer(TensorReplayBuffer):
 
     @property
     def full(self) -> bool:
-        """Whether the next step meets the `reset_strategy`."""
+        """True if the next step meets the `reset_strategy`."""
         return self.current_size >= self.buffer_size
 
     @property

@@ -59,7 +59,7 @@ def check_windows(view: object) -> Sequence:
 
 
 class Ring:
-    """Where a ring of steps stands, as tensors that captured work reads.
+    """Position of a ring of steps, as tensors that captured work reads.
 
     The step that environment e took as number t of all has the id t * num_envs + e.
 
@@ -206,7 +206,7 @@ class ArrivalWindows:
         return times % self._size * self._n + env
 
     def _is_last(self, times: Tensor, places: Tensor) -> Tensor:
-        """Where an episode ends with a step, or is cut after it."""
+        """True where an episode ends with a step, or is cut after it."""
         (done,) = self._rows.columns(self._parts["done"])
         return done[places] | self._ring.cuts[(times + 1) % self._size]
 

@@ -75,7 +75,7 @@ def _launch(
 
 
 def _watched() -> bool:
-    """Whether Triton tells somebody of launches, such as a profiler."""
+    """Return whether Triton tells somebody of launches, such as a profiler."""
     hook = knobs.runtime.launch_enter_hook or knobs.runtime.launch_exit_hook
     return bool(getattr(hook, "calls", hook))
 
@@ -125,7 +125,7 @@ def _plain(arguments: tuple[Any, ...], kind: list[Any]) -> list[Any] | None:
 
 
 def _starter(compiled: Any, device: int, constants: tuple[Any, ...]) -> Start:
-    """What starts a compiled kernel with other arguments of the same kind."""
+    """A function that starts a compiled kernel with other arguments of the same kind."""
     run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
     current_stream = triton.runtime.driver.active.get_current_stream
 

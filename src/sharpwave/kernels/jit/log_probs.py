@@ -32,7 +32,7 @@ def add_logits(top, total, moment, x, slope, ENTROPY: tl.constexpr):
 
 @triton.jit
 def entropy_share(log_sum, entropy, joint):
-    """What a part of the vocabulary adds to the entropy of all: w (H - log w), w = its share."""
+    """Part of the entropy from a part of the vocabulary: w (H - log w), w = its share."""
     distance = log_sum - joint
     return tl.where(log_sum == float("-inf"), 0.0, tl.exp(distance) * (entropy - distance))
 

@@ -103,7 +103,7 @@ def push_kernel(
 
 
 def plan_rows(kinds: tuple[tuple[int, int, bool], ...]) -> Plan:
-    """How rows are moved, from elements per row, bytes per element and whether dtypes agree."""
+    """Plan of moving rows, from elements per row, bytes per element and whether dtypes agree."""
     entries = []
     for elements, itemsize, same in kinds:
         if same:

@@ -21,7 +21,7 @@ FEW = 16384  # environments below which lanes share the steps of one
 
 
 class Blocks(NamedTuple):
-    """How a rollout is cut."""
+    """Block sizes into which a rollout is cut."""
 
     lanes: int
     steps: int

@@ -1,4 +1,4 @@
-"""What a step of a world model applies to single rows, in Triton."""
+"""Row-wise functions of a world model's step, in Triton."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def norm_silu_backward_kernel(
 
 @triton.jit
 def remember_kernel(gates, before, out, rows, blocks, size, total, BLOCK: tl.constexpr):
-    """What is remembered, number by number of [rows, blocks, size]."""
+    """Output of the recurrent unit, number by number of [rows, blocks, size]."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < total
     i, block, row = at % size, (at // size) % blocks, at // (size * blocks)
@@ -253,7 +253,7 @@ def norm_silu_rows(x: Tensor, scale: Tensor, grad: Tensor) -> Tensor:
 
 
 def remember(gates: Tensor, before: Tensor) -> Tensor:
-    """What is remembered [B, K n] after gates [K, B, 3 n] on what was."""
+    """Output [B, K n] of the recurrent unit, from gates [K, B, 3 n] and its state before."""
     out, (blocks, rows, wide) = torch.empty_like(before), gates.shape
     total = before.numel()
     sizes = rows, blocks, wide // 3, total

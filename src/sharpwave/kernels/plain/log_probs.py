@@ -104,7 +104,7 @@ def _blocks(logits: Tensor) -> Iterator[slice]:
 
 
 def _columns(token: Tensor, start: int, n_vocab: int) -> tuple[Tensor, Tensor]:
-    """Which columns [B, 1] the tokens have, 0 where none of these, and [B] which have one."""
+    """Columns [B, 1] of the tokens, 0 where none of these, and [B] true where one is."""
     column = token - start
     here = (column >= 0) & (column < n_vocab)
     return torch.where(here, column, 0)[:, None], here
@@ -125,6 +125,6 @@ def _reduce(x: Tensor, entropy: bool) -> tuple[Tensor, Tensor]:
 
 
 def _share(log_sum: Tensor, entropy: Tensor, joint: Tensor) -> Tensor:
-    """What a part of the vocabulary adds to the entropy of all: w (H - log w), w = its share."""
+    """Part of the entropy from a part of the vocabulary: w (H - log w), w = its share."""
     distance = log_sum - joint
     return torch.where(log_sum == -torch.inf, 0.0, distance.exp() * (entropy - distance))

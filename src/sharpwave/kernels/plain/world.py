@@ -1,4 +1,4 @@
-"""What a step of a world model applies to single rows, in plain torch: the definitions."""
+"""Row-wise functions of a world model's step, in plain torch: the definitions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def norm_silu_backward(x: Tensor, scale: Tensor, grad: Tensor) -> tuple[Tensor, 
 
 
 def remember(gates: Tensor, before: Tensor) -> Tensor:
-    """What is remembered [B, K n] after gates [K, B, 3 n] on what was."""
+    """Output [B, K n] of the recurrent unit, from gates [K, B, 3 n] and its state before."""
     reset, candidate, update = _wide(gates).chunk(3, -1)
     candidate = torch.tanh(reset.sigmoid() * candidate)
     update = (update - 1.0).sigmoid()
