@@ -158,7 +158,7 @@ def test_actions_that_are_no_choices_are_refused(backend: str) -> None:
     learner = LEARNERS["dqn"]
     halves = Changed(lambda name, x: x + 0.5 if name == "actions" else x)
     agent = learner.make(buffer=halves, backend=backend)
-    with pytest.raises(ValueError, match=r"actions of a buffer must be whole numbers here, got"):
+    with pytest.raises(ValueError, match=r"actions of a buffer must be integers here, got"):
         agent.train(learner.steps)
 
 

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 __all__ = ["Actor", "FollowerRecipe", "FollowingActor", "RolloutActor"]
 
 OF_THIS_MACHINE = ("address", "tls", "worker_addresses")
-"""Options that say nothing to actors elsewhere."""
+"""Options that do not concern remote actors."""
 
 
 class Actor:
     """Acts in a number of environments with a learner.
 
     Args:
-        learner: What acts.
-        n_envs: In how many environments.
-        explore: Look for something new; otherwise the best that is known.
+        learner: The learner that acts.
+        n_envs: Number of environments.
+        explore: Sample exploratory actions; otherwise take the greedy ones.
         normalizer: Applied to observations that the environment did not normalize.
         generator: Source of samples; that of the learner when None.
         columns: Of the learner's own, to be stored with a step; None where nothing is stored.
 
     Attributes:
-        state: Memory of the learner; None without one.
+        state: Recurrent memory of the learner; None without one.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class Actor:
             )
 
     def memory_arrays(self) -> dict[str, Any] | None:
-        """What a checkpoint keeps of its memory; None without one.
+        """Recurrent memory as a checkpoint keeps it; None without one.
 
-        A memory is a nest of arrays or tensors [N, ...], or an object with `arrays` and
+        A memory is a tree of arrays or tensors [N, ...], or an object with `arrays` and
         `load_arrays`.
         """
         if self.state is None or hasattr(self.state, "arrays"):
@@ -201,8 +201,8 @@ class FollowingActor(RolloutActor):
     It shares nothing with the learner that changes, so that it may act in a thread of its own.
 
     Args:
-        learner: What to act like.
-        n_envs: In how many environments.
+        learner: The learner to copy.
+        n_envs: Number of environments.
         seed: Of its actions.
         columns: Of the learner's own, to be stored with a step.
     """
@@ -228,7 +228,7 @@ class FollowingActor(RolloutActor):
         self.begin_rollout()
 
     def state_dict(self) -> dict[str, Any]:
-        """What it draws from and remembers, beside the weights."""
+        """State of its generator and memory, beside the weights."""
         return {
             "kind": self.learner.generator_kind,
             "generator": self.generator.get_state(),
@@ -249,7 +249,7 @@ class FollowerRecipe:
     What arrives there is a new learner of the same kind on the CPU, whose weights follow.
 
     Args:
-        learner: What to act like.
+        learner: The learner to copy.
         columns: Of the learner's own, to be stored with a step.
         algorithm: The name by which other machines know its class; None where they do not.
     """

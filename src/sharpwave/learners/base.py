@@ -1,4 +1,4 @@
-"""What all learners share, whatever they learn from: networks, optimizers, schedules, a counter."""
+"""The base class of all learners: networks, optimizers, schedules, a counter."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class BaseLearner(ABC):
         config: Options.
 
     Attributes:
-        networks: What learns, by name.
+        networks: The networks that learn, by name.
         optimizers: By the name of the network that they move.
         updates: Calls of `update` so far.
     """
 
     kind: ClassVar[str]
-    """Where its numbers live, in messages and checkpoints: "native" or "torch"."""
+    """Backend of its computation, in messages and checkpoints: "native" or "torch"."""
     ranks: Ranks = ALONE
     """The processes that learn together."""
 
@@ -61,7 +61,7 @@ class BaseLearner(ABC):
         """Learn from a batch, and count it in `updates`."""
 
     def follow(self, progress_remaining: float) -> None:
-        """Set what follows the progress of a run, from 1 at its start to 0 at its end."""
+        """Apply schedules at the remaining progress of a run: 1 at its start, 0 at its end."""
         if self._followed is not None and not self._is_scheduled:
             return
         schedules = self.rates()
@@ -91,13 +91,13 @@ class BaseLearner(ABC):
         return {"learning_rate": next(iter(self.optimizers.values())).lr}
 
     def few_threads(self, rows: int) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002
-        """Inside, updates on so many rows have as many threads as help."""
+        """Context in which updates on so many rows use as many threads as pay off."""
         return contextlib.nullcontext()
 
     # Checkpoints
 
     def extra_state(self) -> dict[str, Any]:
-        """What a subclass adds to the checkpoint: tensors, arrays, numbers."""
+        """State that a subclass adds to the checkpoint: tensors, arrays, numbers."""
         return {}
 
     def load_extra_state(self, state: dict[str, Any]) -> None:  # noqa: B027

@@ -1,4 +1,4 @@
-"""On-policy batches: what an update learns from."""
+"""On-policy batches: the data of an update."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class OnPolicyBatch:
         values: Values when the actions were taken.
         advantages: Generalized advantage estimates.
         returns: advantages + values.
-        masks: Allowed actions, [B, n].
-        starts: Where an episode starts, for recurrent policies.
+        masks: Masks of the allowed actions, [B, n].
+        starts: True where an episode starts, for recurrent policies.
         state: Recurrent state before the first step, [..., B, size].
-        real: False where a row is no step, for recurrent policies; None when all are.
+        real: Mask of the valid rows, for recurrent policies: False where a row is padding; None
+            when all are steps.
         extra: Columns of the learner's own by name; None without.
     """
 
@@ -62,7 +63,7 @@ class OnPolicyBatch:
 
     @property
     def is_sequence(self) -> bool:
-        """Whether rows are sequences [T, B] of a recurrent policy."""
+        """True if rows are sequences [T, B] of a recurrent policy."""
         return self.state is not None
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
@@ -98,7 +99,7 @@ class GroupBatch(OnPolicyBatch):
 
     Attributes:
         agents: [B] the number of each row's agent in the group.
-        joint: [M, ...] what the critic looks at, once for all agents of an environment; None where
+        joint: [M, ...] inputs of the critic, once for all agents of an environment; None where
             it looks at `obs`. Of sequences [T, N, ...], or [T, N * G, ...] where each agent has its
             own.
         joint_rows: [B] which of them belongs to each row; None where they lie alike.

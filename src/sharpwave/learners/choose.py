@@ -117,7 +117,7 @@ def _twin(facade: Any) -> _Twin | None:
 
 
 def _device(config: Any, observation_space: spaces.Space[Any]) -> tuple[str, str | None]:
-    """Where a torch learner lives, and what is gained by a device that nobody asked for."""
+    """Device of a torch learner, and the reason for one that was not asked for."""
     if config.device != "auto":
         return config.device, None
     gain = None if config.backend == "native" else why_gpu(config, observation_space)
@@ -154,7 +154,7 @@ def _why_not(facade: Any, config: Any, twin: _Twin | None, ranks: Ranks) -> str 
 
 
 def _changes(kind: type[Learner], definition: type[Learner]) -> Iterator[str]:
-    """What of a learner differs from one of this library.
+    """The differences of a learner from one of this library.
 
     A subclass, a mixin and an assignment to a class of this library count alike.
     """
@@ -211,7 +211,7 @@ def _is_code(value: Any) -> bool:
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether code is written in this library; wrappers copy its name, but not where it runs."""
+    """Return whether code is written in this library; wrappers copy its name, not its globals."""
     if isinstance(value, property):
         parts = [part for part in (value.fget, value.fset) if part is not None]
     elif isinstance(value, cached_property):

@@ -101,7 +101,7 @@ class _Methods:
         self._assigned = {name: vars(learner).get(name) for name in names if name[0] != "_"}
 
     def are_others(self, captured: str) -> bool:
-        """Whether one was assigned since, beside those that replay graphs."""
+        """Return whether a method was reassigned since, beside those that replay graphs."""
         now = vars(self._learner)
         return any(
             now.get(name) is not method

@@ -38,7 +38,7 @@ class GroupLearners(BaseLearner):
 
     @property
     def kind(self) -> str:  # type: ignore[override]
-        """Where the numbers of the groups live: "torch" where they differ."""
+        """Backend of the groups: "torch" where they differ."""
         kinds = {member.kind for member in self.members.values()}
         return kinds.pop() if len(kinds) == 1 else "torch"
 
@@ -78,12 +78,12 @@ class GroupLearners(BaseLearner):
         return _joined({name: member.metrics() for name, member in self.learning.items()})
 
     def follow(self, progress_remaining: float) -> None:
-        """Set what follows the progress of a run, from 1 at its start to 0 at its end."""
+        """Apply schedules at the remaining progress of a run: 1 at its start, 0 at its end."""
         for member in self.learning.values():
             member.follow(progress_remaining)
 
     def few_threads(self, rows: int) -> contextlib.AbstractContextManager[None]:
-        """Inside, updates on so many rows have as many threads as help."""
+        """Context in which updates on so many rows use as many threads as pay off."""
         largest = max(self.members.values(), key=lambda member: member.weights().size)
         return largest.few_threads(rows)  # type: ignore[no-any-return]
 
@@ -116,7 +116,7 @@ class GroupRolloutActor:
     Args:
         learner: The learner of the group, with its `view`.
         n_envs: N.
-        learns: Whether somebody learns from its steps.
+        learns: True if a learner learns from its steps.
         **options: Of `RolloutActor`.
     """
 
@@ -129,7 +129,7 @@ class GroupRolloutActor:
 
     @property
     def state(self) -> Any:
-        """Memory of the learner; None without one."""
+        """Recurrent memory of the learner; None without one."""
         return self.rollout_actor.state
 
     @state.setter

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["LanguageLearner", "OfflineLanguageLearner", "OnlineLanguageLearner", "n_tokens"]
 
 MOST_IDLE = 10
-"""Updates in a row with nothing to learn from before that is said."""
+"""Consecutive updates with nothing to learn from before a warning."""
 
 
 class LanguageLearner(BaseLearner):
@@ -32,12 +32,12 @@ class LanguageLearner(BaseLearner):
 
     Args:
         config: Options.
-        model: What learns, in place: the module is the user's own.
-        reference: What it is held near to; made of the model as it is now when it is needed.
+        model: The model to train, in place: the module is the user's own.
+        reference: The reference model; a copy of the model as it is now where one is needed.
 
     Attributes:
-        model: What learns.
-        reference: The same before; None where nothing needs it.
+        model: The model in training.
+        reference: The reference model; None where nothing needs it.
         ranks: The processes that learn together. Where there are several, the weights lie in
             shards, and a model has all of them inside of `whole` alone.
     """
@@ -75,12 +75,12 @@ class LanguageLearner(BaseLearner):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the loss looks at a reference."""
+        """True if the loss needs a reference model."""
         return False
 
     @property
     def device_name(self) -> str:
-        """Where the model lives."""
+        """Name of the device of the model."""
         return str(self.model.device)
 
     @abstractmethod
@@ -130,7 +130,7 @@ class LanguageLearner(BaseLearner):
             ) from error
 
     def _memory(self) -> str:
-        """What is in memory beside a pass, and what it has."""
+        """Description of the memory that weights and optimizer take, and of the device's memory."""
         weights = {id(x): x for net in self.networks.values() for x in net.parameters()}
         moments = self.optimizers["model"].arrays()
         taken = sum(x.nbytes for x in (*weights.values(), *moments.values())) / 2**30
@@ -166,7 +166,7 @@ class LanguageLearner(BaseLearner):
         return {**found, "grad_norm": grad_norm}
 
     def _parts(self, batch: TokenBatch, together: int) -> Iterator[tuple[TokenBatch, float]]:
-        """Micro-batches of this process's share of a batch, and how much their losses count.
+        """Micro-batches of this process's share of a batch, and the weights of their losses.
 
         All processes have as many: who has fewer repeats one that does not count.
         """
@@ -278,11 +278,11 @@ class LanguageLearner(BaseLearner):
 
     @property
     def temperature(self) -> float:
-        """That log-probabilities are computed at."""
+        """Temperature of log-probabilities."""
         return 1.0
 
     def few_threads(self, rows: int) -> Any:
-        """Inside, torch has as many threads as help."""
+        """Context in which torch uses as many threads as pay off."""
         return torch_threads(self.config.threads, [self.model.module], rows)
 
 
@@ -308,7 +308,7 @@ class OnlineLanguageLearner(LanguageLearner):
         return {"loss": 0.0, "grad_norm": 0.0}
 
     def extra_state(self) -> dict[str, Any]:
-        """How many updates had nothing to learn from."""
+        """Numbers of updates that had nothing to learn from."""
         return {"idle": self.idle, "skipped": self.skipped}
 
     def load_extra_state(self, state: dict[str, Any]) -> None:
@@ -316,12 +316,12 @@ class OnlineLanguageLearner(LanguageLearner):
         self.idle, self.skipped = int(state.get("idle", 0)), int(state.get("skipped", 0))
 
     def teaches(self, scored: Scored) -> Tensor | None:  # noqa: ARG002
-        """Which groups of completions [G] to learn from; None for all."""
+        """Mask [G] of the groups of completions to learn from; None for all."""
         return None
 
     @abstractmethod
     def batch(self, completions: Completions, scored: Scored) -> tuple[TokenBatch, Metrics]:
-        """What there is to learn from completions and their rewards, and measures of it."""
+        """The batch of completions and their rewards to learn from, and its metrics."""
 
 
 class OfflineLanguageLearner(LanguageLearner):
@@ -329,7 +329,7 @@ class OfflineLanguageLearner(LanguageLearner):
 
     @abstractmethod
     def judge(self, batch: TokenBatch) -> Tensor:
-        """How well the model does on each example, without gradients; more is better."""
+        """Score of the model on each example, without gradients; higher is better."""
 
 
 def n_tokens(batch: TokenBatch) -> int:

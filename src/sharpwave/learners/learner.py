@@ -26,10 +26,10 @@ class Acted(NamedTuple):
     """The result of `Learner.act` for observations [N, ...].
 
     Attributes:
-        actions: [N, ...] as the learner has them: in [-1, 1], or whole numbers from 0 on.
+        actions: [N, ...] as the learner has them: in [-1, 1], or integers from 0 on.
         log_probs: [N] of the actions, for learners that need them.
         values: [N] of the observations, likewise.
-        state: Memory to act with in the next step; None without one.
+        state: Recurrent memory to act with in the next step; None without one.
         extra: Columns [N, ...] to store with the step, those that `extra_columns` declares.
     """
 
@@ -51,12 +51,12 @@ class Learner(BaseLearner):
         observation_space: Of one environment.
         action_space: Of one environment.
         seeds: Of weights and draws; an int stands for all seeds that follow from it.
-        device: Where the networks live.
+        device: Device of the networks.
         given: Networks of the user's, by name, in place of the learner's own.
         ranks: The processes that learn together, each from batches of its own.
 
     Attributes:
-        networks: What learns, by name.
+        networks: The networks that learn, by name.
         optimizers: By the name of the network that they move.
         generator: Source of the random numbers of updates.
         explore_generator: Source of those of actions.
@@ -65,16 +65,16 @@ class Learner(BaseLearner):
     """
 
     losses: ClassVar[tuple[str, ...]] = ()
-    """Methods that compute what is descended; `compile` compiles them."""
+    """Names of the methods that compute losses; `compile` compiles them."""
     compiled_too: ClassVar[tuple[str, ...]] = ()
     """Other methods that `compile` compiles."""
     captured: ClassVar[str] = "update"
     """The method whose calls become CUDA graphs: `update`, or one that it calls for minibatches."""
     is_random: ClassVar[bool] = True
-    """Whether the policy is random by itself; one that is not plays its one action, also where a
+    """True if the policy is stochastic; a deterministic one plays its one action, also where a
     sample is asked for, and explores by noise in training alone."""
     takes_tensors: ClassVar[bool] = False
-    """Whether batches and observations may be tensors on its device from the beginning."""
+    """True if batches and observations may be tensors on its device from the beginning."""
 
     def __init__(
         self,
@@ -113,10 +113,10 @@ class Learner(BaseLearner):
 
         Args:
             obs: As `inputs` gives them.
-            explore: Look for something new; otherwise the best that is known.
+            explore: Sample exploratory actions; otherwise take the greedy ones.
             state: Memory of the last step's `Acted`, or `initial_state`; None without one.
-            starts: [N] where an episode starts, for those with a memory.
-            masks: [N, n] actions that are allowed; None for all.
+            starts: [N] true where an episode starts, for recurrent learners.
+            masks: [N, n] true where an action is allowed; None allows all.
         """
 
     def extra_columns(self) -> Mapping[str, Any]:
@@ -134,10 +134,10 @@ class Learner(BaseLearner):
     # Acting
 
     def initial_state(self, n_envs: int) -> Any:  # noqa: ARG002
-        """Memory at the start of acting in so many environments; None without one.
+        """Recurrent memory at the start of acting in so many environments; None without one.
 
         Returns:
-            A nest (tuples and dicts) of arrays or tensors [n_envs, ...], which `act` takes as
+            A tree (tuples and dicts) of arrays or tensors [n_envs, ...], which `act` takes as
             `state` and gives back in `Acted.state`; the rows of `starts` are to begin anew there.
             Checkpoints keep it. Or an object that `act` changes, with `arrays` and `load_arrays`.
         """

@@ -28,7 +28,7 @@ class ModelOptimizer:
     Args:
         module: Whose parameters with `requires_grad` learn.
         lr: Learning rate.
-        betas: How long the moments remember.
+        betas: Decay rates of the two moments.
         eps: Added to the root of the second moment.
         weight_decay: Shrinks weights by `lr * weight_decay` a step, those named by `no_decay` not.
         no_decay: A regular expression of names, and all parameters of one dimension.
@@ -90,7 +90,7 @@ class ModelOptimizer:
             parameter.grad = None
 
     def step(self, max_grad_norm: float | None = None) -> Tensor:
-        """Moves the parameters along their gradients, which are shortened before if too long.
+        """Takes a step along the gradients, clipped to the norm `max_grad_norm` before.
 
         Returns:
             The norm of the gradients before that. Where it is not finite, nothing moves.
@@ -152,7 +152,7 @@ def _has_master(parameter: Tensor) -> bool:
 
 
 def _master(parameter: Tensor) -> Tensor:
-    """What moments and steps belong to: the parameter, its part here, or a copy in float32."""
+    """Master copy of a parameter for moments and steps: itself, its local shard, or in float32."""
     if _has_master(parameter):
         return local_part(parameter.detach()).float().requires_grad_(True)
     if local_part(parameter) is parameter:

@@ -1,4 +1,4 @@
-"""Noise that explores: added to the actions of policies that have none of their own."""
+"""Exploration noise, added to the actions of deterministic policies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class OrnsteinUhlenbeck:
-    r"""Noise that remembers: a random walk that is pulled back to zero.
+    r"""Ornstein-Uhlenbeck noise: a random walk that is pulled back to zero.
 
     x ← x − θ x dt + σ √dt ε with ε ~ N(0, 1), and x = 0 at the start of an episode. It pushes the
     same way for about 1 / (θ dt) steps, which moves masses that independent noise does not.
@@ -30,7 +30,7 @@ class OrnsteinUhlenbeck:
         """The next x.
 
         Args:
-            starts: [n_envs] bool, where an episode starts.
+            starts: [n_envs] bool, true where an episode starts.
             noise: [n_envs, dim] ε.
         """
         self.value[starts] = 0.0
@@ -39,7 +39,7 @@ class OrnsteinUhlenbeck:
         return self.value
 
     def arrays(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """The state that a checkpoint keeps."""
         return {"walk": self.value}
 
     def load_arrays(self, arrays: dict[str, Any]) -> None:

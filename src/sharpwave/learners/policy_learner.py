@@ -45,7 +45,7 @@ class PolicyLearner(TorchLearner):
         )
 
     def network_spaces(self) -> tuple[spaces.Space[Any], spaces.Dict | None]:
-        """What the actor looks at, and what the critic does; None where it is the same.
+        """Input spaces of the actor and of the critic; None for the critic where it is the same.
 
         Raises:
             ValueError: `critic_obs` is no entry of the observations, or the only one.
@@ -62,7 +62,7 @@ class PolicyLearner(TorchLearner):
         return spaces.Dict(rest), spaces.Dict({key: space[key]})
 
     def is_valued(self, obs: Any) -> bool:
-        """Whether observations have what the critic looks at."""
+        """True if observations have the input of the critic."""
         return self.config.critic_obs is None or self.config.critic_obs in obs
 
     def make_action_map(self) -> ActionMap:
@@ -72,7 +72,7 @@ class PolicyLearner(TorchLearner):
     def act(
         self, obs: Any, *, explore: bool, state: Any = None, starts: Any = None, masks: Any = None
     ) -> Acted:
-        """Actions drawn from the policy, or its mode, with log-probabilities and values."""
+        """Actions sampled from the policy, or its mode, with log-probabilities and values."""
         every = self.config.sde_sample_freq
         if explore and every > 0 and self._steps and self._steps % every == 0:
             self.policy.reset_noise(self._n_envs, self.explore_generator)

@@ -1,4 +1,4 @@
-"""What DQN does by the clock: the share of random actions, and copies to the target network."""
+"""Schedules of DQN by environment steps: ε of exploration, and copies to the target network."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["QSchedule"]
 
 
 class QSchedule(Learner):
-    """The clock of DQN, for both twins.
+    """Schedules of DQN, for both twins.
 
     Attributes:
-        epsilon: Share of random actions.
+        epsilon: Probability of random actions.
         target_copied_at: Environment steps at the last copy to the target network.
     """
 
@@ -23,7 +23,7 @@ class QSchedule(Learner):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.epsilon = self.config.exploration_initial_eps
-        # The slow copy is as old as the run, or if that is old enough for another, as learning.
+        # Its age counts from the start of the run, or of learning if a copy is due at once.
         first = self.steps_lived()
         self.target_copied_at = first if first >= self.config.target_update_freq else 0
 
@@ -57,13 +57,13 @@ class QSchedule(Learner):
         return (-(-waits_for // lived) + self.updates // learned) * lived
 
     def copies_target(self) -> bool:
-        """Whether the slow copy takes all weights before the next gradient step."""
+        """Return whether the target network copies all weights before the next gradient step."""
         age = self.steps_lived() - self.target_copied_at
         due: bool = self.config.tau == 1 and age >= self.config.target_update_freq
         return due
 
     def extra_state(self) -> dict[str, Any]:
-        """Where exploration and the slow copy stand."""
+        """State of exploration, and age of the target network."""
         return {"epsilon": self.epsilon, "target_age": self.steps_lived() - self.target_copied_at}
 
     def load_extra_state(self, state: dict[str, Any]) -> None:

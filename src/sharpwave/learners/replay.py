@@ -32,15 +32,15 @@ class ReplayBatch:
 
     Attributes:
         obs: [B, ...], nested where the space is.
-        actions: [B, d] in [-1, 1], or [B, ...] whole numbers from 0 on.
+        actions: [B, d] in [-1, 1], or [B, ...] integers from 0 on.
         rewards: [B], summed over the steps of an n-step transition.
         next_obs: [B, ...] what the last of these steps led to.
         discounts: [B] γ^m after m steps, 0 where the episode terminated.
-        masks: [B, n] actions allowed at `obs`; None where all are.
+        masks: [B, n] true where an action is allowed at `obs`; None where all are.
         next_masks: [B, n] the same at `next_obs`.
         next_actions: [B, d] what was done at `next_obs`, for those who ask for it.
-        weights: [B] of prioritised draws, None elsewhere.
-        indices: Ids of the steps in a prioritised buffer.
+        weights: [B] importance weights of prioritized replay; None elsewhere.
+        indices: Ids of the steps in a prioritized buffer.
         extra: Columns of the learner's own by name, those of the step that began at `obs`; None
             without.
     """
@@ -66,20 +66,20 @@ class ReplaySampler:
         batch_size: Steps in a batch.
         view: What a step becomes; None for a buffer that is not ours.
         gamma: Discount, for views that do not apply it.
-        learner: What batches are for: it says where numbers live and how actions look.
+        learner: The learner of the batches, which determines their device and form of actions.
         has_masks: Whether observations are stored with the masks of their actions.
         normalizer: A `VecNormalize` whose statistics raw steps are normalized by; None for none.
         n_step: Rewards that are summed, each of which may be as large as its bound.
-        obs_moments: Mean and deviation that observations are normalised by; None to leave them.
-        reward_form: What rewards are multiplied by, and what is added then; None to leave them.
+        obs_moments: Mean and deviation to normalize observations by; None does not.
+        reward_form: Scale and offset of rewards; None leaves them as they are.
         next_seed: The seed of a draw that is given none; None for the buffer's own generator.
         columns: Names of the learner's own columns.
-        selector: Which steps are drawn; None for as the buffer does.
+        selector: Sampling scheme of the steps; None for that of the buffer.
     """
 
     Normalizer: ClassVar[Any] = TensorNormalizer
     written: ClassVar[tuple[str, ...]] = ("td_errors",)
-    """What of an update's metrics `report` writes to the buffer."""
+    """Names of the metrics of an update that `report` writes to the buffer."""
 
     def __init__(
         self,
@@ -124,13 +124,13 @@ class ReplaySampler:
 
     @property
     def needs_ids(self) -> bool:
-        """Whether batches must hold the ids of their steps; those of priorities do anyway."""
+        """True if batches must hold the ids of steps; those of prioritized replay always do."""
         return False
 
     def _set_action_form(self, learner: Learner) -> None:
-        """How actions of the environment become those of the learner.
+        """Set the transform from actions of the environment to those of the learner.
 
-        Continuous ones are scaled by `radius` around `middle`; of whole numbers `middle` is
+        Continuous actions have the scale `radius` and the bias `middle`; from integers `middle` is
         subtracted, and they get back their shape, since buffers may hold them in another one.
         """
         space, action_map = learner.action_space, learner.action_map
@@ -161,7 +161,7 @@ class ReplaySampler:
         return self.as_batch(self.draw(seed))
 
     def refresh(self) -> None:
-        """Normalise by the statistics of today."""
+        """Normalize by the present statistics."""
         if self.normalizer is not None:
             self.normalizer.refresh()
 
@@ -209,7 +209,7 @@ class ReplaySampler:
         self._staging = Staging(columns, self.device)
 
     def as_batch(self, drawn: dict[str, Any]) -> ReplayBatch:
-        """What `draw` gave, in the form that learners want."""
+        """The result of `draw` in the form that learners take."""
         obs, masks = self._observation(drawn["obs"])
         next_obs, next_masks = self._observation(drawn["next_obs"])
         rewards = drawn["rewards"]
@@ -283,12 +283,12 @@ class ReplaySampler:
 
 
 def check_whole(is_whole: bool, actions: Any) -> None:
-    """Refuse actions of a buffer that cannot be those of a discrete space."""
+    """Raise ValueError for actions of a buffer that cannot be those of a discrete space."""
     if not is_whole:
-        raise ValueError(f"actions of a buffer must be whole numbers here, got {actions.tolist()}")
+        raise ValueError(f"actions of a buffer must be integers here, got {actions.tolist()}")
 
 
 def _is_there(drawn: dict[str, Any], device: torch.device) -> bool:
-    """Whether a buffer keeps its steps on the device already."""
+    """Return whether a buffer keeps its steps on the device already."""
     _, leaf = next(leaves(drawn))
     return getattr(leaf, "device", None) == device

@@ -1,4 +1,4 @@
-"""Batches of sequences: what a world model learns from."""
+"""Batches of sequences, for world models."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class SequenceBatch:
         obs: [T, B, ...], nested as the space.
         prev_actions: [T, B, ...] the action that led to each observation, as the learner has them.
         rewards: [T, B] the reward that arrived with it; 0 where an episode begins.
-        is_first: [T, B] bool, where an episode begins.
-        is_last: [T, B] bool, where it ends, terminated or not.
-        is_terminal: [T, B] bool, where nothing follows.
-        deter: [B, ...] what a model remembered before the sequence; None where nothing is kept.
+        is_first: [T, B] bool, true where an episode begins.
+        is_last: [T, B] bool, true where it ends, terminated or truncated.
+        is_terminal: [T, B] bool, true where it is terminated.
+        deter: [B, ...] recurrent state of a model before the sequence; None where none is stored.
         stoch: [B, latents] its latent classes then.
         indices: [T, B] ids of the steps; None where nobody rewrites them.
     """
@@ -56,11 +56,11 @@ class SequenceSampler(ReplaySampler):
 
     @property
     def needs_ids(self) -> bool:
-        """By them the latent states are written over."""
+        """True where latent states are stored, which are overwritten by their ids."""
         return bool(self.columns)
 
     def as_batch(self, drawn: dict[str, Any]) -> Any:
-        """What `draw` gave, [B, context + T], as sequences [T, B] and what they start from."""
+        """The result of `draw`, [B, context + T], as sequences [T, B] and their initial states."""
         context = self.view.context
         obs, _ = self._observation(drawn["obs"])
         rewards = drawn["rewards"]

@@ -39,7 +39,7 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def sharded_like(local: Tensor, tensor: Tensor) -> Tensor:
-    """What lies here as a part of a tensor in shards like another."""
+    """A sharded tensor, sharded as another one is, of which this is the local part."""
     if not hasattr(tensor, "to_local"):
         return local
     from torch.distributed.tensor import DTensor
@@ -152,7 +152,7 @@ class ShardedModel(Shards):
         super().__init__(module, dict(self.model.module.named_parameters()))
 
     def run(self, function: Callable[[], T]) -> T:
-        """What a function returns that lets `model` compute, and is to be followed by `backward`.
+        """The result of a function that calls `model`, and is to be followed by `backward`.
 
         All processes run as many.
         """
@@ -185,7 +185,7 @@ def agreed(module: Any, ranks: Ranks) -> Any:
 
 
 def module_device(module: Any) -> torch.device:
-    """Where the parameters of a module lie."""
+    """Device of the parameters of a module."""
     device: torch.device = next(iter(module.parameters())).device
     return device
 

@@ -25,7 +25,7 @@ class Staging:
 
     Args:
         example: A batch, whose dtypes and shapes all batches have.
-        device: Where they go.
+        device: The target device.
 
     Example:
         >>> staging = Staging({"obs": np.zeros((2, 3), np.float32)}, torch.device("cpu"))
@@ -68,7 +68,7 @@ class Staging:
 
 
 def _places(example: Nested) -> tuple[Nested, int]:
-    """Where in a block of memory each leaf begins, and the size of the block."""
+    """Offset of each leaf in a block of memory, and the size of the block."""
     size = 0
 
     def place(array: Array) -> int:

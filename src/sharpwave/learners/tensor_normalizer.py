@@ -1,4 +1,4 @@
-"""Normalisation of batches of raw steps."""
+"""Normalization of batches of raw steps."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["TensorNormalizer"]
 class TensorNormalizer:
     """Does to tensors what a `VecNormalize` does to observations and rewards.
 
-    Steps that are stored raw and normalised when they are drawn always agree with the statistics of
-    today.
+    Steps that are stored raw and normalized when they are drawn always agree with the present
+    statistics.
 
     Args:
         normalizer: Whose statistics to apply.
-        device: Where the tensors are.
+        device: Device of the tensors.
         n_step: Rewards that are summed, each of which may be as large as the bound of one.
     """
 
@@ -51,9 +51,9 @@ class TensorNormalizer:
         """Observations [B, ...]."""
         if self._moments is None:
             return obs
-        return map_leaves(self._normalised, self._moments, obs)
+        return map_leaves(self._normalized, self._moments, obs)
 
-    def _normalised(self, own: _Moments | None, leaf: torch.Tensor) -> torch.Tensor:
+    def _normalized(self, own: _Moments | None, leaf: torch.Tensor) -> torch.Tensor:
         if own is None:
             return leaf
         clip = self._normalizer.clip_obs

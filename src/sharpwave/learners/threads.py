@@ -1,4 +1,4 @@
-"""How many threads an update uses."""
+"""The number of threads of an update."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NATIVE_SMALL = 4_000_000
 
 
 def native_threads(n: int, work: int) -> int:
-    """How many threads native code uses; 0 takes one for small networks, else one for each core.
+    """Number of threads of native code; 0 takes one for small networks, else one for each core.
 
     Args:
         n: Number of threads.
@@ -36,7 +36,7 @@ def torch_threads(n: int, networks: Iterable[Any], rows: int = 256) -> Iterator[
 
     Args:
         n: Number of threads.
-        networks: What runs inside.
+        networks: The networks that run inside.
         rows: Rows of a batch that they run on.
     """
     before = torch.get_num_threads()

@@ -31,7 +31,7 @@ class TorchLearner(Learner):
     Attributes:
         policy: The network that acts.
         flats: The parameters of each network in one block, by its name.
-        device: Where the networks live.
+        device: Device of the networks.
     """
 
     kind = "torch"
@@ -81,7 +81,7 @@ class TorchLearner(Learner):
         return self.add(name, copy.deepcopy(network).requires_grad_(False))
 
     def descend(self, name: str, loss: torch.Tensor) -> None:
-        """One step of a network's optimizer down a loss, clipped to `max_grad_norm`."""
+        """One gradient step of a network on a loss, clipped to the norm `max_grad_norm`."""
         max_norm = getattr(self.config, "max_grad_norm", None)
         nn.descend(loss, self.flats[name], self.optimizers[name], max_norm)
 
@@ -91,7 +91,7 @@ class TorchLearner(Learner):
         return None if self.ranks.is_alone else self.ranks.sum
 
     def follow_slowly(self, target: str, network: str, tau: float) -> None:
-        """Move the weights of a target network by the share τ towards those of another."""
+        """Polyak update: move a target network by the share τ towards another network."""
         self.flats[target].data.lerp_(self.flats[network].data, tau)
 
     def make_optimizer(self, flat: nn.FlatParameters) -> nn.FlatOptimizer:
@@ -99,7 +99,7 @@ class TorchLearner(Learner):
         return nn.Adam(flat, lr=0.0, eps=1e-8)
 
     def make_critics(self, **options: Any) -> Any:
-        """Critics, which judge actions: `n_critics` of them, or copies of one that was given."""
+        """Critics, which estimate Q-values: `n_critics` of them, or copies of a given one."""
         n = self.config.n_critics
         if "critic" in self.given:
             return nn.CustomCritics(self.given["critic"], n, self.weights_generator)
@@ -107,7 +107,7 @@ class TorchLearner(Learner):
         return nn.Critics(self.observation_space, self.action_dim, **options)
 
     def network_options(self, network: str) -> dict[str, Any]:
-        """What the `actor` or the `critic` is made with."""
+        """Arguments of the constructor of the `actor` or the `critic`."""
         return {
             "hidden": self.config.hidden_of(network),
             "activation": self.config.activation,
@@ -162,7 +162,7 @@ class TorchLearner(Learner):
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the networks live."""
+        """Device of the networks."""
         return find_device(self.device_name)
 
     def make_generator(self, seed: int) -> torch.Generator:
@@ -183,7 +183,7 @@ class TorchLearner(Learner):
         generator.set_state(to_tensor(state))
 
     def few_threads(self, rows: int) -> contextlib.AbstractContextManager[None]:
-        """Inside, updates on so many rows have as many threads as help."""
+        """Context in which updates on so many rows use as many threads as pay off."""
         return torch_threads(self.config.threads, self.networks.values(), rows)
 
 

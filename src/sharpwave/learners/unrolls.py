@@ -19,7 +19,7 @@ __all__ = ["UnrollBatch", "Valued", "value_unrolls"]
 
 
 class Valued(NamedTuple):
-    """What a policy and its values say of unrolls of T steps beside each other, B in all.
+    """Log-probabilities and values of unrolls of T steps beside each other, B in all.
 
     Attributes:
         log_probs: [T, B] of the actions.
@@ -46,15 +46,15 @@ class UnrollBatch:
         actions: As the policies of the actors gave them.
         log_probs: Log-probabilities there, when the actions were taken.
         rewards: Of the steps.
-        terminated: Where an episode ended for good.
-        truncated: Where an episode was cut.
+        terminated: True where an episode terminated.
+        truncated: True where an episode was truncated.
         last_obs: [B, ...] after the last steps.
-        cut_obs: [C, ...] true last observations of cut episodes; None where no episode was.
+        cut_obs: [C, ...] true last observations of truncated episodes; None where none was.
         cut_rows: [C] the steps that cut them, t * B + b.
-        masks: [T, B, n] allowed actions; None where all were.
-        real: [T, B] False where a row is no step; None when all are.
+        masks: [T, B, n] true where an action was allowed; None where all were.
+        real: [T, B] mask of the valid rows, False where a row is padding; None when all are steps.
         extra: [T, B, ...] columns of the learner's own by name; None without.
-        starts: [T, B] where an episode starts, for recurrent policies; None for others.
+        starts: [T, B] true where an episode starts, for recurrent policies; None for others.
         state: [..., B, size] recurrent state of the actors before the first step; None without.
     """
 
@@ -100,7 +100,7 @@ class UnrollBatch:
         )
 
     def steps(self) -> dict[str, Any]:
-        """What a policy needs to evaluate the steps, by name.
+        """Inputs of a policy to evaluate the steps, by name.
 
         They are rows [T * B, ...]; for recurrent policies sequences [T, B, ...].
         """
@@ -114,7 +114,7 @@ class UnrollBatch:
         """The steps with the targets of V-trace: `returns` are vs, `advantages` pg.
 
         Args:
-            valued: What the policy and the values that learn say of them.
+            valued: Log-probabilities and values of the policy that learns.
             config: With `gamma`, `vtrace_lambda`, `rho_bar`, `c_bar` and `pg_rho_bar`.
             old_log_probs: [T, B] to be the `log_probs` of the steps; those of the actors when None.
         """
@@ -159,7 +159,7 @@ class UnrollBatch:
 
 
 def value_unrolls(policy: Any, batch: UnrollBatch) -> Valued:
-    """What a policy of torch says of unrolls; it replays them from the states of their actors.
+    """Log-probabilities and values of unrolls by a torch policy, from the states of their actors.
 
     Args:
         policy: With `evaluate` and `values`, and where it is recurrent `states`.

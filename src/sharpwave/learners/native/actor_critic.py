@@ -33,7 +33,7 @@ class SACSteps:
         actor: Parameters of the actor and what moves them; changed by steps, like the next two.
         critics: The same of the critics.
         temperature: The same of the logarithm of α.
-        targets: Parameters of the slow critics.
+        targets: Parameters of the target critics.
         features: From observations to the inputs of the networks.
         threads: Most threads of a step.
 
@@ -76,19 +76,19 @@ class SACSteps:
         max_grad_norm: float | None = None,
         tau: float = 0.0,
     ) -> tuple[Numbers, Floats]:
-        """One step of the weight of entropy, of the critics and of the actor.
+        """One gradient step of the entropy coefficient, of the critics and of the actor.
 
         Args:
             batch: What to learn from.
-            wanted_entropy: What a learned weight of entropy aims at.
-            draw: What `Draws.next_call` gave: where the noise comes from.
+            wanted_entropy: Target entropy of a learned entropy coefficient.
+            draw: Seed and call number of the noise, from `Draws.next_call`.
             noise: [2, B, n_actions] noise for `obs` and `next_obs` to use instead.
-            alpha: Weight of the entropy; None learns it.
-            max_grad_norm: Longest gradient, of actor and critics.
-            tau: Share of the new weights that the slow critics take; 0 leaves them.
+            alpha: Entropy coefficient; None learns it.
+            max_grad_norm: Maximum norm of the gradient, of actor and of critics each.
+            tau: Polyak coefficient of the target critics; 0 leaves them as they are.
 
         Returns:
-            What `sac.METRICS` names [6]; the mean sizes [B] of the critics' errors.
+            The metrics of `sac.METRICS` [6]; the mean absolute TD errors [B] of the critics.
 
         Raises:
             ValueError: An array does not fit. Nothing has changed then.
@@ -116,8 +116,8 @@ class TD3Steps:
         critics_layout: The critics.
         actor: Parameters of the actor and what moves them; changed by steps, like the next.
         critics: The same of the critics.
-        target_actor: Parameters of the slow actor.
-        target_critics: Parameters of the slow critics.
+        target_actor: Parameters of the target actor.
+        target_critics: Parameters of the target critics.
         features: From observations to the inputs of the networks.
         threads: Most threads of a step.
 
@@ -162,22 +162,22 @@ class TD3Steps:
         max_grad_norm: float | None = None,
         bc_weight: float | None = None,
     ) -> tuple[Numbers, Floats]:
-        """One step of the critics, and perhaps of the actor and all slow copies.
+        """One gradient step of the critics, and perhaps of the actor and all target networks.
 
         Args:
             batch: What to learn from.
-            target_noise: Deviation of the noise on the slow actor's actions.
-            noise_clip: Largest such noise.
-            tau: Share of the new weights that the slow copies take.
-            moves_actor: Whether actor and slow copies move too.
-            draw: What `Draws.next_call` gave: where the noise comes from.
+            target_noise: Standard deviation of the noise on the target actor's actions.
+            noise_clip: Bound that this noise is clipped to.
+            tau: Polyak coefficient of the target networks.
+            moves_actor: True to move actor and target networks too.
+            draw: Seed and call number of the noise, from `Draws.next_call`.
             noise: [B, n_actions] noise of deviation 1 to use instead.
-            max_grad_norm: Longest gradient, of actor and critics.
-            bc_weight: TD3+BC's α; None does not clone.
+            max_grad_norm: Maximum norm of the gradient, of actor and of critics each.
+            bc_weight: TD3+BC's α; None leaves behavior cloning out.
 
         Returns:
             Loss of the critics, of the actor (0 where it did not move) and mean target [3]; the
-            mean sizes [B] of the critics' errors.
+            mean absolute TD errors [B] of the critics.
 
         Raises:
             ValueError: An array does not fit. Nothing has changed then.

@@ -29,7 +29,7 @@ class NativeDQNLearner(QSchedule, NativeLearner):
     not_known = ("noisy",)
 
     def build(self) -> None:
-        """Make the network, its slow copy, and Adam over its parameters."""
+        """Make the network, its target network, and Adam over its parameters."""
         config = self.config
         self._layout = QLayout.of(
             self.observation_space,
@@ -49,11 +49,11 @@ class NativeDQNLearner(QSchedule, NativeLearner):
         )
 
     def make_actor(self, flat: FlatArrays) -> QActor:
-        """What acts with parameters of the network."""
+        """The actor with the parameters of the network."""
         return QActor(self._layout, flat)
 
     def act(self, obs: Any, *, explore: bool, masks: Any = None, **_: Any) -> Acted:
-        """The best actions, or with chance ε random ones."""
+        """Greedy actions, or with probability ε random ones."""
         if explore:
             draw = self.explore_generator.next_call()
             choices = self.actor.explore(obs, masks, epsilon=self.epsilon, draw=draw)
@@ -62,7 +62,7 @@ class NativeDQNLearner(QSchedule, NativeLearner):
         return Acted(choices[:, 0] if isinstance(self.action_space, spaces.Discrete) else choices)
 
     def update(self, batch: Any) -> Metrics:
-        """One step of the network, and perhaps of its slow copy, on a `ReplayBatch` of arrays."""
+        """One gradient step on a batch of arrays, and where due an update of the target network."""
         config = self.config
         if self.copies_target():
             self.networks["target"].data[:] = self.networks["q_network"].data

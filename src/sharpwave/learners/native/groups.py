@@ -22,12 +22,12 @@ __all__ = ["NativeMAPPOLearner"]
 
 
 class Seen(NamedTuple):
-    """What actors and critic look at.
+    """Inputs of actors and critic.
 
     Attributes:
         obs: [B, n_inputs].
         joint: [B, n_critic_inputs], or [N, ...] where N environments have B // N rows each; None
-            where the critic looks at `obs`, or at nothing.
+            where the critic has the input `obs`, or none.
     """
 
     obs: Array
@@ -40,7 +40,7 @@ class NativeMAPPOLearner(NativePPOLearner):
     Args:
         definition: The learner that this is the twin of.
         *args: Of a learner.
-        view: What the actors and the critic of the group look at.
+        view: The inputs of the actors and the critic of the group.
         **options: Of a learner.
     """
 
@@ -54,7 +54,7 @@ class NativeMAPPOLearner(NativePPOLearner):
         super().__init__(definition, *args, **options)
 
     def make_layout(self) -> PolicyLayout:
-        """The networks: the critic may look at more than the actor."""
+        """The networks: the critic may have more inputs than the actor."""
         return self.layout_of(critic_space=self.view.critic_space)
 
     def build(self) -> None:
@@ -113,7 +113,7 @@ class NativeMAPPOLearner(NativePPOLearner):
         return metrics
 
     def update_options(self) -> dict[str, Any]:
-        """What an update knows beside PPO's options."""
+        """Options of an update beside PPO's."""
         config = self.config
         return {
             "normalize": config.normalize_advantages == "minibatch",
@@ -135,7 +135,7 @@ class NativeMAPPOLearner(NativePPOLearner):
         return {**columns, "joint": joint, "joint_rows": joint_rows}
 
     def _arranged(self, joint: Array, agents: Array) -> Array:
-        """What the critic looks at in the order that it has for each agent."""
+        """Inputs of the critic in the order that they have for each agent."""
         assert self._joint_features is not None
         rows = self._joint_features({"joint": joint})
         order = self.view.own_first

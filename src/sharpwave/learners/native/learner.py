@@ -45,7 +45,7 @@ class NativeLearner(Learner):
     acting: ClassVar[str] = "actor"
     """The name of the network that acts."""
     not_known: ClassVar[tuple[str, ...]] = ()
-    """Options that it cannot do."""
+    """Names of options that it does not support."""
     networks: dict[str, FlatArrays]
     definition: type[Learner]
 
@@ -77,7 +77,7 @@ class NativeLearner(Learner):
 
     @abstractmethod
     def make_actor(self, flat: FlatArrays) -> Any:
-        """What acts with parameters of the network that acts."""
+        """The actor with the parameters of the acting network."""
 
     def acting_copy(self) -> Self:
         """A learner that acts with weights of its own, while this one learns."""

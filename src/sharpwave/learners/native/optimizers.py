@@ -1,4 +1,4 @@
-"""The state of optimisers whose steps native code takes.
+"""The state of optimizers whose steps native code takes.
 
 They have the names, constants and arrays of their twins in `sharpwave.nn`, so that a checkpoint of
 one loads in the other.
@@ -20,12 +20,12 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 class NativeOptimizer:
-    """What the optimisers share.
+    """Base class of the optimizers.
 
     Args:
         lr: Learning rate.
-        state: What a step changes beside the parameters, by name.
-        constants: What it takes beside that, by the name that native code gives it.
+        state: Arrays that a step changes beside the parameters, by name.
+        constants: Constants of a step, by the name that native code gives them.
     """
 
     def __init__(self, lr: float, state: dict[str, Floats], constants: dict[str, float]) -> None:
@@ -43,7 +43,7 @@ class NativeOptimizer:
         self._lr[()] = lr
 
     def arguments(self) -> dict[str, Any]:
-        """What native code takes for steps: state, constants and learning rate."""
+        """Arguments of native code for steps: state, constants and learning rate."""
         return {**self._state, **self._constants, "lr": self.lr}
 
     def arrays(self) -> dict[str, Floats]:
@@ -75,7 +75,7 @@ class Adam(NativeOptimizer):
     """Adam; see `nn.Adam`.
 
     Args:
-        flat: Parameters to optimise.
+        flat: Parameters to optimize.
         lr: Learning rate.
         betas: Decay of the two moments.
         eps: Added to the root.
@@ -109,7 +109,7 @@ class RMSprop(NativeOptimizer):
     """RMSprop with ε outside the root; see `nn.RMSprop`.
 
     Args:
-        flat: Parameters to optimise.
+        flat: Parameters to optimize.
         lr: Learning rate.
         alpha: Decay of the mean square.
         eps: Added to the root.
@@ -122,7 +122,7 @@ class RMSprop(NativeOptimizer):
 
 
 def memory_of(flat: FlatArrays, adam: Adam) -> tuple[Any, ...]:
-    """Parameters, gradient and optimiser as the learners of replay hold them: all of it memory."""
+    """Parameters, gradient and optimizer, as views of memory, as the replay learners hold them."""
     own = {**adam.arguments(), **adam.arrays()}
     names = ("exp_avg", "exp_avg_sq", "steps", "lr", "beta1", "beta2", "eps")
     return (flat.data, flat.grad, *(own[name] for name in names))

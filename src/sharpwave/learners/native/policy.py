@@ -42,10 +42,10 @@ METRICS = (
     "grad_norm",
     "explained_variance",
 )
-"""What an update measures, in order."""
+"""Metrics of an update, in order."""
 
 OF_RATIOS = ("approx_kl", "clip_fraction")
-"""What A2C has none of."""
+"""Metrics of importance ratios, which A2C does not have."""
 
 
 class PolicySteps:
@@ -118,11 +118,11 @@ class PolicySteps:
         return self._native.act(obs, masks, draw)
 
     def values(self, obs: Any) -> Floats:
-        """Values [N] of what the critic looks at, [N, n]."""
+        """Values [N] of inputs [N, n] of the critic."""
         return self._native.values(obs)
 
     def evaluate(self, batch: Mapping[str, Any]) -> tuple[Floats, Floats, Floats]:
-        """What the networks say of actions: log-probabilities, entropies and values, [N] each."""
+        """Log-probabilities, entropies and values of actions by the networks, [N] each."""
         return self._native.evaluate(_columns(batch))
 
     def gradient(
@@ -144,10 +144,10 @@ class PolicySteps:
             rows: [B] rows to compute on.
             clip: Clip range of PPO's loss; None for A2C's.
             vf_coef: Weight of the value loss.
-            ent_coef: Weight of the entropy.
+            ent_coef: Entropy coefficient.
             clip_vloss: Clips the values too.
             value_clip: Range of that; `clip` when None.
-            normalize: Normalises the advantages of these rows.
+            normalize: Normalizes the advantages of these rows.
 
         Returns:
             [6] the first ones of `METRICS`.
@@ -184,18 +184,18 @@ class PolicySteps:
         Args:
             batch: Columns of a rollout of N steps.
             orders: [n_epochs, N] the rows of each pass.
-            adam: The optimiser of the parameters.
+            adam: The optimizer of the parameters.
             batch_size: Rows in a minibatch.
             clip: Clip range.
             vf_coef: Weight of the value loss.
-            ent_coef: Weight of the entropy.
+            ent_coef: Entropy coefficient.
             clip_vloss: Clips the values too.
-            normalize: Normalises the advantages of each minibatch.
-            max_grad_norm: Longest gradient.
-            target_kl: Divergence at 1.5 times of which no more steps are taken.
+            normalize: Normalizes the advantages of each minibatch.
+            max_grad_norm: Maximum norm of the gradient.
+            target_kl: KL divergence at 1.5 times of which the update stops early.
             value_clip: Range of values, where they are clipped; `clip` when None.
             huber_delta: Errors of values count linearly beyond it; None for squares.
-            value_norm: What the critic learns returns normalized by; it takes in those of each
+            value_norm: Running normalization of returns for the critic, updated by those of each
                 minibatch before its step.
 
         Returns:
@@ -238,11 +238,11 @@ class PolicySteps:
 
         Args:
             batch: Columns of a rollout.
-            rmsprop: The optimiser of the parameters.
+            rmsprop: The optimizer of the parameters.
             vf_coef: Weight of the value loss.
-            ent_coef: Weight of the entropy.
-            normalize: Normalises the advantages.
-            max_grad_norm: Longest gradient.
+            ent_coef: Entropy coefficient.
+            normalize: Normalizes the advantages.
+            max_grad_norm: Maximum norm of the gradient.
 
         Returns:
             What `METRICS` names, but for `OF_RATIOS`.

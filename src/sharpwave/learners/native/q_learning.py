@@ -31,8 +31,8 @@ class QSteps:
     Args:
         layout: The network.
         online: Its parameters; changed by steps.
-        adam: The optimiser that does so.
-        target: Parameters of its slow copy.
+        adam: The optimizer of the parameters.
+        target: Parameters of the target network.
         features: From observations to the inputs of the network.
         threads: Most threads of a step.
 
@@ -95,14 +95,14 @@ class QSteps:
         max_grad_norm: float | None = None,
         tau: float = 1.0,
     ) -> tuple[Numbers, Floats]:
-        """One step of the network, and of its slow copy where `tau` is below 1.
+        """One gradient step, and a Polyak update of the target network where `tau` is below 1.
 
         Args:
             batch: What to learn from.
             double: Let the online network choose the action that the target network values.
             huber: The Huber loss, otherwise the square.
-            max_grad_norm: Longest gradient.
-            tau: Share of the new weights that the slow copy takes; 1 leaves it as it is.
+            max_grad_norm: Maximum norm of the gradient.
+            tau: Polyak coefficient of the target network; 1 leaves it as it is.
 
         Returns:
             Loss, mean value, mean absolute error and norm of the gradient [4]; the errors [B].
@@ -152,7 +152,7 @@ class QActor:
 
         Args:
             obs: [B, n_inputs].
-            masks: [B, n_options] what is allowed, of bits [B, n_bits]; None for everything.
+            masks: [B, n_options] true where allowed, [B, n_bits] for bits; None allows all.
         """
         return self._native.best(obs, _options(masks, self._n_options))
 
@@ -163,7 +163,7 @@ class QActor:
 
         Args:
             obs: [B, n_inputs].
-            masks: [B, n_options] what is allowed, of bits [B, n_bits]; None for everything.
+            masks: [B, n_options] true where allowed, [B, n_bits] for bits; None allows all.
             epsilon: ε.
             draw: What `Draws.next_call` gave.
         """
@@ -176,7 +176,7 @@ def _form(layout: QLayout) -> tuple[int, list[int], str, list[int], bool]:
 
 
 def _options(masks: Any, n_options: int) -> Any:
-    """Which options masks allow: of bits, 0 always is allowed."""
+    """Mask of all options from the masks of actions: of binary actions, 0 is always allowed."""
     if masks is None or 2 * masks.shape[1] != n_options:
         return masks
     return np.stack((np.ones_like(masks), masks), -1).reshape(len(masks), -1)

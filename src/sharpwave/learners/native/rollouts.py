@@ -43,7 +43,7 @@ class NativePolicyLearner(NativeLearner):
         return self.layout_of()
 
     def layout_of(self, critic_space: spaces.Space[Any] | None = None) -> PolicyLayout:
-        """Networks whose critic looks at such a space; None for what the actor looks at."""
+        """Networks with this input space of the critic; None for that of the actor."""
         config = self.config
         return PolicyLayout.of(
             self.observation_space,
@@ -63,7 +63,7 @@ class NativePolicyLearner(NativeLearner):
         return ActionMap(self.action_space)
 
     def make_actor(self, flat: FlatArrays) -> PolicySteps:
-        """What acts and learns with parameters of the policy."""
+        """The actor and learner with the parameters of the policy."""
         threads = native_threads(
             self.config.threads, self._layout.n_parameters * self.config.minibatch
         )
@@ -102,7 +102,7 @@ class NativePolicyLearner(NativeLearner):
         return {**vars(batch), "obs": self.features(batch.obs)}
 
     def valued(self, policy: PolicySteps, batch: UnrollBatch) -> Valued:
-        """What a policy and its values say of unrolls."""
+        """Log-probabilities and values of unrolls by a policy."""
         steps = batch.steps()
         log_probs, _, values = policy.evaluate({**steps, "obs": self.features(steps["obs"])})
         last_values, cut_values = (
@@ -158,7 +158,7 @@ class NativePPOLearner(NativePolicyLearner):
         return metrics
 
     def update_options(self) -> dict[str, Any]:
-        """What a learner of another loss says for itself."""
+        """Options of an update that learners of other losses override."""
         return {"normalize": self.config.normalize_advantages}
 
 

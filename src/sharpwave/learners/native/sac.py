@@ -28,7 +28,7 @@ class NativeSACLearner(NativeLearner):
     not_known = ("use_gsde",)
 
     def build(self) -> None:
-        """Make actor, critics, their slow copy and the weight of entropy."""
+        """Make actor, critics, their target networks and the entropy coefficient."""
         config = self.config
         self._layouts = actor_critic_layouts(
             self.observation_space,
@@ -57,17 +57,17 @@ class NativeSACLearner(NativeLearner):
         )
 
     def make_actor(self, flat: FlatArrays) -> SquashedActor:
-        """What acts with parameters of the actor."""
+        """The policy with the parameters of the actor."""
         return SquashedActor(self._layouts[0], flat)
 
     def act(self, obs: Any, *, explore: bool, **_: Any) -> Acted:
-        """Actions in [-1, 1]: drawn from the policy, or its mode."""
+        """Actions in [-1, 1]: samples of the policy, or its mode."""
         if explore:
             return Acted(self.actor.explore(obs, self.explore_generator.next_call()))
         return Acted(self.actor.mode(obs))
 
     def update(self, batch: Any, noise: Any = None) -> Metrics:
-        """One step of the weight of entropy, of the critics and of the actor.
+        """One gradient step of the entropy coefficient, of the critics and of the actor.
 
         Args:
             batch: A `ReplayBatch` of arrays.

@@ -26,7 +26,7 @@ class NativeTD3Learner(NativeLearner):
     is_random = False
 
     def build(self) -> None:
-        """Make actor, critics, and a slow copy of each."""
+        """Make actor, critics, and a target network of each."""
         config = self.config
         self._layouts = actor_critic_layouts(
             self.observation_space,
@@ -53,7 +53,7 @@ class NativeTD3Learner(NativeLearner):
         self.last_actor_loss = 0.0
 
     def make_actor(self, flat: FlatArrays) -> DeterministicActor:
-        """What acts with parameters of the actor."""
+        """The policy with the parameters of the actor."""
         return DeterministicActor(self._layouts[0], flat)
 
     def act(
@@ -71,7 +71,7 @@ class NativeTD3Learner(NativeLearner):
         return Acted(np.clip(actions + state.move(starts, drawn), -1.0, 1.0), state=state)
 
     def initial_state(self, n_envs: int) -> OrnsteinUhlenbeck | None:
-        """A walk for each environment, where the noise remembers."""
+        """An Ornstein-Uhlenbeck process for each environment, where noise is of that type."""
         if self.config.noise_type != "ou":
             return None
         zeros = np.zeros((n_envs, self.action_dim), np.float32)
@@ -109,7 +109,7 @@ class NativeTD3Learner(NativeLearner):
 
     @property
     def cloning(self) -> float | None:
-        """How much the critics count against cloning the dataset; None does not clone."""
+        """Weight α of the Q-values against behavior cloning; None leaves cloning out."""
         return None
 
     def extra_state(self) -> dict[str, Any]:
@@ -126,6 +126,6 @@ class NativeTD3BCLearner(NativeTD3Learner):
 
     @property
     def cloning(self) -> float | None:
-        """How much the critics count against cloning the dataset."""
+        """Weight α of the Q-values against behavior cloning."""
         alpha: float = self.config.alpha
         return alpha

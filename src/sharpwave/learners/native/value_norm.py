@@ -14,11 +14,11 @@ __all__ = ["ValueNormArrays"]
 NAMES = ("mean", "mean_square", "weight")
 DECAY = 0.99999
 LEAST_VARIANCE = 1e-2
-"""Returns that hardly differ are not blown up."""
+"""Minimum variance, so that returns that hardly differ are not blown up."""
 
 
 class ValueNormArrays:
-    """What `nn.ValueNorm` keeps, for native code to update.
+    """The state of `nn.ValueNorm`, for native code to update.
 
     Attributes:
         data: [3] mean, mean square and weight.
@@ -34,7 +34,7 @@ class ValueNormArrays:
         self.data: npt.NDArray[np.float64] = np.zeros(3)
 
     def arguments(self) -> dict[str, Any]:
-        """What an update takes."""
+        """Arguments of an update."""
         return {"value_norm": self.data, "decay": DECAY}
 
     def moments(self) -> tuple[float, float]:
