@@ -59,12 +59,12 @@ EXCEPTIONS: dict[str, set[str]] = {
 
 @dataclass(frozen=True)
 class Import:
-    """What a file imports.
+    """An import of a file.
 
     Attributes:
         module: With all its dots.
         line: Where.
-        runs: Whether importing the file imports it: it stands neither in a function nor under
+        runs: True if importing the file imports it: it stands neither in a function nor under
             TYPE_CHECKING, and does not go through `sharpwave.lazy`.
     """
 
@@ -120,12 +120,12 @@ def imported_room(module: str, root: Path) -> str | None:
 
 
 def is_below(other: str, room: str) -> bool:
-    """Whether a room may import from another one."""
+    """Return whether a room may import from another one."""
     return RANKS.get(other, 0) < RANKS[room]
 
 
 def faults_of(path: Path, root: Path) -> Iterator[tuple[str, int, str]]:
-    """What a file imports against the rules: the room or torch, the line, what is wrong."""
+    """Imports of a file against the rules: the room or torch, the line, what is wrong."""
     room = room_of(path.relative_to(root))
     if room not in RANKS:
         yield room, 1, f"{room} is in no layer: give it a place in LAYERS"

@@ -21,7 +21,7 @@ Row = tuple[str, object]
 
 
 def members(kind: type) -> list[str]:
-    """What `dir` lists of a class, but for names with two underscores on both sides."""
+    """Names that `dir` lists of a class, but for those with two underscores on both sides."""
     return [name for name in dir(kind) if not (name.startswith("__") and name.endswith("__"))]
 
 
@@ -36,7 +36,7 @@ def lines_of(kinds: list[type]) -> int:
 
 
 def class_rows(name: str) -> Iterator[Row]:
-    """What one class of the public ones is made of, and its learner where it names one."""
+    """Sizes of one public class, and of its learner where it names one."""
     kind: Any = getattr(sw, name)
     for role, part in ((name, kind), (f"{name}.Learner", getattr(kind, "Learner", None))):
         if part is None:

@@ -56,7 +56,7 @@ class Points(gym.Env[Any, Any]):
 
 @dataclass(frozen=True)
 class Walk:
-    """What one iteration of training visits.
+    """Files and functions that one iteration of training visits.
 
     Attributes:
         files: Files of the library, in order of the first visit.
@@ -152,7 +152,7 @@ def _room(frame: FrameType) -> str:
 
 
 def _is_network(frame: FrameType) -> bool:
-    """Whether the function is one of a module, or stands in a file that calls native networks."""
+    """Return whether the function is one of `nn`, or in a file that calls native networks."""
     room = _room(frame)
     return room == "nn" or (room in NETWORKS and _calls_native(Path(frame.f_code.co_filename)))
 

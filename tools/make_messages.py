@@ -34,7 +34,7 @@ def generated() -> str:
 
 
 def _settled(text: str) -> str:
-    """What protoc wrote, for every protobuf that is supported, and beside rlox's own messages."""
+    """Text of protoc made fit for every supported protobuf, and beside rlox's own messages."""
     # It asks for a protobuf as new as protoc, though older ones do.
     text = re.sub(r"(?s)_runtime_version\.Validate.*?\n\)\n", "", text)
     text = re.sub(

@@ -37,7 +37,7 @@ def names_of(node: ast.stmt) -> set[str]:
 
 
 def is_untyped(node: ast.stmt) -> bool:
-    """Whether nanobind found no signature: `(*args, **kwargs)`, or a method that takes them."""
+    """Return whether nanobind found no signature: `(*args, **kwargs)`, or a method with them."""
     if isinstance(node, ast.ClassDef):
         return any(is_untyped(member) for member in node.body)
     return isinstance(node, ast.FunctionDef) and None not in (node.args.vararg, node.args.kwarg)

@@ -160,7 +160,7 @@ def _words(expression: ast.AST) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Repetition:
-    """How many lines of code there are, and how many of them stand elsewhere too."""
+    """Number of lines of code, and of those among them that stand elsewhere too."""
 
     lines: int
     repeated: int
@@ -172,7 +172,7 @@ class Repetition:
 
 
 def repetition(folder: Path = PACKAGE / "algorithms") -> dict[str, Repetition]:
-    """What the files of a folder that define classes repeat of each other, by name.
+    """Repetition among the files of a folder that define classes, by name.
 
     Tables of settings would dilute the share. A line is repeated when it is part of four lines of
     code in a row that also stand, in the same order and without anything between, in another of

@@ -32,7 +32,7 @@ def interpreter(version: str) -> str | None:
 
 
 def smoke(version: str, executable: str) -> bool:
-    """Whether the library builds and works with a Python."""
+    """Build the library for a Python and return whether it works."""
     folder = ROOT / "build" / "pythons" / version
     python = str(folder / "bin" / "python")
     if not (folder / "complete").exists():

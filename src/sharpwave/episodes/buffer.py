@@ -181,7 +181,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, OpenFolder):
 
     @property
     def circular(self) -> bool:
-        """Whether the oldest episodes make room for the newest."""
+        """True if the oldest episodes make room for the newest."""
         return bool(self._folder.header["options"]["circular"])
 
     @property

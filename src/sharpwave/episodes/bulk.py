@@ -1,4 +1,4 @@
-"""Whole columns of episodes at once: what `update` writes, and what `get_all_data` reads."""
+"""Whole columns of episodes at once, for `update` and `get_all_data`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sharpwave.episodes.spec import EpisodeField
 
 Patch = tuple[bool, str, Array, Array, Array]
-"""Whether of episodes, the field, first rows, counts of rows, and values."""
+"""A flag for fields of episodes, the field, first rows, counts of rows, and values."""
 
 LENGTHS = "episode_lens"
 """The name under which the lengths stand among the fields of episodes."""
@@ -58,7 +58,7 @@ def patches(buffer: EpisodeBuffer, indices: Any, data: Mapping[str, Any]) -> lis
 
 
 def _positions(indices: Any, n: int) -> tuple[bool, npt.NDArray[np.int64]]:
-    """Whether one position was given without an axis, and all of them."""
+    """A flag, true if one position was given without an axis; and all positions."""
     if indices is None:
         return False, np.arange(n)
     if isinstance(indices, slice):
@@ -139,7 +139,7 @@ def all_data(
     *,
     as_numpy: bool,
 ) -> dict[str, Any]:
-    """What `EpisodeBuffer.get_all_data` gives."""
+    """The columns that `EpisodeBuffer.get_all_data` returns."""
     table = buffer.episodes()
     if len(table) == 0:
         return {}

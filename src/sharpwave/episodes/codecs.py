@@ -35,11 +35,11 @@ _BLOCK_BYTES = 128 * 1024
 
 @dataclass(frozen=True)
 class Codec:
-    """How a column's full chunks are compressed.
+    """Compression of a column's full chunks.
 
     Attributes:
-        library: Which compressor.
-        delta: Whether it gets differences instead of values.
+        library: The compressor.
+        delta: Compress differences between rows instead of values.
     """
 
     library: Literal["zstd", "lz4"]
@@ -197,7 +197,7 @@ class EncodedChunk:
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return len(self._table)
 
     def read_block(self, block: int) -> Array:

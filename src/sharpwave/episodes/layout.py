@@ -1,4 +1,4 @@
-"""How episodes lie in their folder: the header's entries, and the store made from them."""
+"""Layout of episodes in their folder: the header's entries, and the store made from them."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def open_engine(
 
 
 def differences(header: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    """What a folder has otherwise than asked for, in words."""
+    """Differences between a folder and what was asked for, in words."""
     return list(_differences(header, given))
 
 

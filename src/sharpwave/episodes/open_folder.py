@@ -35,7 +35,7 @@ class OpenFolder(_native.EpisodeRows):
 
     @property
     def folder(self) -> Path:
-        """Where the episodes are."""
+        """Path of the folder of the episodes."""
         return self._folder.path
 
     def _start(

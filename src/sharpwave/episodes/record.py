@@ -1,4 +1,4 @@
-"""Everything that an environment lives through, as episodes on disk."""
+"""Recording of an environment's trajectories as episodes on disk."""
 
 from __future__ import annotations
 

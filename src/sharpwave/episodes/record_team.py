@@ -1,4 +1,4 @@
-"""Everything that several agents live through, as episodes on disk."""
+"""Recording of multi-agent environments' trajectories as episodes on disk."""
 
 from __future__ import annotations
 

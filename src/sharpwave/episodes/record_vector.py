@@ -1,4 +1,4 @@
-"""Everything that the environments of a vector environment live through, as episodes on disk."""
+"""Recording of a vector environment's trajectories as episodes on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recorded episode holds, by the spaces of its environment."""
+"""Fields of recorded episodes, by the spaces of their environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step and an episode hold: named fields with dtype, shape and default."""
+"""Schema of steps and episodes: named fields with dtype, shape and default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sharpwave.types import as_dtype
 __all__ = ["EpisodeField", "EpisodeSchema"]
 
 TYPES = {"int": "int32", "float": "float32", "bool": "bool"}
-"""What the short names of types stand for."""
+"""Dtypes by their short names."""
 
 ROLES = {
     "obs": "obs",
@@ -51,7 +51,7 @@ class EpisodeField:
     Attributes:
         dtype: bool, an integer of 8 to 64 bits, float16, float32 or float64.
         shape: The shape of one value.
-        default: What a step has that is stored without the field; zeros if None.
+        default: Value in a step that is stored without the field; zeros if None.
         role: obs, action, reward, terminated, truncated or extra; told by the name.
         finite: Refuse NaN and infinities. Rewards always do.
     """

@@ -1,4 +1,4 @@
-"""Which episodes there are, where their steps lie, and what they hold as a whole."""
+"""Tables of episodes: where their steps lie, and their meta fields."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class EpisodeTable:
 
 @dataclass(frozen=True)
 class LostEpisodes:
-    """What damaged files cost. False when nothing is lost.
+    """Episodes lost to damaged files. False when nothing is lost.
 
     Attributes:
-        chunks: What is wrong with which file.
+        chunks: Damage of each file, in words.
         ids: Numbers of the episodes that are lost.
         n_steps: Their steps, as far as their number is known.
     """
@@ -68,7 +68,7 @@ class LostEpisodes:
 
     @classmethod
     def of(cls, damage: tuple[Any, ...], others: Sequence[str] = ()) -> LostEpisodes:
-        """What the native store found, after what is wrong with other files."""
+        """The losses that the native store found, after damage of other files."""
         chunks, ids, n_steps = damage
         return cls((*others, *chunks), tuple(ids.tolist()), n_steps)
 

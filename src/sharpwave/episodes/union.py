@@ -132,7 +132,7 @@ class EpisodeUnion(LoadsEpisodes):
 
         Args:
             starts: [B] The first row of each.
-            lengths: [B] How many rows.
+            lengths: [B] Number of rows.
             width: The rows of the result.
             fields: Which to read; all by default.
             out: Arrays to write into.
@@ -158,7 +158,7 @@ class EpisodeUnion(LoadsEpisodes):
         out: dict[str, Array] | None,
         read: Callable[[EpisodeReader, Array, Sequence[str]], dict[str, Array]],
     ) -> dict[str, Array]:
-        """What `read` finds for the rows of each buffer, in their places."""
+        """Values that `read` gives for the rows of each buffer, in their places."""
         names = list(self.schema.fields) if fields is None else list(fields)
         owners = rows >> ROW_BITS
         if np.any((owners < -1) | (owners >= len(self.buffers))):

@@ -37,7 +37,7 @@ COUNTERS = ("_step", "step_index", "frame_index", "index")
 
 
 def detect(path: Path, kind: str) -> bool:
-    """Whether this is a file of the kind, or a folder that holds some."""
+    """Return whether this is a file of the kind, or a folder that holds some."""
     if path.is_dir():
         return any(starts_with(file, MAGIC[kind]) for file in path.glob(f"*.{kind}"))
     return starts_with(path, MAGIC[kind])
@@ -159,7 +159,7 @@ def _foreign(tables: Tables, keep_next_obs: bool) -> EpisodeStream:
 
 
 def runs(tables: Tables, episode: str) -> npt.NDArray[np.int64]:
-    """How many rows in a row have one number of an episode."""
+    """Lengths of the runs of consecutive rows with one episode number."""
     numbers = tables.column(episode)
     starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
     if len(np.unique(numbers)) != len(starts):

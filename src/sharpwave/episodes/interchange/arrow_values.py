@@ -53,7 +53,7 @@ def to_nested(values: Array) -> Any:
 
 
 def is_numeric(kind: Any) -> bool:
-    """Whether a column of this type holds numbers, or lists of them."""
+    """Return whether a column of this type holds numbers, or lists of them."""
     pa = require("pyarrow", extra="arrow")
     while _is_list(pa, kind):
         kind = kind.value_type

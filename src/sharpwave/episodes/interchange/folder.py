@@ -23,7 +23,7 @@ LARGE_META_BYTES = 256
 
 
 def detect(path: Path) -> bool:
-    """Whether this is a folder of episodes."""
+    """Return whether this is a folder of episodes."""
     try:
         return is_store(path) and read_header(path)["kind"] == KIND
     except SharpwaveIOError:

@@ -26,8 +26,8 @@ class Format:
     """A format of episodes on disk.
 
     Attributes:
-        name: What it is called.
-        summary: What it is.
+        name: Its name.
+        summary: Its description in a few words.
         suffixes: Of its files; none where it is a folder.
         can_write: Whether it can be written, and not only read.
     """
@@ -45,7 +45,7 @@ class Format:
         return function
 
     def detect(self, path: PathLike) -> bool:
-        """Whether a file or folder is of this format."""
+        """Return whether a file or folder is of this format."""
         with contextlib.suppress(OSError, ValueError, RecursionError, TypeError):
             return bool(self._function("detect")(Path(path), **self.options))
         return False
@@ -66,7 +66,7 @@ class Format:
 
 
 def _origin(source: Any) -> str:
-    """What errors say of a path, an id or a dataset that another library opened."""
+    """Name, in error messages, of a path, an id or a dataset that another library opened."""
     return str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
 
 

@@ -40,7 +40,7 @@ D4RL = {
 
 
 def detect(path: Path) -> bool:
-    """Whether this is an HDF5 file."""
+    """Return whether this is an HDF5 file."""
     return starts_with(path, b"\x89HDF\r\n\x1a\n")
 
 

@@ -1,4 +1,4 @@
-"""What an HDF5 file holds itself: what it would take from other files is refused.
+"""Datasets that lie in an HDF5 file itself: links to other files are refused.
 
 A link may lead to another file, a dataset may keep its rows in one, and a virtual dataset is made
 of the rows of others. A file of episodes that does so would hand over any file of this machine as

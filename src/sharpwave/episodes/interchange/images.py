@@ -15,7 +15,7 @@ SMALLEST = 8
 
 
 def is_image(dtype: str, shape: tuple[int, ...]) -> bool:
-    """Whether values are images: bytes, with 1, 3 or 4 channels as the last or the first axis."""
+    """Return whether values are images: bytes, 1, 3 or 4 channels as the last or first axis."""
     if dtype != "uint8" or len(shape) != 3:
         return False
     sides = shape[:2] if channels_last(shape) else shape[1:]
@@ -23,7 +23,7 @@ def is_image(dtype: str, shape: tuple[int, ...]) -> bool:
 
 
 def channels_last(shape: tuple[int, ...]) -> bool:
-    """Whether the last axis is that of the channels."""
+    """Return whether the last axis is that of the channels."""
     return shape[2] in CHANNELS
 
 

@@ -38,7 +38,7 @@ from sharpwave.types import Array
 
 
 def detect(path: Path) -> bool:
-    """Whether this is the folder of a LeRobot dataset, of any version."""
+    """Return whether this is the folder of a LeRobot dataset, of any version."""
     try:
         return "codebase_version" in _json(path / "meta" / "info.json")
     except SharpwaveIOError:

@@ -1,4 +1,4 @@
-"""What LeRobot calls our fields, and what we call its features."""
+"""Names and types of our fields as LeRobot features, and the other way around."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Feature:
     """One column of frames.
 
     Attributes:
-        name: What LeRobot calls it.
+        name: Its name in LeRobot.
         dtype: A NumPy dtype or "image".
         shape: Of a row, as our field has it.
     """
@@ -50,7 +50,7 @@ class Feature:
 
     @property
     def is_image(self) -> bool:
-        """Whether rows are PNG files."""
+        """True if rows are PNG files."""
         return self.dtype == "image"
 
     @property

@@ -1,4 +1,4 @@
-"""Mean, spread and range of features, as LeRobot normalises by them."""
+"""Statistics of features by which LeRobot normalizes: mean, standard deviation and range."""
 
 from __future__ import annotations
 

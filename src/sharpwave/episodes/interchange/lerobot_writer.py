@@ -22,7 +22,7 @@ from sharpwave.extras import require
 from sharpwave.types import Array
 
 META = "sharpwave/"
-"""What stands before the names of meta fields among the columns of episodes."""
+"""Prefix of the names of meta fields among the columns of episodes."""
 
 FILE_MEGABYTES = 100
 CHUNK_FILES = 1000

@@ -26,7 +26,7 @@ HIDDEN = ("episode_lens", "_initted")
 
 
 def detect(path: Path) -> bool:
-    """Whether this folder has the files of that library."""
+    """Return whether this folder has the files of that library."""
     return (path / f"episode_lens{META}").is_file() and any(path.glob(f"*{STEPS}"))
 
 

@@ -34,7 +34,7 @@ _ID = re.compile(r"[-_\w]+(/[-_\w]+)*-v\d+")
 
 
 def detect(path: Path) -> bool:
-    """Whether this is the folder of a Minari dataset."""
+    """Return whether this is the folder of a Minari dataset."""
     try:
         return "data_format" in json.loads((_data(path) / "metadata.json").read_text())
     except (OSError, RecursionError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Where Minari keeps the fields of our episodes."""
+"""Places and names of the fields of our episodes in Minari datasets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sharpwave.errors import SharpwaveIOError
 
 @dataclass(frozen=True)
 class Places:
-    """Where Minari keeps the fields of a schema."""
+    """Places of the fields of a schema in a Minari dataset."""
 
     obs: str
     action: str
@@ -48,7 +48,7 @@ class Places:
 
 
 def attribute(name: str) -> str:
-    """What Minari calls the metadata of a meta field."""
+    """Name of a meta field in Minari's metadata."""
     reserved = name in ("id", "total_steps", "seed", "options")
     return f"meta/{escaped(name)}" if reserved else escaped(name)
 
@@ -60,7 +60,7 @@ def escaped(name: str) -> str:
 
 @contextlib.contextmanager
 def reading(origin: object) -> Iterator[None]:
-    """What Minari raises inside this block, at files that are not as they should be, is named."""
+    """Errors that Minari raises inside this block, at damaged files, name the dataset."""
     try:
         yield
     except (OSError, KeyError, AssertionError) as error:

@@ -39,11 +39,11 @@ ABOUT = (
     "ref_min_score",
     "ref_max_score",
 )
-"""What Minari knows about a dataset, and we have no place for."""
+"""Metadata of a Minari dataset that is not carried over: there is no place for it here."""
 
 
 def open_storage(data: Path) -> Any:
-    """What reads the files of a dataset, without running code that they name.
+    """A reader of the files of a dataset, which runs no code that they name.
 
     Minari itself takes missing spaces from the environment whose entry point the metadata says.
     Here they are taken from the environment that is registered by that id, if there is one.

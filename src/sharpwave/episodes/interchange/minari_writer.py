@@ -22,7 +22,7 @@ from sharpwave.extras import require
 from sharpwave.types import Array
 
 ATTRIBUTE_BYTES = 60_000
-"""What HDF5 takes as an attribute, with room for its name."""
+"""Maximum size of an HDF5 attribute, with room for its name."""
 
 
 class Writer:

@@ -33,7 +33,7 @@ def nest(flat: Mapping[str, Any]) -> Any:
 
 
 def under(first: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What is called `first` or begins with `first.`, by the rest of the name.
+    """Values whose name is `first` or begins with `first.`, by the rest of the name.
 
     Example:
         >>> under("obs", {"obs.image": 1, "obs.arm.angle": 2, "action": 3})

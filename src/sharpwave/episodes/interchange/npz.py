@@ -35,7 +35,7 @@ META = "meta/"
 
 
 def detect(path: Path) -> bool:
-    """Whether this is a zip file with arrays."""
+    """Return whether this is a zip file with arrays."""
     return starts_with(path, b"PK\x03\x04", b"PK\x05\x06") and zipfile.is_zipfile(path)
 
 

@@ -1,4 +1,4 @@
-"""Which field is the observation, the action, the reward: for formats that fix the names."""
+"""Roles of fields (observation, action, reward, ...), for formats that fix the names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes one after another: what every format gives and takes."""
+"""Streams of episodes, which every format reads to and writes from."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def concatenated(streams: list[EpisodeStream]) -> EpisodeStream:
 
 
 def differing(one: EpisodeSchema, other: EpisodeSchema) -> list[str]:
-    """How the dtypes and shapes of two schemas differ, in words."""
+    """Differences between the dtypes and shapes of two schemas, in words."""
     words = []
     for kind, left, right in (
         ("field", one.fields, other.fields),

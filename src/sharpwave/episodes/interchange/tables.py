@@ -175,7 +175,7 @@ class TableWriter:
 
 
 def rows_of_a_group(types: Iterable[tuple[npt.DTypeLike, tuple[int, ...]]]) -> int:
-    """How many rows of these dtypes and shapes are written together."""
+    """Number of rows of these dtypes and shapes that are written together."""
     row = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in types)
     return max(1, GROUP_BYTES // max(1, row))
 

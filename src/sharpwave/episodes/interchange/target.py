@@ -59,12 +59,12 @@ def _remove(path: Path) -> None:
 
 
 def holds_only(path: Path, *names: str) -> bool:
-    """Whether a folder has no other entries than these: whatever else is in it is a user's own."""
+    """Return whether a folder has no other entries than these: others are a user's own."""
     return path.is_dir() and {entry.name for entry in path.iterdir()} <= set(names)
 
 
 def starts_with(path: Path, *magics: bytes) -> bool:
-    """Whether a file begins with one of these bytes."""
+    """Return whether a file begins with one of these bytes."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Where the items of a batch lie in the buffer, and what that place alone says about them."""
+"""Places of the items of a batch in the buffer, and values that follow from the place alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Cut(NamedTuple):
         episodes: [B] Places in the snapshot.
         steps: [B] The step of its episode at which an item begins.
         rows: [B] The row of that step.
-        lengths: [B] How many steps an item has.
+        lengths: [B] Number of steps of an item.
         width: The same after padding.
     """
 
@@ -38,15 +38,15 @@ class Cut(NamedTuple):
 
 
 class Level(Protocol):
-    """What an item of a dataset is: an episode, a step, an n-step transition or a window."""
+    """Kind of the items of a dataset: episodes, steps, n-step transitions or windows."""
 
     @property
     def of_steps(self) -> bool:
-        """Whether every item stands for one step, so that steps can be filtered."""
+        """True if every item stands for one step, so that steps can be filtered."""
 
     @property
     def ragged(self) -> bool:
-        """Whether items by themselves have no padding."""
+        """True if items by themselves have no padding."""
 
     def outputs(self, schema: SchemaLike) -> list[Output]:
         """All that a batch can hold, in order."""
@@ -56,10 +56,10 @@ class Level(Protocol):
         """The steps from one item of an episode to the next."""
 
     def counts(self, lengths: Array) -> Array:
-        """[E] How many items episodes of these lengths [E] have."""
+        """[E] Number of items in episodes of these lengths [E]."""
 
     def cut(self, snapshot: Snapshot, places: Places, key: int) -> Cut:
-        """Where items are.
+        """Rows of items in the buffer.
 
         Args:
             snapshot: The episodes.
@@ -91,5 +91,5 @@ PLACE_VALUES: Mapping[str, Callable[[Snapshot, Cut], Array]] = {
     "_indices": _indices,
     "_start": lambda _, cut: cut.steps,
 }
-"""What a batch can say of its items beside their fields: [B] each, `_mask` [B, width] and
+"""Values of items in a batch beside their fields: [B] each, `_mask` [B, width] and
 `_indices` [B, 2]."""

@@ -34,7 +34,7 @@ class EpisodeDataset:
 
     ================== ================ ===========================================================
     `_lens`            episode, window  int64 [B], steps before the padding
-    `_mask`            episode, window  bool [B, T], which steps are no padding
+    `_mask`            episode, window  bool [B, T], false where padded
     `_index`           episode, window  int64 [B], places of episodes in `buffer.episodes()`
     `_indices`         step, transition int64 [B, 2], the same and the step
     `_start`           window           int64 [B], the step at which a window begins
@@ -147,7 +147,7 @@ class EpisodeDataset:
         self._draws = 0
 
     def __len__(self) -> int:
-        """How many items there are, those included whose episodes are gone since."""
+        """Number of items, those included whose episodes are gone since."""
         return len(self.items)
 
     def __getitem__(self, item: int) -> Batch:

@@ -27,14 +27,14 @@ def matching(
     columns: Mapping[str, Array],
     n: int,
 ) -> Array:
-    """Which rows meet all conditions.
+    """Mask of the rows that meet all conditions.
 
     Args:
         argument: The name of `filters`, for errors.
         filters: Conditions by name.
         known: The fields there are.
         columns: [n, ...] Their values, at least those that the filters name.
-        n: How many rows there are.
+        n: Number of rows.
 
     Returns:
         [n] bool.
@@ -63,7 +63,7 @@ def check_names(argument: str, filters: Filters | None, known: Mapping[str, Fiel
 
 
 def holds(argument: str, column: Array, condition: Condition) -> Array:
-    """For which rows of a column a condition holds.
+    """Mask of the rows of a column for which a condition holds.
 
     One value means equality and several mean any of them; which of the two is told by the shape. A
     bool asks whether values are different from zero.
@@ -147,7 +147,7 @@ def _cast(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _representable(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Which values a column of this dtype can hold; floats are rounded like those stored were."""
+    """Mask of the values that a column of this dtype can hold; floats are rounded as stored."""
     if dtype.kind == "f":
         return np.ones(values.shape, np.bool_)
     with np.errstate(all="ignore"):

@@ -109,7 +109,7 @@ class Items:
         return values
 
     def cut(self, places: Places, key: int) -> Cut:
-        """Where items are.
+        """Rows of items in the buffer.
 
         Args:
             places: As `anchors` finds them.

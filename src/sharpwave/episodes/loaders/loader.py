@@ -27,9 +27,9 @@ class EpisodeLoader:
     Args:
         dataset: The dataset.
         batch_size: Items of a batch; the last one may have fewer.
-        shuffle: In an order that depends on the dataset's seed and the epoch.
+        shuffle: Draw items in a random order that depends on the dataset's seed and the epoch.
         drop_last: Leave out a last batch that has fewer.
-        device: Where to move tensors.
+        device: Device to move tensors to.
         pin_memory: Put tensors in memory from which a GPU copies fast.
 
     Attributes:
@@ -54,7 +54,7 @@ class EpisodeLoader:
         self._finish = Finish(dataset, device, pin_memory=pin_memory)
 
     def __len__(self) -> int:
-        """How many batches an epoch has, as long as no episode is overwritten."""
+        """Number of batches of an epoch, as long as no episode is overwritten."""
         full, rest = divmod(len(self.dataset), self.batch_size)
         return full + (rest > 0 and not self.drop_last)
 

@@ -63,7 +63,7 @@ class LoadsEpisodes:
             dataset: A dataset made before, instead of options for one.
             shuffle: In random order, which depends on `seed` and the number of the epoch alone.
             drop_last: Leave out a last batch that has fewer items.
-            device: Where to move tensors.
+            device: Device to move tensors to.
             pin_memory: Put tensors in memory from which a GPU copies fast.
             num_workers: Processes that read batches, by torch's DataLoader. Without any, batches
                 are read by a few native calls, which is hard to beat.

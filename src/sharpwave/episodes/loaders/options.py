@@ -27,7 +27,7 @@ _LEVEL_OPTIONS = {
 
 
 class DatasetOptions(TypedDict, total=False):
-    """What `EpisodeDataset` takes beside the buffer."""
+    """Options of `EpisodeDataset` beside the buffer."""
 
     n_steps: int | None
     fields: Sequence[str] | None
@@ -54,7 +54,7 @@ class DatasetOptions(TypedDict, total=False):
 
 
 class LoaderOptions(DatasetOptions, total=False):
-    """What `dataloader` passes on: to its dataset, and to the workers of torch's DataLoader."""
+    """Options of `dataloader` for its dataset and for the workers of torch's DataLoader."""
 
     in_order: bool
     multiprocessing_context: Any

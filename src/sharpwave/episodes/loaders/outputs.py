@@ -1,4 +1,4 @@
-"""What a batch holds: which values are read, and what they are called."""
+"""Outputs of a batch: the values that are read, and their names."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Output(NamedTuple):
     """One value of a batch.
 
     Attributes:
-        name: What the batch calls it; dots are nests.
-        source: Where it is read: at an item's row, at the row after its last one, over all its
-            rows, in its episode's values, or from its place alone.
+        name: Its name in the batch; dots are nests.
+        source: Place of the value: at an item's row, at the row after its last one, over all its
+            rows, in its episode's values, or its place alone.
         field: The field it is read from.
-        asked: Whether batches hold it without it being named.
+        asked: True if batches hold it without it being named.
     """
 
     name: str
@@ -95,7 +95,7 @@ def make_recipe(
     fieldname_map: Mapping[str, str] | None,
     named: Sequence[str] | None,
 ) -> Recipe:
-    """Which of the outputs to read.
+    """Select the outputs to read.
 
     Args:
         outputs: All there are.

@@ -1,4 +1,4 @@
-"""What datasets need of a buffer of episodes: a table of its episodes, and rows by number."""
+"""Interface of a buffer of episodes for datasets: a table of episodes, and rows by number."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Snapshot:
         return cls(index, table.ids[kept], table.starts[kept], table.lengths[kept], values)
 
     def alive(self, reader: EpisodeReader, episodes: Array) -> Array:
-        """Which of these of its episodes are still in the buffer.
+        """Mask of the episodes of this snapshot that are still in the buffer.
 
         Args:
             reader: The buffer.

@@ -30,7 +30,7 @@ class WorkerLoader(EpisodeLoader):
         dataset: The dataset.
         batch_size: Items of a batch; the last one may have fewer.
         sampler: Gives the numbers of the items of an epoch; None for all.
-        num_workers: Processes.
+        num_workers: Number of worker processes.
         worker_options: What else torch's DataLoader should know about them.
         **options: As for `EpisodeLoader`.
     """
@@ -58,7 +58,7 @@ class WorkerLoader(EpisodeLoader):
         )
 
     def __len__(self) -> int:
-        """How many batches an epoch has."""
+        """Number of batches of an epoch."""
         if self._sampler is None:
             return super().__len__()
         full, rest = divmod(len(self._sampler), self.batch_size)  # type: ignore[arg-type]

@@ -17,13 +17,13 @@ _CHUNK = re.compile(r"(.+)\.\d{12,}(\.coded)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """What is known of the files.
+    """Condition of the files of a folder.
 
     Attributes:
         writer: The process that writes, None when nobody does.
         bytes: Of all files on disk.
         files: Bytes on disk by what the names of the files of a column begin with.
-        damage: What is damaged, in words.
+        damage: Damage, in words.
         verified: The checksums were compared.
     """
 

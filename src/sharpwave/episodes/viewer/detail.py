@@ -122,7 +122,7 @@ def _spread(length: int, most: int) -> Rows:
 
 
 def _part(survey: Survey, column: Column, start: int, length: int) -> tuple[str, Any]:
-    """What is shown of a field, and in which list it goes."""
+    """The list that a field goes to, and the part of it that is shown."""
     if column.name in survey.layouts:
         return "pictures", {"field": column.name, "role": column.role, "every": 1}
     steps = _spread(length, MOST_ROWS if column.size <= MOST_CURVES else MOST_POINTS)
@@ -155,7 +155,7 @@ def _curves(column: Column, steps: Rows, values: Array) -> dict[str, Any]:
 
 
 def _heat(column: Column, values: Array, tally: Tally) -> dict[str, Any]:
-    """Numbers as colours: steps from left to right, the numbers of a value from top to bottom."""
+    """Heat map of numbers: steps from left to right, the numbers of a value from top to bottom."""
     table = values.reshape(len(values), -1).T
     kept = _spread(len(table), MOST_COMPONENTS)
     picture = heat_map(table[kept], tally.low, tally.high) if table.size else None

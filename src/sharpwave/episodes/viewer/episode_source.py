@@ -78,7 +78,7 @@ class EpisodeSource:
         return self._buffer.gather(rows, [field])[field]
 
     def damage(self, *, verify: bool) -> list[str]:
-        """What is damaged, in words."""
+        """Damage of the folder, in words."""
         if not verify or self._damage:
             return self._damage
         return _words(LostEpisodes.of(self._buffer._engine.verify()))

@@ -1,4 +1,4 @@
-"""Which fields are images, and how a value becomes a picture that a browser shows."""
+"""Images of fields: detection, and conversion to pictures that a browser shows."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ MOST_TILES = 16
 """Images in one value that are drawn side by side."""
 
 _COLORS = {1: 0, 3: 2, 4: 6}
-"""Colour types of PNG by number of channels: grey, RGB, RGBA."""
+"""Color types of PNG by number of channels: grey, RGB, RGBA."""
 
 _HEAT = np.array(
     [[38, 42, 92], [47, 111, 183], [58, 168, 172], [147, 207, 132], [248, 216, 92]], np.float64
 )
-"""The colours of a heat map, from low to high."""
+"""The colors of a heat map, from low to high."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where rows, columns, colours and tiles are in a value that is an image.
+    """Axes of rows, columns, colors and tiles in a value that is an image.
 
     Attributes:
         kind: grey, rgb, rgba, or tiles: several images side by side.
@@ -55,9 +55,9 @@ class Layout:
 
 
 def layout_of(shape: tuple[int, ...], example: Array | None = None) -> Layout | None:
-    """How a field of this shape is drawn as an image, None when it is none.
+    """Layout of a field of this shape as an image, None when it is none.
 
-    Four channels are colours with an opacity when the fourth is the same everywhere in `example`,
+    Four channels are colors with an opacity when the fourth is the same everywhere in `example`,
     and four frames of a stack otherwise.
 
     Args:
@@ -148,7 +148,7 @@ def _shrunk(tiles: Pixels, factor: int) -> Pixels:
 
 
 def heat_map(values: Array, low: float, high: float) -> Pixels:
-    """Numbers [height, width] as colours [height, width, 3], from `low` to `high`; grey for NaN."""
+    """Numbers [height, width] as colors [height, width, 3], from `low` to `high`; grey for NaN."""
     span = high - low if high > low else 1.0
     finite = np.isfinite(values)
     share = np.clip((np.where(finite, values, low).astype(np.float64) - low) / span, 0.0, 1.0)

@@ -186,7 +186,7 @@ function trace(line, x, y, stepped) {
   return path;
 }
 
-// A field of many numbers: steps from left to right, numbers from top to bottom, values as colours.
+// A field of many numbers: steps from left to right, numbers from top to bottom, values as colors.
 function heat(one) {
   const x = steps();
   const part = one.shown < one.components ? `${one.shown} of ${one.components} numbers` : `${one.components} numbers`;

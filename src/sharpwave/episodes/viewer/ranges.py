@@ -16,7 +16,7 @@ N_BINS = 24
 
 @dataclass
 class Tally:
-    """What was seen of a column so far.
+    """Running summary of the values of a column.
 
     Attributes:
         rows: Values that were read.

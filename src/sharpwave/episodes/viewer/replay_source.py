@@ -116,7 +116,7 @@ class ReplaySource:
         return Episodes(ids=ids, starts=starts, lengths=lengths, flags=flags, meta=meta)
 
     def _ends(self, step: int) -> bool:
-        """Whether a step is the last of its episode."""
+        """Return whether a step is the last of its episode."""
         flags = [name for name in ("terminated", "truncated") if name in self._leaves]
         if not flags:
             return False
@@ -135,7 +135,7 @@ class ReplaySource:
         return np.asarray(value)
 
     def damage(self, *, verify: bool) -> list[str]:
-        """What is damaged, in words."""
+        """Damage of the folder, in words."""
         if not verify or self._damage:
             return self._damage
         again, damage = _opened(self._path, verify=True)

@@ -46,7 +46,7 @@ class ViewerServer(PatientServer):
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """URL of the page."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
 

@@ -1,4 +1,4 @@
-"""What the viewer asks of a folder, whatever kind of store it holds."""
+"""Interface of a folder for the viewer, whatever kind of store it holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is, and how much there is."""
 
 OPEN, COMPLETE, ABORTED, STRETCH = range(4)
-"""How an episode stands; a stretch is consecutive rows of a store that knows no episodes."""
+"""State of an episode; a stretch is consecutive rows of a store that knows no episodes."""
 
 STATES = ("open", "complete", "aborted", "rows")
 """The same in words."""
@@ -82,7 +82,7 @@ class Episodes:
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What is known of a folder before a row is read.
+    """Facts about a folder that are known before a row is read.
 
     Attributes:
         kind: episodes or replay.
@@ -106,7 +106,7 @@ class Source(Protocol):
 
     @property
     def about(self) -> About:
-        """What is known before a row is read."""
+        """Facts that are known before a row is read."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -126,7 +126,7 @@ class Source(Protocol):
         """
 
     def damage(self, *, verify: bool) -> list[str]:
-        """What is damaged, in words; with `verify` by comparing the checksums of all files."""
+        """Damage of the folder, in words; with `verify` by comparing the checksums of all files."""
 
     def close(self) -> None:
         """Let the folder go."""

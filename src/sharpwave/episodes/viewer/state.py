@@ -1,4 +1,4 @@
-"""What the page is given: the summary, and a table of episodes."""
+"""State of the page: the summary, and a table of episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a folder holds, in numbers: the answer of `sharpwave inspect`."""
+"""Summary of a folder in numbers: the answer of `sharpwave inspect`."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class FieldSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a folder holds.
+    """Summary of the content of a folder.
 
     Attributes:
-        about: What it is.
+        about: Kind, path and options of the folder.
         condition: Its files, its writer, and what is damaged.
         counts: Episodes by state, and steps.
         fields: One for each field.
-        returns: How the returns of complete episodes spread, None without rewards.
-        lengths: How their lengths spread.
+        returns: Distribution of the returns of complete episodes, None without rewards.
+        lengths: Distribution of their lengths.
     """
 
     about: About

@@ -23,7 +23,7 @@ Piece: TypeAlias = tuple[int, int]
 
 
 class Survey:
-    """What was read of a folder so far.
+    """A folder's content, as far as it was read.
 
     Args:
         source: The folder.
@@ -50,7 +50,7 @@ class Survey:
 
     @property
     def has_returns(self) -> bool:
-        """Whether there are episodes, and a field that says what they are worth."""
+        """True if there are episodes and a reward field, so that episodes have returns."""
         return self.reward is not None and not (self.episodes.flags == STRETCH).any()
 
     def update(self, progress: Progress | None = None) -> None:

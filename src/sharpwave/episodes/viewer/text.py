@@ -1,4 +1,4 @@
-"""What `sharpwave inspect` prints."""
+"""Text output of `sharpwave inspect`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of a durable store, looked at."""
+"""Viewer of folders of the durable store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT = 24 << 20
 
 
 class Viewer:
-    """What a folder holds: episodes, or a replay buffer on disk. Nothing is ever written to it.
+    """A read-only view of a folder that holds episodes or a replay buffer.
 
     Args:
         path: The folder.
@@ -40,7 +40,7 @@ class Viewer:
         SharpwaveIOError: The folder holds no store, or one that cannot be read.
 
     Attributes:
-        summary: What was found.
+        summary: Summary of the content.
 
     Example:
         >>> with sw.EpisodeBuffer("data", 10, 10, {"reward": "float"}) as buffer:

@@ -26,7 +26,7 @@ class Watched:
         self._condition = condition
 
     def state(self, since: int = -1) -> dict[str, Any]:
-        """What the page shows, with the episodes from id `since` on."""
+        """State of the page, with the episodes from id `since` on."""
         with self._lock:
             return state(self._survey, self._refreshed(), since)
 
