@@ -96,5 +96,6 @@ OWN: dict[str, set[str]] = {
     "impala": {"CartPole-v1"},
     "appo": {"CartPole-v1"},
     **{name: {*MPE} for name in ("mappo", "ippo")},
+    "dreamer_v3": {"tiny", "CartPole-v1", "Pendulum-v1"},
 }
 """What was found here."""

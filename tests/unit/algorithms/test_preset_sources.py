@@ -10,6 +10,7 @@ from sharpwave.algorithms.registry import algorithm_class
 from sharpwave.config.presets import PRESETS, preset
 from sharpwave.config.schedules import Linear
 from tests.unit.algorithms.cleanrl_facts import CLEANRL, OWN
+from tests.unit.algorithms.dreamer_facts import DREAMER
 from tests.unit.algorithms.zoo_facts import DEFAULTS, ZOO, Facts
 
 NAMES = {
@@ -104,10 +105,17 @@ def test_a_preset_is_what_its_source_says(source: str, algorithm: str, env_id: s
     assert {name: found[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize("name", DREAMER["dreamer_v3"])
+def test_sizes_and_kinds_of_tasks_of_dreamer_are_the_authors(name: str) -> None:
+    expected = DREAMER["dreamer_v3"][name]
+    found = effective("dreamer_v3", name)
+    assert {option: found[option] for option in expected} == expected
+
+
 def test_every_preset_has_a_source() -> None:
     told = {
         (algorithm, env_id)
-        for table in (ZOO, CLEANRL, OWN)
+        for table in (ZOO, CLEANRL, DREAMER, OWN)
         for algorithm, envs in table.items()
         for env_id in envs
     }
