@@ -1,4 +1,4 @@
-"""How much better completions are than expected, by their rewards."""
+"""Advantages of completions, from their rewards."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def token_advantages(
     Args:
         rewards: [B] of completions; NaN where one was not scored, whose tokens do not count.
         costs: [T] c of tokens.
-        sequences: Where the completions lie.
+        sequences: Positions of the completions in flat tensors.
         mask: [T] true or 1 where a token counts; None for everywhere.
 
     Returns:
@@ -100,7 +100,7 @@ def token_advantages(
 
 
 def overlong_penalty(lengths: Tensor, max_length: int, buffer: int, penalty: float = 1.0) -> Tensor:
-    r"""What a completion loses for its length (DAPO, Yu et al., 2025): nothing up to a limit.
+    r"""Overlong penalty of completions (DAPO, Yu et al., 2025): 0 up to a soft limit.
 
     $-p\, \mathrm{clip}((n - (L - b)) / b, 0, 1)$ with the length n, the longest possible L and the
     buffer b of tokens before it, over which the penalty grows to p.

@@ -26,7 +26,7 @@ def completion_log_probs(
 
     Args:
         log_probs: [T] log-probabilities of tokens, with gradients.
-        sequences: Where the completions lie.
+        sequences: Positions of the completions in flat tensors.
         mask: [T] true or 1 where a token counts; None for everywhere.
         shared_lengths: [B] the smaller number of tokens of the pair that a completion belongs to.
         ld_alpha: α; used with shared_lengths.
@@ -64,7 +64,7 @@ def completion_log_probs(
 def wpo_weights(
     log_probs: Tensor, log_collisions: Tensor, sequences: Sequences, mask: Tensor | None = None
 ) -> Tensor:
-    """How likely the policy would write a completion itself (WPO, Zhou et al., 2024).
+    """Weights of completions by their probability under the policy (WPO, Zhou et al., 2024).
 
     exp(mean_t (lp − log Σ_v p(v)²)): a completion that the policy would draw has about 1. The
     weight of a pair is the product of both.
@@ -72,7 +72,7 @@ def wpo_weights(
     Args:
         log_probs: [T] lp, log-probabilities of tokens.
         log_collisions: [T] log Σ_v p(v)² over the vocabulary, where each token was drawn.
-        sequences: Where the completions lie.
+        sequences: Positions of the completions in flat tensors.
         mask: [T] true or 1 where a token counts; None for everywhere.
 
     Returns:

@@ -26,7 +26,7 @@ LARGEST = 40.0
 
 
 class _Tokens(NamedTuple):
-    """What a kind of loss may look at: [T] unless said otherwise."""
+    """Inputs of a kind of loss: [T] unless said otherwise."""
 
     log_probs: Tensor
     log_ratio: Tensor
@@ -112,7 +112,7 @@ def _per_place(t: _Tokens) -> Tensor:
 
 
 class GRPOKind(NamedTuple):
-    """What a token adds to the loss, and what it is divided by; both [T], or the latter []."""
+    """Term of a token in the loss, and its divisor; both [T], or the latter []."""
 
     term: Callable[[_Tokens], Tensor]
     divisor: Callable[[_Tokens], Tensor]
@@ -206,7 +206,7 @@ def grpo_loss(
         old_log_probs: [T] old, the same when they were sampled; None if the policy has not moved
             since, which makes r = 1 and keeps its gradient.
         advantages: [B] A of each completion.
-        sequences: Where the completions lie.
+        sequences: Positions of the completions in flat tensors.
         kind: A key of `GRPO_KINDS`.
         ratio_level: "token" or "sequence".
         clip_low: c_low; for gmpo of log r.
@@ -215,7 +215,7 @@ def grpo_loss(
         ref_log_probs: [T] ref, log-probabilities under the reference.
         kl_coef: c_KL.
         kl: "k1", "k2" or "k3".
-        kl_correction: Whether kl is multiplied by r.
+        kl_correction: Multiply kl by the importance ratio r.
         entropies: [T] entropies of the policy at the tokens.
         entropy_coef: c_H.
         top_entropy: Share of the tokens that ℓ and H̄ are taken of, those of highest entropy.
@@ -302,10 +302,10 @@ def grpo_loss(
 
 
 def grpo_totals(sequences: Sequences, mask: Tensor | None = None) -> Tensor:
-    """What `grpo_loss` divides by, of one batch: summed over several, of them together.
+    """Divisors of `grpo_loss` for one batch; their sum over batches is for all together.
 
     Args:
-        sequences: Where the completions lie.
+        sequences: Positions of the completions in flat tensors.
         mask: [T] true or 1 where a token counts; None for everywhere.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Samplers and trainers whose probabilities are not quite the same."""
+"""Importance weights for the mismatch of probabilities between samplers and trainers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def importance_weights(
     floor: float = 0.0,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Weights that correct for a sampler whose probabilities are not quite the trainer's.
+    """Importance weights that correct for a sampler whose probabilities differ from the trainer's.
 
     w = exp(old − sampler) of a token, or of the sum over its sequence. `truncate` bounds w to
     [floor, cap]; `mask` makes it 0 outside.
@@ -32,7 +32,7 @@ def importance_weights(
     Args:
         old_log_probs: [T] old, log-probabilities under the policy that sampled, by the trainer.
         sampler_log_probs: [T] the same by the sampler; where it gave none (NaN), w is 1.
-        sequences: Where the completions lie.
+        sequences: Positions of the completions in flat tensors.
         level: "token" or "sequence".
         mode: "truncate" or "mask".
         cap: Largest weight.
@@ -68,12 +68,12 @@ def importance_weights(
 def sampler_mismatch(
     log_probs: Tensor, sampler_log_probs: Tensor, sequences: Sequences, mask: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """How far the log-probabilities of a sampler are from those of the trainer.
+    """Differences of the log-probabilities of a sampler from those of the trainer.
 
     Args:
         log_probs: [T] of the trainer.
         sampler_log_probs: [T] the same by the sampler; where it gave none (NaN), they agree.
-        sequences: Where the completions lie.
+        sequences: Positions of the completions in flat tensors.
         mask: [T] true or 1 where a token counts; None for everywhere.
 
     Returns:

@@ -52,7 +52,7 @@ def normalize(
     *,
     total: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """Shifts and scales to mean 0 and standard deviation 1.
+    """Normalizes advantages to mean 0 and standard deviation 1.
 
     (A − Ā) / (σ + ε) with σ² = Σ (Aᵢ − Ā)² / (n − 1). One value alone stays as it is.
 
@@ -64,7 +64,7 @@ def normalize(
             this one has all rows.
 
     Returns:
-        [B] normalised advantages.
+        [B] normalized advantages.
 
     Example:
         >>> normalize(torch.tensor([1.0, 2.0, 3.0])).tolist()
@@ -77,9 +77,9 @@ def normalize(
     if weights is None:
         std, average = torch.std_mean(advantages)
         return (advantages - average) / (std + eps)
-    centred = advantages - mean(advantages, weights)
-    normalised = centred / (_variance(centred, weights).sqrt() + eps)
-    return torch.where(weights.sum() > 1, normalised, advantages)
+    centered = advantages - mean(advantages, weights)
+    normalized = centered / (_variance(centered, weights).sqrt() + eps)
+    return torch.where(weights.sum() > 1, normalized, advantages)
 
 
 def _normalize_together(
@@ -91,8 +91,8 @@ def _normalize_together(
     n, first, second = total(moments).unbind()
     average = first / _positive(n)
     variance = (second - n * average.square()).clamp_min(0) / (n - 1).clamp_min(1)
-    normalised = ((rows - average) / (variance.sqrt() + eps)).to(advantages.dtype)
-    return torch.where(n > 1, normalised, advantages)
+    normalized = ((rows - average) / (variance.sqrt() + eps)).to(advantages.dtype)
+    return torch.where(n > 1, normalized, advantages)
 
 
 def clipped_surrogate(
@@ -235,7 +235,7 @@ def clip_fraction(log_ratio: Tensor, clip: float | Tensor, weights: Tensor | Non
 
 
 def explained_variance(values: Tensor, returns: Tensor, weights: Tensor | None = None) -> Tensor:
-    """How much of the returns' variance the values explain: 1 − Var(R − V) / Var(R).
+    """Explained variance, the share of the returns' variance: 1 − Var(R − V) / Var(R).
 
     Args:
         values: [B] values V.
@@ -256,10 +256,10 @@ def explained_variance(values: Tensor, returns: Tensor, weights: Tensor | None =
     return torch.where(total == 0, torch.nan, 1 - left / total)
 
 
-def _variance(centred: Tensor, weights: Tensor | None) -> Tensor:
+def _variance(centered: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
-        return centred.square().sum() / (centred.numel() - 1)
-    return (weights * centred.square()).sum() / _positive(weights.sum() - 1)
+        return centered.square().sum() / (centered.numel() - 1)
+    return (weights * centered.square()).sum() / _positive(weights.sum() - 1)
 
 
 def _squares(errors: Tensor, huber_delta: float | None) -> Tensor:

@@ -51,7 +51,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What a kind of loss looks at: N pairs of completions, and the options.
+    """Inputs of a kind of loss: N pairs of completions, and the options.
 
     Reading what was not given raises.
     """
@@ -91,7 +91,7 @@ class Comparison:
 
     @property
     def scores(self) -> Pair:
-        """[N] s, what the divergence makes of the ratios: themselves for the reverse KL."""
+        """[N] s, scores of the divergence from the ratios: themselves for the reverse KL."""
         chosen, rejected = self.ratios
         return Pair(self.divergence(chosen, self.alpha), self.divergence(rejected, self.alpha))
 
@@ -299,10 +299,10 @@ def preference_loss(
         lengths: [N] each, numbers of tokens, for kinds with n.
         kind: A key of `PREFERENCE_KINDS`, or several with their weights in the sum.
         beta: β.
-        label_smoothing: ε, how often a label is thought to be wrong.
+        label_smoothing: ε, assumed probability of wrong labels.
         divergence: A key of `DIVERGENCES`.
         alpha: α of the divergence `alpha`.
-        margin: Of simpo.
+        margin: Target reward margin of simpo.
         tau: τ of discopop.
         weights: [N] weight of each pair; for WPO the product of both `wpo_weights`.
         n_pairs: Number of pairs of the whole update, where this is a micro-batch of it: then losses

@@ -56,7 +56,7 @@ def huber(errors: Tensor, threshold: float = 1.0) -> Tensor:
 def project_categorical(probs: Tensor, rewards: Tensor, discounts: Tensor, atoms: Tensor) -> Tensor:
     r"""The distribution of r + γZ on the atoms of Z (Bellemare et al., 2017).
 
-    The probability of an atom goes to the two neighbours of where it lands, by distance:
+    The probability of an atom goes to the two neighbors of where it lands, by distance:
 
     $$m_i = \sum_j p_j \left[1 - \frac{|\mathrm{clip}(r + \gamma z_j) - z_i|}{\Delta z}\right]_0^1$$
 

@@ -12,7 +12,7 @@ __all__ = ["Sequences", "check_shape", "read_tokens", "widen"]
 
 
 class Sequences(NamedTuple):
-    """Where B sequences lie in tensors [T] that hold their tokens one after another.
+    """Positions of B sequences in tensors [T] that hold their tokens one after another.
 
     Example:
         >>> sequences = Sequences.of([2, 0, 1])
@@ -39,7 +39,7 @@ class Sequences(NamedTuple):
 
         Args:
             lengths: [B] number of tokens of each sequence.
-            device: Where the tokens are; that of the lengths if None.
+            device: Device of the tokens; that of the lengths if None.
             total: T, their sum, for lengths that are known to be right: then those of a GPU are not
                 waited for.
 

@@ -15,7 +15,7 @@ SFT_KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "nll": lambda log_probs: -log_probs,
     "dft": lambda log_probs: -log_probs.detach().exp() * log_probs,
 }
-"""The kinds of `sft_loss` by name: what each token adds, by its log-probability."""
+"""The kinds of `sft_loss` by name: the loss of each token, by its log-probability."""
 
 
 def sft_loss(

@@ -47,9 +47,9 @@ def two_hot_bins(n: int = 255, limit: float = 20.0, device: torch.device | None 
     """Bins [n] from −symexp(limit) to symexp(limit), dense near 0 and exactly symmetric.
 
     Args:
-        n: How many, an odd number.
+        n: Number of bins, odd.
         limit: Logarithm of the outermost ones.
-        device: Where they lie.
+        device: Device of the bins.
 
     Raises:
         ValueError: `n` is even or less than 3, so that no bin is 0.

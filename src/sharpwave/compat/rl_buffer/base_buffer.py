@@ -1,4 +1,4 @@
-"""What is common to the buffers."""
+"""The base class of the buffers."""
 
 from sharpwave.buffers.tensors import ResetStrategy
 from sharpwave.buffers.tensors import TensorBuffer as BaseBuffer

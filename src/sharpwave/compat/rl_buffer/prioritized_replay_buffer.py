@@ -1,4 +1,4 @@
-"""Prioritised replay."""
+"""Prioritized replay."""
 
 from sharpwave.buffers.tensors import TensorPrioritizedReplayBatch as PrioritizedReplayBatch
 from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer as PrioritizedReplayBuffer

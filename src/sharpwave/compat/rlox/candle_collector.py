@@ -80,7 +80,7 @@ class CandleCollector(NativeCollector):
         return _flat(super().recv())
 
     def try_recv(self) -> dict[str, Any] | None:
-        """What `recv` gives where a rollout waits, otherwise None."""
+        """The result of `recv` where a rollout waits, otherwise None."""
         batch = super().try_recv()
         return None if batch is None else _flat(batch)
 

@@ -72,18 +72,18 @@ class HybridPPOConfig(_Seeded, hybrid_ppo.HybridPPOConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class IMPALAConfig(_Seeded, impala.IMPALAConfig):
-    """Options of IMPALA, with short unrolls of few environments and a constant step size."""
+    """Options of IMPALA, with short unrolls of few environments and a constant learning rate."""
 
     n_envs: int = 2
     """Environments of each actor."""
     n_steps: int = 32
     """Steps of each environment in an unroll."""
     learning_rate: ScheduleLike = 5e-4
-    """Step size of the optimiser; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     anneal_lr: bool = False
     """Let a constant learning rate fall linearly to 0 over the run."""
     max_grad_norm: float = 40.0
-    """Longest gradient; longer ones are scaled down to it."""
+    """Maximum norm of the gradient; larger gradients are scaled down."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +99,11 @@ class MAPPOConfig(_Seeded, mappo.MAPPOConfig):
     batch_size: int | None = 128
     """Steps of an agent in a minibatch; None divides a rollout into `n_minibatches`."""
     learning_rate: ScheduleLike = 2.5e-4
-    """Step size of the optimizer; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     vf_coef: float = 0.5
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
-    """Longest gradient; longer ones are scaled down to it."""
+    """Maximum norm of the gradient; larger gradients are scaled down."""
     clip_vloss: bool = False
     """Clip the change of values by `clip_eps` too."""
     share_policy: bool = False
@@ -130,7 +130,7 @@ class DQNConfig(_OneWidth, dqn.DQNConfig):
     """Options of DQN, with the square of the error."""
 
     loss: Literal["huber", "mse"] = "mse"
-    """What is minimised of the error."""
+    """Loss function of the TD error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,4 +166,4 @@ class BCConfig(_OneWidth, bc.BCConfig):
     """Options of BC, with continuous actions."""
 
     continuous: bool | None = True
-    """Whether actions are continuous."""
+    """Treat actions as continuous or as discrete."""

@@ -69,8 +69,8 @@ def compute_goal_distance_potentials(
         observations: [N * obs_dim], or [N, obs_dim].
         goal: [goal_dim].
         obs_dim: Length of an observation.
-        goal_start: Where in it the goal's dimensions begin.
-        goal_dim: How many they are.
+        goal_start: Index in it of the first dimension of the goal.
+        goal_dim: Number of dimensions of the goal.
         scale: Factor.
 
     Returns:

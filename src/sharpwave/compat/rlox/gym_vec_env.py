@@ -132,7 +132,7 @@ class SteppedTogether:
         with np.errstate(invalid="ignore"):
             shaped = given.astype(space.dtype).reshape(space.shape)
         if shaped.dtype.kind != "f" and not np.array_equal(shaped.ravel(), given.ravel()):
-            raise ValueError(f"actions must be whole numbers, got {given}")
+            raise ValueError(f"actions must be integers, got {given}")
         return shaped
 
 

@@ -82,7 +82,7 @@ def _was_made_here(path: str | os.PathLike[str]) -> bool:
 
 
 def _identity(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """What tells a store from another one at its path, or made by another process."""
+    """Identity of a store, to tell it from others at its path or of other processes."""
     try:
         status = (Path(path) / "header.json").stat()
     except OSError:

@@ -15,9 +15,9 @@ class ExperienceRecord:
         obs: Observation, [obs_dim].
         next_obs: The one after the action, [obs_dim].
         action: [act_dim].
-        reward: What the action gave.
-        terminated: Whether the episode ended by itself.
-        truncated: Whether it was cut.
+        reward: Reward of the action.
+        terminated: True if the episode terminated.
+        truncated: True if the episode was truncated.
     """
 
     obs: npt.ArrayLike

@@ -96,7 +96,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
 
 class _ReplayBufferWithColumns(ReplayBuffer):
-    """What a buffer becomes when a column is registered."""
+    """The class of a buffer once a column is registered."""
 
     __slots__ = ()
 

@@ -51,7 +51,7 @@ class RunningStats:
         return float(np.sqrt(self.var()))
 
     def count(self) -> int:
-        """How many there were."""
+        """Number of values so far."""
         return self._stats.count
 
     def normalize(self, value: float) -> float:
@@ -117,7 +117,7 @@ class RunningStatsVec:
         return self._normalized(self._vectors("data", data, batch_size)).reshape(-1)
 
     def count(self) -> int:
-        """How many vectors there were."""
+        """Number of vectors so far."""
         return self._stats.count
 
     def dim(self) -> int:

@@ -98,7 +98,7 @@ class VarLenStore:
         return self._sequences[index].copy()
 
     def num_sequences(self) -> int:
-        """How many there are."""
+        """Number of sequences."""
         return len(self._sequences)
 
     def total_elements(self) -> int:
@@ -112,8 +112,8 @@ class DPOPair:
 
     Attributes:
         prompt_tokens: The prompt.
-        chosen_tokens: What was preferred.
-        rejected_tokens: What was not.
+        chosen_tokens: The preferred completion.
+        rejected_tokens: The rejected completion.
     """
 
     prompt_tokens: Any = field()

@@ -32,10 +32,10 @@ class Trainer(trainer.Trainer):
 
     Args:
         algorithm: A name in `ALGORITHM_REGISTRY`, or a class.
-        env: What `sharpwave.Trainer` takes.
+        env: Environment, as for `sharpwave.Trainer`.
         config: Options of the algorithm; they win over `seed` and `compile`.
         callbacks: Called during every `train`.
-        logger: Where metrics go.
+        logger: Logger of metrics.
         seed: Seed of weights, actions and environments.
         compile: Compile the loss.
 
@@ -72,7 +72,7 @@ class Trainer(trainer.Trainer):
         algorithm: str | type[OnlineAgent],
         env: Any = None,
     ) -> Trainer:
-        """The trainer of what was saved; see `OnlineAgent.from_checkpoint`."""
+        """Restore the trainer of a checkpoint; see `OnlineAgent.from_checkpoint`."""
         restored = cls.__new__(cls)
         restored.algo = _class_of(algorithm).from_checkpoint(path, env)
         restored.run_dir = None
@@ -81,7 +81,7 @@ class Trainer(trainer.Trainer):
     def evaluate(  # type: ignore[override]
         self, n_episodes: int = 10, seed: int = 0, render: bool = False
     ) -> dict[str, float]:
-        """Play whole episodes with the most likely actions.
+        """Play whole episodes deterministically, with the mode of the policy.
 
         Returns:
             mean_reward, std_reward, min_reward, max_reward, mean_length and n_episodes.

@@ -15,7 +15,7 @@ __all__ = ["TrainingConfig"]
 
 @dataclass
 class TrainingConfig:
-    """What to train, where, for how long and with what around it.
+    """Options of a training run: algorithm, environment, length, callbacks and logger.
 
     Attributes:
         algorithm: A name in `ALGORITHM_REGISTRY`.
@@ -26,13 +26,13 @@ class TrainingConfig:
         hyperparameters: Options of the algorithm.
         callbacks: Of "eval", "checkpoint", "progress" and "timing".
         logger: None, "console", "tensorboard" or "wandb".
-        log_dir: Where TensorBoard's files go; "runs" where it is None.
+        log_dir: Folder of TensorBoard's files; "runs" where it is None.
         eval_freq: Steps between evaluations.
         eval_episodes: Episodes of an evaluation.
         checkpoint_freq: Steps between checkpoints.
-        checkpoint_dir: Where these go.
-        normalize_obs: Normalise observations.
-        normalize_rewards: Normalise rewards.
+        checkpoint_dir: Folder of checkpoints.
+        normalize_obs: Normalize observations.
+        normalize_rewards: Normalize rewards.
 
     Raises:
         ValueError: An option is out of range.

@@ -12,11 +12,11 @@ __all__ = ["VecNormalize"]
 
 
 class VecNormalize(SteppedTogether):
-    """Normalises what a `GymVecEnv` returns; `sharpwave.VecNormalize` keeps the statistics.
+    """Normalizes the steps of a `GymVecEnv`; `sharpwave.VecNormalize` keeps the statistics.
 
     Args:
         env: A `GymVecEnv`.
-        norm_obs: Normalise observations.
+        norm_obs: Normalize observations.
         norm_reward: Scale rewards by the spread of the return.
         gamma: Discount of that return.
         clip_obs: Bound of the observations.
@@ -25,7 +25,7 @@ class VecNormalize(SteppedTogether):
         obs_dim: Size of an observation, if it is to be checked.
 
     Attributes:
-        env: What was given.
+        env: The given environment.
 
     Raises:
         TypeError: `env` is something else; `sharpwave.VecNormalize` takes Gymnasium's.
@@ -63,7 +63,7 @@ class VecNormalize(SteppedTogether):
 
     @property
     def training(self) -> bool:
-        """Whether the statistics move; False freezes them, as for evaluation."""
+        """True if the statistics are updated; False freezes them, as for evaluation."""
         return self._normalizer.training
 
     @training.setter
@@ -71,14 +71,14 @@ class VecNormalize(SteppedTogether):
         self._normalizer.training = value
 
     def normalize_obs(self, obs: Nested) -> Nested:
-        """Normalise one observation or a batch; the statistics stay as they are."""
+        """Normalize one observation or a batch; the statistics stay as they are."""
         return self._normalizer.normalize_obs(obs)
 
     def get_obs_rms(self) -> dict[str, Array]:
         """Mean and variance of the observations, [*shape of one] each.
 
         Raises:
-            ValueError: Observations are not normalised, or are nested.
+            ValueError: Observations are not normalized, or are nested.
         """
         stats = self._normalizer.get_obs_rms()
         if not hasattr(stats, "var"):

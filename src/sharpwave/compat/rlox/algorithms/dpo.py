@@ -11,7 +11,7 @@ __all__ = ["DPO"]
 
 
 class DPO(dpo.DPO):
-    """`sharpwave.DPO` whose measures of a loss are numbers."""
+    """`sharpwave.DPO` whose metrics of a loss are numbers."""
 
     def compute_loss(self, *pairs: Any, **masks: Any) -> Any:
         """The loss of pairs, and measures of it; see `sharpwave.DPO.compute_loss`."""

@@ -64,5 +64,5 @@ class GeneratedSampler(Sampler):
 
 
 def sampler_of(model: Any) -> Sampler | None:
-    """What completes by the model's own `generate`; None for models without one."""
+    """The sampler that calls the model's own `generate`; None for models without one."""
     return GeneratedSampler(model) if hasattr(model, "generate") else None

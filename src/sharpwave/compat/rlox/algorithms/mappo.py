@@ -54,7 +54,7 @@ class MAPPO(ByPosition, RloxAgent, mappo.MAPPO):
 
 @dataclass
 class MultiAgentRolloutBatch:
-    """What `MultiAgentCollector.collect` returns: rows of all environments, step by step.
+    """The result of `MultiAgentCollector.collect`: rows of all environments, step by step.
 
     B is n_steps * n_envs. An agent that is gone has zeros.
     """
@@ -88,7 +88,7 @@ class MultiAgentCollector:
     Args:
         env_fn: Makes an environment with PettingZoo's interface.
         n_envs: Number of environments.
-        n_agents: How many agents it has.
+        n_agents: Number of its agents.
 
     Raises:
         ValueError: It has another number of agents.

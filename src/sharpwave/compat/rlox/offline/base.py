@@ -1,4 +1,4 @@
-"""What offline algorithms are, and what they learn from, under rlox's names."""
+"""The base class of offline algorithms, and their datasets, under rlox's names."""
 
 from sharpwave.agents import OfflineAgent as OfflineAlgorithm
 from sharpwave.loops.offline_data import OfflineDataset
