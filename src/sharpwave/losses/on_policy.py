@@ -235,7 +235,7 @@ def clip_fraction(log_ratio: Tensor, clip: float | Tensor, weights: Tensor | Non
 
 
 def explained_variance(values: Tensor, returns: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Explained variance, the share of the returns' variance: 1 − Var(R − V) / Var(R).
+    """Share of the returns' variance that the values explain: 1 − Var(R − V) / Var(R).
 
     Args:
         values: [B] values V.
