@@ -90,7 +90,7 @@ class NativeCollector:
         widths = (hidden, hidden) if isinstance(hidden, int | np.integer) else tuple(hidden)
         if any(width < 1 for width in (*widths, *(critic_hidden or ()))):
             raise ValueError(f"hidden must be positive, got {hidden} and {critic_hidden}")
-        weight_seed, world, noise = np.random.SeedSequence(seed).spawn(3)
+        weight_seed, world, _ = np.random.SeedSequence(seed).spawn(3)
         if isinstance(env_id, str):
             self.env = NativeVectorEnv(env_id, n_envs)
             self.env.reset(seed=int(world.generate_state(1)[0] >> 1))
@@ -119,7 +119,7 @@ class NativeCollector:
             n_steps,
             gamma,
             gae_lambda,
-            int(noise.generate_state(1, np.uint64)[0]),
+            noise_seed(seed),
             capacity,
             threads,
             values,
@@ -211,6 +211,12 @@ class NativeCollector:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def noise_seed(seed: int) -> int:
+    """Seed of the actions of a collector with this seed."""
+    noise = np.random.SeedSequence(seed).spawn(3)[2]
+    return int(noise.generate_state(1, np.uint64)[0])
 
 
 def _named(batch: dict[str, Any]) -> dict[str, Any]:

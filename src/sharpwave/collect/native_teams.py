@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from sharpwave import _native
 from sharpwave.collect.joint import CriticInput
-from sharpwave.collect.native_rollouts import ARRAYS
+from sharpwave.collect.native import noise_seed
+from sharpwave.collect.native_rollouts import ARRAYS, NativeRollouts
 from sharpwave.collect.rollout import VALUES, Rollout
 from sharpwave.collect.team_episodes import TeamStats
 from sharpwave.collect.vector_step import OnStep, VectorStep
 from sharpwave.envs.multi.native import NativeMultiAgentEnv
+from sharpwave.envs.multi.single import SingleAgentVectorEnv
 from sharpwave.errors import NonFiniteError
 from sharpwave.files import count_of
 from sharpwave.finite import check_weights
@@ -31,7 +33,8 @@ class NativeTeamRollouts:
     """Collects as `MultiAgentCollector` does, whole rollouts and without the interpreter.
 
     Rows are those of all agents, side by side. The input of a critic is not stored: it is the
-    observations of an environment's agents, which lie beside each other.
+    observations of an environment's agents, which lie beside each other. One agent by itself gets
+    what `NativeRollouts` collects.
 
     Args:
         env: The environments, with one group of agents.
@@ -53,7 +56,7 @@ class NativeTeamRollouts:
 
     def __init__(
         self,
-        env: NativeMultiAgentEnv,
+        env: NativeMultiAgentEnv | SingleAgentVectorEnv,
         weights: npt.NDArray[np.float32],
         *,
         moments: Callable[[], tuple[float, float]],
@@ -79,7 +82,10 @@ class NativeTeamRollouts:
         self.rollouts: dict[str, Rollout] = {}
         (self._group,) = env.groups
         self._moments = moments
-        is_alone = env.n_agents == 1
+        self._n_agents = len(env.agents)
+        is_alone = self._n_agents == 1
+        is_single = isinstance(env, SingleAgentVectorEnv)
+        self._stepped: Any = env.env if is_single else env
         self._critic = "obs" if is_alone and critic_input != "state" else CRITICS[critic_input]
         self._options: dict[str, Any] = {
             "hidden": tuple(hidden),
@@ -88,7 +94,7 @@ class NativeTeamRollouts:
             "n_steps": n_steps,
             "gamma": gamma,
             "gae_lambda": gae_lambda,
-            "seed": action_seed,
+            "seed": noise_seed(action_seed) if is_single else action_seed,
             "capacity": 0,
             "threads": threads,
             "has_agent_id": agent_id and not is_alone,
@@ -99,17 +105,21 @@ class NativeTeamRollouts:
         self._native: _native.Collector | None = None
         self._is_reset = False
         self._count = 0
-        n_rows = env.num_envs * env.n_agents
+        n_rows = env.num_envs * self._n_agents
         self._real = np.ones((n_steps, n_rows), np.bool_)
-        self._agents = np.tile(np.arange(env.n_agents), n_steps * env.num_envs)
-        self._joint_rows = np.arange(n_steps * env.num_envs).repeat(env.n_agents)
+        self._agents = np.tile(np.arange(self._n_agents), n_steps * env.num_envs)
+        self._joint_rows = np.arange(n_steps * env.num_envs).repeat(self._n_agents)
 
     @staticmethod
     def why_not(env: Any, learner: Any) -> str | None:
         """Why native code alone cannot play these environments; None when it can."""
-        if not isinstance(env, NativeMultiAgentEnv):
+        if isinstance(env, SingleAgentVectorEnv):
+            reason = NativeRollouts.why_not(env.env)
+            if reason is not None:
+                return reason
+        elif not isinstance(env, NativeMultiAgentEnv):
             return f"the environments are {type(env).__name__}, not native ones"
-        if not env.is_one_group:
+        elif not env.is_one_group:
             return "the agents are not one group in order"
         return None if learner.kind == "native" else "torch acts"
 
@@ -141,7 +151,7 @@ class NativeTeamRollouts:
         except ValueError as error:
             raise NonFiniteError(str(error)) from None
         self.timings["collect"] += time.perf_counter() - began
-        returns = batch["episode_returns"].reshape(-1, self.env.n_agents)
+        returns = batch["episode_returns"].reshape(-1, self._n_agents)
         self.episodes.add_agents(returns)
         self.episodes.add(returns.mean(axis=1), batch["episode_lengths"])
         if not self._tell(batch, on_step):
@@ -157,7 +167,7 @@ class NativeTeamRollouts:
         joint = joint_rows = None
         if self._critic != "obs":
             obs: Any = rollout.obs
-            joint = obs.reshape(len(self._joint_rows) // self.env.n_agents, -1)
+            joint = obs.reshape(len(self._joint_rows) // self._n_agents, -1)
             joint_rows = self._joint_rows
         return {**columns, "agents": self._agents, "joint": joint, "joint_rows": joint_rows}
 
@@ -170,7 +180,7 @@ class NativeTeamRollouts:
         if not self._is_reset:
             self.env.reset(seed=self._seed)
             self._seed = None
-        self._native = _native.Collector(self.env, weights=self.weights, **self._options)
+        self._native = _native.Collector(self._stepped, weights=self.weights, **self._options)
         self._native.count = self._count
         return self._native
 
@@ -188,7 +198,7 @@ class NativeTeamRollouts:
 
     def _vector_step(self, batch: dict[str, Any], t: int) -> VectorStep:
         """A step as callbacks see it: every entry by group, [N, G, ...]."""
-        shape = (self.env.num_envs, self.env.n_agents)
+        shape = (self.env.num_envs, self._n_agents)
 
         def entry(rows: Any) -> dict[str, Any]:
             return {self._group: rows.reshape(*shape, *rows.shape[1:])}

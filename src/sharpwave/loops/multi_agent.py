@@ -83,7 +83,7 @@ class MultiAgentLoop(RolloutLoop):
             gae_lambda=config.gae_lambda,
             seed=seeds.env,
             action_seed=seeds.learning,
-            threads=native_threads(config.threads, weights.size * config.n_envs * env.n_agents),
+            threads=native_threads(config.threads, weights.size * config.n_envs * len(env.agents)),
         )
 
     @classmethod

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -289,7 +290,9 @@ def test_what_native_code_cannot_do_is_refused_by_name(
         agents("native", **options)
 
 
-def test_one_agent_is_ppo_in_native_code_too(agents: Any) -> None:
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", lambda: gym.make("CartPole-v1")])
+def test_one_agent_is_ppo_in_native_code_too(agents: Any, env: Any) -> None:
+    """Native environments are stepped by native code alone, others one by one."""
     shared: dict[str, Any] = {
         "n_envs": 4,
         "n_steps": 16,
@@ -297,22 +300,34 @@ def test_one_agent_is_ppo_in_native_code_too(agents: Any) -> None:
         "n_epochs": 2,
         "vf_coef": 0.5,
         "max_grad_norm": 0.5,
-        "learning_rate": 3e-4,
+        "learning_rate": 1e-3,
         "seed": 3,
         "hidden": (8,),
-        "ent_coef": 0.0,
         "clip_vloss": False,
-        "anneal_lr": False,
+        "anneal_lr": True,
     }
     as_ppo = {"value_norm": False, "value_loss": "mse", "normalize_advantages": "minibatch"}
-    mappo = agents(env="CartPole-v1", **shared, **as_ppo)
-    ppo = sw.PPO("CartPole-v1", backend="native", **shared)
-    columns = ppo.loop.collect()
-    numbers: Any = np.zeros(64, np.int64)
-    batch = GroupBatch(**vars(columns), agents=numbers)
-    ppo.learner.update(columns)
-    member(mappo).update(batch)
+    mappo = agents(env=env, **shared, **as_ppo)
+    ppo = sw.PPO(env, backend="native", **shared)
+    is_native = isinstance(env, str)
+    assert (mappo.loop.collection_reason is None) == is_native
+    for agent in (mappo, ppo):
+        agent.train(20 * 64)
     np.testing.assert_array_equal(member(mappo).flat.data, ppo.learner.flat.data)
+    assert mappo.loop.episodes.mean_return == ppo.loop.episodes.mean_return
+    ppo.close()
+
+
+def test_one_agent_goes_on_from_a_checkpoint(agents: Any, tmp_path: Path) -> None:
+    whole, first = agents(env="CartPole-v1"), agents(env="CartPole-v1")
+    whole.train(240)
+    first.train(120)
+    first.save(tmp_path / "half")
+    second = sw.MAPPO.from_checkpoint(tmp_path / "half")
+    second.train(120)
+    np.testing.assert_array_equal(member(second).flat.data, member(whole).flat.data)
+    assert second.progress_metrics() == whole.progress_metrics()
+    second.close()
 
 
 @pytest.mark.long
