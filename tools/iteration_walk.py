@@ -29,7 +29,7 @@ class Points(gym.Env[Any, Any]):
     """Points on a line, pushed left and right, in episodes of five steps.
 
     Args:
-        continuous: Whether actions are numbers; otherwise they are left and right.
+        continuous: Actions are numbers; otherwise they are left and right.
     """
 
     def __init__(self, continuous: bool = False) -> None:
@@ -60,7 +60,7 @@ class Walk:
 
     Attributes:
         files: Files of the library, in order of the first visit.
-        changes: How often the way goes from one file to another, by a call or a return.
+        changes: Number of times that the way goes from one file to another, by a call or a return.
         calls: Functions of the library called.
         hops: Nested calls from the loop down to the networks when it acts, the longest such way.
     """

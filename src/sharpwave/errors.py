@@ -67,7 +67,7 @@ class RewardFailed(RuntimeError):  # noqa: N818 - says what happened
     """A reward function raised, or gave what is no reward.
 
     Attributes:
-        completions: What could not be scored; None where that is not known.
+        completions: Completions that could not be scored; None where that is not known.
     """
 
     completions: Any = None
@@ -83,8 +83,8 @@ class EnvironmentFailed(RuntimeError):  # noqa: N818 - says what happened
     Its `__cause__` is the environment's own exception.
 
     Args:
-        env_index: Which one.
-        doing: What it was doing, such as "step(1)".
+        env_index: Index of the environment.
+        doing: The call that failed, such as "step(1)".
         trace: The traceback of its exception.
     """
 
@@ -106,7 +106,7 @@ class ActorFailed(RuntimeError):  # noqa: N818 - says what happened
     """An actor of a fleet ended, in a process of its own.
 
     Args:
-        actor: Which one.
+        actor: Number of the actor.
         trace: The traceback of its exception, or how it ended.
     """
 

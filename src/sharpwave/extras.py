@@ -42,7 +42,7 @@ def require(module: str, *, extra: str) -> Any:
     """Imports an optional dependency.
 
     Args:
-        module: What to import, e.g. `"rich.progress"`.
+        module: Name of the module, e.g. `"rich.progress"`.
         extra: The extra of this package that installs it.
 
     Raises:
@@ -71,8 +71,8 @@ def missing_library(error: BaseException, needed_by: str) -> ImportError | None:
     Gymnasium says so in words of its own, at the end of a long chain of errors.
 
     Args:
-        error: What was raised.
-        needed_by: What needs the library.
+        error: The error that was raised.
+        needed_by: Name of the part that needs the library.
 
     Example:
         >>> print(missing_library(ModuleNotFoundError("no", name="mujoco"), "Hopper-v5"))

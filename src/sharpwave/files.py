@@ -176,8 +176,8 @@ def array_of(
     """An array that a file holds.
 
     Args:
-        state: What the file holds, by name.
-        name: Which of it.
+        state: Content of the file, by name.
+        name: Name of the array.
         shape: The shape that it must have, -1 for any length; None for any shape.
 
     Raises:

@@ -47,12 +47,15 @@ def leaves(nest: Nested, path: str = "") -> Iterator[tuple[str, Any]]:
         >>> list(leaves({"x": 1, "y": (2, 3)}))
         [('x', 1), ('y.0', 2), ('y.1', 3)]
     """
-    if isinstance(nest, dict | tuple):
-        items = nest.items() if isinstance(nest, dict) else enumerate(nest)
-        for key, inner in items:
-            yield from leaves(inner, f"{path}.{key}" if path else str(key))
+    if isinstance(nest, dict):
+        items: Any = nest.items()
+    elif isinstance(nest, tuple):
+        items = enumerate(nest)
     else:
         yield path, nest
+        return
+    for key, inner in items:
+        yield from leaves(inner, f"{path}.{key}" if path else str(key))
 
 
 def numbered(nest: Nested) -> Nested:

@@ -48,7 +48,7 @@ class Ranks:
         size: Number of processes.
 
     Attributes:
-        helpers: What the others do when the first one asks, by name.
+        helpers: Functions that the others run when the first one asks, by name.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -148,7 +148,7 @@ class Ranks:
                     distributed.broadcast(tensor, src=0)
 
     def to_first(self, value: Any) -> list[Any]:
-        """In the first process what all of them give, in their order; elsewhere nothing.
+        """Values of all processes, in their order, in the first one (gather); elsewhere nothing.
 
         Unlike the rest, it is for helpers too, which the first one asked before.
         """

@@ -17,9 +17,9 @@ class PatientServer(ThreadingHTTPServer):
     """Answers each connection in a thread, as long as its client does its part.
 
     Args:
-        host: Where to listen.
-        port: Where to listen; 0 takes a free one.
-        handler: What answers.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        handler: Class that handles requests.
 
     Raises:
         OSError: The port is taken.

@@ -55,9 +55,9 @@ class StoreFolder:
     """A folder of the durable store, with the lock of its writer.
 
     Attributes:
-        path: Where it is, wherever the process goes.
-        header: What `header.json` says, or said before it was damaged.
-        repairs: What is wrong with the header and goes away when the folder is locked.
+        path: Absolute path of the folder.
+        header: Entries of `header.json`, from its copy where it is damaged.
+        repairs: Damage of the header that is repaired when the folder is locked.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ class StoreFolder:
 
         Args:
             path: Where; folders above it are made.
-            kind: What it holds, such as "episodes".
+            kind: Kind of the content, such as "episodes".
             description: More entries for the header.
             n_words: Words of the commit state.
             overwrite: Replace a folder of ours that no other process writes to. Buffers of this
@@ -124,8 +124,8 @@ class StoreFolder:
         """An existing folder, without its lock. Nothing is written.
 
         Args:
-            path: Where it is.
-            kind: What it must hold.
+            path: Path of the folder.
+            kind: Kind of content that it must have.
             repair: Take the copy of a header that is damaged or missing; `lock` puts it in place.
 
         Raises:

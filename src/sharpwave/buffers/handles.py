@@ -42,7 +42,7 @@ class Handles:
 
     @staticmethod
     def of(path: str | os.PathLike[str]) -> Handles:
-        """Those of the folder at `path`."""
+        """The open buffers of the folder at `path`."""
         key = os.path.realpath(path)
         with _guard:
             found = _by_folder.get(key)

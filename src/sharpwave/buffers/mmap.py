@@ -63,9 +63,9 @@ class MmapReplayBuffer(PriorityControls):
         durability: "process": what was pushed survives the end of the process, however it comes;
             and after a loss of power, what the last `flush` or a full chunk brought to the disk.
             "power": a push returns when it is on the disk, which takes milliseconds.
-        resident_bytes: How much of the files may be in this process's memory, but for some MiB that
-            are just being written; by default a quarter of the machine's. The hot steps stay even
-            if they are more.
+        resident_bytes: Bytes of the files that may be in this process's memory, but for some MiB
+            that are just being written; by default a quarter of the machine's. The hot steps stay
+            even if they are more.
         overwrite: Replace a store of ours at `cold_path` that no other living process writes to.
             Buffers of this process that have it open are closed: what is asked of them later
             raises.

@@ -72,7 +72,7 @@ class OfflineDatasetBuffer:
             1e-3, per dimension, in everything that is sampled. `obs_mean` and `obs_std` hold the
             numbers.
         extra: More columns by name, [N, ...] each, which keep their dtype; `rows` has them.
-        seed: Of the draws that are not given one.
+        seed: Random seed of draws that are not given one.
 
     Attributes:
         obs_mean: Mean that is subtracted from observations; 0 without `normalize`.
@@ -200,7 +200,7 @@ class OfflineDatasetBuffer:
             action: The field of the actions likewise.
             aborted: Take episodes, too, that were cut before their end.
             extra: Names of further fields of steps to take.
-            seed: Of the draws that are not given one.
+            seed: Random seed of draws that are not given one.
 
         Raises:
             ValueError: There are no steps, or no field or several fields of a role.
@@ -241,7 +241,7 @@ class OfflineDatasetBuffer:
         Args:
             batch_size: Windows to draw.
             seq_len: Steps of a window.
-            seed: Of the draw.
+            seed: Random seed of the draw.
             by: "step" draws uniformly over all windows, "episode" an episode first and then a
                 window of it.
 
@@ -274,7 +274,7 @@ class OfflineDatasetBuffer:
         """The dataset of the episodes with the highest returns.
 
         Args:
-            share: Of the episodes, above 0 and at most 1; at least one is taken.
+            share: Share of the episodes, above 0 and at most 1; at least one is taken.
             gamma: Discount of the returns.
 
         Raises:

@@ -62,8 +62,8 @@ class OfflineMixture:
 
         Args:
             batch_size: Steps to draw.
-            seed: Of the draw; the generators of the parts when not given.
-            view: What a step becomes; only for parts that are buffers of this library.
+            seed: Random seed of the draw; the generators of the parts when not given.
+            view: View of the steps; only for parts that are buffers of this library.
 
         Returns:
             The entries that the batches of all parts have.

@@ -139,7 +139,7 @@ class ReplayBuffer(_native.RowBuffer):
         act_dim: Length of flat float32 actions. With 1, a batch's `actions` have shape [B].
         fields: Field by name, instead of the two dims (see `Schema`).
         n_envs: Keep the steps of this many environments in order.
-        seed: Of the draws that are not given one.
+        seed: Random seed of draws that are not given one.
 
     Raises:
         TypeError, ValueError: For arguments that make no sense, by name.
@@ -326,8 +326,8 @@ class ReplayBuffer(_native.RowBuffer):
 
         Args:
             batch_size: Rows of a batch; the last one may be smaller.
-            seed: Of the order.
-            view: What a step becomes.
+            seed: Random seed of the order.
+            view: View of the steps.
             drop_last: Leave out a last batch that is smaller.
         """
         check_count("batch_size", batch_size, 1)
@@ -346,7 +346,7 @@ class ReplayBuffer(_native.RowBuffer):
                 yield batch
 
     def _gather_alive(self, ids: Ids, view: View | None = None) -> tuple[Ids, BatchDict]:
-        """Those of the ids that are still in the buffer, and their batch."""
+        """The ids that are still in the buffer, and their batch."""
         while True:
             ids = ids[self._engine.alive(ids).view(np.bool_)]
             try:

@@ -33,12 +33,12 @@ class SharedArrays:
     system takes the memory back with the last of them.
 
     Args:
-        forms: Of the arrays.
-        descriptor: Of the file, to share one that exists; it is taken over.
+        forms: Dtypes and shapes of the arrays.
+        descriptor: File descriptor, to share a file that exists; it is taken over.
 
     Attributes:
         arrays: Over the memory.
-        descriptor: Of the file.
+        descriptor: File descriptor.
 
     Raises:
         MemoryError: There is not that much memory to share.

@@ -65,13 +65,13 @@ class VectorWriter:
         """Push one step of every environment.
 
         Args:
-            obs: What the actions answered to, [N, ...].
+            obs: Observations before the actions, [N, ...].
             actions: [N, ...].
             rewards: [N].
             terminated: [N].
             truncated: [N].
-            next_obs: What the environment returned.
-            infos: What the environment returned; needed where episodes end in mode same_step.
+            next_obs: Observations that the environment returned.
+            infos: Infos that the environment returned; needed where episodes end in mode same_step.
             **extra: Further fields, [N, ...].
         """
         ended = np.logical_or(terminated, truncated)

@@ -141,7 +141,7 @@ class CheckpointReader:
 
     @property
     def aliases(self) -> dict[str, str]:
-        """Of the names those of tied tensors, with the name that the file has them under."""
+        """Names of tied tensors, each with the name that the file has it under."""
         return {name: alias.of for name, alias in self._aliases.items()}
 
     def shape(self, name: str) -> tuple[int, ...]:

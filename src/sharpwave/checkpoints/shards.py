@@ -29,7 +29,7 @@ def own_shards(leaves: Mapping[str, Any], names: Mapping[str, list[str]]) -> dic
 
     Args:
         leaves: All tensors and arrays.
-        names: What `shard_names` gave for them.
+        names: Result of `shard_names` for them.
     """
     return {
         names[name][leaf.device_mesh.get_local_rank()]: leaf.to_local()

@@ -176,7 +176,7 @@ def _to_literal(value: Any, annotation: Any) -> Any:
 
 
 def _meant(value: Any, annotation: Any) -> str:
-    """The end of a message: which of the words that are allowed a misspelt one is most like."""
+    """The end of an error message: a suggestion of the allowed word most like a misspelled one."""
     return did_you_mean(value, choices_of(annotation)) if isinstance(value, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""Options of algorithms that learn from replay."""
+"""Options of off-policy algorithms, which learn from replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the algorithms that learn from replay; see `presets`."""
+"""Settings of the off-policy algorithms; see `presets`."""
 
 from __future__ import annotations
 

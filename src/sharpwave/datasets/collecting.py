@@ -87,8 +87,8 @@ def collect(
         deterministic: An algorithm plays the mode of its policy, not samples of it. Those come from
             its own generator, not from `seed`.
         n_envs: Environments that play side by side; by default up to 8, as episodes are needed.
-        seed: Of environments, random actions and noise. With the same `n_envs` the same dataset
-            comes again.
+        seed: Random seed of environments, actions and noise; the dataset is deterministic given the
+            seed and `n_envs`.
         progress: Called with the name of the policy, the steps (or episodes) so far, and their
             number.
 

@@ -25,7 +25,7 @@ def write_description(
 
     Args:
         folder: It has a field reward.
-        env_id: Where the episodes come from.
+        env_id: Id of the environment of the episodes.
         facts: How they came about. What can be counted is added: episodes, steps, mean return, its
             normalized score, and versions of the libraries.
     """

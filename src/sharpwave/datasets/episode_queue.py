@@ -73,12 +73,12 @@ class EpisodeQueue:
     Args:
         n_envs: N.
         obs: The first observations, [N, ...].
-        seed: What environment 0 was reset with; environment i with seed + i.
+        seed: Seed of the reset of environment 0; that of environment i is seed + i.
         n_episodes: Episodes that are wanted.
         n_steps: Steps that are wanted, where episodes are not counted.
 
     Attributes:
-        complete: Whether all that is wanted was given.
+        complete: True once all wanted episodes were given.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class EpisodeQueue:
         """Add a step of every environment.
 
         Args:
-            actions: What the environments took, [N, ...].
-            step: What came of it.
+            actions: Actions that the environments took, [N, ...].
+            step: Result of the step.
         """
         # An environment or a policy may write over the arrays it gave.
         values = (actions, step.rewards, step.terminated, step.truncated)

@@ -39,8 +39,8 @@ class Improvements(Callback):
     needs to know beforehand which one will be asked for.
 
     Args:
-        folder: Where the checkpoints and `improvements.json` go.
-        episodes: What records the training, to count its episodes.
+        folder: Folder of the checkpoints and `improvements.json`.
+        episodes: Recorder of the training, to count its episodes.
     """
 
     def __init__(self, folder: str | os.PathLike[str], episodes: Any) -> None:

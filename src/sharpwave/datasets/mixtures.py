@@ -60,10 +60,10 @@ def mixture(
 
     Args:
         env: As for `collect`.
-        parts: What each policy contributes.
+        parts: Parts of the dataset, one for each policy.
         folder: Where an `EpisodeBuffer` goes, whole or not at all, with `dataset.json`, which says
             how it was made. Without it the dataset stays in memory.
-        kind: What to call it in `dataset.json`.
+        kind: Name of the mixture in `dataset.json`.
         n_envs: As for `collect`.
         seed: The same seed gives the same dataset. Every part has random numbers of its own.
         overwrite: Replace a folder of episodes.

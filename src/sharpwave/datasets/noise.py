@@ -23,7 +23,7 @@ class Noise(Protocol):
 
         Args:
             actions: [N, ...], as the environment takes them; not to be written to.
-            generator: Where the numbers come from.
+            generator: Random generator.
             random: Gives actions [N, ...] drawn from the action space.
         """
 

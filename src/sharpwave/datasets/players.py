@@ -22,9 +22,9 @@ class RandomPlayer:
     """Draws actions uniformly from the action space, from those that a mask allows.
 
     Args:
-        action_space: Of one environment.
+        action_space: Action space of one environment.
         n_envs: N.
-        generator: Where the numbers come from.
+        generator: Random generator.
     """
 
     def __init__(self, action_space: Any, n_envs: int, generator: np.random.Generator) -> None:

@@ -33,9 +33,9 @@ def play(
 
     Args:
         env: A vector environment; it is reset first.
-        part: Who plays, and how much.
+        part: The policy, and its number of steps or episodes.
         env_id: The id of the environment, for its scripted expert.
-        seed: Of environments, random actions and noise.
+        seed: Random seed of environments, actions and noise.
         progress: Told after each episode.
 
     Yields:

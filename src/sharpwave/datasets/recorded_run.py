@@ -29,7 +29,7 @@ class TrainingStopped(RuntimeError):  # noqa: N818 - nothing went wrong
     """A run was stopped before its end; the same call goes on with it.
 
     Attributes:
-        reason: What stopped it, such as "SIGINT".
+        reason: Reason of the stop, such as "SIGINT".
     """
 
     def __init__(self, message: str, reason: str | None) -> None:
@@ -45,10 +45,10 @@ class RecordedRun:
         folder: Where the run folder goes, with the episodes of training in `episodes`, the
             policies in `policies`, and the replay buffer in `replay` until the run is complete.
         algorithm: Name of the algorithm.
-        seed: Of the run.
+        seed: Random seed of the run.
         total_timesteps: Its length; what the preset of the environment or the configuration of the
             algorithm says when None.
-        options: Of the algorithm, over those of the preset.
+        options: Options of the algorithm, over those of the preset.
     """
 
     def __init__(

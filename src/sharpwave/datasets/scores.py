@@ -83,8 +83,8 @@ def measure_reference(env_id: str, n_episodes: int = 300, seed: int = 0) -> Refe
 
     Args:
         env_id: One of `expert_ids()`.
-        n_episodes: Of random actions, and of the expert.
-        seed: Of both.
+        n_episodes: Number of episodes of random actions, and of the expert.
+        seed: Random seed of both.
 
     Example:
         >>> measure_reference("MountainCar-v0", n_episodes=2).random

@@ -67,9 +67,9 @@ def record_training(
 
     Args:
         env_id: A Gymnasium id.
-        folder: Where everything goes.
-        kinds: Of `TRAINED_KINDS`.
-        algorithm: What trains. Its preset for the environment is taken where there is one.
+        folder: Folder of the run and the datasets.
+        kinds: Kinds of datasets, of `TRAINED_KINDS`.
+        algorithm: Name of the algorithm. Its preset for the environment is used if there is one.
         total_timesteps: Environment steps of training; what the preset or the configuration says
             when None.
         n_steps: Steps of each dataset that a policy plays.
@@ -77,10 +77,10 @@ def record_training(
             random + medium · (expert - random).
         eval_freq: Environment steps between two evaluations.
         n_eval_episodes: Episodes of an evaluation.
-        seed: Of training and datasets.
+        seed: Random seed of training and datasets.
         callbacks: Called during training.
         progress: Told what is being done, how far it is, and how far it will go.
-        **options: Of the algorithm.
+        **options: Options of the algorithm.
 
     Returns:
         The folder of each kind.

@@ -139,7 +139,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, OpenFolder):
         else is.
 
         Args:
-            folder: Where they are.
+            folder: Path of the folder.
             read_only: Never write.
             verify: Compare all data with its checksums. Without it only the sizes of files are
                 looked at.
@@ -230,7 +230,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, OpenFolder):
         episode. Each episode has the steps it was active in, so that lengths may differ.
 
         Args:
-            batch_size: How many.
+            batch_size: Number of episodes.
             **meta: Fields of the episodes, each [batch_size, ...].
 
         An exception inside the block leaves the steps as aborted episodes.
@@ -311,7 +311,7 @@ class EpisodeBuffer(LoadsEpisodes, Interchange, OpenFolder):
         Args:
             fields: Names of fields of steps; with neither argument given, all.
             meta_fields: Names of fields of episodes, "episode_lens" among them.
-            device: Where the tensors go.
+            device: Device of the tensors.
             as_numpy: Arrays instead of torch tensors.
 
         Returns:

@@ -38,7 +38,7 @@ class Codec:
     """Compression of a column's full chunks.
 
     Attributes:
-        library: The compressor.
+        library: Library that compresses.
         delta: Compress differences between rows instead of values.
     """
 
@@ -113,7 +113,7 @@ def encode_chunk(
         row_bytes: Bytes of a row.
         item_bytes: Bytes of a number in it.
         codec: How.
-        seed: Of the column: what the checksum of the file begins with.
+        seed: Seed of the column, with which the checksum of the file begins.
     """
     block_rows = rows_of_block(row_bytes)
     n_rows = len(rows) // row_bytes

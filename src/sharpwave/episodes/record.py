@@ -37,7 +37,7 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructo
     Args:
         env: An environment whose spaces are Box, Discrete, MultiDiscrete, MultiBinary, or Dict and
             Tuple of them.
-        folder: Where the episodes go.
+        folder: Folder of the episodes.
         infos: Entries of `info` to record with each step as fields `info.NAME`, with their types:
             `{"x_position": "float64"}`. Every step must have them.
         options: Entries of the `options` of `reset` to record as meta fields `options.NAME`

@@ -30,7 +30,7 @@ class RecordVectorEpisodes(VectorWrapper):
 
     Args:
         env: A vector environment whose spaces `RecordEpisodes` supports.
-        folder: Where the episodes go; one that holds episodes of the same fields is continued.
+        folder: Folder of the episodes; one that holds episodes of the same fields is continued.
         max_episodes: Episodes that the folder may hold.
         max_timesteps: Steps that an episode may have.
         **buffer_options: Further ones of `EpisodeBuffer`: circular, overwrite, durability.

@@ -18,7 +18,7 @@ class Recording:
     """The fields of recorded steps and episodes.
 
     Args:
-        observation_space: Of one environment.
+        observation_space: Observation space of one environment.
         action_space: Likewise.
         infos: Entries of `info` to record with each step, with what a field is given as.
         options: Entries of the `options` of a reset to record, which must be numbers.

@@ -104,7 +104,7 @@ class EpisodeUnion(LoadsEpisodes):
 
         Args:
             rows: Numbers of rows, of any shape; -1 gives zeros.
-            fields: Which to read; all by default.
+            fields: Names of the fields to read; all by default.
             out: Arrays to write into.
 
         Returns:
@@ -134,7 +134,7 @@ class EpisodeUnion(LoadsEpisodes):
             starts: [B] The first row of each.
             lengths: [B] Number of rows.
             width: The rows of the result.
-            fields: Which to read; all by default.
+            fields: Names of the fields to read; all by default.
             out: Arrays to write into.
 
         Returns:

@@ -22,10 +22,10 @@ class EpisodeSums:
 
     Args:
         n_envs: N.
-        n_sums: How many numbers are added up over an episode.
-        n_marks: How many numbers are kept of its last step alone.
-        n_kept: How many of the last episodes are kept at least.
-        device: Where everything is.
+        n_sums: Number of quantities that are summed over an episode.
+        n_marks: Number of quantities that are kept of its last step alone.
+        n_kept: Minimum number of the last episodes that are kept.
+        device: Device of all tensors.
 
     Attributes:
         running: [n_sums, N] float64, the sums over the episodes in flight.

@@ -54,7 +54,7 @@ def plan_layout(lengths: Sequence[int], max_len: int, device: torch.device | str
     Args:
         lengths: Length of each sequence, from 0 to max_len.
         max_len: Length of a row.
-        device: Where the tokens are.
+        device: Device of the tokens.
 
     Returns:
         The layout.

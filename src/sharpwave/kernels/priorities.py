@@ -33,7 +33,7 @@ class PrioritySums:
 
     Args:
         capacity: Number of rows.
-        device: Where they live.
+        device: Device of the priorities.
 
     Raises:
         ValueError: capacity is not positive.
@@ -203,11 +203,11 @@ class PrioritySums:
         """Draw rows with P(i) = priority_i / total. A row of priority 0 is never drawn.
 
         Args:
-            count: How many.
+            count: Number of samples.
             uniforms: [count] in [0, 1) that decide; drawn if None. float64 tells rows apart that
                 float32 cannot, when there are millions.
             stratified: The k-th sample comes from the k-th of `count` equal parts of the total.
-            generator: What uniforms are drawn from.
+            generator: Random generator of the uniforms.
 
         Returns:
             (index, probability), int64 [count] and float32 [count]. Where every priority is 0,

@@ -113,7 +113,7 @@ def weighted_gae(
         dones: Shape of rewards, any dtype.
         gamma: Discount γ, from 0 to 1.
         lam: λ, from 0 to 1.
-        dtype: Of the results, if not the one that the inputs give.
+        dtype: Dtype of the results, if not the one that the inputs give.
         out: Two tensors of rewards' shape and strides and the result's dtype.
 
     Returns:
@@ -169,9 +169,9 @@ def vtrace(
         next_values: As in `gae`.
         gamma: Discount γ, from 0 to 1.
         lam: λ, from 0 to 1.
-        rho_bar: ρ̄, not negative; inf for no bar.
-        c_bar: c̄.
-        pg_rho_bar: Bar of the policy-gradient weights; ρ̄ if None.
+        rho_bar: Clipping threshold ρ̄, not negative; inf for none.
+        c_bar: Clipping threshold c̄.
+        pg_rho_bar: Clipping threshold of the policy-gradient weights; ρ̄ if None.
         out: Two contiguous tensors of rewards' shape and the result's dtype to write into.
 
     Returns:

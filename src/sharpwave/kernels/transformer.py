@@ -143,7 +143,7 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, scale: floa
         keys: [S, K, C, D], contiguous, where H is a multiple of K.
         values: [S, K, C, D], contiguous.
         lengths: [S] int64, at most C; keys beyond are not read on a device.
-        scale: Of the scores.
+        scale: Factor of the attention scores.
 
     Example:
         >>> keys = values = torch.arange(4.0).reshape(1, 1, 2, 2)

@@ -52,7 +52,7 @@ def fan_in_uniform(
 
     Args:
         generator: Source of the numbers.
-        shape: Of the result.
+        shape: Shape of the result.
         fan_in: Number of inputs of the layer.
 
     Example:
@@ -70,7 +70,7 @@ def truncated_normal(
 
     Args:
         generator: Source of the numbers.
-        shape: Of the result.
+        shape: Shape of the result.
         fan_in: Number of inputs of each unit.
         scale: Factor; 0 gives zeros.
 

@@ -25,7 +25,7 @@ class SquashedActor(nn.Module):
     """Squashed Gaussian policy: tanh of a normal variable that depends on the observation.
 
     Args:
-        observation_space: What `make_features` takes.
+        observation_space: Observation space, one that `make_features` supports.
         action_dim: Size of an action.
         hidden: Sizes of the hidden layers.
         activation: Their activation, by name.
@@ -129,7 +129,7 @@ class CategoricalActor(nn.Module):
     """Categorical policy over n discrete actions.
 
     Args:
-        observation_space: What `make_features` takes.
+        observation_space: Observation space, one that `make_features` supports.
         n_actions: n.
         hidden: Sizes of the hidden layers.
         activation: Their activation, by name.
@@ -182,7 +182,7 @@ class DeterministicActor(nn.Module):
     """Deterministic policy: one action for each observation, the tanh of a network.
 
     Args:
-        observation_space: What `make_features` takes.
+        observation_space: Observation space, one that `make_features` supports.
         action_dim: Size of an action.
         hidden: Sizes of the hidden layers.
         activation: Their activation, by name.
@@ -225,7 +225,7 @@ class GaussianActor(DeterministicActor):
     """Gaussian policy around the tanh of a network, with one deviation for all observations.
 
     Args:
-        observation_space: What `make_features` takes.
+        observation_space: Observation space, one that `make_features` supports.
         action_dim: Size of an action.
         hidden: Sizes of the hidden layers.
         activation: Their activation, by name.

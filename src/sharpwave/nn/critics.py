@@ -24,7 +24,7 @@ class Critics(nn.Module):
     look at observations alone, and their outputs may stand for the actions.
 
     Args:
-        observation_space: What `make_features` takes.
+        observation_space: Observation space, one that `make_features` supports.
         action_dim: Size of an action.
         n_critics: n.
         hidden: Sizes of the hidden layers.
@@ -97,7 +97,7 @@ class ValueFunction(nn.Module):
     """An estimate V(s) of what a state is worth.
 
     Args:
-        observation_space: What `make_features` takes.
+        observation_space: Observation space, one that `make_features` supports.
         hidden: Sizes of the hidden layers.
         activation: Their activation, by name.
         generator: Source of the weights.

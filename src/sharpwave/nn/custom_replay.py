@@ -149,7 +149,7 @@ class CustomQNetwork(nn.Module):
 
     Args:
         module: Gives values [B, n], or [B, n, n_atoms], for observations [B, ...].
-        action_space: Of what it values; see `Branches`.
+        action_space: Action space; see `Branches`.
         n_atoms: Numbers per option.
 
     Raises:

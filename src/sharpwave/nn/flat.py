@@ -25,7 +25,7 @@ class FlatParameters:
 
     Args:
         module: Module with float32 parameters; it is moved to `device`.
-        device: Where the blocks lie.
+        device: Device of the blocks.
         memory: Blocks on the CPU to use, whose numbers the module takes over.
 
     Attributes:

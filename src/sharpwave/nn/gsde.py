@@ -65,7 +65,7 @@ class StateDependentNoise:
         gets independent noise of the same distribution.
 
         Args:
-            params: Of the distribution.
+            params: Parameters of the distribution.
             latent: [B, L].
             generator: Source of independent noise.
         """

@@ -78,7 +78,7 @@ def take_step(
 
     Args:
         flat: The parameters.
-        optimizer: Of `flat`.
+        optimizer: Optimizer of `flat`.
         max_grad_norm: Maximum norm of the gradient; larger gradients are scaled down.
     """
     if max_grad_norm is not None:
@@ -98,8 +98,8 @@ def descend(
 
     Args:
         loss: [] to differentiate.
-        flat: What to differentiate it by.
-        optimizer: Of `flat`.
+        flat: Parameters to differentiate by.
+        optimizer: Optimizer of `flat`.
         max_grad_norm: Maximum norm of the gradient; larger gradients are scaled down.
     """
     flat.backward(loss)

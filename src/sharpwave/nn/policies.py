@@ -59,7 +59,7 @@ class DiscretePolicy(_Policy):
         obs_dim: Size of an observation.
         n_actions: Number of actions.
         hidden: Size of each of the two hidden layers.
-        seed: Of the weights; None draws one from torch's global generator.
+        seed: Random seed of the weights; None draws one from torch's global generator.
 
     Attributes:
         actor: Observations [B, obs_dim] to logits [B, n_actions].
@@ -86,7 +86,7 @@ class ContinuousPolicy(_Policy):
         obs_dim: Size of an observation.
         act_dim: Size of an action.
         hidden: Size of each of the two hidden layers.
-        seed: Of the weights; None draws one from torch's global generator.
+        seed: Random seed of the weights; None draws one from torch's global generator.
 
     Attributes:
         actor: Observations [B, obs_dim] to means [B, act_dim].

@@ -128,7 +128,7 @@ class QNetwork(nn.Module):
     With `noisy` (Fortunato et al., 2018) all layers after the features are `NoisyLinear`.
 
     Args:
-        observation_space: What `make_features` takes.
+        observation_space: Observation space, one that `make_features` supports.
         action_space: Discrete, MultiDiscrete or MultiBinary; see `Branches`.
         hidden: Sizes of the hidden layers.
         activation: Their activation, by name.

@@ -149,7 +149,7 @@ def unroll(rnn: nn.RNNBase, x: Tensor, state: Tensor, episodes: Episodes) -> Ten
         rnn: The layer.
         x: [T, B, in_features].
         state: [k, B, size] before the first step.
-        episodes: Of these steps.
+        episodes: Episode boundaries of these steps.
 
     Returns:
         [T, B, size].

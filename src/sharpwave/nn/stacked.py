@@ -142,8 +142,8 @@ class StackedMLP(nn.Module):
 
         Args:
             generator: Source of the weights.
-            gain: Of the hidden layers.
-            head_gain: Of the last layer.
+            gain: Gain of the hidden layers.
+            head_gain: Gain of the last layer.
         """
         layers: list[Any] = list(self.layers)
         for layer in layers:

@@ -21,10 +21,10 @@ class Transformer(nn.Module):
         layers: Number of layers.
         heads: Attention heads of a layer; `hidden` is a multiple of twice their number.
         max_positions: Longest sequence.
-        seed: Of the first weights.
+        seed: Random seed of the initial weights.
 
     Attributes:
-        arguments: What it was made with.
+        arguments: Arguments of its construction.
 
     Raises:
         ValueError: `hidden` does not divide into heads.

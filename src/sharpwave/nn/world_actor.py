@@ -27,7 +27,7 @@ class WorldActor(nn.Module):
         n_features: Size of what it looks at.
         action_space: Discrete or Box.
         units: Size of the hidden layers.
-        layers: How many of them.
+        layers: Number of these layers.
         generator: Source of the weights.
 
     Attributes:
@@ -68,7 +68,7 @@ class WorldActor(nn.Module):
         """Actions [..., size] at features [..., n_features].
 
         Args:
-            features: What it looks at.
+            features: Features of the states.
             deterministic: The most likely actions, or the mean.
             masks: [..., size] those that are allowed; None for all.
             noise: [..., size] of `noise`, which samples are made of.

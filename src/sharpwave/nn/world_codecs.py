@@ -61,12 +61,12 @@ class Encoder(nn.Module):
         entries: Spaces by name.
         depth: Channels of images, before their multiples.
         units: Size of the layers of vectors.
-        layers: How many of them.
+        layers: Number of these layers.
         symlog: See vectors as symlogs; otherwise as they are.
         generator: Source of the weights.
 
     Attributes:
-        size: Of the tokens.
+        size: Size of the tokens.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Decoder(nn.Module):
         stoch: Numbers of the latents.
         depth: Channels of images, before their multiples.
         units: Size of the layers.
-        layers: How many of them for vectors.
+        layers: Number of these layers for vectors.
         blocks: Blocks of the layer that makes images of what is remembered.
         symlog: Predict vectors as symlogs; otherwise as they are.
         generator: Source of the weights.

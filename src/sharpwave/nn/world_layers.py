@@ -18,8 +18,8 @@ class RMSNorm(nn.Module):
     """x / sqrt(mean(x²) + ε) times a learned scale, computed in float32.
 
     Args:
-        size: Of the axis.
-        axis: Which is normalized.
+        size: Size of the axis.
+        axis: Axis that is normalized.
     """
 
     def __init__(self, size: int, axis: int = -1) -> None:
@@ -42,7 +42,7 @@ class Linear(nn.Linear):
         inputs: Size of the input.
         outputs: Size of the output.
         generator: Source of the weights.
-        scale: Of the first weights; 0 for zeros.
+        scale: Scale of the initial weights; 0 for zeros.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class BlockLinear(nn.Module):
     Args:
         inputs: Size of the input, of all blocks.
         outputs: Size of the output, of all blocks.
-        blocks: How many blocks; both sizes are multiples of it.
+        blocks: Number of blocks; both sizes are multiples of it.
         generator: Source of the weights.
     """
 
@@ -105,11 +105,11 @@ class Head(nn.Module):
 
     Args:
         inputs: Size of the input.
-        layers: How many hidden layers.
+        layers: Number of hidden layers.
         units: Their size.
         outputs: Size of the output.
         generator: Source of the weights.
-        scale: Of the first weights of the output; 0 for zeros.
+        scale: Scale of the initial weights of the output; 0 for zeros.
     """
 
     def __init__(

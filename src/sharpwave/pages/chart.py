@@ -41,12 +41,12 @@ class Charts:
         """A figure with the series, or a note when there is none.
 
         Args:
-            title: What is drawn.
-            series: What to draw, the last on top.
+            title: Title of the chart.
+            series: Series to draw, the last on top.
             size: small, large, or large medium.
             hint: A few words on how to read it.
             note: Something to warn of.
-            x_name: What the x axis counts, for the tooltip.
+            x_name: Name of the x axis, for the tooltip.
             group: Charts of a group show the same x while the pointer is over one of them.
             x: Range of the x axis; fitted when None.
             y: Range of the y axis; fitted when None.

@@ -40,9 +40,9 @@ def page(
     server that it came from.
 
     Args:
-        title: Of the window.
-        header: What stands on top.
-        sections: What follows.
+        title: Title of the window.
+        header: Header of the page.
+        sections: Sections of the page.
         data: Numbers for the script, in values that JSON can hold.
         scripts: Files of the script, after what every page needs.
         styles: Files of more style.

@@ -59,7 +59,7 @@ def compute_group_advantages(
         eps: Added to the standard deviation (TRL: 1e-4).
         leave_one_out: Take off the mean of the other rewards of the group (RLOO); 0 where there
             are none.
-        scale: What is divided by: the standard deviation of the "group", that of all scored
+        scale: Divisor of advantages: the standard deviation of the "group", that of all scored
             rewards of the "batch", or "none". By default "group", and "none" with leave_one_out.
 
     Returns:

@@ -211,8 +211,8 @@ def compute_vtrace(
         dones: [T], any dtype.
         bootstrap_value: V of the state after the last step.
         gamma: Discount, from 0 to 1.
-        rho_bar: Bar of the weights of the corrections; inf for none.
-        c_bar: Bar of the trace weights.
+        rho_bar: Clipping threshold ρ̄ of importance weights; inf for none.
+        c_bar: Clipping threshold c̄ of the trace weights.
 
     Returns:
         (vs, pg_advantages), float32 [T].
@@ -267,9 +267,9 @@ def vtrace(
         truncated: Shape of rewards; needs next_values.
         gamma: Discount γ, from 0 to 1.
         lam: λ, from 0 to 1.
-        rho_bar: ρ̄, not negative; inf for no bar.
-        c_bar: c̄.
-        pg_rho_bar: Bar of the policy-gradient weights; ρ̄ if None.
+        rho_bar: Clipping threshold ρ̄, not negative; inf for none.
+        c_bar: Clipping threshold c̄.
+        pg_rho_bar: Clipping threshold of the policy-gradient weights; ρ̄ if None.
         out: Two contiguous arrays of rewards' shape and the result's dtype to write into.
 
     Returns:

@@ -25,11 +25,11 @@ class ResetStrategy(Enum):
     """Strategy of adding to a full buffer."""
 
     ERROR = "error"
-    """It raises RuntimeError."""
+    """Raise RuntimeError."""
     RECURRENT = "recurrent"
-    """It overwrites the oldest step."""
+    """Overwrite the oldest step (ring buffer)."""
     AUTO = "auto"
-    """It forgets all steps first."""
+    """Forget all steps first."""
 
 
 class TensorBuffer(ABC):

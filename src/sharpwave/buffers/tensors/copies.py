@@ -31,7 +31,7 @@ class HostBatches:
 
     Args:
         fields: The tensors of a batch.
-        device: Where batches go.
+        device: Device of batches.
     """
 
     def __init__(self, fields: Sequence[TensorField], device: torch.device) -> None:

@@ -18,7 +18,7 @@ class LookAhead:
     """Makes n-step transitions of drawn ones, and knows where steps do not follow one another.
 
     Args:
-        fields: Of a row.
+        fields: Fields of a row.
         buffer_size: Slots of the ring.
         num_envs: Rows in a slot.
     """
@@ -68,10 +68,10 @@ class LookAhead:
         """Change the tensors of a batch from single steps to n-step transitions.
 
         Args:
-            rows: What the batch was drawn from.
-            tensors: Of the batch [B, ...], on the output device.
+            rows: Storage that the batch was drawn from.
+            tensors: Tensors of the batch [B, ...], on the output device.
             indices: [B] of its rows, on the storage device.
-            view: How many steps, and the discount.
+            view: The n-step view: number of steps, and discount factor.
             position: The slot of the next step.
             out: [B] float32 on the output device for the discounts, instead of a new tensor.
 

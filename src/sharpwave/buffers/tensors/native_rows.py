@@ -28,10 +28,10 @@ class NativeRows:
     The row of environment e at slot t has the index t * num_envs + e.
 
     Args:
-        fields: Of a row.
+        fields: Fields of a row.
         buffer_size: Steps.
         num_envs: Rows of a step.
-        device: Where batches go.
+        device: Device of batches.
         stratified: Stratify prioritized draws; None without priorities.
         beta: Importance-sampling exponent of prioritized draws.
     """

@@ -61,11 +61,11 @@ class PrioritizedColumns(Columns):
     """Steps as one tensor per field, with priorities beside them on the device.
 
     Args:
-        fields: Of a row.
+        fields: Fields of a row.
         buffer_size: Steps.
         num_envs: Rows of a step.
-        store_device: Where the tensors are.
-        device: Where batches go.
+        store_device: Storage device of the tensors.
+        device: Device of batches.
         stratified: Stratify draws.
         beta: Importance-sampling exponent.
         weight_norm: Normalize weights by their maximum over the "batch" or the "buffer".
@@ -250,7 +250,7 @@ class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
         """Draw transitions by priority, with replacement.
 
         Args:
-            batch_size: How many, at most the steps in the buffer.
+            batch_size: Batch size, at most the number of steps in the buffer.
             view: `NStep(n, gamma)` for n-step transitions (see `TensorReplayBuffer.get`).
             out: A batch of this buffer, view and size to overwrite, instead of a new one.
 

@@ -78,11 +78,11 @@ class TensorReplayBuffer(TensorBuffer):
         obs_dtype: Of observations and next observations; for dicts a dict, where float32 is the
             default, or one for all.
         action_dtype: Likewise.
-        device: Where batches are.
-        store_device: Where steps are kept, by default on `device`.
+        device: Device of batches.
+        store_device: Storage device of steps, by default `device`.
         reset_strategy: Strategy of adding to a full buffer.
         extra_fields: More fields by name: a dtype, a `(dtype, shape)` pair or a dict of these.
-        seed: Of the draws.
+        seed: Random seed of the draws.
         generator: Draws instead, on the storage device. `torch.default_generator` makes draws
             follow `torch.manual_seed`.
 
@@ -220,7 +220,7 @@ class TensorReplayBuffer(TensorBuffer):
         draws anew, from what is there then, whenever it is replayed.
 
         Args:
-            batch_size: How many.
+            batch_size: Batch size.
             view: `Sequence(length, context=..., arrivals=True, cross=True)`.
             generator: Draws instead of the buffer's own: one that a CUDA graph knows.
 
@@ -296,7 +296,7 @@ class TensorReplayBuffer(TensorBuffer):
         """Draw transitions with replacement.
 
         Args:
-            batch_size: How many, at most the steps in the buffer.
+            batch_size: Batch size, at most the number of steps in the buffer.
             view: `NStep(n, gamma)` for n-step transitions: rewards are summed, what follows is that
                 of the last step, and the batch has `discounts`.
             out: A batch of this buffer, view and size to overwrite, instead of a new one: it stays

@@ -66,12 +66,12 @@ class RolloutBuffer(TensorBuffer):
         action_dtype: Likewise.
         gamma: Discount factor γ.
         gae_lambda: λ of generalized advantage estimation.
-        device: Where batches are.
-        store_device: Where steps are kept, by default on `device`. In host memory they are
+        device: Device of batches.
+        store_device: Storage device of steps, by default `device`. In host memory they are
             page-locked if `device` is CUDA, and the next batch is copied while one is learned from.
         reset_strategy: Strategy of adding to a full buffer.
         extra_fields: More fields by name: a dtype, a `(dtype, shape)` pair or a dict of these.
-        seed: Of the order of rows.
+        seed: Random seed of the order of rows.
         generator: Draws instead, on the storage device.
 
     Example:

@@ -72,11 +72,11 @@ class Columns:
     the device.
 
     Args:
-        fields: Of a row.
+        fields: Fields of a row.
         buffer_size: Steps.
         num_envs: Rows of a step.
-        store_device: Where the tensors are.
-        device: Where batches go.
+        store_device: Storage device of the tensors.
+        device: Device of batches.
         tensors: The tensors, if they exist already.
     """
 

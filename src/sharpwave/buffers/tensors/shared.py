@@ -46,10 +46,10 @@ class SharedReplayBuffer(TensorReplayBuffer):
         stats_tracker: Stays with the process; a copy has none.
         obs_dtype: As in `TensorReplayBuffer`.
         action_dtype: As in `TensorReplayBuffer`.
-        device: Where batches go; steps are in host memory.
+        device: Device of batches; steps are in host memory.
         reset_strategy: As in `TensorReplayBuffer`.
         extra_fields: As in `TensorReplayBuffer`.
-        seed: Of the draws.
+        seed: Random seed of the draws.
 
     Raises:
         MemoryError: There is not that much memory to share.
@@ -177,7 +177,7 @@ class SharedReplayBuffer(TensorReplayBuffer):
         """Draw transitions with replacement.
 
         Args:
-            batch_size: How many, at most the steps in the buffer.
+            batch_size: Batch size, at most the number of steps in the buffer.
             view: None; steps of several processes are in no order that could be followed.
             out: A batch of this buffer and size to overwrite, instead of a new one.
 

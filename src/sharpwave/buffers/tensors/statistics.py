@@ -40,10 +40,10 @@ class StatsTracker:
     Args:
         num_envs: Number of environments.
         category: The first part of every name.
-        max_ep_info_buffer: How many of the last episodes count.
+        max_ep_info_buffer: Number of the last episodes that count.
         extra_metrics_keys: More metrics to add up over an episode, found in `infos`.
         done_reason_keys: Reasons for an end whose rates are told; others are ignored.
-        device: Where the sums are kept; None takes that of the first rewards.
+        device: Device of the sums; None takes that of the first rewards.
 
     Example:
         >>> tracker = StatsTracker(num_envs=2, done_reason_keys=["fell"])

@@ -66,7 +66,7 @@ class Ring:
     Args:
         buffer_size: Slots.
         num_envs: Rows in a slot.
-        device: Where steps are kept.
+        device: Storage device of steps.
 
     Attributes:
         steps: Steps ever added, [] int64.
@@ -113,13 +113,13 @@ class ArrivalWindows:
 
     Args:
         rows: The steps.
-        ring: Where they stand.
-        fields: Of a row.
+        ring: Position of the ring.
+        fields: Fields of a row.
         buffer_size: Slots of the ring.
         num_envs: Rows in a slot.
         length: Rows of a window.
-        store_device: Where steps are kept.
-        device: Where batches go.
+        store_device: Storage device of steps.
+        device: Device of batches.
     """
 
     def __init__(

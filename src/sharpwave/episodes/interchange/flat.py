@@ -40,7 +40,7 @@ class Columns:
     """N rows in columns, read in order.
 
     Attributes:
-        origin: Where they come from, as errors say it.
+        origin: Source of the data, for error messages.
         n_rows: N.
         types: dtype and shape of a row, by column.
         read: Given columns and counts, gives so many rows of each column, count after count.
@@ -80,7 +80,7 @@ def described_stream(
         schema: Their fields.
         names: Gives the column of a field.
         meta_names: Gives the column of a meta field.
-        lengths: Of the episodes.
+        lengths: Lengths of the episodes.
         repair: Given the number of an episode and its steps, puts right what the format changed.
 
     Raises:
@@ -123,7 +123,7 @@ def foreign_stream(
 
     Args:
         columns: The steps.
-        lengths: Of the episodes, where they are known.
+        lengths: Lengths of the episodes, where they are known.
         keep_next_obs: Keep `next_obs` as an ordinary field.
         names: Our name of each column, where it is not told by `NAMES`.
         meta: Further meta fields, [E, ...].

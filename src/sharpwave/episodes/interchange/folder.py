@@ -126,7 +126,7 @@ def new_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Pat
     """A path to write a folder of episodes to, which becomes `path` when the block ends well.
 
     Args:
-        path: Where it will be; it may exist and be empty.
+        path: Path of the folder; it may exist and be empty.
         overwrite: Replace a folder of episodes that nobody writes to.
 
     Raises:

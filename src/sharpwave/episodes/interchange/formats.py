@@ -28,8 +28,8 @@ class Format:
     Attributes:
         name: Its name.
         summary: Its description in a few words.
-        suffixes: Of its files; none where it is a folder.
-        can_write: Whether it can be written, and not only read.
+        suffixes: Suffixes of its files; none where it is a folder.
+        can_write: True if it can be written, and not only read.
     """
 
     name: str
@@ -138,9 +138,9 @@ def read_episodes(path: PathLike, format: str | None = None, **options: Any) -> 
     """The episodes in a file or folder of any format.
 
     Args:
-        path: Where they are.
+        path: Path of the file or folder.
         format: Its name, where the content does not tell.
-        **options: Of the format's `read`.
+        **options: Options of the format's `read`.
 
     Example:
         >>> import numpy as np
@@ -163,9 +163,9 @@ def write_episodes(
 
     Args:
         stream: The episodes.
-        path: Where to.
+        path: Path of the file or folder to write.
         format: Its name, where the suffix does not tell.
-        **options: Of the format's `write`.
+        **options: Options of the format's `write`.
     """
     chosen = format_to_write(path) if format is None else format_named(format)
     chosen.write(stream, path, **options)
@@ -183,12 +183,12 @@ def convert(
     """Write the episodes of one file or folder to another.
 
     Args:
-        source: Where they are.
-        target: Where to.
+        source: Path of the file or folder to read.
+        target: Path of the file or folder to write.
         from_format: The name of the source's format, where the content does not tell.
         to_format: The name of the target's format, where the suffix does not tell.
         overwrite: Replace what is there, if it is of the same format.
-        **options: Of the target's format.
+        **options: Options of the target's format.
 
     Returns:
         What was read.
@@ -210,10 +210,10 @@ def merge(
 
     Args:
         sources: At least one, each of any format, all with the same fields.
-        target: Where to.
+        target: Path of the file or folder to write.
         to_format: The name of the target's format, where the suffix does not tell.
         overwrite: Replace what is there, if it is of the same format.
-        **options: Of the target's format.
+        **options: Options of the target's format.
 
     Returns:
         What was read.

@@ -86,8 +86,8 @@ def write(
         path: Its folder.
         overwrite: Replace a LeRobot dataset that is there.
         fps: Steps per second, from which the timestamps follow where there is no field `timestamp`.
-        task: What the robot does, in words; a meta field `task` of bytes says it for each episode.
-        robot_type: Which robot it is.
+        task: Task of the robot, in words; a meta field `task` of bytes says it for each episode.
+        robot_type: Type of the robot.
 
     Raises:
         ValueError: A field has a name that LeRobot uses itself, or too many axes.

@@ -41,7 +41,7 @@ class Feature:
     Attributes:
         name: Its name in LeRobot.
         dtype: A NumPy dtype or "image".
-        shape: Of a row, as our field has it.
+        shape: Shape of a row, as our field has it.
     """
 
     name: str

@@ -47,7 +47,7 @@ class FeatureStats:
         """The statistics as JSON values.
 
         Args:
-            shape: Of the feature.
+            shape: Shape of the feature.
         """
         if self._values == 0:
             return {}

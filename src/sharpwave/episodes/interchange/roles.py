@@ -34,7 +34,7 @@ def renamed(schema: EpisodeSchema, names: dict[str, str], others: str) -> dict[s
     Args:
         schema: The fields.
         names: The format's name of a role.
-        others: What stands before the name of a field without a role, in place of `info.`.
+        others: Prefix of the name of a field without a role, in place of `info.`.
 
     Returns:
         The column by field: nested fields have slashes, "observations/image".

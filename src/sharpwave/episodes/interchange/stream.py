@@ -47,7 +47,7 @@ class EpisodeStream:
     Iterating starts from the first episode each time, and checks every one against the schema.
 
     Attributes:
-        origin: Where they come from, as errors say it.
+        origin: Source of the data, for error messages.
         schema: Their fields.
         lengths: Their lengths, [E] int64.
         episodes: Gives them in order.

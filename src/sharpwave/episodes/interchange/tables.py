@@ -28,7 +28,7 @@ class Tables:
     """One table in files of one kind, one file after another.
 
     Args:
-        origin: What errors call it.
+        origin: Name in error messages.
         files: At least one.
         kind: "parquet" or "arrow".
     """
@@ -79,7 +79,7 @@ class Tables:
 
         Args:
             names: The columns.
-            shapes: Of their rows, where they are known better than by the table.
+            shapes: Shapes of their rows, where they are known better than by the table.
             decoders: Given what errors call it and a column that holds no numbers, give its rows.
         """
         decode = dict.fromkeys(names, from_arrow) | dict(decoders or {})
@@ -125,7 +125,7 @@ class TableWriter:
     Args:
         path: The file.
         kind: "parquet" or "arrow".
-        schema: Of the table.
+        schema: Schema of the table.
         group_rows: The size of the groups.
         compress: Compress with zstd.
     """

@@ -20,9 +20,9 @@ def new_target(
     """A path to write a file or a folder to, which becomes `path` when the block ends well.
 
     Args:
-        path: Where it will be. Missing folders above it are made.
+        path: Final path. Missing folders above it are made.
         overwrite: Let it take the place of what is there.
-        is_ours: Whether something is of the kind that is written; nothing else is replaced.
+        is_ours: Tells whether a path is of the kind that is written; nothing else is replaced.
 
     Raises:
         SharpwaveIOError: There is something and `overwrite` is not given, or it is something else.

@@ -63,8 +63,8 @@ class Level(Protocol):
 
         Args:
             snapshot: The episodes.
-            places: Of the items; a multiple of the stride for a step.
-            key: Of random choices.
+            places: Places of the items; a multiple of the stride for a step.
+            key: Random seed of this access.
         """
 
 

@@ -46,23 +46,23 @@ class EpisodeDataset:
         reader: An `EpisodeBuffer` or an `EpisodeUnion`.
         n_steps: Items are transitions from a step t to t + k, k = min(n_steps, L - t - 1) in an
             episode of L steps.
-        fields: What to read of steps; all by default.
-        current_fields: Of a transition: what to read at t; all by default.
-        next_fields: What to read at t + k, under names with the prefix `next_`; all by default.
-        sequence_fields: What to read from t to t + k - 1, padded with zeros to n_steps, under names
-            with the prefix `seq_`; nothing by default.
+        fields: Names of the fields of steps to read; all by default.
+        current_fields: Names of the fields of transitions to read at t; all by default.
+        next_fields: Fields to read at t + k, under names with the prefix `next_`; all by default.
+        sequence_fields: Fields to read from t to t + k - 1, padded with zeros to n_steps, under
+            names with the prefix `seq_`; none by default.
         timestep_level: Items are steps.
         window_length: Items are windows of so many steps, padded with zeros.
         windows: "random": one of every episode, at a random place; "all": all of every episode.
         stride: Steps between the beginnings of windows="all"; 1 by default.
-        pad_to: Of episodes: the number of steps to pad to, instead of those of the longest episode
+        pad_to: Number of steps to which episodes are padded, instead of that of the longest episode
             in a batch.
         filter_meta: Only episodes whose meta fields are equal to a value, one of several (a list,
             tuple, set, range or array), or pass a function from a column [E, ...] to bool [E].
         filter_fields: Only steps whose scalar fields do the same.
         min_episode_len: Only episodes of so many steps.
         aborted: Take episodes that were never finished too.
-        meta_fields: Which to read; all by default.
+        meta_fields: Names of the meta fields to read; all by default.
         fieldname_map: Other names for values, by the names they have without it.
         to_named_tuple: Items and batches are named tuples of these values in this order. Leading
             underscores are left out of the attributes.
@@ -70,7 +70,7 @@ class EpisodeDataset:
         return_indices: Give `_index` and `_start`, or `_indices`.
         return_episode_lens: Give `_lens`.
         as_numpy: NumPy arrays instead of tensors.
-        seed: Of random windows, and of the order in which a loader shuffles.
+        seed: Random seed of windows, and of the order in which a loader shuffles.
 
     Raises:
         TypeError: An option has the wrong type.

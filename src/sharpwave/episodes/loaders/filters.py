@@ -69,7 +69,7 @@ def holds(argument: str, column: Array, condition: Condition) -> Array:
     bool asks whether values are different from zero.
 
     Args:
-        argument: What to call the condition in errors.
+        argument: Name of the condition in error messages.
         column: [n, *shape]
         condition: A value of the column's shape, a collection of such values, or a function from
             the column to a bool array [n].

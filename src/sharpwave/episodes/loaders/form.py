@@ -21,7 +21,7 @@ class Form:
     """Makes a batch of values.
 
     Args:
-        names: Of the values; dots are nests.
+        names: Names of the values; dots are nests.
         named: The attributes of a named tuple; None for a dict. Leading underscores are not part
             of an attribute's name.
 

@@ -30,8 +30,8 @@ class Items:
     Args:
         reader: The buffer.
         snapshot: Its episodes.
-        level: What an item is.
-        recipe: What to read of it.
+        level: Kind of the items.
+        recipe: Values to read of an item.
         filter_fields: Conditions on the step of an item.
     """
 
@@ -113,7 +113,7 @@ class Items:
 
         Args:
             places: As `anchors` finds them.
-            key: Of random choices.
+            key: Random seed of this access.
         """
         return self.level.cut(self.snapshot, places, key)
 
@@ -122,7 +122,7 @@ class Items:
 
         Args:
             places: As `anchors` finds them.
-            key: Of random choices.
+            key: Random seed of this access.
         """
         while True:
             cut = self.cut(places, key)

@@ -97,7 +97,7 @@ class Finish:
 
     Args:
         dataset: Whose values they are.
-        device: Where tensors go; None to leave them.
+        device: Device of the tensors; None to leave them.
         pin_memory: Pin the tensors first, where there is a GPU.
 
     Raises:

@@ -100,7 +100,7 @@ def make_recipe(
     Args:
         outputs: All there are.
         fieldname_map: New names by old name; a nest may be renamed by its first part.
-        named: What the caller wants, by new names; None for what is asked anyway.
+        named: Values that the caller wants, by new names; None for the default ones.
 
     Raises:
         ValueError: A name is unknown, or two values have the same.

@@ -27,11 +27,11 @@ class SchemaLike(Protocol):
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """Of steps."""
+        """Fields of steps."""
 
     @property
     def meta_fields(self) -> Mapping[str, Any]:
-        """Of episodes."""
+        """Fields of episodes."""
 
 
 class TableLike(Protocol):

@@ -22,7 +22,7 @@ class Timestep:
     """Single steps.
 
     Attributes:
-        fields: What to read of a step; None for all.
+        fields: Names of the fields to read; None for all.
     """
 
     fields: tuple[str, ...] | None = None

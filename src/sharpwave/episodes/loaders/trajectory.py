@@ -20,7 +20,7 @@ class Trajectory:
     """Whole episodes.
 
     Attributes:
-        fields: What to read of every step; None for all.
+        fields: Names of the fields to read; None for all.
         pad_to: The width of every batch; None for that of its longest episode.
     """
 

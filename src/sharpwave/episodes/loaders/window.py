@@ -22,7 +22,7 @@ class _Window:
 
     Attributes:
         length: Steps of a window.
-        fields: What to read of every step; None for all.
+        fields: Names of the fields to read; None for all.
     """
 
     length: int

@@ -31,7 +31,7 @@ class WorkerLoader(EpisodeLoader):
         batch_size: Items of a batch; the last one may have fewer.
         sampler: Gives the numbers of the items of an epoch; None for all.
         num_workers: Number of worker processes.
-        worker_options: What else torch's DataLoader should know about them.
+        worker_options: Further options of torch's DataLoader for them.
         **options: As for `EpisodeLoader`.
     """
 

@@ -21,7 +21,7 @@ class Condition:
 
     Attributes:
         writer: The process that writes, None when nobody does.
-        bytes: Of all files on disk.
+        bytes: Size of all files on disk.
         files: Bytes on disk by what the names of the files of a column begin with.
         damage: Damage, in words.
         verified: The checksums were compared.
@@ -38,7 +38,7 @@ class Condition:
         return None if column.files is None else self.files.get(column.files, 0)
 
     def to_json(self) -> dict[str, Any]:
-        """In values that JSON can hold."""
+        """The values in a form that JSON can hold."""
         return {
             "writer": self.writer,
             "bytes": self.bytes,

@@ -34,7 +34,7 @@ class Layout:
 
     Attributes:
         kind: grey, rgb, rgba, or tiles: several images side by side.
-        axes: How to transpose the value to [tiles, height, width, channels], each axis by its
+        axes: Transposition of the value to [tiles, height, width, channels], each axis by its
             number in the value, -1 for one that it has not.
     """
 
@@ -61,7 +61,7 @@ def layout_of(shape: tuple[int, ...], example: Array | None = None) -> Layout | 
     and four frames of a stack otherwise.
 
     Args:
-        shape: Of one value.
+        shape: Shape of one value.
         example: One value, to tell the two apart.
 
     Example:
@@ -108,9 +108,9 @@ def draw(
     Args:
         value: An image, of any number type. uint8 and bool are taken as they are, the others are
             scaled so that `low` is black and `high` is white.
-        layout: Where its axes are.
-        low: What is black.
-        high: What is white.
+        layout: Its axes.
+        low: Value drawn as black.
+        high: Value drawn as white.
         longest: Images with a longer side are shrunk, by means over squares.
     """
     tiles = _to_bytes(layout.normal(value), low, high)

@@ -69,7 +69,7 @@ class Tally:
         return self.total / self.count if self.count else None
 
     def to_json(self) -> dict[str, Any]:
-        """In values that JSON can hold."""
+        """The values in a form that JSON can hold."""
         known = self.count > 0
         return {
             "rows_read": self.rows,

@@ -32,7 +32,7 @@ class ViewerServer(PatientServer):
 
     Args:
         watched: The folder.
-        port: Where to listen; 0 takes a free one.
+        port: Port to listen on; 0 takes a free one.
 
     Raises:
         OSError: The port is taken.

@@ -32,11 +32,11 @@ class Column:
     Attributes:
         name: The dotted name.
         dtype: NumPy's name of its dtype.
-        shape: Of one value.
+        shape: Shape of one value.
         role: obs, action, reward, terminated, truncated, next_obs or extra.
         per_episode: One value for an episode instead of one for each step.
-        files: What the names of its files begin with; None when other fields are in them too.
-        codec: How its values are packed.
+        files: Prefix of the names of its files; None when other fields are in them too.
+        codec: Compression of its values.
     """
 
     name: str
@@ -89,8 +89,8 @@ class About:
         path: The folder.
         library: The version of this library that made it.
         version: The version of its format.
-        options: What it was made with.
-        notes: What the viewer cannot show of it, in words.
+        options: Options that it was made with.
+        notes: Notes on parts that the viewer cannot show.
     """
 
     kind: str

@@ -26,7 +26,7 @@ def state(
     """The summary and the rows of the table.
 
     Args:
-        survey: What was read.
+        survey: The folder's content as far as it was read.
         summary: Its numbers.
         since: Rows of episodes with smaller ids are left out: the page knows them.
         keep: Ids of episodes that are listed however old they are.

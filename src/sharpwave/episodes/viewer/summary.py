@@ -23,7 +23,7 @@ class FieldSummary:
         bytes: On disk; None when its values share their files with those of other fields.
         rows: Values that there are.
         values: What was read: rows_read, low, high, mean, nan, infinite.
-        picture: How it is drawn as an image: grey, rgb, rgba or tiles; None when it is none.
+        picture: Kind of image that it is drawn as: grey, rgb, rgba or tiles; None when it is none.
     """
 
     column: Column
@@ -33,7 +33,7 @@ class FieldSummary:
     picture: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """In values that JSON can hold."""
+        """The values in a form that JSON can hold."""
         column = self.column
         return {
             "name": column.name,
@@ -70,7 +70,7 @@ class Summary:
     lengths: dict[str, Any] | None
 
     def to_json(self) -> dict[str, Any]:
-        """In values that JSON can hold."""
+        """The values in a form that JSON can hold."""
         about = self.about
         found: dict[str, Any] = to_json(
             {
@@ -95,8 +95,8 @@ def summarise(survey: Survey, condition: Condition) -> Summary:
     """The numbers of what was surveyed.
 
     Args:
-        survey: What was read.
-        condition: What is known of the files.
+        survey: The folder's content as far as it was read.
+        condition: Condition of the files.
     """
     episodes = survey.episodes
     states = np.bincount(episodes.flags.astype(np.int64), minlength=len(STATES)).tolist()

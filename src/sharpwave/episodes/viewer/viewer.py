@@ -97,12 +97,12 @@ class Viewer:
 
         Args:
             path: The file.
-            episodes: How many can be looked into there: the best, the worst, the newest and so on.
+            episodes: Number of episodes in the page: the best, the worst, the newest and so on.
             limit: Bytes that these may take; with less room there are fewer images.
             progress: Told how far it is.
 
         Returns:
-            How many episodes are in it.
+            Number of episodes in it.
         """
         carried = sample(self._survey, episodes, limit, progress)
         shown = state(self._survey, self.summary, keep=carried.episodes.keys())
@@ -113,7 +113,7 @@ class Viewer:
         """A server of the live page, on this machine only. `serve_forever` starts it.
 
         Args:
-            port: Where to listen; 0 takes a free one.
+            port: Port to listen on; 0 takes a free one.
 
         Raises:
             OSError: The port is taken.

@@ -16,7 +16,7 @@ class Watched:
     """The newest state of a folder, one question at a time.
 
     Args:
-        survey: What was read so far.
+        survey: The folder's content as far as it was read.
         condition: What is known of the files; damage that was found stays said.
     """
 
