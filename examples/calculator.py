@@ -20,7 +20,7 @@ TOKENIZER = sw.llm.DigitTokenizer()
 
 
 def calculate(question: str) -> str:
-    """What the calculator says to a question; nothing where it is none."""
+    """The answer of the calculator to a question; "" if it is none."""
     parts = question.removesuffix("=").split("+")
     is_sum = question.endswith("=") and len(parts) == 2 and all(map(str.isdecimal, parts))
     return str(sum(map(int, parts))) if is_sum else ""
