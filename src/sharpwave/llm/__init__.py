@@ -1,4 +1,4 @@
-"""Language models: sampling, scoring and what they learn from."""
+"""Language models: sampling, scoring, datasets and rewards."""
 
 from __future__ import annotations
 

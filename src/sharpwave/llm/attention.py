@@ -1,7 +1,7 @@
-"""How tokens attend: in whole sequences, or one more of each to what a cache holds.
+"""Attention of tokens: in whole sequences, or of one more token to a key-value cache.
 
-Layers hand over queries, keys and values of tokens without padding, and get what each token
-attended to. Only attention itself knows which tokens belong together.
+Layers hand over queries, keys and values of tokens without padding, and get the output of each
+token. Only attention itself knows which tokens belong together.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Attention(Protocol):
         layer: int,
         scale: float,
     ) -> Tensor:
-        """What tokens attend to.
+        """The output of attention.
 
         Args:
-            q: [N, heads, D], not yet turned by their positions.
+            q: [N, heads, D], before rotary positions are applied.
             k: [N, fewer heads, D], likewise.
             v: [N, fewer heads, D].
             cos: [N, D].
             sin: [N, D].
             layer: Number of the layer.
-            scale: Of the scores.
+            scale: Scale of the attention scores.
 
         Returns:
             [N, heads * D].
@@ -85,12 +85,12 @@ class SequenceAttention:
         layer: int,
         scale: float,
     ) -> Tensor:
-        """What tokens attend to."""
+        """The output of attention."""
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
         return self.attend(q, k, v, layer=layer, scale=scale)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, layer: int, scale: float) -> Tensor:
-        """What tokens attend to whose queries and keys are turned already."""
+        """The output of attention for queries and keys with rotary positions already applied."""
         is_shared = k.shape[1] != q.shape[1]  # keys and values of several heads
         q, k, v = (self._padded(x) for x in (q, k, v))
         if self._cache is not None:

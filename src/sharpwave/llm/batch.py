@@ -1,4 +1,4 @@
-"""What a language model learns from: sequences of tokens without padding."""
+"""Batches of a language model: sequences of tokens without padding."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _PER_TOKEN = (
 class TokenBatch:
     """N sequences, prompt and completion, one after another.
 
-    What is told of completions (T tokens in all) is as flat, in the same order.
+    Columns of completions (T tokens in all) are as flat, in the same order.
 
     Attributes:
         tokens: [S] tokens of all sequences.
-        offsets: [N + 1] where each begins and ends among them.
-        prompt_lengths: [N] tokens of each that were given.
-        advantages: [N] how much better a completion is than expected.
+        offsets: [N + 1] boundaries of the sequences among them.
+        prompt_lengths: [N] number of prompt tokens of each.
+        advantages: [N] advantage of each completion.
         group: [N] the prompt that each belongs to.
         row: [N] the number of each among the completions that were written.
-        loss_mask: [T] completion tokens to learn from; all when None.
+        loss_mask: [T] true for completion tokens in the loss; all when None.
         token_advantages: [T] the same of single tokens; those of their completion when None.
-        old_log_probs: [T] under the policy before the update.
-        ref_log_probs: [T] under the reference.
+        old_log_probs: [T] log-probabilities under the policy before the update.
+        ref_log_probs: [T] log-probabilities under the reference.
         sampler_log_probs: [T] as the sampler computed them, at the temperature of learning.
         version: Of the weights that wrote the completions.
     """
@@ -59,7 +59,7 @@ class TokenBatch:
 
     @classmethod
     def of(cls, completions: Completions, **columns: Any) -> TokenBatch:
-        """The batch of what a model wrote."""
+        """The batch of completions that a model wrote."""
         lengths = torch.tensor(
             [len(x) for x in completions.prompts], device=completions.tokens.device
         )
@@ -113,7 +113,7 @@ class TokenBatch:
 
     @property
     def position(self) -> Tensor:
-        """[T] where each completion token stands in its sequence."""
+        """[T] position of each completion token in its sequence."""
         lengths, sequence = self.completion_lengths, self.sequence
         first = _offsets(lengths)[:-1] - self.prompt_lengths
         return torch.arange(len(sequence), device=sequence.device) - first[sequence]
@@ -125,7 +125,7 @@ class TokenBatch:
 
     @property
     def positions(self) -> Tensor:
-        """[S] where each token stands in its sequence."""
+        """[S] position of each token in its sequence."""
         starts = self.offsets[:-1].repeat_interleave(self.lengths, output_size=len(self.tokens))
         return torch.arange(len(self.tokens), device=starts.device) - starts
 
@@ -165,7 +165,7 @@ class TokenBatch:
             max_tokens: Of a micro-batch; one that holds a single group may have more.
             together: So many sequences, one after another, are a group that stays in one
                 micro-batch, as those of a pair do.
-            padded: Whether padding counts, because the model computes it.
+            padded: True if padding counts, because the model computes it.
         """
         groups = self.lengths.view(-1, together)
         longest = groups.amax(1)
@@ -189,7 +189,7 @@ class TokenBatch:
 
 
 def _offsets(lengths: Tensor) -> Tensor:
-    """[N + 1] where sequences of these lengths begin and end."""
+    """[N + 1] boundaries of sequences of these lengths."""
     return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
 
 

@@ -1,4 +1,4 @@
-"""The best of several completions, by what they are worth."""
+"""Best-of-n sampling: the completion with the highest reward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BestOfN", "BestOfNResult"]
 
 
 class BestOfNResult(NamedTuple):
-    """What was written of B prompts.
+    """Completions of B prompts, and the best of each.
 
     Attributes:
         best: Tokens [P_i + T_i] of each prompt and its best completion.
@@ -37,11 +37,11 @@ class BestOfN:
 
     Args:
         model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face.
-        reward_fn: How good completions are: a function, or several; see `Rewards`.
+        reward_fn: Scores completions: a function, or several; see `Rewards`.
         n: Completions of each prompt; of 1 it is plain sampling.
-        max_new_tokens: Tokens of a completion at most.
+        max_new_tokens: Maximum number of tokens of a completion.
         tokenizer: Turns text into tokens and back.
-        sampler: What completes, in place of one with this seed.
+        sampler: Sampler of completions, in place of one with this seed.
         seed: Of all draws; the same calls give the same completions.
 
     Raises:
@@ -83,10 +83,10 @@ class BestOfN:
         Of equal ones, and where none was scored, the first is taken.
 
         Args:
-            prompts: What `Prompts.of` takes.
+            prompts: Prompts, as `Prompts.of` takes them.
 
         Raises:
-            RewardFailed: A reward function raised, or gave what is no reward.
+            RewardFailed: A reward function raised, or returned an invalid reward.
             ValueError: A prompt is empty, has a token outside the vocabulary, or leaves no room.
         """
         found = Prompts.of(prompts, self.tokenizer)

@@ -1,4 +1,4 @@
-"""What models have attended to: keys and values, or the tokens alone.
+"""Caches of what models attended to: keys and values (KV cache), or the tokens alone.
 
 A model calls `update(keys, values, layer)` while it attends, as those of Hugging Face do with
 theirs.
@@ -59,14 +59,14 @@ class PromptCache:
 
 
 class SlotCache:
-    """Keys and values of slots that each have a length of their own, in memory laid out once.
+    """Key-value cache of slots with a length of their own each, in memory laid out once.
 
     Everything about a step lies where it lay before, so that a device can be told to repeat one.
 
     Args:
-        n_slots: How many sequences at once.
-        capacity: Tokens of the longest.
-        device: Where they lie.
+        n_slots: Number of sequences at once.
+        capacity: Maximum number of tokens of a sequence.
+        device: Device of the memory.
 
     Attributes:
         lengths: [S] tokens of each slot so far.
@@ -104,7 +104,7 @@ class SlotCache:
 
     @property
     def mask(self) -> Tensor:
-        """[S, 1, 1, K] what the token that comes now attends to."""
+        """Attention mask [S, 1, 1, K] of the token that comes now."""
         if self._mask is None:
             reach = torch.arange(self.longest, device=self.lengths.device)
             self._mask = (reach < self.lengths[:, None])[:, None, None]
@@ -181,9 +181,9 @@ class TokenCache:
     """The tokens of slots, for models that must see all of them at every step.
 
     Args:
-        n_slots: How many sequences at once.
-        capacity: Tokens of the longest.
-        device: Where they lie.
+        n_slots: Number of sequences at once.
+        capacity: Maximum number of tokens of a sequence.
+        device: Device of the memory.
 
     Attributes:
         tokens: [S, capacity].

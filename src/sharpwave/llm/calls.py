@@ -1,4 +1,4 @@
-"""How functions of a user's are called: in turn, in threads or in processes, each for a while."""
+"""Calls of user functions: in turn, in threads or in processes, with a timeout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 __all__ = ["TOO_SLOW", "Calls", "CallsInProcesses", "CallsInThreads", "CallsInTurn", "FailedThere"]
 
 TOO_SLOW = object()
-"""What a call gives that took too long."""
+"""Result of a call that timed out."""
 
 Call = Callable[[], Any]
 
@@ -32,9 +32,9 @@ class Calls(ABC):
 
     @abstractmethod
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """What each call gives, in order: its value, the exception that it raised, or `TOO_SLOW`.
+        """Results of the calls, in order: a value, the exception that was raised, or `TOO_SLOW`.
 
-        What is `async` is awaited.
+        Functions that are `async` are awaited.
         """
 
     def close(self) -> None:  # noqa: B027 - those in turn have nothing to let go of
@@ -45,7 +45,7 @@ class CallsInTurn(Calls):
     """Calls one after another, in the thread that asks."""
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """What each call gives, in order."""
+        """Results of the calls, in order."""
         return [_outcome(call) for call in calls]
 
 
@@ -64,7 +64,7 @@ class CallsInThreads(Calls):
         self._workers, self._timeout = workers, timeout
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """What each call gives, in order."""
+        """Results of the calls, in order."""
         if len(calls) == 1:
             return [self._wait_for(calls[0])]
         with ThreadPoolExecutor(self._workers, "reward calls") as pool:
@@ -98,7 +98,7 @@ class CallsInProcesses(Calls):
         self._lock = threading.Lock()
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """What each call gives, in order."""
+        """Results of the calls, in order."""
         with self._lock, ThreadPoolExecutor(len(self._workers), "reward calls") as pool:
             free = list(self._workers)
 
@@ -163,7 +163,7 @@ class _Worker:
 
 
 def _work(pipe: Connection) -> None:
-    """What a process does: calls that come, until none do."""
+    """Serve calls from a pipe in a worker process, until it closes."""
     while True:
         try:
             content = pipe.recv_bytes()
@@ -188,7 +188,7 @@ def _outcome(call: Call) -> Any:
 
 
 def _awaited(found: Any) -> Any:
-    """What a function returned, or what comes of it if it is `async`."""
+    """The result of a function, awaited if it is `async`."""
 
     async def wait() -> Any:
         return await found

@@ -1,4 +1,4 @@
-"""Requests to a server that samples: JSON over HTTP, with a deadline and second tries."""
+"""Requests to a server that samples: JSON over HTTP, with timeouts and retries."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Client:
     """Asks one server.
 
     Args:
-        url: Where it listens, such as `http://127.0.0.1:8000`.
-        token: What it asks for; None sends none.
+        url: Address of the server, such as `http://127.0.0.1:8000`.
+        token: Bearer token of requests; None sends none.
         timeout: Seconds for one request, from the connection to the last byte of the answer.
-        retries: How often to try again, after pauses that double.
+        retries: Number of retries, with exponential backoff.
 
     Raises:
         ValueError: `url` is not an address, or a number is impossible.
@@ -56,7 +56,7 @@ class Client:
         self._token = token
 
     def insist(self, action: Callable[[], _Found]) -> _Found:
-        """What an action gives, which is tried again where a try is `Unanswered`.
+        """The result of an action, which is retried where it raises `Unanswered`.
 
         Raises:
             SamplerFailed: All tries failed.
@@ -75,11 +75,11 @@ class Client:
         raise AssertionError  # the last try returns or raises
 
     def get(self, path: str) -> Any:
-        """What the server says at a path."""
+        """The answer of the server to GET at a path."""
         return self._ask("GET", path, None)
 
     def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """What the server answers to a JSON object."""
+        """The answer of the server to POST of a JSON object."""
         return self._ask("POST", path, {} if body is None else body)
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
@@ -148,7 +148,7 @@ class Client:
 
 
 def _message(found: Any) -> str:
-    """What an error says, in the forms that servers have."""
+    """Message of an error answer, in the forms that servers use."""
     if isinstance(found, dict):
         inner = found.get("error", found.get("detail", found))
         found = inner.get("message", inner) if isinstance(inner, dict) else inner

@@ -1,4 +1,4 @@
-"""What a language model wrote."""
+"""Completions that a language model wrote."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Completions:
         prompts: Tokens [P_i] of each prompt.
         prompt: [N] the prompt of each completion.
         tokens: [T] tokens of all completions.
-        offsets: [N + 1] where each begins and ends among them.
-        log_probs: [T] of the tokens under the distribution that they were drawn from.
-        plain_log_probs: [T] under softmax(logits / temperature).
-        finished: [N] which of them ended by themselves; the others were cut.
-        version: Of the weights that wrote them.
-        mask: [T] which tokens the model wrote itself; all of them when None. Others, such as the
-            answers of a tool, stand between them and are not learned from.
+        offsets: [N + 1] boundaries of the completions among them.
+        log_probs: [T] log-probabilities under the distribution that the tokens were drawn from.
+        plain_log_probs: [T] log-probabilities under softmax(logits / temperature).
+        finished: [N] true if a completion ended by itself; false if it was truncated.
+        version: Version of the weights that wrote them.
+        mask: [T] true for tokens that the model wrote itself; all of them when None. Others, such
+            as the answers of a tool, stand between them and are not learned from.
 
     Example:
         >>> sampler = sw.llm.Sampler(sw.nn.Transformer(vocab_size=8))

@@ -1,4 +1,4 @@
-"""How a token is drawn: what a distribution keeps, and numbers that depend on nothing else.
+"""Sampling of tokens: truncation of distributions, and counter-based random numbers.
 
 The number for a token is a function of seed, prompt, completion and position alone, so a text does
 not depend on the batch that it is drawn in, on its order, or on what was drawn before.
@@ -25,26 +25,26 @@ _FIRST, _SECOND = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a distribution over tokens becomes before one is drawn.
+    """Sampling options: changes of a distribution over tokens before one is drawn.
 
     Raises:
         ValueError: A value is impossible.
     """
 
     temperature: float = 1.0
-    """Logits are divided by it; 0 takes the most likely token."""
+    """Temperature: logits are divided by it; 0 is greedy decoding."""
     top_k: int = 0
-    """Keep so many of the most likely tokens; 0 keeps all."""
+    """Top-k sampling: keep the k most likely tokens; 0 keeps all."""
     top_p: float = 1.0
-    """Keep the fewest most likely tokens whose probabilities reach this sum."""
+    """Nucleus sampling: keep the fewest most likely tokens whose probabilities reach this sum."""
     min_p: float = 0.0
-    """Keep tokens with at least this share of the most likely one's probability."""
+    """Keep tokens with at least this fraction of the most likely one's probability."""
     repetition_penalty: float = 1.0
     """Divides the positive logits of tokens that stand in the sequence, multiplies the others."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     """Added to the logits of tokens; -inf forbids one."""
     min_tokens: int = 0
-    """Tokens before a completion may end."""
+    """Minimum number of tokens before a completion may end."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -61,7 +61,7 @@ class Options:
 
     @cached_property
     def keeps_all(self) -> bool:
-        """Whether tokens are drawn from softmax(logits / temperature) as it is."""
+        """True if tokens are drawn from softmax(logits / temperature) as it is."""
         return self.temperature > 0 and replace(self, temperature=1.0) == Options()
 
     @property
@@ -76,8 +76,9 @@ class Drawn:
 
     Attributes:
         tokens: [S] the tokens.
-        log_probs: [S] under the distribution that they were drawn from.
-        plain_log_probs: [S] under softmax(logits / temperature), as learning computes them.
+        log_probs: [S] log-probabilities under the distribution that they were drawn from.
+        plain_log_probs: [S] log-probabilities under softmax(logits / temperature), as learning
+            computes them.
     """
 
     tokens: Tensor
@@ -99,10 +100,10 @@ def draw(
     Args:
         logits: [S, V].
         numbers: [S] uniform in [0, 1).
-        options: What to keep of the distributions.
-        seen: [S, V] which tokens stand in the sequence, for `repetition_penalty`.
-        too_early: [S] where none of `stops` may be drawn.
-        stops: [V] which tokens end a completion.
+        options: Changes of the distributions.
+        seen: [S, V] true for tokens that are in the sequence, for `repetition_penalty`.
+        too_early: [S] true where none of `stops` may be drawn.
+        stops: [V] true for tokens that end a completion.
 
     Example:
         >>> drawn = draw(torch.tensor([[0.0, 9.0]]), torch.tensor([0.5]), Options())
@@ -146,7 +147,7 @@ def _changed(
 
 @lru_cache(maxsize=8)
 def _bias(biases: tuple[tuple[int, float], ...], size: int, device: torch.device) -> Tensor:
-    """[V] what is added to logits; kept, because a graph cannot bring it to its device."""
+    """[V] bias of logits; kept, because a graph cannot bring it to its device."""
     bias = torch.zeros(size)
     for token, value in biases:
         bias[token] = value
@@ -211,5 +212,5 @@ def _shifted(bits: Tensor, count: int) -> Tensor:
 
 
 def _wrapped(number: int) -> int:
-    """A whole number as int64 holds its last 64 bits."""
+    """An integer wrapped to its last 64 bits, as int64."""
     return (number + 2**63) % 2**64 - 2**63

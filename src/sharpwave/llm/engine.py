@@ -1,4 +1,4 @@
-"""What a server samples with: one sampler for all who ask, and weights that change between them."""
+"""Sampling engine of a server: one sampler for all requests, with weights that can be updated."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Question:
 
     Attributes:
         prompts: Tokens of each prompt.
-        keys: Numbers of the prompts, which decide with the seed on what is drawn.
+        keys: Numbers of the prompts, which with the seed determine their samples.
         n: Completions of each prompt.
-        max_new_tokens: Tokens of a completion at most.
-        seed: Of the draws.
+        max_new_tokens: Maximum number of tokens of a completion.
+        seed: Seed of the draws.
         stop: Tokens that end a completion, beside those of the model.
-        options: What the distributions become.
+        options: Sampling options.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -48,7 +48,7 @@ class Question:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What questions must share to be answered together."""
+        """Key of questions that can be answered in one batch."""
         return self.n, self.max_new_tokens, self.seed, self.stop, self.options
 
 
@@ -80,9 +80,9 @@ class Engine:
     change: all at once, so that no completion is of two versions.
 
     Args:
-        model: What `CausalModel.of` takes.
-        max_rows: Completions at a time.
-        cache_tokens: Tokens that may be remembered at a time; any number when None.
+        model: The model, as `CausalModel.of` takes it.
+        max_rows: Maximum number of completions at a time (batch size).
+        cache_tokens: Capacity of the key-value cache in tokens; unbounded when None.
 
     Attributes:
         model: The model.
@@ -132,7 +132,7 @@ class Engine:
 
     @property
     def is_paused(self) -> bool:
-        """Whether questions are left waiting."""
+        """True if questions are left waiting."""
         return self._is_paused
 
     def pause(self) -> None:
@@ -189,7 +189,7 @@ class Engine:
         self._thread.join()
 
     def _check_tokens(self, name: str, tokens: Iterable[int]) -> None:
-        """Refuse what a device would not, but die of."""
+        """Raise for invalid tokens, which would crash a device."""
         most = self.model.vocab_size - 1
         for token in tokens:
             if not 0 <= token <= most:

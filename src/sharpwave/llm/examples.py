@@ -38,7 +38,7 @@ class Examples:
         dropped: Examples of the source that have nothing to teach.
         ref_log_probs: Log-probabilities of their tokens under the reference, likewise; None where
             they are computed when they are needed.
-        good: Which of them are as they should be; None where all of them are.
+        good: Labels of the examples, true for good ones; None where all of them are.
     """
 
     prompts: list[Tensor]
@@ -119,7 +119,7 @@ class Examples:
 
     @classmethod
     def teaches(cls, *completions: Tensor) -> bool:
-        """Whether there is something to learn from the completions of an example."""
+        """Return whether there is something to learn from the completions of an example."""
         return all(len(one) for one in completions)
 
     @classmethod
@@ -129,7 +129,7 @@ class Examples:
 
     @classmethod
     def labels(cls, rows: list[Mapping[str, Any]]) -> list[bool] | None:  # noqa: ARG003
-        """Which examples are as they should be, where rows say so."""
+        """Labels of the examples, true for good ones; None where rows have none."""
         return None
 
     @classmethod
@@ -273,7 +273,7 @@ class Pairs(Examples):
 
     @classmethod
     def teaches(cls, *completions: Tensor) -> bool:
-        """Whether a pair has two different completions."""
+        """Return whether a pair has two different completions."""
         return super().teaches(*completions) and not torch.equal(*completions)
 
     @classmethod
@@ -372,7 +372,7 @@ class Ratings(Demonstrations):
 
     @classmethod
     def labels(cls, rows: list[Mapping[str, Any]]) -> list[bool] | None:
-        """Which completions are good ones.
+        """Labels of the completions, true for good ones.
 
         Raises:
             ValueError: A row does not say so.

@@ -27,7 +27,7 @@ class Follower:
 
     Args:
         sampler: The other one.
-        device: Where the copy lives; where the model does when None.
+        device: Device of the copy; that of the model when None.
 
     Example:
         >>> model = sw.nn.Transformer(vocab_size=8)
@@ -101,7 +101,7 @@ class Follower:
 
 
 def follower_of(sampler: Any, device: str | None = None) -> Follower | RemoteSampler:
-    """What samples while a sampler's model learns.
+    """The follower of a sampler, which samples while its model learns.
 
     Raises:
         TypeError: The sampler is of a kind that cannot be followed.

@@ -50,7 +50,7 @@ class LlamaLayers:
 
     @property
     def is_whole(self) -> bool:
-        """Whether calling the modules would do the same.
+        """True if calling the modules would do the same.
 
         Modules may be replaced, have hooks, such as those of sharding, or another `forward`; of
         those that are called here too, that is nothing.
@@ -94,7 +94,7 @@ class _Layer:
 
     @property
     def forgets(self) -> bool:
-        """Whether the model is told to compute its layers again in the backward pass."""
+        """True if the model recomputes its layers in the backward pass (gradient checkpointing)."""
         return bool(getattr(self._module, "gradient_checkpointing", False))
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
@@ -111,7 +111,7 @@ class _Layer:
         return self.composed(x, cos, sin, attention)
 
     def weights(self) -> LayerWeights | None:
-        """What a layer of plain products computes with; None for one that has more."""
+        """Weights of a layer of plain matrix products; None for one that has more."""
         q, k, v, o = self.projections
         gate, up, down = self.mlp
         modules = (q, k, v, o, gate, up, down)
@@ -147,7 +147,7 @@ class _Norm:
 
     @property
     def weight(self) -> Tensor:
-        """What rows are multiplied by."""
+        """The scale that rows are multiplied by."""
         weight: Tensor = self._module.weight
         return weight
 

@@ -33,7 +33,7 @@ __all__ = ["LayerWeights", "run_layer"]
 
 
 class LayerWeights(NamedTuple):
-    """What a layer computes with; biases may be None."""
+    """Weights of a layer; biases may be None."""
 
     first: Tensor
     second: Tensor
@@ -61,7 +61,7 @@ class Shape(NamedTuple):
 
 @dataclass
 class _Kept:
-    """What the backward pass of a layer needs."""
+    """Tensors that the backward pass of a layer needs."""
 
     n: Tensor
     scale: Tensor
@@ -92,10 +92,10 @@ def run_layer(
         x: [N, H], contiguous.
         cos: [N, D].
         sin: [N, D].
-        attention: Which tokens belong together.
-        weights: What it computes with.
+        attention: Attention over the tokens that belong together.
+        weights: Weights of the layer.
         shape: Constants of the layer.
-        forgets: Keep nothing but x, and compute the layer again in the backward pass.
+        forgets: Keep nothing but x, and recompute the layer in the backward pass.
     """
     function: Any = _Layer
     found: Tensor = function.apply(x, cos, sin, attention, shape, forgets, *weights)

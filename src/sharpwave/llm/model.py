@@ -34,7 +34,7 @@ class CausalModel(ABC):
         module: The model.
         tokenizer: Turns text into tokens and back, or None.
         vocab_size: Number of tokens.
-        max_positions: Longest sequence; None where the model does not say.
+        max_positions: Maximum length of a sequence; None where the model does not say.
         eos: Tokens that end a sequence.
     """
 
@@ -74,7 +74,7 @@ class CausalModel(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the model lives."""
+        """Device of the model."""
         return next(iter(self.module.parameters())).device
 
     @property
@@ -92,11 +92,11 @@ class CausalModel(ABC):
 
     @property
     def packs(self) -> bool:
-        """Whether sequences of different lengths are computed without their padding."""
+        """True if sequences of different lengths are computed without padding (packed)."""
         return False
 
     def outputs(self, batch: TokenBatch) -> Tensor:
-        """What completion tokens were drawn from: hidden states [T, H], or logits [T, V].
+        """Hidden states [T, H] or logits [T, V] that completion tokens were sampled from.
 
         Logits are where there is no `head_weight`. Sequences are padded on the right, which no
         token before it attends to.
@@ -108,7 +108,7 @@ class CausalModel(ABC):
     # Sampling
 
     def make_cache(self, n_slots: int, capacity: int) -> Any:
-        """Memory for so many sequences of so many tokens."""
+        """Key-value cache for `n_slots` sequences of up to `capacity` tokens."""
         return TokenCache(n_slots, capacity, self.device)
 
     def prefill(self, prompts: TokenBatch, cache: Any) -> tuple[Tensor, Any]:  # noqa: ARG002
@@ -133,7 +133,7 @@ class CausalModel(ABC):
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Inside, nothing is dropped out."""
+        """Context in which the model is in evaluation mode, without dropout."""
         was_training = self.module.training
         self.module.eval()
         try:
@@ -152,7 +152,7 @@ class PlainModel(CausalModel):
 
     @property
     def device(self) -> torch.device:
-        """Where the model lives; one without parameters lives on the CPU."""
+        """Device of the model; the CPU for one without parameters."""
         parameter = next(iter(self.module.parameters()), None)
         return torch.device("cpu") if parameter is None else parameter.device
 
@@ -197,7 +197,7 @@ class TransformerModel(CausalModel):
         return self.module.hidden(ids)
 
     def make_cache(self, n_slots: int, capacity: int) -> SlotCache:
-        """Memory for so many sequences of so many tokens."""
+        """Key-value cache for `n_slots` sequences of up to `capacity` tokens."""
         return SlotCache(n_slots, capacity, self.device)
 
     def prefill(self, prompts: TokenBatch, cache: Any) -> tuple[Tensor, Any]:  # noqa: ARG002
@@ -266,7 +266,7 @@ class HuggingFaceModel(CausalModel):
                 self._layers = self._layers if is_same and self._decodes(ids, logits) else None
 
     def _decodes(self, ids: Tensor, logits: Tensor) -> bool:
-        """Whether decoding in slots gives the logits [1, 3, V] of three tokens."""
+        """Return whether decoding in slots gives the logits [1, 3, V] of three tokens."""
         cache, both = SlotCache(2, 4, self.device), torch.arange(2, device=self.device)
         _, prompts = self._prefill(_batch(ids[:, :2]))
         cache.put(prompts, torch.zeros_like(both), both, torch.full_like(both[:1], 2))
@@ -276,11 +276,11 @@ class HuggingFaceModel(CausalModel):
 
     @property
     def packs(self) -> bool:
-        """Whether sequences of different lengths are computed without their padding."""
+        """True if sequences of different lengths are computed without padding (packed)."""
         return self._layers is not None and self._layers.is_whole
 
     def outputs(self, batch: TokenBatch) -> Tensor:
-        """What completion tokens were drawn from: hidden states [T, H], or logits [T, V]."""
+        """Hidden states [T, H] or logits [T, V] that completion tokens were sampled from."""
         longest = int(batch.lengths.max())
         if not self.packs or longest > self._window:
             return super().outputs(batch)
@@ -311,7 +311,7 @@ class HuggingFaceModel(CausalModel):
         return self._decoder(ids, use_cache=False)
 
     def make_cache(self, n_slots: int, capacity: int) -> Any:
-        """Memory for so many sequences of so many tokens."""
+        """Key-value cache for `n_slots` sequences of up to `capacity` tokens."""
         # Slots attend to all that came before, so nothing may fall out of a window of attention.
         if self._has_slots and capacity <= self._window:
             return SlotCache(n_slots, capacity, self.device)
@@ -401,7 +401,7 @@ class _WithoutAdapter(CausalModel):
         return self._model.packs
 
     def outputs(self, batch: TokenBatch) -> Tensor:
-        """What completion tokens were drawn from: hidden states [T, H], or logits [T, V]."""
+        """Hidden states [T, H] or logits [T, V] that completion tokens were sampled from."""
         with self._model.module.disable_adapter():
             return self._model.outputs(batch)
 
@@ -451,7 +451,7 @@ def _at_ends(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _is_close(found: Tensor, wanted: Tensor) -> bool:
-    """Whether two ways to the same numbers agree up to rounding of their dtype."""
+    """Return whether two results of the same numbers agree up to rounding of their dtype."""
     scale = wanted.abs().max().float() + 1e-6
     error = (found.float() - wanted.float()).abs().max() / scale
     return bool(error < 32 * torch.finfo(wanted.dtype).eps)

@@ -1,4 +1,4 @@
-"""Which of two completions is preferred: a function or a judge of a user's, called and checked."""
+"""Preferences between two completions, by a function or judge of the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Preferences"]
 
 
 class Preferences:
-    """What compares completions, in the place of functions that score them.
+    """Compares completions, in the place of functions that score them.
 
     A function is called with a list of pairs, each the tokens of prompt and completion [P + T] of
     two completions of a prompt. A judge is an object with a method `judge`, as those of TRL are, or
@@ -58,7 +58,7 @@ class Preferences:
         """The number of the preferred one of two completions of each prompt [B], NaN for neither.
 
         Args:
-            prompts: What was completed.
+            prompts: The prompts that were completed.
             first: Tokens of a completion of each.
             second: Tokens of another one of each.
 

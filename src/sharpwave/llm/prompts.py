@@ -26,7 +26,7 @@ class Prompts:
     Attributes:
         tokens: Tokens [P_i] of each prompt.
         texts: Each prompt as it was given: text, or messages of a chat; None where it was tokens.
-        columns: What else is known of each, by name: reward functions are given it.
+        columns: Other columns of each prompt by name, which reward functions receive.
 
     Example:
         >>> prompts = Prompts.of([[1, 2], [3]])
@@ -139,7 +139,7 @@ def epoch_rows(n_rows: int, first: int, count: int, seed: int) -> list[int]:
 
 
 def is_text(row: Any) -> bool:
-    """Whether a prompt is text, or messages of a chat."""
+    """Return whether a prompt is text, or messages of a chat."""
     return isinstance(row, str) or (
         isinstance(row, list | tuple) and len(row) > 0 and isinstance(row[0], Mapping)
     )

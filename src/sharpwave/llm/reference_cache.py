@@ -83,7 +83,7 @@ def _differences(saved: dict[str, Any], own: dict[str, Any]) -> Iterable[str]:
 
 
 def _weights(reference: CausalModel) -> Iterable[Tensor]:
-    """What the reference computes with: not the adapter, which learns and is switched off."""
+    """Weights of the reference: not the adapter, which learns and is switched off."""
     is_own = not any(x.requires_grad for x in reference.module.parameters())
     for parameter in reference.module.parameters():
         if is_own or not parameter.requires_grad:

@@ -41,18 +41,18 @@ class RemoteSampler:
     `version` has changed, as a snapshot in `folder`, and every answer must be of that version.
 
     Args:
-        url: Where the server listens, such as `http://127.0.0.1:8000`.
+        url: Address of the server, such as `http://127.0.0.1:8000`.
         model: The model's name there.
-        token: What the server asks for.
+        token: Bearer token of requests.
         timeout: Seconds for one request, from the connection to the last byte of the answer.
-        retries: How often a request that failed is tried again, after pauses that double.
+        retries: Number of retries of a failed request, with exponential backoff.
         weights: The local model whose weights the server is to have; None leaves it its own.
-        folder: Where snapshots of them are written, which the server must be able to read under
+        folder: Folder of snapshots of these weights, which the server must be able to read under
             the same path.
-        transport: How they travel: "disk".
+        transport: Transport of the weights: "disk".
         max_staleness: Versions by which an answer may be older than the weights that were given.
         stop: Tokens that end a completion, beside those of the server's model and of `weights`.
-        seed: Of all draws.
+        seed: Seed of all draws.
         **options: Fields of `sharpwave.llm.draw.Options`, such as `temperature` and `top_p`.
 
     Attributes:
@@ -119,7 +119,7 @@ class RemoteSampler:
 
     @property
     def follows(self) -> bool:
-        """Whether the server is given the weights of a model that learns."""
+        """True if the server receives the weights of a model that learns."""
         return self.weights is not None
 
     def follower(self) -> Self:
@@ -151,9 +151,9 @@ class RemoteSampler:
         Args:
             prompts: Tokens [B, P], or one sequence of tokens for each prompt.
             n: Completions of each prompt.
-            max_new_tokens: Tokens of a completion at most.
-            keys: Numbers of the prompts, which decide what is drawn for them; those that follow
-                `drawn` when not given.
+            max_new_tokens: Maximum number of tokens of a completion.
+            keys: Numbers of the prompts, which with the seed determine their samples; those that
+                follow `drawn` when not given.
 
         Raises:
             SamplerFailed: The server does not answer in time, refuses, or answers with another
@@ -176,7 +176,7 @@ class RemoteSampler:
         return self._completions(answer, tokens, n, max_new_tokens, version)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the draws stand."""
+        """State of the draws, for a checkpoint."""
         return {"drawn": self.drawn, "version": self.version}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a request for completions says: the fields of vLLM, each checked."""
+"""Parsing of requests for completions: the fields of vLLM, validated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DRAWS = "temperature", "top_p", "min_p", "repetition_penalty"
 
 
 def pop_log_probs(body: dict[str, Any]) -> bool:
-    """Whether a request asks for log-probabilities; its fields on what to answer are taken off.
+    """Return whether a request asks for log-probabilities; removes the fields on its answer.
 
     Raises:
         ValueError: It asks for text, or for other log-probabilities than those of drawn tokens.
@@ -52,11 +52,11 @@ def pop_log_probs(body: dict[str, Any]) -> bool:
 def parse_question(
     body: dict[str, Any], seed: int, numbers: Callable[[int], list[int]]
 ) -> Question:
-    """What a request asks for.
+    """The question of a request.
 
     Args:
         body: Its fields; those that are known are taken off.
-        seed: Of the draws, where it brings none.
+        seed: Seed of the draws, where it has none.
         numbers: Gives so many prompts their numbers, where it brings neither these nor a seed.
 
     Raises:

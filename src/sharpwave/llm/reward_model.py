@@ -1,4 +1,4 @@
-"""A network that says how good completions are."""
+"""Reward models: networks that score completions."""
 
 from __future__ import annotations
 

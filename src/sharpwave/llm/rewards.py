@@ -1,4 +1,4 @@
-"""How good completions are: functions of a user's, called in their form and checked."""
+"""Rewards of completions, by reward functions of the user, called in their form and checked."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Scored(NamedTuple):
 
     Attributes:
         rewards: [N] weighted sum over the functions; NaN where none of them scored a completion.
-        by_name: [N] what each function gave, NaN where it gave nothing.
+        by_name: [N] rewards of each function, NaN where it gave none.
     """
 
     rewards: Tensor
     by_name: dict[str, Tensor]
 
     def measure(self, name: str, argument: str) -> Tensor:
-        """[N] what the function of this name gave, or "reward" for the sum of all.
+        """[N] rewards of the function of this name, or "reward" for the sum of all.
 
         Raises:
             ValueError: There is none; the message names the argument that asked for it.
@@ -58,15 +58,15 @@ class Rewards:
     Args:
         functions: A function, several, or several by name; `async` ones are awaited, and a torch
             module is a `RewardModel`.
-        weights: Of the functions; 1 each when not given.
+        weights: Weights of the functions; 1 each when not given.
         tokenizer: Turns completions into text.
         timeout: Seconds for one call of a function, after which its completions are unscored.
         workers: Calls at a time, of several functions or of parts of the completions.
         pool: Where they run: in a "thread" each, or in a "process" each, which imports the function
             by its name and is ended where a call takes too long.
         rows_per_call: Completions that a function is given at once; all when None.
-        normalize: Center and scale the rewards of each function within the completions of a prompt
-            before they are added, so that none drowns the others.
+        normalize: Normalize (center and scale) the rewards of each function within the completions
+            of a prompt before they are added, so that none drowns the others.
 
     Raises:
         TypeError: A function cannot be called, or cannot be sent to a process.
@@ -146,7 +146,7 @@ class Rewards:
         return {**vars(self), "_calls": None}
 
     def _by_name(self, prompts: Prompts, completions: Completions) -> dict[str, Tensor]:
-        """What each function gives for all completions."""
+        """Rewards of all completions by each function."""
         total = len(completions)
         parts = list(_parts(total, self.rows_per_call or total))
         questions = []

@@ -24,7 +24,7 @@ _READ = 1 << 16
 """Tokens of prompts that are read in one pass, with their padding."""
 
 _ROUND = 64
-"""Slots on a device have room for multiples of so many tokens, so that the next call fits too."""
+"""Capacity of slots on a device is a multiple of so many tokens, so that the next call fits."""
 
 
 class Sampler:
@@ -35,18 +35,18 @@ class Sampler:
     prompt depends on the seed, on the prompt's number and on the completion's, not on the slots.
 
     Args:
-        model: What `CausalModel.of` takes.
-        max_rows: Completions at a time.
-        cache_tokens: Tokens that may be remembered at a time, over all slots; any number when None.
+        model: The model, as `CausalModel.of` takes it.
+        max_rows: Maximum number of completions at a time (batch size).
+        cache_tokens: Capacity of the key-value cache in tokens, of all slots; unbounded when None.
         stop: Tokens and texts that end a completion, beside the tokens of the model. A text is
             complete with the last token that is kept.
-        seed: Of all draws.
+        seed: Seed of all draws.
         tokenizer: For prompts that are text.
         **options: Fields of `sharpwave.llm.draw.Options`, such as `temperature` and `top_p`.
 
     Attributes:
         drawn: Prompts so far; the next one has this number.
-        version: Of the model's weights, which whoever changes them counts.
+        version: Version of the model's weights, counted by the code that changes them.
 
     Raises:
         TypeError: An option does not exist.
@@ -102,9 +102,9 @@ class Sampler:
         Args:
             prompts: Tokens [B, P], or one sequence of tokens for each prompt.
             n: Completions of each prompt.
-            max_new_tokens: Tokens of a completion at most.
-            keys: Numbers of the prompts, which decide what is drawn for them; those that follow
-                `drawn` when not given.
+            max_new_tokens: Maximum number of tokens of a completion.
+            keys: Numbers of the prompts, which with the seed determine their samples; those that
+                follow `drawn` when not given.
 
         Raises:
             ValueError: A prompt is empty, has a token outside the vocabulary, or leaves no room.
@@ -151,7 +151,7 @@ class Sampler:
         self._slots = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the draws stand."""
+        """State of the draws, for a checkpoint."""
         return {"drawn": self.drawn, "version": self.version}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -268,7 +268,7 @@ class _Texts:
     """Watches for texts that end a completion.
 
     Attributes:
-        cuts: How many tokens a completion has that such a text ended; later ones are dropped.
+        cuts: Number of tokens of a completion that such a text ended; later ones are dropped.
     """
 
     def __init__(self, stop: tuple[str, ...], tokenizer: Any) -> None:
@@ -296,7 +296,7 @@ class _Texts:
 
 
 def _offsets(rows: Tensor, total: int) -> Tensor:
-    """[N + 1] where each of `total` rows begins and ends among ordered ones."""
+    """[N + 1] boundaries of each of `total` rows among ordered ones."""
     offsets = torch.zeros(total + 1, dtype=torch.int64, device=rows.device)
     torch.cumsum(torch.bincount(rows, minlength=total), 0, out=offsets[1:])
     return offsets
@@ -335,5 +335,5 @@ def check_prompts(prompts: Any, model: CausalModel, max_new_tokens: int) -> list
 
 
 def _leave(tokens: Tensor, vocab_size: int) -> bool:
-    """Whether some of the tokens lie outside the vocabulary."""
+    """Return whether some of the tokens lie outside the vocabulary."""
     return bool(((tokens < 0) | (tokens >= vocab_size)).any())

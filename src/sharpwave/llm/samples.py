@@ -1,4 +1,4 @@
-"""What a language model wrote, for people to read."""
+"""Completions of a language model with their rewards, for people to read."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Samples(Sequence[dict[str, Any]]):
     reward functions; `advantage`; `length` in tokens; and `finished`.
 
     Args:
-        prompts: What was completed.
-        completions: What was written.
-        scored: What it was worth.
-        batch: What is learned from some of them, or all; None where nothing is.
+        prompts: The prompts.
+        completions: Their completions.
+        scored: Rewards of the completions.
+        batch: The batch to learn from, of some or all of them; None where there is none.
         tokenizer: Turns tokens into text.
 
     Attributes:

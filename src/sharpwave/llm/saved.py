@@ -1,4 +1,4 @@
-"""What rebuilds a language model without code from a file: data beside the weights."""
+"""Descriptions that rebuild a language model without code from a file: data beside the weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 ATTENTION = ("eager", "sdpa")
-"""What every machine attends with; others are named by a user, or not at all."""
+"""Implementations of attention that every machine has; others are chosen by the user."""
 
 BESIDE = {
     "_name_or_path",
@@ -50,7 +50,7 @@ BESIDE = {
     "transformers_version",
     "use_cache",
 }
-"""What may differ between two descriptions of models that take the same weights."""
+"""Keys that may differ between descriptions of models that take the same weights."""
 
 
 def describe_model(model: CausalModel) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def placed(module: nn.Module) -> nn.Module:
 
 
 def model_differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    """In which respects two descriptions are not of models that take the same weights.
+    """Differences between two descriptions by which models do not take the same weights.
 
     What one of them does not say, as one of another version of transformers may not, differs in
     nothing.
@@ -151,7 +151,7 @@ def save_pretrained(
 
     Args:
         model: A causal model of Hugging Face, with an adapter or without.
-        folder: Where to.
+        folder: Target folder.
         merge: Write one model with its adapter in it; False writes the adapter alone, which needs
             the model that it was put on.
 

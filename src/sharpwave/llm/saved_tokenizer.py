@@ -1,4 +1,4 @@
-"""Tokenizers in checkpoints: their files, and by what one is known again."""
+"""Tokenizers in checkpoints: their files, and a description that identifies them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = [
 Bytes = npt.NDArray[np.uint8]
 
 PROBE = "Of 12 + 34 = 46 words,\n    naïve “quotes” aren't UPPERCASE... 東京 🙂"
-"""What two tokenizers with the same tokens, but other rules, would cut otherwise."""
+"""Text that tokenizers with the same tokens but other rules would split differently."""
 
 
 def is_hugging_face_tokenizer(tokenizer: Any) -> bool:
-    """Whether a tokenizer writes itself to files that transformers opens."""
+    """Return whether a tokenizer writes itself to files that transformers opens."""
     return hasattr(tokenizer, "save_pretrained") and hasattr(tokenizer, "get_vocab")
 
 
 def describe_tokenizer(tokenizer: Any) -> dict[str, Any] | None:
-    """What a tokenizer is known again by, as JSON values; None for none."""
+    """A description that identifies a tokenizer, as JSON values; None for none."""
     if tokenizer is None:
         return None
     if isinstance(tokenizer, DigitTokenizer):
@@ -101,7 +101,7 @@ def build_tokenizer(described: Mapping[str, Any] | None, files: Mapping[str, Byt
 def tokenizer_differences(
     saved: Mapping[str, Any] | None, own: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    """In which respects two tokenizers that were described are not the same."""
+    """Differences between the descriptions of two tokenizers."""
     if saved is None or own is None or saved["kind"] != own["kind"]:
         if saved != own:
             yield f"is {_name(saved)}, not {_name(own)}"

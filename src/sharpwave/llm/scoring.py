@@ -1,4 +1,4 @@
-"""Log-probabilities of what was written, as learning computes them."""
+"""Log-probabilities of completions, as learning computes them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ DEVICE_SLICE = 1 << 27
 
 
 class Scores(NamedTuple):
-    """What a model says of completion tokens.
+    """Scores of completion tokens by a model.
 
     Attributes:
-        log_probs: [T] of the tokens.
-        entropies: [T] of the distributions that they come from; None where not asked for.
+        log_probs: [T] log-probabilities of the tokens.
+        entropies: [T] entropies of their distributions; None where not asked for.
         log_collisions: [T] log Σ p² of these distributions, without gradients; None where not asked
             for.
     """
@@ -55,8 +55,8 @@ def score(
         model: The model.
         batch: The sequences; those of like length together waste least.
         temperature: Logits are divided by it.
-        entropy: Whether to give entropies too.
-        collisions: Whether to give log-probabilities of drawing a token twice.
+        entropy: Compute entropies too.
+        collisions: Compute log-probabilities of drawing a token twice too.
     """
     rows, weight = model.outputs(batch), model.head_weight
     log_probs_of: Any

@@ -32,15 +32,15 @@ class ModelServer(PatientServer):
     are answered together.
 
     Args:
-        model: What `CausalModel.of` takes.
-        name: What requests call it.
-        host: Where to listen; one that others can reach needs a token.
-        port: Where to listen; 0 takes a free one.
-        token: What a request must carry, as `Authorization: Bearer TOKEN`; None asks for none.
+        model: The model, as `CausalModel.of` takes it.
+        name: Name of the model in requests.
+        host: Address to listen on; one that others can reach needs a token.
+        port: Port to listen on; 0 takes a free one.
+        token: Token that requests must carry, as `Authorization: Bearer TOKEN`; None asks for none.
         weights: Folder that new weights are taken from; without one they never change.
-        seed: Of the draws of requests that bring none.
-        max_rows: Completions at a time.
-        cache_tokens: Tokens that may be remembered at a time; any number when None.
+        seed: Seed of the draws of requests that have none.
+        max_rows: Maximum number of completions at a time (batch size).
+        cache_tokens: Capacity of the key-value cache in tokens; unbounded when None.
 
     Raises:
         OSError: The port is taken.
@@ -91,7 +91,7 @@ class ModelServer(PatientServer):
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """Address that requests go to."""
         return f"http://{self.host}:{self.server_port}"
 
     def server_close(self) -> None:
@@ -225,7 +225,7 @@ class _Handler(PatientHandler):
 
 
 class _Request:
-    """Where a request goes, and what it says."""
+    """Path, query and body of a request."""
 
     def __init__(self, address: str, body: dict[str, Any]) -> None:
         parts = urlsplit(address)

@@ -19,18 +19,18 @@ STEPS = 8
 """Steps in a row that a device takes before the host looks who has ended."""
 
 FEWEST = 16
-"""Slots that are not worth a graph of fewer."""
+"""Minimum number of slots of a graph."""
 
 
 class Step(NamedTuple):
-    """What was drawn, a token in each of some slots.
+    """The tokens of a step, one in each of some slots.
 
     Attributes:
         rows: The completions that tokens belong to; -1 for none.
         tokens: The tokens.
-        log_probs: Of the tokens under the distribution that they were drawn from.
-        plain_log_probs: Of the tokens under softmax(logits / temperature).
-        ends: Which of them end a completion.
+        log_probs: Log-probabilities under the distribution that the tokens were drawn from.
+        plain_log_probs: Log-probabilities under softmax(logits / temperature).
+        ends: True for tokens that end a completion.
     """
 
     rows: Tensor
@@ -49,8 +49,8 @@ class Slots:
     Args:
         model: The model.
         n_slots: Completions at a time.
-        capacity: Tokens of the longest, its prompt included.
-        options: What distributions become before tokens are drawn.
+        capacity: Maximum number of tokens of a sequence, prompt included.
+        options: Sampling options.
         stop: Tokens that end a completion.
 
     Attributes:
@@ -107,7 +107,7 @@ class Slots:
         Args:
             at: [R] the slots.
             rows: [R] the completions.
-            keys: [R] what their draws depend on.
+            keys: [R] keys of their random numbers.
             prompts: A `TokenBatch` of prompts.
             which: [R] the prompt of each.
         """
@@ -223,7 +223,7 @@ class _Graph:
             self._place += 1
 
     def replay(self, n_steps: int) -> Step:
-        """What so many steps draw, one after another."""
+        """The tokens of `n_steps` steps, one after another."""
         self._place.zero_()
         for _ in range(n_steps):
             self._graph.replay()

@@ -1,4 +1,4 @@
-"""What language models wrote, kept on disk to look at and to learn from again."""
+"""Completions of language models, stored on disk to inspect and to learn from again."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class CompletionStore:
     itself. `sharpwave inspect` shows such a folder; `DPO` and `SFT` take it as `dataset`.
 
     Args:
-        folder: Where they are; one that holds completions is opened and continued.
-        max_completions: Completions that a new folder holds; the oldest make room for more.
-        max_length: Tokens that prompt and completion may have together, in a new folder.
+        folder: Folder of the store; one that holds completions is opened and continued.
+        max_completions: Capacity of a new folder in completions; the oldest make room for more.
+        max_length: Maximum number of tokens of prompt and completion, in a new folder.
         read_only: Never write.
 
     Raises:
@@ -146,7 +146,7 @@ class CompletionStore:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """How much a run has stored."""
+        """Counters of what a run has stored."""
         return {"number": self._number, "group": self._group}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -50,15 +50,15 @@ class DigitTokenizer:
 
 @dataclass(frozen=True)
 class Task:
-    """Prompts, and how well a completion answers one.
+    """Prompts, and a score of completions.
 
     Attributes:
-        name: By which it is found.
-        says: What a model is to do.
+        name: Name of the task.
+        says: Description of the task.
         n_tokens: Length of an answer.
         prompt: Makes a prompt.
         answer: The right completion of a prompt; None where many are right.
-        score: How good a completion of a prompt is, from 0 to 1.
+        score: Score of a completion of a prompt, from 0 to 1.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Task:
         return self.answer
 
     def reward(self, prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
-        """How good each completion is."""
+        """Rewards of the completions."""
         return [self.score(p, c) for p, c in zip(prompts, completions, strict=True)]
 
 

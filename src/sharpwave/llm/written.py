@@ -1,4 +1,4 @@
-"""Prompts with what was written of them and what that is worth."""
+"""Prompts with their completions and rewards."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Written(NamedTuple):
     """Prompts, their completions, and the rewards of these.
 
     Attributes:
-        prompts: What was completed.
-        completions: What was written.
-        scored: What it is worth.
+        prompts: The prompts.
+        completions: Their completions.
+        scored: Rewards of the completions.
     """
 
     prompts: Prompts
