@@ -47,14 +47,14 @@ class Agent(metaclass=DocumentedOptions):
     Args:
         config: All options.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of the metrics, or several.
 
     Attributes:
         config: All options.
         learner: Networks, optimizers and the rule by which they learn.
-        loop: What feeds the learner.
+        loop: The loop that feeds the learner.
         run: Counts, callbacks, loggers.
-        backend: What computes, "native" or "torch".
+        backend: The backend that computes, "native" or "torch".
         backend_reason: Why that one.
     """
 

@@ -236,8 +236,8 @@ def sequences_of(agent: Any, n: int, length: int, seed: int = 0) -> SequenceBatc
     """Sequences [length, n] of the buffer, drawn without changing what training draws.
 
     Args:
-        agent: Whose buffer.
-        n: How many.
+        agent: The agent whose buffer it is.
+        n: Number of sequences.
         length: Rows of each.
         seed: Of the draw.
     """

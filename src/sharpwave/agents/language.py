@@ -33,9 +33,9 @@ class LanguageAgent(Agent):
     Args:
         model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
             in place.
-        ref_model: What it is held near to; the model as it is now when not given.
+        ref_model: Reference model of the KL penalty; the model as it is now when not given.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of the metrics, or several.
         tokenizer: Turns text into tokens and back.
         learner: A class derived from the algorithm's learner, in place of it.
         config: All options at once; single options given by name win over it.
@@ -167,7 +167,7 @@ class LanguageAgent(Agent):
         """Write the model as `AutoModelForCausalLM.from_pretrained` opens it, with its tokenizer.
 
         Args:
-            folder: Where to.
+            folder: The folder to write to.
             merge: Write one model with its adapter in it; False writes the adapter alone.
 
         Raises:
@@ -220,18 +220,18 @@ class OnlineLanguageAgent(LanguageAgent):
     Args:
         model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
             in place.
-        ref_model: What it is held near to; the model as it is now when not given.
-        reward_fn: How good completions are: a function, or several; see `llm.Rewards`.
+        ref_model: Reference model of the KL penalty; the model as it is now when not given.
+        reward_fn: Reward function of completions, or several; see `llm.Rewards`.
         group_size: Completions of each prompt.
         learning_rate: Step size of AdamW.
         kl_coef: Weight of the divergence from the reference.
         max_new_tokens: Tokens of a completion at most.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of the metrics, or several.
         tokenizer: Turns text into tokens and back.
-        prompts: What to complete; see `llm.Prompts`.
-        eval_prompts: What `evaluate` completes; `prompts` when not given.
-        sampler: What completes, in place of one made from the options.
+        prompts: Prompts to complete; see `llm.Prompts`.
+        eval_prompts: Prompts of `evaluate`; `prompts` when not given.
+        sampler: Sampler of completions, in place of one made from the options.
         rollout_fn: Completes in place of the sampler alone, as several turns with a tool do:
             `f(prompts, sampler, n)` gives a `llm.TokenBatch` of n completions of each prompt, with
             a `loss_mask` that leaves out the tokens that the model did not write.
@@ -361,8 +361,8 @@ class OnlineLanguageAgent(LanguageAgent):
         """Learn for a number of updates.
 
         Args:
-            prompts: What to complete, in place of the constructor's.
-            n_epochs: How often each prompt is completed; given with `prompts` alone it is 1.
+            prompts: Prompts to complete, in place of the constructor's.
+            n_epochs: Number of passes over the prompts; 1 when `prompts` alone is given.
             n_updates: Updates to add, in place of epochs; `config.total_timesteps` when neither is
                 given.
             callbacks: Called during this run, after the agent's own.
@@ -407,7 +407,7 @@ class OnlineLanguageAgent(LanguageAgent):
         """Complete prompts and score that.
 
         Args:
-            prompts: What to complete; `eval_prompts`, or the prompts of training, when not given.
+            prompts: Prompts to complete; `eval_prompts`, or those of training, when not given.
             n: Completions of each.
             greedy: Take the most likely tokens.
 

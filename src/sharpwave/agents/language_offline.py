@@ -29,12 +29,12 @@ class OfflineLanguageAgent(LanguageAgent):
     Args:
         model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
             in place.
-        ref_model: What it is held near to; the model as it is now when not given.
+        ref_model: Reference model of the KL penalty; the model as it is now when not given.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of the metrics, or several.
         tokenizer: Turns text into tokens and back.
-        dataset: What to learn from.
-        eval_dataset: What `evaluate` looks at; `dataset` when not given.
+        dataset: The dataset to learn from.
+        eval_dataset: Dataset of `evaluate`; `dataset` when not given.
         cache_reference: A file that keeps the log-probabilities of the dataset under the reference,
             so that they are computed once, for this run and for others; None computes them anew in
             every update. What belongs to another model, tokenizer or dataset is refused.
@@ -118,8 +118,8 @@ class OfflineLanguageAgent(LanguageAgent):
         """Learn for a number of updates.
 
         Args:
-            dataset: What to learn from, in place of the constructor's.
-            n_epochs: How often each example comes up; given with `dataset` alone it is 1.
+            dataset: The dataset to learn from, in place of the constructor's.
+            n_epochs: Number of passes over the dataset; 1 when `dataset` alone is given.
             n_updates: Updates to add, in place of epochs; `config.total_timesteps` when neither is
                 given.
             callbacks: Called during this run, after the agent's own.

@@ -49,11 +49,11 @@ class MultiAgent(OnlineAgent):
     Args:
         env_id: An id such as "mpe2/simple_spread_v3", a PettingZoo or Gymnasium environment, a
             function that makes one, or a `MultiAgentVectorEnv`.
-        n_agents: How many agents the environment must have; None for any number.
+        n_agents: Number of agents that the environment must have; None for any number.
         n_envs: Number of environments; what `config` says when not given, like every option below.
         seed: Seed of weights, actions and environments; drawn when there is none.
         policy: A network in place of the algorithm's own, for the only group of agents.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of the metrics, or several.
         callbacks: Called during every `train`.
         env_fn: A function that makes the environment, in place of `env_id`.
         groups: The agents of each group by its name; None for agents of equal spaces whose names
@@ -212,12 +212,12 @@ class MultiAgent(OnlineAgent):
             obs: The observation of an agent, or a batch of them; or a dict of such by agent. Where
                 it is as the environment gives it, with an entry "action_mask", that holds.
             deterministic: The mode of the policy; otherwise a sample.
-            agent_idx: Whose observation it is, by its place among all agents.
+            agent_idx: Index of the agent whose observation it is, among all agents.
             agent: The same by its name.
             action_masks: Actions that are allowed, [n] or [B, n]; of several agents a dict.
             state: Memory of recurrent policies, which the last call returned.
-            episode_start: Whether a life starts with the observation, or with which of a batch; all
-                do when None.
+            episode_start: True where the life of an agent begins with the observation, for one or
+                for each of a batch; all do when None.
 
         Returns:
             For one observation an `int` (Discrete actions) or an array; for a batch an array; for a
@@ -311,8 +311,8 @@ class MultiAgent(OnlineAgent):
         """Play whole episodes in a separate environment.
 
         Args:
-            n_episodes: How many.
-            env: Where; the training environment's kind when not given.
+            n_episodes: Number of episodes.
+            env: Environment to play in; one like that of training when not given.
             deterministic: Play the modes of the policies, not samples of them.
             seed: Seed of the environment; one that follows from the run's when not given.
 

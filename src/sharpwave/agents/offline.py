@@ -38,19 +38,19 @@ class OfflineAgent(Agent):
     Steps are gradient steps, for `train`, callbacks, loggers and schedules alike.
 
     Args:
-        dataset: What to learn from: an `OfflineDatasetBuffer`, a replay buffer, an
+        dataset: The dataset to learn from: an `OfflineDatasetBuffer`, a replay buffer, an
             `OfflineMixture`, anything with `sample(batch_size, seed)` and a length; an
             `EpisodeBuffer`; a dict of columns; or where one lies: a folder of episodes or of a
             replay buffer, a file such as .hdf5 or .npz, `minari:ID`.
         obs_dim: Length of the observations; what the dataset says when not given.
         act_dim: Length of the actions, or the number of discrete ones, likewise.
-        env: Where to evaluate: a Gymnasium id, an environment, or a function that makes one. Its
-            spaces decide the bounds of actions.
+        env: Environment to evaluate in: a Gymnasium id, an environment, or a function that makes
+            one. Its spaces decide the bounds of actions.
         env_kwargs: Passed to the environment's constructor.
         eval_freq: Gradient steps between two evaluations in `env`; 0 for none.
         n_eval_episodes: Episodes of one evaluation.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of the metrics, or several.
         learner: A class derived from the algorithm's learner, in place of it.
         config: All options at once; single options given by name win over it.
         **overrides: Any field of `Config`.
@@ -246,8 +246,8 @@ class OfflineAgent(Agent):
         """Play whole episodes.
 
         Args:
-            n_episodes: How many.
-            env: Where; in an environment like the one given to the constructor when not given.
+            n_episodes: Number of episodes.
+            env: Environment to play in; one like that of the constructor when not given.
             deterministic: Play the mode of the policy, not samples of it.
             seed: Seed of the environment; one that follows from the run's when not given, so that
                 evaluations can be compared.
@@ -268,7 +268,7 @@ class OfflineAgent(Agent):
 
         Args:
             path: The file.
-            dataset: What to go on learning from; where it was given by its path or id, that one.
+            dataset: The dataset to go on with; that of before if it was given by its path or id.
             **options: Constructor arguments that replace what was saved: `env`, `device`,
                 `callbacks`.
 

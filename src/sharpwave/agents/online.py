@@ -44,7 +44,7 @@ class OnlineAgent(Agent):
         n_envs: Number of environments; what `config` says when not given, like every option below.
         seed: Seed of weights, actions and environments; drawn when there is none.
         policy: A network in place of the algorithm's own.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of the metrics, or several.
         callbacks: Called during every `train`.
         config: All options at once; single options given by name win over it.
         env_kwargs: Passed to the environment's constructor.

@@ -89,7 +89,7 @@ def opponent_of_file(
         path: The checkpoint, as errors say it.
         config_class: Of its options.
         group: Whom it plays.
-        saved: What `to_json` gave.
+        saved: The result of `to_json`.
 
     Raises:
         ValueError: It was a function, which no file holds.

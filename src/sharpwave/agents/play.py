@@ -47,8 +47,8 @@ def predict(  # noqa: D417 - a method
         deterministic: The mode of the policy; otherwise a sample.
         state: Memory of a recurrent policy, which the last call returned; its initial one when
             None.
-        episode_start: Whether an episode starts with the observation, or with which of a batch;
-            all do when None.
+        episode_start: True where an episode begins with the observation, for one or for each of a
+            batch; all do when None.
         action_masks: Actions that are allowed, [n] or [B, n].
 
     Returns:
@@ -101,8 +101,8 @@ def evaluate(  # noqa: D417
     """Play whole episodes in a separate environment.
 
     Args:
-        n_episodes: How many.
-        env: Where; the training environment's kind when not given.
+        n_episodes: Number of episodes.
+        env: Environment to play in; one like that of training when not given.
         deterministic: Play the mode of the policy, not samples of it.
         seed: Seed of the environment; one that follows from the run's when not given, so that
             evaluations can be compared.
@@ -162,7 +162,7 @@ def make_env(self: Any, n_envs: int = 1, **env_kwargs: Any) -> Any:  # noqa: D41
     """A separate vector environment of the kind of the agent's own.
 
     Args:
-        n_envs: How many environments.
+        n_envs: Number of environments.
         **env_kwargs: For its constructor, such as `render_mode="rgb_array"`.
 
     Raises:

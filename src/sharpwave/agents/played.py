@@ -21,7 +21,7 @@ def played_sequences(agent: Any, n: int, length: int, seed: int = 0) -> Sequence
 
     Args:
         agent: One whose learner takes sequences.
-        n: How many.
+        n: Number of sequences.
         length: Observations of each; where an episode ends, the next one follows.
         seed: Of the environment.
     """

@@ -33,7 +33,7 @@ def learn(self: Any, gradient_steps: int) -> dict[str, float]:  # noqa: D417
     Schedules stand where the run stands.
 
     Args:
-        gradient_steps: How many.
+        gradient_steps: Number of gradient steps.
 
     Returns:
         Means of what they measured.
@@ -55,7 +55,7 @@ def pretrain(self: Any, dataset: Any, gradient_steps: int) -> dict[str, float]: 
     Args:
         dataset: An `EpisodeBuffer`, an `OfflineDatasetBuffer`, a replay buffer that keeps steps in
             order, columns of steps, or where one of these lies, such as `minari:ID`.
-        gradient_steps: How many.
+        gradient_steps: Number of gradient steps.
 
     Returns:
         Means of what they measured.

@@ -41,9 +41,9 @@ def rebuilt(
 
     Args:
         path: The checkpoint.
-        header: What it says of itself.
+        header: Its header.
         arguments: Those that were given.
-        device: Where to put models; None for where models of files go.
+        device: Device of the models; None for that of models from files.
 
     Raises:
         TypeError: One of them cannot be made of data: it must be given.
@@ -86,7 +86,7 @@ def load_run(path: str | os.PathLike[str], device: str | None = None) -> CausalM
     Args:
         path: A run folder, of which it is the best checkpoint if there are evaluations and the
             latest otherwise; or a checkpoint.
-        device: Where to put the model; None takes a GPU that torch has for a large one.
+        device: Device of the model; None takes a GPU that torch has for a large one.
 
     Raises:
         SharpwaveIOError: There is no checkpoint.

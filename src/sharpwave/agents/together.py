@@ -34,7 +34,7 @@ def save_together(
     Args:
         agent: The agent of this process.
         path: The file, which the first process writes.
-        keeps_replay: Whether it should go on with the experience so far.
+        keeps_replay: Include the replay buffer.
     """
     before, agent.loop.keeps_replay = agent.loop.keeps_replay, keeps_replay
     try:
@@ -59,7 +59,7 @@ def own_part(agent: OnlineAgent, state: dict[str, Any]) -> tuple[dict[str, Any],
 
     Args:
         agent: The agent of this process.
-        state: What `_state` gave, with `ranks` where several processes learned together.
+        state: The result of `_state`, with `ranks` where several processes learned together.
 
     Returns:
         The state, and whether as many processes wrote it as there are now. If not, all go on with

@@ -31,7 +31,7 @@ def add_env_options(parser: Parser, *, replaces: bool = False) -> None:
     """Add the options of an environment.
 
     Args:
-        parser: Where to.
+        parser: The parser to add to.
         replaces: The environment is known already: add `--env` too.
     """
     group = parser.add_argument_group("environment")

@@ -95,8 +95,8 @@ def add_language_options(parser: Parser, algorithm: Any = None) -> None:
     """Add the options of a language model.
 
     Args:
-        parser: Where to.
-        algorithm: What is to be trained; None where that is known from a run, which has a model.
+        parser: The parser to add to.
+        algorithm: The algorithm to train; None where that is known from a run, which has a model.
     """
     if algorithm is None:
         add_config_options(parser, LanguageOptions, "language models", only={"task", *ARGUMENTS})
@@ -112,7 +112,7 @@ def language_of(parsed: argparse.Namespace, before: dict[str, Any] | None = None
 
     Args:
         parsed: Arguments.
-        before: What they replace.
+        before: Options that they replace.
 
     Raises:
         TypeError: A text cannot be such a value.
@@ -184,8 +184,8 @@ def model_arguments(plan: Plan, seed: int) -> dict[str, Any]:
     """The model that a plan begins with, and its tokenizer.
 
     Args:
-        plan: What to do.
-        seed: Of first weights.
+        plan: The plan of the run.
+        seed: Of initial weights.
 
     Raises:
         TypeError: An adapter is asked for, which the model does not take.

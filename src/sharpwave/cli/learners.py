@@ -70,7 +70,7 @@ def launch(learners: int, program: Sequence[str]) -> int:
     A signal goes to all of them. Where one fails, the others end too.
 
     Args:
-        learners: How many.
+        learners: Number of processes.
         program: Arguments of Python, such as `-m sharpwave train ...`.
 
     Returns:

@@ -18,7 +18,7 @@ class Parser(argparse.ArgumentParser):
 
     Args:
         command: The words before the arguments, such as `train ppo`.
-        description: What the command does.
+        description: Summary of the command.
     """
 
     def __init__(self, command: str, description: str) -> None:

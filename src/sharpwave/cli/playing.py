@@ -23,7 +23,7 @@ def player_of(path: Path, parsed: argparse.Namespace) -> Trainer:
         parsed: With the options of an environment.
 
     Raises:
-        UserError: What was trained plays no episodes.
+        UserError: The agent of the run plays no episodes.
     """
     from sharpwave.algorithms.trainer import Trainer
 

@@ -38,10 +38,10 @@ def carry_out(
     """Train every seed of a plan that is not complete, and report on them.
 
     Args:
-        plan: What to do.
+        plan: The plan of the run.
         run_dir: The folder of the run.
         quiet: Say only what goes wrong.
-        total_timesteps: Where every seed ends, if not where the plan says.
+        total_timesteps: Steps of every seed, if not those of the plan.
         begin: Called when all that can be checked was found right, before the first step.
 
     Returns:

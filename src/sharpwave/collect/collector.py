@@ -38,7 +38,7 @@ class CollectorState(ABC):
         timings: Seconds by section.
         obs: [N, ...] to act on next; None before the first reset.
         masks: [N, n] actions allowed there; None where all are.
-        has_masks: Whether actions are masked at all, as far as is known.
+        has_masks: True if actions are masked at all, as far as is known.
     """
 
     ended: Any
@@ -96,8 +96,8 @@ class CollectorState(ABC):
         """Continue from `state_dict`.
 
         Args:
-            state: What `state_dict` returned, here or where steps are kept elsewhere.
-            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+            state: The result of `state_dict`, of this class or of one for tensors or native code.
+            in_flight: True if the environments are in the state of then. Otherwise new episodes
                 start.
         """
         self.timesteps = count_of(state, "timesteps")
@@ -132,7 +132,7 @@ class Collector(CollectorState):
         seed: Of the first reset.
 
     Attributes:
-        stepper: What steps the environments.
+        stepper: The `Stepper` of the environments.
     """
 
     episodes: EpisodeStats

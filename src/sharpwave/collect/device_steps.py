@@ -64,7 +64,7 @@ class FiniteWatch:
     """Looks at numbers on a device, and says much later whether one of them was not finite.
 
     Args:
-        device: Where the numbers are.
+        device: Device of the numbers.
     """
 
     def __init__(self, device: Any) -> None:
@@ -147,7 +147,7 @@ class HostSteps:
     Args:
         env: A vector environment that resets itself in the step that ends an episode, or not.
         action_map: From the policy's actions to the environment's.
-        device: Where the tensors go.
+        device: Device of the tensors.
     """
 
     def __init__(self, env: Any, action_map: ActionMap, device: Any) -> None:

@@ -61,7 +61,7 @@ class EpisodeStats:
 
     Args:
         n_envs: Number of environments.
-        window: How many of the last episodes are kept and the means taken over; None keeps all.
+        window: Number of the last episodes that are kept and averaged; None keeps all.
 
     Example:
         >>> stats = EpisodeStats(n_envs=2)
@@ -100,7 +100,7 @@ class EpisodeStats:
 
         Args:
             states: Their `state_dict`.
-            window: How many episodes are kept, as many of each.
+            window: Number of episodes that are kept, equally many of each.
         """
         made, share = cls(0, window), max(1, window // len(states))
         for state in states:

@@ -56,10 +56,10 @@ class MultiAgentCollector(CollectorState):
 
     Args:
         env: The environments.
-        actors: What chooses the actions of each group.
+        actors: The policies that choose the actions of each group.
         n_steps: T.
         seed: Of the first reset.
-        joint: What critics look at beside the observations; None for nothing.
+        joint: Input of the critics beside the observations; None for none.
         team_reward: Pay every agent the mean of its team.
         teams: The groups whose agents are the team of each group; None for those of the group.
 

@@ -206,8 +206,8 @@ class NativeRollouts:
         """Continue from `state_dict`.
 
         Args:
-            state: What `state_dict` returned.
-            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+            state: The result of `state_dict`.
+            in_flight: True if the environments are in the state of then. Otherwise new episodes
                 start.
         """
         self.close()

@@ -43,7 +43,7 @@ class NativeTeamRollouts:
         hidden: Widths of the actor's hidden layers.
         critic_hidden: Widths of the critic's.
         activation: As a layout has it.
-        critic_input: What the critic looks at.
+        critic_input: Input of the critic.
         agent_id: Tell the policy which agent it acts for.
         team_reward: Pay every agent the mean of all.
         n_steps: T.
@@ -239,8 +239,8 @@ class NativeTeamRollouts:
         """Continue from `state_dict`.
 
         Args:
-            state: What `state_dict` returned.
-            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+            state: The result of `state_dict`.
+            in_flight: True if the environments are in the state of then. Otherwise new episodes
                 start.
         """
         self.close()

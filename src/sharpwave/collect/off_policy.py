@@ -58,9 +58,9 @@ class OffPolicyCollector(Collector):
         seed: Of the first reset.
 
     Attributes:
-        is_watched: Whether `taken` is kept.
+        is_watched: True to keep `taken`.
         taken: The last step as callbacks see it.
-        starts: [N] where an episode starts with the observations to act on.
+        starts: [N] is_first: True where an episode begins with the observations to act on.
     """
 
     is_watched = False
@@ -94,7 +94,7 @@ class OffPolicyCollector(Collector):
         """One step of every environment.
 
         Args:
-            choose: What chooses the actions.
+            choose: Function that chooses the actions.
 
         Returns:
             The rows for a buffer (None where all were resets) and their mean reward.

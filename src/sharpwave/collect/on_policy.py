@@ -39,7 +39,7 @@ class OnPolicyCollector(Collector):
 
     Args:
         env: A Gymnasium vector environment of any autoreset mode.
-        actor: What chooses actions.
+        actor: The policy that chooses actions.
         action_map: From the policy's actions to the environment's.
         n_steps: T.
     """

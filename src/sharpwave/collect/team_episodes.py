@@ -23,7 +23,7 @@ class TeamStats(EpisodeStats):
     Args:
         n_envs: N.
         groups: The agents of each group by its name.
-        window: How many of the last episodes are kept.
+        window: Number of the last episodes that are kept.
 
     Attributes:
         agents: All agents, in the order of the groups.

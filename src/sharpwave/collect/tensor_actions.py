@@ -21,7 +21,7 @@ class TensorActions:
 
     Args:
         action_map: From the policy's actions to the environment's.
-        device: Where actions are.
+        device: Device of the actions.
     """
 
     def __init__(self, action_map: ActionMap, device: Any) -> None:
@@ -57,7 +57,7 @@ class TensorScale:
 
     Args:
         scale: Between actions in [-1, 1] and those of the environment.
-        device: Where actions are.
+        device: Device of the actions.
     """
 
     def __init__(self, scale: ActionScale, device: Any) -> None:

@@ -40,12 +40,12 @@ class TensorCollector:
     copied to the host and nothing waits for the device before the rollout is complete.
 
     Args:
-        steps: What steps the environments.
-        actor: What chooses actions.
+        steps: The environments, as `DeviceSteps`.
+        actor: The policy that chooses actions.
         n_envs: N.
         n_steps: T.
         seed: Of the first reset.
-        device: Where rollouts are kept.
+        device: Device of the rollouts.
 
     Attributes:
         episodes: Statistics of the episodes.
@@ -226,8 +226,8 @@ class TensorCollector:
         """Continue from `state_dict`.
 
         Args:
-            state: What `state_dict` returned.
-            in_flight: Whether the environments stand where they stood then. Otherwise new episodes
+            state: The result of `state_dict`.
+            in_flight: True if the environments are in the state of then. Otherwise new episodes
                 start.
         """
         self.timesteps = count_of(state, "timesteps")

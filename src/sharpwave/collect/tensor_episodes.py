@@ -25,8 +25,8 @@ class TensorEpisodes:
 
     Args:
         n_envs: Number of environments.
-        device: Where the sums are kept.
-        window: How many of the last episodes are kept and the means taken over.
+        device: Device of the sums.
+        window: Number of the last episodes that are kept and averaged.
     """
 
     def __init__(self, n_envs: int, device: Any, window: int = 100) -> None:

@@ -37,8 +37,8 @@ class TensorTransitionCollector(CollectorState):
         seed: Of the first reset.
 
     Attributes:
-        watch: What looks at the numbers that come and go.
-        is_watched: Whether `taken` is kept.
+        watch: Checks that the numbers are finite.
+        is_watched: True to keep `taken`.
         taken: The last step as callbacks see it.
     """
 
@@ -78,7 +78,7 @@ class TensorTransitionCollector(CollectorState):
         """One step of every environment.
 
         Args:
-            choose: What chooses the actions.
+            choose: Function that chooses the actions.
 
         Returns:
             The rows for a buffer and their mean reward, all tensors.

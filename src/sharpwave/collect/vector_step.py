@@ -64,7 +64,7 @@ def tensor_step(obs: Any, actions: Any, step: Any, next_obs: Any = None) -> Vect
         obs: [N, ...] what was acted on.
         actions: [N, ...] as the environments took them.
         step: With `obs`, `rewards`, `terminated`, `truncated`, `final_obs` and `infos`.
-        next_obs: What the actions led to, where that is known already.
+        next_obs: Observations that the actions led to, where they are known already.
     """
     ended = step.terminated | step.truncated
 

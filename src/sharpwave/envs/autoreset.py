@@ -95,7 +95,7 @@ class Stepper:
         """Step all environments.
 
         Args:
-            actions: What the environment takes, [N, ...].
+            actions: As the environment takes them, [N, ...].
 
         Raises:
             ValueError: An episode ended in mode same_step and `infos` lacks its last observation.
@@ -160,7 +160,7 @@ def with_final_obs(obs: Nested, ended: Flags, infos: dict[str, Any] | None) -> N
     """A copy of the observations with the true last ones where episodes ended.
 
     Args:
-        obs: What a vector environment of mode same_step returned, [N, ...].
+        obs: Observations of a vector environment of mode same_step, [N, ...].
         ended: [N].
         infos: Returned with them. `infos["final_obs"]` is an array of N observations (or None), a
             dict or tuple of arrays, or one array for all environments.

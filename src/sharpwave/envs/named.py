@@ -64,8 +64,8 @@ def env_of_file(
 
     Args:
         path: The file, as errors say it.
-        saved: What it says: `{"id": ..., "kwargs": {...}}`.
-        argument: What the caller takes an environment by.
+        saved: Its entry: `{"id": ..., "kwargs": {...}}`.
+        argument: Name of the caller's argument for an environment.
 
     Raises:
         SharpwaveIOError: It says nothing that is an environment.

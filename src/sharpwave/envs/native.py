@@ -41,13 +41,13 @@ class NativeVectorEnv(_native.VectorEnv, VectorEnv[Any, Any, Any]):
         env_id: One of the ids above.
         num_envs: Number of environments.
         max_episode_steps: Time limit of an episode; None for Gymnasium's.
-        autoreset_mode: What happens at the end of an episode. SAME_STEP resets in the same step,
+        autoreset_mode: Behavior at the end of an episode. SAME_STEP resets in the same step,
             with the last observation in `infos["final_obs"]`; NEXT_STEP in the next one; DISABLED
             leaves it to `reset(options={"reset_mask": ...})`.
         render_mode: None, or "rgb_array" for frames that Gymnasium's environment draws.
         threads: At most so many threads step; 0 for one on each core. Few environments are stepped
             by the calling thread alone.
-        **options: What Gymnasium's constructor takes: `sutton_barto_reward` of CartPole-v1, `g` of
+        **options: Options of Gymnasium's constructor: `sutton_barto_reward` of CartPole-v1, `g` of
             Pendulum-v1, `goal_velocity` of the two cars.
 
     Raises:

@@ -21,7 +21,7 @@ class NativeReset:
 
     Args:
         env_id: Gymnasium's id.
-        spec: What native code knows of it.
+        spec: Its specification in native code.
         num_envs: Number of environments.
     """
 

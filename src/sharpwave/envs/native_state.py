@@ -28,7 +28,7 @@ def checked_arrays(
     """Arrays that native environments are restored from, checked.
 
     Args:
-        state: What `get_state` gave.
+        state: The result of `get_state`.
         env_id: The environments' id.
         num_envs: Number of environments.
         n_variables: Variables of one environment.

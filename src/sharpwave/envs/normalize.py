@@ -156,7 +156,7 @@ class VecNormalize(Wrapper):
             obs: Observations that the actions were chosen for, [M, ...].
             rewards: [M].
             ended: [M], True where the step was an episode's last.
-            next_obs: What the step led to, [M, ...], the true last observation at an end.
+            next_obs: Observations after the step, [M, ...], the true last observation at an end.
             rows: The environments that stepped, [M]; None for all.
         """
         if not self.training:

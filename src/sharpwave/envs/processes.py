@@ -26,7 +26,7 @@ class Watching(ABC):
     Attributes:
         parent_pipes: To each worker.
         processes: Of each worker.
-        error_queue: What went wrong in them (see `sharpwave.envs.worker`).
+        error_queue: Errors of the workers (see `sharpwave.envs.worker`).
     """
 
     parent_pipes: list[Any]

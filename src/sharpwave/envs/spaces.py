@@ -71,8 +71,8 @@ def check_same_form(env: Any, observation_space: Space, action_space: Space) -> 
 
     Args:
         env: The vector environment to play.
-        observation_space: What the policy was made for. Bounds may differ.
-        action_space: What it was made for likewise.
+        observation_space: That of the policy. Bounds may differ.
+        action_space: That of the policy likewise.
 
     Raises:
         ValueError: The spaces differ in kind, entries or shape.

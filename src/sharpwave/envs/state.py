@@ -65,7 +65,7 @@ def restore_environment_state(env: Any, state: State) -> None:
 
     Args:
         env: A vector environment.
-        state: What `environment_state` gave.
+        state: The result of `environment_state`.
 
     Raises:
         ValueError: The number of environments or their wrappers differ.

@@ -33,7 +33,7 @@ class SubprocessVectorEnv(Watching, Base):
 
     Args:
         makers: Each makes one environment; they travel to the processes by cloudpickle.
-        context: How `multiprocessing` starts the processes; None for Python's default.
+        context: Start method of `multiprocessing`; None for Python's default.
 
     Raises:
         EnvironmentFailed: A maker raised; `reset`, `step` and `call` raise it when an environment

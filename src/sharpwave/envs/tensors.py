@@ -66,7 +66,7 @@ class TensorVectorEnv(VectorEnv[Any, Any, Any]):
         env: Such an environment: one of Isaac Lab, for example.
 
     Attributes:
-        device: Where its tensors are.
+        device: Device of its tensors.
 
     Raises:
         TypeError: Something of that is missing.

@@ -52,7 +52,7 @@ def serve(
     An error goes into the queue as text, with the exception where it can be pickled.
 
     Args:
-        index: Which environment.
+        index: Number of the environment.
         make_worker: Makes what answers, with its environment.
         pipe: Commands with their data in, answers with True out; (None, False) after an error.
         parent_pipe: The other end, which is not for this process.

@@ -53,7 +53,7 @@ class ReplayBuffer(sb3.ReplayBuffer):  # type: ignore[misc]
             the place of a step.
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of them.
         action_space: The action space.
-        device: Where sampled tensors go.
+        device: Device of the sampled tensors.
         n_envs: Environments that are stepped together.
         optimize_memory_usage: Must be False: observations are never stored twice.
         handle_timeout_termination: Bootstrap at time limits, which environments report as

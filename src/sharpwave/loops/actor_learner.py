@@ -37,13 +37,13 @@ class ActorLearnerLoop(OnPolicyLoop):
     """Learns from unrolls of a fleet of actors, whose weights are some updates old.
 
     Args:
-        learner: What learns, from `UnrollBatch`; its `weights` are what actors act with.
+        learner: The learner, which takes an `UnrollBatch`; actors act with its `weights`.
         config: Options.
         env: The environments of the first actor.
-        env_recipe: What makes such environments for another one; None where nothing can.
-        token: What actors must know that join over gRPC.
+        env_recipe: Recipe of such environments for the other actors; None if there is none.
+        token: Secret that actors must have to join over gRPC.
         algorithm: The name by which actors elsewhere know the learner's class.
-        followers: What they make its policy with.
+        followers: Recipe by which they make its policy.
         **options: Of `OnPolicyLoop`.
 
     Attributes:

@@ -37,9 +37,9 @@ class Ahead:
     the weights before that update.
 
     Args:
-        loop: What the rollouts are for; where it stands follows those that it was given.
+        loop: The loop that takes the rollouts; its counters follow those that it was given.
         staleness: Updates by which weights may be older than those that learn.
-        device: Where the copies live; where the model does when None.
+        device: Device of the copies; that of the model when None.
     """
 
     def __init__(self, loop: PromptLoop, staleness: int, device: str | None) -> None:

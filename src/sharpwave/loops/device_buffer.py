@@ -30,7 +30,7 @@ class DeviceBuffer:
         schema: The fields of a step.
         config: Of the algorithm.
         n_envs: Number of environments.
-        device: Where it lies.
+        device: Its device.
         seed: Of the draws.
 
     Attributes:
@@ -139,7 +139,7 @@ class DeviceBuffer:
         Nothing waits for the device, so that a captured gradient step may draw for itself.
 
         Args:
-            batch_size: How many.
+            batch_size: Number of windows.
             view: `Sequence(length, context=..., arrivals=True, cross=True)`.
             generator: Draws instead of the buffer's own: one that a CUDA graph knows.
         """

@@ -16,13 +16,13 @@ class EnvironmentLoop(Loop):
     """A loop whose learner acts in environments; a subclass makes the `collector`.
 
     Args:
-        learner: What acts and learns.
+        learner: The learner, which acts too.
         config: Options.
         env: A vector environment.
         subject: The environments, in words.
 
     Attributes:
-        collector: What steps them.
+        collector: The collector that steps them.
     """
 
     unit = ENVIRONMENT_STEPS

@@ -30,9 +30,9 @@ class ExampleLoop(Loop):
     """Draws examples in an order that follows from the seed alone, and learns from them.
 
     Args:
-        learner: What learns from batches of examples.
+        learner: The learner, which takes batches of examples.
         config: Options, with `n_examples`.
-        examples: What to learn from; None until `train` is given some.
+        examples: Examples to learn from; None until `train` is given some.
         seed: Of the order of examples.
 
     Attributes:

@@ -60,13 +60,13 @@ class Loop(ABC):
     """Feeds a learner; no mathematics, no backend.
 
     Args:
-        learner: What learns.
+        learner: The learner.
         config: Options.
 
     Attributes:
         timesteps: Steps so far, in the loop's `unit`.
         timings: Seconds by section.
-        keeps_replay: Whether what is saved now should go on with the experience so far.
+        keeps_replay: True while a checkpoint is saved that includes the replay buffer.
         ranks: The processes that learn together.
     """
 
@@ -150,9 +150,9 @@ class Loop(ABC):
         """Continue from `state_dict`.
 
         Args:
-            state: What `state_dict` returned.
-            in_flight: Whether the environments stand where they stood then.
-            source: Where the state comes from, for messages.
+            state: The result of `state_dict`.
+            in_flight: True if the environments are in the state of then.
+            source: Origin of the state, for messages.
         """
 
     def close(self) -> None:  # noqa: B027

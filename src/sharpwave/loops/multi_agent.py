@@ -26,8 +26,8 @@ class MultiAgentLoop(RolloutLoop):
         env: A `MultiAgentVectorEnv`.
         seeds: Of environments and actions.
         subject: The environments, in words.
-        joint: What critics look at.
-        actors: What acts for each group.
+        joint: The input of the critics.
+        actors: The actor of each group.
         teams: The groups whose mean reward pays each group, where a team is paid.
 
     Attributes:

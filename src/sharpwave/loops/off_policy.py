@@ -52,7 +52,7 @@ class OffPolicyLoop(EnvironmentLoop):
     to.
 
     Args:
-        learner: What acts and learns.
+        learner: The learner, which acts too.
         config: Options.
         env: A vector environment whose steps are raw.
         seeds: Of environments, random actions and draws.
@@ -63,8 +63,8 @@ class OffPolicyLoop(EnvironmentLoop):
 
     Attributes:
         actor: The learner at work in the environments, or with `overlap` a copy of it.
-        collector: What steps them.
-        store: What keeps the steps.
+        collector: The collector that steps them.
+        store: The store of the replay buffer.
     """
 
     seeds = staticmethod(Seeds.of_replay)

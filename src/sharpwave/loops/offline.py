@@ -26,12 +26,12 @@ class OfflineLoop(Loop):
     exactly after a checkpoint.
 
     Args:
-        learner: What learns.
+        learner: The learner.
         config: Options.
         seed: Of the draws.
         dataset: Gives the dataset when it is needed.
         normalizer: Mean and deviation of observations; None to leave them.
-        columns: What is read of the dataset, beside the learner's own columns.
+        columns: Columns that are read of the dataset, beside the learner's own columns.
     """
 
     unit = GRADIENT_STEPS

@@ -154,7 +154,7 @@ def normalizer_of(dataset: Any, wanted: bool | None) -> StateNormalizer | None:
     """The normalizer of observations, or None where they stay as they are.
 
     Args:
-        dataset: What `open_dataset` gave; one that normalizes itself decides.
+        dataset: The result of `open_dataset`; one that normalizes itself decides.
         wanted: True to normalize, False not to; None to normalize where it is possible.
 
     Raises:
@@ -218,7 +218,7 @@ def reward_form(
     """Scale and shift of rewards; None where they stay as they are.
 
     Args:
-        dataset: What `open_dataset` gave.
+        dataset: The result of `open_dataset`.
         scale: A factor, or "returns" for that with which returns span `RETURNS_SPAN`.
         shift: Added to the scaled rewards.
 

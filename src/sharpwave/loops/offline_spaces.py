@@ -27,7 +27,7 @@ def spaces_of(
     """Observation and action space: those of the environment, or what the dataset looks like.
 
     Args:
-        dataset: What `open_dataset` gave.
+        dataset: The result of `open_dataset`.
         config: With bounds of actions, perhaps.
         env: A vector environment, or None.
         obs_dim: Length of the observations, to be checked.

@@ -30,7 +30,7 @@ class OnPolicyLoop(RolloutLoop):
     """Collects a rollout with the current policy, learns from it, and throws it away.
 
     Args:
-        learner: What acts and learns.
+        learner: The learner, which acts too.
         config: Options.
         env: A vector environment, normalized where it should be.
         seeds: Of environments and actions.
@@ -39,7 +39,7 @@ class OnPolicyLoop(RolloutLoop):
 
     Attributes:
         actor: The learner at work in the environments.
-        collector: What steps them.
+        collector: The collector that steps them.
         collection_reason: Why native code does not collect whole rollouts; None when it does.
     """
 

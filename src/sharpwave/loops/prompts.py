@@ -40,13 +40,13 @@ class PromptLoop(Loop):
     """Draws prompts, lets the model complete them, scores that, and learns from it.
 
     Args:
-        learner: What learns from completions.
+        learner: The learner, which takes completions.
         config: Options, with `n_prompts`, `group_size` and `max_new_tokens`.
-        prompts: What to complete; None until `train` is given some.
-        sampler: What completes.
-        rewards: What scores.
+        prompts: Prompts to complete; None until `train` is given some.
+        sampler: The sampler of completions.
+        rewards: The reward functions.
         seed: Of the order of prompts.
-        store: Where completions are kept; None for nowhere.
+        store: The store that keeps completions; None for none.
         rollout_fn: Writes completions in place of the sampler alone.
 
     Attributes:

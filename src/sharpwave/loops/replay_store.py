@@ -51,13 +51,13 @@ class ReplayStore:
         config: Of the algorithm.
         given: A buffer in place of the configuration's.
         seed: Of the draws.
-        device: Where a buffer on the device lies.
+        device: Device of a buffer on the device.
         columns: Of the learner's own, stored with a step.
 
     Attributes:
         buffer: The buffer, as the user knows it; None before `open`.
-        rows: What steps are pushed to.
-        source: What batches are drawn from.
+        rows: The buffer that steps are pushed to.
+        source: The buffer that batches are drawn from.
 
     Raises:
         TypeError, ValueError: The given buffer lacks what is asked of it.
@@ -171,7 +171,7 @@ class ReplayStore:
         """Let a large buffer lie in a folder of the run, from where a checkpoint goes on with it.
 
         Args:
-            folder: Where, once the buffer is made.
+            folder: The folder, used once the buffer is made.
         """
         self._own_folder = folder.absolute()
 
@@ -305,8 +305,8 @@ class ReplayStore:
         """Continue from `state_dict` once the buffer is needed.
 
         Args:
-            state: What it gave.
-            origin: Where it comes from, as errors say it.
+            state: The result of `state_dict`.
+            origin: Origin of the state, as errors name it.
         """
         self._saved, self._origin = state, origin
 

@@ -67,7 +67,7 @@ class RolloutLoop(EnvironmentLoop):
 
         Args:
             before: Steps that this one had collected before.
-            is_whole: Whether this one has not given up.
+            is_whole: True if this one has not given up.
 
         Returns:
             Whether none has given up.

@@ -21,7 +21,7 @@ class EnvSource:
     """An environment as the user named it: an id, an instance, a factory or a vector environment.
 
     Args:
-        env: What the user gave.
+        env: The environment that the user gave.
         env_kwargs: Keyword arguments for an id.
     """
 
@@ -69,7 +69,7 @@ class EnvSource:
 
         Args:
             config: Options of all processes that learn together.
-            access: Who may connect, as the servers have it.
+            access: Token and TLS files, as the servers have them.
             ranks: Those processes; each takes the servers of its actors.
 
         Raises:

@@ -83,7 +83,7 @@ def evaluate(player: Player, env: Any, n_episodes: int, seed: int | None) -> Eva
     ones.
 
     Args:
-        player: What plays.
+        player: The player.
         env: A vector environment; it is reset first.
         n_episodes: At least 1.
         seed: Seed of the environments.

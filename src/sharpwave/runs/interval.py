@@ -15,7 +15,7 @@ class Interval:
 
     Args:
         every: Steps from one time to the next, at least 1; None leaves it to the loop.
-        name: What to call `every` in an error.
+        name: Name of `every` in errors.
         reports: Times `Loop.log_every` that None stands for.
 
     Attributes:
@@ -40,8 +40,8 @@ class Interval:
         """A run starts here. A step beyond it is from another run, and forgotten.
 
         Args:
-            step: Where.
-            log_every: What the loop of the run says.
+            step: The step.
+            log_every: That of the loop of the run.
         """
         if self._reports is not None:
             self.every = self._reports * log_every

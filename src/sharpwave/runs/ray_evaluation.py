@@ -38,9 +38,9 @@ class RayEvaluator:
     What travels is what the learner is made of, and its weights as they are when it is asked.
 
     Args:
-        agent: Whose policy it is.
+        agent: The agent whose policy plays.
         n_workers: Processes, and so the evaluations that go on at a time.
-        env: Where to play: an id, or what makes an environment; None for that of training.
+        env: Environment to play in: an id, or a factory; None for that of training.
         cluster: The address of a Ray cluster, or "auto"; None starts a Ray on this machine.
         cpus: Of Ray's, for each process.
 
@@ -82,7 +82,7 @@ class RayEvaluator:
         """Begin an evaluation of the policy as it is now; `finished` gives its result.
 
         Args:
-            n_episodes: How many.
+            n_episodes: Number of episodes.
             deterministic: Play the mode of the policy, not samples of it.
             seed: Of the environments; that of `Agent.evaluate` when not given.
 

@@ -67,7 +67,7 @@ class RunRecorder(Callback):
             installed.
 
     Attributes:
-        folder: Where everything lies.
+        folder: The folder of the run.
 
     Raises:
         FileExistsError: When a run goes on, if the folder holds another run or something else.

@@ -34,12 +34,12 @@ class Run:
     """Goes on around the loop of an agent, whatever that learns from.
 
     Args:
-        agent: What callbacks are told of; it has a `loop` and a `config`.
+        agent: The agent that callbacks get; it has a `loop` and a `config`.
         callbacks: Called during every `train`.
-        logger: Where metrics go: a logger, or several.
+        logger: A logger of the metrics, or several.
 
     Attributes:
-        target_timesteps: Where the current run ends.
+        target_timesteps: Step at which the current run ends.
         updates: Updates so far.
         stop_reason: Why the run was stopped early, or None.
         asked_to_stop: The same as soon as this process was asked to; several stop once they agree.

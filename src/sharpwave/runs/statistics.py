@@ -106,7 +106,7 @@ def bootstrap_interval(
         scores: [n_runs] or [n_runs, n_tasks].
         statistic: Function of scores, as an array [n_runs, n_tasks].
         confidence: Between 0 and 1.
-        n_resamples: How many resamples to draw.
+        n_resamples: Number of bootstrap resamples.
         seed: Of the resampling.
 
     Raises:

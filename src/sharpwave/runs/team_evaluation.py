@@ -31,7 +31,7 @@ def evaluate_team(
     """Play `n_episodes` whole episodes, every environment its share.
 
     Args:
-        player: What plays.
+        player: The player.
         env: The environments; they are reset first.
         n_episodes: At least 1.
         seed: Seed of the environments.

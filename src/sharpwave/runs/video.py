@@ -36,7 +36,7 @@ def record_video(
         fps: Frames per second; None takes the environment's, or 30.
         env: Makes the environment, with `render_mode="rgb_array"`; None makes one like the
             training environment.
-        deterministic: Whether to take the most likely action.
+        deterministic: Take the most likely actions; otherwise sample.
 
     Returns:
         The evaluation of these episodes.
@@ -67,7 +67,7 @@ def check_filming(algo: Any, env: Maker | None = None) -> None:
     """Find out whether `record_video` can film, by a single picture.
 
     Raises:
-        ImportError: What films or renders is not installed; the message says what installs it.
+        ImportError: A library to film or render is not installed; the message tells which.
         ValueError: There is no environment to film, or it renders no pictures here.
     """
     require("imageio_ffmpeg", extra="video")
@@ -127,7 +127,7 @@ class Film(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Args:
         env: An environment with `render_mode="rgb_array"`.
-        file: Where to.
+        file: The file to write to.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], file: FilmFile) -> None:
@@ -165,7 +165,7 @@ class TeamFilm(MultiAgentVectorEnv):
 
     Args:
         env: One environment with `render_mode="rgb_array"`.
-        file: Where to.
+        file: The file to write to.
     """
 
     def __init__(self, env: MultiAgentVectorEnv, file: FilmFile) -> None:

@@ -21,12 +21,12 @@ class ContractError(AssertionError):
     """Something breaks rules of its contract.
 
     Args:
-        subject: What was checked.
-        broken: What was expected and what came, by the name of the rule.
+        subject: Name of the thing that was checked.
+        broken: Expected and actual results, by the name of the rule.
 
     Attributes:
-        subject: What was checked.
-        broken: What was expected and what came, by the name of the rule.
+        subject: Name of the thing that was checked.
+        broken: Expected and actual results, by the name of the rule.
 
     Example:
         >>> raise ContractError("MyBuffer", {"is_empty_at_first": "expected 0 rows, got 1"})
@@ -60,9 +60,9 @@ def expect(holds: Any, expected: str, got: object) -> None:
     """Break the rule that is being checked, unless something holds.
 
     Args:
-        holds: What should be true.
+        holds: The condition that should be true.
         expected: That, in words.
-        got: What came instead.
+        got: The actual result.
     """
     if not holds:
         raise BrokenRuleError(f"expected {expected}, got {got}")
@@ -82,9 +82,9 @@ def hold(
     """Check the rules of a contract one by one.
 
     Args:
-        subject: What is checked, for the message.
+        subject: Name of the thing that is checked, for the message.
         contract: Rules by name. Where the first is broken, the others are not looked at.
-        case: What a rule takes; `release` is called after each of them.
+        case: The argument of each rule; `release` is called after each of them.
         asked: Names of the rules to check; all when None.
 
     Returns:

@@ -57,8 +57,8 @@ class Record:
         copies: The same, copied before anything else happened.
         resets: Observations before and after resets of some environments in mode disabled, and
             which these were.
-        masks: How often there were action masks.
-        bad_mask: What was wrong with one of them.
+        masks: Number of steps with action masks.
+        bad_mask: The fault of one of them, in words.
     """
 
     first: tuple[Nested, dict[str, Any]]
@@ -87,7 +87,7 @@ class EnvCase:
     """An environment to check, or a way to make it.
 
     Args:
-        source: What `make_vec_env` takes, or a function that makes a vector environment.
+        source: An argument of `make_vec_env`, or a function that makes a vector environment.
         n_steps: Steps to look at; None for one or two episodes by the time limit.
     """
 

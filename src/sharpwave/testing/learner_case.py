@@ -44,7 +44,7 @@ class LearnerCase:
     Args:
         learner: The class; None for the algorithm's own.
         algorithm: The class of agents.
-        source: What its constructor takes first.
+        source: First argument of its constructor.
         options: Of the constructor.
     """
 

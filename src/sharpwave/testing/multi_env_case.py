@@ -47,7 +47,7 @@ class MultiEnvCase:
     """An environment to check, or a way to make it.
 
     Args:
-        source: What `make_multi_env` takes, or a function that makes a MultiAgentVectorEnv.
+        source: An argument of `make_multi_env`, or a function that makes a MultiAgentVectorEnv.
         n_steps: Steps to look at.
     """
 

@@ -21,9 +21,9 @@ class EnvCopy:
 
     Args:
         env: With PettingZoo's parallel interface, or TurnBased.
-        index: Which row of the block.
+        index: Row of the block.
         form: Of the environment.
-        block: Where actions come from, and where everything else goes.
+        block: Memory that actions are read from and everything else is written to.
 
     Attributes:
         env: The environment.

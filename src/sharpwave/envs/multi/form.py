@@ -38,8 +38,8 @@ class GroupForm:
         agents: Their names, in the order of their rows.
         observation_space: Of one agent, without the mask.
         action_space: Of one agent.
-        path: Where the observation is within what the environment gives.
-        has_mask: Whether the mask is beside it there.
+        path: Keys of the observation within that of the environment.
+        has_mask: True if the mask is beside it there.
         choices: Number of masked choices of each dimension of an action; None where actions are
             continuous.
     """
@@ -89,7 +89,7 @@ def read_form(env: Any, index: int, groups: Any = None) -> Form:
 
     Args:
         env: With PettingZoo's parallel interface.
-        index: Which one of several.
+        index: Number of the environment among several.
         groups: Agents by group; None for the default groups.
 
     Raises:
@@ -212,8 +212,8 @@ class GroupArrays:
     """The arrays of a group in a Block, [N, G, ...].
 
     Attributes:
-        actions: What the agents do.
-        next_obs: What that led to.
+        actions: Actions of the agents.
+        next_obs: Observations that these led to.
         obs: To act on next, in the environments where it differs from `next_obs`.
         masks: Actions allowed next; None where actions are continuous.
         has_masks: [N] where the environment gives masks.

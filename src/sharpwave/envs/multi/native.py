@@ -68,7 +68,7 @@ class NativeMultiAgentEnv(_native.VectorEnv, MultiAgentVectorEnv):
             for one group of all.
         threads: At most so many threads step; 0 for one on each core. Few environments are stepped
             by the calling thread alone.
-        **options: What mpe2's constructor takes: `N`, `local_ratio`, `max_cycles`,
+        **options: Options of mpe2's constructor: `N`, `local_ratio`, `max_cycles`,
             `continuous_actions`; others only with values that change nothing.
 
     Raises:

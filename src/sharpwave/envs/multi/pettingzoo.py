@@ -43,7 +43,7 @@ class PettingZooVectorEnv(MultiAgentVectorEnv):
             in a process of its own (see SubprocessVectorEnv).
         groups: Agents by the name of their group; None for agents of equal spaces whose names
             differ only in their trailing number.
-        context: How `multiprocessing` starts the processes; None for Python's default.
+        context: Start method of `multiprocessing`; None for Python's default.
 
     Raises:
         EnvironmentFailed: A maker raised; `reset` and `step` raise it when an environment raises or

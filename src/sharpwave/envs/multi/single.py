@@ -28,7 +28,7 @@ class SingleAgentVectorEnv(MultiAgentVectorEnv):
 
     Attributes:
         env: The vector environment.
-        stepper: What steps it; its `ended` is part of the state to save in mode next_step.
+        stepper: The `Stepper` of it, whose `ended` is part of the state to save in mode next_step.
 
     Example:
         >>> from sharpwave.envs import make_vec_env

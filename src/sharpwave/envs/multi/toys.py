@@ -146,7 +146,7 @@ class MatrixGame(Toy):
         payoff: One dimension for each agent; every agent is paid it. Or one such array for each
             agent, [n_agents, ...], with `shared=False`.
         horizon: Games in an episode.
-        shared: Whether all agents are paid the same.
+        shared: True if all agents are paid the same.
 
     Example:
         >>> env = MatrixGame(CLIMBING)
@@ -234,7 +234,7 @@ class Mortal(Toy):
 
     Args:
         horizon: Steps of an episode, after which the survivor has reached its end.
-        careless: Whether rewards are listed for the dead agent too, against PettingZoo's rules.
+        careless: True to list rewards for the dead agent too, against PettingZoo's rules.
 
     Example:
         >>> env = Mortal(careless=True)
@@ -304,7 +304,7 @@ class Generations(Toy):
     after `life` steps; time is up for those that are left after `horizon` steps.
 
     Args:
-        n_agents: How many there may be.
+        n_agents: Maximum number of agents.
         life: Steps of one.
         horizon: Steps of an episode.
 
@@ -396,7 +396,7 @@ class Switch(Toy):
     Args:
         bridge: Fields of the bridge.
         max_steps: Time limit.
-        step_cost: What an agent pays for every step.
+        step_cost: Cost of every step of an agent.
 
     Example:
         >>> env = Switch(bridge=1)

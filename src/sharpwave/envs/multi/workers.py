@@ -76,9 +76,9 @@ class EnvWorkers(Watching):
 
     Args:
         makers: Each makes one environment; they travel by cloudpickle.
-        form: What all environments must be like.
+        form: Agents and spaces that all environments must have.
         groups: As `read_form` takes them.
-        context: How `multiprocessing` starts the processes; None for Python's default.
+        context: Start method of `multiprocessing`; None for Python's default.
 
     Attributes:
         block: The arrays of all environments.

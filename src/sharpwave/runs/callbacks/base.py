@@ -36,8 +36,8 @@ class Callback:
     boundary.
 
     Attributes:
-        goes_last: Whether it is called after the others, as one must be that saves what they
-            remember.
+        goes_last: True to be called after the others, as a callback must be that saves their
+            states.
         stop_reason: Said in the name of this callback when it stops a run.
 
     Example:
@@ -121,9 +121,9 @@ class Hook:
     """A hook of a callback, called with the keywords that it takes, which is decided once.
 
     Args:
-        callback: Whose it is.
+        callback: The callback that has the hook.
         name: Such as `"on_step"`.
-        method: What to call.
+        method: The method to call.
 
     Attributes:
         name: Such as `"MyCallback.on_step"`.

@@ -19,7 +19,7 @@ class CheckpointCallback(Callback):
     Args:
         save_freq: Steps between two checkpoints.
         save_path: The folder; made if missing.
-        keep: How many to keep: the oldest that this callback wrote go. None keeps all.
+        keep: Number of checkpoints to keep: the oldest of this callback go. None keeps all.
 
     Attributes:
         paths: The checkpoints that are there, oldest first.

@@ -19,14 +19,14 @@ class EvalCallback(Callback):
     to `on_eval` of all callbacks and loggers.
 
     Args:
-        eval_env: What to evaluate on: anything that `evaluate` takes. None makes a new one of the
-            training environment's id each time; language models complete their `eval_prompts`.
+        eval_env: Environment to evaluate in: anything that `evaluate` takes. None makes a new one
+            of the training environment's id each time; language models complete their `eval_prompts`.
         eval_freq: Steps between two evaluations; None leaves it to what a step is: 10,000 of
             environments and gradients, 10 updates of language models.
         n_eval_episodes: Episodes of one evaluation; prompts, for language models.
         best_model_path: The file that the best policy so far is saved to; in a folder,
             `best.safetensors`. None saves nothing.
-        deterministic: Whether to take the most likely action.
+        deterministic: Take the most likely actions; otherwise sample.
         verbose: 1 prints a line for each evaluation.
         stop_at: The mean return at which training stops. None never stops.
 

@@ -23,8 +23,8 @@ class RayEvalCallback(Callback):
         eval_freq: Steps between two evaluations.
         n_eval_episodes: Episodes of one evaluation.
         n_workers: Processes, and so the evaluations that go on at a time.
-        eval_env: Where to play: an id, or what makes an environment; None for that of training.
-        deterministic: Whether to take the most likely action.
+        eval_env: Environment to play in: an id, or a factory; None for that of training.
+        deterministic: Take the most likely actions; otherwise sample.
         cluster: The address of a Ray cluster, or "auto"; None starts a Ray on this machine, which
             ends with the run.
         stop_at: The mean return at which training stops. None never stops.

@@ -20,7 +20,7 @@ class MLflowLogger(IntervalLogger):
 
     Args:
         experiment: The name of the experiment, made if there is none.
-        tracking_uri: Where MLflow keeps its runs; None is what MLflow is set to.
+        tracking_uri: Address or folder of MLflow's runs; None for what MLflow is set to.
         run_name: The name of the run.
         run_id: A run to take up.
         log_interval: Steps between two updates to send; 0 sends all, and None leaves it to what a

@@ -28,7 +28,7 @@ class WandbLogger(IntervalLogger):
         project: The project.
         log_interval: Steps between two updates to send; 0 sends all, and None leaves it to what a
             step is: 1000 of environments and gradients, each update of language models.
-        **init: What else `wandb.init` takes, e.g. `mode="offline"`, `name`, `id`, `config`.
+        **init: Further arguments of `wandb.init`, e.g. `mode="offline"`, `name`, `id`, `config`.
 
     Attributes:
         run: The run, None before the first number and after `close`.

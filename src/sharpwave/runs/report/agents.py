@@ -34,9 +34,9 @@ def agents_section(
     """The returns of each group and agent; None where a run has but one agent.
 
     Args:
-        charts: Where the charts are kept.
-        unit: What steps are counted in.
-        headline: What the run is judged by.
+        charts: Collection of the charts of the page.
+        unit: Unit of the steps.
+        headline: The headline metric of the run.
         metrics: Columns by name.
         evaluations: Of the run.
     """

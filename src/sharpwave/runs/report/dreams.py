@@ -37,12 +37,12 @@ def dreams_section(
     """Predictions beside the truth, and how the model learned; None without a world model.
 
     Args:
-        charts: Where the charts are kept.
+        charts: Collection of the charts of the page.
         config: Of the run.
-        unit: What steps are counted in.
-        headline: What the run is judged by.
+        unit: Unit of the steps.
+        headline: The headline metric of the run.
         metrics: Columns by name.
-        dreams: What the model predicted, by step.
+        dreams: Predictions of the model, by step.
     """
     if "imagined_return" not in metrics:
         return None

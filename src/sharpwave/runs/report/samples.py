@@ -38,7 +38,7 @@ def samples_section(samples: Mapping[int, Rows], unit: str) -> tuple[Html | None
 
     Args:
         samples: Rows by step, as `RunFolder.samples` has them.
-        unit: What steps count, in the plural.
+        unit: Unit of the steps, in the plural.
     """
     known = [step for step, rows in samples.items() if any(rank in rows for rank in RANKS)]
     if not known:
