@@ -168,7 +168,7 @@ class DPO(OfflineLanguageAgent):
             in place.
         ref_model: The reference model of the KL term; a copy of the model as it is now by default.
         beta: Strength of the KL regularization towards the reference.
-        learning_rate: Step size of AdamW.
+        learning_rate: Learning rate of AdamW.
         callbacks: Called during every `train`.
         logger: A logger of metrics, or several.
         **options: `dataset` (see `llm.Pairs`), `tokenizer` and the other options of

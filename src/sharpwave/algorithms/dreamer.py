@@ -53,54 +53,54 @@ class DreamerV3Config(ReplayConfig):
     """Discount of future rewards, which the model learns with the ends of episodes: a horizon of
     333 steps."""
     learning_rate: ScheduleLike = Linear(1e-3, 1e-4)  # noqa: RUF009 - immutable
-    """Step size of the optimizer; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     warmup: int = 100
-    """Gradient steps over which the step size rises from 0."""
+    """Warmup: gradient steps over which the learning rate rises from 0."""
     agc: float | None = 0.3
     """Adaptive gradient clipping: maximum norm of the gradient of a tensor, relative to the norm of
     the tensor; None does not clip."""
     deter: int = 128
-    """Size of what the model remembers."""
+    """Size of the deterministic (recurrent) state of the model."""
     hidden: int = 64
-    """Size of the layers of the recurrent model."""
+    """Width of the layers of the recurrent model."""
     latents: int = 8
-    """Categorical latents of a state."""
+    """Number of categorical latents of a state."""
     classes: int = 8
-    """Classes of each of them."""
+    """Number of classes of each latent."""
     depth: int = 4
-    """Channels of images, before their multiples."""
+    """Base number of channels of the convolutions on images."""
     units: int = 64
-    """Size of the layers of encoder, decoder and heads."""
+    """Width of the layers of encoder, decoder and heads."""
     blocks: int = 8
-    """Blocks of the recurrent unit."""
+    """Number of blocks of the block-diagonal recurrent unit."""
     unimix: float = 0.01
-    """Share of the uniform distribution in every latent."""
+    """Fraction of the uniform distribution that is mixed into every latent (unimix)."""
     free_nats: float = 1.0
-    """Divergence between prior and posterior below which nothing is gained."""
+    """Free nats: KL divergence between prior and posterior below which there is no loss."""
     dynamics_coef: float = 1.0
-    """Weight of the divergence that trains the prior."""
+    """Weight of the dynamics loss, the KL divergence that trains the prior."""
     representation_coef: float = 0.1
-    """Weight of the divergence that trains the posterior."""
+    """Weight of the representation loss, the KL divergence that trains the posterior."""
     replay_value_coef: float = 0.3
     """Weight of the value loss on replayed steps; 0 leaves it out."""
     imagination: int = 15
-    """Steps that are imagined from every state."""
+    """Imagination horizon: steps that are imagined from every state."""
     imag_last: int | None = 8
     """Imagine only from the last so many states of each sequence; None for all."""
     lam: float = 0.95
-    """λ of the returns."""
+    """λ of the λ-returns."""
     ent_coef: float = 3e-4
     """Entropy coefficient: weight of the bonus for entropy in the loss of the actor."""
     slow_rate: float = 0.02
-    """Share by which the slow critic follows the critic."""
+    """Polyak coefficient of the target network of the critic."""
     slow_coef: float = 1.0
-    """Weight of the loss that holds the critic near the slow one."""
+    """Weight of the loss that regularizes the critic towards its target network."""
     return_rate: float = 0.01
-    """Share by which the range of returns follows that of the batch."""
+    """Rate of the moving average of the range of returns."""
     normalize_returns: bool = True
     """Divide advantages by the range of returns, where that is above 1."""
     symlog: bool = True
-    """See and predict vectors as symlogs; otherwise as they are."""
+    """Encode and predict vectors by their symlog; otherwise as they are."""
     reward_grad: bool = True
     """Let the loss of rewards shape the states of the model; otherwise its head alone learns."""
     store_latents: bool = True
@@ -378,7 +378,7 @@ class DreamerV3Learner(TorchLearner):
         return (self.return_range[1] - self.return_range[0]).clamp(min=1.0)
 
     def _value_errors(self, logits: Tensor, returns: Tensor, slow: Tensor) -> Tensor:
-        """Cross-entropies of values with returns, and with those of the slow critic."""
+        """Cross-entropies of values with returns, and with those of the target critic."""
         targets, weights = (returns, slow), (1.0, self.config.slow_coef)
         return losses.two_hot_losses(logits.float(), targets, weights, self.world.bins)
 

@@ -127,7 +127,7 @@ class KTO(DPO):
             in place.
         ref_model: The reference model of the KL term; a copy of the model as it is now by default.
         beta: Strength of the KL regularization towards the reference.
-        learning_rate: Step size of AdamW.
+        learning_rate: Learning rate of AdamW.
         callbacks: Called during every `train`.
         logger: A logger of metrics, or several.
         **options: `dataset` (see `llm.Ratings`), `tokenizer` and the other options of

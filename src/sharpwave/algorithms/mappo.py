@@ -39,15 +39,15 @@ class MAPPOConfig(PPOConfig):
     batch_size: int | None = None  # type: ignore[assignment]
     """Agents' steps in a minibatch; None divides a rollout into `n_minibatches`."""
     learning_rate: ScheduleLike = 7e-4
-    """Step size of the optimizer; a schedule follows the progress of the run."""
+    """Learning rate; a schedule follows the progress of the run."""
     anneal_lr: bool = False
-    """Let a constant learning rate fall linearly to 0 over the run."""
+    """Anneal a constant learning rate linearly to 0 over the run."""
     max_grad_norm: float = 10.0
     """Maximum norm of the gradient; larger gradients are scaled down."""
     vf_coef: float = 1.0
-    """Weight of the value loss."""
+    """Coefficient of the value loss."""
     clip_vloss: bool = True
-    """Clip the change of values by `clip_eps` too."""
+    """Clip the value loss: the change of values is clipped to `clip_eps` too."""
     share_policy: bool = True
     """Agents of a group share networks; otherwise every agent has its own."""
     agent_id: bool = True
@@ -57,16 +57,16 @@ class MAPPOConfig(PPOConfig):
     agents ("concat"), the same with the agent's own first ("agent"), or only "obs", the input of
     the actor, which is IPPO."""
     value_norm: bool = True
-    """Let critics learn returns that are normalized by their running mean and deviation."""
+    """Normalize the returns that critics learn by their running mean and standard deviation."""
     value_loss: Literal["huber", "mse"] = "huber"
-    """Errors of values count squared, or beyond `huber_delta` linearly."""
+    """Value loss: the Huber loss with threshold `huber_delta`, or the mean squared error."""
     huber_delta: float = 10.0
     """Threshold of the Huber loss, in the unit of what critics learn."""
     normalize_advantages: Literal["rollout", "minibatch", "none"] = "rollout"  # type: ignore[assignment]
-    """Give the advantages of each rollout, or of each minibatch, mean 0 and deviation 1."""
+    """Normalize the advantages of each rollout, or of each minibatch, to mean 0 and deviation 1."""
     team_reward: bool = False
-    """Pay every agent the mean of the rewards of its group, or of the agents that would be one with
-    it if policies were shared; otherwise its own."""
+    """Reward every agent with the mean reward of its group, or of the agents that would be one with
+    it if policies were shared; otherwise with its own."""
 
     divided: ClassVar[tuple[str, ...]] = ()
 

@@ -86,7 +86,7 @@ class OnlineDPO(OnlineLanguageAgent):
         preference_fn: Judge of which of two completions is better: a function, or a judge of texts;
             see `llm.Preferences`.
         beta: Strength of the KL regularization towards the reference.
-        learning_rate: Step size of AdamW.
+        learning_rate: Learning rate of AdamW.
         max_new_tokens: Maximum number of tokens of a completion.
         callbacks: Called during every `train`.
         logger: A logger of metrics, or several.

@@ -75,7 +75,7 @@ class SFT(OfflineLanguageAgent):
     Args:
         model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
             in place.
-        learning_rate: Step size of AdamW.
+        learning_rate: Learning rate of AdamW.
         callbacks: Called during every `train`.
         logger: A logger of metrics, or several.
         **options: `dataset` (see `llm.Demonstrations`), `tokenizer` and the other options of

@@ -67,7 +67,7 @@ class ReplaySampler:
         view: What a step becomes; None for a buffer that is not ours.
         gamma: Discount, for views that do not apply it.
         learner: The learner of the batches, which determines their device and form of actions.
-        has_masks: Whether observations are stored with the masks of their actions.
+        has_masks: True if observations are stored with the masks of their actions.
         normalizer: A `VecNormalize` whose statistics raw steps are normalized by; None for none.
         n_step: Rewards that are summed, each of which may be as large as its bound.
         obs_moments: Mean and deviation to normalize observations by; None does not.

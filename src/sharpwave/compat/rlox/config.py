@@ -57,7 +57,7 @@ class PPOConfig(_Seeded, ppo.PPOConfig):
     """Options of PPO, with clipped values."""
 
     clip_vloss: bool = True
-    """Clip the change of values by `clip_eps` too."""
+    """Clip the value loss: the change of values is clipped to `clip_eps` too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class HybridPPOConfig(_Seeded, hybrid_ppo.HybridPPOConfig):
     """Options of HybridPPO, with clipped values and one number of hidden units."""
 
     clip_vloss: bool = True
-    """Clip the change of values by `clip_eps` too."""
+    """Clip the value loss: the change of values is clipped to `clip_eps` too."""
     hidden: Hidden = 64  # type: ignore[assignment]
     """Width of the two hidden layers, or the width of each."""
 
@@ -81,7 +81,7 @@ class IMPALAConfig(_Seeded, impala.IMPALAConfig):
     learning_rate: ScheduleLike = 5e-4
     """Learning rate; a schedule follows the progress of the run."""
     anneal_lr: bool = False
-    """Let a constant learning rate fall linearly to 0 over the run."""
+    """Anneal a constant learning rate linearly to 0 over the run."""
     max_grad_norm: float = 40.0
     """Maximum norm of the gradient; larger gradients are scaled down."""
 
@@ -101,22 +101,22 @@ class MAPPOConfig(_Seeded, mappo.MAPPOConfig):
     learning_rate: ScheduleLike = 2.5e-4
     """Learning rate; a schedule follows the progress of the run."""
     vf_coef: float = 0.5
-    """Weight of the value loss."""
+    """Coefficient of the value loss."""
     max_grad_norm: float = 0.5
     """Maximum norm of the gradient; larger gradients are scaled down."""
     clip_vloss: bool = False
-    """Clip the change of values by `clip_eps` too."""
+    """Clip the value loss: the change of values is clipped to `clip_eps` too."""
     share_policy: bool = False
     """Agents of a group share networks; otherwise every agent has its own."""
     value_norm: bool = False
-    """Let critics learn returns that are normalized by their running mean and deviation."""
+    """Normalize the returns that critics learn by their running mean and standard deviation."""
     value_loss: Literal["huber", "mse"] = "mse"
-    """Errors of values count squared, or beyond `huber_delta` linearly."""
+    """Value loss: the Huber loss with threshold `huber_delta`, or the mean squared error."""
     normalize_advantages: Literal["rollout", "minibatch", "none"] = "minibatch"
-    """Give the advantages of each rollout, or of each minibatch, mean 0 and deviation 1."""
+    """Normalize the advantages of each rollout, or of each minibatch, to mean 0 and deviation 1."""
     team_reward: bool = True
-    """Pay every agent the mean of the rewards of its group, or of the agents that would be one with
-    it if policies were shared; otherwise its own."""
+    """Reward every agent with the mean reward of its group, or of the agents that would be one with
+    it if policies were shared; otherwise with its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
