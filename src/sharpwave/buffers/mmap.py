@@ -31,12 +31,12 @@ Durability = Literal["process", "power"]
 
 
 class MmapReplayBuffer(PriorityControls):
-    """The newest `total_capacity` steps in a folder; the newest `hot_capacity` stay in memory.
+    """Memory-mapped replay buffer: the newest `total_capacity` steps in a folder on disk.
 
-    It does what `ReplayBuffer` does, and with `prioritized` what `PrioritizedReplayBuffer` does:
-    the same pushes, draws, views and selectors over all steps, hot and cold. Rows are written to
-    memory that the system maps to files, so a push does not wait for the disk, and a process that
-    is killed loses nothing that it had pushed.
+    The newest `hot_capacity` stay in memory. It does what `ReplayBuffer` does, and with
+    `prioritized` what `PrioritizedReplayBuffer` does: the same pushes, draws, views and selectors
+    over all steps, hot and cold. Rows are written to memory that the system maps to files, so a
+    push does not wait for the disk, and a process that is killed loses nothing that it had pushed.
 
     The folder has one writer at a time. Any number of other processes may `open` it read-only; they
     see what the writer pushed, up to its last step, whenever they ask for something.

@@ -56,7 +56,7 @@ def obs_divisor(deviation: Array) -> Array:
 
 
 class OfflineDatasetBuffer:
-    """A read-only dataset of steps in episodes.
+    """Offline dataset: a read-only buffer of transitions in episodes.
 
     Steps are in order of time; an episode ends where `terminated` or `truncated` is set, and at the
     end of the data.

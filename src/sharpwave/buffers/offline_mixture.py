@@ -1,4 +1,4 @@
-"""Several datasets and buffers drawn from as one, for learning that goes on online."""
+"""Mixtures of datasets and buffers, for offline-to-online learning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_ONE_BUFFER = {"indices", "weights"}
 
 
 class OfflineMixture:
-    """Batches of which every part gives its share.
+    """Mixture of datasets and buffers: every part gives its share of each batch.
 
     An algorithm that learns online takes it as its `buffer`: its transitions are pushed to the last
     part that can be pushed to, and batches go on holding steps of the other parts. A part that has

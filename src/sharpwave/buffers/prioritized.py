@@ -92,7 +92,7 @@ class PriorityControls(ReplayBuffer):
 
 
 class PrioritizedReplayBuffer(PriorityControls):
-    """A `ReplayBuffer` that draws steps by priority and tells how to weigh them.
+    """Prioritized replay buffer: draws steps by priority and gives importance-sampling weights.
 
         P(i) = p_i^α / Σ p_j^α  (proportional)   or   P(i) ∝ (1 / rank_i)^α  (rank)
         weights_i = (N P(i))^-β / max_j (N P(j))^-β

@@ -40,14 +40,14 @@ class PythonSelector(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Every step is equally likely."""
+    """Uniform sampling: every step is equally likely."""
 
     _spec: NativeSelector = field(default=(_UNIFORM, 0, 0), init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Recent:
-    """The newest `window` steps, of several environments each its share, are equally likely."""
+    """Uniform sampling of the newest `window` steps, of several environments each its share."""
 
     window: int
     _spec: NativeSelector = field(init=False, repr=False, compare=False)
@@ -62,14 +62,14 @@ class Recent:
 
 @dataclass(frozen=True)
 class Prioritized:
-    """By priority: what a `PrioritizedReplayBuffer` draws without a selector."""
+    """Prioritized sampling, which a `PrioritizedReplayBuffer` does without a selector, too."""
 
     _spec: NativeSelector = field(default=(_PRIORITY, 0, 0), init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """Every window of a length once, as soon as it is complete, in order.
+    """Online queue: every window of a length once, as soon as it is complete, in order.
 
     The steps of an environment are cut into windows one after another (without the last observation
     of an episode, where that would be the first row of arrivals alone), and environments take
@@ -117,7 +117,7 @@ class Fresh:
 
 @dataclass(frozen=True)
 class WithoutReplacement:
-    """Every step is equally likely, and no step comes twice in a batch."""
+    """Uniform sampling without replacement: no step comes twice in a batch."""
 
     _spec: None = field(default=None, init=False, repr=False, compare=False)
 
@@ -132,7 +132,7 @@ class WithoutReplacement:
 
 @dataclass(frozen=True)
 class Where:
-    """Every step for which a condition holds is equally likely.
+    """Conditional sampling: every step for which a condition holds is equally likely.
 
     The condition is asked of the whole content at every draw: meant for content that is small or
     seldom drawn.
@@ -170,7 +170,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Fixed shares of every batch come from each of several selectors, in their order.
+    """Mixture of selectors: each gives a fixed share of every batch, in their order.
 
     What a `Fresh` lacks to its share comes from the part after it.
 

@@ -1,4 +1,4 @@
-"""Values checked against type annotations, and converted where nothing is lost."""
+"""Validation of values by type annotations, and conversion where nothing is lost."""
 
 from __future__ import annotations
 

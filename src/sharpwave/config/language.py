@@ -1,4 +1,4 @@
-"""Options of everything that trains language models."""
+"""Options of every algorithm that trains language models."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PreferenceKind = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageConfig(RunConfig):
-    """Options of everything that trains language models."""
+    """Options of every algorithm that trains language models."""
 
     seed: int | None = None
     """Random seed of sampling and of the order of training examples; when None, every run draws

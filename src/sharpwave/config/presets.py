@@ -1,4 +1,4 @@
-"""Settings known to work, by algorithm and environment, or task of a language model.
+"""Presets: settings known to work, by algorithm and environment, or task of a language model.
 
 Those of environments are RL Baselines3 Zoo's, with the defaults of its library where it names none;
 but for PPO on MuJoCo and all of C51, which are CleanRL's, and for PPO on MountainCarContinuous-v0

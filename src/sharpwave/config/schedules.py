@@ -1,4 +1,4 @@
-"""Values that change over a run: a constant, a line, or any function of the progress remaining."""
+"""Schedules of values over a run: a constant, a line, or a function of the progress remaining."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True)
 class Linear:
-    """A value that goes from `start` to `end` in a straight line over the run.
+    """Linear schedule: a value that goes from `start` to `end` over the run.
 
         value = progress_remaining * start + (1 - progress_remaining) * end
 

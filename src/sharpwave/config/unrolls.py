@@ -1,4 +1,4 @@
-"""Options of algorithms whose actors go on while they learn."""
+"""Options of asynchronous actor-learner algorithms (IMPALA, APPO)."""
 
 from __future__ import annotations
 

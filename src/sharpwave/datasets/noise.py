@@ -30,7 +30,7 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Adds N(0, std²) to each dimension of a Box action, which is then clipped to its bounds.
+    """Gaussian noise: adds N(0, std²) to each dimension of a Box action, clipped to its bounds.
 
     Attributes:
         std: In the units of the action.
@@ -55,7 +55,7 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class EpsilonNoise:
-    """Takes an action drawn from the action space instead, with probability epsilon.
+    """Epsilon-greedy noise: with probability epsilon, a random action of the space instead.
 
     Attributes:
         epsilon: From 0 to 1.

@@ -1,4 +1,4 @@
-"""Sampling in proportion to priorities that stay on the device.
+"""Prioritized sampling, in proportion to priorities that stay on the device.
 
 Priorities lie in blocks, and every block keeps its sum, its smallest positive and its largest
 priority. A sample looks for its block among the prefix sums of the blocks and then for its leaf

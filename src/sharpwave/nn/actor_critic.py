@@ -50,7 +50,7 @@ class Evaluated(NamedTuple):
 
 
 class ActorCritic(nn.Module):
-    """An actor and a critic, on the same observations or on their own.
+    """Actor-critic network: policy and value function, on the same observations or on their own.
 
     The two share the convolutions of image observations and nothing else. Without images and
     recurrence `actor` and `critic` are `nn.Sequential` networks on the flattened observation, and

@@ -18,7 +18,7 @@ __all__ = ["Critics", "ValueFunction"]
 
 
 class Critics(nn.Module):
-    """n estimates Q(s, a) of what an action is worth, in one batched network.
+    """Ensemble of n critics Q(s, a), in one batched network.
 
     They share the convolutions of image observations and nothing else. With `action_dim=0` they
     look at observations alone, and their outputs may stand for the actions.
@@ -94,7 +94,7 @@ class Critics(nn.Module):
 
 
 class ValueFunction(nn.Module):
-    """An estimate V(s) of what a state is worth.
+    """State-value function V(s).
 
     Args:
         observation_space: Observation space, one that `make_features` supports.

@@ -145,7 +145,7 @@ def _pick(log_probs: Tensor, indices: Tensor) -> Tensor:
 
 
 class Categorical(Discrete):
-    """One of `n` actions, from logits [B, n]; actions are int64 [B].
+    """Categorical distribution of `n` actions, from logits [B, n]; actions are int64 [B].
 
     Args:
         n: Number of actions.
@@ -191,7 +191,7 @@ class Categorical(Discrete):
 
 
 class MultiCategorical(Discrete):
-    """Several independent choices, from their logits side by side [B, sum(nvec)].
+    """Several independent categoricals, from their logits side by side [B, sum(nvec)].
 
     Actions are int64 [B, k]; log-probabilities and entropies are the sums over the choices.
 
@@ -259,7 +259,7 @@ class MultiCategorical(Discrete):
 
 
 class Bernoulli(Discrete):
-    """Independent bits from logits [B, n]; actions are int64 [B, n] of 0 and 1.
+    """Independent Bernoulli variables from logits [B, n]; actions are int64 [B, n] of 0 and 1.
 
     A mask forbids bits to be set, so a row that allows nothing is a row of zeros.
 
@@ -289,7 +289,7 @@ class Bernoulli(Discrete):
 
 
 class DiagonalGaussian(Distribution[GaussianParams]):
-    """Independent normal variables from (mean, log_std); actions are float32 [B, d].
+    """Diagonal Gaussian from (mean, log_std); actions are float32 [B, d].
 
     What is sampled can be differentiated by the parameters.
 
@@ -324,7 +324,7 @@ class DiagonalGaussian(Distribution[GaussianParams]):
 
 
 class SquashedGaussian(DiagonalGaussian):
-    r"""tanh of normal variables, from the same (mean, log_std).
+    r"""Squashed Gaussian: tanh of normal variables, from the same (mean, log_std).
 
     Raw actions are the variables before the tanh, u, so nothing has to be inverted:
 

@@ -33,7 +33,7 @@ _FEW = 32
 
 
 class MLP(nn.Sequential):
-    """A plain `nn.Sequential` of linear layers and activations, with a quicker way through."""
+    """Multi-layer perceptron: a plain `nn.Sequential` with a quicker way through."""
 
     def with_latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The output and what the last layer was given: ([..., out], [..., hidden[-1]])."""

@@ -53,7 +53,7 @@ class _Policy(nn.Module):
 
 
 class DiscretePolicy(_Policy):
-    """A policy over `n_actions` actions and a value function.
+    """A categorical policy over `n_actions` discrete actions, and a value function.
 
     Args:
         obs_dim: Size of an observation.
@@ -80,7 +80,7 @@ class DiscretePolicy(_Policy):
 
 
 class ContinuousPolicy(_Policy):
-    """A policy over normal actions and a value function.
+    """A Gaussian policy over continuous actions, and a value function.
 
     Args:
         obs_dim: Size of an observation.

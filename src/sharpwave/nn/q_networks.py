@@ -191,8 +191,8 @@ class QNetwork(nn.Module):
         x = self.trunk.lean(x)
         value, advantage = self.value.lean(x), self._apart(self.advantage.lean(x))
         parts = advantage.split(self.branches.sizes, 1)
-        centred = torch.cat([part - part.mean(1, keepdim=True) for part in parts], 1)
-        return centred + (value if self.n_atoms == 1 else value.unsqueeze(1))
+        centered = torch.cat([part - part.mean(1, keepdim=True) for part in parts], 1)
+        return centered + (value if self.n_atoms == 1 else value.unsqueeze(1))
 
     def _apart(self, output: Tensor) -> Tensor:
         return output if self.n_atoms == 1 else output.unflatten(1, (-1, self.n_atoms))

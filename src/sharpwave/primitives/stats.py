@@ -1,4 +1,4 @@
-"""Running statistics and parameter averages."""
+"""Running statistics, and Polyak averaging of parameters."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def polyak(target: Any, source: Any, tau: float) -> None:
     Args:
         target: A float32 or float64 array or torch tensor, or an iterable of them (such as
             `module.parameters()`).
-        source: The same of source's numbers, in the same order and shapes.
+        source: Arrays or tensors of the source, in the same order and shapes.
         tau: From 0 (target stays) to 1.
 
     Raises:

@@ -33,7 +33,7 @@ class ResetStrategy(Enum):
 
 
 class TensorBuffer(ABC):
-    """The steps of `num_envs` environments, `buffer_size` of each.
+    """Base of tensor buffers: steps of `num_envs` environments, `buffer_size` of each.
 
     Positions are counted on the host, so that no call waits for a CUDA device to know where it is.
     """

@@ -132,7 +132,7 @@ class PrioritizedColumns(Columns):
 
 
 class TensorPrioritizedReplayBuffer(TensorReplayBuffer):
-    """A `TensorReplayBuffer` that draws steps by priority and tells how to weigh them.
+    """A `TensorReplayBuffer` with prioritized sampling and importance-sampling weights.
 
         P(i) = p_i / Σ p_j  with  p = (|td_error| + ε)^α
         weights_i = (N P(i))^-β / max_j (N P(j))^-β

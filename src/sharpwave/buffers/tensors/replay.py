@@ -1,4 +1,4 @@
-"""Replay of transitions as torch tensors."""
+"""Replay buffer of transitions as torch tensors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TensorReplayBatch:
 
 
 class TensorReplayBuffer(TensorBuffer):
-    """The newest `buffer_size` steps of `num_envs` environments, drawn uniformly, as tensors.
+    """Replay buffer of torch tensors: the newest steps of `num_envs` environments, drawn uniformly.
 
     On the CPU the rows are in the native engine; on CUDA they are tensors, a step is written in one
     launch and a batch read in one, and no call waits for the device. With CPU storage and CUDA

@@ -51,7 +51,7 @@ class RolloutBatch:
 
 
 class RolloutBuffer(TensorBuffer):
-    """A rollout of `buffer_size` steps of `num_envs` environments, with advantages, as tensors.
+    """Rollout buffer: `buffer_size` steps of `num_envs` environments with advantages, as tensors.
 
     A step that ended its episode bootstraps from nothing, one that was truncated from the value of
     its last observation. Rows are time-major: step t of environment e is row t * num_envs + e.

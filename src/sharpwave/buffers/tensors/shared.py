@@ -28,7 +28,7 @@ _BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 class SharedReplayBuffer(TensorReplayBuffer):
-    """A `TensorReplayBuffer` in memory that several processes share.
+    """A `TensorReplayBuffer` in shared memory of several processes.
 
     Make it in one process and hand it to the others, as an argument of `multiprocessing.Process`,
     through a queue or by forking. Every process may add and sample at any time. A row is one step
