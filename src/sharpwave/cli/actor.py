@@ -54,7 +54,9 @@ def _parser() -> Parser:
         "Act for a learner on this or another machine, which trains with actors=grpc. Actors may "
         "join and leave a training that runs, and wait for a learner that is started again.",
     )
-    parser.add_argument("--learner", required=True, metavar="HOST:PORT", help="where it listens")
+    parser.add_argument(
+        "--learner", required=True, metavar="HOST:PORT", help="address of the learner"
+    )
     parser.add_argument(
         "--actors",
         type=count(1),

@@ -143,12 +143,12 @@ def _parser() -> Parser:
         "protocol of D4RL, and when interrupted, the same command goes on.",
     )
     parser.add_argument("env", metavar="ENV", help="id of the environment, such as Pendulum-v1")
-    parser.add_argument("--out", metavar="FOLDER", required=True, help="where the datasets go")
+    parser.add_argument("--out", metavar="FOLDER", required=True, help="folder of the datasets")
     parser.add_argument(
         "--kind",
         type=_kinds,
         metavar="KIND,KIND",
-        help=f"what to make; scripted: {', '.join(KINDS)} (default: mixed); "
+        help=f"kinds of datasets; scripted: {', '.join(KINDS)} (default: mixed); "
         f"trained: {', '.join(TRAINED_KINDS)} (default: random,medium,medium-replay,expert). "
         "Several become folders in FOLDER, and so does everything that is trained",
     )

@@ -157,6 +157,8 @@ def _parser() -> Parser:
             metavar="N",
             help=f"{what} (default: {default})",
         )
-    parser.add_argument("--out", metavar="FOLDER", help="where to (default: the run folder)")
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="folder to write to (default: the run folder)"
+    )
     add_env_options(parser, replaces=True)
     return parser

@@ -38,7 +38,9 @@ def run(arguments: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("enjoy", "Watch a trained policy play, or film it.")
     parser.add_argument("run", metavar="RUN", help="a checkpoint, or a run folder: its best one")
-    parser.add_argument("--episodes", type=count(1), default=3, metavar="N", help="default: 3")
+    parser.add_argument(
+        "--episodes", type=count(1), default=3, metavar="N", help="number of episodes (default: 3)"
+    )
     parser.add_argument("--record", metavar="FILE.mp4", help="film it instead of opening a window")
     parser.add_argument(
         "--stochastic", action="store_true", help="sample actions instead of taking the likeliest"

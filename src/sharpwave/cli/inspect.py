@@ -67,15 +67,25 @@ def _parser() -> Parser:
     parser.add_argument("folder", metavar="FOLDER")
     parser.add_argument("--html", metavar="FILE.html", help="write a page of one file instead")
     parser.add_argument(
-        "--episodes", type=count(0), default=8, metavar="N", help="to look into on that page (8)"
+        "--episodes",
+        type=count(0),
+        default=8,
+        metavar="N",
+        help="episodes to show on that page (8)",
     )
     parser.add_argument(
-        "--limit", type=count(1), default=24, metavar="MIB", help="they may take there (24)"
+        "--limit",
+        type=count(1),
+        default=24,
+        metavar="MIB",
+        help="maximum size of these episodes on the page (24)",
     )
     parser.add_argument(
         "--serve", action="store_true", help="show a live page in a browser on this machine"
     )
-    parser.add_argument("--port", type=count(0), default=0, metavar="N", help="of --serve")
+    parser.add_argument(
+        "--port", type=count(0), default=0, metavar="N", help="port of --serve; 0 for a free one"
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument("--full", action="store_true", help="read all of large fields")
     parser.add_argument("--verify", action="store_true", help="compare all checksums")

@@ -57,9 +57,9 @@ class LanguageOptions(Config):
     """Model to train: the folder of a causal model of Hugging Face, its name on the Hub, or the
     folder of a run."""
     lora: int = 0
-    """Rank of an adapter (PEFT) that learns in place of the model; 0 for none."""
+    """Rank of the LoRA adapter (PEFT) that is trained in place of the model; 0 for none."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the weights; auto leaves them as they are."""
+    """Data type of the weights; auto leaves them as they are."""
     prompts: str | None = None
     """Prompts to complete: a .jsonl or .parquet file with the column prompt."""
     eval_prompts: str | None = None
@@ -104,7 +104,7 @@ def add_language_options(parser: Parser, algorithm: Any = None) -> None:
     takes = inspect.signature(algorithm).parameters
     names = {"task", "model", "lora", "dtype", "eval_size"}
     names |= {name for name, argument in ARGUMENTS.items() if argument in takes}
-    add_config_options(parser, LanguageOptions, "what learns, and from what", only=names)
+    add_config_options(parser, LanguageOptions, "model and data", only=names)
 
 
 def language_of(parsed: argparse.Namespace, before: dict[str, Any] | None = None) -> dict[str, Any]:

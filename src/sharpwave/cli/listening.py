@@ -20,7 +20,7 @@ def add_access_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--token-file",
         metavar="FILE",
-        help=f"holds the token that both sides know; otherwise {TOKEN_VARIABLE} in the environment",
+        help=f"file of the shared token; otherwise {TOKEN_VARIABLE} in the environment",
     )
     group.add_argument("--tls-certificate", metavar="PEM", help="of this side, for mutual TLS")
     group.add_argument("--tls-key", metavar="PEM", help="of the certificate")

@@ -27,8 +27,8 @@ class RunOptions(Config):
     video: bool = False
     """Film the policy at every evaluation."""
     learners: int = 1
-    """Processes of this machine that learn together, each from its share of what there is; their
-    gradients are averaged."""
+    """Processes of this machine that learn together (data-parallel training): each takes its share
+    of the work, and gradients are averaged."""
     jobs: int = 0
     """Seeds that are trained at the same time; 0 for as many as there are cores where they train in
     native code, otherwise one."""
@@ -43,7 +43,7 @@ class RunOptions(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(RunOptions):
-    """A whole run: which algorithm, where, with what settings, over which seeds."""
+    """A whole run: algorithm, environment or data, options and seeds."""
 
     file: ClassVar[str] = "plan.json"
     """Its name in the folder of the run."""
@@ -51,7 +51,7 @@ class Plan(RunOptions):
     algorithm: str
     """Name of the algorithm."""
     env_id: str | None = None
-    """Id of the environment; of offline algorithms, where they are evaluated."""
+    """Id of the environment; for offline algorithms, the one to evaluate in."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of its constructor."""
     wrappers: tuple[str, ...] = ()

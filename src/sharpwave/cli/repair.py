@@ -65,7 +65,9 @@ def _repair_replay(path: Path, *, dry_run: bool) -> tuple[list[str], str]:
 
 def _parser() -> Parser:
     parser = Parser("repair", "Give up what is damaged in a folder, and say what was lost.")
-    parser.add_argument("folder", metavar="FOLDER", help="of episodes, or of a replay buffer")
+    parser.add_argument(
+        "folder", metavar="FOLDER", help="folder of episodes, or of a replay buffer"
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="only say what would be lost; write nothing"
     )

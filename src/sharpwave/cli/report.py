@@ -38,5 +38,5 @@ def run(arguments: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("report", "Write the report of a run, or compare several.")
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders")
-    parser.add_argument("--out", metavar="FILE.html", help="where the comparison of several goes")
+    parser.add_argument("--out", metavar="FILE.html", help="file of the comparison of several runs")
     return parser

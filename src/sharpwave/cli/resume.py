@@ -79,7 +79,7 @@ def _parser() -> Parser:
         "--total-timesteps",
         metavar="N",
         type=count(1),
-        help="steps, or updates, of the whole run (default: what it was begun with)",
+        help="steps, or updates, of the whole run (default: as it was begun)",
     )
     parser.add_argument(
         "--learners",

@@ -77,14 +77,16 @@ def _parser() -> Parser:
         "prompts",
         metavar="PROMPT",
         nargs="+",
-        help="what to complete; - reads a prompt from each line of standard input",
+        help="prompts to complete; - reads a prompt from each line of standard input",
     )
     parser.add_argument(
         "-n", type=count(1), default=1, metavar="N", help="completions of each prompt (default: 1)"
     )
     parser.add_argument("--greedy", action="store_true", help="take the most likely tokens")
     of_the_run = "(default: that of the run)"
-    parser.add_argument("--temperature", type=float, metavar="X", help=f"of sampling {of_the_run}")
+    parser.add_argument(
+        "--temperature", type=float, metavar="X", help=f"temperature of sampling {of_the_run}"
+    )
     parser.add_argument(
         "--top-p",
         type=float,
@@ -98,7 +100,10 @@ def _parser() -> Parser:
         help=f"sample from so many of the most likely tokens; 0 takes all {of_the_run}",
     )
     parser.add_argument(
-        "--max-new-tokens", type=count(1), metavar="N", help=f"length at most {of_the_run}"
+        "--max-new-tokens",
+        type=count(1),
+        metavar="N",
+        help=f"maximum length of a completion {of_the_run}",
     )
     parser.add_argument("--seed", type=count(0), default=0, metavar="N", help="default: 0")
     parser.add_argument(
@@ -107,5 +112,5 @@ def _parser() -> Parser:
         help="a prompt is the message of a user, in the chat template",
     )
     parser.add_argument("--json", action="store_true", help="a JSON object for each completion")
-    parser.add_argument("--device", metavar="NAME", help="where the model is put")
+    parser.add_argument("--device", metavar="NAME", help="device of the model, such as cuda:1")
     return parser

@@ -55,8 +55,10 @@ def _parser() -> Parser:
     parser.add_argument(
         "--n-envs", type=count(1), default=1, metavar="N", help="environments of each client (1)"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
-    parser.add_argument("--port", type=count(0), default=50051, metavar="N", help="(50051)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
+    parser.add_argument(
+        "--port", type=count(0), default=50051, metavar="N", help="port to listen at (50051)"
+    )
     parser.add_argument(
         "--max-sessions", type=count(1), default=4, metavar="N", help="clients at a time (4)"
     )

@@ -75,7 +75,7 @@ def _parser() -> Parser:
     parser.add_argument("algorithm", nargs="?", default="ppo", metavar="ALGORITHM")
     parser.add_argument("env", nargs="?", default="CartPole-v1", metavar="ENV")
     parser.add_argument(
-        "--steps", type=count(1), default=20_000, metavar="N", help="of one repeat (20000)"
+        "--steps", type=count(1), default=20_000, metavar="N", help="steps of one repeat (20000)"
     )
     parser.add_argument("--repeats", type=count(1), default=3, metavar="N", help="default: 3")
     add_env_options(parser)

@@ -120,7 +120,9 @@ def parser_of(algorithm: type[Agent]) -> Parser:
     else:
         add_import_option(parser)
     beside = set(RunOptions.annotations()) - (PLAYING if has_model else set())
-    add_config_options(parser, RunOptions, "beside the training", only=beside)
+    add_config_options(
+        parser, RunOptions, "evaluations, checkpoints, loggers and processes", only=beside
+    )
     add_config_options(parser, algorithm.Config, f"options of {name}")
     return parser
 
