@@ -102,7 +102,7 @@ class CQLLearner(SACLearner):
         """Make actor, critics, their target networks and the learned coefficients."""
         actor, critics = self.make_actor(), self.make_critics()
         if self.config.orthogonal_init:
-            nn.initialise(actor, self.weights_generator, head_gain=1e-2)
+            nn.initialize(actor, self.weights_generator, head_gain=1e-2)
             critics.net.orthogonal_(self.weights_generator, head_gain=1e-2)
         self.critics = self.add("critics", critics, self.make_optimizer)
         self.policy = self.add("actor", actor, self.make_optimizer)

@@ -27,7 +27,7 @@ from sharpwave.nn.fused import fused_mlp
 from sharpwave.nn.gsde import SmoothNoise
 from sharpwave.nn.laprop import LaProp
 from sharpwave.nn.layers import layers_of, recomputing
-from sharpwave.nn.mlp import MLP, initialise, initialise_uniform, make_mlp
+from sharpwave.nn.mlp import MLP, initialize, initialize_uniform, make_mlp
 from sharpwave.nn.noisy import NoisyLinear
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend, take_step
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
@@ -90,8 +90,8 @@ __all__ = [
     "descend",
     "fan_in_uniform",
     "fused_mlp",
-    "initialise",
-    "initialise_uniform",
+    "initialize",
+    "initialize_uniform",
     "layers_of",
     "make_distribution",
     "make_features",

@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sharpwave.nn.mlp import initialise, initialise_uniform
+from sharpwave.nn.mlp import initialize, initialize_uniform
 
 __all__ = ["Combined", "Features", "Flat", "NatureCNN", "OneHot", "is_image", "make_features"]
 
@@ -126,7 +126,7 @@ class NatureCNN(Features):
             nn.Linear(64 * positions, size),
             nn.ReLU(),
         )
-        (initialise if ortho_init else initialise_uniform)(self, generator)
+        (initialize if ortho_init else initialize_uniform)(self, generator)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Images [..., *shape] as [..., size]."""

@@ -16,7 +16,7 @@ from sharpwave.layouts.init import fan_in_uniform, orthogonal
 from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.fused import can_fuse, fused_mlp
 
-__all__ = ["ACTIVATIONS", "MLP", "check_sizes", "initialise", "initialise_uniform", "make_mlp"]
+__all__ = ["ACTIVATIONS", "MLP", "check_sizes", "initialize", "initialize_uniform", "make_mlp"]
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -111,9 +111,9 @@ def make_mlp(
         layers += [nn.Linear(size, next_size), ACTIVATIONS[activation]()]
     net = MLP(*layers[:-1])
     if head_gain is None:
-        initialise_uniform(net, generator)
+        initialize_uniform(net, generator)
     else:
-        initialise(net, generator, head_gain=head_gain)
+        initialize(net, generator, head_gain=head_gain)
     return net
 
 
@@ -129,7 +129,7 @@ def check_sizes(in_features: int, hidden: Sequence[int], activation: str) -> Non
         raise ValueError(f"hidden must hold positive sizes, got {tuple(hidden)}")
 
 
-def initialise_uniform(module: nn.Module, generator: np.random.Generator) -> None:
+def initialize_uniform(module: nn.Module, generator: np.random.Generator) -> None:
     """Gives every layer inside the start of torch's own, from a NumPy generator.
 
     Weights and biases are uniform in ±1 / sqrt(n), of the n inputs of an output; of recurrent
@@ -152,7 +152,7 @@ def initialise_uniform(module: nn.Module, generator: np.random.Generator) -> Non
                 parameter.copy_(torch.from_numpy(values))
 
 
-def initialise(
+def initialize(
     module: nn.Module,
     generator: np.random.Generator,
     gain: float = math.sqrt(2),

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sharpwave.nn.features import make_features
-from sharpwave.nn.mlp import ACTIVATIONS, MLP, check_sizes, initialise_uniform
+from sharpwave.nn.mlp import ACTIVATIONS, MLP, check_sizes, initialize_uniform
 from sharpwave.nn.noisy import NoisyLinear
 
 __all__ = ["Branches", "QNetwork"]
@@ -227,6 +227,6 @@ def _layers(
             linear: nn.Module = NoisyLinear(size, next_size, generator)
         else:
             linear = nn.Linear(size, next_size)
-            initialise_uniform(linear, generator)
+            initialize_uniform(linear, generator)
         layers += [linear, ACTIVATIONS[activation]()]
     return layers

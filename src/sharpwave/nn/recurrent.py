@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from sharpwave.nn.mlp import initialise, initialise_uniform
+from sharpwave.nn.mlp import initialize, initialize_uniform
 
 __all__ = ["Episodes", "make_rnn", "n_states", "step", "unroll"]
 
@@ -44,7 +44,7 @@ def make_rnn(
     if size <= 0:
         raise ValueError(f"recurrent_size must be positive, got {size}")
     rnn = _KINDS[kind](in_features, size)
-    (initialise if ortho_init else initialise_uniform)(rnn, generator)
+    (initialize if ortho_init else initialize_uniform)(rnn, generator)
     return rnn
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from sharpwave.nn import initialise, initialise_uniform, make_mlp, orthogonal
+from sharpwave.nn import initialize, initialize_uniform, make_mlp, orthogonal
 
 SHAPES = [(5, 3), (3, 5), (4, 4), (8, 2, 3, 3), (1, 7), (7, 1)]
 
@@ -61,7 +61,7 @@ def test_layers_get_what_the_generator_gives_in_their_order() -> None:
 
 def test_recurrent_layers_are_orthogonal_as_whole_matrices() -> None:
     rnn = nn.LSTM(3, 4)
-    initialise(rnn, np.random.default_rng(0))
+    initialize(rnn, np.random.default_rng(0))
     parameters = {name: parameter.detach() for name, parameter in rnn.named_parameters()}
     for name in ("weight_ih_l0", "weight_hh_l0"):
         matrix = parameters[name].double()
@@ -116,7 +116,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("kind", LAYERS)
 def test_uniform_first_weights_are_as_wide_as_those_of_torch(kind: str) -> None:
     layer, theirs = LAYERS[kind](), LAYERS[kind]()
-    initialise_uniform(layer, np.random.default_rng(0))
+    initialize_uniform(layer, np.random.default_rng(0))
     for own, other in zip(layer.parameters(), theirs.parameters(), strict=True):
         bound = other.abs().max().item()  # of many numbers, the largest is near the bound
         assert own.abs().max().item() == pytest.approx(bound, rel=0.25)

@@ -91,7 +91,7 @@ class Summary:
         return found
 
 
-def summarise(survey: Survey, condition: Condition) -> Summary:
+def summarize(survey: Survey, condition: Condition) -> Summary:
     """The numbers of what was surveyed.
 
     Args:

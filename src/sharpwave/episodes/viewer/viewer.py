@@ -14,7 +14,7 @@ from sharpwave.episodes.viewer.sample import sample
 from sharpwave.episodes.viewer.server import ViewerServer
 from sharpwave.episodes.viewer.source import Progress
 from sharpwave.episodes.viewer.state import state
-from sharpwave.episodes.viewer.summary import Summary, summarise
+from sharpwave.episodes.viewer.summary import Summary, summarize
 from sharpwave.episodes.viewer.survey import BUDGET, Survey
 from sharpwave.episodes.viewer.watched import Watched
 from sharpwave.files import replace_file
@@ -68,7 +68,7 @@ class Viewer:
         except BaseException:
             self._source.close()
             raise
-        self.summary: Summary = summarise(self._survey, self._condition)
+        self.summary: Summary = summarize(self._survey, self._condition)
 
     def __len__(self) -> int:
         """Episodes that there are, complete or not."""

@@ -8,7 +8,7 @@ from typing import Any
 from sharpwave.episodes.viewer.condition import Condition, look
 from sharpwave.episodes.viewer.detail import detail, frame
 from sharpwave.episodes.viewer.state import state
-from sharpwave.episodes.viewer.summary import Summary, summarise
+from sharpwave.episodes.viewer.summary import Summary, summarize
 from sharpwave.episodes.viewer.survey import Survey
 
 
@@ -43,4 +43,4 @@ class Watched:
     def _refreshed(self) -> Summary:
         self._survey.update()
         self._condition = look(self._survey, before=self._condition)
-        return summarise(self._survey, self._condition)
+        return summarize(self._survey, self._condition)
