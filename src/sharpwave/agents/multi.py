@@ -273,8 +273,9 @@ class MultiAgent(OnlineAgent):
         masks = mask if masks is None else masks
         batch, n, single = envs.as_batch(self.env.observation_spaces[group], obs)
         learner = self._opposing.get(group) or self.learner[group]
+        masks = None if masks is None else np.asarray(masks, np.bool_).reshape(n, -1)
         if callable(learner):
-            actions: Any = np.asarray(learner(batch))
+            actions: Any = FunctionActor(learner).play(batch, None, masks)
             return (one_action(actions) if single else actions), None
         actor = RolloutActor(
             learner, n, explore=not deterministic, generator=self.play_generator[group]
@@ -285,7 +286,6 @@ class MultiAgent(OnlineAgent):
             actor.state = state
         begins = np.empty(n, np.bool_)
         begins[:] = state is None if starts is None else starts
-        masks = None if masks is None else np.asarray(masks, np.bool_).reshape(n, -1)
         seen = learner.view.inputs(batch, np.full(n, number), None)
         actions = actor.play(seen, begins, masks)
         return (one_action(actions) if single else actions), actor.state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
@@ -126,7 +127,8 @@ class FunctionActor:
     """Acts for a group by a function.
 
     Args:
-        function: From observations [B, ...] to actions [B, ...] of the environment.
+        function: From observations [B, ...] to actions [B, ...] of the environment. If it has an
+            argument `action_masks`, it gets the masks [B, n] too, or None without any.
     """
 
     learns = False
@@ -134,6 +136,7 @@ class FunctionActor:
 
     def __init__(self, function: Any) -> None:
         self._function = function
+        self._takes_masks = _has_argument(function, "action_masks")
         self.action_map = self
 
     @staticmethod
@@ -146,8 +149,16 @@ class FunctionActor:
 
     def act(self, obs: Any, joint: Any, starts: Any, masks: Any = None) -> Acted:  # noqa: ARG002
         """Actions for rows [N * G, ...]."""
-        return Acted(np.asarray(self._function(obs)))
+        known = {"action_masks": masks} if self._takes_masks else {}
+        return Acted(np.asarray(self._function(obs, **known)))
 
     def play(self, obs: Any, starts: Any, masks: Any = None) -> Any:
         """Actions for rows [N * G, ...]."""
         return self.act(obs, None, starts, masks).actions
+
+
+def _has_argument(function: Any, name: str) -> bool:
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some compiled functions do not tell
+        return False

@@ -87,7 +87,7 @@ def require_env(env_id: str, algorithm: Any = None) -> None:
 
     Args:
         env_id: Its id.
-        algorithm: The class of what learns there; those of one agent know Gymnasium's ids alone.
+        algorithm: The class of the agent; those of one agent know Gymnasium's ids alone.
 
     Raises:
         UserError: It does not; the nearest is named.

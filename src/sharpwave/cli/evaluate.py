@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.trainer import Trainer
 
 EPISODES, PROMPTS = 20, 100
-"""Of an evaluation that is not told otherwise."""
+"""Default numbers of episodes and prompts of an evaluation."""
 
 
 def run(arguments: list[str]) -> int:

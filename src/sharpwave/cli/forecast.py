@@ -29,7 +29,7 @@ from sharpwave.runs.callbacks import Callback
 SECONDS = 1.0
 """Minimum duration of each measurement."""
 LEAST_UPDATES = 3
-"""Of the one in which unrolls are received meanwhile."""
+"""Minimum number of updates of the measurement in which unrolls are received meanwhile."""
 WARM_UP = 8
 """Unrolls that an actor makes before one is timed."""
 MAX_LAG = 10**9
@@ -38,7 +38,7 @@ MOST_NODES = 512
 """Nodes that send at once here: an unroll costs more where there are more, and a process may have
 1,024 open files by default. Of more they are a share, and so are the actors and the batch."""
 MOST_BYTES = 2**28
-"""Of the unrolls that are in flight here, and of a batch."""
+"""Maximum size of the unrolls that are in flight here, and of a batch."""
 MOST_NODE_ACTORS = 64
 """Actors that a node may have."""
 

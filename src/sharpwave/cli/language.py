@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sharpwave.llm import Task
 
 N_PROMPTS, N_EXAMPLES = 20_000, 4_000
-"""Of a task."""
+"""Numbers of prompts and examples that are made of a task."""
 
 ARGUMENTS = {
     "prompts": "prompts",

@@ -22,9 +22,9 @@ from sharpwave.cli.terminal import complain
 from sharpwave.ranks import MEETING, n_started
 
 GRACE_SECONDS = 10.0
-"""For the others to end by themselves, once one has failed."""
+"""Time for the other processes to end by themselves, once one has failed."""
 KILL_SECONDS = 5.0
-"""For one that is told to end."""
+"""Time for a process that was terminated to end, before it is killed."""
 POLL_SECONDS = 0.05
 
 

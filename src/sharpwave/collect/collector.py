@@ -116,7 +116,7 @@ class CollectorState(ABC):
         """Nothing to close."""
 
     def _as_arrays(self, nest: Any) -> Any:
-        """A nest of what this collector keeps as arrays, None as None."""
+        """A tree of tensors or arrays, as this collector keeps them, as arrays; None as None."""
         return nest
 
     def _from_arrays(self, nest: Any) -> Any:
@@ -125,7 +125,7 @@ class CollectorState(ABC):
 
 
 class Collector(CollectorState):
-    """Stands between N environments of arrays and what learns from them.
+    """Base of the collectors that step N environments of arrays.
 
     Args:
         env: A Gymnasium vector environment of any autoreset mode.

@@ -24,11 +24,11 @@ class DeviceStep(NamedTuple):
     """One step of every environment, as tensors on a device."""
 
     obs: Any
-    """To act on next, [N, ...]."""
+    """Observations to act on next, [N, ...]."""
     rewards: Tensor
-    """[N], what is learned from."""
+    """[N], the rewards to learn from, maybe normalized."""
     raw_rewards: Tensor
-    """[N], what the environment gave."""
+    """[N], the rewards of the environment."""
     terminated: Tensor
     """[N] bool."""
     truncated: Tensor
@@ -42,7 +42,7 @@ class DeviceStep(NamedTuple):
     actions: Any
     """[N, ...] as the environments took them."""
     infos: dict[str, Any]
-    """As the environments gave them."""
+    """Infos of the environments, unchanged."""
     taken: Step | None
     """The step of arrays that this one was sent from; None where the environments step tensors."""
 
@@ -71,7 +71,7 @@ class FiniteWatch:
         self._zero = torch.zeros((), dtype=torch.float64, device=device)
 
     def look(self, nest: Any) -> None:
-        """Look at a nest of tensors."""
+        """Look at a tree of tensors."""
         for _, leaf in leaves(nest):
             if leaf.is_floating_point():
                 # 0 times NaN or inf is NaN. isfinite() and all() take three times as many launches.

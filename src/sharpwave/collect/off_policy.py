@@ -16,7 +16,7 @@ from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 Choose = Callable[[Nested, "Flags | None"], Array]
-"""From observations [N, ...] and masks [N, n] to actions [N, ...] of the environments."""
+"""Function from observations [N, ...] and masks [N, n] to actions [N, ...]."""
 
 OBSERVATION, MASK = "observation", "action_mask"
 """The two parts of a stored observation where actions are masked."""

@@ -116,7 +116,7 @@ class Rollout:
         }
 
     def sequences(self) -> dict[str, Any]:
-        """The same as sequences [T, N, ...], with `starts`, and `real` where not all rows are."""
+        """Columns as sequences [T, N, ...], with `starts`, and `real` if a row is not valid."""
         real = None if self.real.all() else self.real
         return {**self._columns(), "starts": self.starts, "real": real}
 
@@ -168,7 +168,7 @@ class Rollout:
 
 
 def write_row(rollout_leaf: Any, t: int, value: Any) -> None:
-    """Write one step of a nest of arrays."""
+    """Write one step of a tree of arrays."""
     if isinstance(rollout_leaf, dict):
         for key, inner in rollout_leaf.items():
             write_row(inner, t, value[key])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["TensorTransitionCollector"]
 
 Choose = Callable[[Any, "Tensor | None"], "Tensor"]
-"""From observations [N, ...] and masks [N, n] to actions [N, ...] of the environments."""
+"""Function from observations [N, ...] and masks [N, n] to actions [N, ...]."""
 
 
 class TensorTransitionCollector(CollectorState):

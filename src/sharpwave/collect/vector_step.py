@@ -24,26 +24,26 @@ class VectorStep(NamedTuple):
     """
 
     obs: Nested
-    """[N, ...] what was acted on, as the policy sees it: normalized where the run normalizes."""
+    """[N, ...] observations that were acted on, as the policy sees them (maybe normalized)."""
     actions: Any
     """[N, ...] as the environments took them, within their bounds."""
     rewards: Any
     """[N] as the environments gave them, not normalized."""
     terminated: Any
-    """[N] bool, where an episode ended in a terminal state."""
+    """[N] bool, True where an episode ended in a terminal state."""
     truncated: Any
-    """[N] bool, where an episode was cut, as by a time limit."""
+    """[N] bool, True where an episode was cut, as by a time limit."""
     next_obs: Nested
-    """[N, ...] what the actions led to: the true last observation where an episode ended."""
+    """[N, ...] observations after the step: the true last one where an episode ended."""
     infos: dict[str, Any]
-    """Of the step itself, in Gymnasium's vector form; where an episode ended, of its last step."""
+    """Infos of the step itself, in Gymnasium's vector form; where an episode ended, of its last."""
     valid: Any
     """[N] bool, False where the row is no step but a reset, which environments of the autoreset
     mode next_step take after the end of an episode."""
 
     @classmethod
     def of(cls, obs: Nested, actions: Any, step: Step) -> VectorStep:
-        """That of a step of arrays, taken from these observations with these actions."""
+        """The transitions of a step of arrays, taken from these observations with these actions."""
         valid = np.ones(len(step.rewards), np.bool_) if step.real is None else step.real
         return cls(
             obs,
@@ -58,10 +58,10 @@ class VectorStep(NamedTuple):
 
 
 def tensor_step(obs: Any, actions: Any, step: Any, next_obs: Any = None) -> VectorStep:
-    """That of a step of tensors, which the environments may write to again later.
+    """The transitions of a step of tensors, which the environments may write to again later.
 
     Args:
-        obs: [N, ...] what was acted on.
+        obs: [N, ...] observations that were acted on.
         actions: [N, ...] as the environments took them.
         step: With `obs`, `rewards`, `terminated`, `truncated`, `final_obs` and `infos`.
         next_obs: Observations that the actions led to, where they are known already.

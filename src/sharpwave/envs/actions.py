@@ -1,4 +1,4 @@
-"""From a policy's actions to those an environment takes."""
+"""Maps of a policy's actions to those of an environment: clipping, squashing, scaling."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ActionMap:
 
 
 class ActionScale:
-    """Between the actions of a Box space and the same in [-1, 1], each dimension by its own bounds.
+    """Scales actions between the bounds of a Box space and [-1, 1], each dimension by its own.
 
     Args:
         action_space: A Box of floats with bounds.

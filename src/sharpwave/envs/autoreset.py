@@ -24,7 +24,7 @@ class Step(NamedTuple):
     """One step of every environment, in the same form whatever the autoreset mode."""
 
     obs: Nested
-    """To act on next, [N, ...]."""
+    """Observations to act on next, [N, ...]."""
     rewards: Array
     """[N], floating point."""
     terminated: Flags
@@ -35,10 +35,10 @@ class Step(NamedTuple):
     """Observations that the actions led to, [N, ...]: the true last one where an episode ended.
     The same object as `obs` where they do not differ."""
     real: Flags | None
-    """[N], False where the row was only a reset; None when all rows are steps."""
+    """[N], mask of valid rows: False where a row was only a reset; None when all are steps."""
     infos: dict[str, Any]
-    """Of `obs`; at the end of an episode the last step's are in `infos["final_info"]`, except in
-    mode next_step, where they come as they are."""
+    """Infos of `obs`; at the end of an episode the last step's are in `infos["final_info"]`, except
+    in mode next_step, where they come as they are."""
 
     @property
     def raw_rewards(self) -> Array:
@@ -188,7 +188,7 @@ def _with_final(obs: Nested, rows: npt.NDArray[np.intp], final_obs: Any) -> Nest
 
 
 def _part(final_obs: Any, key: str | int) -> Any:
-    """One entry of nested last observations: a nest of arrays, or an array of nests."""
+    """One entry of nested last observations: a tree of arrays, or an array of trees."""
     if isinstance(final_obs, dict | tuple):
         return final_obs[key]  # type: ignore[index]
     return [None if one is None else one[key] for one in final_obs]

@@ -23,7 +23,7 @@ def batched(leaf_spaces: Nested, rows: list[Nested]) -> Nested:
     """Observations of N environments as one, [N, ...] in each leaf, in fresh memory.
 
     Args:
-        leaf_spaces: A nest of the spaces of the leaves.
+        leaf_spaces: A tree of the spaces of the leaves.
         rows: N observations.
 
     Raises:

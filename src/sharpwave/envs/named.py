@@ -24,7 +24,7 @@ CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*")
 
 MODULE = re.compile(r"[A-Za-z_]\w*(?:[./][A-Za-z_]\w*)+")
 LIBRARIES = ("mpe2", "pettingzoo")
-"""Of environments of many agents, which an id may name by their modules."""
+"""Libraries of multi-agent environments, which an id may name by their modules."""
 
 
 def names_code(env_id: str | None) -> bool:
@@ -102,7 +102,7 @@ def described_env(
 
 
 def entry_points(value: Any) -> Iterator[str]:
-    """The texts in a nest of JSON values that read like `module:name`."""
+    """The texts in a tree of JSON values that read like `module:name`."""
     if isinstance(value, str) and CODE.fullmatch(value):
         yield value
     elif isinstance(value, Mapping):

@@ -199,7 +199,7 @@ class VecNormalize(Wrapper):
         """The statistics of the observations.
 
         Returns:
-            RunningStats; in the nest of the observations where they are nested, None for leaves
+            RunningStats; in a tree like the observations where they are nested, None for leaves
             that are not normalized. None altogether without `norm_obs`.
         """
         return self._obs_stats if self.norm_obs else None

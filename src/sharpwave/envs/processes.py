@@ -109,7 +109,7 @@ def shut_down(pipes: list[Any], processes: list[Any], patience: float) -> None:
 
 
 def shut_down_here(pid: int, pipes: list[Any], processes: list[Any], patience: float) -> None:
-    """The same in the process that started the workers, and nowhere else."""
+    """Shut the workers down, but only in the process that started them."""
     if os.getpid() == pid:  # a forked process has a copy of the object, but not its workers
         shut_down(pipes, processes, patience)
 

@@ -95,7 +95,7 @@ def _same_form(space: Space, other: Space) -> bool:
 
 
 def leaf_spaces(space: Space) -> Nested:
-    """A space as a nest of its leaf spaces: Dict as dict, Tuple as tuple."""
+    """A space as a tree of its leaf spaces: Dict as dict, Tuple as tuple."""
     if isinstance(space, spaces.Dict):
         return {key: leaf_spaces(inner) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -89,7 +89,7 @@ class Answering(Protocol):
 
     @property
     def doing(self) -> str:
-        """In words, for the report of an error."""
+        """Current command in words, for the report of an error."""
 
     def answer(self, command: str, data: Any) -> Any:
         """The answer to a command."""

@@ -40,8 +40,8 @@ from sharpwave.types import Array, Nested
 __all__ = ["OffPolicyLoop"]
 
 Round = tuple["Transitions | None", Any, "VectorStep | None"]
-"""One step of every environment: rows for the buffer, the mean reward, maybe as a tensor, and what
-callbacks see of it, where one does."""
+"""One step of every environment: rows for the buffer, the mean reward, maybe as a tensor, and the
+transitions for callbacks, if one takes them."""
 
 
 class OffPolicyLoop(EnvironmentLoop):

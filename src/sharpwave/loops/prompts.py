@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
 
     RolloutFunction = Callable[[Prompts, Sampler, int], TokenBatch]
-    """From prompts, the sampler and the number of completions of each prompt."""
+    """Function of prompts, the sampler and the number of completions of each prompt."""
 
 __all__ = ["ComparisonLoop", "PromptLoop"]
 

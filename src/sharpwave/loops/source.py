@@ -121,7 +121,7 @@ class EnvSource:
         return self.own_recipe(n_envs) if self._workers is None else self._workers
 
     def own_recipe(self, n_envs: int) -> EnvRecipe | None:
-        """The same for environments that are made where they are stepped."""
+        """Recipe of environments made in the process that steps them; None if there is none."""
         if not self._is_made:
             return EnvRecipe(env=self.env, n_envs=n_envs, mode=self._mode, kwargs=self.env_kwargs)
         if self.env_id is None:

@@ -22,7 +22,7 @@ __all__ = ["DreamFile", "in_colour", "strip"]
 CONTEXT = 5
 """Rows that the model sees, of sequences that are long enough."""
 PICTURES = 16
-"""Of a strip at most."""
+"""Maximum number of pictures in a strip."""
 CURVES = 6
 """Numbers of an observation that are kept."""
 GAP = 6
@@ -30,7 +30,7 @@ GAP = 6
 
 
 class DreamFile(RowFile):
-    """Rows of what the world model of a run predicts; of agents without one, nothing.
+    """File of the predictions of a run's world model; nothing for agents without one.
 
     Looking changes nothing of a run: `open_loop` draws from generators of its own.
 

@@ -1,4 +1,4 @@
-"""Nests of arrays and tensors compared bit by bit, and the generators that everybody shares."""
+"""Trees of arrays and tensors compared bit by bit, and the generators that everybody shares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def array_of(leaf: Any) -> Array:
 
 
 def bits(nest: Any, path: str = "") -> dict[str, tuple[str, bytes]]:
-    """Form and bytes of every leaf of a nest, by its path; dicts, lists, tuples and fields."""
+    """Form and bytes of every leaf of a tree, by its path; dicts, lists, tuples and fields."""
     if isinstance(nest, dict):
         items: Any = nest.items()
     elif isinstance(nest, list | tuple):
@@ -43,7 +43,7 @@ def bits(nest: Any, path: str = "") -> dict[str, tuple[str, bytes]]:
 
 
 def first_difference(nest: Any, other: Any) -> str | None:
-    """The path of the first leaf in which two nests differ; None where they are equal."""
+    """The path of the first leaf in which two trees differ; None where they are equal."""
     one, two = bits(nest), bits(other)
     for path in [*one, *(path for path in two if path not in one)]:
         if one.get(path) != two.get(path):

@@ -99,7 +99,7 @@ class BufferCase:
 
     @cached_property
     def spaces(self) -> tuple[Any, Any]:
-        """Of observations and of actions."""
+        """Spaces of observations and actions."""
         env = make_vec_env(self.env)
         env.close()
         return env.single_observation_space, env.single_action_space

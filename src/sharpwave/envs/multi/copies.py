@@ -48,7 +48,7 @@ class EnvCopy:
 
     @property
     def doing(self) -> str:
-        """In words, for the report of an error."""
+        """Current command in words, for the report of an error."""
         return self._doing if isinstance(self._doing, str) else f"step({reprlib.repr(self._doing)})"
 
     def reset(self, seed: int | None, options: Any) -> dict[str, Any]:

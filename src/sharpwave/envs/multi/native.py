@@ -26,7 +26,7 @@ NATIVE_IDS = ("mpe2/simple_spread_v3", "mpe2.simple_spread_v3")
 
 MOST_AGENTS = 8
 VERSION = "1.1"
-"""Of mpe2, whose numbers these are; those of versions before differ."""
+"""Version of mpe2 that has the same numbers; earlier versions differ."""
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {"N": 3, "local_ratio": 0.5, "max_cycles": 25, "continuous_actions": False}
@@ -43,7 +43,7 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
         "num_landmark_neighbors": None,
     }
 )
-"""Those that it takes only as they are without being given."""
+"""Arguments that it accepts with their default values only."""
 
 DRAWN = "dynamic_rescaling"
 """The one that changes nothing but pictures."""

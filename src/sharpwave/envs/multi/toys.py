@@ -51,12 +51,12 @@ class Toy(ABC):
         self.np_random = np.random.default_rng()
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """Of one agent."""
+        """The observation space of one agent."""
         del agent
         return self.observations
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """Of one agent."""
+        """The action space of one agent."""
         del agent
         return self.actions
 
@@ -287,11 +287,11 @@ class Mortal(Toy):
         return self.observe("agent_0")
 
     def get_state(self) -> dict[str, Any]:
-        """Also the bit."""
+        """State with the bit."""
         return {**super().get_state(), "bit": self.bit}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Also the bit."""
+        """State with the bit."""
         super().set_state(state)
         self.bit = state["bit"]
 
@@ -365,11 +365,11 @@ class Generations(Toy):
         return np.array([*self.bits, self.time / self.horizon], np.float32)
 
     def get_state(self) -> dict[str, Any]:
-        """Also the bits."""
+        """State with the bits."""
         return {**super().get_state(), "bits": self.bits.copy()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Also the bits."""
+        """State with the bits."""
         super().set_state(state)
         self.bits = np.array(state["bits"], np.int64)
 
@@ -467,11 +467,11 @@ class Switch(Toy):
         return np.array([*itertools.chain(*places), self._clock()], np.float32)
 
     def get_state(self) -> dict[str, Any]:
-        """Also the positions."""
+        """State with the positions."""
         return {**super().get_state(), "positions": [list(x) for x in self.positions.values()]}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Also the positions."""
+        """State with the positions."""
         super().set_state(state)
         places = [(int(row), int(column)) for row, column in state["positions"]]
         self.positions = dict(zip(self.possible_agents, places, strict=True))

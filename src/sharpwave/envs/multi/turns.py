@@ -58,16 +58,16 @@ class TurnBased:
         self._over: set[Any] = set()
 
     def observation_space(self, agent: Any) -> Any:
-        """Of one agent."""
+        """The observation space of one agent."""
         return self.aec_env.observation_space(agent)
 
     def action_space(self, agent: Any) -> Any:
-        """Of one agent."""
+        """The action space of one agent."""
         return self.aec_env.action_space(agent)
 
     @property
     def state_space(self) -> Any:
-        """Of the state, as far as it is declared."""
+        """The space of the state; None if it is not declared."""
         return getattr(self.aec_env, "state_space", None)
 
     def state(self) -> Any:
@@ -82,7 +82,7 @@ class TurnBased:
         return self._observed(), dict(self.aec_env.infos)
 
     def step(self, actions: Mapping[Any, Any]) -> tuple[Any, Any, Any, Any, Any]:
-        """One turn."""
+        """Step the environment with the action of the agent whose turn it is."""
         env = self.aec_env
         (agent,) = self.acting
         env.step(actions[agent])

@@ -25,7 +25,7 @@ class GroupStep(NamedTuple):
     """
 
     obs: Nested
-    """To act on next, [N, G, ...]; zeros for an agent that is gone."""
+    """Observations to act on next, [N, G, ...]; zeros for an agent that is gone."""
     next_obs: Nested
     """Observations that the actions led to, [N, G, ...]: the true last one where something ended.
     The same object as `obs` where they do not differ."""
@@ -47,7 +47,7 @@ class MultiStep:
     """One step of every environment, or the beginning after a reset."""
 
     groups: Mapping[str, GroupStep]
-    """By the name of the group."""
+    """Steps of the groups, by name."""
     state: Array | None
     """[N, S], or [N, A, S] where each of all A agents has its own, to act on next; None without."""
     next_state: Array | None
@@ -56,8 +56,8 @@ class MultiStep:
     ended: Flags
     """[N] where the episode ended, as no agent was left, and another one has begun."""
     infos: Sequence[Mapping[str, Any]]
-    """Of each environment, by agent; at the end of an episode the last step's are in "final_info"
-    beside those of the reset."""
+    """Infos of each environment, by agent; at the end of an episode the last step's are in
+    "final_info" beside those of the reset."""
 
 
 class MultiAgentVectorEnv(ABC):

@@ -154,7 +154,7 @@ class Answers:
 
     @property
     def doing(self) -> str:
-        """In words, for the report of an error."""
+        """Current command in words, for the report of an error."""
         return self.copy.doing
 
     def answer(self, command: str, data: tuple[Any, ...]) -> Any:

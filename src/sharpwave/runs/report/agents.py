@@ -15,7 +15,7 @@ from sharpwave.runs.run_folder import Evaluation
 __all__ = ["agents_section", "is_of_an_agent"]
 
 POINTS = 1000
-"""Of a curve at most."""
+"""Maximum number of points of a curve."""
 COLORS = 6
 
 

@@ -60,7 +60,7 @@ class Run:
     evaluated: float | None
     """Mean return of the last evaluation."""
     success_rate: float | None
-    """Of that evaluation, where the environment says so."""
+    """Success rate of that evaluation, where the environment tells it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Group:
     scores: Floats
     """[n_runs] final scores, of the runs that have one."""
     summary: Summary | None
-    """Of the scores, None without any."""
+    """Statistics of the scores; None without any."""
 
     @property
     def has_spread(self) -> bool:

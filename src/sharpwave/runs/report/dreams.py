@@ -20,7 +20,7 @@ __all__ = ["SHOWN", "dreams_section"]
 SHOWN = ("imagined_return", "dynamics_loss", "entropy")
 """Metrics that the section has charts of, where there is one."""
 POINTS = 500
-"""Of a curve at most."""
+"""Maximum number of points of a curve."""
 
 Dreams = Mapping[int, Mapping[str, Any]]
 """Rows by step, as `RunFolder.dreams` has them."""

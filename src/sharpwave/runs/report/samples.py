@@ -27,7 +27,7 @@ SHORT = 90
 """Characters of a text that the table holds."""
 
 RANKS = ("best", "median", "worst", "unscored")
-"""In the order they are shown."""
+"""Ranks of completions, in the order they are shown."""
 
 Rows = Mapping[str, Mapping[str, Any]]
 """Rows by rank."""
