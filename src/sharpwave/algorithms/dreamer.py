@@ -133,10 +133,6 @@ class DreamerV3Config(ReplayConfig):
             raise ValueError(f"classes must be at most 256, got {self.classes}")
         if self.sequence_length < 2:
             raise ValueError(f"sequence_length must be at least 2, got {self.sequence_length}")
-        if self.compile:
-            raise ValueError(
-                "compile must be False: what torch would compile of a step has kernels of its own"
-            )
         if self.imag_last is not None and not 2 <= self.imag_last <= self.sequence_length:
             raise ValueError(
                 f"imag_last must be from 2 to sequence_length, {self.sequence_length}, "
@@ -166,6 +162,7 @@ class DreamerV3Learner(TorchLearner):
 
     config: DreamerV3Config
     Sampler = SequenceSampler
+    losses = ("model_loss", "behavior_loss")
 
     def build(self) -> None:
         """Make the model, the actor, the critic and its target network."""
@@ -185,6 +182,11 @@ class DreamerV3Learner(TorchLearner):
         self.slow_critic = self.add_copy("slow_critic", critic)
         self.return_range = torch.zeros(2, device=self.device)
         self.return_shares = torch.tensor([0.05, 0.95], device=self.device)
+        if config.compile:  # all but the loops over steps, which have kernels of their own
+            from torch.compiler import disable
+
+            world.rssm.observe = disable(world.rssm.observe)
+            self._imagined = disable(self._imagined)  # type: ignore[method-assign]
 
     @property
     def world(self) -> nn.WorldModel:

@@ -1,4 +1,4 @@
-"""What a step of a world model applies to single rows, each in one pass over memory.
+"""Row-wise functions of a world model's step, each in one pass over memory.
 
 On a CPU native code computes them, on a GPU Triton, and elsewhere torch as it defines them.
 """
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def _module(like: Tensor, *others: Tensor) -> Any:
-    """What computes: all tensors are of one kind, but for those that are float32 anyway."""
+    """The module that computes: all tensors are of one kind, but for those always float32."""
     if uses_triton(like):
         return jit
     of_native = like.device.type == "cpu" and all(
@@ -54,6 +54,8 @@ def norm_silu(x: Tensor, scale: Tensor) -> Tensor:
         >>> norm_silu(torch.tensor([[100.0, -100.0]]), torch.ones(2)).tolist()
         [[0.7310585975646973, -0.2689414322376251]]
     """
+    if torch.compiler.is_compiling():  # which fuses the definition with the code around it
+        return plain.norm_silu(x, scale)
     if torch.is_grad_enabled() and (x.requires_grad or scale.requires_grad):
         y: Tensor = _NormSiLU.apply(x, scale)  # type: ignore[no-untyped-call]
         return y
@@ -95,7 +97,7 @@ class _NormSiLU(torch.autograd.Function):
 
 
 def remember(gates: Tensor, before: Tensor) -> Tensor:
-    """What a block-wise recurrent unit remembers; without gradients of its own.
+    """Output of a block-wise recurrent unit; without gradients of its own.
 
     u tanh(σ(r) c) + (1 − u) before, with u = σ(z − 1).
 
@@ -121,7 +123,7 @@ def draw_classes(logits: Tensor, noise: Tensor, share: float) -> Tensor:
     Args:
         logits: [..., C], contiguous.
         noise: [..., C] of Gumbel's distribution, contiguous.
-        share: Of the uniform distribution.
+        share: Share of the uniform distribution.
     """
     drawn: Tensor = _module(logits, noise).draw_classes(logits, noise, share)
     return drawn
@@ -135,6 +137,8 @@ def draw_classes_backward(logits: Tensor, grad: Tensor, share: float) -> Tensor:
 
 def two_hot_mean(logits: Tensor, bins: Tensor) -> Tensor:
     """The mean [...] of distributions [..., n] over symmetric bins [n]; without gradients."""
+    if torch.compiler.is_compiling():
+        return plain.two_hot_mean(logits, bins)
     mean: Tensor = _module(logits, bins).two_hot_mean(logits.detach().contiguous(), bins)
     return mean
 
@@ -151,6 +155,9 @@ def two_hot_loss(
         weights: By which these are added up.
     """
     many = torch.stack([target.detach().to(bins.dtype) for target in targets])
+    if torch.compiler.is_compiling():
+        fixed = torch.tensor(weights, dtype=bins.dtype, device=bins.device)
+        return plain.two_hot_loss(logits, bins, many, fixed)
     shares = _weights(tuple(weights), bins.dtype, bins.device)
     module = _module(logits, bins)
     if module is plain:

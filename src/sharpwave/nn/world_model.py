@@ -73,8 +73,8 @@ class RSSM(nn.Module):
         n_tokens: Size of what the encoder gives.
         deter: Size of what is remembered, a multiple of `blocks`.
         hidden: Size of the layers.
-        latents: How many categoricals.
-        classes: Of each of them.
+        latents: Number of categorical latents.
+        classes: Number of classes of each of them.
         blocks: Blocks of the recurrent unit.
         unimix: Share of the uniform distribution in every categorical.
         generator: Source of the weights.
@@ -117,7 +117,7 @@ class RSSM(nn.Module):
         return Latent(weight.new_zeros(n, self.deter), weight.new_zeros(n, *self.shape))
 
     def step(self, latent: Latent, action: Tensor) -> Tensor:
-        """What is remembered [B, deter] after an action [B, n_actions] in a state [B, ...]."""
+        """Deterministic state [B, deter] after an action [B, n_actions] in a state [B, ...]."""
         deter, stoch = latent
         action = action / action.abs().clamp(min=1.0)
         shared = torch.cat(
@@ -152,6 +152,8 @@ class RSSM(nn.Module):
         is_first: Tensor,
         latent: Latent,
         generator: torch.Generator | None = None,
+        *,
+        noise: Tensor | None = None,
     ) -> Observed:
         """The states of a sequence that is seen.
 
@@ -161,8 +163,9 @@ class RSSM(nn.Module):
             is_first: [T, B] bool, where an episode begins: nothing is remembered there.
             latent: [B, ...] before the sequence.
             generator: Source of the draws.
+            noise: [T, B, latents, classes] of the draws instead; zeros take the likeliest classes.
         """
-        noise = self.noise(tokens.shape[:2], generator)
+        noise = self.noise(tokens.shape[:2], generator) if noise is None else noise
         if self.is_as_built:
             found = world_scan.observe(self, tokens, actions, is_first, latent, noise)
             deter, stoch, logits = found
@@ -174,7 +177,7 @@ class RSSM(nn.Module):
     def observe_stepwise(
         self, tokens: Tensor, actions: Tensor, is_first: Tensor, latent: Latent, noise: Tensor
     ) -> Observed:
-        """What `observe` gives, as it is defined: one step after another."""
+        """Result of `observe` by its definition: one step after another."""
         deters, stochs, posteriors = [], [], []
         for t in range(len(tokens)):
             goes_on = (~is_first[t]).to(tokens.dtype)[:, None]
@@ -191,7 +194,7 @@ class RSSM(nn.Module):
 
     @property
     def is_as_built(self) -> bool:
-        """Whether nothing of a step was replaced, so that its twin may stand for it."""
+        """True if nothing of a step was replaced, so that its fused twin may stand for it."""
         own = any(name in vars(self) for name in STEP)
         own |= any(getattr(type(self), name) is not getattr(RSSM, name) for name in STEP)
         return not own and all(type(part) in KNOWN for part in self.modules() if part is not self)
@@ -238,8 +241,8 @@ class WorldModel(nn.Module):
         n_actions: Numbers of an action; discrete ones are one-hot.
         deter: Size of what is remembered.
         hidden: Size of the layers of the recurrent model.
-        latents: How many categoricals.
-        classes: Of each of them.
+        latents: Number of categorical latents.
+        classes: Number of classes of each of them.
         depth: Channels of images, before their multiples.
         units: Size of the layers of encoder, decoder and heads.
         blocks: Blocks of the recurrent unit.

@@ -134,7 +134,15 @@ agent.train(1_000_000, callbacks=Save())
 @pytest.mark.long
 def test_a_killed_run_goes_on_with_its_folder(tmp_path: Path) -> None:
     """Latents are written over while it is killed; what the folder holds can be learnt from."""
-    command = [sys.executable, "-W", "ignore", "-c", KILLED, tmp_path / "replay", tmp_path / "file"]
+    command: list[Any] = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        KILLED,
+        tmp_path / "replay",
+        tmp_path / "file",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for _ in range(3):

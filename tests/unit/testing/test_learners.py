@@ -15,7 +15,7 @@ from tests.unit.testing.broken_learners import BROKEN, Curious
 
 ROLLOUTS = {"ppo", "hybrid_ppo", "a2c", "impala", "appo", "appo-target"}
 ROLLOUTS |= set(TEAMS)
-WITHOUT_ERRORS = ROLLOUTS | {"bc", "bc-discrete", "iql", "cql"}
+WITHOUT_ERRORS = ROLLOUTS | {"bc", "bc-discrete", "iql", "cql", "dreamer_v3"}
 
 
 def absent(name: str) -> set[str]:
