@@ -20,7 +20,7 @@ class EvalCallback(Callback):
 
     Args:
         eval_env: Environment to evaluate in: anything that `evaluate` takes. None makes a new one
-            of the training environment's id each time; language models complete their `eval_prompts`.
+            of the training environment's id each time; language models complete `eval_prompts`.
         eval_freq: Steps between two evaluations; None leaves it to what a step is: 10,000 of
             environments and gradients, 10 updates of language models.
         n_eval_episodes: Episodes of one evaluation; prompts, for language models.
