@@ -17,7 +17,7 @@ from sharpwave.cli.playing import player_of
 from sharpwave.cli.terminal import UserError, input_errors, say
 from sharpwave.extras import require
 from sharpwave.files import replace_file
-from sharpwave.runs.dreams import in_colour
+from sharpwave.runs.dreams import in_color
 from sharpwave.runs.run_folder import RunFolder
 from sharpwave.types import Array
 
@@ -83,7 +83,7 @@ def _film(path: Path, video: Array, context: int) -> None:
     require("imageio_ffmpeg", extra="video")
     film = FilmFile(path, 1, FPS)
     try:
-        for t, frames in enumerate(in_colour(video).swapaxes(0, 1)):
+        for t, frames in enumerate(in_color(video).swapaxes(0, 1)):
             picture = np.concatenate(frames)
             line = np.empty((LINE, picture.shape[1], 3), np.uint8)
             line[:] = SEEN if t < context else UNSEEN

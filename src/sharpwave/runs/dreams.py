@@ -17,7 +17,7 @@ from sharpwave.runs.loggers.row_file import RowFile
 from sharpwave.runs.run_folder import step_of
 from sharpwave.types import Array
 
-__all__ = ["DreamFile", "in_colour", "strip"]
+__all__ = ["DreamFile", "in_color", "strip"]
 
 CONTEXT = 5
 """Rows that the model sees, of sequences that are long enough."""
@@ -111,14 +111,14 @@ def strip(video: Array, context: int) -> Array:
     """
     length = len(video)
     rows = np.unique(np.linspace(0, length - 1, min(length, PICTURES)).round().astype(int))
-    pictures = in_colour(video[rows])
+    pictures = in_color(video[rows])
     stacked = np.concatenate(np.split(pictures, 3, axis=2), axis=1)
     n_seen = int((rows < context).sum())
     gap = np.full((stacked.shape[1], GAP, 3), 255, np.uint8)
     return np.concatenate([*stacked[:n_seen], gap, *stacked[n_seen:]], axis=1)
 
 
-def in_colour(pictures: Array) -> Array:
+def in_color(pictures: Array) -> Array:
     """Pictures [..., C] with three channels; of stacked grey ones the newest."""
     if pictures.shape[-1] == 3:
         return pictures

@@ -14,7 +14,7 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.pages.png import png
-from sharpwave.runs.dreams import GAP, in_colour, strip
+from sharpwave.runs.dreams import GAP, in_color, strip
 from sharpwave.runs.report import write_report
 from sharpwave.runs.run_folder import RunFolder
 from tests.unit.agents.dreaming import Lamp, dreamer, weights
@@ -68,8 +68,8 @@ def test_a_long_strip_has_its_first_and_its_last_picture() -> None:
 
 def test_stacked_pictures_show_the_newest() -> None:
     stack = np.arange(4, dtype=np.uint8) * np.ones((2, 2, 4), np.uint8)
-    assert (in_colour(stack) == 3).all()
-    assert in_colour(stack).shape == (2, 2, 3)
+    assert (in_color(stack) == 3).all()
+    assert in_color(stack).shape == (2, 2, 3)
 
 
 def test_a_run_keeps_the_start_the_middle_and_the_end(lamp: Path) -> None:
