@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,6 +17,14 @@ examples.register_profiles()
 
 DRAWN = not os.environ.get(seeds.VARIABLE)
 SEED = seeds.session_seed()
+
+# This process has compiled what was changed. Processes of tests would look for changes anew, one
+# after the other.
+for finder in sys.meta_path:
+    if type(finder).__module__ == "_editable_skbc_sharpwave":
+        import sharpwave._native  # noqa: F401
+
+        os.environ.setdefault("SKBUILD_EDITABLE_SKIP", getattr(finder, "path", None) or "")
 
 # A shell has what it starts in the background ignore interrupts; some tests interrupt themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,13 +1,50 @@
-"""Processes that tests stop."""
+"""Processes that tests look at and stop."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from pathlib import Path
 
-__all__ = ["stop"]
+__all__ = ["actors_of", "children", "command_of", "descendants", "is_running", "stop"]
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started; none of one that has ended."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Those, and what they have started in turn."""
+    return [one for child in children(pid) for one in (child, *descendants(child))]
+
+
+def actors_of(pid: int) -> list[int]:
+    """Processes of actors among them: an import may have started a compiler for a moment."""
+    return [one for one in descendants(pid) if "process_actor" in command_of(one)]
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process; nothing of one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there, and not just its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def stop(pid: int) -> None:

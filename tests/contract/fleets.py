@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import sharpwave as sw
 from sharpwave.distributed import Fleet, Unroll
 from tests.fleet_ids import id_of
+from tests.waiting import LONG, wait_for
 
 OPTIONS: dict[str, Any] = {"n_envs": 4, "n_steps": 8, "hidden": (8,), "seed": 1}
 
@@ -30,6 +30,11 @@ class Row(NamedTuple):
     """An agent in a world, with options, or one from a `checkpoint`; closed at the end."""
     left: Callable[[], list[str]]
     """Names of threads and processes of actors that are there."""
+    may_linger: bool = False
+    """Actors elsewhere are sent home, and not waited for."""
+
+    def check_none_is_left(self) -> None:
+        wait_for(lambda: self.left() == [], LONG if self.may_linger else 0.0)
 
 
 def threads_left() -> list[str]:
@@ -97,20 +102,14 @@ def joined(world: Any = "CartPole-v1", **options: Any) -> Iterator[Any]:
         one.close()
         for node in nodes:
             try:
-                node.wait(10)
+                node.wait(LONG)
             finally:
                 node.kill()
                 node.wait()
 
 
 def nodes_left() -> list[str]:
-    """The nodes that are there, after those that were sent home have had the time to go."""
-    deadline = time.monotonic() + 5
-    while left := [str(node.pid) for node in NODES if node.poll() is None]:
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.01)
-    return left
+    return [str(node.pid) for node in NODES if node.poll() is None]
 
 
 def start_ray() -> Any:
@@ -145,7 +144,7 @@ def placed(world: Any = "CartPole-v1", **options: Any) -> Iterator[Any]:
     try:
         fleet.start(one.learner.weights(), one.learner.updates)
         fleet.pause()
-        wait_for(lambda: fleet.stats().alive == one.config.n_actors, 120)
+        wait_for(lambda: fleet.stats().alive == one.config.n_actors)
         yield one
     finally:
         one.close()
@@ -173,33 +172,22 @@ def descends(pid: int) -> bool:
 
 
 def placed_left() -> list[str]:
-    """As `nodes_left`, of Ray's."""
-    deadline = time.monotonic() + 5
-    while (left := nodes_of_ray()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return list(map(str, left))
+    return list(map(str, nodes_of_ray()))
 
 
 FLEETS = {
     "threads": Row(kind_of("threads"), threads_left),
     "processes": Row(kind_of("processes"), processes_left),
-    "grpc": Row(joined, nodes_left),
+    "grpc": Row(joined, nodes_left, may_linger=True),
 }
 if importlib.util.find_spec("ray") is not None:
-    FLEETS["ray"] = Row(placed, placed_left)
+    FLEETS["ray"] = Row(placed, placed_left, may_linger=True)
 
 
 def received(fleet: Fleet) -> Unroll:
-    unroll = fleet.receive(30.0)
+    unroll = fleet.receive(LONG)
     assert unroll is not None
     return unroll
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def check_follows(unrolls: list[Unroll]) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from tests.durability.processes import start
+from tests.processes import stop
 
 NOT_OPEN, OPENING, WRITING, CLOSING, CLOSED = range(5)
 """How far a writer has come."""
@@ -187,9 +188,7 @@ class Life:
     def stopped(self) -> Iterator[None]:
         """Stop it for a while."""
         pid = self.process.pid or 0
-        os.kill(pid, signal.SIGSTOP)
-        while ") T" not in Path(f"/proc/{pid}/stat").read_text():
-            time.sleep(0)
+        stop(pid)
         yield
         os.kill(pid, signal.SIGCONT)
 

@@ -26,8 +26,11 @@ ENVS: dict[str, Any] = {"resumable": resumable, "ordinary": "CartPole-v1"}
 class Slowly(sw.Callback):
     """Gives others time to interrupt; the run itself is the same."""
 
+    def __init__(self, seconds: float = 0.005) -> None:
+        self.seconds = seconds
+
     def on_train_batch(self, **_: Any) -> None:
-        time.sleep(0.005)
+        time.sleep(self.seconds)
 
 
 def make(env: str) -> sw.PPO:
@@ -59,7 +62,7 @@ def go_on(folder: Path, env: str, signals: bool) -> None:
     algo = load(folder, env) if begun else make(env)
     total = None if begun else TOTAL
     if signals:
-        algo.train(total, callbacks=Slowly(), run_dir=folder, resume=True)
+        algo.train(total, callbacks=Slowly(0.05), run_dir=folder, resume=True)
     else:
         often = RunRecorder(folder, checkpoint_freq=4 * STEPS_PER_UPDATE, report=False, resume=True)
         algo.train(total, callbacks=[Slowly(), often])

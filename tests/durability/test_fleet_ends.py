@@ -21,8 +21,10 @@ from sharpwave.distributed.codec import pack
 from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE
 from sharpwave.distributed.wire import Method, serve, service
 from sharpwave.errors import WireError
-from tests.contract.fleets import OPTIONS, wait_for
+from tests.contract.fleets import OPTIONS
+from tests.processes import actors_of, descendants, is_running
 from tests.unit.distributed.remote import Acting
+from tests.waiting import LONG, wait_for
 
 SCRIPT = """
 import sys
@@ -41,21 +43,6 @@ try:
 finally:
     agent.close()
 """
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *descendants(child)]
-    return found
 
 
 @pytest.mark.long
@@ -89,13 +76,19 @@ def test_ctrl_c_ends_a_learner_in_the_midst_of_long_unrolls(kind: str, world: st
             nodes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
         workers = 2 * (kind != "threads" and world != "nobody")
         parent = nodes[0].pid if nodes else learner.pid
-        wait_for(lambda: len(descendants(parent)) >= workers)
-        time.sleep(1.5)  # they are in the midst of it
-        below = [child for pid in {learner.pid, parent} for child in descendants(pid)]
-        assert len(below) >= workers
-        learner.send_signal(signal.SIGINT)
-        assert learner.wait(30) != 0
-        assert [node.wait(30) for node in nodes] == [0] * len(nodes)
+        try:
+            wait_for(lambda: len(actors_of(parent)) == workers)
+            time.sleep(1.5)  # they are in the midst of it
+            below = [child for pid in {learner.pid, parent} for child in descendants(pid)]
+            assert len(actors_of(parent)) == workers
+            learner.send_signal(signal.SIGINT)
+            assert learner.wait(LONG) != 0
+            assert [node.wait(LONG) for node in nodes] == [0] * len(nodes)
+        finally:
+            learner.kill()
+            for node in nodes:
+                node.kill()
+                node.wait()
         wait_for(lambda: not any(map(is_running, below)))
     names = [file.name for file in Path("/dev/shm").iterdir()]  # Python's have the process
     assert not [name for name in names if any(f"-{pid}-" in name for pid in (parent, *below))]
@@ -112,7 +105,7 @@ def test_a_command_that_nobody_has_joined_ends_by_ctrl_c(tmp_path: Path) -> None
             assert learner.poll() is None
         time.sleep(0.5)
         learner.send_signal(signal.SIGINT)
-        assert learner.wait(30) == 130
+        assert learner.wait(LONG) == 130
         learner.stderr.read()
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.waiting import LONG, wait_for
+
 pytest.importorskip("grpc")
 
 import sharpwave as sw
@@ -80,7 +82,7 @@ class Watched:
         command = [sys.executable, "-m", "sharpwave", "actor", "--learner", address, "--env", ENV]
         self._nodes.append(subprocess.Popen(inside(*command), stdout=subprocess.DEVNULL))
 
-    def take_until(self, condition: Callable[[], bool], seconds: float = 90.0) -> None:
+    def take_until(self, condition: Callable[[], bool], seconds: float = LONG) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "it did not happen in time"
@@ -96,7 +98,7 @@ class Watched:
         self.fleet.stop()
         for node in self._nodes:
             try:
-                assert node.wait(30) == 0
+                assert node.wait(LONG) == 0
             finally:
                 node.kill()
                 node.wait()
@@ -123,7 +125,7 @@ def test_actors_behind_a_link_that_was_down_are_back(link: Link, seconds: float)
         waiting = link.down_for(seconds)
         seen, until = len(one.unrolls), time.monotonic() + seconds
         one.take_until(lambda: time.monotonic() > until)
-        assert len(one.unrolls) > seen + 10  # of the other one, which goes on
+        one.take_until(lambda: len(one.unrolls) > seen + 10)  # of the other one, which goes on
         waiting.join()
         one.take_of_all()
         stats = one.fleet.stats()
@@ -183,7 +185,7 @@ def test_a_shard_behind_a_link_that_was_down_is_back_with_its_steps(
     shards = [Served(folders[0], *options)]
     try:
         shards.append(Served(folders[1], *options, "--host", link.there, inside=link.inside))
-        with no_thread_left(), Traffic([shard.address for shard in shards]) as traffic:
+        with no_thread_left(), Traffic([shard.address for shard in shards], 3.0) as traffic:
             far = [replay._group.members[1] for replay in (traffic.reader, traffic.writer)]
             wait_for(lambda: traffic.drawn > 1000)
             waiting = link.down_for(seconds)
@@ -221,10 +223,3 @@ def test_a_shard_behind_a_narrow_link_loses_nothing(link: Link, tmp_path: Path) 
     finally:
         shard.kill()
     assert rows_in(tmp_path / "0") == set(np.arange(600).tolist())
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from tests.contract.fleets import OPTIONS, nodes_of_ray, wait_for
+from tests.contract.fleets import OPTIONS, nodes_of_ray
+from tests.waiting import wait_for
 
 # What every process of a cluster has to know; Ray reads it once.
 os.environ["RAY_AUTH_MODE"] = "token"
@@ -41,7 +42,7 @@ class Kill(sw.Callback):
 
     def on_train_batch(self, *, algo: Any, **_: Any) -> None:
         if not self.killed:
-            wait_for(lambda: algo.loop.fleet.stats().alive == 2, 120)
+            wait_for(lambda: algo.loop.fleet.stats().alive == 2)
             self.killed = nodes_of_ray()[:1]
             os.kill(self.killed[0], signal.SIGKILL)
 

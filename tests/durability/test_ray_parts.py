@@ -15,8 +15,9 @@ import gymnasium as gym
 import pytest
 
 import sharpwave as sw
-from tests.contract.fleets import descends, start_ray, stop_ray, wait_for
+from tests.contract.fleets import descends, start_ray, stop_ray
 from tests.envs import resumable, vectorized
+from tests.waiting import wait_for
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
@@ -55,7 +56,7 @@ def processes(kind: str) -> list[int]:
 
 
 def kill_one(kind: str) -> int:
-    wait_for(lambda: processes(kind) != [], 60)
+    wait_for(lambda: processes(kind) != [])
     killed = processes(kind)[0]
     os.kill(killed, signal.SIGKILL)
     return killed
@@ -72,7 +73,7 @@ def test_a_shard_that_is_killed_comes_back_with_its_steps(tmp_path: Path) -> Non
         assert before is None or (dqn.learner.weights() != before).any()
         killed = kill_one("_RayShard")
         wait_for(lambda: len(processes("_RayShard")) == 2 and killed not in processes("_RayShard"))
-        wait_for(lambda: replay.stats()["shards_alive"] == 2 and len(replay) == 400, 60)
+        wait_for(lambda: replay.stats()["shards_alive"] == 2 and len(replay) == 400)
         dqn.train(100)
         assert len(replay) > 400
         dqn.close()
@@ -145,15 +146,16 @@ def test_training_goes_on_while_an_evaluation_does_and_its_process_is_killed(
     agent = sw.PPO("CartPole-v1", n_envs=2, n_steps=32, seed=0, callbacks=[evals, opens])
 
     class Until(sw.Callback):
-        def on_train_batch(self, **_: Any) -> None:
+        def on_train_batch(self, **_: Any) -> bool:
             time.sleep(0.02)  # an update is over before a process has started
+            return not opens.told
 
-    agent.train(64 * 400, callbacks=Until())
+    agent.train(64 * 10**6, callbacks=Until())
     assert len(opens.steps) == 3
     asked, told = opens.told[0]
     assert asked == 64 < opens.steps[0] < opens.steps[2] < told
     assert evals.history[0]["step"] == 64
-    assert evals.history[-1]["step"] == 64 * 400
+    assert evals.history[-1]["step"] == agent.timesteps
     env = make_vec_env(lambda: Gate(tmp_path), 2, mode="sync")
     assert evals.history[-1]["mean"] == agent.evaluate(2, env=env).mean
     env.close()

@@ -21,7 +21,9 @@ import pytest
 pytest.importorskip("grpc")
 
 import sharpwave as sw
-from tests.contract.fleets import OPTIONS, wait_for
+from tests.contract.fleets import OPTIONS
+from tests.processes import actors_of
+from tests.waiting import wait_for
 
 MINUTES = float(os.environ.get("SHARPWAVE_SOAK_MINUTES", "30"))
 KILL_EVERY = 20.0
@@ -79,16 +81,11 @@ class Soak(sw.Callback):
         number = self.draw.randrange(len(self.nodes))
         node = self.nodes[number]
         if self.draw.random() < 0.5:
-            os.kill(children(node.pid)[0], signal.SIGKILL)
+            os.kill(actors_of(node.pid)[0], signal.SIGKILL)
         else:
             node.kill()
             node.wait()
             self.nodes[number] = started(fleet)
-
-
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(one) for task in tasks for one in (task / "children").read_text().split()]
 
 
 def started(fleet: Any) -> subprocess.Popen[bytes]:

@@ -75,9 +75,15 @@ class Channel:
         """
         flags = 0 if waits else socket.MSG_DONTWAIT
         try:
-            # `socket.recv_fds` leaves the flags out.
-            packed, files, _, _ = self._end.recvmsg(NUMBERS.size, FILE_SPACE, flags)
-        except (BlockingIOError, ConnectionResetError):
+            packed, files = self._next(flags)
+        except ConnectionResetError:
+            # The other end was closed with messages that nobody read. This is said once, before
+            # what it had sent itself, such as why it ends.
+            try:
+                packed, files = self._next(flags)
+            except (BlockingIOError, ConnectionResetError):
+                return None
+        except BlockingIOError:
             return None
         if not packed:
             return None
@@ -88,6 +94,11 @@ class Channel:
     def close(self) -> None:
         """Close this end."""
         self._end.close()
+
+    def _next(self, flags: int) -> tuple[bytes, Any]:
+        # `socket.recv_fds` leaves the flags out.
+        packed, files, _, _ = self._end.recvmsg(NUMBERS.size, FILE_SPACE, flags)
+        return packed, files
 
 
 class Signals:

@@ -78,7 +78,13 @@ class Unroll:
     @cached_property
     def nbytes(self) -> int:
         """Bytes of its columns."""
-        return sum(leaf.nbytes for _, leaf in leaves(self.columns()))
+        columns = self.columns().values()  # most of them are arrays, and this is asked for each
+        return sum(
+            column.nbytes
+            if isinstance(column, np.ndarray)
+            else sum(leaf.nbytes for _, leaf in leaves(column))
+            for column in columns
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as arrays and numbers."""

@@ -17,6 +17,7 @@ from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE, GrpcFleet
 from sharpwave.distributed.node import Node
 from sharpwave.distributed.unroll_codec import unroll_to_bytes
 from sharpwave.distributed.wire import connect, naming
+from tests.waiting import LONG
 
 N_STEPS, N_ENVS = 8, 4
 RECIPE = ActorRecipe(
@@ -79,7 +80,7 @@ class Acting:
         except Exception as error:
             self.error = error
 
-    def wait(self, timeout: float = 20.0) -> BaseException | None:
+    def wait(self, timeout: float = LONG) -> BaseException | None:
         """What ended it."""
         self._thread.join(timeout)
         assert not self._thread.is_alive()

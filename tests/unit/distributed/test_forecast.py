@@ -16,7 +16,8 @@ from sharpwave.cli.forecast import _Share
 from sharpwave.cli.main import main
 from sharpwave.distributed.forecast import Forecast
 from sharpwave.distributed.stand_ins import StandIns
-from tests.contract.fleets import received, wait_for
+from tests.contract.fleets import received
+from tests.waiting import wait_for
 
 LARGE = Forecast(
     n_actors=1000,

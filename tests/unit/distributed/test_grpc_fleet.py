@@ -6,10 +6,11 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.waiting import LONG, wait_for, without_hanging
 
 pytest.importorskip("grpc")
 
@@ -32,16 +33,9 @@ TOKEN = "a-token-of-the-tests"
 
 
 def received(fleet: GrpcFleet) -> Unroll:
-    unroll = fleet.receive(20.0)
+    unroll = fleet.receive(LONG)
     assert unroll is not None
     return unroll
-
-
-def wait_for(condition: Any, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def test_actors_of_a_node_make_the_unrolls_that_they_would_make_here() -> None:
@@ -102,7 +96,9 @@ def test_no_more_is_asked_for_than_may_be_in_flight() -> None:
         wait_for(lambda: fleet.stats().waiting == 6)
         time.sleep(0.1)
         assert fleet.stats().in_flight == 6
-        assert {received(fleet).actor for _ in range(60)} == {0, 1, 2, 3}
+        missing = {0, 1, 2, 3}
+        while missing:
+            missing.discard(received(fleet).actor)
         fleet.pause()
         assert fleet.stats().busy == 0
     assert [node.wait(), more.wait()] == [None, None]
@@ -159,7 +155,7 @@ def test_in_step_whoever_comes_next_makes_what_was_asked_for() -> None:
 
 def test_in_step_there_is_no_place_for_more_actors() -> None:
     with listening(in_step=True, n_actors=1, max_in_flight=1) as fleet:
-        first, second = (Acting(address_of(fleet), patience=0.5) for _ in range(2))
+        first, second = (Acting(address_of(fleet), patience=2.0) for _ in range(2))
         wait_for(lambda: "actors" in "".join([*first.said, *second.said]))
         fleet.publish(WEIGHTS, 0)
         assert received(fleet).actor == 0
@@ -170,15 +166,14 @@ def test_in_step_there_is_no_place_for_more_actors() -> None:
 
 @pytest.mark.long
 def test_a_silent_node_is_given_up_at_its_deadline_and_may_return() -> None:
-    with listening(deadline=1.5) as fleet, Liar(address_of(fleet)) as silent:
+    with listening(deadline=3.0) as fleet, Liar(address_of(fleet)) as silent:
         steady = Acting(address_of(fleet))
         wait_for(lambda: fleet.stats().alive == 1)
         silent.join()
         assert fleet.stats().alive == 2
-        began = time.monotonic()
-        while fleet.stats().alive == 2:
-            received(fleet)  # of the other one, which goes on
-            assert time.monotonic() - began < 20
+        with without_hanging():
+            while fleet.stats().alive == 2:
+                received(fleet)  # of the other one, which goes on
         with pytest.raises(ConnectionError):
             [silent.hear() for _ in range(100)]
         with Liar(address_of(fleet)) as again:
@@ -319,13 +314,11 @@ def test_what_an_actor_raised_is_raised_by_the_learner() -> None:
 
 
 def test_actors_that_never_come_end_the_run() -> None:
-    with listening(patience=0.2) as fleet:
-        began = time.monotonic()
-        with pytest.raises(
-            ConnectionError, match=r"0 of 2 actors .*`sharpwave actor --learner 127"
-        ):
-            [fleet.receive(0.05) for _ in range(1000)]
-        assert time.monotonic() - began < 10
+    with (
+        listening(patience=0.2) as fleet,
+        pytest.raises(ConnectionError, match=r"0 of 2 actors .*`sharpwave actor --learner 127"),
+    ):
+        [fleet.receive(0.05) for _ in range(1000)]
 
 
 def test_a_fleet_that_is_stopped_listens_no_more() -> None:
@@ -334,9 +327,8 @@ def test_a_fleet_that_is_stopped_listens_no_more() -> None:
         node = Acting(address_of(fleet), n_actors=2)
         received(fleet)
         address = address_of(fleet)
-        began = time.monotonic()
-        fleet.stop()
-        assert time.monotonic() - began < 5
+        with without_hanging():
+            fleet.stop()
         assert node.wait() is None
         with pytest.raises(RuntimeError, match="the fleet is stopped"):
             fleet.start(WEIGHTS, 0)

@@ -21,10 +21,11 @@ import pytest
 import sharpwave as sw
 from sharpwave.distributed import launch
 from sharpwave.errors import ActorFailed
-from tests.contract.fleets import OPTIONS, check_follows, processes_left, received, wait_for
+from tests.contract.fleets import OPTIONS, check_follows, processes_left, received
 from tests.envs import resumable
 from tests.fleet_envs import Hanging, Marked, Slow
-from tests.processes import stop
+from tests.processes import descendants, is_running, stop
+from tests.waiting import LONG, wait_for, without_hanging
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 
@@ -67,11 +68,10 @@ def kill_at_random(n_kills: int, rng: np.random.Generator) -> None:
             unrolls += [] if unroll is None else [unroll]
         pid = pids(agent)[victim]
         os.kill(pid, signal.SIGKILL)
-        killed = time.monotonic()
-        while pid in pids(agent) or len(pids(agent)) < 2:
-            unroll = fleet.receive(0.01)
-            unrolls += [] if unroll is None else [unroll]
-            assert time.monotonic() - killed < 10
+        with without_hanging():
+            while pid in pids(agent) or len(pids(agent)) < 2:
+                unroll = fleet.receive(0.01)
+                unrolls += [] if unroll is None else [unroll]
     unrolls += [received(fleet) for _ in range(8)]
     stats = fleet.stats()
     assert stats.failures == stats.restarts == n_kills
@@ -128,7 +128,7 @@ def test_a_process_that_is_killed_three_times_in_a_row_ends_the_run() -> None:
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(ActorFailed, match="actor 0 failed: its process ended by SIGKILL"):
-        wait_for(lambda: fleet.receive(1.0) is not None, seconds=60)
+        wait_for(lambda: fleet.receive(1.0) is not None)
     killer.join()
     agent.close()
 
@@ -137,7 +137,7 @@ def test_a_process_that_is_killed_three_times_in_a_row_ends_the_run() -> None:
 def test_an_actor_that_is_stopped_is_declared_dead_and_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launch, "SILENCE", 2.0)
+    monkeypatch.setattr(launch, "SILENCE", 4.0)
     agent = made(max_lag=1000)
     fleet = agent.loop.fleet
     fleet.start(agent.learner.weights(), 0)
@@ -147,10 +147,10 @@ def test_an_actor_that_is_stopped_is_declared_dead_and_others_go_on(
     stopped, _ = pids(agent)
     stop(stopped)
     began, others = time.monotonic(), 0
-    while stopped in pids(agent):
-        unroll = fleet.receive(0.01)
-        others += unroll is not None and unroll.actor == 1
-        assert time.monotonic() - began < 10
+    with without_hanging():
+        while stopped in pids(agent):
+            unroll = fleet.receive(0.01)
+            others += unroll is not None and unroll.actor == 1
     assert time.monotonic() - began > 1.5
     assert others > 3
     actors.clear()
@@ -170,8 +170,8 @@ def made_here_alone(learner: int) -> Any:
 
 @pytest.mark.long
 def test_an_environment_that_is_never_made_is_named() -> None:
-    agent = made(partial(made_here_alone, os.getpid()), n_actors=1, step_timeout=0.5)
-    with pytest.raises(ActorFailed, match=r"in never_made(.|\n)*did not come back within 0.5 s"):
+    agent = made(partial(made_here_alone, os.getpid()), n_actors=1, step_timeout=3.0)
+    with pytest.raises(ActorFailed, match=r"in never_made(.|\n)*did not come back within 3 s"):
         agent.train(64)
     assert agent.loop.fleet.stats().failures == 3
 
@@ -183,7 +183,7 @@ def test_processes_of_environments_that_hang_are_ended_with_their_actor() -> Non
     fleet = agent.loop.fleet
     fleet.start(agent.learner.weights(), 0)
     wait_for(lambda: fleet.stats().busy == 1)
-    seen: set[str] = set()
+    seen: set[int] = set()
 
     def receive_and_look() -> None:
         while fleet.receive(0.05) is None:
@@ -193,16 +193,7 @@ def test_processes_of_environments_that_hang_are_ended_with_their_actor() -> Non
         receive_and_look()
     agent.close()
     assert len(seen) >= 2
-    wait_for(lambda: not any(is_running(int(pid)) for pid in seen))
-
-
-def descendants(pid: int) -> set[str]:
-    found: set[str] = set()
-    with contextlib.suppress(OSError):  # it has ended meanwhile
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found |= {child} | descendants(int(child))
-    return found
+    wait_for(lambda: not any(is_running(pid) for pid in seen))
 
 
 @pytest.mark.long
@@ -222,9 +213,8 @@ def test_nothing_is_left_in_any_state(state: str) -> None:
         os.kill(pids(agent)[0], signal.SIGSTOP if state == "stopped" else signal.SIGKILL)
     elif state == "paused":
         fleet.pause()
-    began = time.monotonic()
-    agent.close()
-    assert time.monotonic() - began < 5
+    with without_hanging():
+        agent.close()
     assert processes_left() == []
 
 
@@ -243,13 +233,6 @@ finally:
 """
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_actors_end_with_the_learner(number: signal.Signals) -> None:
@@ -262,8 +245,8 @@ def test_actors_end_with_the_learner(number: signal.Signals) -> None:
         assert len(actors) == 2
         assert all(map(is_running, actors))
         learner.send_signal(number)
-        learner.wait(20)
-        wait_for(lambda: not any(map(is_running, actors)), seconds=5)
+        learner.wait(LONG)
+        wait_for(lambda: not any(map(is_running, actors)))
         if number == signal.SIGINT:
             assert learner.stdout.readline().split() == ["False"]
 

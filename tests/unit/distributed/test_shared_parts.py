@@ -109,12 +109,16 @@ def test_nothing_is_read_of_a_board_before_somebody_writes() -> None:
 
 
 WRITE = """
+import select
 import sys
 import numpy as np
 from sharpwave.distributed.board import Board
 board = Board(20_000, int(sys.argv[1]))
-for version in range(1, 5000):
+version = 0
+while not select.select([sys.stdin], [], [], 0)[0] or version < 5000:
+    version += 1
     board.write(np.full(20_000, version, np.float32), version)
+print(version)
 """
 
 
@@ -125,11 +129,15 @@ def test_weights_are_whole_however_often_another_process_writes_them() -> None:
     board.write(np.zeros(20_000, np.float32), 0)
     out, versions = np.zeros(20_000, np.float32), [0]
     command = [sys.executable, "-c", WRITE, str(board.descriptor)]
-    with subprocess.Popen(command, pass_fds=[board.descriptor]) as writer:
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, pass_fds=[board.descriptor], **pipes) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
         while writer.poll() is None:
             versions.append(board.read(out))
             assert (out == versions[-1]).all()
+            if len(set(versions[-100:])) > 10:  # it reads while the other one writes
+                writer.stdin.close()
+        assert board.read(out) == int(writer.stdout.read())
     assert writer.returncode == 0
-    assert board.read(out) == 4999
     assert versions == sorted(versions)
-    assert len(set(versions)) > 10

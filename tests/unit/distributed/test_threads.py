@@ -9,9 +9,10 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.errors import ActorFailed, EnvironmentFailed
-from tests.contract.fleets import OPTIONS, threads_left, wait_for
+from tests.contract.fleets import OPTIONS, threads_left
 from tests.envs import vectorized
 from tests.fleet_envs import RELEASE, Failing, Hanging
+from tests.waiting import wait_for
 
 
 class Unmakeable:

@@ -27,6 +27,7 @@ from sharpwave.distributed.wire import (
 )
 from sharpwave.errors import WireError
 from tests.unit.distributed.certificates import make_authority, make_tls
+from tests.waiting import LONG, wait_for, without_hanging
 
 TOKEN = "a-token-of-the-tests"
 
@@ -84,13 +85,23 @@ def echo() -> Echo:
 
 @pytest.fixture
 def server(echo: Echo) -> Iterator[Server]:
-    with serve([echo.service()], access=Access(TOKEN), max_message=1000, silence=0.3) as server:
+    with serve([echo.service()], access=Access(TOKEN), max_message=1000) as server:
         yield server
 
 
 @pytest.fixture
 def channel(server: Server) -> Iterator[Any]:
     with connect(server.address, Access(TOKEN), max_message=10**7) as channel:
+        yield channel
+
+
+@pytest.fixture
+def impatient(echo: Echo) -> Iterator[Any]:
+    """A channel to a server that soon drops who is silent."""
+    with (
+        serve([echo.service()], access=Access(TOKEN), max_message=1000, silence=1.0) as server,
+        connect(server.address, Access(TOKEN), max_message=10**7) as channel,
+    ):
         yield channel
 
 
@@ -214,44 +225,42 @@ def test_unknown_methods_are_named(server: Server, channel: Any) -> None:
         channel.unary_unary("/test.Echo/None")(b"")
 
 
-def test_a_client_that_falls_silent_is_dropped(channel: Any, echo: Echo) -> None:
+def test_a_client_that_falls_silent_is_dropped(impatient: Any, echo: Echo) -> None:
     over = threading.Event()
 
     def two_messages() -> Iterator[bytes]:
         yield b"one"
         yield b"two"
-        over.wait(30)
+        over.wait(LONG)
 
-    began = time.monotonic()
-    answers = channel.stream_stream("/test.Echo/Many")(two_messages())
+    answers = impatient.stream_stream("/test.Echo/Many")(two_messages())
     assert [next(answers), next(answers)] == [b"one", b"two"]
     with pytest.raises(ConnectionError), naming("the server"):
         next(answers)
     over.set()
-    assert echo.ended.wait(5)
-    assert time.monotonic() - began < 5
-    assert channel.unary_unary("/test.Echo/One")(b"later") == b"later"
+    assert echo.ended.wait(LONG)
+    assert impatient.unary_unary("/test.Echo/One")(b"later") == b"later"
 
 
-def test_a_client_that_never_sends_its_message_is_dropped(channel: Any, echo: Echo) -> None:
+def test_a_client_that_never_sends_its_message_is_dropped(impatient: Any, echo: Echo) -> None:
     over = threading.Event()
 
     def nothing() -> Iterator[bytes]:
-        over.wait(30)
+        over.wait(LONG)
         yield from ()
 
     # One message is a stream of one, so whoever opens a call may send none.
-    call = channel.stream_unary("/test.Echo/One").future(nothing())
+    call = impatient.stream_unary("/test.Echo/One").future(nothing())
     with pytest.raises(ConnectionError), naming("the server"):
-        call.result(timeout=10)
+        call.result(timeout=LONG / 2)
     over.set()
     assert echo.calls == 0
 
 
-def test_a_client_that_does_not_read_is_dropped(channel: Any, echo: Echo) -> None:
-    answers = channel.unary_stream("/test.Echo/Numbers")(b"1000")
+def test_a_client_that_does_not_read_is_dropped(impatient: Any, echo: Echo) -> None:
+    answers = impatient.unary_stream("/test.Echo/Numbers")(b"1000")
     next(answers)
-    assert echo.ended.wait(20)  # long before all were sent
+    assert echo.ended.wait(LONG)  # long before all were sent
     answers.cancel()
 
 
@@ -274,10 +283,11 @@ def test_more_calls_than_allowed_are_refused(echo: Echo) -> None:
 def test_nothing_answers_at_a_free_port(echo: Echo) -> None:
     with serve([echo.service()]) as server:
         pass
-    began = time.monotonic()
-    with pytest.raises(ConnectionError, match=rf"{server.address} cannot be reached"):
+    with (
+        without_hanging(),
+        pytest.raises(ConnectionError, match=rf"{server.address} cannot be reached"),
+    ):
         connect(server.address, timeout=0.3)
-    assert time.monotonic() - began < 5
 
 
 def test_what_takes_connections_and_says_nothing_is_no_server() -> None:
@@ -299,7 +309,7 @@ def test_a_server_that_starts_later_is_waited_for(echo: Echo) -> None:
     thread = threading.Thread(target=start)
     thread.start()
     try:
-        with connect(server.address, timeout=20) as channel:
+        with connect(server.address, timeout=LONG) as channel:
             assert channel.unary_unary("/test.Echo/One")(b"hello") == b"hello"
     finally:
         thread.join()
@@ -322,10 +332,7 @@ def test_stop_ends_streams_and_threads(echo: Echo) -> None:
         with pytest.raises(ConnectionError), naming(server.address):
             next(answers)
         over.set()
-    deadline = time.monotonic() + 5
-    while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not left
+    wait_for(lambda: set(threading.enumerate()) <= before)
 
 
 @pytest.mark.parametrize("address", ["", "host", ":1", "host:", "host:x", "host:65536", "a:-1"])

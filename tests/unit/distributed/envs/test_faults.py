@@ -20,6 +20,7 @@ from sharpwave.envs import make_vec_env
 from tests import envs
 from tests.processes import stop
 from tests.unit.distributed.envs.servers import Process, Proxy, serving
+from tests.waiting import LONG, wait_for, without_hanging
 
 ACTIONS = np.array([0, 1])
 
@@ -96,11 +97,11 @@ def test_requests_go_to_all_servers_before_an_answer_is_awaited() -> None:
         together = threading.Barrier(2)
 
         def step(self, action: Any) -> Any:
-            self.together.wait(5)  # raises where the other one is not stepping meanwhile
+            self.together.wait(LONG / 2)  # raises where the other one is not stepping meanwhile
             return super().step(action)
 
     with EnvServer(Slow) as one, EnvServer(Slow) as other:
-        env = RemoteVectorEnv([one.address, other.address])
+        env = RemoteVectorEnv([one.address, other.address], timeout=LONG)
         env.reset(seed=0)
         env.step(ACTIONS)
         env.close()
@@ -114,10 +115,11 @@ def test_a_server_that_is_killed_is_named_and_its_successor_played() -> None:
         env.reset(seed=0)
         env.step(np.zeros(4, np.int64))
         first.end()
-        began = time.monotonic()
-        with pytest.raises((ConnectionError, TimeoutError), match=first.address):
+        with (
+            without_hanging(),
+            pytest.raises((ConnectionError, TimeoutError), match=first.address),
+        ):
             env.step(np.zeros(4, np.int64))
-        assert time.monotonic() - began < 8
         with serving(port=first.port):
             obs, _ = env.reset(seed=0)
             np.testing.assert_array_equal(obs, make_vec_env("CartPole-v1", 4).reset(seed=0)[0])
@@ -143,12 +145,12 @@ def test_a_server_that_hangs_is_late_and_may_return() -> None:
     local = make_vec_env("CartPole-v1", 2)
     local.reset(seed=0)
     with serving() as server:
-        env = RemoteVectorEnv(server.address, timeout=1.0)
+        env = RemoteVectorEnv(server.address, timeout=3.0)
         env.reset(seed=0)
         stop(server.process.pid)
-        with pytest.raises(TimeoutError, match="did not answer within 1 s"):
+        with pytest.raises(TimeoutError, match="did not answer within 3 s"):
             env.step(ACTIONS)
-        with pytest.raises(TimeoutError, match="did not answer within 1 s"):
+        with pytest.raises(TimeoutError, match="did not answer within 3 s"):
             env.reset(seed=0)
         server.process.send_signal(signal.SIGCONT)
         env.reset(seed=0)
@@ -167,9 +169,8 @@ def test_leaving_a_server_that_hangs_takes_seconds_at_most() -> None:
         env.reset(seed=0)
         before = {thread for thread in threading.enumerate() if thread.name == "sharpwave late"}
         stop(server.process.pid)
-        began = time.monotonic()
-        env.close()
-        assert time.monotonic() - began < 5
+        with without_hanging():
+            env.close()
         assert not any(thread.is_alive() for thread in before)
 
 
@@ -186,9 +187,5 @@ def test_a_client_that_is_killed_frees_its_session() -> None:
             assert client.stdout.readline() == "in\n"
             assert server.n_sessions == 1
             client.kill()
-        for _ in range(100):
-            if server.n_sessions == 0:
-                break
-            time.sleep(0.05)
-        assert server.n_sessions == 0
+        wait_for(lambda: server.n_sessions == 0)
         RemoteVectorEnv(server.address).close()

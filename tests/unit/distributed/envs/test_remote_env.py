@@ -25,6 +25,7 @@ from sharpwave.nest import leaves
 from sharpwave.testing import check_env
 from tests import envs
 from tests.unit.distributed.certificates import make_authority, make_tls
+from tests.waiting import wait_for
 
 MAKERS: dict[str, Any] = {
     "native": "CartPole-v1",
@@ -274,12 +275,7 @@ def test_sessions_are_freed_when_their_clients_are_silent() -> None:
     with EnvServer("CartPole-v1", silence=0.2, patience=0.1) as server:
         remote = RemoteVectorEnv(server.address, timeout=5)
         remote.reset(seed=0)
-        deadline = threading.Event()
-        for _ in range(100):
-            if server.n_sessions == 0:
-                break
-            deadline.wait(0.05)
-        assert server.n_sessions == 0
+        wait_for(lambda: server.n_sessions == 0)
         with pytest.raises(ConnectionError, match="no session of ours any more"):
             remote.step(np.zeros(1, np.int64))
         assert remote.reset(seed=0)[0].shape == (1, 4)

@@ -138,5 +138,5 @@ def no_thread_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
-        thread.join(5.0)
+        thread.join(60.0)
         assert not thread.is_alive(), thread

@@ -1,0 +1,31 @@
+"""Waiting for what is to happen, on machines that are busy with other things.
+
+A limit is there so that a test ends which would hang; it says nothing about how fast anything is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["LONG", "wait_for", "without_hanging"]
+
+LONG = 120.0
+"""Seconds in which everything happens that happens at all."""
+
+
+def wait_for(condition: Callable[[], object], seconds: float = LONG) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@contextmanager
+def without_hanging(seconds: float = LONG / 4) -> Iterator[None]:
+    """Inside, nobody waits for something that never comes, nor for a deadline beyond this one."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds, "somebody was waited for"
