@@ -90,3 +90,26 @@ def test_the_climbing_game_settles_beside_its_best(seed: int) -> None:
     agent.train(10_000)
     assert 5.0 <= agent.evaluate(5).mean <= 7.0
     agent.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_who_begins_a_game_of_turns_wins_it(seed: int) -> None:
+    """Tic-tac-toe against somebody who plays at random, whom beginners at random beat to 0.58."""
+    rng = np.random.default_rng(seed)
+
+    def at_random(_: Any, action_masks: Any) -> Any:
+        return np.where(action_masks, rng.random(action_masks.shape), -1.0).argmax(1)
+
+    agent = sw.IPPO(
+        "pettingzoo.classic.tictactoe_v3",
+        n_envs=32,
+        n_steps=32,
+        seed=seed,
+        groups={"first": ["player_1"], "second": ["player_2"]},
+        opponents={"second": at_random},
+    )
+    agent.train(50_000)
+    won = np.array(agent.evaluate(200).agents["player_1"]) > 0
+    assert won.mean() >= 0.85  # measured 0.93 to 0.97 on six seeds
+    agent.close()

@@ -19,6 +19,7 @@ from sharpwave.agents.opponents import (
 )
 from sharpwave.agents.play import one_action
 from sharpwave.collect.joint import GroupView, JointView, flat_rows
+from sharpwave.envs.masks import choices
 from sharpwave.envs.multi import MultiAgentVectorEnv, make_multi_env
 from sharpwave.envs.multi.form import MASK, split_mask
 from sharpwave.envs.multi.groups import checked_groups
@@ -181,7 +182,7 @@ class MultiAgent(OnlineAgent):
         for name, member in self.learner.members.items():
             learner = self._opposing.get(name) or member
             if callable(learner):
-                actors[name] = FunctionActor(learner)
+                actors[name] = self._function_actor(name, learner)
                 continue
             actors[name] = GroupRolloutActor(
                 learner,
@@ -192,6 +193,11 @@ class MultiAgent(OnlineAgent):
                 generator=None if generators is None else generators[name],
             )
         return actors
+
+    def _function_actor(self, group: str, function: Any) -> FunctionActor:
+        space = self.env.action_spaces[group]
+        n_choices = None if isinstance(space, spaces.Box) else sum(choices(space))
+        return FunctionActor(function, n_choices)
 
     # Play
 
@@ -275,7 +281,7 @@ class MultiAgent(OnlineAgent):
         learner = self._opposing.get(group) or self.learner[group]
         masks = None if masks is None else np.asarray(masks, np.bool_).reshape(n, -1)
         if callable(learner):
-            actions: Any = FunctionActor(learner).play(batch, None, masks)
+            actions: Any = self._function_actor(group, learner).play(batch, None, masks)
             return (one_action(actions) if single else actions), None
         actor = RolloutActor(
             learner, n, explore=not deterministic, generator=self.play_generator[group]

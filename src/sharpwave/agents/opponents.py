@@ -12,6 +12,7 @@ from sharpwave.checkpoints import read_checkpoint
 from sharpwave.collect.joint import GroupView, JointView
 from sharpwave.files import reading
 from sharpwave.learners.learner import Acted
+from sharpwave.nest import leaves
 
 __all__ = ["FunctionActor", "SavedOpponent", "opponent_of_file", "opposing_learner", "to_json"]
 
@@ -128,14 +129,16 @@ class FunctionActor:
 
     Args:
         function: From observations [B, ...] to actions [B, ...] of the environment. If it has an
-            argument `action_masks`, it gets the masks [B, n] too, or None without any.
+            argument `action_masks`, it gets the masks [B, n] too.
+        n_choices: n; None where actions are continuous, of which there are no masks.
     """
 
     learns = False
     state = None
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, n_choices: int | None) -> None:
         self._function = function
+        self._n_choices = n_choices
         self._takes_masks = _has_argument(function, "action_masks")
         self.action_map = self
 
@@ -149,8 +152,12 @@ class FunctionActor:
 
     def act(self, obs: Any, joint: Any, starts: Any, masks: Any = None) -> Acted:  # noqa: ARG002
         """Actions for rows [N * G, ...]."""
-        known = {"action_masks": masks} if self._takes_masks else {}
-        return Acted(np.asarray(self._function(obs, **known)))
+        if not self._takes_masks:
+            return Acted(np.asarray(self._function(obs)))
+        if masks is None and self._n_choices is not None:
+            n = len(next(leaf for _, leaf in leaves(obs)))
+            masks = np.ones((n, self._n_choices), np.bool_)
+        return Acted(np.asarray(self._function(obs, action_masks=masks)))
 
     def play(self, obs: Any, starts: Any, masks: Any = None) -> Any:
         """Actions for rows [N * G, ...]."""

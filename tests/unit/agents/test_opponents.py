@@ -102,3 +102,27 @@ def test_a_run_against_others_is_not_taken_for_one_of_all(make: Any, tmp_path: P
     make(opponents={"second": None}).save(tmp_path / "run")
     with pytest.raises(ValueError, match=r"its opponents are \['second'\], not \[\]"):
         make().load_checkpoint(tmp_path / "run")
+
+
+def test_functions_may_ask_for_masks() -> None:
+    """Without them nothing but a policy could play a game that forbids actions."""
+    asked: list[Any] = []
+
+    def last_allowed(obs: Any, action_masks: Any) -> Any:
+        assert len(obs) == len(action_masks)
+        asked.append(action_masks)
+        return action_masks.shape[1] - 1 - action_masks[:, ::-1].argmax(1)
+
+    agent = sw.IPPO(
+        "pettingzoo.classic.tictactoe_v3",
+        groups={"first": ["player_1"], "second": ["player_2"]},
+        opponents={"second": last_allowed},
+        **SMALL,
+    )
+    agent.train(32)
+    assert all(masks.shape == (2, 9) for masks in asked)
+    assert not np.all(asked)
+    board, mask = np.zeros((3, 3, 2), np.int8), np.arange(9) < 5
+    seen = {"observation": board, "action_mask": mask}
+    assert agent.predict({"player_2": seen}) == {"player_2": 4}
+    agent.close()
