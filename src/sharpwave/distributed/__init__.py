@@ -1,4 +1,4 @@
-"""Fleets of actors, whose unrolls a learner takes, and remote environments; no torch."""
+"""Distributed training: fleets of actors for a learner, and remote environments; no torch."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Actors of a fleet: environments, a policy that follows the learner's, and where both stand."""
+"""Actors of a distributed fleet: vector environments and a policy with the learner's weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Follower(Protocol):
         """Act with these weights, from the next unroll on."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What it draws from, beside the weights."""
+        """State of its random generators, without the weights."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict`."""
@@ -40,7 +40,7 @@ class Block:
     """The weights of a policy that native code collects with, which draws by itself.
 
     Args:
-        size: How many there are.
+        size: Number of weights.
     """
 
     def __init__(self, size: int) -> None:
@@ -51,7 +51,7 @@ class Block:
         self.weights[:] = weights
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the collector has it."""
+        """Empty: the collector has the state."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -62,11 +62,11 @@ class FleetActor:
     """Environments and a policy, which make one unroll after another.
 
     Args:
-        number: Which actor it is.
+        number: Index of the actor.
         env: The environments.
-        collector: What steps them: a `NativeRollouts` or an `UnrollCollector`.
-        policy: What the collector acts with.
-        gamma: Discount.
+        collector: Steps them: a `NativeRollouts` or an `UnrollCollector`.
+        policy: Policy that the collector acts with.
+        gamma: Discount factor.
         closes_env: Close the environments with the actor.
     """
 
@@ -92,11 +92,11 @@ class FleetActor:
 
     @property
     def may_hang(self) -> bool:
-        """Whether it steps environments of others; an unroll of native code is soon over."""
+        """True if its environments may hang: those of Python, which native code does not step."""
         return isinstance(self._collector, UnrollCollector)
 
     def collect(self, weights: Weights, version: int, stops: Callable[[], bool]) -> Unroll | None:
-        """One unroll with these weights; None if it was given up, where `stops` became true.
+        """Collect an unroll with these weights; None if it was given up, as `stops` became true.
 
         Raises:
             EnvironmentFailed: An environment raised.
@@ -131,7 +131,7 @@ class FleetActor:
             self.env.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands."""
+        """State of the collector, the policy and the environments, for a checkpoint."""
         begun = self._has_begun  # before the first step environments have no state
         return {
             "collector": self._collector.state_dict(),
@@ -163,7 +163,7 @@ class FleetActor:
 
 
 def _taken(numbers: deque[Any]) -> list[Any]:
-    """What was there, and nothing is any more."""
+    """Remove the items of a deque and return them."""
     taken = list(numbers)
     numbers.clear()
     return taken

@@ -1,4 +1,4 @@
-"""Weights in shared memory, which readers never wait for."""
+"""Policy weights in shared memory: one process writes, others read without waiting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Board:
     that was so slow that its copy was written over meanwhile copies again.
 
     Args:
-        size: How many weights there are.
+        size: Number of weights.
         descriptor: Of the memory of a board that exists; it is taken over.
 
     Attributes:
@@ -55,7 +55,7 @@ class Board:
             ring.unlock()
 
     def read(self, out: Weights) -> int:
-        """Copy the newest weights, and say their version.
+        """Copy the newest weights, and return their version.
 
         Raises:
             LookupError: Nobody has written any.

@@ -1,4 +1,4 @@
-"""Messages between a learner and the process of an actor, and what both see without any."""
+"""Messages between a learner and its actor processes (sockets), and flags in shared memory."""
 
 from __future__ import annotations
 
@@ -102,15 +102,15 @@ class Channel:
 
 
 class Signals:
-    """What a learner and its actors see of each other without a message.
+    """Flags and counters in shared memory, by which a learner and its actors see each other.
 
     Args:
-        n_actors: How many actors there are.
+        n_actors: Number of actors.
         descriptor: Of the memory of signals that exist; it is taken over.
 
     Attributes:
         beats: [n_actors] counts up while the process of an actor runs.
-        waits: [n_actors] whether an actor waits for environments, which may keep it from counting.
+        waits: [n_actors] true while an actor waits for environments, which may stop its count.
         descriptor: Of the memory, for other processes.
     """
 

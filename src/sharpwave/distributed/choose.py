@@ -1,4 +1,4 @@
-"""The one place that decides what a fleet is made of."""
+"""Choice of a fleet's actors: threads, processes, other machines over gRPC, or Ray."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTORS = ("auto", "threads", "processes", "grpc", "ray")
 
 
 class Listening(NamedTuple):
-    """Where actors of other machines join, and who may; for Ray, which cluster it is."""
+    """Address at which actors of other machines join (for Ray, the cluster's), and who may."""
 
     address: str | None = None
     access: Access = Access()
@@ -42,7 +42,7 @@ def make_fleet(
     listening: Listening | None = None,
     followers: Followers | None = None,
 ) -> Fleet:
-    """The fleet that was asked for, or the one that fits.
+    """Make a fleet of the kind that was asked for, or of the one that fits.
 
     Args:
         actors: One of `ACTORS`. "auto" takes threads for native environments, which run beside each
@@ -50,12 +50,12 @@ def make_fleet(
             be made in other processes.
         recipe: Of the actors.
         env: Environments that are there already, for the first actor of this process.
-        n_actors: How many actors there are.
-        n_weights: Size of the weights.
+        n_actors: Number of actors.
+        n_weights: Number of weights.
         max_in_flight: Most unrolls that are under way or wait.
-        in_step: Which weights an unroll has does not depend on who is faster.
-        listening: Where actors of other machines join.
-        followers: What those that Ray starts make policies of torch with.
+        in_step: Keep actors in step with updates: weights of an unroll do not depend on timing.
+        listening: Address at which actors of other machines join.
+        followers: Makes policies of torch for the actors that Ray starts.
 
     Raises:
         TypeError: The environment or the policy cannot be pickled for processes, or has no name for

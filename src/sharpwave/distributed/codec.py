@@ -1,4 +1,4 @@
-"""Messages between machines: a checked header and raw little-endian columns, and never code.
+"""Serialization of messages between machines: a header, JSON and raw arrays, never pickled code.
 
 A message is a header of fixed length, its form, its meta, and the columns, each of which begins at
 a multiple of 64 bytes:
@@ -28,7 +28,7 @@ from sharpwave.types import Array
 __all__ = ["LIMIT", "VERSION", "Packed", "Plain", "pack", "unpack"]
 
 VERSION = 1
-"""Of the messages; other ones are refused."""
+"""Version of the message format; other ones are refused."""
 LIMIT = 64 * 2**20
 """Bytes of the largest message that is taken where nobody says anything else."""
 
@@ -50,10 +50,10 @@ _DTYPES = {
 
 
 class Packed(NamedTuple):
-    """What a message says.
+    """Contents of a message.
 
     Attributes:
-        kind: What it is about.
+        kind: Kind of the message.
         columns: Arrays by name, which are views of the message and cannot be written.
         meta: Plain values by name.
     """
@@ -66,10 +66,10 @@ class Packed(NamedTuple):
 def pack(
     kind: str, columns: Mapping[str, Array] | None = None, meta: Mapping[str, Plain] | None = None
 ) -> bytes:
-    """The bytes of a message.
+    """Serialize a message.
 
     Args:
-        kind: What it is about, such as "unroll".
+        kind: Kind of the message, such as "unroll".
         columns: Arrays of flags, integers and floats by name.
         meta: Plain values by name.
 
@@ -104,7 +104,7 @@ def pack(
 
 
 def unpack(data: bytes | memoryview, *, limit: int = LIMIT, kind: str | None = None) -> Packed:
-    """What a message says, after everything that it claims was compared with its length.
+    """Deserialize a message, once everything that it claims was compared with its length.
 
     Args:
         data: The message.
@@ -162,7 +162,7 @@ class _Form(NamedTuple):
     kind: str
     places: tuple[_Place, ...]
     end: int
-    """Where the last column ends."""
+    """Offset at which the last column ends."""
     most: int
     """Of all columns."""
 
@@ -281,6 +281,6 @@ def _is_plain(value: Any) -> bool:
 
 
 def _shown(said: Any) -> str:
-    """What a message said, short and harmless."""
+    """A value from a message, shortened and printable, for errors."""
     text = printable(repr(said), lines=False)
     return text if len(text) <= _MAX_NAME else f"{text[:_MAX_NAME]}..."

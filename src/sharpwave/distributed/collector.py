@@ -1,4 +1,4 @@
-"""Unrolls of a fleet for a loop: which of them are fresh enough, and what they tell."""
+"""Collection of unrolls from a fleet for a training loop; drops those with too much policy lag."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class FleetCollector:
 
     Args:
         fleet: The actors.
-        action_map: From the policy's actions to the environments'.
-        n_envs: Of all actors.
-        n_unrolls: Unrolls of an update.
-        max_lag: Most updates that an unroll's weights may have missed.
+        action_map: Maps actions of the policy to those of the environments.
+        n_envs: Number of environments of all actors.
+        n_unrolls: Number of unrolls of an update.
+        max_lag: Maximum policy lag: updates that the weights of an unroll may have missed.
         in_step: One version apart: the unrolls of an update are made during the update before.
 
     Attributes:
@@ -39,7 +39,7 @@ class FleetCollector:
         timesteps: Environment steps of all actors, those of dropped unrolls too.
         timings: Seconds that were waited for unrolls.
         dropped: Unrolls that were too old.
-        lags: Updates that the weights of the last unrolls had missed.
+        lags: Policy lag of the last unrolls: updates that their weights had missed.
         recent_lags: The same of the unrolls before them too.
     """
 
@@ -70,7 +70,7 @@ class FleetCollector:
         on_step: OnStep | None = None,
         stops: Callable[[], bool] = lambda: False,
     ) -> list[Unroll] | None:
-        """The unrolls of an update.
+        """Collect the unrolls of an update.
 
         Args:
             weights: Those of now.
@@ -141,7 +141,7 @@ class FleetCollector:
         return True
 
     def _steps(self, unroll: Unroll) -> Iterator[Any]:
-        """What makes each step of an unroll for callbacks."""
+        """Yield, for each step of an unroll, a function that makes it for callbacks."""
         rollout = unroll.rollout
         ended = rollout.terminated | rollout.truncated
         ends = np.cumsum(np.count_nonzero(ended, axis=1))
@@ -180,7 +180,7 @@ class FleetCollector:
         self.fleet.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the collection stands, with the environments."""
+        """State of the collection and of the environments, for a checkpoint."""
         fleet = self.fleet.state_dict()
         fleet["ready"] = [*waiting_states(self._waiting), *fleet["ready"]]
         return {
@@ -196,7 +196,7 @@ class FleetCollector:
 
         Args:
             state: What `state_dict` returned.
-            in_flight: Whether the environments are like those of then, and go on where they stood.
+            in_flight: True if the environments are like those of then and continue their episodes.
                 Otherwise new episodes start.
         """
         self.timesteps = count_of(state, "timesteps")

@@ -1,4 +1,4 @@
-"""The interface of fleets: what an actor-learner algorithm sees, whatever is behind it."""
+"""The interface of actor fleets for distributed algorithms: unrolls, weights and statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sharpwave.nest import leaves
 __all__ = ["Fleet", "FleetStats", "Unroll", "Weights", "waiting_states"]
 
 Weights = npt.NDArray[np.float32]
-"""[n_parameters] all parameters of a policy, which nobody changes any more."""
+"""[n_parameters] all parameters of a policy, as a flat vector that nobody changes any more."""
 
 OF_STEPS = (
     "obs",
@@ -34,21 +34,21 @@ OF_STEPS = (
     "final_obs",
     "state",
 )
-"""What a learner takes of a rollout."""
+"""Columns of a rollout that a learner takes."""
 OF_EPISODES = ("episode_returns", "episode_lengths", "successes")
 
 
 @dataclass(frozen=True, eq=False)
 class Unroll:
-    """Some steps of an actor.
+    """Steps of an actor's environments with one version of the weights (a trajectory segment).
 
     Attributes:
         actor: The number of the actor.
-        version: Updates that its weights had seen.
+        version: Number of updates that its weights had seen.
         rollout: The steps, with `last_obs`.
         episode_returns: [E] of the episodes that ended.
         episode_lengths: [E] of them.
-        successes: Whether they reached their goals, of those of which that is known.
+        successes: Success (1 or 0) of each episode, of those of which that is known.
     """
 
     actor: int
@@ -66,7 +66,7 @@ class Unroll:
 
     @classmethod
     def of_columns(cls, actor: int, version: int, columns: dict[str, Any]) -> Unroll:
-        """The unroll of some `columns`; what the actor thought of its steps is NaN.
+        """The unroll of some `columns`; the values that the actor estimated are NaN.
 
         Raises:
             TypeError: A name is missing or unknown.
@@ -107,28 +107,28 @@ def waiting_states(unrolls: Iterable[Unroll]) -> list[dict[str, Any]]:
 
 
 class FleetStats(NamedTuple):
-    """Where a fleet stands."""
+    """Counts of a fleet's actors, unrolls and failures."""
 
     actors: int
-    """How many there should be."""
+    """Number of actors that there should be."""
     alive: int
-    """How many there are."""
+    """Number of actors that are there."""
     asked: int
-    """Unrolls that are asked for and not begun."""
+    """Number of unrolls that are asked for and not begun."""
     busy: int
-    """How many are in the midst of an unroll."""
+    """Number of actors in the midst of an unroll."""
     waiting: int
-    """Unrolls that nobody has received."""
+    """Number of finished unrolls that nobody has received."""
     failures: int
-    """Failures of actors: exceptions, and processes that ended."""
+    """Number of failures of actors: exceptions, and processes that ended."""
     restarts: int = 0
-    """Actors that were made again after a failure."""
+    """Number of restarts: actors that were made again after a failure."""
     lost: int = 0
-    """Unrolls that were lost with an actor."""
+    """Number of unrolls that were lost with an actor."""
     received_bytes: int = 0
     """Bytes of all unrolls that were received."""
     may_join: bool = False
-    """Whether actors may come by themselves, where none is there."""
+    """True if actors may still join by themselves, even where none is there."""
 
     @property
     def in_flight(self) -> int:
@@ -160,10 +160,10 @@ class Fleet(Protocol):
         """
 
     def stats(self) -> FleetStats:
-        """Where it stands."""
+        """Counts of actors, unrolls, failures and received bytes."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the actors stand at rest, and what waits."""
+        """State of the actors at rest, and waiting unrolls, for a checkpoint."""
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
         """Go on from `state_dict`; in new episodes unless those of then are still there."""

@@ -1,4 +1,4 @@
-"""What will limit actors and a learner, from what one of each takes."""
+"""Forecast of the throughput, policy lag and bottleneck of actors and a learner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 __all__ = ["Forecast"]
 
 HOLDS = 4
-"""Updates of lag up to which V-trace has been seen to learn as without."""
+"""Policy lag, in updates, up to which V-trace has been seen to learn as well as without lag."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,26 +30,26 @@ class Forecast:
     """
 
     n_actors: int
-    """Actors of all machines."""
+    """Number of actors of all machines."""
     n_envs: int
-    """Environments of each."""
+    """Number of environments of each actor."""
     n_steps: int
-    """Steps of each environment in an unroll."""
+    """Number of steps of each environment in an unroll."""
     batch_unrolls: int
-    """Unrolls of an update."""
+    """Number of unrolls in the batch of an update."""
     n_nodes: int
-    """Machines of actors: weights go once to each."""
+    """Number of machines of actors: weights go once to each."""
     unroll_seconds: float
-    """An actor makes an unroll in this time."""
+    """Seconds in which an actor makes an unroll."""
     update_seconds: float
-    """The learner learns from a batch in this time, with nothing beside it."""
+    """Seconds in which the learner learns from a batch, with nothing beside it."""
     taken_seconds: float
-    """The learner takes an unroll in this time, from nodes that send at once and while it learns,
-    its share of the update included; 0 where nothing travels."""
+    """Seconds in which the learner takes an unroll, from nodes that send at once and while it
+    learns, its share of the update included; 0 where nothing travels."""
     unroll_bytes: int
-    """Of an unroll on the wire."""
+    """Bytes of an unroll on the wire."""
     weights_bytes: int
-    """Of all weights."""
+    """Bytes of all weights."""
 
     @property
     def batch_steps(self) -> int:
@@ -58,7 +58,7 @@ class Forecast:
 
     @property
     def lag(self) -> float:
-        """Updates that the weights of an unroll will have missed."""
+        """Policy lag: updates that the weights of an unroll will have missed."""
         return self.n_actors / self.batch_unrolls
 
     @property
@@ -82,7 +82,7 @@ class Forecast:
 
     @property
     def limit(self) -> str:
-        """What the whole waits for."""
+        """Bottleneck of the whole: the actors, the learner or the wire."""
         if self.actor_rate < self.learner_rate:
             return "the actors"
         # The wire is, where a learner does something else than to learn for most of its time.
@@ -90,7 +90,7 @@ class Forecast:
 
     @property
     def actors_kept_busy(self) -> int:
-        """How many actors give the learner all that it takes."""
+        """Number of actors that keep the learner busy."""
         return max(1, math.ceil(self.n_actors * min(1.0, self.learner_rate / self.actor_rate)))
 
     @property
@@ -104,7 +104,7 @@ class Forecast:
         return self.steps_per_second / self.batch_steps * self.weights_bytes * self.n_nodes
 
     def verdict(self) -> str:
-        """Whether V-trace will hold, in a sentence, and otherwise what to use."""
+        """Sentence on whether V-trace will hold at this lag, and what to use otherwise."""
         flight = (
             f"{self.n_actors:,} x {self.n_envs:,} x {self.n_steps:,} in flight over a batch of "
             f"{self.batch_steps:,} is a lag of {self.lag:,.4g}"

@@ -1,4 +1,4 @@
-"""A fleet whose actors are on other machines, and come and go as they like.
+"""A fleet of remote actors over gRPC: nodes of other machines join and leave at any time.
 
 The learner listens. A node, which is a process with one or more actors, opens a stream and says how
 many it has; it gets their numbers and the recipe that makes them. Then the learner asks actors for
@@ -37,7 +37,7 @@ from sharpwave.notice import notice
 __all__ = ["PROTOCOL", "SERVICE", "GrpcFleet"]
 
 PROTOCOL = 1
-"""Of the messages between learner and nodes; nodes of another one are refused."""
+"""Version of the protocol between learner and nodes; nodes of another one are refused."""
 SERVICE = "sharpwave.Fleet"
 
 
@@ -45,13 +45,13 @@ class GrpcFleet:
     """Actors on other machines: `sharpwave actor --learner HOST:PORT` starts some.
 
     Args:
-        recipe: What makes the actors.
+        recipe: Recipe that makes the actors.
         observation_space: Of one environment; nodes compare theirs.
         action_space: Of one environment.
-        n_actors: How many actors the learner counts on. More may join, unless they are in step.
+        n_actors: Number of actors that the learner expects. More may join, unless they are in step.
         max_in_flight: Most unrolls that are under way or wait; more where more actors join.
         in_step: Each actor makes one unroll after every `publish`.
-        address: Where to listen.
+        address: Address to listen at, host:port.
         access: Who may join.
         deadline: Seconds after which a silent node is given up; it may return.
         patience: Seconds without actors after which the run ends.
@@ -105,7 +105,7 @@ class GrpcFleet:
 
     @property
     def address(self) -> str | None:
-        """Where it listens; None before `start`."""
+        """Address at which it listens; None before `start`."""
         return None if self._server is None else self._server.address
 
     # What the learner does
@@ -180,7 +180,7 @@ class GrpcFleet:
             self._arrived.wait_for(lambda: not any(one.is_busy for one in self._slots), seconds)
 
     def stats(self) -> FleetStats:
-        """Where it stands."""
+        """Counts of actors, unrolls, failures and received bytes."""
         with self._lock:
             there = [slot for slot in self._slots if slot.session is not None]
             nodes = self._sessions
@@ -198,7 +198,7 @@ class GrpcFleet:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the actors stand at rest, and what waits; None for those that are not there."""
+        """State of the actors at rest, and waiting unrolls; None for actors that are not there."""
         self.pause()
         with self._lock:
             slots = self._slots[: self._n_actors]
@@ -218,7 +218,7 @@ class GrpcFleet:
 
         Args:
             state: What `state_dict` returned.
-            in_flight: Whether the environments are like those of then, and go on where they stood.
+            in_flight: True if the environments are like those of then and continue their episodes.
                 Otherwise new episodes start, and what waited is left out.
         """
         self.pause()
@@ -417,7 +417,7 @@ class GrpcFleet:
 
 
 def _joined(data: bytes) -> dict[str, Any]:
-    """What a node says of itself."""
+    """Contents of the message with which a node joins, checked."""
     meta = unpack(data, kind="join").meta
     if meta.get("protocol") != PROTOCOL:
         raise WireError(f"nodes must speak protocol {PROTOCOL}, got {meta.get('protocol')!r}")
@@ -428,7 +428,7 @@ def _joined(data: bytes) -> dict[str, Any]:
 
 
 def _error_of(packed: Packed, peer: str) -> Exception:
-    """What an actor raised, as an exception of the same kind."""
+    """Make the exception that an actor raised again, of the same kind."""
     meta = packed.meta
     kind, text = (str(meta.get(name, "")) for name in ("kind", "text"))
     trace = f"{meta.get('trace', '')}\n(of an actor at {peer})"

@@ -1,4 +1,4 @@
-"""Environments that do not come back: how long somebody has waited for one, and where it stands."""
+"""Timeouts for environments that hang: seconds since the last step, and the stack of the thread."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Made = TypeVar("Made")
 
 
 class Silence:
-    """For how long a count has stood still, as far as anybody looked."""
+    """Seconds for which a counter has stood still, as far as anybody looked."""
 
     def __init__(self) -> None:
         self._seen: int | None = None
         self._seconds, self._looked = 0.0, time.monotonic()
 
     def seconds(self, count: int) -> float:
-        """Look at the count; for how long it has been this one."""
+        """Look at the counter; return for how long it has had this value."""
         now = time.monotonic()
         self._seconds += min(now - self._looked, ONE_LOOK)
         self._looked = now
@@ -44,7 +44,7 @@ class Pulse:
         timeout: Seconds that environments may take for a step, a reset, or to be made.
 
     Attributes:
-        waits: Whether the thread waits for environments.
+        waits: True while the thread waits for environments.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -70,7 +70,7 @@ class Pulse:
         self._beats += 1
 
     def failure(self, actor: int) -> ActorFailed | None:
-        """What happened where the thread waits for too long; None where it does not."""
+        """Error, with the stack, if the thread has waited for too long; None otherwise."""
         seconds = self._silence.seconds(self._beats)
         if not self.waits or seconds <= self._timeout:
             return None
@@ -78,7 +78,7 @@ class Pulse:
 
 
 def in_time(make: Callable[[], Made], timeout: float, actor: int) -> Made:
-    """What a function returns or raises that may wait for environments.
+    """Call a function that may wait for environments, with a timeout; return its result.
 
     Args:
         make: The function; a thread calls it, which is left behind where it does not come back.

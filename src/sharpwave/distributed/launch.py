@@ -1,4 +1,4 @@
-"""Processes of actors as the learner sees them: how they start, live and end."""
+"""Actor processes as the learner sees them: launching, heartbeats, failures and termination."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ sys.path[:] = path
 from sharpwave.distributed.process_actor import run
 run(pickle.loads(job), parent, number, life, descriptors)
 """
-"""What a new process runs: it knows nothing of the learner's main module."""
+"""Program of a new process, which knows nothing of the learner's main module."""
 
 
 class Launcher:
@@ -49,13 +49,13 @@ class Launcher:
 
     Args:
         recipe: Of the actors.
-        n_actors: How many there are.
-        n_weights: Size of the weights.
+        n_actors: Number of actors.
+        n_weights: Number of weights.
         n_slots: Unrolls that an actor may have finished that the learner did not look at.
 
     Attributes:
-        board: Where the weights are.
-        signals: What is seen without a message.
+        board: Weights in shared memory.
+        signals: Flags and counters in shared memory.
 
     Raises:
         TypeError: A part of the recipe cannot be pickled.
@@ -106,10 +106,10 @@ class ActorProcess:
     """The process of an actor.
 
     Args:
-        number: Which actor it is.
+        number: Index of the actor.
         process: The process.
         channel: The connection to it.
-        signals: What is seen without a message.
+        signals: Flags and counters in shared memory.
         n_slots: Slots of its memory.
         step_timeout: Seconds that environments may take, in which there may be no sign of life.
 
@@ -118,8 +118,8 @@ class ActorProcess:
         given: Slots that it writes to, or will.
         reader: Of the unrolls in its memory; None before the first.
         rested: It has said that it rests, since it was last told to.
-        told: What it said of where it stands; None where it was not asked, or did not answer.
-        error: What it raised; None so far.
+        told: State that it sent; None where it was not asked, or did not answer.
+        error: Exception that it raised; None so far.
     """
 
     def __init__(
@@ -147,12 +147,12 @@ class ActorProcess:
 
     @property
     def is_starting(self) -> bool:
-        """Whether it has given no sign of life yet."""
+        """True if it has given no sign of life (heartbeat) yet."""
         return int(self._signals.beats[self.number]) == self._first
 
     @property
     def is_running(self) -> bool:
-        """Whether its process has not ended; one that has is not forgotten yet."""
+        """True if its process has not ended; the exit code of one that has is kept."""
         if self.process.returncode is not None:
             return False
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -176,7 +176,7 @@ class ActorProcess:
         os.close(file)
 
     def why_dead(self) -> str | None:
-        """Why it is taken for dead: it has given no sign of life for too long; None otherwise."""
+        """Reason why it is taken for dead: no sign of life for too long; None otherwise."""
         seconds = self._silence.seconds(int(self._signals.beats[self.number]))
         most, where = START if self.is_starting else SILENCE, ""
         if self._signals.waits[self.number] and not self.is_starting:
@@ -187,7 +187,7 @@ class ActorProcess:
         )
 
     def failure(self) -> BaseException:
-        """What ended it: its process has ended, or is killed."""
+        """Exception that ended it; its process has ended, or is killed."""
         if self.error is not None:
             return self.error
         deadline = time.monotonic() + GRACE
@@ -198,7 +198,7 @@ class ActorProcess:
         return ActorFailed(self.number, f"its process ended by {how}")
 
     def take_report(self, descriptor: int) -> None:
-        """Read what it raised."""
+        """Read the exception that it raised."""
         pickled, trace = read_pickle(descriptor)
         os.close(descriptor)
         failed = ActorFailed(self.number, trace)
@@ -232,7 +232,7 @@ def end_all(
     Args:
         pid: The process that started them; a fork of it leaves them alone.
         actors: The processes.
-        signals: What they see.
+        signals: Their flags in shared memory.
         timeout: Seconds.
     """
     if os.getpid() != pid:
@@ -251,7 +251,7 @@ def end_all(
 
 
 def _specs(recipe: ActorRecipe) -> dict[str, Any]:
-    """What this process has registered under the id of the environment."""
+    """Spec that this process has registered under the id of the environment, if any."""
     env = None if recipe.env is None else recipe.env.env
     name = env.rpartition(":")[2] if isinstance(env, str) else None
     spec = gym.registry.get(name) if name is not None else None
@@ -266,7 +266,7 @@ def _pickled(recipe: ActorRecipe) -> bytes:
 
 
 def why_not_pickled(recipe: ActorRecipe) -> str | None:
-    """Why a recipe cannot be sent to a process; None when it can."""
+    """Reason why a recipe cannot be pickled for a process; None when it can."""
     env = None if recipe.env is None else recipe.env.env
     for name, part in {"env_id": env, "policy": recipe.policy}.items():
         try:

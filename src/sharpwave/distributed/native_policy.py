@@ -1,4 +1,4 @@
-"""Acting with the flat weights of a policy, without torch."""
+"""Policy inference in native code with a flat vector of weights, without torch."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class NativePolicy:
     """A multi-layer perceptron that acts in environments of Python.
 
     Args:
-        layout: The networks.
+        layout: Layout of the networks.
         observation_space: Of one environment.
         action_space: Of one environment.
-        seed: Of the actions.
+        seed: Seed of the actions.
 
     Attributes:
-        action_map: From its actions to the environments'.
+        action_map: Maps its actions to those of the environments.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class NativePolicy:
         )
 
     def act(self, obs: Any, starts: Any, masks: Any) -> Chosen:  # noqa: ARG002 - no memory
-        """Actions drawn for observations [N, ...]."""
+        """Sample actions for observations [N, ...]."""
         drawn = self._native.act(self._features(obs), masks, self._draws.next_call())
         actions, log_probs, values = drawn
         return Chosen(actions[:, 0] if self._is_one_number else actions, log_probs, values)
@@ -74,14 +74,14 @@ class NativePolicy:
         return self._native.values(self._features(obs))
 
     def memory(self) -> None:
-        """None: it remembers nothing."""
+        """None: it has no recurrent state."""
 
     def follow_weights(self, weights: Weights) -> None:
         """Act with these weights, from the next unroll on."""
         np.copyto(self._weights, weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """What it draws from, beside the weights."""
+        """State of its random generator, without the weights."""
         return {"kind": "native", "generator": self._draws.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The other end of a `GrpcFleet`: a process that has joined a learner with some actors.
+"""A node of remote actors (`sharpwave actor`): the client that joins a learner's `GrpcFleet`.
 
 Each actor of a node is a fleet of one in step, which makes what the learner asks it for: a thread
 where it steps native environments, a process where it steps those of Python. They share one
@@ -52,11 +52,11 @@ class Node:
     Args:
         learner: The address of the learner.
         access: Who may join, as the learner has it.
-        n_actors: How many actors to bring.
+        n_actors: Number of actors to bring.
         env: The id of the environment; the learner must have the same. One that names a module, as
             in `my_module:My-v0`, must be given: what comes over the wire imports nothing.
         patience: Seconds to wait for a learner that does not answer.
-        followers: What makes policies of torch for algorithms that the learner names, such as
+        followers: Makes policies of torch for algorithms that the learner names, such as
             `sharpwave.algorithms.followers.follower_of`; None where only native code acts.
         tell: Told what goes on, in one line.
     """
@@ -106,7 +106,7 @@ class Node:
             time.sleep(0.5)
 
     def _visit(self) -> bool:
-        """Join the learner once; whether it has finished, or else there was no place yet."""
+        """Join the learner once; return True once it has finished."""
         left = self._patience - (time.monotonic() - self._seen_at)
         channel = connect(
             self._learner, self._access, timeout=max(0.5, left), max_message=MAX_MESSAGE
@@ -141,7 +141,7 @@ class Node:
                 worker.join()
 
     def _recipe(self, welcome: Packed) -> _Making:
-        """What to make, once it is known to be harmless and of the learner's spaces."""
+        """Recipe of the actors, once it is known to be harmless and of the learner's spaces."""
         try:
             described = json.loads(str(welcome.meta["recipe"]))
             recipe = ActorRecipe.of_json(described, self._followers)
@@ -176,7 +176,7 @@ class Node:
 
 
 class _Making(NamedTuple):
-    """What makes actors here: a recipe, the size of its weights, and whether native code acts."""
+    """Recipe of actors here, with its number of weights, and whether native code acts."""
 
     recipe: ActorRecipe
     n_parameters: int
@@ -199,8 +199,8 @@ class _Worker:
     """An actor of this node, and the thread that gives it work.
 
     Args:
-        making: What makes it.
-        visit: Where its unrolls go.
+        making: Makes it.
+        visit: Stream that its unrolls go to.
     """
 
     def __init__(self, making: _Making, visit: _Visit) -> None:
@@ -221,7 +221,7 @@ class _Worker:
         self._work.put(partial(self._collect, weights, version))
 
     def tell(self) -> None:
-        """Ask where the actor stands."""
+        """Ask for the state of the actor."""
         self._work.put(self._tell)
 
     def load(self, state: Any, in_flight: bool) -> None:
@@ -230,7 +230,7 @@ class _Worker:
         self._work.put(partial(self._fleet.load_state_dict, saved, in_flight=in_flight))
 
     def told(self) -> dict[str, int]:
-        """What a learner wants to know of an actor elsewhere."""
+        """Failures, restarts and lost unrolls of the actor, for the learner."""
         return {name: count + getattr(self._lives, name) for name, count in self._before.items()}
 
     def stop(self) -> None:

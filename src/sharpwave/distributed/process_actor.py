@@ -1,4 +1,4 @@
-"""The process of an actor: it imports no torch for policies that native code knows."""
+"""Main loop of an actor process; it imports no torch for policies that native code knows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BEAT = 0.25
 
 
 class Job(NamedTuple):
-    """What all actors of a fleet are told when they start."""
+    """Configuration of the actor processes of a fleet, which they get when they start."""
 
     pickled: bytes
     """A `CloudpickleWrapper` around the `ActorRecipe`, and what the learner's process has
@@ -49,8 +49,8 @@ def run(job: Job, parent: int, number: int, life: int, descriptors: list[int]) -
     Args:
         job: What to do.
         parent: The process of the learner.
-        number: Which actor this is.
-        life: How often it was made before.
+        number: Index of the actor.
+        life: Number of times that it was made before.
         descriptors: Of the connection, of the board and of the signals.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner acts on it, and tells
@@ -160,7 +160,7 @@ class _Work:
         self.signals.waits[self.number] = False
 
     def stops(self) -> bool:
-        """Whether an unroll should be given up; asked after each of its steps."""
+        """True if an unroll should be given up; asked after each of its steps."""
         self.pulse.beat()
         return self.signals.stops
 

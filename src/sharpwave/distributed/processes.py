@@ -1,4 +1,4 @@
-"""A fleet whose actors are processes of this machine."""
+"""A fleet of actors in worker processes of this machine, with unrolls in shared memory."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class ProcessFleet:
     life for some seconds, is started again. Processes end with this one, however it ends.
 
     Args:
-        recipe: Of the actors.
+        recipe: Recipe that makes the actors.
         lives: Which actors there are, and how often they may fail.
-        n_weights: Size of the weights.
+        n_weights: Number of weights.
         max_in_flight: Most unrolls that are under way or wait; actors rest at that.
         in_step: Each actor makes one unroll after every `publish`, and none before the next: which
             weights an unroll has does not depend on who is faster.
@@ -145,7 +145,7 @@ class ProcessFleet:
         )
 
     def stats(self) -> FleetStats:
-        """Where it stands."""
+        """Counts of actors, unrolls, failures and received bytes."""
         self._pump(0.0)
         given = [len(actor.given) for actor in self._living()]
         busy = sum(map(bool, given))
@@ -162,7 +162,7 @@ class ProcessFleet:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the actors stand at rest, and what waits; None for those that never began.
+        """State of the actors at rest, and waiting unrolls; None for actors that never began.
 
         Raises:
             RuntimeError: The fleet was stopped.
@@ -196,7 +196,7 @@ class ProcessFleet:
 
         Args:
             state: What `state_dict` returned.
-            in_flight: Whether the environments are like those of then, and go on where they stood.
+            in_flight: True if the environments are like those of then and continue their episodes.
                 Otherwise new episodes start, and what waited is left out.
         """
         self.pause()

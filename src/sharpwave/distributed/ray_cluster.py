@@ -1,7 +1,7 @@
-"""A Ray of this machine or of many, and the processes that it places, starts and restarts.
+"""A Ray cluster, or a Ray of this machine: joining it, and the processes that it places.
 
-Its own processes listen on all interfaces, and run what they are sent: a cluster is used only if it
-asks for tokens. Bulk data do not pass through it.
+The processes of Ray listen on all interfaces, and run what they are sent: a cluster is used only
+if it asks for tokens. Bulk data do not pass through it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RayCluster:
     Attributes:
         ray: The module.
         is_here: All of its processes are on this machine, and of this one's.
-        host: Where this process listens for those of Ray.
+        host: Host at which this process listens for those of Ray.
         access: Who may connect there: on other machines, who has the token of this object.
 
     Raises:
@@ -69,8 +69,8 @@ class RayCluster:
 
         Args:
             kind: Their class, without arguments.
-            n: How many.
-            cpus: Of Ray's, for each; on this machine alone there is nothing to reserve.
+            n: Number of actors.
+            cpus: CPUs of Ray for each; on this machine alone there is nothing to reserve.
         """
         ray = self.ray
         options: list[dict[str, Any]] = [{"num_cpus": 0} for _ in range(n)]

@@ -1,4 +1,4 @@
-"""A fleet whose actors Ray places on machines, starts, and starts again.
+"""A fleet of actors that Ray places on the machines of a cluster, starts and restarts.
 
 Ray has nothing to do with unrolls and weights: its processes are nodes that join the learner over
 gRPC, as those of `sharpwave actor` do.
@@ -21,12 +21,12 @@ class RayFleet(GrpcFleet):
     """Actors as processes of Ray, on the machines of a cluster.
 
     Args:
-        recipe: What makes the actors.
+        recipe: Recipe that makes the actors.
         *spaces: As `GrpcFleet` takes them.
         cluster: The address of a Ray cluster, or "auto"; None starts a Ray on this machine, which
             ends with the fleet.
-        cpus: Of Ray's, for each actor.
-        followers: What makes policies of torch there; see `Node`.
+        cpus: CPUs of Ray for each actor.
+        followers: Makes policies of torch there; see `Node`.
         **options: Of `GrpcFleet`, but where to listen and who may join.
     """
 

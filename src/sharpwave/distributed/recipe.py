@@ -1,4 +1,4 @@
-"""Recipes of actors: all that is needed to make one, here or in another process."""
+"""Recipes of actors: configuration that makes one here, in a process or on another machine."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class EnvRecipe:
     """
 
     env: Any
-    """An id, or what makes an environment."""
+    """Id of the environment, or a function that makes one."""
     n_envs: int
-    """How many of them."""
+    """Number of environments."""
     mode: str = "auto"
-    """How they are stepped; see `make_vec_env`."""
+    """Stepping mode, such as "sync" or "async"; see `make_vec_env`."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments for an id."""
 
     def make(self, number: int = 0) -> Any:  # noqa: ARG002 - those of all actors are alike
-        """New ones, for an actor."""
+        """Make the environments of an actor."""
         return make_vec_env(
             self.env, self.n_envs, mode=self.mode, env_kwargs=dict(self.kwargs) or None
         )
@@ -73,14 +73,14 @@ class PolicyRecipe:
     hidden: tuple[int, ...]
     """Widths of the actor's hidden layers."""
     critic_hidden: tuple[int, ...]
-    """Widths of the critic's."""
+    """Widths of the critic's hidden layers."""
     activation: str
-    """Between the layers."""
+    """Activation function between the layers."""
     threads: int = 1
-    """Most threads that step native environments."""
+    """Maximum number of threads that step native environments."""
 
     def layout(self, env: Any) -> PolicyLayout:
-        """Where its parameters lie, for the spaces of an environment."""
+        """Layout of its parameters, for the spaces of an environment."""
         return PolicyLayout.of(
             env.single_observation_space,
             env.single_action_space,
@@ -105,7 +105,7 @@ class PolicyRecipe:
 
 
 class FollowerMaker(Protocol):
-    """What makes a policy of torch, here or in another process."""
+    """Maker of a policy of torch, here or in another process."""
 
     def __call__(self, env: Any, seed: int) -> Any:
         """A `Follower` with `act` and `action_map` for some environments."""
@@ -122,7 +122,7 @@ class FollowerMaker(Protocol):
 
 
 Followers = Callable[[Mapping[str, Any]], FollowerMaker]
-"""What `FollowerMaker.to_json` described, made again."""
+"""Function that makes a `FollowerMaker` again from its `to_json`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,21 +136,21 @@ class ActorRecipe:
     env: EnvRecipe | WorkerRecipe | None
     """Environments, here or at servers; None where the only ones there are cannot be made again."""
     policy: PolicyRecipe | FollowerMaker
-    """A policy for native code, or what makes one of torch."""
+    """A policy for native code, or the maker of one of torch."""
     n_steps: int
-    """Steps of an unroll."""
+    """Number of steps of an unroll."""
     gamma: float
-    """Discount."""
+    """Discount factor."""
     seeds: tuple[int, int]
-    """Of environments and actions; each actor derives its own."""
+    """Seeds of environments and actions; each actor derives its own."""
     memory: tuple[int, ...] | None = None
     """Shape of the recurrent state of an actor; None without one. Actors find it by themselves."""
     step_timeout: float = 120.0
     """Seconds that its environments may take for a step, a reset, or to be made."""
     first_number: int = 0
-    """What is added to the numbers of actors: those of a node are some of a larger fleet."""
+    """Offset of the indices of actors: those of a node are some of a larger fleet."""
     first_life: int = 0
-    """What is added to how often they were made before."""
+    """Offset of their lives, the number of times that each was made before."""
 
     def own_seeds(self, number: int, life: int) -> tuple[int, int]:
         """Seeds of the environments and actions of an actor, others in each of its lives."""
@@ -179,7 +179,7 @@ class ActorRecipe:
 
         Args:
             saved: What it returned.
-            followers: What knows algorithms by name; None where only native code acts.
+            followers: Finds the makers of policies of torch; None where only native code acts.
 
         Raises:
             TypeError: An algorithm is named that nobody knows.
@@ -200,12 +200,12 @@ class ActorRecipe:
 
 
 def make_actor(recipe: ActorRecipe, number: int, life: int = 0, env: Any = None) -> FleetActor:
-    """An actor that waits for weights.
+    """Make an actor from a recipe; it waits for weights.
 
     Args:
-        recipe: How.
-        number: Which actor it is.
-        life: How often it was made before.
+        recipe: Recipe of the actor.
+        number: Index of the actor.
+        life: Number of times that it was made before.
         env: Environments of somebody else's to step, who closes them.
 
     Raises:

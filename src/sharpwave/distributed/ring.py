@@ -1,4 +1,4 @@
-"""Unrolls in shared memory: slots that an actor writes and the learner reads and frees."""
+"""Shared-memory slots for unrolls: an actor process writes them, the learner reads and frees."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNTED = {"final_obs": 0, "episode_returns": 1, "episode_lengths": 1, "successe
 """Columns whose length differs between unrolls, and which of the counts it is."""
 
 Counts = tuple[int, int, int]
-"""How many last observations, episodes and successes an unroll has."""
+"""Numbers of final observations, episodes and successes of an unroll."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Form:
         ]
 
     def places(self, counts: Counts) -> tuple[list[tuple[int, tuple[int, ...]]], int]:
-        """Where each leaf begins and its whole shape, and how long all are."""
+        """Offset and whole shape of each leaf, and the length of all."""
         places, end = [], 0
         for shape, n_bytes, count in self._sizes:
             whole = shape
@@ -144,7 +144,7 @@ class UnrollReader:
     """The learner's side, of one form of an actor's unrolls.
 
     Args:
-        form: What the actor said.
+        form: Form of the unrolls, which the actor sent.
         descriptor: Of its memory; it is taken over.
     """
 

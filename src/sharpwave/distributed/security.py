@@ -1,4 +1,4 @@
-"""Who may connect: a token that both sides know, certificates that both sides show, or both."""
+"""Authentication of connections: a shared token, mutual TLS with certificates, or both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TLS(NamedTuple):
         """Certificate, key and authority, once the other side would accept them.
 
         Args:
-            server: Whether the own side listens.
+            server: True if the own side is the server.
 
         Raises:
             OSError: A file cannot be read.
@@ -86,7 +86,7 @@ class TLS(NamedTuple):
 
 @dataclass(frozen=True)
 class Access:
-    """Who may connect, the same on both sides.
+    """Credentials that admit a connection, the same on both sides.
 
     Args:
         token: At least 16 letters, digits and signs that both sides know. Whoever reads the
@@ -120,11 +120,11 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody may connect."""
+        """True if anybody may connect."""
         return self.token is None and self.tls is None
 
     def admits(self, token: str | bytes | None) -> bool:
-        """Whether this is the token, in a time that does not tell how much of it is right."""
+        """True if this is the token; the comparison takes constant time."""
         if self.token is None:
             return True
         given = token.encode() if isinstance(token, str) else token or b""
@@ -163,7 +163,7 @@ def read_token(file: str | Path | None = None) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host.
+    """True if only this machine can reach a host.
 
     Example:
         >>> [is_loopback(host) for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0", "")]

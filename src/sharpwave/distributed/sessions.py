@@ -1,4 +1,7 @@
-"""Nodes that have joined a learner, and the places of their actors; guarded by the fleet's lock."""
+"""Sessions of the nodes that have joined a learner, with a slot for each remote actor.
+
+The lock of the fleet guards all of it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class Asked:
         self._weights = weights
 
     def is_of(self, weights: Weights, version: int) -> bool:
-        """Whether it is these weights; a run that was set back has others of the same version."""
+        """True if it is these weights; a run that was set back has others of the same version."""
         return version == self.version and np.array_equal(weights, self._weights)
 
 
@@ -39,11 +42,11 @@ class Slot:
     """The place of an actor, whoever fills it.
 
     Attributes:
-        number: Which actor it is.
-        life: How often it was filled before; -1 before the first time.
+        number: Index of the actor.
+        life: Number of times that it was filled before; -1 before the first time.
         session: The node that fills it; None without.
         asked: Weights of the unrolls that it should make.
-        state: Where the actor stood when it last told; None where it did not.
+        state: Last state that the actor sent; None where it sent none.
         has_failed: It has given up what was asked for, until it is asked again.
     """
 
@@ -61,17 +64,17 @@ class Slot:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an unroll will come."""
+        """True if an unroll will come."""
         return self.session is not None and bool(self.asked) and not self.has_failed
 
     @property
     def has_told(self) -> bool:
-        """Whether nobody is still to say where the actor stands."""
+        """True unless the actor's state was asked for and has not come yet."""
         return self.session is None or not self._is_asked_for_state
 
     @property
     def life_of_state(self) -> int:
-        """How often the actor was made before, here and by its node."""
+        """Number of times that the actor was made before, here and by its node."""
         return max(0, self.life + (self._to_load is not None)) + self._restarts
 
     def join(self, session: Session) -> None:
@@ -108,7 +111,7 @@ class Slot:
                 self.session.ask(self.number, asked)
 
     def ask_state(self) -> None:
-        """Ask where the actor stands, if it is there."""
+        """Ask for the actor's state, if it is there."""
         if self.session is not None:
             self._is_asked_for_state = True
             self.session.say(pack("tell", meta={"actor": self.number}))
@@ -162,7 +165,7 @@ class Session:
 
     Args:
         slots: The places of its actors.
-        peer: Where it is.
+        peer: Network address of the node.
         lock: The fleet's.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Nodes that send one unroll again and again, in processes of their own: the load of a learner.
+"""Simulated actor nodes, to benchmark a learner: processes that send one unroll again and again.
 
 They speak the protocol of `sharpwave actor` and take no time to act, so that a learner that takes
 all they send shows how much it can take.
@@ -39,9 +39,9 @@ class StandIns:
 
     Args:
         address: Of the learner, on this machine.
-        unroll: What they send.
-        n_nodes: How many there are, each with a connection of its own.
-        node_actors: Actors of each.
+        unroll: Unroll that they send.
+        n_nodes: Number of nodes, each with a connection of its own.
+        node_actors: Number of actors of each node.
     """
 
     def __init__(self, address: str, unroll: Unroll, n_nodes: int, node_actors: int) -> None:
@@ -148,7 +148,7 @@ class _Node:
             beating.cancel()
 
     async def _heard(self) -> Packed | None:
-        """What the learner asks for next; None at the end."""
+        """Next unroll request of the learner; None at the end."""
         while (data := await self._stream.read()) is not grpc().aio.EOF:
             packed = unpack(data, limit=LIMIT)
             if packed.kind == "ask":

@@ -1,4 +1,4 @@
-"""States of actors as messages: nests of arrays and plain values, and never code."""
+"""Serialization of actor states as messages: trees of arrays and plain values, never code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures of actors: which are made again, and when that is given up."""
+"""Supervision of actors: restarts after a failure, and the limit at which a run ends."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Lives:
     finite, since it would come again.
 
     Args:
-        n_actors: How many actors there are.
+        n_actors: Number of actors.
         most_failures: Failures in a row that end the run; 1 where actors cannot be made again.
 
     Attributes:
-        numbers: How often each actor was made again.
+        numbers: Number of times that each actor was made again.
         failures: Failures so far.
         restarts: Actors that were made again.
         lost: Unrolls that were lost with an actor.
@@ -37,15 +37,15 @@ class Lives:
 
     @property
     def can_revive(self) -> bool:
-        """Whether actors can be made again."""
+        """True if actors can be made again."""
         return self._most > 1
 
     def failed(self, actor: int, error: BaseException | None, *, lost: int = 1) -> bool:
-        """Count a failure; whether the actor should be made again.
+        """Count a failure; return True if the actor should be made again.
 
         Args:
-            actor: Which one.
-            error: What it raised; None where it just ended.
+            actor: Index of the actor.
+            error: Exception that it raised; None where it just ended.
             lost: Unrolls that are lost with it.
         """
         self.failures += 1
@@ -70,7 +70,7 @@ class Lives:
 
 
 def _told(error: BaseException) -> str:
-    """What was raised, in a line."""
+    """An exception in one line."""
     if isinstance(error, EnvironmentFailed | ActorFailed):
         return error.trace.strip().splitlines()[-1]
     return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,4 +1,4 @@
-"""A fleet whose actors are threads of this process."""
+"""A fleet of actors in threads of this process (multithreading)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class ThreadFleet:
             shared.wait_for(lambda: shared.busy == 0, deadline - time.monotonic())
 
     def stats(self) -> FleetStats:
-        """Where it stands."""
+        """Counts of actors, unrolls, failures and received bytes."""
         shared = self._shared
         with shared.changed:
             return FleetStats(
@@ -117,7 +117,7 @@ class ThreadFleet:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the actors stand at rest, and what waits; None for those that are made again."""
+        """State of the actors at rest, and waiting unrolls; None for actors that are made again."""
         self.pause()
         shared = self._shared
         return {
@@ -131,7 +131,7 @@ class ThreadFleet:
 
         Args:
             state: What `state_dict` returned.
-            in_flight: Whether the environments are like those of then, and go on where they stood.
+            in_flight: True if the environments are like those of then and continue their episodes.
                 Otherwise new episodes start, and what waited is left out.
         """
         self.pause()
@@ -159,7 +159,7 @@ class ThreadFleet:
 
 
 class _Shared:
-    """What the threads and the learner share; `changed` guards all of it."""
+    """State that the threads and the learner share; `changed` guards all of it."""
 
     def __init__(
         self,
@@ -251,14 +251,14 @@ class _Shared:
         return actor
 
     def failed(self, number: int, error: BaseException, lost: int) -> bool:
-        """Whether an actor should be made again; otherwise the learner hears of it."""
+        """Return True if an actor should be made again; otherwise the learner hears of it."""
         if not self.stops and self.lives.failed(number, error, lost=lost):
             return True
         self.error, self.rests = error, True
         return False
 
     def is_done(self) -> bool:
-        """Whether nothing is left of what was asked for in step."""
+        """Return True if nothing is left of what was asked for in step."""
         return not self.in_step or (self.busy == 0 and not any(self.asked))
 
     def may_begin(self, number: int) -> bool:
@@ -288,7 +288,7 @@ class _ActorThread(threading.Thread):
     """The thread of an actor, as long as it is the one.
 
     Attributes:
-        pulse: Whether it waits for environments.
+        pulse: Tells whether it waits for environments.
         given: Weights of the unroll that it makes; None where it makes none.
         to_lose: Unrolls that would be lost with it.
     """
@@ -386,6 +386,6 @@ class _ActorThread(threading.Thread):
         return self.pulse.waiting() if actor.may_hang else contextlib.nullcontext()
 
     def _stops(self) -> bool:
-        """Whether an unroll should be given up; asked after each of its steps."""
+        """Return True if an unroll should be given up; asked after each of its steps."""
         self.pulse.beat()
         return self._is_over

@@ -1,4 +1,4 @@
-"""Unrolls as messages: what a learner takes of them, nested columns by dotted names."""
+"""Serialization of unrolls as messages: columns of arrays, nested ones by dotted names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NESTED = ("obs", "last_obs", "final_obs", "extra")
 
 
 def unroll_to_bytes(unroll: Unroll, **meta: Plain) -> bytes:
-    """The message of an unroll, without what its actor thought of the steps.
+    """Serialize an unroll, without the values that its actor estimated.
 
     Args:
         unroll: The unroll.
@@ -32,7 +32,7 @@ def unroll_to_bytes(unroll: Unroll, **meta: Plain) -> bytes:
 
 
 def unroll_of_bytes(data: bytes, *, limit: int = LIMIT) -> Unroll:
-    """The unroll of a message; its arrays are views of it.
+    """Deserialize an unroll; its arrays are views of the message.
 
     Args:
         data: What `unroll_to_bytes` returned.

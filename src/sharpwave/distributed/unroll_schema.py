@@ -1,4 +1,4 @@
-"""What the unrolls of a fleet must look like, for those that come from another process."""
+"""Validation of unrolls from other machines: names, dtypes, shapes, ranges and finite values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class UnrollSchema:
     Args:
         observation_space: Of one environment.
         action_space: Of one environment.
-        n_steps: T.
+        n_steps: T, steps of an unroll.
         n_envs: N, environments of an actor.
         memory: Shape of the recurrent state before the first step; None without one.
     """

@@ -1,4 +1,4 @@
-"""gRPC servers and channels: who may call, how large a message is, how long silence may last."""
+"""gRPC servers and channels with authentication, message limits, keepalive and timeouts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Service = Callable[[Any], None]
 
 
 def grpc() -> Any:
-    """The library.
+    """Import the gRPC library and return it.
 
     Raises:
         ImportError: It is not installed.
@@ -49,8 +49,8 @@ class Method(NamedTuple):
         name: Its name.
         function: Takes a message, or an iterator of them, and the context of the call; returns a
             message, or yields them.
-        stream_in: Whether it takes several messages.
-        stream_out: Whether it yields several.
+        stream_in: True if it takes several messages.
+        stream_out: True if it yields several.
     """
 
     name: str
@@ -162,7 +162,7 @@ class Server:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server has stopped, or so many seconds; whether it still runs."""
+        """Wait until the server has stopped, or so many seconds; return True if it still runs."""
         still_runs: bool = self._server.wait_for_termination(timeout)
         return still_runs
 
@@ -233,7 +233,7 @@ def connect(
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port.
+    """Split an address into host and port.
 
     Raises:
         ValueError: It is no such address.
@@ -377,7 +377,7 @@ class _Watch:
 
 
 def _gate(access: Access, watch: _Watch) -> Any:
-    """What every call passes through: who it is from, how long it is silent, how it fails."""
+    """Interceptor of all calls: checks the token, ends silent calls, and reports errors."""
     library = grpc()
 
     def refuse(_: Any, context: Any) -> Any:
@@ -471,7 +471,7 @@ def _token_of(header: str | bytes | None) -> str | bytes | None:
 
 
 def _bearer(token: str) -> Any:
-    """What adds the token to every call."""
+    """Interceptor that adds the token to every call."""
     library = grpc()
     kinds = ("UnaryUnary", "UnaryStream", "StreamUnary", "StreamStream")
 

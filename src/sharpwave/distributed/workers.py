@@ -1,4 +1,4 @@
-"""Servers whose environments the actors of a fleet play, a share of them each."""
+"""Remote environment servers shared out among the actors of a fleet."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class WorkerRecipe:
     shares: tuple[tuple[str, ...], ...]
     """The addresses of each actor's servers."""
     sizes: tuple[int, ...]
-    """How many environments each actor has there."""
+    """Number of environments of each actor there."""
     kwargs: dict[str, Any] | None
-    """With which the id makes them; None where it is no id."""
+    """Keyword arguments for the id; None where it is no id."""
     access: Access
-    """Who may connect, as the servers have it."""
+    """Token and certificates, as the servers have them."""
 
     @classmethod
     def find(
         cls, env: str, addresses: Sequence[str], n_actors: int, access: Access
     ) -> WorkerRecipe:
-        """What the servers have, of which each actor gets a share.
+        """Ask the servers for their environments, of which each actor gets a share.
 
         Raises:
             ConnectionError: A server is not there.

@@ -1,4 +1,4 @@
-"""Environments on other machines: a server, and vector environments that are played there."""
+"""Remote environments over gRPC: a server, and vector environments whose steps run there."""
 
 from sharpwave.distributed.envs.pool import RemoteEnvPool
 from sharpwave.distributed.envs.remote import RemoteVectorEnv

@@ -1,4 +1,4 @@
-"""Arrays, observations and infos as messages, which are checked before they become arrays again."""
+"""Serialization of arrays, observations and infos as protobuf messages, checked when read."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def array_of_raw(data: bytes, name: str, dtype: np.dtype[Any], shape: tuple[int,
 
 
 class ObservationFormat:
-    """Observations as bytes: the leaves of their space in order.
+    """Serializes observations: the leaves of their space in order.
 
     Args:
         space: Of one observation.

@@ -1,4 +1,4 @@
-"""A session at a server, which outlives the connections that it is played over."""
+"""Client connection to an environment server, whose session survives reconnects."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sharpwave.errors import EnvironmentFailed, WireError
 __all__ = ["Connection", "Deadlines", "spaces_at"]
 
 _PASSING = ("UNAVAILABLE", "CANCELLED", "UNKNOWN")
-"""What a call ends with when its connection is lost, or the server is going."""
+"""Status codes of a call whose connection is lost, or whose server is going."""
 _GOODBYE = 2.0
 """Seconds that a server has to let go of a client that leaves."""
 
 
 def spaces_at(address: str, access: Access, timeout: float) -> tuple[Any, Any]:
-    """A channel to a server, and what it says of its environments.
+    """Open a channel to a server, and ask for its spaces and environments.
 
     Raises:
         ConnectionError: Nothing answers there, or something that has no environments.
@@ -82,13 +82,13 @@ class Connection:
     server does it once.
 
     Args:
-        address: Where the server is.
-        channel: To it.
+        address: Address of the server.
+        channel: Channel to it.
         timeout: Seconds that it has for an answer.
 
     Attributes:
-        deadline: Until when an answer is awaited, in seconds of `time.monotonic`.
-        is_sound: Whether what was asked last has been answered.
+        deadline: Time until which an answer is awaited, in seconds of `time.monotonic`.
+        is_sound: True if the last request has been answered.
     """
 
     def __init__(self, address: str, channel: Any, timeout: float) -> None:
@@ -110,7 +110,7 @@ class Connection:
         """Open a stream and go on with the session, or begin one.
 
         Args:
-            or_new: Whether a new session will do where the old one is gone.
+            or_new: Begin a new session where the old one is gone.
 
         Raises:
             ConnectionError: The session is gone, all are taken, or the server is not there.
@@ -122,7 +122,7 @@ class Connection:
         self.is_sound = True
 
     def request(self) -> Any:
-        """What to ask next: a PlayRequest whose reset or step is to be filled in."""
+        """Next PlayRequest, whose reset or step is to be filled in."""
         return messages().PlayRequest(id=self._last_id + 1)
 
     def ask(self, request: Any) -> None:
@@ -133,7 +133,7 @@ class Connection:
         self._outbox.put(request)
 
     def answer(self, first_env: int = 0) -> Any:
-        """What came of what was asked: the ResetResponse or StepResponse.
+        """Wait for the answer to the last request: the ResetResponse or StepResponse.
 
         Args:
             first_env: The number of the server's first environment, for errors.

@@ -1,4 +1,4 @@
-"""What a server says of its environments, checked before anything is made of it."""
+"""Description of a server's environments (spaces, number, id), checked before it is used."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Description:
         address: Of the server.
         server: A number of its own for each server.
         env: The id of its environments, or the name of what makes them.
-        env_kwargs: With which the id makes them; None where it is no id.
-        num_envs: How many they are.
-        observation_space: Of one.
-        action_space: Of one.
+        env_kwargs: Keyword arguments for the id; None where it is no id.
+        num_envs: Number of environments.
+        observation_space: Of one environment.
+        action_space: Of one environment.
     """
 
     address: str
@@ -41,7 +41,7 @@ class Description:
 
     @classmethod
     def of(cls, address: str, told: Any) -> Description:
-        """What a SpacesResponse says.
+        """Read a SpacesResponse.
 
         Raises:
             WireError: It is of another version, or says what cannot be.

@@ -1,4 +1,4 @@
-"""What rlox's clients and servers say: floats in a row, and spaces as its JSON writes them."""
+"""Compatibility with rlox's protocol: arrays as flat floats, and spaces in its JSON."""
 
 from __future__ import annotations
 

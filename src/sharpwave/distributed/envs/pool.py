@@ -1,4 +1,4 @@
-"""rlox's face of remote environments."""
+"""Compatibility with rlox: a pool of remote environments with `reset_all` and `step_all`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments of other machines as one vector environment."""
+"""A Gymnasium vector environment of remote environments, on one or several servers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
 
     Attributes:
         addresses: Of the servers.
-        sizes: How many environments each of them has.
+        sizes: Number of environments of each server.
 
     Raises:
         ConnectionError: A server is not there, or takes no more clients; `reset` and `step` raise

@@ -1,4 +1,4 @@
-"""A server that lets other processes play its environments."""
+"""Environment server over gRPC: other processes reset and step its environments remotely."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["SERVICE", "VERSION", "EnvServer"]
 
 SERVICE = "rlox.env.EnvService"
 VERSION = 1
-"""Of `Play`; a client of another one is refused."""
+"""Version of `Play`; a client of another one is refused."""
 MAX_SESSIONS = 4
 SHARED = "of all who give no name"
 """The session of rlox's clients, which know of none."""
@@ -40,20 +40,20 @@ class EnvServer:
     of rlox share one session: a reset takes it, and a step of another client is refused.
 
     Args:
-        env: What `make_vec_env` takes. Of an environment that is made already there is one session.
-        address: Where to listen, such as "127.0.0.1:50051"; port 0 takes a free one.
+        env: Environment for `make_vec_env`. Of one that is made already there is one session.
+        address: Address to listen at, such as "127.0.0.1:50051"; port 0 takes a free one.
         n_envs: Environments of a session.
-        mode: How they are stepped, see `make_vec_env`.
+        mode: Stepping mode, see `make_vec_env`.
         env_kwargs: Arguments of an id or a maker.
         max_sessions: Sessions at a time; None for 4, or one of an environment that is made.
         silence: Seconds that a client may take between two steps; a learner needs some.
         patience: Seconds that a session waits for a client whose connection was lost.
-        token: What clients must know; None takes that of the variable `SHARPWAVE_TOKEN`, if any.
+        token: Token of the clients; None takes that of the variable `SHARPWAVE_TOKEN`, if any.
         tls: Certificates of both sides.
         max_message: Bytes of a message.
 
     Attributes:
-        address: Where it listens, once it does.
+        address: Address at which it listens, once it does.
 
     Raises:
         ImportError: grpcio is not installed.
@@ -263,7 +263,7 @@ class EnvServer:
 
 
 def _described(env: Any, source: Any, kwargs: dict[str, Any]) -> Any:
-    """What clients are told of environments, and of what they were made of."""
+    """SpacesResponse about environments, and about what they were made of."""
     action_space, observation_space = env.single_action_space, env.single_observation_space
     try:
         said = json.dumps(kwargs) if isinstance(source, str) else ""
@@ -283,7 +283,7 @@ def _described(env: Any, source: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _name(env: Any) -> str:
-    """What the environments are called: an id, or the name of what makes them."""
+    """Name of the environments: an id, or the name of what makes them."""
     if isinstance(env, str):
         return env
     spec = getattr(env, "spec", None)

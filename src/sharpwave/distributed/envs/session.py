@@ -1,4 +1,4 @@
-"""The environments that one client plays, and what it asks of them, each thing once."""
+"""Session of one client on an environment server: each reset and step is executed only once."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Session:
 
     Args:
         env: The vector environment. Its episodes begin anew in the step that ends one.
-        name: What a client calls the session.
+        name: Name of the session for its client.
 
     Attributes:
-        last_id: The number of what was asked last.
-        failed: Whether an environment raised, so that the session is over.
+        last_id: The number of the last request.
+        failed: True if an environment raised, so that the session is over.
 
     Raises:
         ValueError: The environments are reset in the step after the end.

@@ -1,4 +1,4 @@
-"""The sessions of a server: so many at a time, and none that nobody comes back to."""
+"""Sessions of an environment server: a limited number, freed when their clients stay away."""
 
 from __future__ import annotations
 

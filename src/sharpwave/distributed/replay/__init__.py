@@ -1,4 +1,4 @@
-"""Replay in shards: a buffer whose steps lie in several processes, drawn from as one."""
+"""Distributed replay: a replay buffer sharded over several processes, sampled as one."""
 
 from sharpwave.distributed.replay.local import FolderShard, LocalShard
 from sharpwave.distributed.replay.rate import RateLimit

@@ -1,4 +1,4 @@
-"""Steps as flat columns with dotted names, checked against a schema, and nested again."""
+"""Transitions as flat columns with dotted names, validated against a schema, and nested again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The arithmetic of drawing from several shards as from one buffer.
+"""Sampling from several replay shards as from one buffer: probabilities, importance weights.
 
 Step i of shard k has the leaf l_i: 1 in a uniform buffer, its priority to the power of alpha in a
-prioritised one. With T_k the sum of a shard's leaves, a shard is drawn with probability T_k / Σ T,
+prioritized one. With T_k the sum of a shard's leaves, a shard is drawn with probability T_k / Σ T,
 and one of its steps with l_i / T_k: together l_i / Σ T, which is what one buffer with all steps
 does.
 
@@ -36,11 +36,11 @@ _ROW_MASK = np.uint64(2**_ROW_BITS - 1)
 
 
 def split_counts(generator: np.random.Generator, n: int, totals: Sequence[float]) -> list[int]:
-    """How many of n draws come from each shard.
+    """Split n draws over the shards, in proportion to their sums (multinomial).
 
     Args:
-        generator: Of the draw.
-        n: Steps to draw.
+        generator: Random generator of the split.
+        n: Number of steps to draw.
         totals: The sum of leaves of each shard; at least one is positive.
     """
     if len(totals) == 1:
@@ -70,7 +70,7 @@ def importance_weights(
         leaves: Of each shard's steps.
         factors: T'_k / T_k of each shard.
         smallest: The smallest effective leaf of the shards that there are.
-        beta: How much weights correct.
+        beta: Exponent of the weights.
         by_batch: The maximum is over the batch instead.
 
     Example:
@@ -116,6 +116,6 @@ def split_ids(ids: Ids) -> tuple[Array, Array, Ids]:
 
 
 def same_epoch(epochs: Array, epoch: int) -> Array:
-    """Which ids are of the rows that a shard has now."""
+    """True where an id is of the rows that a shard has now."""
     same: Array = epochs == (epoch & _EPOCH_MASK)
     return same

@@ -1,4 +1,4 @@
-"""The shards of a replay together: what they hold, which of them answer, and asking all at once."""
+"""The group of shards of a replay: common schema, shards that answer, and concurrent requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Group:
         shards: Addresses, folders, or shards.
         access: Who may connect to the servers.
         timeout: Seconds that a server has to answer.
-        rate: How often steps are drawn per step pushed; None for no limit.
+        rate: Limit of steps drawn per step pushed; None for no limit.
         patience: Seconds that it may be waited for.
 
     Attributes:
@@ -45,7 +45,7 @@ class Group:
         schema: The fields of a step; None while nobody has said them.
         n_envs: Streams that are kept in order; None for none.
         capacity: Steps that all keep together.
-        alpha: How much priorities count; None without priorities.
+        alpha: Exponent of the priorities; None without priorities.
         waiting: Why a request waits at this moment; empty when none does.
         waited: Seconds waited for rate limits.
     """

@@ -1,4 +1,4 @@
-"""Shards in this process: around a buffer, and around the folder of a writer elsewhere."""
+"""Replay shards in this process: around a buffer, and around the folder of another writer."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class LocalShard:
     """A shard around a buffer of this process.
 
     Args:
-        buffer: The buffer; None to make it when somebody says what a step is.
+        buffer: The buffer; None to make it once the fields of a step are known.
         make: Makes it, of a schema and a number of streams.
-        plan: What is known before it is made: the capacity, and alpha where it has priorities.
-        name: What errors call it.
+        plan: Its capacity, and alpha where it has priorities, known before it is made.
+        name: Its name in errors.
 
     Raises:
         TypeError: There is neither a buffer nor what makes one.
@@ -80,7 +80,7 @@ class LocalShard:
         return self._buffer
 
     def describe(self) -> Description:
-        """What it holds."""
+        """Description of the steps that it holds."""
         if self._buffer is None:
             return Description(None, None, *self._plan)
         priorities = self._buffer._options["priorities"]
@@ -102,7 +102,7 @@ class LocalShard:
         return held
 
     def state(self) -> State:
-        """Where it stands."""
+        """State of the shard: its size, sums and counters."""
         with self._lock:
             return self._state()
 
@@ -174,7 +174,7 @@ class LocalShard:
             return None
 
     def update(self, ids: Ids, priorities: Array, life: int) -> Answer[tuple[int, State]]:
-        """Set priorities of steps of this life; how many came too late."""
+        """Set priorities of steps of this life; the number that came too late is returned."""
         return partial(self._update, ids, priorities, life)
 
     def _update(self, ids: Ids, priorities: Array, life: int) -> tuple[int, State]:
@@ -217,7 +217,7 @@ class FolderShard(LocalShard):
             raise ShardGone(f"the folder of a shard must be readable: {error}") from error
 
     def state(self) -> State:
-        """Where it stands, the newest steps of its writer included."""
+        """State of the shard, the newest steps of its writer included."""
         with self._lock:
             buffer: Any = self.buffer
             try:

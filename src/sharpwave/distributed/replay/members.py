@@ -1,4 +1,4 @@
-"""The shards of a replay, with what was last heard of each."""
+"""Members of a sharded replay: each shard with its last known state, and whether it answers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Member:
     Attributes:
         state: Where it stood.
         epoch: Times that its rows began anew.
-        is_alive: Whether it answers.
-        reason: Why it does not.
+        is_alive: True if it answers.
+        reason: Reason why it does not.
         lost_rows: Rows that were pushed while it did not answer.
         losses: Times that it stopped answering.
     """

@@ -1,4 +1,4 @@
-"""What a sharded replay and a server of a shard say to each other.
+"""Messages between a sharded replay and the server of a shard: requests, answers and errors.
 
 Every request has one answer, in order. Columns of steps have the names of batches; those of ids,
 leaves, streams and priorities have names that no field may have.
@@ -90,7 +90,7 @@ def error_of(packed: Packed, name: str) -> Exception:
 
 
 def state_of(packed: Packed) -> State:
-    """Where a shard stands.
+    """Read the state of a shard from a message.
 
     Raises:
         WireError: The message does not say it.
@@ -107,7 +107,7 @@ def _written(state: State) -> dict[str, Array]:
 
 
 def description_of(packed: Packed) -> Description:
-    """What a shard holds.
+    """Read the description of a shard from a message.
 
     Raises:
         WireError: The message does not say it.

@@ -1,4 +1,4 @@
-"""Batches that are drawn before they are asked for."""
+"""Prefetching of replay batches in a background thread."""
 
 from __future__ import annotations
 

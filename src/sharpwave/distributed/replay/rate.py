@@ -1,4 +1,4 @@
-"""How often steps are drawn per step that is pushed, and who must wait for whom."""
+"""Rate limit of a replay buffer: samples per insert, enforced by making either side wait."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RateLimit:
         return sampled - self.samples_per_insert * (pushed - self.min_size)
 
     def why_not_draw(self, batch: int, pushed: int, sampled: int) -> str | None:
-        """Why a batch cannot be drawn yet, in words; None when it can.
+        """Reason why a batch cannot be drawn yet; None when it can.
 
         Args:
             batch: Steps to draw.
@@ -72,7 +72,7 @@ class RateLimit:
         )
 
     def why_not_push(self, rows: int, pushed: int, sampled: int) -> str | None:
-        """Why rows cannot be pushed yet, in words; None when they can.
+        """Reason why rows cannot be pushed yet; None when they can.
 
         Args:
             rows: Steps to push.

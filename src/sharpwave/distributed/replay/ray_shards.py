@@ -1,4 +1,4 @@
-"""Replay shards in processes that Ray places, starts and restarts."""
+"""Replay shards as Ray actors, which Ray places on a cluster, starts and restarts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class RayShards:
     where they were in memory. The steps of a machine that is lost are lost.
 
     Args:
-        n: How many shards.
-        options: What each of them is. Of a folder, shard i has `folder/i`, on the machine where it
+        n: Number of shards.
+        options: Options of each. Of a folder, shard i has `folder/i`, on the machine where it
             is placed.
         cluster: The address of a Ray cluster, or "auto"; None starts a Ray on this machine.
-        cpus: Of Ray's, for each shard.
+        cpus: CPUs of Ray for each shard.
 
     Attributes:
-        addresses: Where they serve, in order.
+        addresses: Addresses at which they serve, in order.
         access: Who may connect.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A shard in another process."""
+"""Client of a replay shard in another process or on another machine, over gRPC."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RemoteShard:
         self._stream: _Stream | None = None
 
     def describe(self) -> Description:
-        """What it holds."""
+        """Description of the steps that it holds."""
         held = description_of(self._ask(pack("describe"), "description", again=True)())
         self._schema = held.schema
         return held
@@ -89,7 +89,7 @@ class RemoteShard:
         return held
 
     def state(self) -> State:
-        """Where it stands; a shard that was gone is asked too."""
+        """State of the shard; one that was gone is asked too."""
         return state_of(self._ask(pack("state"), "state", again=True)())
 
     def push(
@@ -120,7 +120,7 @@ class RemoteShard:
         return drawn
 
     def update(self, ids: Ids, priorities: Array, life: int) -> Answer[tuple[int, State]]:
-        """Set priorities of steps of this life; how many came too late."""
+        """Set priorities of steps of this life; the number that came too late is returned."""
         columns = {IDS: ids, PRIORITIES: priorities}
         answer = self._ask(pack("update", columns, {"life": life}), "updated")
 
@@ -139,7 +139,7 @@ class RemoteShard:
         self._channel.close()
 
     def _ask(self, request: bytes, *kinds: str, again: bool = False) -> Callable[[], Packed]:
-        """Send a request; what waits for its answer, which is of one of these kinds.
+        """Send a request; return a function that waits for its answer, of one of these kinds.
 
         With `again` a stream that has ended is opened anew.
         """
@@ -190,7 +190,7 @@ class _Stream:
         self._reader.start()
 
     def send(self, request: bytes) -> Callable[[float], bytes]:
-        """Send a request; what waits so many seconds for its answer.
+        """Send a request; return a function that waits so many seconds for its answer.
 
         Raises:
             ShardGone: The stream has ended.

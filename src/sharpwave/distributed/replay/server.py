@@ -1,4 +1,4 @@
-"""A shard that other processes push to and draw from, over gRPC."""
+"""Replay server over gRPC: a shard that other processes push to and sample from."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ MAX_STREAMS = 65536
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """What a server makes of a shard, once it is said what a step is.
+    """Options of the buffer that a server makes, once the fields of a step are known.
 
     Attributes:
-        folder: Where the steps lie; in memory when None.
-        capacity: Steps to keep.
+        folder: Folder of the steps; in memory when None.
+        capacity: Maximum number of steps to keep.
         prioritized: Draw by priority.
-        alpha: How much priorities count.
-        seed: Of the buffer.
+        alpha: Exponent of the priorities.
+        seed: Seed of the buffer.
     """
 
     folder: Path | None = None
@@ -135,9 +135,9 @@ class ReplayServer:
     """Answers what sharded replays of other processes ask of a shard.
 
     Args:
-        options: What the shard is.
-        host: Where to listen.
-        port: Where to listen; 0 takes a free one.
+        options: Options of the shard.
+        host: Host to listen at.
+        port: Port to listen at; 0 takes a free one.
         access: Who may connect.
         max_message: Bytes of a request or an answer.
         max_clients: Replays that are served at a time.
@@ -196,7 +196,7 @@ class ReplayServer:
         return self._server.address
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server has stopped, or so many seconds; whether it still runs."""
+        """Wait until the server has stopped, or so many seconds; return True if it still runs."""
         return self._server.wait(timeout)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What a sharded replay asks of a shard, and what a shard answers."""
+"""The interface of a replay shard: its requests, answers and state."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["NO_IDS", "Answer", "Description", "Drawn", "Shard", "State"]
 
 T = TypeVar("T")
 Answer = Callable[[], T]
-"""What was asked for, once it is there: all shards are asked before any answer is awaited."""
+"""Function that waits for an answer: all shards are asked before any answer is awaited."""
 NO_IDS: Ids = np.empty(0, np.uint64)
 
 
 class Description(NamedTuple):
-    """What a shard holds.
+    """Description of the steps that a shard holds.
 
     Attributes:
         schema: The fields of a step; None before anybody said it.
         n_envs: Streams that are kept in order; None for rows in no order.
-        capacity: Steps that it keeps.
-        alpha: How much priorities count; None without priorities.
+        capacity: Maximum number of steps that it keeps.
+        alpha: Exponent of the priorities; None without priorities.
     """
 
     schema: Schema | None
@@ -36,7 +36,7 @@ class Description(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a shard stands; every answer brings it.
+    """State of a shard; every answer brings it.
 
     Attributes:
         life: A number that changes where the shard lost its rows.
@@ -46,8 +46,8 @@ class State(NamedTuple):
         pushed: Steps ever pushed.
         sampled: Steps ever drawn.
         stale: Priorities that came too late.
-        max_priority: Which new steps get.
-        is_full: Whether a push overwrites the oldest step.
+        max_priority: Priority that new steps get.
+        is_full: True if a push overwrites the oldest step.
     """
 
     life: int
@@ -65,11 +65,11 @@ class Drawn(NamedTuple):
     """Steps of a shard.
 
     Attributes:
-        state: Where it stood when they were drawn.
+        state: State of the shard when they were drawn.
         batch: The steps, nested where observations are; None where there were none to draw.
         ids: The shard's own ids of the steps.
         leaves: Their leaves; None without priorities.
-        reason: Why there were none.
+        reason: Reason why there were none.
     """
 
     state: State
@@ -84,7 +84,7 @@ class Shard(Protocol):
 
     Attributes:
         name: Its address or folder.
-        is_near: Whether asking for its state costs next to nothing.
+        is_near: True if asking for its state costs next to nothing.
 
     Every method raises `ShardGone` where the shard does not answer.
     """
@@ -93,13 +93,13 @@ class Shard(Protocol):
     is_near: bool
 
     def describe(self) -> Description:
-        """What it holds."""
+        """Description of the steps that it holds."""
 
     def create(self, schema: Schema, n_envs: int | None) -> Description:
         """Have it hold such steps, if it holds none."""
 
     def state(self) -> State:
-        """Where it stands."""
+        """State of the shard: its size, sums and counters."""
 
     def push(
         self, columns: Mapping[str, Array], streams: Array | None, priorities: Array | None
@@ -110,7 +110,7 @@ class Shard(Protocol):
         """Draw steps, with their ids."""
 
     def update(self, ids: Ids, priorities: Array, life: int) -> Answer[tuple[int, State]]:
-        """Set priorities of steps of this life; how many came too late."""
+        """Set priorities of steps of this life; the number that came too late is returned."""
 
     def close(self) -> None:
         """Leave it as it is."""

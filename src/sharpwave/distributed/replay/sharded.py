@@ -1,4 +1,4 @@
-"""A replay buffer whose steps lie in several shards."""
+"""A replay buffer sharded over several processes or machines, sampled as one."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ class ShardedReplay:
     Args:
         shards: Addresses such as "10.0.0.3:50052" of `sharpwave serve-replay`, folders that
             another process writes, or `LocalShard`s. Everybody names them in the same order.
-        seed: Of the draws.
-        token: That the servers ask for; by default the variable `SHARPWAVE_TOKEN`.
+        seed: Seed of the draws.
+        token: Token that the servers ask for; by default the variable `SHARPWAVE_TOKEN`.
         tls: Certificates, where the servers ask for them.
-        fields: What a step is, for servers that hold nothing yet; otherwise the algorithm says it.
+        fields: Fields of a step, if servers hold nothing yet; otherwise the algorithm says it.
         n_envs: Streams that are kept in order, with `fields`.
-        beta: How much weights correct for priorities.
+        beta: Exponent of the importance weights, which correct for priorities.
         weight_norm: The maximum in the weights is over the "buffer" or the "batch".
         prefetch: Batches that are asked for before they are needed, in a thread.
         timeout: Seconds that a server has to answer.
-        rate: How often steps are drawn per step pushed, in all shards together; None for no limit.
+        rate: Limit of steps drawn per step pushed, in all shards together; None for no limit.
             Everybody who pushes or draws passes the same.
         patience: Seconds that the rate limit may be waited for.
 
@@ -135,7 +135,7 @@ class ShardedReplay:
 
     @property
     def is_created(self) -> bool:
-        """Whether the shards know what a step is."""
+        """True if the shards know the fields of a step."""
         return self._group.schema is not None
 
     @property
@@ -156,26 +156,26 @@ class ShardedReplay:
 
     @property
     def capacity(self) -> int:
-        """Steps that all shards keep together."""
+        """Maximum number of steps that all shards keep together."""
         return self._group.capacity
 
     @property
     def is_prioritized(self) -> bool:
-        """Whether steps are drawn by priority."""
+        """True if steps are drawn by priority."""
         return self._group.alpha is not None
 
     @property
     def beta(self) -> float:
-        """How much weights correct."""
+        """Exponent of the importance weights."""
         return self._beta
 
     def set_beta(self, beta: float) -> None:
-        """Set how much weights correct; annealed towards 1 in training."""
+        """Set the exponent of the importance weights; annealed towards 1 in training."""
         self._beta = check_exponent("beta", beta)
 
     @property
     def is_full(self) -> bool:
-        """Whether every shard overwrites its oldest steps."""
+        """True if every shard overwrites its oldest steps."""
         return all(member.state.is_full for member in self._group.alive())
 
     def __len__(self) -> int:
@@ -281,7 +281,7 @@ class ShardedReplay:
             batch_size: Steps of the batch, at most those that there are while all shards answer.
             seed: Of the draw; the next one of the replay's own when None.
             view: What a step becomes: `Transition`, `NStep` or `Sequence`.
-            indices: Add the ids of the steps, which prioritised batches have anyway; of windows
+            indices: Add the ids of the steps, which prioritized batches have anyway; of windows
                 those of their first or drawn steps.
 
         Raises:
@@ -421,7 +421,7 @@ class ShardedReplay:
 
     @property
     def waiting(self) -> str:
-        """Why a push or a draw waits at this moment; empty when none does."""
+        """Reason why a push or a draw waits at this moment; empty when none does."""
         return self._group.waiting
 
     def stats(self) -> dict[str, Any]:
@@ -455,7 +455,7 @@ class ShardedReplay:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """How many batches were drawn; the steps stay in the shards."""
+        """Number of batches that were drawn; the steps stay in the shards."""
         return {"draws": self._draws}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -491,7 +491,7 @@ def _nothing_to_draw(batch_size: int, there: int, passed: Mapping[Member, str]) 
 
 
 def _known(answer: Answer[Any]) -> Answer[Any]:
-    """What was asked for already."""
+    """Return the answer itself, which was asked for already."""
     return answer
 
 
