@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import sharpwave as sw
-from tests.contract.fleets import OPTIONS, nodes_of_ray
-from tests.waiting import wait_for
+from tests.contract.fleets import OPTIONS, check_follows, nodes_of_ray, placed, stop_ray
+from tests.fleet_envs import Marked
+from tests.waiting import LONG, wait_for
 
 # What every process of a cluster has to know; Ray reads it once.
 os.environ["RAY_AUTH_MODE"] = "token"
@@ -101,6 +105,44 @@ def test_training_goes_on_without_a_machine_that_is_lost() -> None:
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def kill_at_random(n_kills: int, draw: random.Random) -> None:
+    """Kill actors, whose environments say in which process they are and how far they have come."""
+    with placed(Marked, max_in_flight=4, max_lag=1000) as agent:
+        fleet, unrolls = agent.loop.fleet, []
+
+        def take_until(condition: Callable[[], bool]) -> None:
+            deadline = time.monotonic() + LONG
+            while not condition():
+                assert time.monotonic() < deadline, "it did not happen in time"
+                unroll = fleet.receive(0.01)
+                unrolls.extend([] if unroll is None else [unroll])
+
+        def have_acted(since: int) -> bool:
+            return {one.actor for one in unrolls[since:]} == {0, 1}
+
+        fleet.start(agent.learner.weights(), 0)
+        for number in range(n_kills):
+            take_until(partial(have_acted, len(unrolls)))
+            moment = time.monotonic() + draw.uniform(0, 0.05)
+            take_until(lambda: time.monotonic() > moment)  # noqa: B023
+            os.kill(draw.choice(nodes_of_ray()), signal.SIGKILL)
+            take_until(lambda: fleet.stats().restarts == number + 1)  # noqa: B023
+            take_until(lambda: fleet.stats().alive == 2)
+        take_until(partial(have_acted, len(unrolls)))
+        assert fleet.stats().lost <= n_kills
+        check_follows(unrolls)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("n_kills", [3, 50])
+def test_actors_of_ray_are_killed_at_any_moment(n_kills: int) -> None:
+    try:
+        kill_at_random(n_kills, random.Random(n_kills))
+    finally:
+        stop_ray()
 
 
 def test_a_cluster_that_takes_everybody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,16 +146,16 @@ def test_training_goes_on_while_an_evaluation_does_and_its_process_is_killed(
     agent = sw.PPO("CartPole-v1", n_envs=2, n_steps=32, seed=0, callbacks=[evals, opens])
 
     class Until(sw.Callback):
-        def on_train_batch(self, **_: Any) -> bool:
-            time.sleep(0.02)  # an update is over before a process has started
-            return not opens.told
+        def on_train_batch(self, *, step: int, **_: Any) -> None:
+            if step == 64 * 300:  # updates are over before a process has started
+                wait_for(lambda: list(tmp_path.glob("waits-*")))
 
-    agent.train(64 * 10**6, callbacks=Until())
+    agent.train(64 * 400, callbacks=Until())
     assert len(opens.steps) == 3
     asked, told = opens.told[0]
     assert asked == 64 < opens.steps[0] < opens.steps[2] < told
     assert evals.history[0]["step"] == 64
-    assert evals.history[-1]["step"] == agent.timesteps
+    assert evals.history[-1]["step"] == 64 * 400
     env = make_vec_env(lambda: Gate(tmp_path), 2, mode="sync")
     assert evals.history[-1]["mean"] == agent.evaluate(2, env=env).mean
     env.close()

@@ -118,11 +118,12 @@ def test_stand_ins_send_the_unroll_whenever_one_is_asked_for() -> None:
         with StandIns(fleet.address, unroll, n_nodes=3, node_actors=2) as stand_ins:
             wait_for(lambda: fleet.stats().alive == 6)
             found = [received(fleet) for _ in range(60)]
+            while len({one.actor for one in found}) < 6:  # one process may be slower than another
+                found.append(received(fleet))
             stand_ins.check()
             stats = fleet.stats()
         with pytest.raises(RuntimeError, match="ended"):
             stand_ins.check()
-    assert {one.actor for one in found} == set(range(6))
     assert {one.version for one in found} == {7}
     assert all(np.array_equal(one.rollout.obs, unroll.rollout.obs) for one in found)
     assert (stats.alive, stats.failures, stats.lost) == (6, 0, 0)
