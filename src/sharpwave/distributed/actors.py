@@ -144,7 +144,7 @@ class FleetActor:
         """Go on from `state_dict`.
 
         Args:
-            state: What `state_dict` returned.
+            state: State that `state_dict` returned.
             in_flight: The environments are like those of then, and go on where those stood;
                 otherwise, and where they did not tell, new episodes begin.
         """

@@ -18,10 +18,10 @@ class Board:
 
     Args:
         size: Number of weights.
-        descriptor: Of the memory of a board that exists; it is taken over.
+        descriptor: File descriptor of the memory of a board that exists; it is taken over.
 
     Attributes:
-        descriptor: Of the memory, for other processes.
+        descriptor: File descriptor of the memory, for other processes.
 
     Raises:
         MemoryError: There is not that much memory to share.

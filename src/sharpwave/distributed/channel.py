@@ -27,7 +27,7 @@ class Message(NamedTuple):
     error. Their first letters, an actor's in capitals."""
     numbers: tuple[int, ...]
     descriptor: int | None
-    """Of a file, with what is too long for a message; to be closed by who receives it."""
+    """File descriptor, with data too long for a message; the receiver closes it."""
 
 
 class Channel:
@@ -106,12 +106,12 @@ class Signals:
 
     Args:
         n_actors: Number of actors.
-        descriptor: Of the memory of signals that exist; it is taken over.
+        descriptor: File descriptor of the memory of signals that exist; it is taken over.
 
     Attributes:
         beats: [n_actors] counts up while the process of an actor runs.
         waits: [n_actors] true while an actor waits for environments, which may stop its count.
-        descriptor: Of the memory, for other processes.
+        descriptor: File descriptor of the memory, for other processes.
     """
 
     def __init__(self, n_actors: int, descriptor: int | None = None) -> None:

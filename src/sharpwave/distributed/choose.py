@@ -48,7 +48,7 @@ def make_fleet(
         actors: One of `ACTORS`. "auto" takes threads for native environments, which run beside each
             other there, and processes for several actors in environments of Python, where these can
             be made in other processes.
-        recipe: Of the actors.
+        recipe: Recipe that makes the actors.
         env: Environments that are there already, for the first actor of this process.
         n_actors: Number of actors.
         n_weights: Number of weights.

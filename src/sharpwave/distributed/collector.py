@@ -195,7 +195,7 @@ class FleetCollector:
         """Continue from `state_dict`.
 
         Args:
-            state: What `state_dict` returned.
+            state: State that `state_dict` returned.
             in_flight: True if the environments are like those of then and continue their episodes.
                 Otherwise new episodes start.
         """

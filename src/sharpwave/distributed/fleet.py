@@ -149,7 +149,7 @@ class Fleet(Protocol):
         """The oldest unroll; None if there was none in so many seconds.
 
         Raises:
-            Exception: What ended an actor that is not made again, as it was raised there.
+            Exception: The error of an actor that is not made again, as it was raised there.
         """
 
     def pause(self, timeout: float = math.inf) -> None:

@@ -46,13 +46,13 @@ class GrpcFleet:
 
     Args:
         recipe: Recipe that makes the actors.
-        observation_space: Of one environment; nodes compare theirs.
-        action_space: Of one environment.
+        observation_space: Observation space of one environment; nodes compare theirs.
+        action_space: Action space of one environment.
         n_actors: Number of actors that the learner expects. More may join, unless they are in step.
         max_in_flight: Most unrolls that are under way or wait; more where more actors join.
         in_step: Each actor makes one unroll after every `publish`.
         address: Address to listen at, host:port.
-        access: Who may join.
+        access: Credentials that nodes must show.
         deadline: Seconds after which a silent node is given up; it may return.
         patience: Seconds without actors after which the run ends.
         max_nodes: Most nodes at a time.
@@ -155,7 +155,7 @@ class GrpcFleet:
 
         Raises:
             ConnectionError: There have been no actors for too long.
-            Exception: What ended an actor that is not made again; the actors rest then until
+            Exception: The error of an actor that is not made again; the actors rest then until
                 `start`.
         """
         with self._lock:
@@ -217,7 +217,7 @@ class GrpcFleet:
         """Go on from `state_dict`, that of a fleet of any kind.
 
         Args:
-            state: What `state_dict` returned.
+            state: State that `state_dict` returned.
             in_flight: True if the environments are like those of then and continue their episodes.
                 Otherwise new episodes start, and what waited is left out.
         """

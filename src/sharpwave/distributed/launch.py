@@ -48,7 +48,7 @@ class Launcher:
     """Starts processes of actors.
 
     Args:
-        recipe: Of the actors.
+        recipe: Recipe that makes the actors.
         n_actors: Number of actors.
         n_weights: Number of weights.
         n_slots: Unrolls that an actor may have finished that the learner did not look at.
@@ -116,7 +116,7 @@ class ActorProcess:
     Attributes:
         free: Slots that nobody has written to, or that were read.
         given: Slots that it writes to, or will.
-        reader: Of the unrolls in its memory; None before the first.
+        reader: Reader of the unrolls in its memory; None before the first.
         rested: It has said that it rests, since it was last told to.
         told: State that it sent; None where it was not asked, or did not answer.
         error: Exception that it raised; None so far.

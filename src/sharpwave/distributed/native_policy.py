@@ -32,8 +32,8 @@ class NativePolicy:
 
     Args:
         layout: Layout of the networks.
-        observation_space: Of one environment.
-        action_space: Of one environment.
+        observation_space: Observation space of one environment.
+        action_space: Action space of one environment.
         seed: Seed of the actions.
 
     Attributes:
@@ -48,7 +48,7 @@ class NativePolicy:
         seed: int,
     ) -> None:
         self.action_map = ActionMap(action_space)
-        self._is_one_number = isinstance(action_space, spaces.Discrete)
+        self._is_discrete = isinstance(action_space, spaces.Discrete)
         self._features = features_of(observation_space)
         self._weights = aligned_zeros(layout.n_parameters)
         self._draws = Draws(seed)
@@ -67,7 +67,7 @@ class NativePolicy:
         """Sample actions for observations [N, ...]."""
         drawn = self._native.act(self._features(obs), masks, self._draws.next_call())
         actions, log_probs, values = drawn
-        return Chosen(actions[:, 0] if self._is_one_number else actions, log_probs, values)
+        return Chosen(actions[:, 0] if self._is_discrete else actions, log_probs, values)
 
     def values(self, obs: Any, rows: Any = None) -> Any:  # noqa: ARG002
         """Values [N] of observations [N, ...]."""

@@ -51,7 +51,7 @@ class Node:
 
     Args:
         learner: The address of the learner.
-        access: Who may join, as the learner has it.
+        access: Token and certificates, as the learner has them.
         n_actors: Number of actors to bring.
         env: The id of the environment; the learner must have the same. One that names a module, as
             in `my_module:My-v0`, must be given: what comes over the wire imports nothing.
@@ -86,7 +86,7 @@ class Node:
             ActorFailed: An environment cannot be made in time.
             ConnectionError: The learner does not come back.
             ImportError: torch is not installed, and the learner's policy needs it.
-            Exception: What ended an actor three times in a row; the learner is told.
+            Exception: The error that ended an actor three times in a row; the learner is told.
             PermissionError: The learner takes another token.
             ValueError: The learner names code that would be imported, or other spaces.
             WireError: The learner speaks another protocol, or refuses what was sent.
@@ -311,7 +311,7 @@ class _Visit:
         """Let workers make what the learner asks for; True once it has finished.
 
         Raises:
-            Exception: What ended an actor for good, or the stream.
+            Exception: The error that ended an actor for good, or the stream.
         """
         self._workers = workers
         weights: tuple[Weights, int] | None = None

@@ -47,11 +47,11 @@ def run(job: Job, parent: int, number: int, life: int, descriptors: list[int]) -
     """Work until the learner says so, or is gone.
 
     Args:
-        job: What to do.
+        job: Configuration of the actor.
         parent: The process of the learner.
         number: Index of the actor.
         life: Number of times that it was made before.
-        descriptors: Of the connection, of the board and of the signals.
+        descriptors: File descriptors of the connection, the board and the signals.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner acts on it, and tells
     channel = Channel(socket.socket(fileno=descriptors[0]))

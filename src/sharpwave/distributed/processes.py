@@ -38,7 +38,7 @@ class ProcessFleet:
 
     Args:
         recipe: Recipe that makes the actors.
-        lives: Which actors there are, and how often they may fail.
+        lives: Lives of the actors, and how often they may fail.
         n_weights: Number of weights.
         max_in_flight: Most unrolls that are under way or wait; actors rest at that.
         in_step: Each actor makes one unroll after every `publish`, and none before the next: which
@@ -115,7 +115,7 @@ class ProcessFleet:
         """The oldest unroll; None if there was none in so many seconds.
 
         Raises:
-            Exception: What ended an actor that is not started again, as it was raised there; the
+            Exception: The error of an actor that is not started again, as it was raised there; the
                 actors rest then until `start`.
         """
         self._pump(0.0)
@@ -195,7 +195,7 @@ class ProcessFleet:
         """Go on from `state_dict`, that of a fleet of any kind.
 
         Args:
-            state: What `state_dict` returned.
+            state: State that `state_dict` returned.
             in_flight: True if the environments are like those of then and continue their episodes.
                 Otherwise new episodes start, and what waited is left out.
         """

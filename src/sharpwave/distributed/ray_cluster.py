@@ -21,14 +21,14 @@ class RayCluster:
     """Ray, once it is joined or started, and what was placed there.
 
     Args:
-        address: Of a cluster, or "auto"; None takes the Ray that this process has, or starts one
+        address: Address of a cluster, or "auto"; None takes the Ray of this process, or starts one
             here, which ends with the last that uses it.
 
     Attributes:
         ray: The module.
         is_here: All of its processes are on this machine, and of this one's.
         host: Host at which this process listens for those of Ray.
-        access: Who may connect there: on other machines, who has the token of this object.
+        access: Credentials to connect there: for other machines, the token of this object.
 
     Raises:
         ConnectionError: There is no such cluster.

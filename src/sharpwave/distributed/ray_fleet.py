@@ -27,7 +27,7 @@ class RayFleet(GrpcFleet):
             ends with the fleet.
         cpus: CPUs of Ray for each actor.
         followers: Makes policies of torch there; see `Node`.
-        **options: Of `GrpcFleet`, but where to listen and who may join.
+        **options: Options of `GrpcFleet`, but for `address` and `access`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RayFleet(GrpcFleet):
         """The oldest unroll; None if there was none in so many seconds.
 
         Raises:
-            Exception: What ended an actor that is not started again.
+            Exception: The error of an actor that is not started again.
         """
         unroll = super().receive(timeout)
         if unroll is None and self._acting:

@@ -178,7 +178,7 @@ class ActorRecipe:
         """The recipe that `to_json` described.
 
         Args:
-            saved: What it returned.
+            saved: Dict that it returned.
             followers: Finds the makers of policies of torch; None where only native code acts.
 
         Raises:

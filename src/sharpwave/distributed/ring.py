@@ -84,8 +84,8 @@ class UnrollWriter:
         n_slots: Unrolls that may be written before the first of them is read.
 
     Attributes:
-        form: Of the last unroll; None before the first.
-        descriptor: Of the memory, which is another one after the form changed.
+        form: Form of the last unroll; None before the first.
+        descriptor: File descriptor of the memory, which is another one after the form changed.
     """
 
     def __init__(self, n_slots: int) -> None:
@@ -145,7 +145,7 @@ class UnrollReader:
 
     Args:
         form: Form of the unrolls, which the actor sent.
-        descriptor: Of its memory; it is taken over.
+        descriptor: File descriptor of its memory; it is taken over.
     """
 
     def __init__(self, form: Form, descriptor: int) -> None:

@@ -38,7 +38,7 @@ class StandIns:
     """Stand-ins for nodes, until the learner sends them home or the block ends.
 
     Args:
-        address: Of the learner, on this machine.
+        address: Address of the learner, on this machine.
         unroll: Unroll that they send.
         n_nodes: Number of nodes, each with a connection of its own.
         node_actors: Number of actors of each node.

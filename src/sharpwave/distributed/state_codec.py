@@ -13,10 +13,10 @@ __all__ = ["state_of", "state_to_bytes"]
 
 
 def state_to_bytes(kind: str, state: Any, **meta: Plain) -> bytes:
-    """The message of a state.
+    """Serialize a state.
 
     Args:
-        kind: Of the message.
+        kind: Kind of the message.
         state: Arrays, numbers, texts and None in dicts, lists and tuples.
         **meta: Plain values beside it.
 
@@ -33,10 +33,10 @@ def state_to_bytes(kind: str, state: Any, **meta: Plain) -> bytes:
 
 
 def state_of(packed: Packed) -> Any:
-    """The state that a message says; its arrays are copies.
+    """Deserialize the state in a message; its arrays are copies.
 
     Raises:
-        WireError: It says none.
+        WireError: It has none.
     """
     try:
         document, names = (json.loads(str(packed.meta[name])) for name in ("state", "names"))

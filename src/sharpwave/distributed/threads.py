@@ -32,7 +32,7 @@ class ThreadFleet:
 
     Args:
         make: Makes an actor of its number and of how often it was made before.
-        lives: Which actors there are, and how often they may fail.
+        lives: Lives of the actors, and how often they may fail.
         max_in_flight: Most unrolls that are under way or wait; actors rest at that.
         in_step: Each actor makes one unroll after every `publish`, and none before the next: which
             weights an unroll has does not depend on who is faster.
@@ -84,7 +84,7 @@ class ThreadFleet:
         """The oldest unroll; None if there was none in so many seconds.
 
         Raises:
-            Exception: What ended an actor that is not made again, as it was raised there; the
+            Exception: The error of an actor that is not made again, as it was raised there; the
                 actors rest then until `start`.
         """
         return self._shared.receive(timeout)
@@ -130,7 +130,7 @@ class ThreadFleet:
         """Go on from `state_dict`.
 
         Args:
-            state: What `state_dict` returned.
+            state: State that `state_dict` returned.
             in_flight: True if the environments are like those of then and continue their episodes.
                 Otherwise new episodes start, and what waited is left out.
         """
@@ -350,7 +350,7 @@ class _ActorThread(threading.Thread):
         return False
 
     def _make_again(self, error: BaseException) -> BaseException | None:
-        """Make the actor again, or give it up; what was raised meanwhile."""
+        """Make the actor again, or give it up; return the exception that this raised."""
         shared, number = self._shared, self._number
         with shared.changed:
             if shared.threads[number] is not self:

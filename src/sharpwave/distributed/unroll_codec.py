@@ -35,7 +35,7 @@ def unroll_of_bytes(data: bytes, *, limit: int = LIMIT) -> Unroll:
     """Deserialize an unroll; its arrays are views of the message.
 
     Args:
-        data: What `unroll_to_bytes` returned.
+        data: Message that `unroll_to_bytes` returned.
         limit: Bytes that it may have.
 
     Raises:
@@ -62,7 +62,7 @@ def unroll_of(packed: Packed) -> Unroll:
         raise WireError(f"an unroll must have numbers of its actor and version, got {packed.meta}")
     for name, column in columns.items():
         if name not in _NESTED and not isinstance(column, np.ndarray):
-            raise WireError(f"{name} of an unroll must be an array, got a nest")
+            raise WireError(f"{name} of an unroll must be an array, got a tree of arrays")
     if "rewards" not in columns or isinstance(columns.get("extra"), np.ndarray | tuple):
         raise WireError("an unroll must have rewards, and columns by name in extra")
     try:
@@ -72,7 +72,7 @@ def unroll_of(packed: Packed) -> Unroll:
 
 
 def _flattened(nest: Nested, path: str) -> dict[str, Array]:
-    """The leaves of a nest by their dotted paths; parts of a tuple are numbered in brackets."""
+    """The leaves of a tree by their dotted paths; parts of a tuple are numbered in brackets."""
     if isinstance(nest, dict):
         parts = [(_escaped(key), part) for key, part in nest.items()]
     elif isinstance(nest, tuple):
@@ -89,10 +89,10 @@ def _flattened(nest: Nested, path: str) -> dict[str, Array]:
 
 
 def _nested(columns: dict[str, Array]) -> Nested:
-    """The nest whose leaves have these paths, each of which begins with a dot or is empty."""
+    """The tree whose leaves have these paths, each of which begins with a dot or is empty."""
     if "" in columns:
         if len(columns) > 1:
-            raise WireError(f"a column must be an array or a nest, got both at {list(columns)[:4]}")
+            raise WireError(f"a column must be an array or a tree, got both at {list(columns)[:4]}")
         return columns[""]
     parts: dict[str, dict[str, Array]] = {}
     for path, column in columns.items():

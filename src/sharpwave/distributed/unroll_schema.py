@@ -26,8 +26,8 @@ class UnrollSchema:
     """Names, dtypes, shapes and ranges of the columns of an unroll.
 
     Args:
-        observation_space: Of one environment.
-        action_space: Of one environment.
+        observation_space: Observation space of one environment.
+        action_space: Action space of one environment.
         n_steps: T, steps of an unroll.
         n_envs: N, environments of an actor.
         memory: Shape of the recurrent state before the first step; None without one.
@@ -52,7 +52,7 @@ class UnrollSchema:
         """More than any unroll has."""
 
     def check(self, unroll: Unroll) -> None:
-        """Compare an unroll with what it must look like.
+        """Validate an unroll against the schema.
 
         Raises:
             WireError: Something differs, or is NaN or inf; the actor, the environment and the step

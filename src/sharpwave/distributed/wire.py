@@ -95,10 +95,10 @@ def serve(
     and ValueError as the client's fault, everything else as the server's.
 
     Args:
-        services: What is served.
-        host: Where to listen.
-        port: Where to listen; 0 takes a free one.
-        access: Who may call.
+        services: Services to serve.
+        host: Host to listen at.
+        port: Port to listen at; 0 takes a free one.
+        access: Credentials that clients must show.
         max_message: Bytes of a message; larger ones are refused before they are read.
         max_calls: Calls at a time, streams among them; more are refused.
         silence: Seconds that a client may take for its next message, or to read an answer; its
@@ -148,8 +148,8 @@ class Server:
     """A server at work, until `stop`; as a context manager, until the end of the block.
 
     Attributes:
-        host: Where it listens.
-        port: Where it listens.
+        host: Host at which it listens.
+        port: Port at which it listens.
     """
 
     def __init__(self, server: Any, pool: Any, watch: _Watch, host: str, port: int) -> None:
@@ -190,7 +190,7 @@ def connect(
 
     Args:
         address: Such as "10.0.0.3:50051".
-        access: Who may call, as the server has it.
+        access: Token and certificates, as the server has them.
         timeout: Seconds that the server has to answer; it may be starting.
         max_message: Bytes of a message.
 
@@ -253,7 +253,7 @@ def named(error: Exception, address: str) -> Exception:
 
     Args:
         error: A `grpc.RpcError`.
-        address: Whom it was about.
+        address: Address of the server.
     """
     status = getattr(error, "code", lambda: None)()
     name = "" if status is None else status.name

@@ -100,7 +100,7 @@ def changed(**columns: Any) -> bytes:
         (pack("unroll"), "must have numbers of its actor and version"),
         (changed(**{"rewards": None, "rewards/x": OBS}), "rewards of an unroll must be an array"),
         (changed(extra=OBS), "columns by name in extra"),
-        (changed(**{"rewards/x": OBS}), "an array or a nest, got both"),
+        (changed(**{"rewards/x": OBS}), "an array or a tree, got both"),
         (changed(none=OBS), "an unroll has no column 'none'"),
         (changed(actions=None), "must have all columns: .*actions"),
         (changed(values=OBS), "an unroll has no column 'values'"),

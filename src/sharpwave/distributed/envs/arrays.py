@@ -96,10 +96,10 @@ def array_of(
     """The array of a message, a view of its bytes.
 
     Args:
-        message: What came.
-        name: What it is called in errors.
-        dtype: What it must have; None for any that is supported.
-        shape: What it must have; None for any.
+        message: The message.
+        name: Name of the array in errors.
+        dtype: Dtype that it must have; None for any that is supported.
+        shape: Shape that it must have; None for any.
 
     Raises:
         WireError: It is something else, or its bytes are too few or too many.
@@ -144,7 +144,7 @@ class ObservationFormat:
     """Serializes observations: the leaves of their space in order.
 
     Args:
-        space: Of one observation.
+        space: Space of one observation.
     """
 
     def __init__(self, space: Any) -> None:

@@ -22,13 +22,13 @@ class Description:
     """The environments of a server.
 
     Attributes:
-        address: Of the server.
+        address: Address of the server.
         server: A number of its own for each server.
         env: The id of its environments, or the name of what makes them.
         env_kwargs: Keyword arguments for the id; None where it is no id.
         num_envs: Number of environments.
-        observation_space: Of one environment.
-        action_space: Of one environment.
+        observation_space: Observation space of one environment.
+        action_space: Action space of one environment.
     """
 
     address: str

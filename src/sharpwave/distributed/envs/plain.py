@@ -88,7 +88,7 @@ def plain_actions(request: Any, space: Any) -> Array:
 
     Args:
         request: Its `actions` are floats in a row.
-        space: Of the actions of all environments.
+        space: Space of the actions of all environments.
 
     Raises:
         WireError: There are more or fewer, or they are not integers where they must be.

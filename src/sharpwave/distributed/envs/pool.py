@@ -29,9 +29,9 @@ class RemoteEnvPool:
     what episodes ended with.
 
     Args:
-        addresses: Of the servers, such as "10.0.0.3:50051".
+        addresses: Addresses of the servers, such as "10.0.0.3:50051".
         timeout: Seconds that a server has for an answer.
-        token: What the servers ask for; None takes that of the variable `SHARPWAVE_TOKEN`, if any.
+        token: Token of the servers; None takes that of the variable `SHARPWAVE_TOKEN`, if any.
         tls: Certificates of both sides.
 
     Raises:

@@ -45,14 +45,14 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
     After an error `reset` begins anew, with a new session where the old one is gone.
 
     Args:
-        addresses: Of the servers (`EnvServer`, `sharpwave serve-envs`), such as "10.0.0.3:50051".
+        addresses: Addresses of the servers (`EnvServer`, `sharpwave serve-envs`), host:port each.
             Their environments are numbered in this order.
         timeout: Seconds that a server has for an answer, a lost connection included.
-        token: What the servers ask for; None takes that of the variable `SHARPWAVE_TOKEN`, if any.
+        token: Token of the servers; None takes that of the variable `SHARPWAVE_TOKEN`, if any.
         tls: Certificates of both sides.
 
     Attributes:
-        addresses: Of the servers.
+        addresses: Addresses of the servers.
         sizes: Number of environments of each server.
 
     Raises:

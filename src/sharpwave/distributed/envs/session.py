@@ -197,7 +197,7 @@ class ActionCheck:
     """Refuses actions that environments may answer with anything at all.
 
     Args:
-        space: Of one action.
+        space: Space of one action.
     """
 
     def __init__(self, space: Any) -> None:

@@ -24,7 +24,7 @@ class Seat:
     """A session and whose turn it is.
 
     Attributes:
-        session: What is played.
+        session: The session.
         turn: Counts the connections that had it; only the latest one has it now.
         free_at: When it is given up, in seconds of `time.monotonic`; None while it is played.
     """
@@ -101,7 +101,7 @@ class Sessions:
         """End the turn of a connection.
 
         Args:
-            seat: What it played.
+            seat: Seat that it had.
             turn: Its turn; nothing happens where another one has begun.
             patience: Seconds that the session waits for its client; that of all if None.
         """

@@ -28,7 +28,7 @@ def steps_of(schema: Schema, given: Mapping[str, Nested]) -> tuple[int, Columns]
 
     Args:
         schema: The fields of a step.
-        given: What `push_batch` got, but for streams and priorities.
+        given: Arguments of `push_batch`, but for streams and priorities.
 
     Returns:
         How many steps there are, and their columns.
@@ -97,7 +97,7 @@ def nested(schema: Schema, columns: Mapping[str, Array]) -> BatchDict:
     """A batch of columns, nested where the schema is.
 
     Raises:
-        KeyError: A part of a nest is missing.
+        KeyError: A part of a tree is missing.
     """
     nodes = {BATCH_NAMES.get(name, name): node for name, node in schema.fields.items()}
     if "action" in schema.fields:

@@ -67,7 +67,7 @@ def importance_weights(
     """The weights (N P(i))^-β / max (N P)^-β of a batch of several shards, float32 [B].
 
     Args:
-        leaves: Of each shard's steps.
+        leaves: Leaves of each shard's steps.
         factors: T'_k / T_k of each shard.
         smallest: The smallest effective leaf of the shards that there are.
         beta: Exponent of the weights.

@@ -35,7 +35,7 @@ class Group:
 
     Args:
         shards: Addresses, folders, or shards.
-        access: Who may connect to the servers.
+        access: Credentials for the servers.
         timeout: Seconds that a server has to answer.
         rate: Limit of steps drawn per step pushed; None for no limit.
         patience: Seconds that it may be waited for.
@@ -227,7 +227,7 @@ class Group:
                 self.waited += time.monotonic() - began
 
     def _why_wait(self, rate: RateLimit, batch: int, rows: int) -> str | None:
-        """Why a draw or a push must wait for the other side, by all shards together."""
+        """Reason why a draw or a push must wait for the other side, by all shards together."""
         states = [member.state for member in self.alive()]
         pushed, sampled = sum(s.pushed for s in states), sum(s.sampled for s in states)
         if rows:

@@ -23,7 +23,7 @@ class Member:
         shard: The shard.
 
     Attributes:
-        state: Where it stood.
+        state: Its last known state.
         epoch: Times that its rows began anew.
         is_alive: True if it answers.
         reason: Reason why it does not.
@@ -104,7 +104,7 @@ class Watch:
                 self._looked.notify_all()
 
     def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until something is true after a look, at most so many seconds; whether it is."""
+        """Wait for a condition, checked after each look; False if it is not true in time."""
         end = time.monotonic() + timeout
         with self._looked:
             while not condition():

@@ -167,9 +167,9 @@ def vector(packed: Packed, name: str, kinds: str, dtype: Any) -> Array:
 
     Args:
         packed: The message.
-        name: Of the column.
-        kinds: Of its dtype, as NumPy names them.
-        dtype: What it becomes.
+        name: Name of the column.
+        kinds: Kinds of dtype that it may have, as NumPy names them.
+        dtype: Dtype that it is converted to.
 
     Raises:
         WireError: There is none.

@@ -36,7 +36,7 @@ class RayShards:
 
     Attributes:
         addresses: Addresses at which they serve, in order.
-        access: Who may connect.
+        access: Credentials to connect with.
 
     Raises:
         ConnectionError: There is no such cluster, or a shard does not start.

@@ -47,7 +47,7 @@ class RemoteShard:
 
     Args:
         address: Such as "10.0.0.3:50052".
-        access: Who may connect, as the server has it.
+        access: Token and certificates, as the server has them.
         timeout: Seconds that the server has for an answer; it is gone then, until it answers
             `state` again.
         max_message: Bytes of a request or an answer.
@@ -173,7 +173,7 @@ class _Stream:
 
     Args:
         open_call: Opens it, with an iterator of requests.
-        name: Of the server.
+        name: Name of the server.
 
     Attributes:
         reason: Why it has ended; empty before.

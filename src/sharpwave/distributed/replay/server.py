@@ -138,7 +138,7 @@ class ReplayServer:
         options: Options of the shard.
         host: Host to listen at.
         port: Port to listen at; 0 takes a free one.
-        access: Who may connect.
+        access: Credentials that clients must show.
         max_message: Bytes of a request or an answer.
         max_clients: Replays that are served at a time.
 

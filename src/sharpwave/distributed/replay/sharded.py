@@ -202,7 +202,7 @@ class ShardedReplay:
 
         Args:
             streams: The stream of each step; step i belongs to stream i modulo `n_envs` when None.
-            priorities: Of each step; the highest of its shard so far when None.
+            priorities: Priority of each step; the highest of its shard so far when None.
             **given: The fields, as `ReplayBuffer.push_batch` takes them.
 
         Raises:
@@ -279,8 +279,8 @@ class ShardedReplay:
 
         Args:
             batch_size: Steps of the batch, at most those that there are while all shards answer.
-            seed: Of the draw; the next one of the replay's own when None.
-            view: What a step becomes: `Transition`, `NStep` or `Sequence`.
+            seed: Seed of the draw; the next one of the replay's own when None.
+            view: View of the steps: `Transition`, `NStep` or `Sequence`.
             indices: Add the ids of the steps, which prioritized batches have anyway; of windows
                 those of their first or drawn steps.
 
@@ -375,7 +375,7 @@ class ShardedReplay:
 
         Args:
             indices: Ids that `sample` gave.
-            priorities: Of each.
+            priorities: New priority of each.
 
         Returns:
             How many were left out; with `prefetch`, of the calls before this one.
@@ -403,7 +403,7 @@ class ShardedReplay:
         return ignored
 
     def _collect_updates(self) -> int:
-        """Hear what became of the priorities that were sent; how many were left out."""
+        """Take the answers about priorities that were sent; return how many were left out."""
         ignored, updates, self._updates = 0, self._updates, []
         asked = [(member, count, partial(_known, answer)) for member, count, answer in updates]
         for member, count, found in self._group.ask_all(asked):
