@@ -160,9 +160,7 @@ class GrpcFleet:
         """
         with self._lock:
             self._arrived.wait_for(lambda: bool(self._ready) or self._error is not None, timeout)
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
+            self._raise_error()
             if self._ready:
                 unroll = self._ready.popleft()
                 self._received_bytes += unroll.nbytes
@@ -198,13 +196,20 @@ class GrpcFleet:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """State of the actors at rest, and waiting unrolls; None for actors that are not there."""
+        """State of the actors at rest, and waiting unrolls; None for actors that are not there.
+
+        Raises:
+            Exception: The error of an actor that cannot tell its state.
+        """
         self.pause()
         with self._lock:
             slots = self._slots[: self._n_actors]
             for slot in slots:
                 slot.ask_state()
-            self._arrived.wait_for(lambda: all(slot.has_told for slot in slots))
+            self._arrived.wait_for(
+                lambda: self._error is not None or all(slot.has_told for slot in slots)
+            )
+            self._raise_error()
             # In step, the unrolls of an update are made anew where one of them is lost.
             is_whole = not any(slot.asked for slot in slots)
             return {
@@ -346,6 +351,11 @@ class GrpcFleet:
             self._idle.append(slot)
             self._ask_idle()
             self._arrived.notify_all()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
     def _take_beat(self, session: Session, packed: Packed) -> None:
         with self._lock:

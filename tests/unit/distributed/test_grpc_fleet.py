@@ -313,6 +313,29 @@ def test_what_an_actor_raised_is_raised_by_the_learner() -> None:
             fleet.start(WEIGHTS, 0)  # whoever goes on nevertheless may
 
 
+def test_an_actor_that_cannot_tell_its_state_is_raised_and_not_waited_for() -> None:
+    failed = {"kind": "TypeError", "text": "cannot be copied", "actor": 0}
+    with (
+        listening(max_in_flight=1, n_actors=1) as fleet,
+        Liar(address_of(fleet)) as node,
+    ):
+        node.join()
+        node.say(unroll_bytes(0))
+        wait_for(lambda: fleet.stats().waiting == 1)  # and no other one was asked for
+
+        def answer() -> None:
+            while node.hear().kind != "tell":
+                pass
+            node.say(pack("failed", meta=failed))  # type: ignore[arg-type]
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises(RuntimeError, match="cannot be copied"):
+            fleet.state_dict()
+        assert fleet.stats().alive == 1  # nobody waited until it fell silent
+        answering.join()
+
+
 def test_actors_that_never_come_end_the_run() -> None:
     with (
         listening(patience=0.2) as fleet,
