@@ -32,6 +32,8 @@ class Row(NamedTuple):
     """Names of threads and processes of actors that are there."""
     may_linger: bool = False
     """Actors elsewhere are sent home, and not waited for."""
+    step_timeout: float = 4.0
+    """Seconds in which a new process imports and makes an environment of the tests."""
 
     def check_none_is_left(self) -> None:
         wait_for(lambda: self.left() == [], LONG if self.may_linger else 0.0)
@@ -121,10 +123,21 @@ def start_ray() -> Any:
 
     if not ray.is_initialized():
         options: dict[str, Any] = {"num_cpus": 8, "include_dashboard": False}
-        ray.init(
-            logging_level="ERROR", log_to_driver=False, _node_ip_address="127.0.0.1", **options
-        )
+        options |= {"logging_level": "ERROR", "log_to_driver": False}
+        patiently(lambda: ray.init(_node_ip_address="127.0.0.1", **options), ray.shutdown)
     return ray
+
+
+def patiently(start: Callable[[], Any], clear: Callable[[], None]) -> Any:
+    """What starts a Ray, tried again where it took longer than the 30 s that Ray gives itself."""
+    for is_last in (False, False, True):
+        try:
+            return start()
+        except Exception as error:  # noqa: PERF203 - it is tried three times
+            clear()
+            if is_last or "timed out during startup" not in str(error):
+                raise
+    raise AssertionError
 
 
 def stop_ray() -> None:
@@ -176,7 +189,7 @@ def placed_left() -> list[str]:
 
 
 FLEETS = {
-    "threads": Row(kind_of("threads"), threads_left),
+    "threads": Row(kind_of("threads"), threads_left, step_timeout=0.5),
     "processes": Row(kind_of("processes"), processes_left),
     "grpc": Row(joined, nodes_left, may_linger=True),
 }

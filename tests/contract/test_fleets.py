@@ -176,7 +176,10 @@ def hanging(row: Row) -> Row:
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_an_actor_whose_environment_hangs_is_made_again(hanging: Row, deterministic: bool) -> None:
     """Its process gave signs of life, and the learner waited for ever."""
-    world, options = partial(Hanging, 30), {"deterministic": deterministic, "step_timeout": 0.5}
+    world, options = (
+        partial(Hanging, 30),
+        {"deterministic": deterministic, "step_timeout": hanging.step_timeout},
+    )
     with hanging.agent(world, **options) as agent:
         metrics = agent.train(384)
         stats = agent.loop.fleet.stats()
@@ -193,7 +196,7 @@ def test_an_actor_whose_environment_lets_no_other_thread_run_is_made_again(
 ) -> None:
     if request.node.callspec.params["row"] == "threads":
         pytest.skip("nothing runs in a process whose interpreter is kept by one thread")
-    with hanging.agent(partial(Hanging, 30, True), step_timeout=0.5) as agent:
+    with hanging.agent(partial(Hanging, 30, True), step_timeout=hanging.step_timeout) as agent:
         metrics = agent.train(384)
         stats = agent.loop.fleet.stats()
         assert stats.failures == stats.restarts == stats.lost >= metrics["restarts"] >= 1
@@ -203,13 +206,14 @@ def test_an_actor_whose_environment_lets_no_other_thread_run_is_made_again(
 @pytest.mark.long
 @STARTS
 def test_an_actor_that_hangs_three_times_in_a_row_ends_the_run_and_is_named(hanging: Row) -> None:
-    with hanging.agent(partial(Hanging, 3), step_timeout=0.3) as agent:
+    seconds = hanging.step_timeout
+    with hanging.agent(partial(Hanging, 3), step_timeout=seconds) as agent:
         with pytest.raises(ActorFailed) as caught:
             agent.train(5000)
         assert caught.value.actor in (0, 1)
         # Where it stands, and which environment it is.
         assert re.search(r"in step\n.*wait\(100_000\)", caught.value.trace)
-        assert "environment 0 did not come back within 0.3 s" in str(caught.value)
+        assert f"environment 0 did not come back within {seconds:g} s" in str(caught.value)
         assert agent.loop.fleet.stats().busy == 0
 
 

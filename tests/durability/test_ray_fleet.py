@@ -14,7 +14,14 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from tests.contract.fleets import OPTIONS, check_follows, nodes_of_ray, placed, stop_ray
+from tests.contract.fleets import (
+    OPTIONS,
+    check_follows,
+    nodes_of_ray,
+    patiently,
+    placed,
+    stop_ray,
+)
 from tests.fleet_envs import Marked
 from tests.waiting import LONG, wait_for
 
@@ -87,13 +94,23 @@ class Until(sw.Callback):
         return self.done_at is None or step < self.done_at + self.at or not self.over()
 
 
-@pytest.mark.usefixtures("no_ray_is_left")
-def test_training_goes_on_without_a_machine_that_is_lost() -> None:
+def two_machines() -> tuple[Any, Any]:
+    """A cluster, and the second of its machines."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster = Cluster()
+
+    def start() -> Any:
+        cluster.add_node(num_cpus=1)
+        return cluster.add_node(num_cpus=1)
+
+    return cluster, patiently(start, cluster.shutdown)
+
+
+@pytest.mark.usefixtures("no_ray_is_left")
+def test_training_goes_on_without_a_machine_that_is_lost() -> None:
+    cluster, lost = two_machines()
     try:
-        lost = cluster.add_node(num_cpus=1)
         agent = sw.IMPALA("CartPole-v1", actors="ray", address=cluster.address, **OPTIONS)
         until = Until(6400, lambda: cluster.remove_node(lost, allow_graceful=False), lambda: True)
         agent.train(64 * 10_000, callbacks=until)

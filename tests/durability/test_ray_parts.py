@@ -17,7 +17,7 @@ import pytest
 import sharpwave as sw
 from tests.contract.fleets import descends, start_ray, stop_ray
 from tests.envs import resumable, vectorized
-from tests.waiting import wait_for
+from tests.waiting import LONG, wait_for
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
@@ -64,7 +64,7 @@ def kill_one(kind: str) -> int:
 
 def test_a_shard_that_is_killed_comes_back_with_its_steps(tmp_path: Path) -> None:
     options = ShardOptions(tmp_path / "steps", capacity=2_000)
-    with RayShards(2, options) as shards, shards.replay(seed=0, timeout=5.0) as replay:
+    with RayShards(2, options) as shards, shards.replay(seed=0, timeout=LONG / 4) as replay:
         assert len(set(shards.addresses)) == 2
         dqn: Any = sw.DQN("CartPole-v1", n_envs=2, buffer=replay, learning_starts=50, seed=0)
         before = dqn.learner.weights().copy() if hasattr(dqn.learner, "weights") else None
