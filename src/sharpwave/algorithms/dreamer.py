@@ -185,7 +185,7 @@ class DreamerV3Learner(TorchLearner):
         if config.compile:  # all but the loops over steps, which have kernels of their own
             from torch.compiler import disable
 
-            world.rssm.observe = disable(world.rssm.observe)
+            world.rssm.observe = disable(world.rssm.observe)  # type: ignore[method-assign]
             self._imagined = disable(self._imagined)  # type: ignore[method-assign]
 
     @property

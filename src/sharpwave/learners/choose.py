@@ -180,10 +180,10 @@ def why_not_ours(kind: type[Learner]) -> str | None:
 def _wrap(learner: Any) -> None:
     """Compile the losses of a learner, and replay its updates as CUDA graphs, if asked for."""
     if getattr(learner.config, "compile", False):
-        from torch import compile
+        from sharpwave.learners.compiled import compiled
 
         names = (*learner.compiled_too, *learner.losses)
-        learner.wrappers = dict.fromkeys(names, compile)
+        learner.wrappers = dict.fromkeys(names, compiled)
         for name in names:
             setattr(learner, name, getattr(learner, name))
     is_captured = getattr(learner.config, "cuda_graph", False) and learner.device.type == "cuda"

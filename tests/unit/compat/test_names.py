@@ -26,7 +26,7 @@ compute_token_kl_schulman_f32 compute_vtrace config distributed gym_vec_env logg
 networks offline pack_sequences policies py_sample_mixed random_shift_batch reptile_update
 runner shape_rewards_pbrs train_from_config trainer utils vec_normalize
 """
-SEEDS = ["DreamerV3", "QMIX"]
+SEEDS = ["QMIX"]
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "compat.md"
 
 

@@ -96,6 +96,25 @@ CONSTRUCTORS: dict[str, dict[str, Any]] = {
         "callbacks": None,
         "worker_addresses": None,
     },
+    "algorithms.dreamer.DreamerV3": {
+        "env_id": REQUIRED,
+        "n_envs": 1,
+        "seed": 42,
+        "latent_dim": 64,
+        "imagination_horizon": 5,
+        "buffer_size": 10_000,
+        "batch_size": 32,
+        "seq_len": 16,
+        "learning_rate": 3e-4,
+        "gamma": 0.99,
+        "obs_dim": 4,
+        "n_actions": 2,
+        "deter_dim": 64,
+        "stoch_dim": 8,
+        "stoch_classes": 8,
+        "kl_balance": 0.8,
+        "free_nats": 1.0,
+    },
     "SAC": {
         **ACTOR_CRITIC,
         "train_freq": 1,
@@ -277,6 +296,7 @@ CONSTRUCTORS: dict[str, dict[str, Any]] = {
 MODULES = {
     "algorithms": ["PPO", "A2C", "PPOConfig", "TD3BC", "IQL", "CQL", "BC", "SAC", "TD3", "DQN"],
     "algorithms.dqn": ["DQN"],
+    "algorithms.dreamer": ["DreamerV3"],
     "algorithms.impala": ["IMPALA"],
     "algorithms.mappo": ["MAPPO", "MultiAgentCollector", "MultiAgentRolloutBatch"],
     "algorithms.sac": ["SAC"],
@@ -308,7 +328,7 @@ def test_constructors_have_the_named_parameters_and_defaults(name: str) -> None:
 
 
 def _positional(name: str) -> list[str]:
-    parameters = inspect.signature(getattr(rlox, name)).parameters.values()
+    parameters = inspect.signature(attrgetter(name)(rlox)).parameters.values()
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
@@ -326,6 +346,7 @@ def _positional(name: str) -> list[str]:
         "BC",
         "IMPALA",
         "MAPPO",
+        "algorithms.dreamer.DreamerV3",
         "SAC",
         "TD3",
         "DQN",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sharpwave.compat.rlox.algorithms import SAC as SAC
     from sharpwave.compat.rlox.algorithms import TD3 as TD3
     from sharpwave.compat.rlox.algorithms import TD3BC as TD3BC
+    from sharpwave.compat.rlox.algorithms import DreamerV3 as DreamerV3
     from sharpwave.compat.rlox.callbacks import Callback as Callback
     from sharpwave.compat.rlox.callbacks import CallbackList as CallbackList
     from sharpwave.compat.rlox.callbacks import CheckpointCallback as CheckpointCallback
@@ -105,6 +106,7 @@ _LAZY = {
     "SAC": "algorithms",
     "TD3": "algorithms",
     "TD3BC": "algorithms",
+    "DreamerV3": "algorithms",
     "Callback": "callbacks",
     "CheckpointCallback": "callbacks",
     "EarlyStoppingCallback": "callbacks",
@@ -176,6 +178,7 @@ __all__ = [
     "DPOPair",
     "DQNConfig",
     "DiscretePolicy",
+    "DreamerV3",
     "EarlyStoppingCallback",
     "EvalCallback",
     "ExperienceRecord",

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 __all__ = ["ABSENT", "reason_for"]
 
-_WORLD = "world models come with later work"
 _VALUES = "values of several agents together come with later work"
 _ACTORS = "distributed actors come with later work"
 _OTHER = "this algorithm is not part of sharpwave"
 
 ABSENT = {
-    "DreamerV3": _WORLD,
-    "DreamerV3Config": _WORLD,
-    "dreamer": _WORLD,
     "QMIX": _VALUES,
     "QMIXConfig": _VALUES,
     "qmix": _VALUES,

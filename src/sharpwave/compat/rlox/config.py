@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sharpwave.algorithms import (
     a2c,
     bc,
     cql,
     dqn,
+    dreamer,
     hybrid_ppo,
     impala,
     iql,
@@ -29,6 +30,7 @@ __all__ = [
     "BCConfig",
     "CQLConfig",
     "DQNConfig",
+    "DreamerV3Config",
     "HybridPPOConfig",
     "IMPALAConfig",
     "IQLConfig",
@@ -159,6 +161,42 @@ class IQLConfig(_OneWidth, iql.IQLConfig):
 @dataclass(frozen=True, kw_only=True)
 class CQLConfig(_OneWidth, cql.CQLConfig):
     """Options of CQL."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DreamerV3Config(_Seeded, dreamer.DreamerV3Config):
+    """Options of DreamerV3, with small sizes and short imagination."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        **dreamer.DreamerV3Config.aliases,
+        "imagination_horizon": "imagination",
+        "seq_len": "sequence_length",
+        "deter_dim": "deter",
+        "stoch_dim": "latents",
+        "stoch_classes": "classes",
+    }
+
+    imagination: int = 5
+    """Steps that are imagined from every state."""
+    imag_last: int | None = None
+    """Imagine only from the last so many states of each sequence; None for all."""
+    buffer_size: int = 10_000
+    """Steps that the buffer keeps."""
+    batch_size: int = 32
+    """Sequences of a gradient step."""
+    train_ratio: float | None = 128.0
+    """Steps that are replayed per environment step: with sequences of 32 x 16, 128 is a gradient
+    step every 4 environment steps."""
+    learning_rate: ScheduleLike = 3e-4
+    """Learning rate; a schedule follows the progress of the run."""
+    gamma: float = 0.99
+    """Discount of future rewards."""
+    deter: int = 64
+    """Size of the deterministic state."""
+    dynamics_coef: float = 0.8
+    """Weight of the divergence that trains the prior."""
+    representation_coef: float = 1.0 - 0.8
+    """Weight of the divergence that trains the posterior."""
 
 
 @dataclass(frozen=True, kw_only=True)

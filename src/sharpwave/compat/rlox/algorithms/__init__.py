@@ -11,6 +11,7 @@ from sharpwave.compat.rlox.algorithms.a2c import A2C
 from sharpwave.compat.rlox.algorithms.bc import BC
 from sharpwave.compat.rlox.algorithms.cql import CQL
 from sharpwave.compat.rlox.algorithms.dqn import DQN
+from sharpwave.compat.rlox.algorithms.dreamer import DreamerV3
 from sharpwave.compat.rlox.algorithms.impala import IMPALA
 from sharpwave.compat.rlox.algorithms.iql import IQL
 from sharpwave.compat.rlox.algorithms.mappo import MAPPO
@@ -38,6 +39,7 @@ __all__ = [
     "SAC",
     "TD3",
     "TD3BC",
+    "DreamerV3",
     "PPOConfig",
 ]
 

@@ -19,12 +19,13 @@ class ByPosition(Agent):
     """Names of the arguments in their order, with spaces between."""
     defaults: ClassVar[dict[str, Any]] = {}
     """Of arguments that are no options of the configuration."""
+    shown: ClassVar[dict[str, Any]] = {}
+    """Of arguments that stand for options of other names, whose defaults are the same."""
 
     def __init_subclass__(cls) -> None:
-        cls.leading_arguments = {
-            name: inspect.Parameter.empty if name in REQUIRED else cls.defaults.get(name)
-            for name in cls.order.split()
-        }
+        required = dict.fromkeys(REQUIRED, inspect.Parameter.empty)
+        known = {**required, **cls.shown, **cls.defaults}
+        cls.leading_arguments = {name: known.get(name) for name in cls.order.split()}
         super().__init_subclass__()
         parameters = dict(cls.__signature__.parameters)
         if "buffer" in parameters:
