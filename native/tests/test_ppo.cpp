@@ -86,6 +86,22 @@ void test_a_step_of_adam_is_that_of_its_formula() {
   }
 }
 
+void test_passes_in_the_same_order_are_those_of_updates_apart() {
+  PpoOptions options = options_of(40);
+  options.loss.value_clip = 0.2f;  // by old values, which are normalized as returns and advantages
+  ValueNorm::State together_moments{}, apart_moments{};
+  ValueNorm together_norm(&together_moments, 0.9), apart_norm(&apart_moments, 0.9);
+  Run together(Kind::choices, {3}, 40, {8}), apart(Kind::choices, {3}, 40, {8});
+  const std::vector<std::int64_t> order = shuffled(40, 1);
+  std::vector<std::int64_t> orders;
+  for (int i = 0; i < 3; ++i) orders.insert(orders.end(), order.begin(), order.end());
+  options.loss.value_norm = &together_norm;
+  together.update(orders, options);
+  options.loss.value_norm = &apart_norm;
+  for (int i = 0; i < 3; ++i) apart.update(order, options);
+  CHECK(together.test.parameters == apart.test.parameters);
+}
+
 void test_a_step_of_rmsprop_is_that_of_its_formula() {
   PolicyCase test(Kind::normals, {1, 1}, 30, false);
   PolicyGradient learner(test.policy, test.parameters.data(), test.gradient.data());
@@ -166,6 +182,7 @@ void test_learning_lowers_the_loss() {
 
 int main() {
   test_a_step_of_adam_is_that_of_its_formula();
+  test_passes_in_the_same_order_are_those_of_updates_apart();
   test_a_step_of_rmsprop_is_that_of_its_formula();
   test_the_last_minibatch_of_a_pass_may_be_smaller();
   test_no_step_is_taken_once_the_policy_has_moved_too_far();

@@ -48,6 +48,12 @@ void Minibatch::gather(const Policy& policy, const PolicyRollout& rollout, const
   }
 }
 
+void Minibatch::gather_again(const PolicyRollout& rollout, const std::int64_t* rows) {
+  gather_scalar(kAdvantages, rollout.advantages, rows, 0.0f);
+  gather_scalar(kReturns, rollout.returns, rows, 0.0f);
+  gather_scalar(kValues, rollout.values, rows, 0.0f);
+}
+
 // Finds the inputs that some rows have, in the order in which they come, and sorts the rows by
 // them.
 void Minibatch::gather_joint(const PolicyRollout& rollout, const std::int64_t* rows,

@@ -37,6 +37,8 @@ class Minibatch {
   // Copies rows of a rollout together.
   void gather(const Policy& policy, const PolicyRollout& rollout, const std::int64_t* rows,
               std::size_t n);
+  // Takes back what normalizing changed, of the rows that were gathered last.
+  void gather_again(const PolicyRollout& rollout, const std::int64_t* rows);
   // Gives the advantages mean 0 and deviation 1.
   void normalize_advantages();
   // Has returns and old values normalized as the critic learns them, by what it learns from them.

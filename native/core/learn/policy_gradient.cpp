@@ -27,8 +27,13 @@ void PolicyMetrics::add(const PolicyMetrics& other, double share) {
 }
 
 PolicyMetrics PolicyGradient::compute(const PolicyRollout& rollout, const std::int64_t* rows,
-                                      std::size_t n, const PolicyLoss& loss, Team& team) {
-  minibatch_.gather(policy_, rollout, rows, n);
+                                      std::size_t n, const PolicyLoss& loss, Team& team,
+                                      bool are_as_before) {
+  if (are_as_before) {
+    minibatch_.gather_again(rollout, rows);
+  } else {
+    minibatch_.gather(policy_, rollout, rows, n);
+  }
   if (loss.normalize) minibatch_.normalize_advantages();
   if (loss.value_norm != nullptr) minibatch_.normalize_values(loss.value_norm);
   split(n, minibatch_.n_critic_rows());

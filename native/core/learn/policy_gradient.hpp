@@ -48,9 +48,9 @@ class PolicyGradient {
   float* gradient() const { return gradient_; }
 
   // Overwrites the gradient with that of the loss on some rows of a rollout. Its norm is not
-  // measured.
+  // measured. Where they are the rows of the call before, most of them is there already.
   PolicyMetrics compute(const PolicyRollout& rollout, const std::int64_t* rows, std::size_t n,
-                        const PolicyLoss& loss, Team& team);
+                        const PolicyLoss& loss, Team& team, bool are_as_before = false);
 
   // What the networks say of the rows of a rollout, each [n_rows].
   void evaluate(const PolicyRollout& rollout, float* log_probs, float* entropies, float* values);

@@ -13,10 +13,15 @@ PpoResult ppo_update(PolicyGradient* gradient, const PolicyRollout& rollout,
   bool too_far = false;
   Team::lead(options.threads, [&](Team& team) {
     while (epoch < n_epochs && !too_far) {
-      const std::int64_t* order = orders + epoch++ * rollout.n_rows;
+      const std::int64_t* order = orders + epoch * rollout.n_rows;
+      // One minibatch of everything, in the same order, need not be gathered in every pass.
+      const bool are_as_before = epoch > 0 && options.batch_size >= rollout.n_rows &&
+                                 std::equal(order, order + rollout.n_rows, order - rollout.n_rows);
+      ++epoch;
       for (std::size_t first = 0; first < rollout.n_rows; first += options.batch_size) {
         const std::size_t n = std::min(options.batch_size, rollout.n_rows - first);
-        PolicyMetrics metrics = gradient->compute(rollout, order + first, n, options.loss, team);
+        PolicyMetrics metrics =
+            gradient->compute(rollout, order + first, n, options.loss, team, are_as_before);
         metrics.grad_norm =
             clip_norm(gradient->gradient(), n_parameters, options.max_grad_norm, team);
         // Once too far, always too far: what remains of the pass is measured and not taken.
