@@ -22,7 +22,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-llm bench-learning bench-gpu demo wheel clean
+.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-multi bench-llm bench-learning bench-gpu demo wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,10 @@ bench: $(BENCH_VENV)/wheel ## Run the benchmarks beside their peers, in .venv-be
 
 bench-train: $(BENCH_VENV)/wheel ## Train beside the peers, for minutes
 	@$(BENCH_VENV)/bin/python benchmarks/run.py --area train off_policy --json benchmarks/results_train.json $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/report.py
+
+bench-multi: $(BENCH_VENV)/wheel ## Several agents beside mpe2 and a plain script in torch
+	@$(BENCH_VENV)/bin/python benchmarks/run.py --area multi --json benchmarks/results_multi.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
 bench-llm: $(BENCH_VENV)/wheel ## Train and sample language models beside TRL and transformers

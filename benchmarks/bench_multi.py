@@ -1,7 +1,8 @@
-"""Environments with several agents: their steps, and learning in them."""
+"""Environments with several agents: their steps, and learning in them, in seconds of one core."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from bench_envs import ACTIONS, as_rate, taking
 from gymnasium import spaces
-from harness import OURS, AtMost, Builder, Measurement, Operation, Ratio, Result, Row
+from harness import FLOOR, OURS, AtMost, Builder, Measurement, Operation, Ratio, Result, Row
 
 SPREAD = "mpe2/simple_spread_v3"
 
@@ -20,7 +21,7 @@ def rows() -> Iterator[Row]:
     yield spread(1024, [Ratio("numpy", 5.0)])
     yield from (overhead(n) for n in (1, 64))
     yield mappo("in native code", "native", 10.0)
-    yield mappo("by autograd", "torch", 2.0)
+    yield mappo("by autograd", "torch", 2.0, {FLOOR: networks_alone})
 
 
 def spread(n: int, targets: list[Ratio]) -> Row:
@@ -34,6 +35,7 @@ def spread(n: int, targets: list[Ratio]) -> Row:
         ops_per_call=n,
         note="3 agents, random actions, with the resets that they lead to",
         derive=as_rate,
+        clock=time.process_time,
     )
 
 
@@ -46,6 +48,7 @@ def overhead(n: int) -> Row:
         ops_per_call=n * 3,
         note="per agent step on top of the environment's own, which costs nothing here",
         derive=on_top,
+        clock=time.process_time,
     )
 
 
@@ -102,14 +105,18 @@ def unwrapped(n: int) -> Operation:
     return taking(step, choices(n))
 
 
-def mappo(way: str, backend: str, at_least: float) -> Row:
+def mappo(way: str, backend: str, at_least: float, others: Any = None) -> Row:
+    note = "2 x 64, one minibatch; plain torch steps the environments in NumPy"
+    if others:
+        note += "; the floor is the networks' passes through autograd, without collecting or a loss"
     return Row(
         f"MAPPO simple_spread_v3, 64 x 25, 10 epochs, {way}",
-        {OURS: partial(iterating, backend), "plain torch": plain},
+        {OURS: partial(iterating, backend), "plain torch": plain, **(others or {})},
         [Ratio("plain torch", at_least)],
         ops_per_call=64 * 25,
-        note="2 x 64, one minibatch; plain torch steps the environments in NumPy",
+        note=note,
         derive=as_rate,
+        clock=time.process_time,
     )
 
 
@@ -129,6 +136,21 @@ def plain() -> Operation:
     from plain_mappo import seeded
 
     return seeded().iterate
+
+
+def networks_alone() -> Operation:
+    """Actor and critic forward and backward, as often as an update needs them."""
+    import torch
+    from plain_mappo import network
+
+    actor, critic = network(18 + 3, 5), network(3 * 18, 1)
+    seen, joint = torch.randn(64 * 25 * 3, 18 + 3), torch.randn(64 * 25, 3 * 18)
+
+    def passes() -> None:
+        for _ in range(10):
+            (actor(seen).mean() + critic(joint).mean()).backward()
+
+    return passes
 
 
 def choices(n: int) -> list[Any]:

@@ -152,6 +152,8 @@ class Row:
     """How many times as many rounds as usual, where operations are long."""
     derive: Callable[[Result], Result] | None = None
     """Turns the times into what the row is about, where that is not a time."""
+    clock: Callable[[], float] = time.perf_counter
+    """What tells the time; `time.process_time` counts the work of one core, whatever else runs."""
 
 
 @dataclass
@@ -204,14 +206,14 @@ class Result:
 def measure(row: Row, pace: Pace) -> Result:
     """Prepare the contenders of a row, then time them round by round."""
     operations, skipped = _prepare(row.contenders)
-    chunks = {name: _calibrate(operation, pace.chunk_s) for name, operation in operations.items()}
+    chunks = {name: _calibrate(one, pace.chunk_s, row.clock) for name, one in operations.items()}
     round_s = sum(seconds for _, seconds in chunks.values())
     rounds = min(pace.max_rounds, max(pace.min_rounds, round(pace.row_s / max(round_s, 1e-9))))
     rounds *= row.patience
 
     def time_chunk(name: str) -> float:
         count, _ = chunks[name]
-        return _time(operations[name], count) / (count * row.ops_per_call)
+        return _time(operations[name], count, row.clock) / (count * row.ops_per_call)
 
     times = _interleaved({name: partial(time_chunk, name) for name in operations}, rounds)
     measured = {name: Measurement.of(values) for name, values in times.items()}
@@ -277,17 +279,19 @@ def _attempt(cases: dict[str, Callable[[], T]]) -> tuple[dict[str, T], dict[str,
     return values, reasons
 
 
-def _calibrate(operation: Operation, chunk_s: float) -> tuple[int, float]:
+def _calibrate(
+    operation: Operation, chunk_s: float, clock: Callable[[], float]
+) -> tuple[int, float]:
     """How many operations fill a chunk, and how long that takes; warms up on the way."""
     count = 1
     while True:
-        seconds = _time(operation, count)
+        seconds = _time(operation, count, clock)
         if seconds >= chunk_s:
             return count, seconds
         count = max(count + 1, min(10 * count, int(1.2 * count * chunk_s / max(seconds, 1e-9))))
 
 
-def _time(operation: Operation, count: int) -> float:
+def _time(operation: Operation, count: int, clock: Callable[[], float]) -> float:
     """Seconds for `count` operations, without the garbage collector's pauses."""
     function: Callable[..., object] = operation
     arguments: tuple[Any, ...] = ()
@@ -295,9 +299,9 @@ def _time(operation: Operation, count: int) -> float:
         function, arguments = operation.func, operation.args
     gc.disable()
     try:
-        start = time.perf_counter()
+        start = clock()
         for _ in repeat(None, count):
             function(*arguments)
-        return time.perf_counter() - start
+        return clock() - start
     finally:
         gc.enable()

@@ -27,10 +27,10 @@ AREAS = (
     "threads",
     "memory",
     "envs",
-    "multi",
     "distributed",
 )
 LONG_AREAS = (
+    "multi",
     "train",
     "off_policy",
     "offline",

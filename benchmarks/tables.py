@@ -16,6 +16,8 @@ PEERS = (
     "torch",
     "gymnasium",
     "SyncVectorEnv",
+    "mpe2",
+    "plain torch",
 )
 
 Results = list[dict[str, Any]]
@@ -31,7 +33,7 @@ def by_area(results: Results) -> dict[str, Results]:
 
 def value_text(value: float, unit: str) -> str:
     """A value with three figures; times in the unit that suits them."""
-    if unit == "s":
+    if unit in ("s", "s/agent step"):
         for scale, name in ((1e-9, "ns"), (1e-6, "us"), (1e-3, "ms")):
             if value < 999.5 * scale:
                 return f"{_figures(value / scale)} {name}"
