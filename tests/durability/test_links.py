@@ -208,6 +208,36 @@ def test_a_shard_behind_a_link_that_was_down_is_back_with_its_steps(
         assert all(one % 2 == number for one in found)
 
 
+def test_a_shard_whose_answers_are_lost_on_their_way_takes_no_step_twice(tmp_path: Path) -> None:
+    folders = [tmp_path / "0", tmp_path / "1"]
+    shards: list[Served] = []
+    try:
+        shards += [Served(folder, "--capacity", "1000000") for folder in folders]
+        proxy = Proxy(shards[1].address)
+        with no_thread_left(), Traffic([shards[0].address, proxy.address]) as traffic:
+            far = [replay._group.members[1] for replay in (traffic.reader, traffic.writer)]
+            wait_for(lambda: traffic.drawn > 1000)
+            for number in range(1, 9):
+                proxy.to_lose += 1
+                wait_for(lambda: proxy.lost == number)  # noqa: B023
+                wait_for(lambda: sum(member.losses for member in far) >= number)  # noqa: B023
+                wait_for(lambda: all(member.is_alive for member in far))
+            proxy.delay = 0.02
+            drawn, pushed = traffic.drawn, len(traffic.pushed[1])
+            wait_for(lambda: traffic.drawn > drawn + 100 and len(traffic.pushed[1]) > pushed)
+            proxy.delay = 0.0
+            assert not traffic.failures, traffic.failures
+        proxy.close()
+    finally:
+        for shard in shards:
+            shard.kill()
+    for folder, confirmed in zip(folders, traffic.pushed, strict=True):
+        with sw.MmapReplayBuffer.open(folder, read_only=True, verify=True) as buffer:
+            found = numbers_of(buffer.gather(buffer.indices())).tolist()
+        assert len(found) == len(set(found))
+        assert confirmed <= set(found)
+
+
 def test_a_shard_behind_a_narrow_link_loses_nothing(link: Link, tmp_path: Path) -> None:
     shard = Served(tmp_path / "0", "--capacity", "10000", "--host", link.there, inside=link.inside)
     try:

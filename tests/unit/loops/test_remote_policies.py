@@ -92,7 +92,7 @@ def test_the_command_acts_for_a_memory() -> None:
     try:
         assert agent.train(64)["actors_alive"] == 1
         agent.close()
-        assert node.wait(20) == 0
+        assert node.wait(120) == 0
     finally:
         node.kill()
         node.wait()

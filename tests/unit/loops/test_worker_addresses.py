@@ -71,7 +71,7 @@ def test_each_actor_has_its_share_of_the_servers() -> None:
         seen: dict[int, int] = {}
         agent.loop.fleet.start(agent.learner.weights(), agent.learner.updates)
         while len(seen) < 2:
-            unroll = agent.loop.fleet.receive(10.0)
+            unroll = agent.loop.fleet.receive(120.0)
             seen[unroll.actor] = unroll.rollout.rewards.shape[1]
         assert seen == {0: 3, 1: 2}
         agent.close()
@@ -151,7 +151,7 @@ def test_addresses_that_cannot_be_are_named(options: dict[str, Any], says: str) 
 
 
 def test_an_address_where_nobody_is_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "TIMEOUT", 0.3)
+    monkeypatch.setattr(workers, "TIMEOUT", 2.0)
     with serving(2) as (address,), socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # and does not listen
         nobody = f"127.0.0.1:{held.getsockname()[1]}"
