@@ -68,7 +68,7 @@ def install(extra: str) -> str:
 def missing_library(error: BaseException, needed_by: str) -> ImportError | None:
     """The error to raise where another one says that a library is missing; otherwise None.
 
-    Gymnasium says so in words of its own, at the end of a long chain of errors.
+    Gymnasium and PettingZoo say so in words of their own, at the end of a long chain of errors.
 
     Args:
         error: The error that was raised.
@@ -92,7 +92,8 @@ def missing_library(error: BaseException, needed_by: str) -> ImportError | None:
                     f"{install(EXTRAS[name.lower()])}",
                     name=name,
                 )
-        if of_gymnasium:
+        of_pettingzoo = type(one).__name__ == "FailedToImport"
+        if of_gymnasium or (of_pettingzoo and isinstance(one.__cause__, ModuleNotFoundError)):
             return ImportError(f"{needed_by} needs a library that is not installed: {one}")
     return None
 

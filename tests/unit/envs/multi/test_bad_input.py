@@ -313,6 +313,15 @@ def test_missing_libraries_name_the_extra(monkeypatch: Any) -> None:
     assert make_multi_env(Mortal).agents == ("agent_0", "agent_1")  # which needs neither
 
 
+def test_libraries_of_single_environments_are_named_as_pettingzoo_does(monkeypatch: Any) -> None:
+    pytest.importorskip("pettingzoo")
+    for name in [x for x in sys.modules if x.startswith("pettingzoo.butterfly.pistonball")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pymunk", None)  # as if it were not installed
+    with pytest.raises(ImportError, match=r"not installed: .* 'pettingzoo\[butterfly\]'"):
+        make_multi_env("pettingzoo.butterfly.pistonball_v6")
+
+
 class Resets(Trio):
     state_space = None
 
