@@ -93,7 +93,7 @@ def test_the_climbing_game_settles_beside_its_best(seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [11, 12, 13])
+@pytest.mark.parametrize("seed", [11, *(pytest.param(x, marks=pytest.mark.slow) for x in (12, 13))])
 def test_who_begins_a_game_of_turns_wins_it(seed: int) -> None:
     """Tic-tac-toe against somebody who plays at random, whom beginners at random beat to 0.58."""
     rng = np.random.default_rng(seed)
