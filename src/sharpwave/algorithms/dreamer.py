@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,9 @@ class DreamerV3Config(ReplayConfig):
     """Let the loss of rewards shape the states of the model; otherwise its head alone learns."""
     store_latents: bool = True
     """Begin sequences with the latent state that was stored, and store what learning made of it."""
+    bf16: bool = False
+    """Compute encoder, decoder and heads of an update in bfloat16. Weights, the recurrent model and
+    losses stay in float32."""
 
     @property
     def steps_per_batch(self) -> int:
@@ -163,6 +167,7 @@ class DreamerV3Learner(TorchLearner):
     config: DreamerV3Config
     Sampler = SequenceSampler
     losses = ("model_loss", "behavior_loss")
+    _knows_of_masks = False
 
     def build(self) -> None:
         """Make the model, the actor, the critic and its target network."""
@@ -218,6 +223,12 @@ class DreamerV3Learner(TorchLearner):
         self, obs: Any, *, explore: bool, state: Any = None, starts: Any = None, masks: Any = None
     ) -> Acted:
         """Actions of the policy at the state that an observation leads to."""
+        if masks is not None and not self._knows_of_masks:
+            self._knows_of_masks = True
+            warnings.warn(
+                "actions are masked where the agent acts, but in imagination all are allowed",
+                stacklevel=2,
+            )
         n = len(next(iter(self.world.entries(obs).values())))
         if state is None:
             state = self.initial_state(n)
@@ -270,8 +281,11 @@ class DreamerV3Learner(TorchLearner):
 
     def update(self, batch: SequenceBatch) -> Metrics:
         """Learn from some sequences: one gradient step on all parts."""
-        model_loss, observed, measured = self.model_loss(batch)
-        behavior_loss, more = self.behavior_loss(batch, observed)
+        # Casts are not kept: those of imagination have no gradient.
+        kind, is_on = self.device.type, self.config.bf16
+        with torch.autocast(kind, torch.bfloat16, enabled=is_on, cache_enabled=False):
+            model_loss, observed, measured = self.model_loss(batch)
+            behavior_loss, more = self.behavior_loss(batch, observed)
         flat = self.flats["policy"]
         flat.backward(model_loss + behavior_loss)
         norm = torch.linalg.vector_norm(flat.grad)

@@ -166,6 +166,14 @@ class RSSM(nn.Module):
             noise: [T, B, latents, classes] of the draws instead; zeros take the likeliest classes.
         """
         noise = self.noise(tokens.shape[:2], generator) if noise is None else noise
+        tokens = tokens.to(latent.deter.dtype)
+        # Errors add up from step to step, so that autocasts leave the recurrent model alone.
+        with torch.autocast(tokens.device.type, enabled=False):
+            return self._observe(tokens, actions, is_first, latent, noise)
+
+    def _observe(
+        self, tokens: Tensor, actions: Tensor, is_first: Tensor, latent: Latent, noise: Tensor
+    ) -> Observed:
         if self.is_as_built:
             found = world_scan.observe(self, tokens, actions, is_first, latent, noise)
             deter, stoch, logits = found
@@ -206,12 +214,13 @@ class RSSM(nn.Module):
 
     def imaginer(self) -> Callable[[Latent, Tensor, Tensor], Latent]:
         """`imagine` for many steps between which no weight changes and nobody wants a gradient."""
-        if not self.is_as_built:
-            return self.imagine
-        step = world_scan.Imaginer(self)
+        step = world_scan.Imaginer(self) if self.is_as_built else None
 
         def imagine(latent: Latent, action: Tensor, noise: Tensor) -> Latent:
-            deter, classes = step(latent.deter, latent.stoch.flatten(-2), action, noise)
+            with torch.autocast(action.device.type, enabled=False):
+                if step is None:
+                    return self.imagine(latent, action, noise)
+                deter, classes = step(latent.deter, latent.stoch.flatten(-2), action, noise)
             return Latent(deter, classes.unflatten(-1, self.shape))
 
         return imagine

@@ -197,6 +197,23 @@ def test_losses_fall() -> None:
     assert history[-1] < 0.5 * history[0]
 
 
+@pytest.mark.parametrize("discrete", [True, False], ids=["discrete", "continuous"])
+def test_bfloat16_computes_about_the_same(discrete: bool) -> None:
+    space = spaces.Discrete(3) if discrete else spaces.Box(-1, 1, (2,), np.float32)
+    batch = batch_of(discrete=discrete)
+    exact, rounded = learner(space), learner(space, bf16=True)
+    wanted, found = exact.update(batch), rounded.update(batch)
+    for name in ("reconstruction", "reward", "continue", "dynamics", "representation"):
+        loss = found[f"{name}_loss"]
+        assert loss.dtype == torch.float32
+        assert loss.item() == pytest.approx(wanted[f"{name}_loss"].item(), rel=0.05), name
+    assert not torch.equal(exact.flats["policy"].data, rounded.flats["policy"].data)
+    for name, parameter in rounded.policy.named_parameters():  # no part lost its gradient
+        other = dict(exact.policy.named_parameters())[name]
+        assert bool(other.grad.any()) == bool(parameter.grad.any()), name
+    assert {p.dtype for p in rounded.policy.parameters()} == {torch.float32}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -19,9 +19,10 @@ from gymnasium import spaces
 
 import sharpwave as sw
 from sharpwave.envs import TensorVectorEnv
+from sharpwave.errors import NonFiniteError
 from sharpwave.testing.bits import state_of
 from tests.contract.learners import DREAMER
-from tests.envs import CountingEnv, ResumableCartPole, vectorized
+from tests.envs import CountingEnv, MaskedEnv, ResumableCartPole, vectorized
 from tests.learning import probes
 from tests.unit.envs.tensor_envs import Points
 
@@ -389,3 +390,26 @@ def test_observations_that_are_no_numbers_end_the_run(tmp_path: Path) -> None:
         agent.train(200, run_dir=tmp_path / "run")
     assert agent.timesteps <= 51
     assert np.isfinite(np.frombuffer(b"".join(state_of(agent.learner).values()), np.uint8)).all()
+
+
+def test_losses_that_are_no_numbers_end_the_run_and_keep_its_checkpoint(tmp_path: Path) -> None:
+    agent, checkpoints = agent_of(), sw.CheckpointCallback(40, tmp_path)
+    agent.train(60, callbacks=checkpoints)
+    (kept,) = checkpoints.paths
+    before = kept.read_bytes()
+    with torch.no_grad():
+        agent.learner.world.reward_head.output.bias.fill_(torch.nan)
+    with pytest.raises(NonFiniteError, match="loss"):
+        agent.train(60)
+    assert kept.read_bytes() == before
+    good = sw.DreamerV3.from_checkpoint(kept, ResumableCartPole)
+    assert torch.isfinite(good.learner.flats["policy"].data).all()
+
+
+def test_masks_hold_where_it_acts_and_not_in_imagination() -> None:
+    agent = agent_of(partial(MaskedEnv, LENGTHS))
+    with pytest.warns(UserWarning, match="in imagination all are allowed"):
+        agent.train(60)  # the environment asserts that its masks hold
+    assert agent.gradient_steps > 0
+    dream = agent.imagine(np.zeros((64, 3), np.float32), horizon=6)
+    assert {0, 1, 2} == set(np.unique(dream.actions).tolist())

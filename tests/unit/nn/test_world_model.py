@@ -8,6 +8,9 @@ import torch
 from gymnasium import spaces
 
 from sharpwave import nn
+from sharpwave.algorithms.dreamer import OF_THE_MODEL, DreamerV3Config
+from sharpwave.config.presets import settings_of
+from sharpwave.nn import world_layers
 from sharpwave.nn.world_codecs import entries_of
 from sharpwave.nn.world_layers import Head
 from sharpwave.nn.world_model import RSSM, Latent, draw
@@ -50,29 +53,28 @@ def batch_of(space: Any, steps: int = 6, n: int = 3, seed: int = 0) -> dict[str,
 
 
 @pytest.mark.parametrize(
-    ("deter", "hidden", "classes", "units", "millions"),
+    ("preset", "millions"),
     [
-        (2048, 256, 16, 256, 10.5),
-        (3072, 384, 24, 384, 23.5),
-        (4096, 512, 32, 512, 41.6),
+        ("size12m", 10.5),
+        ("size25m", 23.5),
+        ("size50m", 41.6),
+        ("size100m", 93.5),
+        ("size200m", 165.9),
     ],
 )
-@pytest.mark.long
 def test_sizes_are_those_that_are_published(
-    deter: int, hidden: int, classes: int, units: int, millions: float
+    preset: str, millions: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def unwritten(_: Any, shape: tuple[int, ...], *__: Any) -> Any:
+        return np.empty(shape, np.float32)  # memory that nobody touches
+
+    monkeypatch.setattr(world_layers, "truncated_normal", unwritten)
+    config = DreamerV3Config(**settings_of("dreamer_v3", preset))
     generator = np.random.default_rng(0)
-    world = nn.WorldModel(
-        IMAGE,
-        6,
-        deter=deter,
-        hidden=hidden,
-        classes=classes,
-        depth=classes,
-        units=units,
-        generator=generator,
-    )
-    heads = [Head(world.n_features, 3, units, outputs, generator) for outputs in (6, 255)]
+    sizes = {name: getattr(config, name) for name in OF_THE_MODEL}
+    with torch.device("meta"):
+        world = nn.WorldModel(IMAGE, 6, **sizes, generator=generator)
+        heads = [Head(world.n_features, 3, config.units, n, generator) for n in (6, 255)]
     count = sum(p.numel() for part in (world, *heads) for p in part.parameters())
     assert round(count / 1e6, 1) == millions
 
