@@ -314,7 +314,7 @@ class ProcessFleet:
         saved, self._saved[number] = self._saved[number], None
         if saved is not None:
             actor.load(saved[0], in_flight=saved[1])
-        if number in self._due:
+        if number in self._due and not self._rests:  # otherwise `start` asks for it
             actor.go()
 
     def _lost(self, actor: ActorProcess) -> None:
