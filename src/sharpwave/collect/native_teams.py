@@ -84,8 +84,8 @@ class NativeTeamRollouts:
         self._moments = moments
         self._n_agents = len(env.agents)
         is_alone = self._n_agents == 1
-        is_single = isinstance(env, SingleAgentVectorEnv)
-        self._stepped: Any = env.env if is_single else env
+        is_single = not isinstance(env, NativeMultiAgentEnv)
+        self._stepped: Any = env.env if isinstance(env, SingleAgentVectorEnv) else env
         self._critic = "obs" if is_alone and critic_input != "state" else CRITICS[critic_input]
         self._options: dict[str, Any] = {
             "hidden": tuple(hidden),
