@@ -124,7 +124,7 @@ def start_ray() -> Any:
     if not ray.is_initialized():
         options: dict[str, Any] = {"num_cpus": 8, "include_dashboard": False}
         options |= {"logging_level": "ERROR", "log_to_driver": False}
-        patiently(lambda: ray.init(_node_ip_address="127.0.0.1", **options), ray.shutdown)
+        patiently(lambda: ray.init("local", _node_ip_address="127.0.0.1", **options), ray.shutdown)
     return ray
 
 

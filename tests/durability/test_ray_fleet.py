@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
+from sharpwave.distributed.ray_cluster import RayCluster
 from tests.contract.fleets import (
     OPTIONS,
     check_follows,
@@ -160,6 +161,18 @@ def test_actors_of_ray_are_killed_at_any_moment(n_kills: int) -> None:
         kill_at_random(n_kills, random.Random(n_kills))
     finally:
         stop_ray()
+
+
+def test_a_ray_of_its_own_is_started_beside_a_cluster_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without an address `ray.init` joins what `ray start` has left here."""
+    asked: list[Any] = []
+    monkeypatch.setattr(ray, "init", lambda address=None, **_: asked.append(address))
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    RayCluster().leave()
+    RayCluster("auto").leave()
+    assert asked == ["local", "auto"]
 
 
 def test_a_cluster_that_takes_everybody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,9 @@ class RayCluster:
         self.host, self.access = "127.0.0.1", Access()
         if is_new:
             own: dict[str, Any] = {"include_dashboard": False} if self.is_here else {}
-            self.ray.init(address, logging_level="ERROR", log_to_driver=False, **own)
+            # Without an address Ray would join whatever cluster runs on this machine.
+            where = "local" if address is None else address
+            self.ray.init(where, logging_level="ERROR", log_to_driver=False, **own)
         if self.is_here:
             RayCluster._users_here = 1 if is_new else RayCluster._users_here + 1
         if self.is_here and is_new:
