@@ -1,4 +1,4 @@
-"""Views that need neighbours in time: sequences and n-step returns."""
+"""Views that need neighbors in time: sequences and n-step returns."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ PyObject* sample(PyObject*, PyObject* const* args, Py_ssize_t) {
   return out;
 }
 
-// sample_sequences(records, batch_size, length): runs of neighbouring records; episode ends are not
+// sample_sequences(records, batch_size, length): runs of neighboring records; episode ends are not
 // looked for.
 PyObject* sample_sequences(PyObject*, PyObject* const* args, Py_ssize_t) {
   const Record* records = data<Record>(args[0]);

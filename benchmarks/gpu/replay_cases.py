@@ -32,7 +32,7 @@ def priority_cases(capacity: int, count: int) -> Iterator[Case]:
         targets = (places + uniforms) / count * prefixes[-1]
         wanted = torch.searchsorted(prefixes, targets, right=True)
         found, probability = sums.sample(count, uniforms=uniforms)
-        gap = (found - wanted).abs().max()  # rounding may move a sample to the neighbour
+        gap = (found - wanted).abs().max()  # rounding may move a sample to the neighbor
         chances = sums.priorities[found].double() / prefixes[-1]
         return max(float(gap > 1), error(probability, chances))
 

@@ -154,14 +154,14 @@ void construct_td3(Td3Learner* memory, std::size_t n_obs, std::size_t n_actions,
 }
 
 nb::object sac_step(SacLearner& self, nb::handle batch, nb::handle given_noise, std::uint64_t seed,
-                    std::uint64_t call, std::optional<float> fixed_alpha, float wanted_entropy,
+                    std::uint64_t call, std::optional<float> fixed_alpha, float target_entropy,
                     double max_grad_norm, float tau, std::size_t threads) {
   return passing_errors([&] {
     const SquashedActor& actor = self.core().learning.actor();
     const BatchArguments args(batch.ptr(), actor.n_obs(), actor.n_actions());
     const std::size_t n = args.rows().n;
     const NoiseArgument noise(given_noise.ptr(), {2, n, actor.n_actions()}, seed, call);
-    const SacOptions options = {!fixed_alpha, fixed_alpha.value_or(0.0f), wanted_entropy,
+    const SacOptions options = {!fixed_alpha, fixed_alpha.value_or(0.0f), target_entropy,
                                 max_grad_norm, tau};
     const auto shape = static_cast<npy_intp>(n);
     ArrayOut<float> errors(nullptr, "out", 1, &shape);
@@ -300,7 +300,7 @@ nb::object normals(std::uint64_t seed, std::uint64_t call, std::size_t n) {
 void bind_actor_critic(PyObject* module) {
   nb::module_ m = nb::borrow<nb::module_>(module);
   nb::class_<SacLearner>(m, "SACLearner",
-                         "Steps of SAC. Networks that are optimised are (data, grad, exp_avg, "
+                         "Steps of SAC. Networks that are optimized are (data, grad, exp_avg, "
                          "exp_avg_sq, steps, lr, beta1, beta2, eps), `targets` the data of the "
                          "slow critics. A batch is (obs, actions, rewards, next_obs, discounts, "
                          "weights), of which the last may be None.")
@@ -311,9 +311,9 @@ void bind_actor_critic(PyObject* module) {
                    "actor: tuple[Any, ...], "
                    "critics: tuple[Any, ...], alpha: tuple[Any, ...], targets: Any) -> None"))
       .def("step", sac_step, "batch"_a, "noise"_a.none(), "seed"_a, "call"_a,
-           "fixed_alpha"_a.none(), "wanted_entropy"_a, "max_grad_norm"_a, "tau"_a, "threads"_a,
+           "fixed_alpha"_a.none(), "target_entropy"_a, "max_grad_norm"_a, "tau"_a, "threads"_a,
            nb::sig("def step(self, batch: tuple[Any, ...], noise: Any, seed: int, call: int, "
-                   "fixed_alpha: float | None, wanted_entropy: float, max_grad_norm: float, "
+                   "fixed_alpha: float | None, target_entropy: float, max_grad_norm: float, "
                    "tau: float, threads: int) -> tuple[NDArray[numpy.float64], "
                    "NDArray[numpy.float32]]"),
            "One gradient step; the metrics, and the errors. Noise [2, n, n_actions] is drawn where "

@@ -134,11 +134,11 @@ nb::dict stats(Replay& replay) {
   return found;
 }
 
-// Chooses goals for drawn steps: (ids of the goal steps, which rows are relabelled).
+// Chooses goals for drawn steps: (ids of the goal steps, which rows are relabeled).
 nb::tuple choose_hindsight_goals(Replay& replay, const Ids& ids, int strategy, double ratio,
                                  std::optional<std::uint64_t> seed) {
   std::vector<std::uint64_t> goal_ids(ids.size());
-  std::vector<std::uint8_t> relabelled(ids.size());
+  std::vector<std::uint8_t> relabeled(ids.size());
   {
     const nb::gil_scoped_release release;
     const SharedRows rows(replay);
@@ -146,10 +146,10 @@ nb::tuple choose_hindsight_goals(Replay& replay, const Ids& ids, int strategy, d
     std::vector<Anchor> goals;
     replay.find(ids.data(), ids.size(), &anchors);
     choose_goals(replay.streams(), anchors, static_cast<GoalStrategy>(strategy), ratio,
-                 replay.generator(seed), relabelled.data(), &goals);
+                 replay.generator(seed), relabeled.data(), &goals);
     for (std::size_t i = 0; i < goals.size(); ++i) goal_ids[i] = replay.streams().id(goals[i]);
   }
-  return nb::make_tuple(to_numpy(std::move(goal_ids)), to_numpy(std::move(relabelled)));
+  return nb::make_tuple(to_numpy(std::move(goal_ids)), to_numpy(std::move(relabeled)));
 }
 
 // The bytes of one stored column, slot after slot.

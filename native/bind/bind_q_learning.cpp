@@ -15,7 +15,7 @@ using namespace nanobind::literals;
 namespace sharpwave::bind {
 namespace {
 
-// A network with its slow copy, and what learns on them.
+// A network with its target network, and what learns on them.
 struct QCore {
   QCore(QNetwork given, PyObject* online_memory, PyObject* target_memory)
       : network(std::move(given)),
@@ -206,11 +206,12 @@ nb::object explore(Player& self, nb::handle obs, nb::handle allowed, double epsi
 
 void bind_q_learning(PyObject* module) {
   nb::module_ m = nb::borrow<nb::module_>(module);
-  nb::class_<QLearner>(m, "QLearner",
-                       "Steps of Q-learning. `online` is (data, grad, exp_avg, exp_avg_sq, steps, "
-                       "lr, beta1, beta2, eps), `target` the data of the slow copy. A batch is "
-                       "(obs, actions, rewards, next_obs, discounts, weights, next_allowed), of "
-                       "which the last two may be None.")
+  nb::class_<QLearner>(
+      m, "QLearner",
+      "Steps of Q-learning. `online` is (data, grad, exp_avg, exp_avg_sq, steps, "
+      "lr, beta1, beta2, eps), `target` the data of the target network. A batch is "
+      "(obs, actions, rewards, next_obs, discounts, weights, next_allowed), of "
+      "which the last two may be None.")
       .def("__init__", construct, "n_inputs"_a, "hidden"_a, "activation"_a, "choices"_a,
            "dueling"_a, "online"_a, "target"_a,
            nb::sig("def __init__(self, n_inputs: int, hidden: Sequence[int], activation: str, "

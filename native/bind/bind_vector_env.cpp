@@ -33,7 +33,7 @@ struct EnvObject {
 
 Envs* opened(PyObject* self) {
   Envs* envs = reinterpret_cast<EnvObject*>(self)->envs;
-  if (envs == nullptr) throw std::runtime_error("the vector environment was not initialised");
+  if (envs == nullptr) throw std::runtime_error("the vector environment was not initialized");
   if (envs->is_closed) {
     raise_gymnasium("ClosedEnvironmentError", "the vector environment is closed");
   }

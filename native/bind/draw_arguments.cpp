@@ -72,7 +72,7 @@ void read_view(PyObject* spec, const Replay& replay, BatchShape* shape, Ref* kee
     *keep = Ref::borrow(fields);
     shape->fields = fields;
   }
-  if (view.needs_neighbours() && replay.options().n_streams == 0) {
+  if (view.needs_neighbors() && replay.options().n_streams == 0) {
     throw std::invalid_argument(
         "this view needs the steps of each environment in order: make the buffer with n_envs= or "
         "for_env()");

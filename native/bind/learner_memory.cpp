@@ -59,7 +59,7 @@ ObsArgument::ObsArgument(PyObject* given, std::size_t n_inputs) : array_(given, 
 }
 
 void check_sizes(const char* name, const std::vector<std::size_t>& sizes) {
-  constexpr std::size_t kMost = 1 << 24;  // whole numbers that float32 can hold
+  constexpr std::size_t kMost = 1 << 24;  // integers that float32 can hold
   for (const std::size_t size : sizes) {
     if (size < 1 || size > kMost) {
       throw std::invalid_argument(std::string(name) + " must hold sizes from 1 to 2**24, got " +

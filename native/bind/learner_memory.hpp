@@ -43,7 +43,7 @@ class FloatMemory {
 };
 
 // Parameters, their gradient and the state of Adam: (data, grad, exp_avg, exp_avg_sq, steps, lr,
-// beta1, beta2, eps). Of a slow copy, which nothing optimises, the first alone.
+// beta1, beta2, eps). Of a target network, which nothing optimizes, the first alone.
 class OptimizedMemory {
  public:
   OptimizedMemory(PyObject* given, const std::string& name, std::size_t n);

@@ -10,7 +10,7 @@ namespace sharpwave::bind {
 
 constexpr std::size_t kSmallestRecycled = std::size_t{256} << 10;
 
-// A new uninitialised array. From kSmallestRecycled bytes on its memory comes from blocks of arrays
+// A new uninitialized array. From kSmallestRecycled bytes on its memory comes from blocks of arrays
 // that are gone.
 Ref new_output_array(int ndim, const npy_intp* shape, int type);
 

@@ -33,7 +33,7 @@ PyTypeObject* batch_memory_type = nullptr;
 
 RowBuffer* checked(PyObject* self) {
   auto* buffer = reinterpret_cast<RowBuffer*>(self);
-  if (buffer->replay == nullptr) throw std::runtime_error("the buffer was not initialised");
+  if (buffer->replay == nullptr) throw std::runtime_error("the buffer was not initialized");
   buffer->replay->require_open();
   return buffer;
 }
@@ -138,8 +138,8 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     BatchShape shape;
     shape.batch = as_size(given[0], "batch_size");
     const std::optional<std::uint64_t> seed = as_seed(given[1]);
-    const bool prioritised = replay.priorities() != nullptr;
-    Selector selector{prioritised ? Selector::Kind::priority : Selector::Kind::uniform, 0, 0};
+    const bool prioritized = replay.priorities() != nullptr;
+    Selector selector{prioritized ? Selector::Kind::priority : Selector::Kind::uniform, 0, 0};
     Ref fields;
     if (is_given(given[2]) || is_given(given[3])) {
       const Ref view_spec = is_given(given[2]) ? spec_of(given[2], "view", kViewSpec) : Ref();
@@ -153,7 +153,7 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
       }
       if (view_spec) read_view(view_spec.get(), replay, &shape, &fields);
       if (selector_spec) selector = read_selector(selector_spec.get());
-      if (selector.kind == Selector::Kind::priority && !prioritised) {
+      if (selector.kind == Selector::Kind::priority && !prioritized) {
         throw std::invalid_argument("this selector needs a buffer with priorities");
       }
     }
@@ -211,7 +211,7 @@ PyObject* gather(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
     Ref fields;
     if (is_given(given[1])) {
       const Ref spec = spec_of(given[1], "view", kViewSpec);
-      if (!spec) throw TypeError("gather() takes a view without relabelling");
+      if (!spec) throw TypeError("gather() takes a view without relabeling");
       read_view(spec.get(), replay, &shape, &fields);
     }
     if (is_given(given[2])) {
@@ -351,20 +351,20 @@ PyObject* allocate(PyObject* self, PyObject* const* args, Py_ssize_t n_args) {
   return guard([&]() -> PyObject* {
     RowBuffer* buffer = checked(self);
     if (n_args != 4) throw TypeError("_allocate() takes 4 arguments");
-    bool prioritised = buffer->replay->priorities() != nullptr;
+    bool prioritized = buffer->replay->priorities() != nullptr;
     if (args[2] != Py_None) {
       const Ref spec = spec_of(args[2], "selector", kSelectorSpec);
       if (!spec) throw TypeError("batch() takes a selector that does not draw in Python");
-      prioritised = read_selector(spec.get()).kind == Selector::Kind::priority;
+      prioritized = read_selector(spec.get()).kind == Selector::Kind::priority;
     }
     BatchShape shape;
     shape.batch = as_size(args[0], "batch_size");
-    shape.weights = prioritised;
-    shape.indices = prioritised || is_true(args[3], "indices");
+    shape.weights = prioritized;
+    shape.indices = prioritized || is_true(args[3], "indices");
     Ref fields;
     if (args[1] != Py_None) {
       const Ref spec = spec_of(args[1], "view", kViewSpec);
-      if (!spec) throw TypeError("batch() takes a view without relabelling");
+      if (!spec) throw TypeError("batch() takes a view without relabeling");
       read_view(spec.get(), *buffer->replay, &shape, &fields);
     }
     Ref memory = Ref::take(batch_memory_type->tp_alloc(batch_memory_type, 0));
@@ -395,7 +395,7 @@ int init_buffer(PyObject* self, PyObject* args, PyObject*) {
   if (!PyArg_ParseTuple(args, "OO!", &engine, &PyDict_Type, &spec)) return -1;
   PyObject* done = guard([&]() -> PyObject* {
     auto* buffer = reinterpret_cast<RowBuffer*>(self);
-    if (buffer->replay != nullptr) throw std::runtime_error("the buffer is initialised already");
+    if (buffer->replay != nullptr) throw std::runtime_error("the buffer is initialized already");
     if (!nb::isinstance<Replay>(nb::handle(engine))) throw TypeError("engine must be an Engine");
     Replay* replay = nb::inst_ptr<Replay>(nb::handle(engine));
     auto plan = std::make_unique<RowPlan>(make_row_plan(spec, replay->schema()));

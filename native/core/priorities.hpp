@@ -1,4 +1,4 @@
-// What a prioritised buffer keeps about its rows: how likely each is, and how much its draw weighs.
+// What a prioritized buffer keeps about its rows: how likely each is, and how much its draw weighs.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace sharpwave {
 
 enum class PriorityKind { proportional, rank };
 
-// Prioritised experience replay (Schaul et al., 2016). A row is drawn with probability leaf /
+// Prioritized experience replay (Schaul et al., 2016). A row is drawn with probability leaf /
 // total:
 //
 //   proportional  leaf = priority ** alpha

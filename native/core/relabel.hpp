@@ -12,18 +12,18 @@ namespace sharpwave {
 
 enum class GoalStrategy : std::uint8_t { future, final, episode };
 
-// For every anchor, whether it is relabelled (with probability `ratio`) and the step to take the
+// For every anchor, whether it is relabeled (with probability `ratio`) and the step to take the
 // goal from: one at or after the anchor (future), the last of the episode (final), or any of the
 // episode (episode).
 inline void choose_goals(const Streams& streams, const std::vector<Anchor>& anchors,
                          GoalStrategy strategy, double ratio, const Philox& generator,
-                         std::uint8_t* relabelled, std::vector<Anchor>* goals) {
+                         std::uint8_t* relabeled, std::vector<Anchor>* goals) {
   constexpr std::uint32_t kWhether = 0x68657230U;
   constexpr std::uint32_t kWhich = 0x68657231U;
   goals->resize(anchors.size());
   for (std::size_t row = 0; row < anchors.size(); ++row) {
     const Anchor anchor = anchors[row];
-    relabelled[row] = generator.unit(row, 0, kWhether) < ratio;
+    relabeled[row] = generator.unit(row, 0, kWhether) < ratio;
     const std::uint64_t last = streams.last_of(anchor, streams.slots_per_stream());
     std::uint64_t first = anchor.seq;
     if (strategy == GoalStrategy::final) first = last;

@@ -40,7 +40,7 @@ struct ReplayOptions {
   Schema schema;
   Layout layout = Layout::transition;
   std::size_t capacity = 0;
-  std::size_t n_streams = 0;  // 0: rows in no order, without neighbours
+  std::size_t n_streams = 0;  // 0: rows in no order, without neighbors
   std::uint64_t seed = 0;
   bool oversample = false;  // a batch may be larger than the content
   std::optional<PriorityOptions> priorities;

@@ -15,7 +15,7 @@ class Philox {
   Philox(std::uint64_t seed, std::uint64_t call) : key_(mix(mix(seed) ^ call)) {}
 
   // 64 random bits for this row and attempt; `purpose` separates draws for different ends.
-  // Two neighbouring rows share a block of 128 bits.
+  // Two neighboring rows share a block of 128 bits.
   std::uint64_t bits(std::uint64_t row, std::uint32_t attempt = 0,
                      std::uint32_t purpose = 0) const {
     const auto block = generate(row >> 1, attempt, purpose);
@@ -78,7 +78,7 @@ class Philox {
   static std::uint64_t word(const Block& block, std::uint64_t half) {
     return (std::uint64_t{block[2 * half + 1]} << 32) | block[2 * half];
   }
-  static std::uint64_t mix(std::uint64_t x) {  // splitmix64's finaliser
+  static std::uint64_t mix(std::uint64_t x) {  // splitmix64's finalizer
     x += 0x9E3779B97F4A7C15ULL;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;

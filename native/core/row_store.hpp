@@ -13,7 +13,7 @@
 namespace sharpwave {
 
 // transition: obs and next_obs in one record, rows in any order.
-// stream: one observation per slot; next_obs and frame stacks are read from the neighbouring slots.
+// stream: one observation per slot; next_obs and frame stacks are read from the neighboring slots.
 enum class Layout : std::uint8_t { transition, stream };
 
 // Where the fields lie in a record.

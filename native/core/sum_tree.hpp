@@ -34,7 +34,7 @@ class SumTree {
   void set(std::size_t slot, float value);
   // Sets slots[i] to values[i]; of equal slots the last wins.
   void set_many(const std::uint64_t* slots, const float* values, std::size_t n);
-  // Sets n neighbours from `first` on, to one value or one each.
+  // Sets n neighbors from `first` on, to one value or one each.
   void set_range(std::size_t first, std::size_t n, float value);
   void set_range(std::size_t first, std::size_t n, const float* values);
   void clear();

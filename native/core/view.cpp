@@ -123,7 +123,7 @@ void emit_is_first(const View& view, const Streams& streams, const std::vector<A
   }
 }
 
-// Windows of one episode are runs of neighbouring slots.
+// Windows of one episode are runs of neighboring slots.
 void resolve_windows(const View& view, std::uint64_t stack, bool has_next, const Streams& streams,
                      const std::vector<Anchor>& anchors, Slots* slots) {
   for (std::size_t i = 0; i < anchors.size(); ++i) {

@@ -26,7 +26,7 @@ struct View {
   bool cross = false;     // sequence: windows may run on into the next episode
   bool arrivals = false;  // sequence: a row is an observation and what led there (arrivals.hpp)
 
-  bool needs_neighbours() const { return kind != Kind::transition; }
+  bool needs_neighbors() const { return kind != Kind::transition; }
   std::size_t rows() const { return kind == Kind::sequence ? std::size_t{length} + burn_in : 1; }
 };
 

@@ -57,7 +57,7 @@ using GivenVectorEnv =
 
 // Each environment draws its starts from a generator of its own: Philox keyed by its seed and by
 // how many resets it had. What it does depends on its seed and actions alone, not on its
-// neighbours, its place or the number of threads.
+// neighbors, its place or the number of threads.
 class VectorEnv {
  public:
   // Gymnasium's id and the functions behind it; throws std::invalid_argument for others.

@@ -150,7 +150,7 @@ void random_windows_lie_anywhere_in_their_episodes() {
     seen[static_cast<std::size_t>(all[i])].insert(steps[i]);
   }
   for (std::size_t of = 1; of < seen.size(); ++of) CHECK(seen[of].size() == (of <= 4 ? 1 : of - 3));
-  // A draw depends on its episode, not on its neighbours.
+  // A draw depends on its episode, not on its neighbors.
   Numbers again(n), rest(n), others(n);
   draw(100, 50, {again.data(), rest.data(), others.data()});
   CHECK(std::equal(again.begin(), again.begin() + 50, steps.begin() + 100));

@@ -132,7 +132,7 @@ void halves_survive_the_round_trip() {
   CHECK(half_to_float(0xfbff) == -65504.0F);
 }
 
-// Every float between two neighbouring halves rounds to the nearer, at a tie to the even one.
+// Every float between two neighboring halves rounds to the nearer, at a tie to the even one.
 void halves_round_to_the_nearest() {
   for (std::uint16_t half = 0; half < 0x7bff; ++half) {
     const float low = half_to_float(half);

@@ -89,7 +89,7 @@ void sines_are_those_of_the_library(const Kernels& kernels) {
   CHECK(distance(odd_sine[2], std::sin(0.25)) < 1e-16);
 }
 
-// Far angles in one lane do not change what its neighbours give.
+// Far angles in one lane do not change what its neighbors give.
 void lanes_do_not_depend_on_each_other(const Kernels& kernels) {
   const double alone[8] = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8};
   double mixed[8], sine[2][8], cosine[2][8];
@@ -119,7 +119,7 @@ void instruction_sets_agree(const EnvKernels& base, const EnvKernels& wide) {
   }
 }
 
-void an_environment_does_not_know_its_neighbours(const EnvKernels& kernels) {
+void an_environment_does_not_know_its_neighbors(const EnvKernels& kernels) {
   const std::size_t n = 21;
   Stepped all(kernels, n);
   all.reset(9);
@@ -336,7 +336,7 @@ void unknown_ids_and_sizes_are_refused() {
 
 void check_environment(const EnvKernels& env, const EnvKernels& base) {
   instruction_sets_agree(base, env);
-  an_environment_does_not_know_its_neighbours(env);
+  an_environment_does_not_know_its_neighbors(env);
   for (const Autoreset mode : {Autoreset::same_step, Autoreset::next_step, Autoreset::disabled}) {
     episodes_are_counted(env, mode);
   }

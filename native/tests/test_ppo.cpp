@@ -1,4 +1,4 @@
-// Whole updates of PPO and A2C: optimisers, clipping, minibatches, the limit of divergence,
+// Whole updates of PPO and A2C: optimizers, clipping, minibatches, the limit of divergence,
 // threads.
 #include <cmath>
 #include <numeric>

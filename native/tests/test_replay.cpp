@@ -22,7 +22,7 @@ ReplayOptions options(std::size_t capacity, std::size_t n_streams = 0) {
   return made;
 }
 
-ReplayOptions prioritised(std::size_t capacity, std::size_t n_streams = 0) {
+ReplayOptions prioritized(std::size_t capacity, std::size_t n_streams = 0) {
   ReplayOptions made = options(capacity, n_streams);
   made.priorities = PriorityOptions{};
   made.priorities->alpha = 1.0;
@@ -109,7 +109,7 @@ void recent_draws_only_the_newest() {
 }
 
 void nothing_can_be_drawn_from_nothing() {
-  Replay replay(prioritised(4));
+  Replay replay(prioritized(4));
   CHECK_THROWS(std::invalid_argument, draw(&replay, {Selector::Kind::uniform, 0}, 1));
   CHECK(draw(&replay, {Selector::Kind::uniform, 0}, 0).empty());
   const float zero = 0.0F;
@@ -132,7 +132,7 @@ void ids_never_return_after_clear() {
 
 void draws_follow_priorities() {
   for (const std::size_t n_streams : {0, 1}) {
-    Replay replay(prioritised(16, n_streams));
+    Replay replay(prioritized(16, n_streams));
     for (int i = 0; i < 20; ++i) push(&replay, static_cast<float>(i));
     const auto ids = replay.ids(View{});
     std::vector<float> priorities(ids.size());
@@ -157,7 +157,7 @@ void draws_follow_priorities() {
 }
 
 void updates_of_overwritten_steps_are_dropped_and_counted() {
-  Replay replay(prioritised(4, 1));
+  Replay replay(prioritized(4, 1));
   for (int i = 0; i < 4; ++i) push(&replay, static_cast<float>(i));
   const auto old = replay.ids(View{});
   for (int i = 4; i < 7; ++i) push(&replay, static_cast<float>(i));
@@ -172,7 +172,7 @@ void updates_of_overwritten_steps_are_dropped_and_counted() {
 }
 
 void a_failed_update_changes_nothing() {
-  Replay replay(prioritised(4));
+  Replay replay(prioritized(4));
   push(&replay, 0.0F);
   push(&replay, 1.0F);
   const std::uint64_t ids[] = {0, 1, 99};

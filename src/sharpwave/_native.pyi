@@ -410,7 +410,7 @@ class PolicyLearner:
 
 class SACLearner:
     """
-    Steps of SAC. Networks that are optimised are (data, grad, exp_avg, exp_avg_sq, steps, lr, beta1, beta2, eps), `targets` the data of the slow critics. A batch is (obs, actions, rewards, next_obs, discounts, weights), of which the last may be None.
+    Steps of SAC. Networks that are optimized are (data, grad, exp_avg, exp_avg_sq, steps, lr, beta1, beta2, eps), `targets` the data of the slow critics. A batch is (obs, actions, rewards, next_obs, discounts, weights), of which the last may be None.
     """
 
     def __init__(
@@ -433,7 +433,7 @@ class SACLearner:
         seed: int,
         call: int,
         fixed_alpha: float | None,
-        wanted_entropy: float,
+        target_entropy: float,
         max_grad_norm: float,
         tau: float,
         threads: int,
@@ -507,7 +507,7 @@ def normals(seed: int, call: int, n: int) -> NDArray[numpy.float32]:
 
 class QLearner:
     """
-    Steps of Q-learning. `online` is (data, grad, exp_avg, exp_avg_sq, steps, lr, beta1, beta2, eps), `target` the data of the slow copy. A batch is (obs, actions, rewards, next_obs, discounts, weights, next_allowed), of which the last two may be None.
+    Steps of Q-learning. `online` is (data, grad, exp_avg, exp_avg_sq, steps, lr, beta1, beta2, eps), `target` the data of the target network. A batch is (obs, actions, rewards, next_obs, discounts, weights, next_allowed), of which the last two may be None.
     """
 
     def __init__(

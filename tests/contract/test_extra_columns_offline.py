@@ -34,7 +34,7 @@ class LooksIQL(Looks, sw.IQLLearner):
 
 
 class LooksBC(Looks, sw.BCLearner):
-    """For behaviour cloning, which may take the best episodes alone."""
+    """For behavior cloning, which may take the best episodes alone."""
 
 
 class LooksTD3BC(Looks, sw.TD3BCLearner):

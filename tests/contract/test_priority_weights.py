@@ -1,4 +1,4 @@
-"""Weights of prioritised draws follow one rule, wherever the buffer of a run lies."""
+"""Weights of prioritized draws follow one rule, wherever the buffer of a run lies."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_a_policy_of_ones_own_trains_and_predicts() -> None:
     assert np.isfinite([found["metrics"]["loss"], found["a2c_metrics"]["loss"]]).all()
 
 
-def test_a_loop_of_ones_own_steps_normalised_environments() -> None:
+def test_a_loop_of_ones_own_steps_normalized_environments() -> None:
     found = run(LOOP)
     assert found["observed"].shape == (3, 4)
     assert found["n"] == 3

@@ -134,7 +134,7 @@ CRAFTED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "capacity smaller": entry("options", "capacity", 4),
     "capacity huge": entry("options", "capacity", 2**61),
     "capacity beyond 64 bits": entry("options", "capacity", 2**70),
-    "unknown option": entry("options", "colour", 1),
+    "unknown option": entry("options", "color", 1),
     "n_envs text": entry("options", "n_envs", "2"),
     "n_envs other": entry("options", "n_envs", 3),
     "schema empty": lambda c: c.update(schema={}),

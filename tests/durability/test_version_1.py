@@ -1,6 +1,6 @@
 """Checkpoints of version 1 open, and go on as the code that wrote them did.
 
-The files were written by that code, and so was what they learnt when it went on with them.
+The files were written by that code, and so was what they learned when it went on with them.
 """
 
 from __future__ import annotations

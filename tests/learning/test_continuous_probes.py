@@ -35,7 +35,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "tqc": partial(sw.TQC, n_quantiles=5, top_quantiles_to_drop=1, **SOFT),
     "crossq": partial(sw.CrossQ, critic_hidden=(64, 64), **CROSSED),
 }
-# Values of CrossQ that are normalised by running statistics lag behind those it learns.
+# Values of CrossQ that are normalized by running statistics lag behind those it learns.
 VALUED = [name for name in ALGORITHMS if name != "crossq"]
 STEPS = 2_400
 
@@ -111,7 +111,7 @@ def test_the_best_action_is_found_within_bounds_of_its_own(name: str) -> None:
         {"use_gsde": True, "log_std_init": -1.0},
         {"prioritized": True, "seed": 2},
     ],
-    ids=["learned-entropy", "gsde", "prioritised"],
+    ids=["learned-entropy", "gsde", "prioritized"],
 )
 def test_sac_finds_it_in_other_ways_too(options: dict[str, Any]) -> None:
     assert best_actions("sac", **options) == pytest.approx([-0.5, 0.5], abs=0.25)

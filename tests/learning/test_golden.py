@@ -1,6 +1,6 @@
-"""Updates learn what they learnt when the stored trajectories were written.
+"""Updates learn what they learned when the stored trajectories were written.
 
-A change of losses, optimisers, schedules or first weights shows here. One that is meant writes the
+A change of losses, optimizers, schedules or first weights shows here. One that is meant writes the
 trajectories anew, by the option --refresh-golden.
 """
 

@@ -206,7 +206,7 @@ def plain() -> Any:
     return buffer
 
 
-def prioritised() -> Any:
+def prioritized() -> Any:
     buffer = PrioritizedReplayBuffer(8, 3, 1, n_envs=1)
     for i in range(12):
         buffer.push([i] * 3, i, float(i), i % 5 == 4, False, [i + 1] * 3, priority=i + 1)
@@ -224,7 +224,7 @@ def nested() -> Any:
     return buffer
 
 
-some_buffer = st.sampled_from([plain, prioritised, nested]).map(lambda make: make())
+some_buffer = st.sampled_from([plain, prioritized, nested]).map(lambda make: make())
 
 
 def content(buffer: Any) -> Any:
@@ -318,7 +318,7 @@ def test_out_arrays(buffer: Any, data: Any) -> None:
 @fuzz
 @given(junk, junk)
 def test_priority_updates(indices: Any, priorities: Any) -> None:
-    buffer = prioritised()
+    buffer = prioritized()
     good = buffer.indices()[:3]
     for arguments in ((indices, priorities), (good, priorities), (indices, [1.0, 2.0, 3.0])):
         with ordinary(buffer):

@@ -50,7 +50,7 @@ STACKED: dict[str, Any] = {
 }
 
 transition_views = st.sampled_from([None, Transition(), Transition(("obs", "rewards"))])
-neighbour_views = st.one_of(
+neighbor_views = st.one_of(
     transition_views,
     st.builds(NStep, st.integers(1, 6), st.sampled_from([1.0, 0.9, 0.0])),
     st.builds(
@@ -85,7 +85,7 @@ class Life(RuleBasedStateMachine):
 
     n_envs: int | None = None
     fields = PLAIN
-    options: dict[str, Any] | None = None  # of a prioritised buffer
+    options: dict[str, Any] | None = None  # of a prioritized buffer
 
     @initialize(capacity=st.integers(3, 14))
     def start(self, capacity: int) -> None:
@@ -135,7 +135,7 @@ class Life(RuleBasedStateMachine):
         self.oracle.clear()
 
     def views(self) -> st.SearchStrategy[Any]:
-        return transition_views if self.n_envs is None else neighbour_views
+        return transition_views if self.n_envs is None else neighbor_views
 
     @rule(data=st.data(), seed=st.none() | st.integers(0, 2**64 - 1))
     def sample(self, data: st.DataObject, seed: int | None) -> None:

@@ -25,11 +25,11 @@ def mlp(layers: Layers, x: Vector) -> Vector:
 
 
 def batch_normed_mlp(layers: Layers, norms: Layers, inputs: Vector) -> Vector:
-    """The outputs for a batch that is normalised by its own statistics before every layer.
+    """The outputs for a batch that is normalized by its own statistics before every layer.
 
     Args:
         layers: The linear layers.
-        norms: Scale and shift after each normalisation.
+        norms: Scale and shift after each normalization.
         inputs: [B, in].
     """
     x = inputs

@@ -1,4 +1,4 @@
-"""Normalisation of observations and rewards, from everything seen so far at every step."""
+"""Normalization of observations and rewards, from everything seen so far at every step."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 // are not are asked for all at once.
 //
 // A page is known once it was announced, until its part of the range is released. The system also
-// maps neighbours of a page that it finds in its cache; so the budget counts a whole group of pages
+// maps neighbors of a page that it finds in its cache; so the budget counts a whole group of pages
 // for each known one, and releases take groups whole. As long as everything fits, an announcement
 // is a look at a few bits and no call to the system.
 #pragma once

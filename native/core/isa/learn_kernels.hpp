@@ -1,4 +1,4 @@
-// Kernels of native/core/learn: matrix products, activations and optimisers in float32.
+// Kernels of native/core/learn: matrix products, activations and optimizers in float32.
 #pragma once
 
 #include <cstddef>

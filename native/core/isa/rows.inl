@@ -2,7 +2,7 @@
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kPrefetchLines = 8;  // longer records are streamed by the hardware
-constexpr std::size_t kWindowLines = 96;   // of a window of neighbouring rows
+constexpr std::size_t kWindowLines = 96;   // of a window of neighboring rows
 // Rows between the prefetch and the copy. Prefetches come one row at a time: a tile of them would
 // fill the core's queue of outstanding misses.
 constexpr std::size_t kReadAhead = 16;

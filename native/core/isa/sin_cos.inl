@@ -1,6 +1,6 @@
 // Included once per instruction set, inside an anonymous namespace (see kernels.hpp).
 //
-// sin(x) and cos(x) in double. With n the nearest whole number to x / (pi/2) and r = x - n pi/2,
+// sin(x) and cos(x) in double. With n the nearest integer to x / (pi/2) and r = x - n pi/2,
 //   sin(r) = r + r**3 S(r**2)   and   cos(r) = 1 - r**2 / 2 + r**4 C(r**2),
 // S and C minimax polynomials on [-pi/4, pi/4]; n mod 4 says which of them is which, and the signs.
 
@@ -24,7 +24,7 @@ struct SinCos {
   Vector<double> sin, cos;
 };
 
-// Lane by lane: what a lane gives does not depend on its neighbours.
+// Lane by lane: what a lane gives does not depend on its neighbors.
 __attribute__((noinline, cold)) void sin_cos_far(Vector<double> x, Longs far, SinCos* result) {
   for (std::size_t i = 0; i < Simd<double>::kWidth; ++i) {
     if (far[i] == 0) continue;

@@ -1,4 +1,4 @@
-// Optimisers of one flat vector of parameters. Their state lies in memory of the caller's.
+// Optimizers of one flat vector of parameters. Their state lies in memory of the caller's.
 #pragma once
 
 #include <cmath>

@@ -32,7 +32,8 @@ struct QMetrics {
 
 class QLearning {
  public:
-  // Parameters of the network, of its slow copy and the gradient lie in memory of the caller's.
+  // Parameters of the network, of its target network and the gradient lie in memory of the
+  // caller's.
   QLearning(const QNetwork& network, float* online, float* target, float* gradient)
       : network_(network),
         online_(online),
@@ -43,7 +44,7 @@ class QLearning {
   // Overwrites the gradient with that of the loss, and writes the errors [n] of the values. The
   // norm is not measured.
   QMetrics compute(const QRows& rows, const QOptions& options, float* td_errors, Team& team);
-  // Then moves the network, and its slow copy after it.
+  // Then moves the network, and its target network after it.
   QMetrics step(const QRows& rows, const QOptions& options, Adam* optimizer, float* td_errors,
                 Team& team);
 

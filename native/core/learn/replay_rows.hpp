@@ -12,7 +12,7 @@ struct ReplayRows {
   const float* next_obs = nullptr;  // the same
   const float* rewards = nullptr;   // [n]
   const float* discounts = nullptr;
-  const float* weights = nullptr;  // of prioritised draws; may be null
+  const float* weights = nullptr;  // of prioritized draws; may be null
 
   float weight(std::size_t row) const { return weights == nullptr ? 1.0f : weights[row]; }
 };

@@ -22,7 +22,7 @@ SacMetrics SoftActorCritic::step(const ContinuousRows& rows, const Noise& noise,
   const float alpha = options.learns_alpha ? std::exp(*memory_.log_alpha) : options.alpha;
   metrics.alpha = static_cast<double>(alpha);
   if (options.learns_alpha) {
-    const double surplus = metrics.entropy - static_cast<double>(options.wanted_entropy);
+    const double surplus = metrics.entropy - static_cast<double>(options.target_entropy);
     metrics.alpha_loss = step_alpha(surplus, optimizers.alpha, team);
   }
 

@@ -14,8 +14,8 @@ namespace sharpwave {
 
 struct SacOptions {
   bool learns_alpha;
-  float alpha;           // where it is not learnt
-  float wanted_entropy;  // where it is
+  float alpha;           // where it is not learned
+  float target_entropy;  // where it is
   double max_grad_norm;
   float tau;  // share of the new weights that the slow critics take; 0 in steps that leave them
 };

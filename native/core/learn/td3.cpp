@@ -22,7 +22,7 @@ Td3Metrics Td3::step(const ContinuousRows& rows, const Noise& noise, const Td3Op
             optimizers.critics, team);
   if (!options.moves_actor) return metrics;
 
-  // The actor follows the first critic, and the slow copies follow both.
+  // The actor follows the first critic, and the target networks follow both.
   metrics.actor_loss = climb(rows, options.bc_weight, team);
   take_step(memory_.actor, memory_.actor_grad, n_actor, options.max_grad_norm, optimizers.actor,
             team);

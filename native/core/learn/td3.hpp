@@ -16,8 +16,8 @@ namespace sharpwave {
 struct Td3Options {
   float target_noise, noise_clip;  // deviation and bound of the noise on the next actions
   double max_grad_norm;
-  float tau;                       // share of the new weights that the slow copies take
-  bool moves_actor;                // in this step, and all slow copies
+  float tau;                       // share of the new weights that the target networks take
+  bool moves_actor;                // in this step, and all target networks
   std::optional<float> bc_weight;  // of the values against cloning the actions
 };
 

@@ -144,7 +144,7 @@ class CQLLearner(SACLearner):
         actor_loss = self.actor_loss(batch, actions, log_probs, alpha)
         self.descend("actor", actor_loss)
         if config.auto_entropy:
-            surplus = log_probs.detach().mean() + self.wanted_entropy(None)
+            surplus = log_probs.detach().mean() + self.target_entropy(None)
             self.flats["temperature"].grad.copy_(-surplus)
             self.optimizers["temperature"].step()
 

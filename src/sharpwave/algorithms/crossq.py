@@ -102,7 +102,7 @@ class CrossQLearner(SACLearner):
             actions, log_probs = self.sample(batch.obs, None)
             self.policy.eval()
             entropies = self.entropies(actions, log_probs)
-            alpha_loss = self.step_alpha(entropies - self.wanted_entropy(None))
+            alpha_loss = self.step_alpha(entropies - self.target_entropy(None))
             actor_loss = self.actor_loss(batch, actions, log_probs, alpha)
             self.descend("actor", actor_loss)
             with torch.no_grad():

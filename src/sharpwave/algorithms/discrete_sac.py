@@ -90,7 +90,7 @@ class DiscreteSACLearner(SACLearner):
         """The policy's entropy at each row [B], without gradient."""
         return -(actions * log_probs).detach().sum(-1)
 
-    def wanted_entropy(self, masks: Tensor | None) -> Any:
+    def target_entropy(self, masks: Tensor | None) -> Any:
         """Target entropy of a learned coefficient; for each row [B] where actions are masked."""
         config = self.config
         if config.target_entropy is not None:

@@ -136,7 +136,7 @@ class SACLearner(TorchLearner):
         actions, log_probs = self.sample(batch.obs, batch.masks)
         entropies = self.entropies(actions, log_probs)
         alpha = self.alpha()
-        alpha_loss = self.step_alpha(entropies - self.wanted_entropy(batch.masks))
+        alpha_loss = self.step_alpha(entropies - self.target_entropy(batch.masks))
 
         # The critics follow what the policy would earn from the next state on.
         targets = self.targets(batch, alpha)
@@ -178,7 +178,7 @@ class SACLearner(TorchLearner):
         """An estimate of the policy's entropy at each row [B], without gradient."""
         return -log_probs.detach()
 
-    def wanted_entropy(self, masks: Tensor | None) -> Any:  # noqa: ARG002
+    def target_entropy(self, masks: Tensor | None) -> Any:  # noqa: ARG002
         """Target entropy of a learned coefficient."""
         wanted = self.config.target_entropy
         return -float(self.action_dim) if wanted is None else wanted

@@ -107,7 +107,7 @@ def test_observations(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.long(but=["box"])
 @pytest.mark.parametrize("kind", ["box", "dict", "box of doubles", "tuple in a dict", "image"])
-def test_normalised_observations(kind: str, tmp_path: Path) -> None:
+def test_normalized_observations(kind: str, tmp_path: Path) -> None:
     make = partial(AnySpace, OBSERVATIONS[kind], ACTIONS["discrete"])
     check_a_run(make, tmp_path, normalize_obs=True, normalize_rewards=True)
 

@@ -37,7 +37,7 @@ def make(cls: Any, **options: Any) -> Any:
     for optimizer in learner.optimizers.values():
         optimizer.set_lr(0.0)
     learner._followed = None  # so that `follow` sets them again
-    if cls.__name__ != "CrossQ":  # whose normalisations are to begin with scales of 1
+    if cls.__name__ != "CrossQ":  # whose normalizations are to begin with scales of 1
         learner.flats["critics"].data.mul_(2.5)  # so few layers would say next to nothing
     return learner
 

@@ -134,7 +134,7 @@ agent.train(1_000_000, callbacks=Save())
 
 @pytest.mark.long
 def test_a_killed_run_goes_on_with_its_folder(tmp_path: Path) -> None:
-    """Latents are written over while it is killed; what the folder holds can be learnt from."""
+    """Latents are written over while it is killed; what the folder holds can be learned from."""
     command: list[Any] = [
         sys.executable,
         "-W",

@@ -34,7 +34,7 @@ from tests.unit.algorithms.fixed_batch import (
 
 CRITIC_SIZES = (OBS + ACTIONS, *HIDDEN, 1)
 SQUASHED_SIZES = (OBS, *HIDDEN, 2 * ACTIONS)
-WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["uniform", "prioritised"])
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["uniform", "prioritized"])
 
 
 def same_gradient(found: Any, loss: Callable[[Vector], float], at: Any) -> None:
@@ -314,7 +314,7 @@ class TestCrossQ:
     SIZES = CRITIC_SIZES
 
     def networks(self, flat: Vector) -> list[tuple[Layers, Layers]]:
-        """The linear layers and the normalisations of two critics."""
+        """The linear layers and the normalizations of two critics."""
         n_linear = 2 * sum((a + 1) * b for a, b in itertools.pairwise(self.SIZES))
         linear = critic_layers(flat[:n_linear], 2, self.SIZES)
         norms: list[list[tuple[Vector, Vector]]] = [[], []]
@@ -360,7 +360,7 @@ class TestCrossQ:
         same_gradient(learner.flats["critics"].grad, critic_loss, learner.flats["critics"].data)
 
     def fresh_actor(self, learner: Any) -> Layers:
-        """The actor at play, whose normalisations have seen nothing yet: x / sqrt(1 + ε)."""
+        """The actor at play, whose normalizations have seen nothing yet: x / sqrt(1 + ε)."""
         scale = 1 / math.sqrt(1 + ref.BATCH_NORM_EPS)
         linears = [layer for layer in learner.policy.net if hasattr(layer, "in_features")]
         return [(scale * rows(layer.weight).T, rows(layer.bias)) for layer in linears]

@@ -136,7 +136,7 @@ print("alive")
             lambda: PrioritizedReplayBuffer(4, 3, 1, weight_norm=wrong),
         )
 
-    def test_an_uninitialised_buffer_says_so(self) -> None:
+    def test_an_uninitialized_buffer_says_so(self) -> None:
         bare = ReplayBuffer.__new__(ReplayBuffer)
         calls: list[Callable[[], Any]] = [
             lambda: bare.sample(1),
@@ -150,14 +150,14 @@ print("alive")
             lambda: pickle.dumps(bare),
         ]
         for call in calls:
-            refused(RuntimeError, "not initialised", call)
+            refused(RuntimeError, "not initialized", call)
         assert len(bare) == 0
         assert repr(bare) == "ReplayBuffer(not initialized)"
 
-    def test_a_second_initialisation_is_refused_and_changes_nothing(self) -> None:
+    def test_a_second_initialization_is_refused_and_changes_nothing(self) -> None:
         buffer = make()
         with Unchanged(buffer):
-            refused(RuntimeError, "initialised already", lambda: buffer.__init__(4, 7, 7))
+            refused(RuntimeError, "initialized already", lambda: buffer.__init__(4, 7, 7))
         assert buffer.capacity == 16
         assert buffer.sample(1)["obs"].shape == (1, 3)
 
@@ -173,16 +173,16 @@ print("alive")
         assert len(buffer) == 1
 
     def test_pickles_keep_the_attributes_of_subclasses(self) -> None:
-        buffer = Labelled(4, 3, 1)
+        buffer = Labeled(4, 3, 1)
         buffer.label = "west"
         buffer.push(**step())
         copy = pickle.loads(pickle.dumps(buffer))
-        assert isinstance(copy, Labelled)
+        assert isinstance(copy, Labeled)
         assert copy.label == "west"
         assert len(copy) == 1
 
 
-class Labelled(ReplayBuffer):
+class Labeled(ReplayBuffer):
     label: str
 
 

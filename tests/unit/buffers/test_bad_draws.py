@@ -75,7 +75,7 @@ class TestSample:
         refused(TypeError, message, lambda: make().sample(1, selector=wrong))
         refused(TypeError, message, lambda: Mixture(((1.0, wrong),)))
 
-    def test_views_that_need_neighbours_need_environments(self) -> None:
+    def test_views_that_need_neighbors_need_environments(self) -> None:
         for view in (NStep(2), Sequence(2)):
             refused(ValueError, "n_envs", lambda v=view: make().sample(1, view=v))
         refused(ValueError, "n_envs", lambda: make().sample(1, view=Hindsight(len)))  # type: ignore[arg-type]

@@ -160,7 +160,7 @@ class TestPush:
                 lambda: buffer.push_batch(**steps(2), priorities=[1.0, priority]),
             )
 
-    def test_priorities_need_a_prioritised_buffer(self) -> None:
+    def test_priorities_need_a_prioritized_buffer(self) -> None:
         refused(TypeError, "unexpected .* 'priority'", lambda: make().push(**step(), priority=1))
         refused(ValueError, "no priorities", lambda: make().update_priorities([0], [1.0]))
 

@@ -207,7 +207,7 @@ def test_new_steps_get_the_highest_priority_so_far() -> None:
     assert_fits(counted(buffer, list(range(6)), 20_000, 5), [1, 1, 1, 1, 5, 5])
 
 
-def test_streams_of_prioritised_steps_forget_the_priorities_of_overwritten_ones() -> None:
+def test_streams_of_prioritized_steps_forget_the_priorities_of_overwritten_ones() -> None:
     buffer = PrioritizedReplayBuffer(30, fields=FIELDS, n_envs=3, alpha=1.0, stratified=False)
     oracle = ReplayOracle(30, buffer.schema, 3)
     steps = Steps(buffer.schema, 3)

@@ -111,7 +111,7 @@ def test_a_reset_that_equals_the_last_observation_is_stored_once() -> None:
     assert buffer.indices().tolist() == [3, 4, 5]
 
 
-def test_prioritised_frames_wrap_exactly() -> None:
+def test_prioritized_frames_wrap_exactly() -> None:
     buffer = PrioritizedReplayBuffer(24, fields=fields(0), n_envs=3)
     oracle = ReplayOracle(24, buffer.schema, 3)
     steps = Steps(buffer.schema, 3)
@@ -158,7 +158,7 @@ def test_transition_rows_take_little_more_than_their_payload(obs: int, act: int)
     assert plain <= 1.03 * payload(obs, act) + (2 if obs < 17 else 0)  # alignment of tiny rows
 
 
-def test_prioritised_rows_take_little_more_than_their_payload() -> None:
+def test_prioritized_rows_take_little_more_than_their_payload() -> None:
     buffer = PrioritizedReplayBuffer(5000, 17, 6)
     assert buffer.stats()["bytes_per_step"] <= 1.08 * payload(17, 6)
 

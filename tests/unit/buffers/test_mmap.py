@@ -77,7 +77,7 @@ def test_uniform_draws_are_those_of_a_buffer_in_memory(kind: str, memory_path: P
     [NStep(4, 0.9), Sequence(5, burn_in=2, pad=True), Sequence(3, cross=True, gamma=0.9)],
     ids=str,
 )
-def test_views_read_the_neighbours(kind: str, view: Any, memory_path: Path) -> None:
+def test_views_read_the_neighbors(kind: str, view: Any, memory_path: Path) -> None:
     mapped, plain = make(kind, memory_path / "a"), in_memory(kind)
     push(steps_of(plain).take(252), mapped, plain)
     ids = plain.indices(view)

@@ -184,7 +184,7 @@ def test_steps_are_drawn_uniformly_and_more_than_there_are() -> None:
     assert buffer.sample(0, seed=0)["obs"].shape == (0, 3)
 
 
-def test_normalised_observations_have_mean_zero_and_deviation_one() -> None:
+def test_normalized_observations_have_mean_zero_and_deviation_one() -> None:
     data = dataset([50, 50])
     data["obs"][:, 1] = 7.0
     buffer = OfflineDatasetBuffer(**data, normalize=True)
@@ -201,7 +201,7 @@ def test_normalised_observations_have_mean_zero_and_deviation_one() -> None:
     np.testing.assert_allclose(windows["obs"], expected[rows], rtol=1e-5, atol=1e-5)
 
 
-def test_without_normalising_the_statistics_change_nothing() -> None:
+def test_without_normalizing_the_statistics_change_nothing() -> None:
     buffer = OfflineDatasetBuffer(**dataset([5]))
     assert_same(buffer.obs_mean, np.zeros(3, np.float32))
     assert_same(buffer.obs_std, np.ones(3, np.float32))

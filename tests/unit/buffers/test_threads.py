@@ -265,10 +265,10 @@ def test_hindsight_beside_a_writer() -> None:
         here = batch["obs"]["observation"][:, 0]
         goal = batch["obs"]["desired_goal"][:, 0]
         assert (batch["next_obs"]["observation"][:, 0] == here + 1).all(), "torn step"
-        relabelled = goal != -1
-        ahead = goal[relabelled] - here[relabelled]
+        relabeled = goal != -1
+        ahead = goal[relabeled] - here[relabeled]
         assert ((ahead >= 1) & (ahead <= 10)).all(), "a goal of another episode"
-        expected = np.where(relabelled, goal == here + 1, -1.0)
+        expected = np.where(relabeled, goal == here + 1, -1.0)
         assert (batch["rewards"] == expected).all()
 
     for _ in range(64):

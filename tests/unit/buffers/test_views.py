@@ -305,7 +305,7 @@ def test_hindsight_goals_are_achieved_in_the_same_episode(
 ) -> None:
     buffer, oracle = life(n_envs, 201, capacity=60, fields=GOALS)
     view = Hindsight(distance_reward, n_goals=4, strategy=strategy, info={"scale": 2})
-    relabelled = total = 0
+    relabeled = total = 0
     seen: dict[int, set[int]] = {}
     for seed in range(60):
         batch = buffer.sample(20, seed, view=view, selector=selector, indices=True)
@@ -320,7 +320,7 @@ def test_hindsight_goals_are_achieved_in_the_same_episode(
                 assert_same(batch["next_obs"]["desired_goal"][i], row["next_obs"]["desired_goal"])
                 assert batch["rewards"][i] == row["rewards"]
                 continue
-            relabelled += 1
+            relabeled += 1
             assert_same(batch["next_obs"]["desired_goal"][i], goal)
             candidates = {
                 g: oracle.step(g).row["next_obs"]["achieved_goal"]
@@ -330,7 +330,7 @@ def test_hindsight_goals_are_achieved_in_the_same_episode(
             seen.setdefault(step_id, set()).add(source)
             reward = distance_reward(row["next_obs"]["achieved_goal"][None], goal, {"scale": 2})
             np.testing.assert_allclose(batch["rewards"][i], reward[0], rtol=1e-6)
-    assert abs(relabelled / total - 0.8) < 0.05
+    assert abs(relabeled / total - 0.8) < 0.05
     if strategy != "final":
         assert max(len(sources) for sources in seen.values()) > 1
 

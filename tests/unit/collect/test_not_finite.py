@@ -49,15 +49,15 @@ TAKEN = {"first": 4, "middle": 6, "last": 10, "reward": 6}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("where", TAKEN)
 @pytest.mark.parametrize("bad", BAD)
 def test_the_environment_and_the_step_are_named(
-    kind: str, normalised: bool, where: str, bad: float
+    kind: str, normalized: bool, where: str, bad: float
 ) -> None:
     makers = [partial(BrokenSensor, number, where, bad) for number in range(2)]
     env: Any = PythonVectorEnv(makers) if kind == "own" else vectorized(makers, kind)
-    if normalised:
+    if normalized:
         env = VecNormalize(env)
     ours = collector(env, Constant(0.0), n_steps=4)
     what = "rewards" if where == "reward" else "obs"
@@ -66,7 +66,7 @@ def test_the_environment_and_the_step_are_named(
     assert "environment 1" in str(raised.value)
     taken = 6 if where == "first" and kind == "next_step" else TAKEN[where]
     assert f"at step {taken}" in str(raised.value)
-    if normalised:
+    if normalized:
         statistics = env.state_dict()
         assert all(np.isfinite(array).all() for name, array in statistics.items() if "." in name)
 

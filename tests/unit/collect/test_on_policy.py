@@ -283,7 +283,7 @@ class Scaled(gym.Wrapper[Any, Any, Any, Any]):
 
 
 @kinds
-def test_normalised_rows_are_those_of_single_environments(kind: str) -> None:
+def test_normalized_rows_are_those_of_single_environments(kind: str) -> None:
     """The last observations of episodes are on the scale of all others."""
     makers = makers_of(SCHEDULES["each its own"])
     normalizer = VecNormalize(vector_env(kind, makers), gamma=GAMMA)

@@ -35,7 +35,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "masks": (partial(MaskedEnv, LENGTHS), {}),
     "continuous": (partial(BoxActionEnv, LENGTHS, ends="truncated"), {}),
     "lstm": (partial(CountingEnv, LENGTHS, ends="truncated"), {"recurrent": "lstm"}),
-    "normalised": (
+    "normalized": (
         partial(CountingEnv, LENGTHS, ends="truncated"),
         {"normalize_obs": True, "normalize_rewards": True},
     ),

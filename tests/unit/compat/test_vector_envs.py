@@ -217,7 +217,7 @@ class TestVecEnv:
         with pytest.raises(ValueError, match="at least 1"):
             VecEnv(0)
 
-    def test_it_can_be_normalised(self) -> None:
+    def test_it_can_be_normalized(self) -> None:
         env = VecNormalize(VecEnv(4, env_id="Acrobot"))
         env.reset_all()
         steps = [env.step_all(np.ones(4, np.int64)) for _ in range(50)]
@@ -225,7 +225,7 @@ class TestVecEnv:
 
 
 class TestVecNormalize:
-    def test_observations_and_rewards_are_normalised(self) -> None:
+    def test_observations_and_rewards_are_normalized(self) -> None:
         env = VecNormalize(GymVecEnv("Pendulum-v1", n_envs=4), clip_reward=5.0)
         env.reset_all(seed=0)
         steps = [env.step_all(np.zeros(4)) for _ in range(300)]
@@ -258,7 +258,7 @@ class TestVecNormalize:
         for key, value in env.get_obs_rms().items():
             np.testing.assert_array_equal(value, before[key])
 
-    def test_one_observation_or_a_batch_is_normalised_by_hand(self) -> None:
+    def test_one_observation_or_a_batch_is_normalized_by_hand(self) -> None:
         env = VecNormalize(GymVecEnv("CartPole-v1", n_envs=2))
         env.reset_all(seed=0)
         env.step_all([0, 1])
@@ -268,7 +268,7 @@ class TestVecNormalize:
         np.testing.assert_allclose(env.normalize_obs(obs), expected, rtol=1e-4)
         np.testing.assert_allclose(env.normalize_obs(obs[None])[0], expected, rtol=1e-4)
 
-    def test_terminal_observations_are_normalised_too(self) -> None:
+    def test_terminal_observations_are_normalized_too(self) -> None:
         env = VecNormalize(GymVecEnv(Counting, n_envs=1))
         env.reset_all()
         for _ in range(2):

@@ -92,7 +92,7 @@ def test_a_pool_steps_like_a_vector_environment(kind: Any, lengths: Any) -> None
     assert env.pool.closed  # type: ignore[attr-defined]
 
 
-def test_a_pool_can_be_normalised() -> None:
+def test_a_pool_can_be_normalized() -> None:
     stepper = Stepper(VecNormalize(make_vec_env(Pool(2))))
     stepper.reset()
     assert stepper.step(np.zeros(2, np.int64)).obs.shape == (2, 3)

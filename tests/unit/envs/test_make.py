@@ -236,8 +236,8 @@ def test_a_maker_that_raises_is_named_and_the_others_are_closed() -> None:
 
 
 def test_wrong_arguments_of_an_id_are_told() -> None:
-    with pytest.raises(EnvironmentFailed, match="colour"):
-        make_vec_env("CartPole-v1", env_kwargs={"colour": "red"})
+    with pytest.raises(EnvironmentFailed, match="color"):
+        make_vec_env("CartPole-v1", env_kwargs={"color": "red"})
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -1,4 +1,4 @@
-"""Normalised observations and rewards against statistics of everything seen."""
+"""Normalized observations and rewards against statistics of everything seen."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def actions_of(t: int) -> Any:
 @pytest.mark.long(but=["next_step-each its own"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_normalises_by_all_that_was_seen(mode: str, schedule: str) -> None:
+def test_every_mode_normalizes_by_all_that_was_seen(mode: str, schedule: str) -> None:
     made = makers(schedule)
     actions = [actions_of(t) for t in range(STEPS)]
     single = [
@@ -85,10 +85,10 @@ def test_resets_by_mask_count_only_the_rows_that_were_reset() -> None:
     assert terminated.tolist() == [False, False, True]
     obs, _ = env.reset(options={"reset_mask": terminated})
     assert stats.count == 3 * N + 1
-    np.testing.assert_allclose(obs[2], normalised(env, [2, 1, 0]), rtol=1e-5)
+    np.testing.assert_allclose(obs[2], normalized(env, [2, 1, 0]), rtol=1e-5)
 
 
-def normalised(env: VecNormalize, raw: list[float]) -> Any:
+def normalized(env: VecNormalize, raw: list[float]) -> Any:
     stats = env.get_obs_rms()
     scaled = (np.array(raw) - stats.mean) / np.sqrt(stats.var + env.epsilon)
     return np.clip(scaled, -10, 10)
@@ -112,10 +112,10 @@ def test_frozen_statistics_stay_but_still_apply(mode: str) -> None:
     scale = np.sqrt(after["return.var"] + 1e-8)
     np.testing.assert_allclose(step.rewards, step.infos["raw_rewards"] / scale)
     got = env.normalize_obs(np.array([1.0, 2.0, 3.0]))
-    np.testing.assert_allclose(got, normalised(env, [1, 2, 3]), rtol=1e-5)
+    np.testing.assert_allclose(got, normalized(env, [1, 2, 3]), rtol=1e-5)
 
 
-def test_normalising_one_or_many_leaves_the_statistics() -> None:
+def test_normalizing_one_or_many_leaves_the_statistics() -> None:
     env = VecNormalize(PythonVectorEnv(numbered(N)))
     env.reset(seed=0)
     env.step(np.zeros(N, np.int64))
@@ -129,7 +129,7 @@ def test_normalising_one_or_many_leaves_the_statistics() -> None:
     assert env.get_obs_rms().count == count
 
 
-def test_only_leaves_of_floats_are_normalised() -> None:
+def test_only_leaves_of_floats_are_normalized() -> None:
     env = VecNormalize(PythonVectorEnv(numbered(2, NestedEnv, lengths=(1, 2))))
     for name in ("single_observation_space", "observation_space"):
         assert isinstance(getattr(env, name), gym.spaces.Dict)
@@ -171,7 +171,7 @@ def test_either_can_be_left_out(norm_obs: bool, norm_reward: bool) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_restored_normaliser_goes_on_bit_for_bit(mode: str) -> None:
+def test_a_restored_normalizer_goes_on_bit_for_bit(mode: str) -> None:
     kinds: list[Any] = [CountingEnv, NestedEnv]
     for kind in kinds:
         env = vectorized(numbered(N, kind, lengths=(2, 5, 1)), mode)

@@ -13,7 +13,7 @@ from sharpwave.envs import Stepper, TensorVectorEnv, is_tensor_env, make_vec_env
 from tests.unit.envs.tensor_envs import NamedPoints, Points, ReusingPoints
 
 
-def test_they_are_recognised() -> None:
+def test_they_are_recognized() -> None:
     assert is_tensor_env(Points(2))
     assert not is_tensor_env(Points)
     assert not is_tensor_env("CartPole-v1")

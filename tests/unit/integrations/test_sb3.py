@@ -265,7 +265,7 @@ def test_n_step_returns_are_those_of_the_peer() -> None:
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])
-def test_normalised_samples_are_those_of_the_peer(n_steps: int) -> None:
+def test_normalized_samples_are_those_of_the_peer(n_steps: int) -> None:
     env = VecNormalize(make_vec_env("Pendulum-v1"), clip_reward=1.0)
     env.reset()
     for _ in range(50):

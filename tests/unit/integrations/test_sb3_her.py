@@ -1,4 +1,4 @@
-"""Hindsight relabelling in the buffers for stable-baselines3."""
+"""Hindsight relabeling in the buffers for stable-baselines3."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def test_hindsight_goals_come_from_the_same_episode(strategy: str, copy_info_dic
     now, after = samples.observations, samples.next_observations
     goal = now["desired_goal"]
     assert torch.equal(goal, after["desired_goal"])
-    relabelled = goal[:, 0] >= 0
-    assert relabelled.float().mean() == pytest.approx(0.8, abs=0.05)
-    episode, t = now["observation"][relabelled].T
-    goal_episode, goal_t = goal[relabelled].T
+    relabeled = goal[:, 0] >= 0
+    assert relabeled.float().mean() == pytest.approx(0.8, abs=0.05)
+    episode, t = now["observation"][relabeled].T
+    goal_episode, goal_t = goal[relabeled].T
     assert torch.equal(goal_episode, episode)
     length = 5 + episode % 4
     if strategy == "future":
@@ -132,14 +132,14 @@ def test_hindsight_samples_look_like_those_of_the_peer() -> None:
     assert [shapes(value) for value in own] == [shapes(value) for value in other]
 
 
-def test_hindsight_normalises_after_relabelling() -> None:
+def test_hindsight_normalizes_after_relabeling() -> None:
     buffer = lived(HerReplayBuffer)
     env = VecNormalize(DummyVecEnv([Journal]), norm_obs_keys=["observation"])
     env.obs_rms["observation"].mean[:] = 3.0
     samples = buffer.sample(500, env)
     goal, seen = samples.observations["desired_goal"], samples.observations["observation"]
-    relabelled = goal[:, 0] >= 0
-    np.testing.assert_allclose(seen[relabelled, 0] + 3, goal[relabelled, 0], atol=1e-3)
+    relabeled = goal[:, 0] >= 0
+    np.testing.assert_allclose(seen[relabeled, 0] + 3, goal[relabeled, 0], atol=1e-3)
 
 
 @pytest.mark.long

@@ -64,7 +64,7 @@ class Spy(OnlineAgent):
     """Learns nothing.
 
     Attributes:
-        learnt_at: Environment steps at each gradient step.
+        learned_at: Environment steps at each gradient step.
     """
 
     name = "spy"
@@ -74,11 +74,11 @@ class Spy(OnlineAgent):
 
     def build(self) -> None:
         super().build()
-        self.learnt_at: list[int] = []
+        self.learned_at: list[int] = []
         update = self.learner.update
 
         def updated(batch: ReplayBatch) -> Metrics:
-            self.learnt_at.append(self.timesteps)
+            self.learned_at.append(self.timesteps)
             metrics: Metrics = update(batch)
             return metrics
 
@@ -105,7 +105,7 @@ def assert_same_run(first: Spy, second: Spy) -> None:
     """The same steps, the same batches, the same actions, bit for bit."""
     assert first.timesteps == second.timesteps
     assert first.gradient_steps == second.gradient_steps
-    assert first.learnt_at[-len(second.learnt_at) :] == second.learnt_at
+    assert first.learned_at[-len(second.learned_at) :] == second.learned_at
     n = len(second.batches)
     for mine, other in zip(first.batches[-n:] if n else [], second.batches, strict=True):
         for name in ("obs", "actions", "rewards", "next_obs", "discounts"):

@@ -21,7 +21,7 @@ HALF = 192
 """Steps in which some episodes of CartPole end, and some are in flight."""
 
 
-def learnt(metrics: dict[str, float]) -> dict[str, float]:
+def learned(metrics: dict[str, float]) -> dict[str, float]:
     """The numbers of the last update."""
     return {name: metrics[name] for name in ("policy_loss", "value_loss", "entropy")}
 
@@ -38,12 +38,12 @@ def test_native_environments_are_the_default() -> None:
 def test_a_resumed_run_is_the_whole_run(kind: str, tmp_path: Path) -> None:
     whole, first = RUNS[kind](), RUNS[kind]()
     whole.train(HALF)
-    metrics = learnt(whole.train(HALF))
+    metrics = learned(whole.train(HALF))
     first.train(HALF)
     first.save(tmp_path / "half.safetensors")
     resumed = type(first).from_checkpoint(tmp_path / "half.safetensors")
     assert isinstance(resumed.env.unwrapped, NativeVectorEnv)
-    assert learnt(resumed.train(HALF)) == metrics
+    assert learned(resumed.train(HALF)) == metrics
     states = [run.env.unwrapped.get_state() for run in (whole, resumed)]
     assert states[0]["steps"].any()  # episodes in flight
     for name in ("variables", "steps", "resets", "returns"):

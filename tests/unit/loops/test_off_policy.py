@@ -19,12 +19,12 @@ def gradient_steps(
     total: int, n_envs: int, train_freq: int, count: int, learning_starts: int, batch_size: int
 ) -> list[int]:
     """Environment steps at each gradient step, by definition."""
-    steps, learnt_at = 0, []
+    steps, learned_at = 0, []
     while steps < total:
         steps += n_envs * train_freq
         if steps >= learning_starts and steps >= batch_size:
-            learnt_at += [steps] * (n_envs * train_freq if count == -1 else count)
-    return learnt_at
+            learned_at += [steps] * (n_envs * train_freq if count == -1 else count)
+    return learned_at
 
 
 class TestCounts:
@@ -44,7 +44,7 @@ class TestCounts:
         )
         run.train(47)
         expected = gradient_steps(47, n_envs, train_freq, count, learning_starts, 4)
-        assert run.learnt_at == expected
+        assert run.learned_at == expected
         assert run.gradient_steps == len(expected)
 
     @pytest.mark.parametrize("n_envs", [1, 3])
@@ -76,7 +76,7 @@ class TestCounts:
     def test_learning_waits_for_a_batch(self) -> None:
         run = spy(learning_starts=0, batch_size=20)
         run.train(30)
-        assert run.learnt_at == list(range(20, 31))
+        assert run.learned_at == list(range(20, 31))
 
     def test_a_buffer_too_small_for_a_batch_is_refused(self) -> None:
         with pytest.raises(ValueError, match="buffer_size"):

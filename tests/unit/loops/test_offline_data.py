@@ -1,4 +1,4 @@
-"""What offline algorithms learn from: every form of it, bounds of actions, normalisation."""
+"""What offline algorithms learn from: every form of it, bounds of actions, normalization."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ class TestNormalization:
     @pytest.mark.long
     @pytest.mark.parametrize("own", [False, True], ids=["by the algorithm", "by the dataset"])
     def test_a_constant_column_that_moves_a_little_at_play_changes_little(self, own: bool) -> None:
-        """Normalised by the dataset it was divided by 1e-8, and drowned everything else."""
+        """Normalized by the dataset it was divided by 1e-8, and drowned everything else."""
         data = steps()
         data["obs"] = data["obs"] * np.array([1.0, 0.0, 1.0], np.float32) + 5.0
         data["actions"] = np.tanh(data["obs"][:, :1] - 5.0)

@@ -295,7 +295,7 @@ class TestMixture:
         )
         again.train(10)
         assert len(online) == 50
-        assert again.learnt_at[0] == 41
+        assert again.learned_at[0] == 41
 
     def test_what_does_not_mix_is_named(self) -> None:
         online = sw.ReplayBuffer(300, obs_dim=3, act_dim=1)

@@ -145,9 +145,9 @@ class TestWithoutBuffer:
         first.save(tmp_path / "a")
         again = resumed(tmp_path / "a", CountingEnv)
         again.train(40)
-        assert again.learnt_at == list(range(40 + 15, 81))
+        assert again.learned_at == list(range(40 + 15, 81))
         assert len(again.acted) == 40  # nothing is random any more
-        assert again.gradient_steps == first.gradient_steps + len(again.learnt_at)
+        assert again.gradient_steps == first.gradient_steps + len(again.learned_at)
 
     def test_draws_are_not_those_of_the_beginning(self, tmp_path: Path) -> None:
         first = spy(learning_starts=15)
@@ -198,7 +198,7 @@ class TestOtherSettings:
         assert again.buffer.n_envs == after
         assert _steps(again) == _steps(first)
         again.train(60)
-        assert again.learnt_at[0] == 60 + after
+        assert again.learned_at[0] == 60 + after
         assert len(again.buffer) > 60
         assert again.timesteps == 120
 
@@ -292,7 +292,7 @@ class TestGiven:
         first.save(tmp_path / "a")
         again = resumed(tmp_path / "a", CountingEnv, buffer=buffer)
         again.train(10)
-        assert again.learnt_at == list(range(41, 51))
+        assert again.learned_at == list(range(41, 51))
         assert len(buffer) == 50
 
     def test_an_empty_one_gets_the_steps_of_the_checkpoint(self, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ class TestGiven:
         again = resumed(tmp_path / "a", CountingEnv, buffer=buffer)
         again.train(10)
         assert len(buffer) == 50
-        assert again.learnt_at == list(range(41, 51))
+        assert again.learned_at == list(range(41, 51))
 
     def test_what_was_given_need_not_be_given_again(self, tmp_path: Path) -> None:
         first = spy(buffer=sw.ReplayBuffer(200, obs_dim=3, act_dim=1), save_buffer=True)
@@ -311,5 +311,5 @@ class TestGiven:
         first.save(tmp_path / "a")
         again = resumed(tmp_path / "a", CountingEnv)
         again.train(10)
-        assert again.learnt_at == list(range(41, 51))
+        assert again.learned_at == list(range(41, 51))
         assert again.buffer.n_envs == 1

@@ -1,4 +1,4 @@
-"""Normalisation in runs that learn from replay: raw steps in, normalised ones out."""
+"""Normalization in runs that learn from replay: raw steps in, normalized ones out."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_statistics_are_those_of_everything_shown(kind: str) -> None:
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_batches_are_normalised_by_the_newest_statistics(n_step: int) -> None:
+def test_batches_are_normalized_by_the_newest_statistics(n_step: int) -> None:
     run = spy(env_of("own"), n_step=n_step, gamma=0.9, **BOTH)
     run.train(60)
     sampler, normalizer = run.sampler, run.normalizer
@@ -86,7 +86,7 @@ def test_old_steps_follow_new_statistics() -> None:
     assert not torch.allclose(run.sampler.as_batch(drawn).obs, before)
 
 
-def test_the_policy_sees_normalised_observations() -> None:
+def test_the_policy_sees_normalized_observations() -> None:
     run = spy(learning_starts=5, **BOTH)
     run.train(40)
     raw = run.collector.obs
@@ -105,7 +105,7 @@ def test_the_policy_sees_normalised_observations() -> None:
     np.testing.assert_allclose(seen[0], run.normalizer.normalize_obs(raw), rtol=1e-6)
 
 
-def test_only_floats_are_normalised_in_a_nest() -> None:
+def test_only_floats_are_normalized_in_a_nest() -> None:
     run = spy(NestedEnv, **BOTH)
     run.train(40)
     batch = run.batches[-1]

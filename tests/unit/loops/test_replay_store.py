@@ -46,7 +46,7 @@ def vector_env(kind: str, makers: Makers) -> Any:
 
 
 def collected(env: Any, **options: Any) -> Any:
-    """An algorithm that has collected some rounds with random actions, and learnt from them."""
+    """An algorithm that has collected some rounds with random actions, and learned from them."""
     cls = sw.SAC if hasattr(env.single_action_space, "low") else sw.DQN
     options = {"buffer_size": 1000, "batch_size": 8, "hidden": (4,), **options}
     algorithm = cls(env, learning_starts=10_000, **options)

@@ -89,21 +89,21 @@ def test_clipped_value_loss_equals_the_plain_one_near_the_old_values() -> None:
 
 
 @given(st.integers(5, 30), st.integers(0, 100))
-def test_normalised_advantages_have_mean_zero_and_deviation_one(count: int, seed: int) -> None:
-    normalised = losses.normalize(3 + 2 * rows(count, seed))
-    assert normalised.mean().item() == pytest.approx(0, abs=1e-12)
-    assert normalised.std().item() == pytest.approx(1, abs=1e-5)
+def test_normalized_advantages_have_mean_zero_and_deviation_one(count: int, seed: int) -> None:
+    normalized = losses.normalize(3 + 2 * rows(count, seed))
+    assert normalized.mean().item() == pytest.approx(0, abs=1e-12)
+    assert normalized.std().item() == pytest.approx(1, abs=1e-5)
 
 
-def test_one_advantage_alone_is_not_normalised() -> None:
+def test_one_advantage_alone_is_not_normalized() -> None:
     assert losses.normalize(torch.tensor([3.0])).tolist() == [3.0]
 
 
-def test_equal_advantages_normalise_to_zero() -> None:
+def test_equal_advantages_normalize_to_zero() -> None:
     assert losses.normalize(torch.full((4,), 2.0)).tolist() == [0.0] * 4
 
 
-def test_padding_does_not_touch_normalised_advantages() -> None:
+def test_padding_does_not_touch_normalized_advantages() -> None:
     weights = torch.tensor([1.0, 1, 1, 0], dtype=torch.float64)
     padded = losses.normalize(rows(4, 0), weights)
     torch.testing.assert_close(padded[:3], losses.normalize(rows(4, 0)[:3]))

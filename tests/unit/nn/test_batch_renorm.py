@@ -1,4 +1,4 @@
-"""Batch renormalisation: batch statistics at first, running ones later, the same at play."""
+"""Batch renormalization: batch statistics at first, running ones later, the same at play."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def batches(count: int, size: int = 3) -> list[torch.Tensor]:
     return [torch.randn(64, size, generator=generator) * scale + shift for _ in range(count)]
 
 
-def test_the_warm_up_is_plain_batch_normalisation() -> None:
+def test_the_warm_up_is_plain_batch_normalization() -> None:
     ours, theirs = BatchRenorm(3), torch.nn.BatchNorm1d(3, eps=1e-3)
     for x in batches(5):
         torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_of_the_warm_up_are_those_of_batch_normalisation() -> None:
+def test_gradients_of_the_warm_up_are_those_of_batch_normalization() -> None:
     (x,) = batches(1)
     grads = []
     for layer in (BatchRenorm(3), torch.nn.BatchNorm1d(3, eps=1e-3)):

@@ -269,7 +269,7 @@ def test_leading_axes_are_free(distribution: Distribution[Any], params: Any) -> 
 
 
 @given(st.integers(0, 2**31), st.integers(2, 7), st.floats(0.0, 50.0))
-def test_masked_actions_are_never_taken_and_the_rest_is_renormalised(
+def test_masked_actions_are_never_taken_and_the_rest_is_renormalized(
     seed: int, n: int, scale: float
 ) -> None:
     generator = torch.Generator().manual_seed(seed)

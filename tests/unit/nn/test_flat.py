@@ -72,7 +72,7 @@ def test_load_state_dict_writes_into_the_block() -> None:
 
 
 @pytest.mark.long
-def test_one_parameter_of_an_optimiser_of_torch_moves_the_module() -> None:
+def test_one_parameter_of_an_optimizer_of_torch_moves_the_module() -> None:
     module = network()
     twin = copy.deepcopy(module)
     flat = FlatParameters(module)
@@ -198,7 +198,7 @@ def test_rmsprop_equals_that_of_torch() -> None:
 
 
 @pytest.mark.parametrize("kind", [Adam, RMSprop])
-def test_a_restored_optimiser_goes_on_bit_for_bit(kind: type[Adam | RMSprop]) -> None:
+def test_a_restored_optimizer_goes_on_bit_for_bit(kind: type[Adam | RMSprop]) -> None:
     whole, start = FlatParameters(network()), FlatParameters(network())
     one, two = kind(whole, 1e-2), kind(start, 1e-2)
     for seed in range(3):

@@ -69,7 +69,7 @@ class SACSteps:
         self,
         batch: Any,
         *,
-        wanted_entropy: float,
+        target_entropy: float,
         draw: tuple[int, int] = (0, 0),
         noise: Any = None,
         alpha: float | None = None,
@@ -80,7 +80,7 @@ class SACSteps:
 
         Args:
             batch: What to learn from.
-            wanted_entropy: Target entropy of a learned entropy coefficient.
+            target_entropy: Target entropy of a learned entropy coefficient.
             draw: Seed and call number of the noise, from `Draws.next_call`.
             noise: [2, B, n_actions] noise for `obs` and `next_obs` to use instead.
             alpha: Entropy coefficient; None learns it.
@@ -99,7 +99,7 @@ class SACSteps:
             noise,
             *draw,
             alpha,
-            wanted_entropy,
+            target_entropy,
             longest,
             tau,
             self.threads,

@@ -81,7 +81,7 @@ class NativeSACLearner(NativeLearner):
             draw=self.generator.next_call(),
             noise=noise,
             alpha=None if config.learns_alpha else config.first_alpha,
-            wanted_entropy=wanted,
+            target_entropy=wanted,
             max_grad_norm=config.max_grad_norm,
             tau=config.tau if moves_targets else 0.0,
         )

@@ -244,7 +244,7 @@ def test_nested_observations_and_extra_fields_reach_batches(device: str, store: 
         buffer.add(obs, torch.zeros(2, 3), row, row, row, row, mask=mask)
 
 
-def test_advantages_and_returns_are_normalised_over_the_rollout() -> None:
+def test_advantages_and_returns_are_normalized_over_the_rollout() -> None:
     buffer = computed()
     values = buffer.stored("value").numpy().astype(np.float64)
     before = buffer.returns.numpy().astype(np.float64)

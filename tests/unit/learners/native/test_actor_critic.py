@@ -107,7 +107,7 @@ class Pair:
         assert self.native.gradient_steps == self.torch.gradient_steps
 
     def check(self, rtol: float = 1e-5) -> None:
-        """Parameters, gradients and optimisers are the same."""
+        """Parameters, gradients and optimizers are the same."""
         for name, flat in self.native.networks.items():
             for key, tensor in self.torch.networks[name].state_dict().items():
                 close(flat.state_dict()[key], tensor, rtol)
@@ -246,7 +246,7 @@ def test_options_of_td3(cls: Any, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("cls", [sw.SAC, sw.TD3, sw.DDPG])
-def test_weights_of_prioritised_draws(cls: Any) -> None:
+def test_weights_of_prioritized_draws(cls: Any) -> None:
     pair = Pair(cls)
     for i in range(3):
         pair.step(pair.batch(seed=i, weighted=True))

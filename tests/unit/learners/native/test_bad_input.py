@@ -105,7 +105,7 @@ def test_masks_of_unbounded_actions() -> None:
         learner_of(case).act(case.obs, np.ones((32, 3), bool))
 
 
-def test_states_of_other_optimisers() -> None:
+def test_states_of_other_optimizers() -> None:
     case = Case()
     adam = Adam(arrays_of(case), 1e-3)
     with pytest.raises(ValueError, match=r"names \['exp_avg', .*, got \['lr', 'square_avg'\]"):

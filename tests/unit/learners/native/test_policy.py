@@ -1,4 +1,4 @@
-"""Native updates are those of autograd and torch's optimisers."""
+"""Native updates are those of autograd and torch's optimizers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def batch_of(case: Case) -> dict[str, Any]:
 
 
 def arrays_of(case: Case) -> FlatArrays:
-    """Memory of the size of the policy's, for an optimiser."""
+    """Memory of the size of the policy's, for an optimizer."""
     return FlatArrays(layout_of(case).shapes)
 
 

@@ -146,7 +146,7 @@ def rows(batch: ReplayBatch, drawn: Any) -> ReplayBatch:
     )
 
 
-def test_the_learning_rate_is_the_optimisers() -> None:
+def test_the_learning_rate_is_the_optimizers() -> None:
     case = Native()
     before = case.online_flat.data.copy()
     case.adam.set_lr(0.0)
