@@ -22,7 +22,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-multi bench-llm bench-learning bench-gpu demo wheel clean
+.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-multi bench-distributed bench-llm bench-learning bench-gpu demo wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,13 +75,14 @@ test-arm64-compile: $(VENV)/dev.stamp ## Cross-compile the core and its tests fo
 	  echo "test-arm64-compile: skipped, no aarch64-linux-gnu-g++ here"; \
 	fi
 
-check: build ## Lint, formatting, types, stubs, file lengths, layers and branches
+check: build ## Lint, formatting, types, stubs, file lengths, layers, branches and words
 	@ruff check .
 	@ruff format --check .
 	@clang-format --dry-run -Werror $(NATIVE_FILES)
 	@python tools/check_file_lengths.py
 	@python -m tools.check_layers
 	@python -m tools.check_frame
+	@python -m tools.check_words
 	@python tools/make_stubs.py --check
 	@python -m tools.make_messages --check
 	@mypy $(PYTHON_FILES)
@@ -107,6 +108,10 @@ bench-train: $(BENCH_VENV)/wheel ## Train beside the peers, for minutes
 
 bench-multi: $(BENCH_VENV)/wheel ## Several agents beside mpe2 and a plain script in torch
 	@$(BENCH_VENV)/bin/python benchmarks/run.py --area multi --json benchmarks/results_multi.json $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/report.py
+
+bench-distributed: $(BENCH_VENV)/wheel ## Actors, remote environments and replay shards, beside Ray where it is installed
+	@$(BENCH_VENV)/bin/python benchmarks/run.py --area distributed remote_envs shards simulated_actors --json benchmarks/results_distributed.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
 bench-llm: $(BENCH_VENV)/wheel ## Train and sample language models beside TRL and transformers
