@@ -6,6 +6,7 @@ actors.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import socket
@@ -21,7 +22,8 @@ from harness import OURS, AtMost, Operation, Ratio, Result, Row, collect
 
 N_ENVS, N_STEPS = 16, 64
 NATIVE_STEPS, PYTHON_STEPS = 400_000, 16_384
-ROUNDS = 5
+RLOX_STEPS, RLLIB_SECONDS = 60_000, 60
+ROUNDS = 7
 N_WEIGHTS = 150_000
 """0.6 MB of float32."""
 TICK = os.sysconf("SC_CLK_TCK")
@@ -43,11 +45,20 @@ def native_actors() -> Iterator[Result]:
         {
             OURS: partial(trained, "threads", NATIVE_STEPS),
             "bare loop": partial(bare_loop, NATIVE_STEPS),
+            "rlox": partial(trained_by_rlox, RLOX_STEPS),
         },
-        [Ratio("bare loop", 0.9)],
+        [Ratio("bare loop", 0.9), Ratio("rlox", 15)],
         note="native environments; the bare loop has two native collectors, V-trace and the native"
-        " update, and nothing else",
+        " update, and nothing else; rlox has its own defaults",
         rounds=ROUNDS,
+    )
+    yield collect(
+        "IMPALA in CartPole, 2 actors x 16 environments, beside Ray",
+        "CPU-s/step",
+        {OURS: partial(trained, "threads", NATIVE_STEPS), "RLlib": trained_by_rllib},
+        [Ratio("RLlib", 300)],
+        note="seconds of all processes; RLlib trains for a minute once its first update is over,"
+        " with two runners and batches of 500",
     )
     yield collect(
         "IMPALA in CartPole, 2 actors in processes x 16 environments, unrolls of 64",
@@ -246,6 +257,62 @@ def trained(
     seconds = (clock() - before) / (agent.timesteps - began)
     agent.close()
     return seconds
+
+
+def trained_by_rlox(steps: int) -> float:
+    """Seconds of the processor per step that rlox trains for."""
+    from rlox.algorithms.impala import IMPALA
+
+    agent = IMPALA("CartPole-v1", n_actors=2, n_envs=N_ENVS, seed=0)
+    began = time.process_time()
+    agent.train(steps)
+    return (time.process_time() - began) / steps
+
+
+def trained_by_rllib() -> float:
+    """Seconds of the processor per step of RLlib, of all processes that Ray has started."""
+    import ray
+    from ray.rllib.algorithms.impala import IMPALAConfig
+
+    quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+    ray.init("local", num_cpus=4, logging_level="ERROR", _node_ip_address="127.0.0.1", **quiet)
+    config = IMPALAConfig().environment("CartPole-v1").learners(num_learners=0)
+    config = config.env_runners(num_env_runners=2, num_envs_per_env_runner=N_ENVS)
+    settings = {"lr": 0.0005, "vf_loss_coeff": 0.05, "grad_clip": 20.0}
+    agent = config.training(train_batch_size_per_learner=500, **settings).build_algo()
+
+    def taken() -> float:
+        # It says nothing where nothing was sampled.
+        return float(agent.train()["env_runners"].get("num_env_steps_sampled_lifetime", 0.0))
+
+    try:
+        first, before = taken(), cpu_seconds_of_all()
+        end, last = time.monotonic() + RLLIB_SECONDS, first
+        while time.monotonic() < end:
+            last = max(last, taken())
+        return (cpu_seconds_of_all() - before) / (last - first)
+    finally:
+        agent.stop()
+        ray.shutdown()
+
+
+def cpu_seconds_of_all() -> float:
+    """Of this process and all that it has started, and those in turn."""
+    found, left = time.process_time(), children(os.getpid())
+    while left:
+        pid = left.pop()
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found += cpu_seconds_of(pid)
+            left += children(pid)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def bare_loop(steps: int) -> float:

@@ -107,7 +107,9 @@ def ray_actor() -> Operation:
     """The same batch of a buffer in a Ray actor."""
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    ray.init(
+        "local", num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True
+    )
 
     @ray.remote
     class Shard:

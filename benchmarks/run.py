@@ -27,9 +27,9 @@ AREAS = (
     "threads",
     "memory",
     "envs",
-    "distributed",
 )
 LONG_AREAS = (
+    "distributed",
     "multi",
     "train",
     "off_policy",
@@ -56,6 +56,8 @@ PACKAGES = {
     "mpe2": "mpe2",
     "transformers": "transformers",
     "TRL": "trl",
+    "Ray": "ray",
+    "gRPC": "grpcio",
 }
 
 

@@ -33,13 +33,15 @@ def by_area(results: Results) -> dict[str, Results]:
 
 def value_text(value: float, unit: str) -> str:
     """A value with three figures; times in the unit that suits them."""
+    if unit == "CPU-s":
+        return f"{_figures(value)} CPU-s"
     if unit in ("s", "s/agent step"):
         for scale, name in ((1e-9, "ns"), (1e-6, "us"), (1e-3, "ms")):
             if value < 999.5 * scale:
                 return f"{_figures(value / scale)} {name}"
         return f"{_figures(value)} s"
-    if unit == "s/step":
-        return f"{1 / value:,.0f} steps/s"
+    if unit in ("s/step", "CPU-s/step"):
+        return f"{1 / value:,.0f} steps/{unit.removesuffix('/step')}"
     if unit == "x":
         return f"{value:.2f}x"
     if unit == "B":
@@ -53,8 +55,9 @@ def _figures(value: float) -> str:
 
 def header(results: Results) -> list[str]:
     """Column names: only peers that were measured in these rows."""
-    present = {name for row in results for name in row["contenders"]}
-    contenders = [name for name in (OURS, *PEERS, FLOOR) if name in present]
+    present = dict.fromkeys(name for row in results for name in row["contenders"])
+    others = [name for name in present if name not in (OURS, *PEERS, FLOOR)]
+    contenders = [name for name in (OURS, *PEERS, *others, FLOOR) if name in present]
     return ["operation", *contenders, "target", "met"]
 
 
@@ -74,7 +77,7 @@ def _cell(row: dict[str, Any], column: str) -> str:
     if entry is None:
         return "-"
     text = value_text(entry["median"], row["unit"])
-    if row["unit"] in ("s", "s/step") and "ratio" in entry:
+    if row["unit"] in ("s", "s/step", "CPU-s/step") and "ratio" in entry:
         text += f" ({entry['ratio']:.2f}x)"
     return text
 
