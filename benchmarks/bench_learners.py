@@ -46,7 +46,7 @@ def main(path: Path) -> None:
     """Time the steps in one of the processes; the first one writes what it measured."""
     import torch
 
-    from sharpwave.ranks import Ranks
+    from sharpwave.core.ranks import Ranks
 
     torch.set_num_threads(1)
     ranks = Ranks.join()
@@ -111,7 +111,7 @@ def options(n_envs: int) -> dict[str, Any]:
 
 def made(agent: Any, ranks: Any) -> Any:
     """The learner of an agent, which shares nothing where `ranks` is None."""
-    from sharpwave.ranks import ALONE
+    from sharpwave.core.ranks import ALONE
 
     learner = agent.learner
     if ranks is None:

@@ -3,7 +3,7 @@
 Rooms are folders of `src/sharpwave`; `LAYERS` has them from low to high. A room knows its own files
 and the layers below it, and no other room of its layer. Imports count wherever they stand: one that
 waits in a function, or serves type checkers alone, is knowledge of the other room all the same. So
-does `from sharpwave.lazy import nn`.
+does `from sharpwave.core.lazy import nn`.
 
 `import sharpwave`, and importing an algorithm, must not import torch. So at the top of a module
 only the rooms in `TORCH_ROOMS` import it, or each other.
@@ -21,8 +21,9 @@ from pathlib import Path
 from tools.source_measures import PACKAGE, parsed, python_files
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    # What every room may use: names of types, errors, files; and the compiled core.
+    # What every room may use: names of types, errors, files; and the compiled module.
     (".",),
+    ("core",),
     ("pages", "primitives", "layouts", "checkpoints"),
     ("envs",),
     ("buffers",),
@@ -44,9 +45,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 RANKS = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 TORCH_ROOMS = {"kernels", "losses", "nn", "buffers/tensors", "llm", "compat", "integrations"}
-LAZY = "sharpwave.lazy"
-ENTRANCES = {"__init__.py", "__main__.py", "lazy.py"}
-"""Files at the top whose purpose is to name what lies in the rooms."""
+LAZY = "sharpwave.core.lazy"
+ENTRANCES = {"__init__.py", "__main__.py", "core/lazy.py"}
+"""Files whose purpose is to name what lies in the rooms."""
 
 EXCEPTIONS: dict[str, set[str]] = {
     "buffers/offline.py": {"episodes"},
@@ -65,7 +66,7 @@ class Import:
         module: With all its dots.
         line: Where.
         runs: True if importing the file imports it: it stands neither in a function nor under
-            TYPE_CHECKING, and does not go through `sharpwave.lazy`.
+            TYPE_CHECKING, and does not go through `sharpwave.core.lazy`.
     """
 
     module: str
@@ -136,7 +137,11 @@ def faults_of(path: Path, root: Path) -> Iterator[tuple[str, int, str]]:
             yield other, found.line, f"{room} imports from {other}, which is not below it"
         if found.runs and room not in TORCH_ROOMS:
             if found.module.split(".")[0] in ("torch", "triton"):
-                yield "torch", found.line, f"{room} imports torch; name it through sharpwave.lazy"
+                yield (
+                    "torch",
+                    found.line,
+                    f"{room} imports torch; name it through sharpwave.core.lazy",
+                )
             elif other in TORCH_ROOMS and RANKS[other] < RANKS[room]:
                 message = f"{room} imports {other} and with it torch; import it where it is used"
                 yield "torch", found.line, message

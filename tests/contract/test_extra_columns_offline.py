@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.nest import map_leaves
+from sharpwave.core.tree import map_leaves
 from tests.contract.remembering import COLUMNS, REPLAY, remembering
 from tests.contract.test_offline import columns as dataset
 from tests.envs import resumable_pendulum

@@ -18,7 +18,7 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.algorithms.registry import LANGUAGE_NAMES
-from sharpwave.extras import EXTRAS
+from sharpwave.core.optional import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

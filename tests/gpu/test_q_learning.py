@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.nest import map_leaves
+from sharpwave.core.tree import map_leaves
 from tests.gpu.host_sync import no_host_sync
 from tests.gpu.test_training import Picture
 from tests.learning import probes

@@ -17,9 +17,9 @@ from sharpwave.config.options import (
     constructor_signature,
     draw_seed,
 )
+from sharpwave.core.notice import notice
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.files import reading
-from sharpwave.notice import notice
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.loggers import LoggerCallback
 from sharpwave.runs.run import Run as AnyRun

@@ -12,10 +12,10 @@ import numpy as np
 
 from sharpwave import envs
 from sharpwave.buffers import Uniform
-from sharpwave.lazy import losses, nn, torch
+from sharpwave.core.lazy import losses, nn, torch
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.learners.sequences import SequenceBatch
 from sharpwave.loops.device_buffer import DeviceBuffer
-from sharpwave.nest import leaves, map_leaves
 from sharpwave.runs.interval import positive
 from sharpwave.types import Array, Nested
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sharpwave.agents.agent import Agent
 from sharpwave.agents.saved_model import check_same, header_of, rebuilt
 from sharpwave.config.options import RunConfig, resolve_config
-from sharpwave.lazy import llm
+from sharpwave.core.lazy import llm
+from sharpwave.core.ranks import Ranks
 from sharpwave.loops.prompts import PromptLoop
-from sharpwave.ranks import Ranks
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.evaluation import EvaluationResult
 from sharpwave.runs.interval import positive

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.agents.language import LanguageAgent, updates_of
 from sharpwave.config.options import RunConfig
-from sharpwave.lazy import llm
+from sharpwave.core.lazy import llm
 from sharpwave.loops.examples import ExampleLoop
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.evaluation import EvaluationResult

@@ -17,6 +17,7 @@ from sharpwave.checkpoints import read_header
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
 from sharpwave.config.presets import preset, settings_of
+from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.files import reading
 from sharpwave.learners import Learner as AnyLearner
 from sharpwave.learners.choose import choose
@@ -26,7 +27,6 @@ from sharpwave.loops.source import (
     is_another,
     saved_env,
 )
-from sharpwave.ranks import ALONE, Ranks
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.loggers import LoggerCallback
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from sharpwave.checkpoints import read_checkpoint
 from sharpwave.collect.joint import GroupView, JointView
+from sharpwave.core.tree import leaves
 from sharpwave.files import reading
 from sharpwave.learners.learner import Acted
-from sharpwave.nest import leaves
 
 __all__ = ["FunctionActor", "SavedOpponent", "opponent_of_file", "opposing_learner", "to_json"]
 

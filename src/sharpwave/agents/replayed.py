@@ -13,10 +13,10 @@ import numpy as np
 from sharpwave.agents.dreams import check_has_batch
 from sharpwave.buffers import ReplayBuffer, Sequence, Transition, Uniform
 from sharpwave.buffers.offline_mixture import rows_of
+from sharpwave.core.tree import leaves
 from sharpwave.loops.loop import means
 from sharpwave.loops.offline_data import first_step, normalizes, open_dataset
 from sharpwave.loops.offline_spaces import check_dataset
-from sharpwave.nest import leaves
 from sharpwave.runs.interval import positive
 from sharpwave.runs.recorded import fetched
 from sharpwave.runs.run import check_convergence

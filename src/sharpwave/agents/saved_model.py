@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.checkpoints import CheckpointReader
+from sharpwave.core.lazy import llm
 from sharpwave.files import reading
-from sharpwave.lazy import llm
 from sharpwave.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:

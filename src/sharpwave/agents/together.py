@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.checkpoints import as_arrays, write_checkpoint
-from sharpwave.notice import notice
+from sharpwave.core.notice import notice
 
 if TYPE_CHECKING:
     from sharpwave.agents.online import OnlineAgent

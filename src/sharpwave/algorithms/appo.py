@@ -11,7 +11,7 @@ from sharpwave.algorithms.ppo import PPOLearner
 from sharpwave.config.on_policy import ClippedConfig
 from sharpwave.config.schedules import ScheduleLike
 from sharpwave.config.unrolls import UnrollConfig
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.native import NativeAPPOLearner

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from sharpwave.agents import OfflineAgent
 from sharpwave.buffers import OfflineDatasetBuffer
 from sharpwave.config.offline import OfflineConfig
-from sharpwave.lazy import nn, torch
+from sharpwave.core.lazy import nn, torch
 from sharpwave.learners import Acted, Metrics
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.learners.torch_learner import TorchLearner

@@ -11,7 +11,7 @@ from sharpwave.agents import OfflineAgent
 from sharpwave.algorithms.sac import SACLearner
 from sharpwave.config.offline import OfflineConfig
 from sharpwave.config.schedules import ScheduleLike
-from sharpwave.lazy import nn, torch
+from sharpwave.core.lazy import nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.replay import ReplayBatch
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from sharpwave.agents import OnlineAgent
 from sharpwave.algorithms.sac import SACConfig, SACLearner
 from sharpwave.config.schedules import ScheduleLike
-from sharpwave.lazy import nn, torch
+from sharpwave.core.lazy import nn, torch
+from sharpwave.core.tree import map_leaves
 from sharpwave.learners import Metrics
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.loops.off_policy import OffPolicyLoop
-from sharpwave.nest import map_leaves
 
 if TYPE_CHECKING:
     from torch import Tensor

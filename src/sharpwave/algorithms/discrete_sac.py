@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from sharpwave.agents import OnlineAgent
 from sharpwave.algorithms.sac import SACConfig, SACLearner
-from sharpwave.lazy import nn, torch
+from sharpwave.core.lazy import nn, torch
 from sharpwave.learners import Acted
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.loops.off_policy import OffPolicyLoop

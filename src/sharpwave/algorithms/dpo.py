@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sharpwave.agents.language_offline import OfflineLanguageAgent
 from sharpwave.config.language import LanguageConfig, PreferenceKind
-from sharpwave.lazy import llm, losses, torch
+from sharpwave.core.lazy import llm, losses, torch
 from sharpwave.learners.base import Metrics
 from sharpwave.learners.language import OfflineLanguageLearner
 from sharpwave.loops.examples import PairLoop

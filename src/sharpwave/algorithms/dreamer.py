@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sharpwave.agents import OnlineAgent, dreams, replayed
 from sharpwave.config.off_policy import DEVICE, Draws, ReplayConfig
 from sharpwave.config.schedules import Linear, ScheduleLike
-from sharpwave.lazy import losses, nn, torch
+from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.learner import Acted
 from sharpwave.learners.sequences import SequenceBatch, SequenceSampler

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sharpwave.agents.language import OnlineLanguageAgent
 from sharpwave.config.language import RolloutConfig
-from sharpwave.lazy import llm, losses, torch
+from sharpwave.core.lazy import llm, losses, torch
 from sharpwave.learners.base import Metrics
 from sharpwave.learners.language import OnlineLanguageLearner, n_tokens
 

@@ -10,7 +10,7 @@ from sharpwave.algorithms.a2c import A2CLearner
 from sharpwave.algorithms.followers import follower_of
 from sharpwave.config.schedules import ScheduleLike
 from sharpwave.config.unrolls import UnrollConfig
-from sharpwave.lazy import nn, torch
+from sharpwave.core.lazy import nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.native import NativeIMPALALearner

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sharpwave.agents import OfflineAgent
 from sharpwave.config.offline import OfflineConfig
 from sharpwave.config.schedules import ScheduleLike
-from sharpwave.lazy import nn, torch
+from sharpwave.core.lazy import nn, torch
 from sharpwave.learners import Acted, Metrics
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.learners.torch_learner import TorchLearner

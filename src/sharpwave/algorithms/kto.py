@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sharpwave.algorithms.dpo import DPO, NAMES
 from sharpwave.config.language import LanguageConfig
-from sharpwave.lazy import llm, losses, torch
+from sharpwave.core.lazy import llm, losses, torch
 from sharpwave.learners.base import Metrics
 from sharpwave.learners.language import OfflineLanguageLearner
 from sharpwave.loops.examples import RatingLoop

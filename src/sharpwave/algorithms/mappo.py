@@ -10,7 +10,7 @@ from sharpwave.agents.multi import MultiAgent
 from sharpwave.algorithms.ppo import PPOConfig, PPOLearner
 from sharpwave.collect.joint import CriticInput
 from sharpwave.config.schedules import ScheduleLike
-from sharpwave.lazy import losses, nn, torch
+from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import GroupBatch
 from sharpwave.learners.learner import Acted

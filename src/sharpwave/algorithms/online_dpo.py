@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sharpwave.agents.language import OnlineLanguageAgent
 from sharpwave.algorithms.dpo import DPOConfig, DPOLearner
 from sharpwave.config.language import SamplingConfig
-from sharpwave.lazy import llm, torch
+from sharpwave.core.lazy import llm, torch
 from sharpwave.learners.base import Metrics
 from sharpwave.learners.language import OnlineLanguageLearner
 from sharpwave.loops.prompts import ComparisonLoop, PromptLoop

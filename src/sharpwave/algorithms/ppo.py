@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.agents import OnlineAgent
 from sharpwave.config.on_policy import ClippedConfig, OnPolicyConfig
-from sharpwave.lazy import losses, nn, torch
+from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.native import NativePPOLearner

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from sharpwave.agents import OnlineAgent
 from sharpwave.algorithms.dqn import DQN, DQNConfig, DQNLearner
 from sharpwave.config.schedules import ScheduleLike
-from sharpwave.lazy import losses, torch
+from sharpwave.core.lazy import losses, torch
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.loops.off_policy import OffPolicyLoop
 

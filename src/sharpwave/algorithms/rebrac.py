@@ -11,7 +11,7 @@ from sharpwave.algorithms.td3_bc import TD3BCConfig
 from sharpwave.buffers import OfflineDatasetBuffer
 from sharpwave.config.network import Hidden
 from sharpwave.config.schedules import ScheduleLike
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 from sharpwave.learners.replay import ReplayBatch
 
 if TYPE_CHECKING:

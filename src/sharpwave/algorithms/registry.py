@@ -6,7 +6,7 @@ import importlib
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from sharpwave.agents import Agent

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sharpwave.agents import OnlineAgent
 from sharpwave.config.off_policy import OffPolicyConfig
 from sharpwave.config.schedules import ScheduleLike
-from sharpwave.lazy import nn, torch
+from sharpwave.core.lazy import nn, torch
 from sharpwave.learners import Acted, Metrics
 from sharpwave.learners.native import NativeSACLearner
 from sharpwave.learners.replay import ReplayBatch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sharpwave.agents.language_offline import OfflineLanguageAgent
 from sharpwave.config.language import LanguageConfig
-from sharpwave.lazy import llm, losses, torch
+from sharpwave.core.lazy import llm, losses, torch
 from sharpwave.learners.base import Metrics
 from sharpwave.learners.language import OfflineLanguageLearner, n_tokens
 from sharpwave.loops.examples import DemonstrationLoop

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from sharpwave.agents import OnlineAgent
 from sharpwave.config.off_policy import OffPolicyConfig
 from sharpwave.config.schedules import ScheduleLike
-from sharpwave.lazy import nn, torch
+from sharpwave.core.lazy import nn, torch
 from sharpwave.learners import Acted, Metrics
 from sharpwave.learners.native import NativeTD3Learner
 from sharpwave.learners.noise import OrnsteinUhlenbeck

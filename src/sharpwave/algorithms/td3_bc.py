@@ -9,7 +9,7 @@ from sharpwave.agents import OfflineAgent
 from sharpwave.algorithms.td3 import TD3Learner
 from sharpwave.config.offline import OfflineConfig
 from sharpwave.config.schedules import ScheduleLike
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 from sharpwave.learners.native import NativeTD3BCLearner
 from sharpwave.learners.replay import ReplayBatch
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.agents import OnlineAgent
 from sharpwave.algorithms.sac import SACConfig, SACLearner
-from sharpwave.lazy import losses, torch
+from sharpwave.core.lazy import losses, torch
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.loops.off_policy import OffPolicyLoop
 

@@ -12,7 +12,7 @@ from sharpwave.buffers.replay import ReplayBuffer, check_count
 from sharpwave.buffers.schema import Field
 from sharpwave.buffers.selectors import draw_seed
 from sharpwave.buffers.views import Sequence, Transition
-from sharpwave.flags import flag
+from sharpwave.core.flags import flag
 from sharpwave.types import Array, BatchDict, Ids
 
 _STEP = Transition(("obs", "next_obs", "actions", "rewards", "terminated", "truncated"))

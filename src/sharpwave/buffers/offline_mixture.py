@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.nest import map_leaves
+from sharpwave.core.tree import map_leaves
 from sharpwave.types import Array, BatchDict
 
 _OF_ONE_BUFFER = {"indices", "weights"}

@@ -10,7 +10,7 @@ import numpy as np
 
 from sharpwave.buffers.replay import ReplayBuffer
 from sharpwave.buffers.schema import FieldSpec, Schema
-from sharpwave.flags import flag
+from sharpwave.core.flags import flag
 
 
 def check_exponent(name: str, value: object) -> float:

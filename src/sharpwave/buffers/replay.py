@@ -22,7 +22,7 @@ from sharpwave.buffers.schema import (
 )
 from sharpwave.buffers.selectors import Recent, Selector, Uniform, draw_ids, draw_seed
 from sharpwave.buffers.views import Hindsight, View
-from sharpwave.nest import map_leaves
+from sharpwave.core.tree import map_leaves
 from sharpwave.types import Array, BatchDict, Ids, Nested
 
 Self = TypeVar("Self", bound="ReplayBuffer")

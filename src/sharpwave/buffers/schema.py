@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.flags import flag
+from sharpwave.core.flags import flag
 from sharpwave.types import as_dtype
 
 STEP = ("obs", "action", "reward", "terminated", "truncated", "next_obs")

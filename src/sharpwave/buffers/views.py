@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from sharpwave.flags import flag
+from sharpwave.core.flags import flag
 from sharpwave.types import Array, BatchDict
 
 if TYPE_CHECKING:

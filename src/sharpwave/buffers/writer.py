@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.buffers.replay import ReplayBuffer
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.autoreset import MODES, autoreset_mode, with_final_obs
-from sharpwave.nest import map_leaves
 from sharpwave.types import Nested
 
 

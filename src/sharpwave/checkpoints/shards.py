@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sharpwave.core.lazy import torch
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.lazy import torch
 
 __all__ = ["Together", "is_sharded", "own_shards", "shard_names"]
 

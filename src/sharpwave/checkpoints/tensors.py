@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 
 __all__ = ["Array", "RawTensor", "as_arrays", "to_tensor"]
 

@@ -15,7 +15,7 @@ from sharpwave.cli.folders import find_checkpoint
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.playing import player_of
 from sharpwave.cli.terminal import UserError, input_errors, say
-from sharpwave.extras import require
+from sharpwave.core.optional import require
 from sharpwave.files import replace_file
 from sharpwave.runs.dreams import in_color
 from sharpwave.runs.run_folder import RunFolder

@@ -20,8 +20,8 @@ from sharpwave.algorithms.registry import is_of_many_agents
 from sharpwave.cli.parser import Parser
 from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import UserError, input_errors
+from sharpwave.core.suggest import did_you_mean
 from sharpwave.envs.named import WrappedEnv, entry_points, module_of_id, names_code
-from sharpwave.nearest import did_you_mean
 
 WORDS = {"True": True, "False": False, "None": None}
 """Literals of Python that JSON writes otherwise."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import UserError
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 from sharpwave.runs.run_folder import RunFolder
 
 

@@ -20,9 +20,9 @@ from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import UserError
 from sharpwave.config.config import Config
 from sharpwave.config.language_presets import ANSWERS
-from sharpwave.extras import require
-from sharpwave.lazy import llm, nn, torch
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.lazy import llm, nn, torch
+from sharpwave.core.optional import require
+from sharpwave.core.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from sharpwave.llm import Task

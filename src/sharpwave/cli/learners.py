@@ -19,7 +19,7 @@ from typing import Any
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names, is_of_language
 from sharpwave.cli.plan import Plan
 from sharpwave.cli.terminal import complain
-from sharpwave.ranks import MEETING, n_started
+from sharpwave.core.ranks import MEETING, n_started
 
 GRACE_SECONDS = 10.0
 """Time for the other processes to end by themselves, once one has failed."""

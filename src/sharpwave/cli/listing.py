@@ -11,7 +11,7 @@ from sharpwave.cli.parser import Parser, one_of
 from sharpwave.cli.terminal import say
 from sharpwave.config.convert import choices_of
 from sharpwave.config.presets import presets
-from sharpwave.lazy import llm
+from sharpwave.core.lazy import llm
 
 WHAT = ("algorithms", "presets", "envs", "tasks", "losses")
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from sharpwave.cli.terminal import UserError, complain, say
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 COMMANDS = {
     "train": "Train an algorithm in an environment, from a dataset, or on a language model",

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from sharpwave.cli.terminal import UserError
 from sharpwave.config.config import Config
 from sharpwave.config.convert import from_text, members_of
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 
 class Parser(argparse.ArgumentParser):

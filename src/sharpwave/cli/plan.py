@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from sharpwave.algorithms.registry import algorithm_class
 from sharpwave.config.config import Config
-from sharpwave.ranks import ALONE, Ranks
+from sharpwave.core.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True, kw_only=True)

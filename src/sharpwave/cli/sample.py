@@ -11,7 +11,7 @@ from sharpwave.checkpoints import read_header
 from sharpwave.cli.folders import find_checkpoint
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.terminal import UserError, input_errors, say
-from sharpwave.lazy import llm
+from sharpwave.core.lazy import llm
 from sharpwave.runs.samples import as_text
 
 if TYPE_CHECKING:

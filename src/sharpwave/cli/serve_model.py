@@ -11,7 +11,7 @@ from sharpwave.cli.folders import existing
 from sharpwave.cli.listening import ending
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.terminal import UserError, input_errors, say
-from sharpwave.lazy import llm, torch
+from sharpwave.core.lazy import llm, torch
 from sharpwave.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _load(path: Path, device: str | None, dtype: str) -> CausalModel:
         from sharpwave.agents import load_run
 
         return load_run(path, device)
-    from sharpwave.extras import require
+    from sharpwave.core.optional import require
 
     transformers: Any = require("transformers", extra="llm")
     options = {"local_files_only": True, "trust_remote_code": False}

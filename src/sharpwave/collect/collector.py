@@ -12,12 +12,12 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from sharpwave.collect.episodes import EpisodeStats
+from sharpwave.core.finite import check_finite
+from sharpwave.core.tree import leaves
 from sharpwave.envs import Step, Stepper, action_masks
 from sharpwave.envs.observations import as_batch
 from sharpwave.envs.step_infos import success_of
 from sharpwave.files import array_of, count_of, flag_of
-from sharpwave.finite import check_finite
-from sharpwave.nest import leaves
 from sharpwave.types import Array
 
 __all__ = ["Collector", "CollectorState", "Flags"]

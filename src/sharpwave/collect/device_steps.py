@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from sharpwave.collect.tensor_actions import TensorActions
+from sharpwave.core.finite import check_finite
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.envs import ActionMap, Step, Stepper, TensorVectorEnv, action_masks
 from sharpwave.envs.step_infos import SUCCESS, success_of
 from sharpwave.errors import NonFiniteError
-from sharpwave.finite import check_finite
-from sharpwave.lazy import torch
-from sharpwave.nest import leaves, map_leaves
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,10 +16,10 @@ from sharpwave.collect.rollout import Rollout, write_row
 from sharpwave.collect.team_episodes import TeamStats
 from sharpwave.collect.turns import advantages_over_turns
 from sharpwave.collect.vector_step import OnStep, VectorStep
+from sharpwave.core.finite import all_finite, check_finite
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.multi.vector import GroupStep, MultiAgentVectorEnv, MultiStep
 from sharpwave.errors import NonFiniteError
-from sharpwave.finite import all_finite, check_finite
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["GroupActor", "MultiAgentCollector"]

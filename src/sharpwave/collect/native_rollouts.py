@@ -14,9 +14,9 @@ from sharpwave.collect.episodes import EpisodeStats
 from sharpwave.collect.native import NativeCollector
 from sharpwave.collect.rollout import VALUES, Rollout
 from sharpwave.collect.vector_step import OnStep, VectorStep
+from sharpwave.core.finite import check_weights
 from sharpwave.envs.native import NativeVectorEnv
 from sharpwave.files import count_of
-from sharpwave.finite import check_weights
 
 ARRAYS = ("actions", "log_probs", "rewards", "terminated", "truncated", "starts")
 

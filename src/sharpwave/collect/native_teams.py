@@ -17,11 +17,11 @@ from sharpwave.collect.native_rollouts import ARRAYS, NativeRollouts
 from sharpwave.collect.rollout import VALUES, Rollout
 from sharpwave.collect.team_episodes import TeamStats
 from sharpwave.collect.vector_step import OnStep, VectorStep
+from sharpwave.core.finite import check_weights
 from sharpwave.envs.multi.native import NativeMultiAgentEnv
 from sharpwave.envs.multi.single import SingleAgentVectorEnv
 from sharpwave.errors import NonFiniteError
 from sharpwave.files import count_of
-from sharpwave.finite import check_weights
 
 __all__ = ["NativeTeamRollouts"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.nest import map_leaves
+from sharpwave.core.tree import map_leaves
 from sharpwave.primitives import gae
 from sharpwave.types import Array, Nested
 

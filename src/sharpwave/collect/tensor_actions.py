@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
+from sharpwave.core.lazy import torch
 from sharpwave.envs import ActionMap, ActionScale
-from sharpwave.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,9 +11,9 @@ import numpy as np
 from sharpwave.collect.device_steps import DeviceStep, DeviceSteps
 from sharpwave.collect.tensor_episodes import TensorEpisodes
 from sharpwave.collect.vector_step import OnStep, VectorStep, tensor_step
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import leaves, map_leaves, numbered
 from sharpwave.files import count_of
-from sharpwave.lazy import torch
-from sharpwave.nest import leaves, map_leaves, numbered
 
 if TYPE_CHECKING:
     from torch import Tensor

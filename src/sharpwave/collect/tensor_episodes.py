@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 from sharpwave.types import Array
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from sharpwave.collect.device_steps import FiniteWatch, tensor_success
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions, count_choices
 from sharpwave.collect.tensor_episodes import TensorEpisodes
 from sharpwave.collect.vector_step import VectorStep, tensor_step
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs import TensorVectorEnv
 from sharpwave.envs.tensors import TensorStep
-from sharpwave.lazy import torch
-from sharpwave.nest import map_leaves
 
 if TYPE_CHECKING:
     from torch import Tensor

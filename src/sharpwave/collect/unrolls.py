@@ -9,8 +9,8 @@ import numpy as np
 from sharpwave.collect.on_policy import Actor, OnPolicyCollector
 from sharpwave.collect.rollout import Rollout
 from sharpwave.collect.vector_step import OnStep
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs import Step
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["UnrollCollector"]

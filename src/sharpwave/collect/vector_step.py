@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs import Step
 from sharpwave.envs.step_infos import own_infos
 from sharpwave.envs.tensors import FINAL_OBS
-from sharpwave.lazy import torch
-from sharpwave.nest import map_leaves
 from sharpwave.types import Nested
 
 __all__ = ["OnStep", "VectorStep", "tensor_step"]

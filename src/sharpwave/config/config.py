@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 from sharpwave.config import files as config_files
 from sharpwave.config.convert import NONE_WORDS, convert, from_text
 from sharpwave.config.schedules import Linear, is_unwritten_callable, schedule_to_json
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 Self = TypeVar("Self", bound="Config")
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from sharpwave.config.schedules import Linear, schedule_from_json
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
 FALSE_WORDS = frozenset({"false", "no", "off", "0"})

@@ -19,7 +19,7 @@ from sharpwave.config import (
     replay_presets,
     world_model_presets,
 )
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 Settings = dict[str, Any]
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs import Step
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 from sharpwave.types import Array
 
 __all__ = ["Expert", "expert", "expert_ids"]

@@ -8,6 +8,7 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
+from sharpwave.core.suggest import did_you_mean
 from sharpwave.datasets.experts import expert
 from sharpwave.datasets.mixtures import mixture
 from sharpwave.datasets.noise import EpsilonNoise, Noise
@@ -15,7 +16,6 @@ from sharpwave.datasets.parts import Part
 from sharpwave.datasets.playing import Progress
 from sharpwave.datasets.sinks import Arrays
 from sharpwave.episodes import EpisodeBuffer
-from sharpwave.nearest import did_you_mean
 
 __all__ = ["KINDS", "make_dataset", "parts_of"]
 

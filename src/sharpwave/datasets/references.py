@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 __all__ = ["REFERENCES", "Reference", "reference"]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.core.suggest import did_you_mean
 from sharpwave.datasets.collecting import collect, fill
 from sharpwave.datasets.description import write_description
 from sharpwave.datasets.improvements import Improvement
@@ -22,7 +23,6 @@ from sharpwave.episodes import EpisodeBuffer, EpisodeSchema
 from sharpwave.episodes.interchange.folder import new_folder, stream_of, write
 from sharpwave.episodes.interchange.stream import Episode, EpisodeStream
 from sharpwave.episodes.record import UNLIMITED
-from sharpwave.nearest import did_you_mean
 from sharpwave.runs.callbacks import Callback
 
 __all__ = ["TRAINED_KINDS", "record_training"]

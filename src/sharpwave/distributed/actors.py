@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sharpwave.collect import EpisodeStats, Rollout, UnrollCollector
+from sharpwave.core.finite import check_weights
 from sharpwave.distributed.fleet import Unroll, Weights
 from sharpwave.envs import (
     environment_state,
@@ -18,7 +19,6 @@ from sharpwave.envs import (
     restore_random_state,
 )
 from sharpwave.errors import NonFiniteError
-from sharpwave.finite import check_weights
 
 __all__ = ["Block", "FleetActor", "Follower"]
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sharpwave.collect import NativeRollouts
+from sharpwave.core.notice import notice
 from sharpwave.distributed.actors import FleetActor
 from sharpwave.distributed.fleet import Fleet
 from sharpwave.distributed.launch import why_not_pickled
@@ -15,7 +16,6 @@ from sharpwave.distributed.security import Access
 from sharpwave.distributed.supervise import MOST_FAILURES, Lives
 from sharpwave.distributed.threads import ThreadFleet
 from sharpwave.distributed.workers import WorkerRecipe
-from sharpwave.notice import notice
 
 __all__ = ["ACTORS", "Listening", "make_fleet"]
 

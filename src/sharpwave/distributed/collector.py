@@ -13,9 +13,9 @@ import numpy as np
 
 from sharpwave.collect import EpisodeStats, VectorStep
 from sharpwave.collect.vector_step import OnStep
+from sharpwave.core.tree import map_leaves
 from sharpwave.distributed.fleet import Fleet, Unroll, Weights, waiting_states
 from sharpwave.files import count_of
-from sharpwave.nest import map_leaves
 
 __all__ = ["FleetCollector"]
 

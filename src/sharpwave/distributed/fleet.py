@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.collect import Rollout
-from sharpwave.nest import leaves
+from sharpwave.core.tree import leaves
 
 __all__ = ["Fleet", "FleetStats", "Unroll", "Weights", "waiting_states"]
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sharpwave.core.notice import notice
 from sharpwave.distributed.codec import LIMIT, Packed, pack, unpack
 from sharpwave.distributed.fleet import FleetStats, Unroll, Weights, waiting_states
 from sharpwave.distributed.recipe import ActorRecipe
@@ -32,7 +33,6 @@ from sharpwave.distributed.unroll_schema import UnrollSchema
 from sharpwave.distributed.wire import Method, Server, serve, service, split_address
 from sharpwave.envs import space_to_json
 from sharpwave.errors import ActorFailed, EnvironmentFailed, NonFiniteError, WireError
-from sharpwave.notice import notice
 
 __all__ = ["PROTOCOL", "SERVICE", "GrpcFleet"]
 

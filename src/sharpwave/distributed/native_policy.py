@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium import spaces
 
 from sharpwave import _native
+from sharpwave.core.draws import Draws
 from sharpwave.distributed.fleet import Weights
-from sharpwave.draws import Draws
 from sharpwave.envs import ActionMap
 from sharpwave.layouts.features import features_of
 from sharpwave.layouts.parameters import aligned_zeros

@@ -10,9 +10,9 @@ import os
 import secrets
 from typing import Any, ClassVar
 
+from sharpwave.core.notice import notice
+from sharpwave.core.optional import require
 from sharpwave.distributed.security import Access
-from sharpwave.extras import require
-from sharpwave.notice import notice
 
 __all__ = ["RayCluster"]
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.buffers.shared_memory import take_memory, unnamed_file
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.distributed.fleet import Unroll
-from sharpwave.nest import leaves, map_leaves
 from sharpwave.types import Nested
 
 __all__ = ["Counts", "Form", "UnrollReader", "UnrollWriter"]

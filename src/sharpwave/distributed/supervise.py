@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sharpwave.core.notice import notice
 from sharpwave.errors import ActorFailed, EnvironmentFailed, NonFiniteError
-from sharpwave.notice import notice
 
 __all__ = ["MOST_FAILURES", "Lives"]
 

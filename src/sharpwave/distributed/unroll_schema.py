@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sharpwave.core.finite import all_finite
+from sharpwave.core.tree import leaves
 from sharpwave.distributed.fleet import Unroll
 from sharpwave.errors import WireError
-from sharpwave.finite import all_finite
-from sharpwave.nest import leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["UnrollSchema"]

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from sharpwave.core.optional import require
 from sharpwave.distributed.codec import LIMIT
 from sharpwave.distributed.security import Access, check_listening, is_loopback
 from sharpwave.errors import WireError
-from sharpwave.extras import require
 
 __all__ = ["Method", "Server", "Service", "connect", "grpc", "named", "naming", "serve", "service"]
 

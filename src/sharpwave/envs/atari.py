@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
+from sharpwave.core.optional import require
 from sharpwave.envs.python import PythonVectorEnv
-from sharpwave.extras import require
 
 __all__ = ["RewardSigns", "is_atari", "make_atari"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.nest import map_leaves
+from sharpwave.core.tree import map_leaves
 from sharpwave.types import Array, Nested
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from sharpwave.core.optional import missing_library, require
 from sharpwave.envs.atari import is_atari, make_atari
 from sharpwave.envs.envpool import EnvPoolVectorEnv, is_envpool
 from sharpwave.envs.native import NAMESPACE, NativeVectorEnv, why_not_native
@@ -18,7 +19,6 @@ from sharpwave.envs.python import Maker, PythonVectorEnv
 from sharpwave.envs.spaces import check_spaces
 from sharpwave.envs.subprocess import SubprocessVectorEnv
 from sharpwave.envs.tensors import TensorVectorEnv, is_tensor_env
-from sharpwave.extras import missing_library, require
 
 __all__ = ["make_vec_env"]
 

@@ -14,10 +14,10 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
+from sharpwave.core.finite import all_finite
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.envs.autoreset import autoreset_mode, with_final_obs
 from sharpwave.envs.spaces import leaf_spaces
-from sharpwave.finite import all_finite
-from sharpwave.nest import leaves, map_leaves
 from sharpwave.primitives import RunningStats
 from sharpwave.types import Array, Nested
 

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from sharpwave.core.optional import missing_library
 from sharpwave.errors import EnvironmentFailed
-from sharpwave.extras import missing_library
 
 __all__ = ["PATIENCE", "Watching", "shut_down", "shut_down_here"]
 

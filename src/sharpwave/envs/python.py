@@ -14,11 +14,11 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from sharpwave.core.optional import missing_library
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.batching import BadRowError, batched
 from sharpwave.envs.spaces import check_spaces, leaf_spaces
 from sharpwave.errors import EnvironmentFailed
-from sharpwave.extras import missing_library
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["PythonVectorEnv", "made"]

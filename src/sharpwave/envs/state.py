@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.python import PythonVectorEnv
 from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.envs.subenv_state import GETTERS, SETTERS
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array
 
 __all__ = [

@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from sharpwave.lazy import torch
-from sharpwave.nest import map_leaves
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import map_leaves
 from sharpwave.types import Nested
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import write_to_shared_memory
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.batching import batched
 from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.envs.subenv_state import GETTERS, SETTERS
 from sharpwave.errors import EnvironmentFailed
-from sharpwave.nest import map_leaves
 from sharpwave.types import Nested
 
 __all__ = ["Answering", "serve", "work"]

@@ -11,6 +11,7 @@ import numpy as np
 
 from sharpwave import _native
 from sharpwave.buffers.folder import StoreFolder, is_store
+from sharpwave.core.flags import flag
 from sharpwave.episodes.bulk import all_data, patches
 from sharpwave.episodes.compression import as_codecs
 from sharpwave.episodes.interchange.methods import Interchange
@@ -20,7 +21,6 @@ from sharpwave.episodes.open_folder import OpenFolder
 from sharpwave.episodes.spec import EpisodeSchema
 from sharpwave.episodes.table import EpisodeTable, LostEpisodes, read_table
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.flags import flag
 
 __all__ = ["EpisodeBuffer"]
 

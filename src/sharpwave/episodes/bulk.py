@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.lazy import torch
-from sharpwave.nearest import did_you_mean
-from sharpwave.nest import leaves
+from sharpwave.core.lazy import torch
+from sharpwave.core.suggest import did_you_mean
+from sharpwave.core.tree import leaves
 from sharpwave.types import Array
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from typing import Any, Literal
 import numpy as np
 
 from sharpwave import _native
+from sharpwave.core.flags import flag
+from sharpwave.core.optional import require
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.extras import require
-from sharpwave.flags import flag
 from sharpwave.types import Array
 
 NAMES = ("zstd", "lz4", "delta+zstd", "delta+lz4")

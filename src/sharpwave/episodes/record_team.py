@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.multi.vector import MultiAgentVectorEnv, MultiStep
 from sharpwave.episodes.buffer import EpisodeBuffer
 from sharpwave.episodes.interchange.stream import FINAL_OBS
 from sharpwave.episodes.record import UNLIMITED
 from sharpwave.episodes.recording import Recording, as_fields
-from sharpwave.nest import map_leaves
 
 __all__ = ["RecordTeamEpisodes"]
 

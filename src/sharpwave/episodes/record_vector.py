@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.autoreset import MODES, autoreset_mode, with_final_obs
 from sharpwave.episodes.buffer import EpisodeBuffer
 from sharpwave.episodes.interchange.stream import FINAL_OBS
 from sharpwave.episodes.record import UNLIMITED
 from sharpwave.episodes.recording import Recording, as_fields
-from sharpwave.nest import map_leaves
 from sharpwave.types import Nested
 
 __all__ = ["RecordVectorEpisodes"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from sharpwave import _native
 from sharpwave.buffers.schema import Field
-from sharpwave.flags import flag
+from sharpwave.core.flags import flag
 from sharpwave.types import as_dtype
 
 __all__ = ["EpisodeField", "EpisodeSchema"]

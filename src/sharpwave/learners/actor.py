@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from sharpwave.buffers.schema import Field
 from sharpwave.config.schedules import is_unwritten_callable
+from sharpwave.core.tree import leaves, like, map_leaves, numbered
 from sharpwave.learners.choose import why_not_ours
 from sharpwave.learners.columns import check_columns
 from sharpwave.learners.learner import Acted, Learner
-from sharpwave.nest import leaves, like, map_leaves, numbered
 from sharpwave.types import Array, Nested
 
 if TYPE_CHECKING:

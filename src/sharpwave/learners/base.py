@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.checkpoints.tensors import as_arrays, to_tensor
 from sharpwave.config.schedules import ScheduleLike, value_at
+from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.files import count_of
-from sharpwave.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

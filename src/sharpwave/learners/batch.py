@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sharpwave.lazy import torch
-from sharpwave.nest import map_leaves
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import map_leaves
 
 
 @dataclass(frozen=True)

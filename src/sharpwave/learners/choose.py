@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from gymnasium import spaces
 
+from sharpwave.core.lazy import torch
+from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.layouts.policy import why_not_native
-from sharpwave.lazy import torch
 from sharpwave.learners.devices import why_gpu
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.seeds import Seeds
-from sharpwave.ranks import ALONE, Ranks
 
 __all__ = ["Choice", "choose", "why_not_ours"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 
 WIDE = 1024
 """Units of a layer, from which on a GPU is quicker than a CPU."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from sharpwave.lazy import torch
-from sharpwave.nest import map_leaves
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import map_leaves
 
 __all__ = ["replay_as_graphs"]
 

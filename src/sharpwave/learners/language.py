@@ -8,13 +8,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.lazy import llm, nn, torch
+from sharpwave.core.lazy import llm, nn, torch
+from sharpwave.core.notice import notice
+from sharpwave.core.ranks import Ranks
 from sharpwave.learners.base import BaseLearner, Metrics
 from sharpwave.learners.model_optimizer import ModelOptimizer
 from sharpwave.learners.sharding import ShardedModel, Shards, shards_of
 from sharpwave.learners.threads import torch_threads
-from sharpwave.notice import notice
-from sharpwave.ranks import Ranks
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.envs import ActionMap, ActionScale
 from sharpwave.learners.base import BaseLearner, Metrics
 from sharpwave.learners.seeds import Seeds
-from sharpwave.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 from sharpwave.learners.sharding import assign, local_part, sharded_like, summed_like
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Any
 
 from gymnasium import spaces
 
+from sharpwave.core.lazy import nn, torch
 from sharpwave.envs import ActionMap
-from sharpwave.lazy import nn, torch
 from sharpwave.learners.learner import Acted
 from sharpwave.learners.torch_learner import TorchLearner
 

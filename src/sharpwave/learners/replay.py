@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from sharpwave.collect.off_policy import MASK, OBSERVATION
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.envs import ActionScale
-from sharpwave.lazy import torch
 from sharpwave.learners.staging import Staging
 from sharpwave.learners.tensor_normalizer import TensorNormalizer
-from sharpwave.nest import leaves, map_leaves
 
 if TYPE_CHECKING:
     from sharpwave.buffers.selectors import Selector

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from sharpwave.buffers.views import Sequence
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import map_leaves
 from sharpwave.learners.replay import INDICES, ReplaySampler
-from sharpwave.nest import map_leaves
 
 __all__ = ["SequenceBatch", "SequenceSampler"]
 

@@ -12,13 +12,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sharpwave.lazy import nn, torch
+from sharpwave.core.lazy import nn, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sharpwave.core.ranks import Ranks
     from sharpwave.llm import CausalModel
-    from sharpwave.ranks import Ranks
 
 __all__ = [
     "ShardedModel",

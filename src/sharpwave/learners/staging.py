@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.lazy import torch
-from sharpwave.nest import map_leaves
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["Staging"]

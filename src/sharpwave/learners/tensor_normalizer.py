@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sharpwave.lazy import torch
-from sharpwave.nest import map_leaves
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import map_leaves
 from sharpwave.types import Nested
 
 if TYPE_CHECKING:

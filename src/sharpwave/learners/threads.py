@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 
 SMALL = 256_000_000
 """Parameters times rows of a batch for which several threads only wait for each other."""

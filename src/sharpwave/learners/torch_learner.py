@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.checkpoints import to_tensor
-from sharpwave.lazy import nn, torch
+from sharpwave.core.lazy import nn, torch
+from sharpwave.core.tree import map_leaves
 from sharpwave.learners.devices import find_device
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.replay import ReplaySampler
 from sharpwave.learners.threads import torch_threads
-from sharpwave.nest import map_leaves
 
 if TYPE_CHECKING:
     from typing_extensions import Self

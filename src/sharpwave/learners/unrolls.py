@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.learners.batch import OnPolicyBatch
-from sharpwave.nest import map_leaves
 from sharpwave.primitives import vtrace
 
 if TYPE_CHECKING:

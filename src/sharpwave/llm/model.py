@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from sharpwave.core.notice import notice
 from sharpwave.llm.attention import SequenceAttention
 from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.cache import PromptCache, SlotCache, TokenCache
 from sharpwave.llm.llama import LlamaLayers
 from sharpwave.nn.transformer import Transformer
-from sharpwave.notice import notice
 
 __all__ = ["CausalModel", "HuggingFaceModel", "PlainModel", "TransformerModel"]
 

@@ -160,7 +160,7 @@ def encode(text: Any, tokenizer: Any) -> Tensor:
 def read_rows(path: Path, name: str) -> list[Mapping[str, Any]]:
     """The rows of a .jsonl or .parquet file, which is given as the argument of this name."""
     if path.suffix == ".parquet":
-        from sharpwave.extras import require
+        from sharpwave.core.optional import require
 
         rows: list[Mapping[str, Any]] = (
             require("pyarrow.parquet", extra="arrow").read_table(path).to_pylist()

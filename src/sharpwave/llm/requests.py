@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from sharpwave.core.suggest import did_you_mean
 from sharpwave.llm.draw import Options
 from sharpwave.llm.engine import Question
-from sharpwave.nearest import did_you_mean
 
 __all__ = ["KNOWN", "parse_question", "pop_log_probs"]
 

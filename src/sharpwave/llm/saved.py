@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from sharpwave.extras import require
+from sharpwave.core.notice import notice
+from sharpwave.core.optional import require
 from sharpwave.llm.model import CausalModel, HuggingFaceModel
 from sharpwave.llm.saved_tokenizer import is_hugging_face_tokenizer
 from sharpwave.nn.transformer import Transformer
-from sharpwave.notice import notice
 
 __all__ = [
     "build_model",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.extras import require
+from sharpwave.core.optional import require
 from sharpwave.llm.tasks import DigitTokenizer
 
 __all__ = [

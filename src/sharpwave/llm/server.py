@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from sharpwave.core.serving import PatientHandler, PatientServer
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.llm.engine import Completion, Engine, EngineClosed
 from sharpwave.llm.requests import parse_question, pop_log_probs
-from sharpwave.serving import PatientHandler, PatientServer
 
 __all__ = ["ModelServer"]
 

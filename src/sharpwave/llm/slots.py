@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sharpwave.core.notice import notice
 from sharpwave.llm.cache import SlotCache, first
 from sharpwave.llm.draw import Options, draw, uniforms
 from sharpwave.llm.model import CausalModel
-from sharpwave.notice import notice
 
 __all__ = ["Slots", "Step"]
 

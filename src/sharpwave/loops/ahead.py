@@ -7,7 +7,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sharpwave.lazy import llm
+from sharpwave.core.lazy import llm
 
 if TYPE_CHECKING:
     from sharpwave.llm import Written

@@ -8,8 +8,8 @@ import numpy as np
 
 from sharpwave.buffers.schema import STEP, Field, Schema
 from sharpwave.buffers.views import NStep, Sequence
-from sharpwave.lazy import torch
-from sharpwave.nest import like, map_leaves, numbered
+from sharpwave.core.lazy import torch
+from sharpwave.core.tree import like, map_leaves, numbered
 from sharpwave.types import Nested
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.nest import map_leaves
+from sharpwave.core.tree import map_leaves
 from sharpwave.types import BatchDict, Nested
 
 __all__ = ["ForeignBuffer"]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
+from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.loops.headline import Headline
 from sharpwave.loops.units import UPDATES
-from sharpwave.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.lazy import llm
+from sharpwave.core.lazy import llm
 from sharpwave.loops.ahead import Ahead
 from sharpwave.loops.examples import ACCURACY
 from sharpwave.loops.headline import Headline

@@ -22,6 +22,7 @@ from sharpwave.buffers.selectors import Fresh, Selector, Uniform
 from sharpwave.buffers.views import Hindsight, NStep, Sequence, Transition, View
 from sharpwave.collect.off_policy import MASK, OBSERVATION, Transitions
 from sharpwave.config.off_policy import DEVICE, MEMORY, ReplayConfig
+from sharpwave.core.notice import notice
 from sharpwave.distributed.replay import ShardedReplay
 from sharpwave.envs import autoreset_mode
 from sharpwave.errors import SharpwaveIOError
@@ -29,7 +30,6 @@ from sharpwave.files import reading
 from sharpwave.loops.device_buffer import DeviceBuffer
 from sharpwave.loops.foreign_buffer import ForeignBuffer
 from sharpwave.loops.replay_fit import check_fields, check_given, differences
-from sharpwave.notice import notice
 
 HOT_SHARE = 0.1
 """Of a buffer on disk, the share of the newest steps that stays in memory."""

@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sharpwave.core.ranks import Ranks
 from sharpwave.distributed import Access, EnvRecipe, WorkerRecipe
 from sharpwave.envs import NativeVectorEnv, VecNormalize, make_vec_env
 from sharpwave.envs.named import WrappedEnv, described_env, env_of_file
-from sharpwave.ranks import Ranks
 
 OF_THE_VECTOR = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 """Arguments that `gymnasium.make_vec` adds to a spec."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 __all__ = ["pick"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 from sharpwave.types import Array
 
 __all__ = ["SCALES", "Scale", "group_advantages", "resolve_scale"]

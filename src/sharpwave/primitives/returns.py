@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from sharpwave import _native
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 from sharpwave.primitives import device
 
 __all__ = [

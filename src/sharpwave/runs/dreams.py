@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.core.tree import leaves
 from sharpwave.files import to_json
-from sharpwave.nest import leaves
 from sharpwave.pages.png import png
 from sharpwave.runs.loggers.row_file import RowFile
 from sharpwave.runs.run_folder import step_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.lazy import torch
+from sharpwave.core.lazy import torch
 
 NAMES = re.compile(r"[A-Za-z_][\w./ -]{0,99}", re.ASCII)
 TAKEN = frozenset(

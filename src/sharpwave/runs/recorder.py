@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sharpwave.checkpoints import rename_checkpoint
+from sharpwave.core.notice import notice
 from sharpwave.files import to_json, write_json
 from sharpwave.loops.headline import Headline
 from sharpwave.loops.units import ENVIRONMENT_STEPS, singular
-from sharpwave.notice import notice
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.dreams import DreamFile
 from sharpwave.runs.facts import environment_facts

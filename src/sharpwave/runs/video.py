@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import gymnasium
 import numpy as np
 
+from sharpwave.core.optional import missing_library, require
 from sharpwave.envs.multi import MultiAgentVectorEnv, MultiStep, make_multi_env
-from sharpwave.extras import missing_library, require
 from sharpwave.types import Array
 
 DEFAULT_FPS = 30

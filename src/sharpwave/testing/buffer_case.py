@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sharpwave.buffers import ReplayBuffer
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.envs import make_vec_env
 from sharpwave.loops.foreign_buffer import _takes_seed
-from sharpwave.nest import leaves, map_leaves
 from sharpwave.testing.bits import array_of
 from sharpwave.testing.contract import expect
 from sharpwave.types import Array, Nested

@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 from sharpwave.algorithms import DQN, SAC
 from sharpwave.buffers import ReplayBuffer
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.loops.foreign_buffer import ForeignBuffer
-from sharpwave.nest import leaves, map_leaves
 from sharpwave.testing.bits import array_of, first_difference, global_states, state_of
 from sharpwave.testing.buffer_case import CAPACITY, BufferCase, differing_rows
 from sharpwave.testing.contract import DoesNotApply, by_name, expect, hold

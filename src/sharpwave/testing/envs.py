@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.envs import autoreset_mode, environment_state, restore_environment_state
 from sharpwave.envs.autoreset import MODES, with_final_obs
 from sharpwave.envs.spaces import check_spaces, leaf_spaces
-from sharpwave.nest import leaves, map_leaves
 from sharpwave.testing.bits import array_of, first_difference, other_globals
 from sharpwave.testing.contract import DoesNotApply, by_name, expect, hold
 from sharpwave.testing.env_case import EnvCase, Played, play

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs import environment_state
 from sharpwave.learners.actor import Actor, RolloutActor
 from sharpwave.learners.groups import GroupLearners
 from sharpwave.loops.off_policy import OffPolicyLoop
 from sharpwave.loops.rollouts import RolloutLoop
-from sharpwave.nest import map_leaves
 from sharpwave.testing.bits import array_of
 from sharpwave.testing.contract import DoesNotApply
 from sharpwave.types import Nested

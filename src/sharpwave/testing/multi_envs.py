@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.envs import environment_state, restore_environment_state
 from sharpwave.envs.masks import choices
 from sharpwave.envs.multi.groups import checked_groups
 from sharpwave.envs.spaces import check_action_space, check_observation_space, leaf_spaces
-from sharpwave.nest import leaves, map_leaves
 from sharpwave.testing.bits import first_difference, other_globals
 from sharpwave.testing.contract import DoesNotApply, by_name, expect, hold
 from sharpwave.testing.multi_env_case import Lives, MultiEnvCase, arrays_of, play_multi

@@ -20,7 +20,7 @@ from sharpwave.collect import (
     TensorCollector,
     TensorEpisodes,
 )
-from sharpwave.nest import leaves
+from sharpwave.core.tree import leaves
 from tests.envs import BoxActionEnv, CountingEnv, MaskedEnv, NestedEnv
 from tests.unit.envs.tensor_envs import NamedPoints, Points
 

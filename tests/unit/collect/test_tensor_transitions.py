@@ -14,8 +14,8 @@ from torch import Tensor
 import sharpwave as sw
 from sharpwave.collect import NonFiniteError, OffPolicyCollector, TensorTransitionCollector
 from sharpwave.collect.device_steps import FiniteWatch
+from sharpwave.core.tree import leaves
 from sharpwave.envs import TensorVectorEnv
-from sharpwave.nest import leaves
 from tests.unit.envs.tensor_envs import NamedPoints, Points, ReusingPoints
 
 OPTIONS: dict[str, Any] = {

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from sharpwave.collect import Rollout
+from sharpwave.core.tree import leaves
 from sharpwave.distributed import Unroll
 from sharpwave.distributed.board import Board
 from sharpwave.distributed.ring import UnrollReader, UnrollWriter
-from sharpwave.nest import leaves
 
 T, N = 5, 3
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from sharpwave.collect import Rollout
+from sharpwave.core.tree import leaves
 from sharpwave.distributed.codec import pack, unpack
 from sharpwave.distributed.fleet import Unroll
 from sharpwave.distributed.unroll_codec import unroll_of_bytes, unroll_to_bytes
 from sharpwave.errors import WireError
-from sharpwave.nest import leaves
 
 COMPUTED = ("values", "next_values", "advantages", "returns")
 

@@ -274,7 +274,7 @@ def test_unsupported_spaces_are_refused(mode: str) -> None:
 @pytest.mark.long
 def test_nothing_imports_gymnasium_before_it_is_needed() -> None:
     program = (
-        "import sys, sharpwave, sharpwave.envs, sharpwave.envs.autoreset, sharpwave.nest;"
+        "import sys, sharpwave, sharpwave.envs, sharpwave.envs.autoreset, sharpwave.core.tree;"
         "print('gymnasium' in sys.modules, 'torch' in sys.modules);"
         "from sharpwave.envs import make_vec_env, VecNormalize, environment_state, ActionMap;"
         "print('torch' in sys.modules)"

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 import sharpwave as sw
+from sharpwave.core.ranks import ALONE, Ranks
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs import environment_state
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.learners.unrolls import UnrollBatch
-from sharpwave.nest import map_leaves
-from sharpwave.ranks import ALONE, Ranks
 from sharpwave.testing.bits import bits
 
 TINY: dict[str, Any] = {"seed": 5, "backend": "torch", "hidden": (16, 16)}

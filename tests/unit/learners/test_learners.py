@@ -19,12 +19,12 @@ from sharpwave import losses
 from sharpwave.algorithms.ppo import PPOLearner
 from sharpwave.cli.learners import launch
 from sharpwave.collect import EpisodeStats
+from sharpwave.core.ranks import Ranks
 from sharpwave.envs import PythonVectorEnv, VecNormalize
 from sharpwave.learners import Seeds
 from sharpwave.learners.choose import choose
 from sharpwave.loops.actor_learner import ActorLearnerLoop
 from sharpwave.loops.on_policy import OnPolicyLoop
-from sharpwave.ranks import Ranks
 from sharpwave.runs.recorded import joined
 from tests.unit.learners import parallel_program as program
 
@@ -252,7 +252,7 @@ def test_processes_meet_on_the_cpu_where_gpus_are_too_few(
 ) -> None:
     import torch
 
-    from sharpwave.ranks import Ranks
+    from sharpwave.core.ranks import Ranks
 
     for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
@@ -264,6 +264,6 @@ def test_processes_meet_on_the_cpu_where_gpus_are_too_few(
     monkeypatch.setattr(distributed, "init_process_group", lambda kind, **_: asked.append(kind))
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(distributed, "get_rank", lambda: 1)
-    monkeypatch.setattr("sharpwave.ranks.atexit.register", lambda *_: None)
+    monkeypatch.setattr("sharpwave.core.ranks.atexit.register", lambda *_: None)
     assert Ranks.join().rank == 1
     assert (asked, set_devices) == ([backend], chosen)

@@ -13,7 +13,7 @@ import torch
 
 from sharpwave.checkpoints import CheckpointReader, read_checkpoint
 from sharpwave.cli.learners import launch
-from sharpwave.ranks import Ranks
+from sharpwave.core.ranks import Ranks
 from tests.unit.learners import sharded_program as program
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

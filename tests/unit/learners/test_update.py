@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sharpwave as sw
+from sharpwave.core.tree import map_leaves
 from sharpwave.learners.batch import OnPolicyBatch
-from sharpwave.nest import map_leaves
 from tests.envs import CountingEnv, numbered, vectorized
 from tests.learning import probes
 

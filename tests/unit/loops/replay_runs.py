@@ -10,11 +10,11 @@ import torch
 from sharpwave import nn
 from sharpwave.agents import OnlineAgent
 from sharpwave.config.off_policy import OffPolicyConfig
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.learners import Acted, Metrics
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.learners.torch_learner import TorchLearner
 from sharpwave.loops.off_policy import OffPolicyLoop
-from sharpwave.nest import leaves, map_leaves
 from tests.envs import CountingEnv
 
 

@@ -12,7 +12,7 @@ import torch
 
 import sharpwave as sw
 from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer, TensorReplayBuffer
-from sharpwave.nest import leaves
+from sharpwave.core.tree import leaves
 from tests.envs import MaskedEnv, NestedEnv, ResumableCartPole, ResumablePendulum
 
 OPTIONS: dict[str, Any] = {

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from sharpwave.core.tree import leaves
 from sharpwave.envs import TensorVectorEnv
 from sharpwave.learners import Acted
-from sharpwave.nest import leaves
 from tests.envs import CountingEnv, FailingEnv, vectorized
 from tests.unit.envs.tensor_envs import Points
 from tests.unit.loops.replay_runs import SpyLearner, spy

@@ -8,7 +8,7 @@ from tools.check_layers import RANKS, check
 
 def faults(root: Path, files: dict[str, str]) -> list[str]:
     rooms = {f"{room}/__init__.py": "" for room in RANKS}
-    return check(write(root, {**rooms, "lazy.py": "", **files}), {})
+    return check(write(root, {**rooms, "core/lazy.py": "", **files}), {})
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def faults(root: Path, files: dict[str, str]) -> list[str]:
         ("buffers/a.py", "from sharpwave.buffers.tensors import rows"),
         ("buffers/a.py", "from sharpwave.buffers import tensors"),
         ("buffers/deep/a.py", "from sharpwave.algorithms import PPO"),
-        ("collect/a.py", "from sharpwave.lazy import nn"),
+        ("collect/a.py", "from sharpwave.core.lazy import nn"),
         ("a.py", "from sharpwave.envs import make"),
         ("kernels/a.py", "from sharpwave.losses import mean"),
         ("learners/a.py", "from sharpwave.loops import OffPolicyLoop"),
@@ -41,7 +41,7 @@ def test_no_room_imports_from_one_above_or_beside_it(tmp_path: Path, name: str, 
     [
         ("algorithms/a.py", "from sharpwave.buffers import ReplayBuffer"),
         ("algorithms/a.py", "from sharpwave.algorithms.ppo import PPO"),
-        ("algorithms/a.py", "from sharpwave.lazy import nn, torch"),
+        ("algorithms/a.py", "from sharpwave.core.lazy import nn, torch"),
         ("algorithms/a.py", "import numpy\nfrom gymnasium import spaces"),
         ("buffers/tensors/a.py", "from sharpwave.buffers.schema import Schema"),
         ("buffers/a.py", "from sharpwave import __version__"),

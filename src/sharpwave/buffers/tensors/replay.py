@@ -26,7 +26,7 @@ from sharpwave.buffers.tensors.windows import (
     check_windows,
 )
 from sharpwave.buffers.views import NStep, Sequence
-from sharpwave.nest import map_leaves
+from sharpwave.core.tree import map_leaves
 
 __all__ = ["TensorReplayBatch", "TensorReplayBuffer"]
 

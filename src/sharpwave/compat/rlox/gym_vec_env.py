@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from sharpwave.collect import EpisodeStats
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs import Stepper, make_vec_env
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["GymVecEnv", "SteppedTogether"]

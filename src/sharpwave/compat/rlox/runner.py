@@ -15,8 +15,8 @@ from sharpwave.compat.rlox.callbacks import (
 from sharpwave.compat.rlox.config import TrainingConfig
 from sharpwave.compat.rlox.logging import ConsoleLogger, TensorBoardLogger, WandbLogger
 from sharpwave.compat.rlox.trainer import Trainer
+from sharpwave.core.suggest import did_you_mean
 from sharpwave.envs.named import names_code
-from sharpwave.nearest import did_you_mean
 
 __all__ = ["TrainingConfig", "train_from_config"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from sharpwave.agents import OnlineAgent
 from sharpwave.algorithms import trainer
 from sharpwave.compat.rlox.algorithms import A2C, DQN, PPO, SAC, TD3
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.loggers import LoggerCallback
 

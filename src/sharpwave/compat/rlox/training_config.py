@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sharpwave.config import files as config_files
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 __all__ = ["TrainingConfig"]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.core.optional import require
+from sharpwave.core.tree import leaves, like
 from sharpwave.envs.spaces import leaf_spaces
 from sharpwave.errors import WireError
-from sharpwave.extras import require
-from sharpwave.nest import leaves, like
 from sharpwave.printable import printable
 from sharpwave.types import Array, Nested
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sharpwave.core.tree import leaves
 from sharpwave.errors import WireError
-from sharpwave.nest import leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["plain_actions", "plain_observations", "plain_space", "space_of_plain"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.distributed.envs.arrays import messages
 from sharpwave.distributed.envs.connection import spaces_at
 from sharpwave.distributed.envs.plain import space_of_plain
@@ -16,7 +17,6 @@ from sharpwave.distributed.envs.server import SERVICE
 from sharpwave.distributed.security import TLS, Access
 from sharpwave.distributed.wire import grpc, naming
 from sharpwave.errors import WireError
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["RemoteEnvPool"]

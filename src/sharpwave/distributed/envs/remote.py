@@ -13,6 +13,7 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.distributed.envs.arrays import (
     ObservationFormat,
     array_message,
@@ -26,7 +27,6 @@ from sharpwave.distributed.envs.connection import Connection, Deadlines, spaces_
 from sharpwave.distributed.envs.description import Description, check_alike
 from sharpwave.distributed.envs.session import TERMINATED, TRUNCATED, ActionCheck
 from sharpwave.distributed.security import TLS, Access
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["RemoteVectorEnv", "checked_addresses"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from sharpwave.buffers.schema import BATCH_NAMES, Field, Node, Schema
 from sharpwave.buffers.views import NStep, Sequence, Transition, View
-from sharpwave.nest import leaves
+from sharpwave.core.tree import leaves
 from sharpwave.types import Array, BatchDict, Nested
 
 __all__ = ["as_columns", "nested", "row_bytes", "steps_of", "text_of_view", "view_of_text"]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sharpwave.buffers.replay import check_count
 from sharpwave.buffers.schema import Schema
+from sharpwave.core.notice import notice
 from sharpwave.distributed.replay.draws import MAX_SHARDS
 from sharpwave.distributed.replay.local import FolderShard, check_same
 from sharpwave.distributed.replay.members import Member, Watch
@@ -17,7 +18,6 @@ from sharpwave.distributed.replay.rate import RateLimit
 from sharpwave.distributed.replay.shard import Answer, Description, Shard
 from sharpwave.distributed.security import Access
 from sharpwave.errors import ShardGone
-from sharpwave.notice import notice
 
 __all__ = ["Group"]
 

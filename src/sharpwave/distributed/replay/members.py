@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 from sharpwave.buffers.schema import Schema
+from sharpwave.core.notice import notice
 from sharpwave.distributed.replay.local import check_same
 from sharpwave.distributed.replay.shard import Shard, State
 from sharpwave.errors import ShardGone
-from sharpwave.notice import notice
 
 __all__ = ["Member", "Watch"]
 

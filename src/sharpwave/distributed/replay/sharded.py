@@ -13,6 +13,7 @@ from sharpwave.buffers.prioritized import check_exponent, check_weight_norm
 from sharpwave.buffers.replay import check_count
 from sharpwave.buffers.schema import BATCH_NAMES, FieldSpec, Schema
 from sharpwave.buffers.views import View
+from sharpwave.core.tree import map_leaves
 from sharpwave.distributed.replay.columns import steps_of, text_of_view
 from sharpwave.distributed.replay.draws import (
     importance_weights,
@@ -30,7 +31,6 @@ from sharpwave.distributed.replay.rate import RateLimit
 from sharpwave.distributed.replay.shard import Answer, Drawn, Shard, State
 from sharpwave.distributed.security import TLS, Access
 from sharpwave.errors import ShardGone
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, BatchDict, Nested
 
 __all__ = ["ShardedReplay"]

@@ -6,11 +6,11 @@ import reprlib
 from collections.abc import Iterable
 from typing import Any
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.batching import fitting
 from sharpwave.envs.multi.form import Block, Form
 from sharpwave.envs.multi.seats import Seat
 from sharpwave.envs.multi.state import MULTI_GETTERS, MULTI_SETTERS
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array
 
 __all__ = ["EnvCopy"]

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.masks import choices
 from sharpwave.envs.multi.groups import checked_groups
 from sharpwave.envs.multi.state import layers
 from sharpwave.envs.spaces import check_action_space, check_observation_space, leaf_spaces
 from sharpwave.errors import EnvironmentFailed
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["MASK", "Block", "Form", "GroupForm", "read_form", "split_mask"]

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
+from sharpwave.core.optional import require
 from sharpwave.envs.envpool import is_envpool
 from sharpwave.envs.make import check_copies, make_vec_env
 from sharpwave.envs.multi.groups import EACH
@@ -24,7 +25,6 @@ from sharpwave.envs.multi.vector import MultiAgentVectorEnv
 from sharpwave.envs.multi.workers import make_one
 from sharpwave.envs.named import module_of_id
 from sharpwave.envs.tensors import is_tensor_env
-from sharpwave.extras import require
 
 __all__ = ["check_multi_id", "is_multi_id", "make_multi_env", "make_one_by_id", "multi_env_ids"]
 

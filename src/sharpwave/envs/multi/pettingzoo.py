@@ -11,15 +11,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError
 
+from sharpwave.core.finite import all_finite
+from sharpwave.core.optional import missing_library
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.multi.copies import EnvCopy
 from sharpwave.envs.multi.form import Block, Form, GroupArrays, read_form
 from sharpwave.envs.multi.state import layers
 from sharpwave.envs.multi.vector import GroupStep, MultiAgentVectorEnv, MultiStep
 from sharpwave.envs.multi.workers import EnvWorkers, copy_of, made
 from sharpwave.errors import EnvironmentFailed, NonFiniteError
-from sharpwave.extras import missing_library
-from sharpwave.finite import all_finite
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["PettingZooVectorEnv"]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.autoreset import Step, Stepper
 from sharpwave.envs.masks import action_masks
 from sharpwave.envs.multi.vector import Flags, GroupStep, MultiAgentVectorEnv, MultiStep
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 __all__ = ["SingleAgentVectorEnv"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sharpwave.extras import require
+from sharpwave.core.optional import require
 
 __all__ = ["TurnBased", "as_parallel"]
 

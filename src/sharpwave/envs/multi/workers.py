@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from sharpwave.core.optional import missing_library
 from sharpwave.envs.multi.copies import EnvCopy
 from sharpwave.envs.multi.form import Block, Form, read_form
 from sharpwave.envs.multi.turns import as_parallel
 from sharpwave.envs.processes import PATIENCE, Watching, shut_down, shut_down_here
 from sharpwave.envs.worker import serve
 from sharpwave.errors import EnvironmentFailed
-from sharpwave.extras import missing_library
 from sharpwave.types import Array
 
 __all__ = ["EnvWorkers", "copy_of", "made", "make_one"]

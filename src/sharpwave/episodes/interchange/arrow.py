@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sharpwave.core.optional import require
 from sharpwave.episodes.interchange.arrow_values import arrow_type, is_numeric, to_arrow
 from sharpwave.episodes.interchange.description import describe, described
 from sharpwave.episodes.interchange.flat import described_stream, foreign_stream
@@ -28,7 +29,6 @@ from sharpwave.episodes.interchange.tables import MAGIC, Tables, TableWriter, ro
 from sharpwave.episodes.interchange.target import existing_file, new_target, starts_with
 from sharpwave.episodes.spec import EpisodeField
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.extras import require
 from sharpwave.types import Array
 
 EPISODE_COLUMNS = ("_episode", "episode_index", "episode_id", "episode")

@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from sharpwave.core.suggest import did_you_mean
 from sharpwave.episodes.interchange.stream import Episode, EpisodeStream, concatenated
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.files import reading
-from sharpwave.nearest import did_you_mean
 
 PathLike = str | os.PathLike[str]
 

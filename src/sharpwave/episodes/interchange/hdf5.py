@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sharpwave.core.optional import require
 from sharpwave.episodes.interchange.description import describe, described
 from sharpwave.episodes.interchange.flat import NAMES, Columns, described_stream, foreign_stream
 from sharpwave.episodes.interchange.hdf5_links import datasets_inside
@@ -25,7 +26,6 @@ from sharpwave.episodes.interchange.roles import by_role, renamed
 from sharpwave.episodes.interchange.stream import Episode, EpisodeStream, warn_not_carried
 from sharpwave.episodes.interchange.target import existing_file, new_target, starts_with
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.extras import require
 from sharpwave.types import Array
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from sharpwave.core.optional import require
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.extras import require
 
 Origin = str | os.PathLike[str]
 

@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 
-from sharpwave.extras import require
+from sharpwave.core.optional import require
 from sharpwave.types import Array
 
 CHANNELS = (1, 3, 4)

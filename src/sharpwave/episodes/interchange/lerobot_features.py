@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.core.optional import require
 from sharpwave.episodes.interchange.arrow_values import nested_type, to_nested
 from sharpwave.episodes.interchange.images import channels_last, encode_png, is_image
 from sharpwave.episodes.interchange.nests import joined
 from sharpwave.episodes.interchange.roles import by_role
 from sharpwave.episodes.spec import EpisodeSchema
-from sharpwave.extras import require
 from sharpwave.types import Array
 
 COUNTERS = {

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.core.optional import require
 from sharpwave.episodes.interchange.arrow_values import arrow_type, to_arrow
 from sharpwave.episodes.interchange.description import describe
 from sharpwave.episodes.interchange.lerobot_features import COUNTERS, Feature
@@ -18,7 +19,6 @@ from sharpwave.episodes.interchange.roles import by_role
 from sharpwave.episodes.interchange.stream import Episode, EpisodeStream
 from sharpwave.episodes.interchange.tables import TableWriter, rows_of_a_group
 from sharpwave.episodes.text import decode_text
-from sharpwave.extras import require
 from sharpwave.types import Array
 
 META = "sharpwave/"

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sharpwave.core.optional import require
 from sharpwave.episodes.interchange.description import describe
 from sharpwave.episodes.interchange.minari_places import Places, reading
 from sharpwave.episodes.interchange.nests import under
@@ -28,7 +29,6 @@ from sharpwave.episodes.interchange.stream import EpisodeStream
 from sharpwave.episodes.interchange.target import holds_only, new_target
 from sharpwave.episodes.spec import EpisodeSchema
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.extras import require
 
 _ID = re.compile(r"[-_\w]+(/[-_\w]+)*-v\d+")
 

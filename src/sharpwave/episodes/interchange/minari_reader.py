@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.core.optional import require
+from sharpwave.core.tree import leaves
 from sharpwave.envs.named import env_of_file
 from sharpwave.episodes.interchange.description import described
 from sharpwave.episodes.interchange.hdf5_links import check_links, datasets_inside
@@ -23,8 +25,6 @@ from sharpwave.episodes.interchange.stream import (
     warn_not_carried,
 )
 from sharpwave.episodes.spec import EpisodeField, EpisodeSchema
-from sharpwave.extras import require
-from sharpwave.nest import leaves
 from sharpwave.types import Array
 
 ABOUT = (

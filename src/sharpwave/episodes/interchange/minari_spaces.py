@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sharpwave.core.tree import leaves
 from sharpwave.episodes.interchange.minari_places import escaped
 from sharpwave.episodes.interchange.nests import nest
 from sharpwave.episodes.spec import EpisodeField
 from sharpwave.episodes.text import encode_text
-from sharpwave.nest import leaves
 from sharpwave.types import Array
 
 

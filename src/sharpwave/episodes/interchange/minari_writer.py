@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.core.optional import require
 from sharpwave.episodes.interchange.minari_places import Places, attribute, escaped
 from sharpwave.episodes.interchange.minari_spaces import in_space
 from sharpwave.episodes.interchange.nests import joined, nest, under
@@ -18,7 +19,6 @@ from sharpwave.episodes.interchange.stream import (
     warn_not_carried,
 )
 from sharpwave.episodes.spec import EpisodeField
-from sharpwave.extras import require
 from sharpwave.types import Array
 
 ATTRIBUTE_BYTES = 60_000

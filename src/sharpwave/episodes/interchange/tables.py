@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sharpwave.core.optional import require
 from sharpwave.episodes.interchange.arrow_values import from_arrow, row_type
 from sharpwave.episodes.interchange.flat import Columns
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.extras import require
 from sharpwave.types import Array
 
 MAGIC = {"parquet": b"PAR1", "arrow": b"ARROW1"}

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from sharpwave.buffers.replay import check_count
+from sharpwave.core.lazy import torch
 from sharpwave.episodes.loaders.cut import Cut
 from sharpwave.episodes.loaders.filters import Filters
 from sharpwave.episodes.loaders.form import Batch, Form
@@ -16,7 +17,6 @@ from sharpwave.episodes.loaders.options import Windows, level_of
 from sharpwave.episodes.loaders.outputs import Output, checked_names, chosen_fields, make_recipe
 from sharpwave.episodes.loaders.reader import EpisodeReader
 from sharpwave.episodes.loaders.snapshot import Snapshot
-from sharpwave.lazy import torch
 from sharpwave.types import Array
 
 __all__ = ["EpisodeDataset"]

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from sharpwave.core.suggest import did_you_mean
 from sharpwave.episodes.loaders.reader import FieldLike
-from sharpwave.nearest import did_you_mean
 from sharpwave.types import Array
 
 __all__ = ["Condition", "Filters", "holds", "matching"]

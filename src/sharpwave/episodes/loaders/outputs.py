@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 __all__ = ["Output", "Recipe", "below", "chosen_fields", "make_recipe"]
 

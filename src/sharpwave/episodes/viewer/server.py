@@ -8,9 +8,9 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from sharpwave.core.serving import PatientHandler, PatientServer
 from sharpwave.episodes.viewer.page import viewer_page
 from sharpwave.episodes.viewer.watched import Watched
-from sharpwave.serving import PatientHandler, PatientServer
 
 ADDRESS = "127.0.0.1"
 

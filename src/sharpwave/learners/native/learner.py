@@ -9,10 +9,10 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.checkpoints.tensors import as_arrays
-from sharpwave.draws import Draws
+from sharpwave.core.draws import Draws
+from sharpwave.core.lazy import nn, torch
 from sharpwave.layouts.features import features_of
 from sharpwave.layouts.parameters import FlatArrays
-from sharpwave.lazy import nn, torch
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.native.sampler import ArraySampler
 

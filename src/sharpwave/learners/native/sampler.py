@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sharpwave.core.tree import map_leaves
 from sharpwave.learners.replay import INDICES, ReplayBatch, ReplaySampler, check_whole
-from sharpwave.nest import map_leaves
 from sharpwave.types import Array, Nested
 
 if TYPE_CHECKING:

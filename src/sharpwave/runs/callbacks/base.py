@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, ClassVar, TypeAlias
 
-from sharpwave.nearest import did_you_mean
+from sharpwave.core.suggest import did_you_mean
 
 State: TypeAlias = dict[str, Any]
 """State of a callback that survives a resume: values that JSON can hold."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from sharpwave.extras import require
+from sharpwave.core.optional import require
 from sharpwave.runs.loggers.base import Metrics
 from sharpwave.runs.loggers.interval import IntervalLogger
 from sharpwave.runs.loggers.values import numbers

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpwave.extras import require
+from sharpwave.core.optional import require
 from sharpwave.files import replace_file
 from sharpwave.pages.curves import finite, thinned
 from sharpwave.pages.text import compact

@@ -15,13 +15,13 @@ import pytest
 
 pytest.importorskip("grpc")
 
+from sharpwave.core.tree import leaves
 from sharpwave.distributed import EnvServer, RemoteVectorEnv
 from sharpwave.distributed.envs import server as server_module
 from sharpwave.envs import PythonVectorEnv, make_vec_env
 from sharpwave.envs.autoreset import with_final_obs
 from sharpwave.envs.masks import action_masks
 from sharpwave.errors import EnvironmentFailed, WireError
-from sharpwave.nest import leaves
 from sharpwave.testing import check_env
 from tests import envs
 from tests.unit.distributed.certificates import make_authority, make_tls

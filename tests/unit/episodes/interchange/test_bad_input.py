@@ -312,7 +312,7 @@ def test_a_missing_library_names_the_extra(
             raise ImportError(f"No module named {library!r}")
         return import_module(module, *arguments)
 
-    monkeypatch.setattr("sharpwave.extras.import_module", missing)
+    monkeypatch.setattr("sharpwave.core.optional.import_module", missing)
     with pytest.raises(ImportError, match=rf'pip install "sharpwave\[{extra}\]"'):
         write_episodes(make_stream(FIELDS, META), tmp_path / "x", name)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sharpwave.draws import Draws
+from sharpwave.core.draws import Draws
 from tests.unit.learners.native.test_policy import every_kind, learner_of
 from tests.unit.nn.policy_case import Case
 

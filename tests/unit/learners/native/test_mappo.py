@@ -19,10 +19,10 @@ from sharpwave.collect import NonFiniteError
 from sharpwave.collect.joint import JointView
 from sharpwave.collect.multi_agent import MultiAgentCollector
 from sharpwave.collect.native_teams import NativeTeamRollouts
+from sharpwave.core.tree import map_leaves
 from sharpwave.envs.multi import make_multi_env
 from sharpwave.learners.batch import GroupBatch
 from sharpwave.learners.groups import GroupRolloutActor
-from sharpwave.nest import map_leaves
 from tests.multi_envs import Fates
 
 SPREAD = "mpe2/simple_spread_v3"

@@ -13,8 +13,8 @@ from sharpwave.compat.rlox.algorithms.by_position import ByPosition
 from sharpwave.compat.rlox.algorithms.hooks import RloxAgent
 from sharpwave.compat.rlox.algorithms.minibatches import NativeMAPPOByMinibatch
 from sharpwave.compat.rlox.config import MAPPOConfig
+from sharpwave.core.lazy import torch
 from sharpwave.envs.multi import MultiStep, make_multi_env
-from sharpwave.lazy import torch
 from sharpwave.primitives import gae
 
 if TYPE_CHECKING:

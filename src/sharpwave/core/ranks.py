@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from sharpwave.core.lazy import torch
 from sharpwave.errors import RankLost
-from sharpwave.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

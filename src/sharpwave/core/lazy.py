@@ -1,7 +1,7 @@
 """Lazy imports: torch and what needs it, imported at their first use.
 
 Importing torch takes longer than many a run of this library, so modules that may never need it
-write `from sharpwave.lazy import torch` and pay when they first touch an attribute.
+write `from sharpwave.core.lazy import torch` and pay when they first touch an attribute.
 """
 
 from __future__ import annotations

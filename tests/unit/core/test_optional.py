@@ -16,10 +16,10 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.cli import main
-from sharpwave.extras import EXTRAS, missing_library
+from sharpwave.core.optional import EXTRAS, missing_library
 from sharpwave.runs.callbacks import VideoCallback
 
-PYPROJECT = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text()
+PYPROJECT = (Path(__file__).resolve().parents[3] / "pyproject.toml").read_text()
 QUICK = ["--total-timesteps", "64", "--n-envs", "1", "--n-steps", "32", "--batch-size", "32"]
 OF_LIBRARY = {
     "mujoco": ("Hopper-v5", "mujoco", "gymnasium.envs.mujoco"),

@@ -1,4 +1,4 @@
-"""Nests: trees of arrays, in dicts and tuples."""
+"""Trees of arrays, in dicts and tuples."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sharpwave.nest import leaves, map_leaves
+from sharpwave.core.tree import leaves, map_leaves
 
 
 def test_the_structure_of_the_first_is_kept() -> None:
