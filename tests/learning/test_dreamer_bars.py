@@ -65,7 +65,7 @@ def test_it_swings_up_a_pendulum() -> None:
 
 @pytest.mark.slow
 def test_it_learns_with_the_sizes_and_defaults_of_rlox() -> None:
-    """Measured BEST_COMPAT."""
+    """Measured 467; on seed 22 500."""
     assert learned("CartPole-v1", 8000, 42, kind=RloxDreamerV3).max() >= 300
 
 
