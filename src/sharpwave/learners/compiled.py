@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
@@ -21,6 +22,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     from torch._functorch import config
 
     quick, calls = torch.compile(function), 0
+    at_once = "force_non_lazy_backward_lowering"  # which older versions of torch do not have
+    with_gradient = config.patch(at_once, True) if hasattr(config, at_once) else nullcontext()
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -31,7 +34,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             if calls > 1:
                 return quick(*args, **options)
-            with config.patch(force_non_lazy_backward_lowering=True):
+            with with_gradient:
                 return quick(*args, **options)
         except BackendCompilerFailed as error:
             first = next((line for line in str(error).splitlines() if line.strip()), "")
