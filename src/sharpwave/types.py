@@ -6,10 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
+Floats: TypeAlias = npt.NDArray[np.float32]
+Doubles: TypeAlias = npt.NDArray[np.float64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Integers: TypeAlias = npt.NDArray[np.int64]
 Ids: TypeAlias = npt.NDArray[np.uint64]
 
 Nested: TypeAlias = Any
 """An array, or a dict or tuple of nested arrays."""
+
+Settings: TypeAlias = dict[str, Any]
+"""Options of a configuration by name."""
 
 BatchDict: TypeAlias = dict[str, Nested]
 """A batch: one array per field, nested where the observations are."""

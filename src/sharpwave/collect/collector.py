@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from sharpwave.collect.episodes import EpisodeStats
@@ -18,11 +17,9 @@ from sharpwave.envs import Step, Stepper, action_masks
 from sharpwave.envs.observations import as_batch
 from sharpwave.envs.step_infos import success_of
 from sharpwave.files import array_of, count_of, flag_of
-from sharpwave.types import Array
+from sharpwave.types import Array, Flags
 
 __all__ = ["Collector", "CollectorState", "Flags"]
-
-Flags = npt.NDArray[np.bool_]
 
 
 class CollectorState(ABC):

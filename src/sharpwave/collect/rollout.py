@@ -10,10 +10,7 @@ import numpy.typing as npt
 
 from sharpwave.core.tree import map_leaves
 from sharpwave.primitives import gae
-from sharpwave.types import Array, Nested
-
-Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
+from sharpwave.types import Array, Flags, Floats, Nested
 
 VALUES = ("values", "next_values", "advantages", "returns")
 """Columns of a rollout that come from the value function."""

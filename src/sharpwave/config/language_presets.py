@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from sharpwave.types import Settings
 
 __all__ = ["DPO", "GRPO", "KTO", "ONLINE_DPO", "SFT"]
 
-Settings = dict[str, Any]
 
 ANSWERS = {"copy4": 4, "sort3": 3, "mod10": 1, "even": 8}
 """Tokens of an answer, by task."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sharpwave.config.schedules import Linear
+from sharpwave.types import Settings
 
 __all__ = ["A2C", "APPO", "HYBRID_PPO", "IMPALA", "MAPPO", "PPO"]
 
-Settings = dict[str, Any]
 
 _NORMALIZED: Settings = {"normalize_obs": True, "normalize_rewards": True}
 

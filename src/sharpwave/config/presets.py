@@ -11,7 +11,6 @@ where the zoo takes TensorFlow's.
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
 
 from sharpwave.config import (
     language_presets,
@@ -20,8 +19,7 @@ from sharpwave.config import (
     world_model_presets,
 )
 from sharpwave.core.suggest import did_you_mean
-
-Settings = dict[str, Any]
+from sharpwave.types import Settings
 
 ATARI = "Atari"
 """The name of the preset that every Atari game has."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sharpwave.config.schedules import Linear
+from sharpwave.types import Settings
 
 __all__ = ["C51", "CROSSQ", "DQN", "QR_DQN", "SAC", "TD3", "TQC"]
 
-Settings = dict[str, Any]
 
 # The zoo's library and CleanRL let the target network choose its own best action.
 _DQN_CARTPOLE: Settings = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from sharpwave.types import Settings
 
 __all__ = ["DREAMER_V3"]
-
-Settings = dict[str, Any]
 
 
 def _published(deter: int, hidden: int, classes: int, depth: int, units: int) -> Settings:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.core.tree import map_leaves
-from sharpwave.types import Array, Nested
+from sharpwave.types import Array, Flags, Nested
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["MODES", "Step", "Stepper", "autoreset_mode", "merged_infos", "with_final_obs"]
 
 MODES = ("next_step", "same_step", "disabled")
-
-Flags = npt.NDArray[np.bool_]
 
 
 class Step(NamedTuple):

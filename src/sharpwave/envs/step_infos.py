@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sharpwave.envs.autoreset import Step, merged_infos
+from sharpwave.types import Doubles, Flags
 
 __all__ = ["SUCCESS", "own_infos", "success_of"]
 
@@ -15,9 +15,6 @@ SUCCESS = ("is_success", "success")
 """Names in infos that say whether an episode reached its goal, in order of precedence."""
 OF_THE_RESET = ("final_info", "final_obs", "raw_rewards")
 """Entries of infos that come from resets or wrappers, not from the step itself."""
-
-Flags = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 
 def own_infos(step: Step) -> dict[str, Any]:
@@ -34,7 +31,7 @@ def own_infos(step: Step) -> dict[str, Any]:
     return merged_infos(infos, final, step.terminated | step.truncated)
 
 
-def success_of(infos: dict[str, Any], ended: Flags) -> Floats | None:
+def success_of(infos: dict[str, Any], ended: Flags) -> Doubles | None:
     """Success of the episodes that ended, as far as their infos tell.
 
     Gymnasium's robotics environments and others say so by `is_success` or `success` in the info of
@@ -57,7 +54,7 @@ def success_of(infos: dict[str, Any], ended: Flags) -> Floats | None:
     """
     final = infos.get("final_info")
     told = infos if final is None else final
-    found: Floats = np.full(len(ended), np.nan)
+    found: Doubles = np.full(len(ended), np.nan)
     rows = np.flatnonzero(ended).tolist()
     if isinstance(told, dict):
         name = next((name for name in SUCCESS if name in told), None)

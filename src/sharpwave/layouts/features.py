@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from sharpwave.types import Floats
+
 __all__ = ["Features", "features_of", "n_features"]
 
-Floats: TypeAlias = npt.NDArray[np.float32]
 Features: TypeAlias = Callable[[Any], Floats]
 """From observations [B, ...], nested where the space is, to [B, n_features]."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from sharpwave.types import Floats
 
 __all__ = ["FlatArrays", "aligned_zeros"]
 
-Floats: TypeAlias = npt.NDArray[np.float32]
 
 ALIGNMENT = 64
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.pages.curves import Floats, Range, Series, x_range, y_range
+from sharpwave.pages.curves import Range, Series, x_range, y_range
 from sharpwave.pages.markup import Html, join, tag
 from sharpwave.pages.text import compact, number, ticks
+from sharpwave.types import Doubles
 
 SMOOTHED = "line: moving average"
 """Said on a chart whose line is not what was logged."""
@@ -138,7 +139,7 @@ def _numbers(series: Series) -> dict[str, Any]:
     return numbers
 
 
-def _rounded(values: Floats, digits: int) -> list[float]:
+def _rounded(values: Doubles, digits: int) -> list[float]:
     rounded = (float(f"{value:.{digits}g}") for value in values)
     return [int(value) if value.is_integer() else value for value in rounded]
 
@@ -164,23 +165,23 @@ def _drawing(series: list[Series], across: Range, up: Range, y_ticks: list[float
     )
 
 
-def _points(x: Floats, y: Floats) -> list[str]:
+def _points(x: Doubles, y: Doubles) -> list[str]:
     return [f"{a:.1f} {b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True)]
 
 
-def _path(x: Floats, y: Floats) -> str:
+def _path(x: Doubles, y: Doubles) -> str:
     return "M" + "L".join(_points(x, y))
 
 
-def _dots(x: Floats, y: Floats) -> str:
+def _dots(x: Doubles, y: Doubles) -> str:
     """Lines of no length: with round caps they are dots that do not stretch."""
     return "".join(f"M{point}h0" for point in _points(x, y))
 
 
-def _bars(x: Floats, low: Floats, high: Floats) -> str:
+def _bars(x: Doubles, low: Doubles, high: Doubles) -> str:
     ends = zip(_points(x, low), _points(x, high), strict=True)
     return "".join(f"M{start}L{end}" for start, end in ends)
 
 
-def _band(x: Floats, low: Floats, high: Floats) -> str:
+def _band(x: Doubles, low: Doubles, high: Doubles) -> str:
     return join("M", "L".join(_points(x, low) + _points(x, high)[::-1]), "Z")

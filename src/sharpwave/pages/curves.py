@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave.pages.text import ticks
+from sharpwave.types import Doubles
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Kind: TypeAlias = Literal["line", "faint", "points"]
 
 
@@ -23,21 +23,21 @@ class Series:
     """Name in the legend and the tooltip."""
     color: int
     """Index of its color in the palette."""
-    x: Floats
+    x: Doubles
     """[n] x coordinates, ascending."""
-    y: Floats
+    y: Doubles
     """[n] y coordinates."""
-    low: Floats | None = None
+    low: Doubles | None = None
     """[n] lower end of a band or spread around y."""
-    high: Floats | None = None
+    high: Doubles | None = None
     """[n] upper end of it."""
     kind: Kind = "line"
     """faint is what a line was smoothed from; points stand alone, with their spread."""
-    logged: Floats | None = None
+    logged: Doubles | None = None
     """[n] the values themselves, where y is smoothed."""
 
     @property
-    def values(self) -> Floats:
+    def values(self) -> Doubles:
         """[n] the values as they were logged, however they are drawn."""
         return self.y if self.logged is None else self.logged
 
@@ -49,18 +49,18 @@ class Range:
     low: float
     high: float
 
-    def share(self, values: Floats) -> Floats:
+    def share(self, values: Doubles) -> Doubles:
         """Positions of values between low (0) and high (1)."""
         return (values - self.low) / (self.high - self.low)
 
 
-def finite(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+def finite(x: Doubles, y: Doubles) -> tuple[Doubles, Doubles]:
     """The points whose value is a finite number."""
     kept = np.isfinite(y)
     return x[kept], y[kept]
 
 
-def lost_at(x: Floats, y: Floats) -> float | None:
+def lost_at(x: Doubles, y: Doubles) -> float | None:
     """The step from which on a curve that had numbers has none, None while it has.
 
     NaN is what was not logged, inf what was not finite.
@@ -73,7 +73,7 @@ def lost_at(x: Floats, y: Floats) -> float | None:
     return float(x[kept[-1] + 1])
 
 
-def smoothed(y: Floats) -> Floats:
+def smoothed(y: Doubles) -> Doubles:
     """Exponential moving average over about a fiftieth of the curve, without a bias at its start.
 
         m_t = Σ_k d^k y_(t-k) / Σ_k d^k,  d = 1 - 2 / (n / 50 + 1)
@@ -95,7 +95,7 @@ def smoothed(y: Floats) -> Floats:
     return result
 
 
-def thinned(y: Floats, limit: int) -> npt.NDArray[np.intp]:
+def thinned(y: Doubles, limit: int) -> npt.NDArray[np.intp]:
     """Indices of at most `limit` points that keep the shape: ends, and extremes of each stretch.
 
     Example:
@@ -112,7 +112,7 @@ def thinned(y: Floats, limit: int) -> npt.NDArray[np.intp]:
 
 
 def metric(
-    name: str, color: int, x: Floats, y: Floats, limit: int, *, smooth: bool = True
+    name: str, color: int, x: Doubles, y: Doubles, limit: int, *, smooth: bool = True
 ) -> list[Series]:
     """A metric as it was logged, faint, below a smoothed line; nothing without a finite value."""
     x, y = finite(x, y)

@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sharpwave.checkpoints import torn_parts
 from sharpwave.files import make_folder, read_json, read_json_lines
-
-Floats = npt.NDArray[np.float64]
+from sharpwave.types import Doubles
 
 FORMAT = "sharpwave run"
 """The "format" in `config.json` by which the folder of a run is recognized."""
@@ -157,7 +155,7 @@ class RunFolder:
         """Outcome of the run, such as its steps and scores; empty before it is written."""
         return read_json(self.summary_file)
 
-    def metrics(self) -> dict[str, Floats]:
+    def metrics(self) -> dict[str, Doubles]:
         """Every metric as a column [n_rows], `step` ascending.
 
         NaN stands where nothing was logged, inf where what was logged was not finite.

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sharpwave.types import Doubles
+
 __all__ = [
     "Band",
     "Summary",
@@ -26,16 +28,14 @@ __all__ = [
     "probability_of_improvement",
 ]
 
-Floats = npt.NDArray[np.float64]
-
 
 class Band(NamedTuple):
     """A curve and the bootstrap interval around each of its points, `[n_points]` each."""
 
-    x: Floats
-    center: Floats
-    low: Floats
-    high: Floats
+    x: Doubles
+    center: Doubles
+    low: Doubles
+    high: Doubles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ def iqm(scores: npt.ArrayLike) -> float:
 
 def bootstrap_interval(
     scores: npt.ArrayLike,
-    statistic: Callable[[Floats], float] = iqm,
+    statistic: Callable[[Doubles], float] = iqm,
     confidence: float = 0.95,
     n_resamples: int = 2000,
     seed: int = 0,
@@ -153,7 +153,7 @@ def performance_profile(
     table = _scores(scores)
     points = _vector("thresholds", thresholds)
 
-    def fractions(sample: Floats) -> Floats:
+    def fractions(sample: Doubles) -> Doubles:
         ordered = np.sort(sample, axis=None)
         return 1.0 - np.searchsorted(ordered, points, side="right") / ordered.size
 
@@ -196,7 +196,7 @@ def iqm_curve(
     if not np.isfinite(table).all():
         raise ValueError("curves must be finite")
 
-    def middle(sample: Floats) -> Floats:
+    def middle(sample: Doubles) -> Doubles:
         return np.asarray(_middle_mean(sample[:, 0]))
 
     low, high = _bootstrap(table[:, None], middle, confidence, n_resamples, seed)
@@ -279,7 +279,7 @@ def aggregate(
     )
 
 
-def _middle_mean(values: Floats) -> Any:
+def _middle_mean(values: Doubles) -> Any:
     """Interquartile mean along the first axis."""
     m = len(values)
     edges = np.clip(np.arange(m + 1) / m, 0.25, 0.75)
@@ -287,12 +287,12 @@ def _middle_mean(values: Floats) -> Any:
 
 
 def _bootstrap(
-    table: Floats,
-    statistic: Callable[[Floats], Any],
+    table: Doubles,
+    statistic: Callable[[Doubles], Any],
     confidence: float,
     n_resamples: int,
     seed: int,
-) -> tuple[Floats, Floats]:
+) -> tuple[Doubles, Doubles]:
     """Percentile bounds of a statistic, a number or an array, over resamples of the runs."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
@@ -304,7 +304,7 @@ def _bootstrap(
     return low, high
 
 
-def _resamples(table: Floats, n_resamples: int, seed: int) -> Iterator[Floats]:
+def _resamples(table: Doubles, n_resamples: int, seed: int) -> Iterator[Doubles]:
     """Tables of the same shape whose columns are drawn from the runs of that column."""
     rng = np.random.default_rng(seed)
     n_runs, n_tasks = table.shape[:2]
@@ -313,7 +313,7 @@ def _resamples(table: Floats, n_resamples: int, seed: int) -> Iterator[Floats]:
         yield table[rng.integers(n_runs, size=(n_runs, n_tasks)), tasks]
 
 
-def _scores(scores: npt.ArrayLike, name: str = "scores") -> Floats:
+def _scores(scores: npt.ArrayLike, name: str = "scores") -> Doubles:
     """Scores as a finite table [n_runs, n_tasks]."""
     table = np.asarray(scores, np.float64)
     if table.ndim == 1:
@@ -328,7 +328,7 @@ def _scores(scores: npt.ArrayLike, name: str = "scores") -> Floats:
     return table
 
 
-def _vector(name: str, values: npt.ArrayLike) -> Floats:
+def _vector(name: str, values: npt.ArrayLike) -> Doubles:
     vector = np.asarray(values, np.float64)
     if vector.ndim != 1 or not vector.size or not np.isfinite(vector).all():
         raise ValueError(f"{name} must be a vector of finite numbers, got shape {vector.shape}")

@@ -9,18 +9,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from sharpwave.envs import GroupStep, MultiAgentVectorEnv, MultiStep, make_multi_env
 from sharpwave.loops.random_actions import RandomActions
+from sharpwave.types import Flags
 
 __all__ = ["Lives", "MultiEnvCase", "MultiRecord", "arrays_of", "play_multi"]
 
 N_ENVS = 3
 N_STEPS = 120
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass

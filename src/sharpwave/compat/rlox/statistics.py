@@ -9,12 +9,11 @@ import numpy.typing as npt
 
 from sharpwave import primitives
 from sharpwave.buffers.replay import check_count
+from sharpwave.types import Doubles
 
 __all__ = ["RunningStats", "RunningStatsVec"]
 
 STD_FLOOR = 1e-8
-
-Floats = npt.NDArray[np.float64]
 
 
 class RunningStats:
@@ -96,23 +95,23 @@ class RunningStatsVec:
         """
         self._stats.update(self._vectors("data", data, batch_size))
 
-    def mean(self) -> Floats:
+    def mean(self) -> Doubles:
         """[dim] mean; 0 before the first."""
         return self._stats.mean
 
-    def var(self) -> Floats:
+    def var(self) -> Doubles:
         """[dim] population variance; 0 before the first."""
         return self._stats.var if self._stats.count else np.zeros(self._dim)
 
-    def std(self) -> Floats:
+    def std(self) -> Doubles:
         """[dim] square root of `var`."""
         return np.asarray(np.sqrt(self.var()))
 
-    def normalize(self, values: npt.ArrayLike) -> Floats:
+    def normalize(self, values: npt.ArrayLike) -> Doubles:
         """[dim] (values - mean) / max(std, 1e-8)."""
         return self._normalized(self._vectors("values", values, 1)[0])
 
-    def normalize_batch(self, data: npt.ArrayLike, batch_size: int) -> Floats:
+    def normalize_batch(self, data: npt.ArrayLike, batch_size: int) -> Doubles:
         """The same of many, flat."""
         return self._normalized(self._vectors("data", data, batch_size)).reshape(-1)
 
@@ -128,10 +127,10 @@ class RunningStatsVec:
         """Forget all."""
         self._stats = primitives.RunningStats(self._dim)
 
-    def _normalized(self, vectors: Floats) -> Floats:
+    def _normalized(self, vectors: Doubles) -> Doubles:
         return np.asarray((vectors - self.mean()) / np.maximum(self.std(), STD_FLOOR))
 
-    def _vectors(self, name: str, given: Any, n: int) -> Floats:
+    def _vectors(self, name: str, given: Any, n: int) -> Doubles:
         array = np.asarray(given, np.float64)
         if array.size != n * self._dim:
             raise ValueError(

@@ -17,12 +17,11 @@ from sharpwave.envs.multi.groups import checked_groups
 from sharpwave.envs.multi.state import layers
 from sharpwave.envs.spaces import check_action_space, check_observation_space, leaf_spaces
 from sharpwave.errors import EnvironmentFailed
-from sharpwave.types import Array, Nested
+from sharpwave.types import Array, Flags, Nested
 
 __all__ = ["MASK", "Block", "Form", "GroupForm", "read_form", "split_mask"]
 
 Space = spaces.Space[Any]
-Flags = npt.NDArray[np.bool_]
 
 Take = Callable[[tuple[int, ...], Any], Array]
 

@@ -11,8 +11,8 @@ from gymnasium.vector import VectorEnv
 from sharpwave.core.tree import map_leaves
 from sharpwave.envs.autoreset import Step, Stepper
 from sharpwave.envs.masks import action_masks
-from sharpwave.envs.multi.vector import Flags, GroupStep, MultiAgentVectorEnv, MultiStep
-from sharpwave.types import Array, Nested
+from sharpwave.envs.multi.vector import GroupStep, MultiAgentVectorEnv, MultiStep
+from sharpwave.types import Array, Flags, Nested
 
 __all__ = ["SingleAgentVectorEnv"]
 

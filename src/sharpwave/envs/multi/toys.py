@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
+
+from sharpwave.types import Floats
 
 __all__ = ["CLIMBING", "Generations", "MatrixGame", "Mortal", "Roles", "Switch"]
 
-Floats = npt.NDArray[np.float32]
 Stepped = tuple[
     dict[str, Floats], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
 ]

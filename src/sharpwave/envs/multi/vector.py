@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from sharpwave.types import Array, Nested
+from sharpwave.types import Array, Flags, Nested
 
 __all__ = ["GroupStep", "MultiAgentVectorEnv", "MultiStep"]
-
-Flags = npt.NDArray[np.bool_]
 
 
 class GroupStep(NamedTuple):

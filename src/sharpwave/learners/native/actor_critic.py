@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sharpwave import _native
 from sharpwave.layouts.features import Features, flat
 from sharpwave.layouts.parameters import FlatArrays
 from sharpwave.layouts.replay import ActorLayout, CriticsLayout
 from sharpwave.learners.native.optimizers import Adam, memory_of
+from sharpwave.types import Doubles, Floats
 
 __all__ = ["DeterministicActor", "SACSteps", "SquashedActor", "TD3Steps"]
-
-Floats: TypeAlias = npt.NDArray[np.float32]
-Numbers: TypeAlias = npt.NDArray[np.float64]
 
 
 class SACSteps:
@@ -75,7 +72,7 @@ class SACSteps:
         alpha: float | None = None,
         max_grad_norm: float | None = None,
         tau: float = 0.0,
-    ) -> tuple[Numbers, Floats]:
+    ) -> tuple[Doubles, Floats]:
         """One gradient step of the entropy coefficient, of the critics and of the actor.
 
         Args:
@@ -161,7 +158,7 @@ class TD3Steps:
         noise: Any = None,
         max_grad_norm: float | None = None,
         bc_weight: float | None = None,
-    ) -> tuple[Numbers, Floats]:
+    ) -> tuple[Doubles, Floats]:
         """One gradient step of the critics, and perhaps of the actor and all target networks.
 
         Args:

@@ -7,16 +7,14 @@ one loads in the other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sharpwave.layouts.parameters import FlatArrays
+from sharpwave.types import Floats
 
 __all__ = ["Adam", "NativeOptimizer", "RMSprop", "memory_of"]
-
-Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 class NativeOptimizer:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from sharpwave import _native
 from sharpwave.layouts.policy import PolicyLayout
 from sharpwave.learners.native.optimizers import Adam, RMSprop
 from sharpwave.learners.native.value_norm import ValueNormArrays
+from sharpwave.types import Doubles, Floats
 
 __all__ = ["PolicySteps"]
 
-Numbers: TypeAlias = npt.NDArray[np.float64]
-Floats: TypeAlias = npt.NDArray[np.float32]
 
 COLUMNS = (
     "obs",
@@ -136,7 +134,7 @@ class PolicySteps:
         clip_vloss: bool = False,
         value_clip: float | None = None,
         normalize: bool = True,
-    ) -> Numbers:
+    ) -> Doubles:
         """Overwrites the gradient with that of a loss.
 
         Args:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sharpwave import _native
 from sharpwave.layouts.features import Features, flat
 from sharpwave.layouts.parameters import FlatArrays
 from sharpwave.layouts.replay import QLayout
 from sharpwave.learners.native.optimizers import Adam, memory_of
+from sharpwave.types import Doubles, Floats, Integers
 
 __all__ = ["QActor", "QSteps"]
-
-Floats: TypeAlias = npt.NDArray[np.float32]
-Numbers: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class QSteps:
@@ -70,7 +66,7 @@ class QSteps:
 
     def gradient(
         self, batch: Any, *, double: bool = True, huber: bool = True
-    ) -> tuple[Numbers, Floats]:
+    ) -> tuple[Doubles, Floats]:
         """Overwrites the gradient with that of the loss.
 
         Args:
@@ -94,7 +90,7 @@ class QSteps:
         huber: bool = True,
         max_grad_norm: float | None = None,
         tau: float = 1.0,
-    ) -> tuple[Numbers, Floats]:
+    ) -> tuple[Doubles, Floats]:
         """One gradient step, and a Polyak update of the target network where `tau` is below 1.
 
         Args:
@@ -147,7 +143,7 @@ class QActor:
         self._n_options = sum(layout.choices)
         self._native = _native.QActor(*_form(layout), parameters.data)
 
-    def act(self, obs: Any, masks: Any = None) -> Ints:
+    def act(self, obs: Any, masks: Any = None) -> Integers:
         """The best actions [B, n_choices], each from 0 on.
 
         Args:
@@ -158,7 +154,7 @@ class QActor:
 
     def explore(
         self, obs: Any, masks: Any = None, *, epsilon: float, draw: tuple[int, int]
-    ) -> Ints:
+    ) -> Integers:
         """The same, or with chance ε random ones that are allowed.
 
         Args:

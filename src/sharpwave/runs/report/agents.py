@@ -7,10 +7,11 @@ import numpy as np
 from sharpwave.loops.headline import Headline
 from sharpwave.loops.units import singular
 from sharpwave.pages.chart import Charts
-from sharpwave.pages.curves import Floats, Series, finite, thinned
+from sharpwave.pages.curves import Series, finite, thinned
 from sharpwave.pages.markup import Html
 from sharpwave.pages.page import section
 from sharpwave.runs.run_folder import Evaluation
+from sharpwave.types import Doubles
 
 __all__ = ["agents_section", "is_of_an_agent"]
 
@@ -28,7 +29,7 @@ def agents_section(
     charts: Charts,
     unit: str,
     headline: Headline,
-    metrics: dict[str, Floats],
+    metrics: dict[str, Doubles],
     evaluations: list[Evaluation],
 ) -> Html | None:
     """The returns of each group and agent; None where a run has but one agent.
@@ -68,11 +69,11 @@ def agents_section(
     return section("Agents", *figures) if figures else None
 
 
-def _curve(name: str, number: int, x: Floats, y: Floats) -> Series:
+def _curve(name: str, number: int, x: Doubles, y: Doubles) -> Series:
     x, y = finite(x, y)
     kept = thinned(y, POINTS)
     return Series(name=name, color=number % COLORS + 1, x=x[kept], y=y[kept])
 
 
-def _means(evaluations: list[Evaluation], agent: str) -> Floats:
+def _means(evaluations: list[Evaluation], agent: str) -> Doubles:
     return np.array([one.agents.get(agent, np.nan) for one in evaluations])

@@ -13,7 +13,7 @@ import numpy as np
 from sharpwave.files import replace_file
 from sharpwave.loops.headline import Headline
 from sharpwave.pages.chart import Charts
-from sharpwave.pages.curves import Floats, Range, Series, finite
+from sharpwave.pages.curves import Range, Series, finite
 from sharpwave.pages.markup import Html, join, tag
 from sharpwave.pages.page import masthead, page, section, table, tile
 from sharpwave.pages.text import count, duration, is_number, number, score, share
@@ -32,6 +32,7 @@ from sharpwave.runs.statistics import (
     performance_profile,
     probability_of_improvement,
 )
+from sharpwave.types import Doubles
 
 FEW = 5
 """Seeds of which a bootstrap interval says too little."""
@@ -49,9 +50,9 @@ class Run:
     summary: dict[str, Any]
     headline: Headline
     """The metric that it is judged by."""
-    x: Floats
+    x: Doubles
     """[n] steps at which the curve is known."""
-    y: Floats
+    y: Doubles
     """[n] that metric in training, or mean returns of evaluations where nothing measures it."""
     steps: float | None
     """Number of steps that it took."""
@@ -72,7 +73,7 @@ class Group:
     runs: list[Run]
     headline: Headline
     """The metric that the scores are of."""
-    scores: Floats
+    scores: Doubles
     """[n_runs] final scores, of the runs that have one."""
     summary: Summary | None
     """Statistics of the scores; None without any."""
@@ -120,7 +121,7 @@ def _read(path: str | os.PathLike[str]) -> Run:
         raise FileNotFoundError(f"run_dirs must be folders of runs, got {folder.path}")
     metrics, evaluations = folder.metrics(), folder.evaluations()
     headline = headline_of(folder.config)
-    nothing: Floats = np.array([])
+    nothing: Doubles = np.array([])
     every = metrics.get("step", nothing)
     x, y = finite(every, metrics.get(headline.metric, nothing))
     trained = float(y[-1]) if len(y) else None

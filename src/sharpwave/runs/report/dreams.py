@@ -10,10 +10,11 @@ import numpy as np
 from sharpwave.loops.headline import Headline
 from sharpwave.loops.units import singular
 from sharpwave.pages.chart import Charts
-from sharpwave.pages.curves import Floats, Series, finite, metric
+from sharpwave.pages.curves import Series, finite, metric
 from sharpwave.pages.markup import Html, tag
 from sharpwave.pages.page import section, tile
 from sharpwave.pages.text import count, is_number, number, score, size
+from sharpwave.types import Doubles
 
 __all__ = ["SHOWN", "dreams_section"]
 
@@ -31,7 +32,7 @@ def dreams_section(
     config: dict[str, Any],
     unit: str,
     headline: Headline,
-    metrics: dict[str, Floats],
+    metrics: dict[str, Doubles],
     dreams: Dreams,
 ) -> Html | None:
     """Predictions beside the truth, and how the model learned; None without a world model.
@@ -114,7 +115,7 @@ def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, list[Series]]]:
                 yield (f"{name} {i}" if len(pairs[0]) > 1 else str(name)), series
 
 
-def _columns(curve: Any, part: str) -> list[Floats]:
+def _columns(curve: Any, part: str) -> list[Doubles]:
     """Columns of numbers, NaN for what is none."""
     listed = curve.get(part) if isinstance(curve, Mapping) else None
     rows = [row for row in listed if isinstance(row, list)] if isinstance(listed, list) else []
@@ -129,7 +130,7 @@ def _items(row: Mapping[str, Any], name: str) -> list[tuple[Any, Any]]:
 # Numbers
 
 
-def _replayed(options: Mapping[str, Any], metrics: dict[str, Floats]) -> Floats | None:
+def _replayed(options: Mapping[str, Any], metrics: dict[str, Doubles]) -> Doubles | None:
     """Replayed steps per environment step, of the run so far."""
     batch = [options.get(name) for name in ("batch_size", "sequence_length")]
     if "gradient_steps" not in metrics or not all(map(is_number, batch)):
@@ -138,7 +139,7 @@ def _replayed(options: Mapping[str, Any], metrics: dict[str, Floats]) -> Floats 
     return np.asarray(metrics["gradient_steps"] * float(np.prod(batch)) / steps)  # type: ignore[arg-type]
 
 
-def _replay_tile(replayed: Floats | None, unit: str) -> list[Html]:
+def _replay_tile(replayed: Doubles | None, unit: str) -> list[Html]:
     known = np.zeros(0) if replayed is None else replayed[np.isfinite(replayed)]
     if not len(known):
         return []
@@ -167,13 +168,13 @@ def _curves(
     charts: Charts,
     unit: str,
     headline: Headline,
-    metrics: dict[str, Floats],
-    replayed: Floats | None,
+    metrics: dict[str, Doubles],
+    replayed: Doubles | None,
 ) -> Iterator[Html]:
     """Curves of returns, divergence and entropy, and of the replay ratio."""
     steps, x_name = metrics["step"], singular(unit)
     true = metrics.get(headline.metric, np.zeros(0))
-    drawn: list[tuple[str, str, list[tuple[str, Floats]]]] = [
+    drawn: list[tuple[str, str, list[tuple[str, Doubles]]]] = [
         (
             "Imagined and true return",
             "imagined: discounted, from replayed states on; true: of episodes",

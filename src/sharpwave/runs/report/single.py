@@ -14,7 +14,7 @@ from sharpwave.files import replace_file
 from sharpwave.loops.headline import Headline
 from sharpwave.loops.units import GRADIENT_STEPS, UPDATES, short, singular
 from sharpwave.pages.chart import Charts
-from sharpwave.pages.curves import Floats, Series, finite, lost_at, metric, thinned
+from sharpwave.pages.curves import Series, finite, lost_at, metric, thinned
 from sharpwave.pages.markup import Html, join, tag
 from sharpwave.pages.page import CHARTS, SAMPLES, masthead, page, section, tile
 from sharpwave.pages.text import count, date, duration, is_number, number, score, share
@@ -31,6 +31,7 @@ from sharpwave.runs.report.told import (
     unit_of,
 )
 from sharpwave.runs.run_folder import Evaluation, RunFolder
+from sharpwave.types import Doubles
 
 WINDOW = 100
 """Episodes that training returns are means of."""
@@ -200,7 +201,7 @@ def _line(
 def _verdict(
     config: dict[str, Any],
     summary: dict[str, Any],
-    metrics: dict[str, Floats],
+    metrics: dict[str, Doubles],
     evaluations: list[Evaluation],
 ) -> Html:
     """The numbers that matter, in one row."""
@@ -225,7 +226,7 @@ def _verdict(
     return tag("dl", *tiles, class_="tiles")
 
 
-def _judged(headline: Headline, metrics: dict[str, Floats]) -> Html:
+def _judged(headline: Headline, metrics: dict[str, Doubles]) -> Html:
     """The metric that the run is judged by, as training measured it."""
     last = _last(metrics, headline.metric)
     if headline.is_return:
@@ -237,7 +238,7 @@ def _judged(headline: Headline, metrics: dict[str, Floats]) -> Html:
     return tile(curve_of(headline).capitalize(), score(last), known, color=1)
 
 
-def _best(headline: Headline, metrics: dict[str, Floats]) -> str | None:
+def _best(headline: Headline, metrics: dict[str, Doubles]) -> str | None:
     """The best value of a metric, and where it was."""
     x, y = finite(metrics.get("step", np.array([])), metrics.get(headline.metric, np.array([])))
     if not len(y):
@@ -246,7 +247,7 @@ def _best(headline: Headline, metrics: dict[str, Floats]) -> str | None:
     return f"best {score(float(y[at]))} at step {count(x[at])}"
 
 
-def _success(metrics: dict[str, Floats], evaluations: list[Evaluation]) -> list[Html]:
+def _success(metrics: dict[str, Doubles], evaluations: list[Evaluation]) -> list[Html]:
     """Success rate of the last evaluation, or of the episodes in training."""
     rate, whose = _last(metrics, "success_rate"), "training episodes"
     if evaluations:
@@ -254,7 +255,7 @@ def _success(metrics: dict[str, Floats], evaluations: list[Evaluation]) -> list[
     return [] if rate is None else [tile("Success rate", share(rate), f"of {whose}")]
 
 
-def _learned(unit: str, metrics: dict[str, Floats], updates: float | None) -> str | None:
+def _learned(unit: str, metrics: dict[str, Doubles], updates: float | None) -> str | None:
     """Number of gradient steps or updates, unless the steps of the run are these."""
     if unit in (GRADIENT_STEPS, UPDATES):
         return None
@@ -264,7 +265,7 @@ def _learned(unit: str, metrics: dict[str, Floats], updates: float | None) -> st
     return count(updates, "update") if updates is not None else None
 
 
-def _averaged(metrics: dict[str, Floats]) -> float:
+def _averaged(metrics: dict[str, Doubles]) -> float:
     """Episodes that the last training return is the mean of."""
     ended = _last(metrics, "episodes")
     return WINDOW if ended is None else min(ended, WINDOW)
@@ -297,7 +298,7 @@ def _spread(std: float, n: str | None) -> str | None:
     return " over ".join(part for part in parts if part) or None
 
 
-def _last(metrics: dict[str, Floats], name: str) -> float | None:
+def _last(metrics: dict[str, Doubles], name: str) -> float | None:
     column = metrics.get(name, np.array([]))
     known = column[np.isfinite(column)]
     return float(known[-1]) if len(known) else None
@@ -306,7 +307,7 @@ def _last(metrics: dict[str, Floats], name: str) -> float | None:
 def _learning_curve(
     charts: Charts,
     config: dict[str, Any],
-    metrics: dict[str, Floats],
+    metrics: dict[str, Doubles],
     evaluations: list[Evaluation],
 ) -> Html | None:
     """Curve of the headline metric, and of evaluations with one standard deviation around them."""
@@ -334,7 +335,7 @@ def _learning_curve(
     return section("Learning curve", *figures)
 
 
-def _trained(headline: Headline, metrics: dict[str, Floats]) -> tuple[list[Series], str | None]:
+def _trained(headline: Headline, metrics: dict[str, Doubles]) -> tuple[list[Series], str | None]:
     """The curve of training, and how to read it."""
     if headline.metric not in metrics:
         return [], None
@@ -395,7 +396,7 @@ def _title(name: str) -> tuple[str, str | None]:
 
 
 def _updates(
-    charts: Charts, metrics: dict[str, Floats], headline: Headline, shown: tuple[str, ...]
+    charts: Charts, metrics: dict[str, Doubles], headline: Headline, shown: tuple[str, ...]
 ) -> Html | None:
     """Small charts of everything else that was logged."""
     others = sorted(set(metrics) - set(METRICS) - NOT_SHOWN)
