@@ -207,7 +207,7 @@ void throw_unknown_field(const char* method, PyObject* keyword, const FieldGroup
     if (group == nullptr) continue;
     for (const Ref& name : group->plan().push_names) PyList_Append(known.get(), name.get());
   }
-  const Ref module = Ref::take(PyImport_ImportModule("sharpwave.nearest"));
+  const Ref module = Ref::take(PyImport_ImportModule("sharpwave.core.suggest"));
   const Ref hint =
       Ref::take(PyObject_CallMethod(module.get(), "did_you_mean", "OO", keyword, known.get()));
   const Ref names = Ref::take(PyObject_Repr(known.get()));
