@@ -57,7 +57,7 @@ def rows() -> Iterator[Result]:
 
 
 def forecast(arguments: list[str]) -> Any:
-    from sharpwave.cli.forecast import measure
+    from sharpwave.cli.plan import measure
 
     return measure(["impala", "CartPole-v1", *arguments])
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from sharpwave.algorithms.registry import is_of_many_agents
 from sharpwave.cli.parser import Parser
-from sharpwave.cli.plan import Plan
+from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import UserError, input_errors
 from sharpwave.core.suggest import did_you_mean
 from sharpwave.envs.named import WrappedEnv, entry_points, module_of_id, names_code

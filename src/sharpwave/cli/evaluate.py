@@ -14,8 +14,8 @@ from sharpwave.cli.environment import add_env_options, import_modules
 from sharpwave.cli.folders import find_checkpoint, plan_folder
 from sharpwave.cli.language import add_language_options, source_arguments, trusted_language
 from sharpwave.cli.parser import Parser, count
-from sharpwave.cli.plan import Plan
 from sharpwave.cli.playing import player_of
+from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import UserError, input_errors, say
 from sharpwave.loops.units import short
 from sharpwave.runs.samples import as_text, picked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sharpwave.cli.plan import Plan
+from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import UserError
 from sharpwave.core.suggest import did_you_mean
 from sharpwave.runs.run_folder import RunFolder

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sharpwave.algorithms.registry import algorithm_class, is_of_language
 from sharpwave.cli.environment import named_object
 from sharpwave.cli.parser import Parser, add_config_options, config_options
-from sharpwave.cli.plan import Plan
+from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import UserError
 from sharpwave.config.config import Config
 from sharpwave.config.language_presets import ANSWERS

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names, is_of_language
-from sharpwave.cli.plan import Plan
+from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import complain
 from sharpwave.core.ranks import MEETING, n_started
 

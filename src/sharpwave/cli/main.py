@@ -40,7 +40,6 @@ _MODULES = {
     "eval": "evaluate",
     "list": "listing",
     "bench": "speed",
-    "plan": "forecast",
     "serve-envs": "serve_envs",
     "serve-model": "serve_model",
     "serve-replay": "serve_replay",

@@ -11,7 +11,7 @@ from sharpwave.cli.folders import existing
 from sharpwave.cli.language import add_language_options, trusted_language
 from sharpwave.cli.learners import check_learners, has_to_launch, launch
 from sharpwave.cli.parser import Parser, count
-from sharpwave.cli.plan import Plan
+from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import input_errors
 from sharpwave.envs.named import described_env
 

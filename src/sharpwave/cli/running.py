@@ -12,7 +12,7 @@ from typing import Any
 from sharpwave.algorithms.trainer import Trainer
 from sharpwave.cli.environment import env_of
 from sharpwave.cli.language import model_arguments, source_arguments
-from sharpwave.cli.plan import Plan, RunOptions
+from sharpwave.cli.run_plan import Plan, RunOptions
 from sharpwave.cli.terminal import complain, input_errors, say
 from sharpwave.cli.together import Tell, Together
 from sharpwave.config.options import draw_seed

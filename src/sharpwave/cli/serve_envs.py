@@ -13,7 +13,7 @@ from sharpwave.cli.environment import (
 )
 from sharpwave.cli.listening import access_of, add_access_options, ending
 from sharpwave.cli.parser import Parser, count, one_of
-from sharpwave.cli.plan import Plan
+from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import input_errors, say
 from sharpwave.distributed import EnvServer
 from sharpwave.envs.make import MODES

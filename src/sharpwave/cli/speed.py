@@ -15,7 +15,7 @@ from sharpwave.cli.environment import (
     require_env,
 )
 from sharpwave.cli.parser import Parser, count
-from sharpwave.cli.plan import Plan
+from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import input_errors, say
 from sharpwave.config.presets import find_preset
 

@@ -29,7 +29,7 @@ from sharpwave.cli.language import add_language_options, language_of
 from sharpwave.cli.learners import check_learners, has_to_launch, launch
 from sharpwave.cli.many_agents import add_agent_options, agents_of
 from sharpwave.cli.parser import Parser, add_config_options, config_options
-from sharpwave.cli.plan import Plan, RunOptions
+from sharpwave.cli.run_plan import Plan, RunOptions
 from sharpwave.cli.terminal import UserError, input_errors, say
 from sharpwave.config.presets import find_preset, preset, settings_of
 

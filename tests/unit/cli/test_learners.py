@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sharpwave.cli.main import main
-from sharpwave.cli.plan import Plan
+from sharpwave.cli.run_plan import Plan
 from sharpwave.runs.run_folder import RunFolder
 from tests.processes import is_running
 from tests.waiting import LONG, wait_for

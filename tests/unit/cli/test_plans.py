@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sharpwave.algorithms.ppo import PPO, PPOConfig
-from sharpwave.cli.plan import Plan
+from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import UserError
 from sharpwave.cli.train import parser_of, plan_of
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.cli.forecast import _Share
 from sharpwave.cli.main import main
+from sharpwave.cli.plan import _Share
 from sharpwave.distributed.forecast import Forecast
 from sharpwave.distributed.stand_ins import StandIns
 from tests.contract.fleets import received
