@@ -68,6 +68,7 @@ class PolicySteps:
         ValueError: The arrays do not fit.
 
     Example:
+        >>> import numpy as np
         >>> from gymnasium import spaces
         >>> box = spaces.Box(-1.0, 1.0, (3,))
         >>> layout = PolicyLayout.of(box, spaces.Discrete(2), hidden=(8,), activation="tanh")
