@@ -17,6 +17,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(SYSTEM_PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 NATIVE_FILES = $(shell git ls-files -co --exclude-standard 'native/*.cpp' 'native/*.hpp' 'native/*.inl')
+CORE_FILES = $(shell git ls-files -co --exclude-standard 'native/core/*.cpp' 'native/envs/*.cpp')
 PYTHON_FILES := src tests tools examples
 CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14,$(shell command -v $(name))))
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
@@ -75,10 +76,12 @@ test-arm64-compile: $(VENV)/dev.stamp ## Cross-compile the core and its tests fo
 	  echo "test-arm64-compile: skipped, no aarch64-linux-gnu-g++ here"; \
 	fi
 
-check: build ## Lint, formatting, types, stubs, file lengths, layers, branches and words
+check: build $(VENV)/tidy.stamp ## Lint, formatting, types, stubs, names of the core, file lengths, layers, branches and words
 	@ruff check .
 	@ruff format --check .
 	@clang-format --dry-run -Werror $(NATIVE_FILES)
+	@cmake --preset native --log-level=WARNING
+	@clang-tidy -p build/native --quiet $(CORE_FILES) 2>/dev/null # where it stands; what it finds is printed
 	@python tools/check_file_lengths.py
 	@python -m tools.check_layers
 	@python -m tools.check_frame
@@ -150,6 +153,10 @@ $(VENV)/torch.stamp: requirements/torch.txt requirements/constraints.txt | $(VEN
 $(VENV)/dev.stamp: requirements/dev.txt requirements/cmake.txt $(VENV)/torch.stamp
 	@$(PIP_INSTALL) -r requirements/dev.txt -c requirements/constraints.txt
 	@python tools/has_cmake.py || $(PIP_INSTALL) -r requirements/cmake.txt
+	@touch $@
+
+$(VENV)/tidy.stamp: requirements/tidy.txt $(VENV)/dev.stamp
+	@$(PIP_INSTALL) -r requirements/tidy.txt
 	@touch $@
 
 $(VENV)/package.stamp: pyproject.toml $(VENV)/dev.stamp

@@ -20,10 +20,10 @@ const LlmKernelsOf<T>& llm_kernels() {
 
 KlEstimator as_estimator(PyObject* object) {
   constexpr std::array<std::pair<const char*, KlEstimator>, 4> kNames = {{
-      {"k1", KlEstimator::kK1},
-      {"k2", KlEstimator::kK2},
-      {"k3", KlEstimator::kK3},
-      {"weighted", KlEstimator::kWeighted},
+      {"k1", KlEstimator::k1},
+      {"k2", KlEstimator::k2},
+      {"k3", KlEstimator::k3},
+      {"weighted", KlEstimator::weighted},
   }};
   if (!PyUnicode_Check(object)) {
     throw TypeError(std::string("estimator must be a string, got ") + Py_TYPE(object)->tp_name);
@@ -39,7 +39,7 @@ KlEstimator as_estimator(PyObject* object) {
 }
 
 double kl_work_ns(std::size_t tokens, KlEstimator estimator) {
-  const bool has_exp = estimator == KlEstimator::kK3 || estimator == KlEstimator::kWeighted;
+  const bool has_exp = estimator == KlEstimator::k3 || estimator == KlEstimator::weighted;
   return (has_exp ? 1.5 : 0.4) * static_cast<double>(tokens);
 }
 

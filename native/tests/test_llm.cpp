@@ -22,20 +22,20 @@ const sharpwave::LlmKernelsOf<T>& llm(const Kernels& table) {
 double term(KlEstimator estimator, double p, double q) {
   const double d = p == q ? 0.0 : p - q;
   switch (estimator) {
-    case KlEstimator::kK1:
+    case KlEstimator::k1:
       return d;
-    case KlEstimator::kK2:
+    case KlEstimator::k2:
       return d * d / 2;
-    case KlEstimator::kK3:
+    case KlEstimator::k3:
       return std::expm1(-d) + d;
-    case KlEstimator::kWeighted:
+    case KlEstimator::weighted:
       return std::exp(p) * d;
   }
   return 0;
 }
 
-constexpr KlEstimator kEstimators[] = {KlEstimator::kK1, KlEstimator::kK2, KlEstimator::kK3,
-                                       KlEstimator::kWeighted};
+constexpr KlEstimator kEstimators[] = {KlEstimator::k1, KlEstimator::k2, KlEstimator::k3,
+                                       KlEstimator::weighted};
 
 template <typename T>
 void check_token_kl(const Kernels& table) {
@@ -75,8 +75,8 @@ void check_infinities(const Kernels& table) {
     CHECK(kl(&never, &never, nullptr, 1, estimator) == 0);
     CHECK(kl(&half, &never, nullptr, 1, estimator) == std::numeric_limits<double>::infinity());
   }
-  CHECK(kl(&never, &half, nullptr, 1, KlEstimator::kK3) == std::numeric_limits<double>::infinity());
-  CHECK(kl(&never, &half, nullptr, 1, KlEstimator::kWeighted) == 0);
+  CHECK(kl(&never, &half, nullptr, 1, KlEstimator::k3) == std::numeric_limits<double>::infinity());
+  CHECK(kl(&never, &half, nullptr, 1, KlEstimator::weighted) == 0);
 }
 
 template <typename T>

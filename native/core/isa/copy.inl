@@ -1,13 +1,13 @@
 // Copies of small fixed-size values, inlined: a call to memcpy costs more than most fields do.
 // To be included inside an anonymous namespace (see kernels.hpp).
 
-// `Blocks` blocks of 16 bytes and a last one that may overlap them: sizes 16 Blocks to 16 Blocks
+// `kBlocks` blocks of 16 bytes and a last one that may overlap them: sizes 16 kBlocks to 16 kBlocks
 // + 16.
-template <std::size_t Blocks>
+template <std::size_t kBlocks>
 inline void copy_blocks(std::byte* target, const std::byte* source, std::size_t bytes) {
   std::byte tail[16];
   __builtin_memcpy(tail, source + bytes - 16, 16);
-  __builtin_memcpy(target, source, 16 * Blocks);
+  __builtin_memcpy(target, source, 16 * kBlocks);
   __builtin_memcpy(target + bytes - 16, tail, 16);
 }
 
@@ -15,11 +15,11 @@ inline void copy_blocks(std::byte* target, const std::byte* source, std::size_t 
 // the body's loop over rows has no branches on the size.
 template <typename Body>
 inline void with_copy(std::size_t bytes, Body&& body) {
-  const auto fixed = [&]<std::size_t N>() {
-    body([](std::byte* t, const std::byte* s) { __builtin_memcpy(t, s, N); });
+  const auto fixed = [&]<std::size_t kBytes>() {
+    body([](std::byte* t, const std::byte* s) { __builtin_memcpy(t, s, kBytes); });
   };
-  const auto blocks = [&]<std::size_t N>() {
-    body([bytes](std::byte* t, const std::byte* s) { copy_blocks<N>(t, s, bytes); });
+  const auto blocks = [&]<std::size_t kBytes>() {
+    body([bytes](std::byte* t, const std::byte* s) { copy_blocks<kBytes>(t, s, bytes); });
   };
   switch (bytes) {
     case 1:

@@ -27,18 +27,18 @@ inline Vector<float> tanh_of(Vector<float> x) {
 }
 
 struct Identity {
-  static constexpr bool is_cheap = true;
+  static constexpr bool kIsCheap = true;
   template <typename V>
   static V of(V x) {
     return x;
   }
 };
 struct Tanh {
-  static constexpr bool is_cheap = false;
+  static constexpr bool kIsCheap = false;
   static Vector<float> of(Vector<float> x) { return tanh_of(x); }
 };
 struct Relu {
-  static constexpr bool is_cheap = true;
+  static constexpr bool kIsCheap = true;
   static float of(float x) { return x < 0.0f ? 0.0f : x; }
   static Vector<float> of(Vector<float> x) {
     const Vector<float> zero = {};
@@ -47,7 +47,7 @@ struct Relu {
 };
 
 struct LeakyRelu {
-  static constexpr bool is_cheap = true;
+  static constexpr bool kIsCheap = true;
   static constexpr float kSlope = 0.01f;
   static float of(float x) { return x < 0.0f ? kSlope * x : x; }
   static Vector<float> of(Vector<float> x) {
@@ -56,7 +56,7 @@ struct LeakyRelu {
   }
 };
 struct Elu {
-  static constexpr bool is_cheap = false;
+  static constexpr bool kIsCheap = false;
   static Vector<float> of(Vector<float> x) {
     const Vector<float> zero = {};
     const ExpPieces<float> e = exp_pieces<float>(x > zero ? zero : x);
@@ -73,7 +73,7 @@ void bias_activation(float* x, const float* bias, std::size_t n_rows, std::size_
     for (; i + kFloats <= n; i += kFloats) {
       store(x + i, Activation::of(load(x + i) + load(bias + i)));
     }
-    if constexpr (Activation::is_cheap) {
+    if constexpr (Activation::kIsCheap) {
       for (; i < n; ++i) x[i] = Activation::of(x[i] + bias[i]);
     }
     if (i == n) continue;

@@ -102,13 +102,13 @@ template <typename T>
 double token_kl(const T* log_p, const T* log_q, const std::uint8_t* mask, std::size_t n,
                 KlEstimator estimator) {
   switch (estimator) {
-    case KlEstimator::kK1:
+    case KlEstimator::k1:
       return sum_masked_terms<K1<T>>(log_p, log_q, mask, n);
-    case KlEstimator::kK2:
+    case KlEstimator::k2:
       return sum_masked_terms<K2<T>>(log_p, log_q, mask, n);
-    case KlEstimator::kK3:
+    case KlEstimator::k3:
       return sum_masked_terms<K3<T>>(log_p, log_q, mask, n);
-    case KlEstimator::kWeighted:
+    case KlEstimator::weighted:
       return sum_masked_terms<Weighted<T>>(log_p, log_q, mask, n);
   }
   return 0;

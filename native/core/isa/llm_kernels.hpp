@@ -6,7 +6,7 @@
 
 namespace sharpwave {
 
-enum class KlEstimator { kK1, kK2, kK3, kWeighted };
+enum class KlEstimator { k1, k2, k3, weighted };
 
 template <typename T>
 struct LlmKernelsOf {

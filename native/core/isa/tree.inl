@@ -84,10 +84,10 @@ void refresh_range(const TreeLevel& children, const TreeLevel& parents, std::siz
 // Targets on their way down: the node that each has reached, how far behind the start of that node
 // it lies, and the sum of that node.
 struct Descent {
-  static constexpr std::size_t chunk = 256;
+  static constexpr std::size_t kChunk = 256;
   std::uint64_t* nodes;
-  double inside[chunk];
-  double sums[chunk];
+  double inside[kChunk];
+  double sums[kChunk];
 };
 
 // Rounding can lead past the end of a block or onto a child of 0. Then the end of the last positive
@@ -110,24 +110,24 @@ __attribute__((noinline)) void move_to_positive(const float* children, std::size
 // From a node to one of four groups of its children. Below the top the target comes from the node's
 // stored sum, which is rounded to float32: it is scaled to the sum of the children, so that it
 // cannot fall off their end.
-template <bool is_top>
+template <bool kIsTop>
 void to_groups(const float* children, std::size_t n, Descent& descent) {
   for (std::size_t i = 0; i < n; ++i) {
     double starts[4];
     double end = 0.0;
     for (std::size_t g = 0; g < 4; ++g) {
-      const float* x = children + (is_top ? 0 : descent.nodes[i] * kFanout) + 4 * g;
+      const float* x = children + (kIsTop ? 0 : descent.nodes[i] * kFanout) + 4 * g;
       starts[g] = end;
       end += (static_cast<double>(x[0]) + static_cast<double>(x[1])) +
              (static_cast<double>(x[2]) + static_cast<double>(x[3]));
     }
     double target = descent.inside[i];
-    if (!is_top) {
+    if (!kIsTop) {
       target += target / descent.sums[i] * (end - descent.sums[i]);
     }
     const std::size_t group = std::size_t{starts[1] <= target} + std::size_t{starts[2] <= target} +
                               std::size_t{starts[3] <= target};
-    descent.nodes[i] = (is_top ? 0 : descent.nodes[i] * 4) + group;
+    descent.nodes[i] = (kIsTop ? 0 : descent.nodes[i] * 4) + group;
     descent.inside[i] = target - starts[group];
   }
 }
@@ -160,8 +160,8 @@ void to_children(const float* children, const float* next, std::size_t n, Descen
 void tree_find(const TreeLevel* levels, std::size_t depth, const double* targets, std::size_t n,
                std::uint64_t* slots) {
   Descent descent;
-  for (std::size_t begin = 0; begin < n; begin += Descent::chunk) {
-    const std::size_t count = n - begin < Descent::chunk ? n - begin : Descent::chunk;
+  for (std::size_t begin = 0; begin < n; begin += Descent::kChunk) {
+    const std::size_t count = n - begin < Descent::kChunk ? n - begin : Descent::kChunk;
     descent.nodes = slots + begin;
     __builtin_memcpy(descent.inside, targets + begin, count * sizeof(double));
     to_groups<true>(levels[depth - 1].sums, count, descent);
@@ -176,29 +176,29 @@ void tree_find(const TreeLevel* levels, std::size_t depth, const double* targets
 // log2(x) of a positive normal x, to about 1e-11: x = m * 2**e with m in [sqrt(1/2), sqrt(2)), and
 // log(m) = 2 atanh((m - 1) / (m + 1)) as a series.
 inline double log2_positive(double x) {
-  constexpr std::uint64_t sqrt_half = 0x3FE6A09E00000000u;
-  constexpr std::uint64_t one = 0x3FF0000000000000u;
-  constexpr std::uint64_t fraction = 0x000FFFFFFFFFFFFFu;
-  constexpr std::uint64_t two_to_52 = 0x4330000000000000u;
-  const std::uint64_t bits = __builtin_bit_cast(std::uint64_t, x) + (one - sqrt_half);
+  constexpr std::uint64_t kSqrtHalf = 0x3FE6A09E00000000u;
+  constexpr std::uint64_t kOne = 0x3FF0000000000000u;
+  constexpr std::uint64_t kFraction = 0x000FFFFFFFFFFFFFu;
+  constexpr std::uint64_t kTwoTo52 = 0x4330000000000000u;
+  const std::uint64_t bits = __builtin_bit_cast(std::uint64_t, x) + (kOne - kSqrtHalf);
   // An integer below 2**52 in the low bits of 2**52 is that sum: a conversion every CPU has.
-  const double e = __builtin_bit_cast(double, (bits >> 52) | two_to_52) - (0x1p52 + 1023.0);
-  const double m = __builtin_bit_cast(double, (bits & fraction) + sqrt_half);
+  const double e = __builtin_bit_cast(double, (bits >> 52) | kTwoTo52) - (0x1p52 + 1023.0);
+  const double m = __builtin_bit_cast(double, (bits & kFraction) + kSqrtHalf);
   const double s = (m - 1.0) / (m + 1.0);
   const double q = s * s;
   const double series =
       1.0 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q * (1.0 / 11 + q / 13)))));
-  constexpr double two_over_ln2 = 2.8853900817779268;
-  return e + two_over_ln2 * s * series;
+  constexpr double kTwoOverLn2 = 2.8853900817779268;
+  return e + kTwoOverLn2 * s * series;
 }
 
 // 2**y for |y| <= 1000, to about 1e-10 relative: the power series of 2**r for the part beside the
 // nearest integer, which is then added to the exponent.
 inline double exp2_bounded(double y) {
-  constexpr double round = 0x1.8p52;
-  const double shifted = y + round;
-  constexpr double ln2 = 0.6931471805599453;
-  const double r = (y - (shifted - round)) * ln2;
+  constexpr double kRound = 0x1.8p52;
+  const double shifted = y + kRound;
+  constexpr double kLn2 = 0.6931471805599453;
+  const double r = (y - (shifted - kRound)) * kLn2;
   const double series =
       1.0 +
       r * (1.0 + r * (1.0 / 2 +
