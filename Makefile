@@ -81,7 +81,7 @@ check: build $(VENV)/tidy.stamp ## Lint, formatting, types, stubs, names of the 
 	@ruff format --check .
 	@clang-format --dry-run -Werror $(NATIVE_FILES)
 	@cmake --preset native --log-level=WARNING
-	@clang-tidy -p build/native --quiet $(CORE_FILES) 2>/dev/null # where it stands; what it finds is printed
+	@clang-tidy -p build/native --quiet $(CORE_FILES) 2>/dev/null  # which has the progress alone
 	@python tools/check_file_lengths.py
 	@python -m tools.check_layers
 	@python -m tools.check_frame
