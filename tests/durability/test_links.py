@@ -96,10 +96,10 @@ class Watched:
 
     def close(self) -> None:
         self.fleet.stop()
-        for node in self._nodes:
-            try:
-                assert node.wait(LONG) == 0
-            finally:
+        try:
+            assert [node.wait(LONG) for node in self._nodes] == [0] * len(self._nodes)
+        finally:
+            for node in self._nodes:
                 node.kill()
                 node.wait()
 

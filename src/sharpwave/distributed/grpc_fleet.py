@@ -245,9 +245,9 @@ class GrpcFleet:
             for session in self._sessions:
                 session.say(pack("end"))
                 session.end()
-            over = self._arrived.wait_for(lambda: not self._sessions, timeout / 2)
+            self._arrived.wait_for(lambda: not self._sessions, timeout / 2)
         if self._server is not None:
-            self._server.stop(0.1 if over else timeout / 4)
+            self._server.stop(timeout / 4)  # less where what was said last has been sent
             self._server = None
 
     # What nodes do, each in threads of its own
