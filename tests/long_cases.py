@@ -1,8 +1,9 @@
-"""Marks that make some cases of a parametrized test long.
+"""Marks that make some cases of a parametrized test long, or slow.
 
 `@pytest.mark.long` marks all cases. `@pytest.mark.long(only=[...])` marks those whose id has one of
 these parts, `@pytest.mark.long(but=[...])` all others. A part is a parameter's id, or several that
-stand beside each other: "torch", "PPO-torch". A class may have the mark for all its tests.
+stand beside each other: "torch", "PPO-torch". A class may have the mark for all its tests. The mark
+`slow` takes the same.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+
+NAMES = ("long", "slow")
 
 
 def is_long(mark: pytest.Mark, case: str) -> bool:
@@ -22,7 +25,7 @@ def is_long(mark: pytest.Mark, case: str) -> bool:
         return True
     if mark.args or len(mark.kwargs) != 1 or not mark.kwargs.keys() <= {"only", "but"}:
         raise pytest.UsageError(
-            f"long takes only=[...] or but=[...], got {mark.args} and {mark.kwargs}"
+            f"{mark.name} takes only=[...] or but=[...], got {mark.args} and {mark.kwargs}"
         )
     ((key, parts),) = mark.kwargs.items()
     return any(f"-{part}-" in f"-{case}-" for part in parts) == (key == "only")
@@ -36,11 +39,11 @@ def unmark_quick_cases(items: Sequence[pytest.Item]) -> None:
     for item in items:
         of_classes = [node.own_markers for node in item.listchain() if node in classes]
         item.own_markers[:0] = [
-            mark for marks in of_classes for mark in marks if mark.name == "long"
+            mark for marks in of_classes for mark in marks if mark.name in NAMES
         ]
         case = item.nodeid.partition("[")[2].removesuffix("]")
         item.own_markers[:] = [
-            mark for mark in item.own_markers if mark.name != "long" or is_long(mark, case)
+            mark for mark in item.own_markers if mark.name not in NAMES or is_long(mark, case)
         ]
     for node in classes:
-        node.own_markers[:] = [mark for mark in node.own_markers if mark.name != "long"]
+        node.own_markers[:] = [mark for mark in node.own_markers if mark.name not in NAMES]

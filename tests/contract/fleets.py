@@ -102,10 +102,11 @@ def joined(world: Any = "CartPole-v1", **options: Any) -> Iterator[Any]:
         yield one
     finally:
         one.close()
-        for node in nodes:
-            try:
+        try:
+            for node in nodes:
                 node.wait(LONG)
-            finally:
+        finally:
+            for node in nodes:
                 node.kill()
                 node.wait()
 

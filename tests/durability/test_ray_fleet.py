@@ -32,7 +32,7 @@ os.environ["RAY_AUTH_TOKEN"] = "only for these tests, which listen for seconds"
 ray = pytest.importorskip("ray")
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.slow,  # Ray gives itself 30 s to start, which a busy machine may need more of
     pytest.mark.timeout(600),
     # Ray's own: files and sockets that it leaves to the collector.
     pytest.mark.filterwarnings("ignore"),

@@ -28,7 +28,7 @@ from sharpwave.envs import make_vec_env
 from sharpwave.runs.ray_evaluation import RayEvaluator
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.slow,  # Ray gives itself 30 s to start, which a busy machine may need more of
     pytest.mark.timeout(600),
     # Ray's own: files and sockets that it leaves to the collector.
     pytest.mark.filterwarnings("ignore"),
