@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-__all__ = ["LONG", "wait_for", "without_hanging"]
+__all__ = ["LONG", "receive_until", "wait_for", "without_hanging"]
 
 LONG = 120.0
 """Seconds in which everything happens that happens at all."""
@@ -29,3 +30,14 @@ def without_hanging(seconds: float = LONG / 4) -> Iterator[None]:
     began = time.monotonic()
     yield
     assert time.monotonic() - began < seconds, "somebody was waited for"
+
+
+def receive_until(
+    fleet: Any, unrolls: list[Any], condition: Callable[[], bool], seconds: float = LONG
+) -> None:
+    """Take the unrolls of a fleet, into a list, until something is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        unroll = fleet.receive(0.01)
+        unrolls.extend([] if unroll is None else [unroll])

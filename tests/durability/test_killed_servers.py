@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from tests.contract.fleets import check_follows
 from tests.fleet_envs import Marked
 from tests.fleet_ids import id_of
 from tests.unit.distributed.envs.servers import Process
-from tests.waiting import LONG, wait_for
+from tests.waiting import receive_until, wait_for
 
 
 def kill_at_random(n_kills: int, draw: random.Random) -> None:
@@ -38,12 +37,7 @@ def kill_at_random(n_kills: int, draw: random.Random) -> None:
     fleet = agent.loop.fleet
     unrolls: list[Unroll] = []
 
-    def take_until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LONG
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen in time"
-            unroll = fleet.receive(0.01)
-            unrolls.extend([] if unroll is None else [unroll])
+    take_until = partial(receive_until, fleet, unrolls)
 
     def have_acted(since: int, actors: set[int]) -> bool:
         return actors <= {one.actor for one in unrolls[since:]}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.waiting import LONG, wait_for
+from tests.waiting import LONG, receive_until, wait_for
 
 pytest.importorskip("grpc")
 
@@ -83,11 +83,7 @@ class Watched:
         self._nodes.append(subprocess.Popen(inside(*command), stdout=subprocess.DEVNULL))
 
     def take_until(self, condition: Callable[[], bool], seconds: float = LONG) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen in time"
-            unroll = self.fleet.receive(0.01)
-            self.unrolls += [] if unroll is None else [unroll]
+        receive_until(self.fleet, self.unrolls, condition, seconds)
 
     def take_of_all(self) -> None:
         """Wait until both actors have acted."""

@@ -24,7 +24,7 @@ from tests.contract.fleets import (
     stop_ray,
 )
 from tests.fleet_envs import Marked
-from tests.waiting import LONG, wait_for
+from tests.waiting import receive_until, wait_for
 
 # What every process of a cluster has to know; Ray reads it once.
 os.environ["RAY_AUTH_MODE"] = "token"
@@ -128,14 +128,10 @@ def test_training_goes_on_without_a_machine_that_is_lost() -> None:
 def kill_at_random(n_kills: int, draw: random.Random) -> None:
     """Kill actors, whose environments say in which process they are and how far they have come."""
     with placed(Marked, max_in_flight=4, max_lag=1000) as agent:
-        fleet, unrolls = agent.loop.fleet, []
+        fleet = agent.loop.fleet
+        unrolls: list[Any] = []
 
-        def take_until(condition: Callable[[], bool]) -> None:
-            deadline = time.monotonic() + LONG
-            while not condition():
-                assert time.monotonic() < deadline, "it did not happen in time"
-                unroll = fleet.receive(0.01)
-                unrolls.extend([] if unroll is None else [unroll])
+        take_until = partial(receive_until, fleet, unrolls)
 
         def have_acted(since: int) -> bool:
             return {one.actor for one in unrolls[since:]} == {0, 1}

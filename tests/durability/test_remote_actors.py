@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.waiting import LONG, wait_for, without_hanging
+from tests.waiting import LONG, receive_until, wait_for, without_hanging
 
 pytest.importorskip("grpc")
 
@@ -107,15 +107,11 @@ def kill_at_random(commands: Commands, n_kills: int, draw: random.Random) -> Non
     env, _ = id_of(Marked)
     options: dict[str, Any] = {**OPTIONS, "n_actors": 2, "max_in_flight": 4, "max_lag": 1000}
     agent: Any = sw.IMPALA(env, actors="grpc", **options)
-    fleet, unrolls = agent.loop.fleet, []
+    fleet = agent.loop.fleet
+    unrolls: list[Any] = []
     fleet._deadline = LONG  # whoever is killed is missed at once
 
-    def take_until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LONG
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen in time"
-            unroll = fleet.receive(0.01)
-            unrolls.extend([] if unroll is None else [unroll])
+    take_until = partial(receive_until, fleet, unrolls)
 
     def have_acted(since: int) -> bool:
         return {one.actor for one in unrolls[since:]} == {0, 1}
