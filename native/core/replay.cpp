@@ -204,12 +204,12 @@ void Replay::read(const View& view, const std::vector<Anchor>& anchors, Slots* s
                   const BatchOut& out) {
   resolve(view, options_.schema, options_.layout, streams_, anchors, slots);
   if (folder_) announce(view, *slots);
-  const bool is_reader = folder_ && folder_->is_reader();
+  const bool is_watched = folder_ && may_be_rewritten();
   std::uint64_t rewrites = 0;
-  do {  // a writer in another process may write over columns of these rows
-    if (is_reader) rewrites = folder_->journal().settled();
+  do {
+    if (is_watched) rewrites = folder_->journal().settled();
     emit(view, options_.schema, options_.layout, store_, streams_, anchors, *slots, out);
-  } while (is_reader && !folder_->journal().is_settled(rewrites));
+  } while (is_watched && !folder_->journal().is_settled(rewrites));
 }
 
 void Replay::find(const std::uint64_t* ids, std::size_t n, std::vector<Anchor>* anchors) const {

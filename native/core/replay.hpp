@@ -185,6 +185,8 @@ class Replay {
   std::uint64_t floor_of_recent(std::uint32_t stream, std::uint64_t window) const;
 
   // Of a buffer in a folder, in replay_durable.cpp.
+  // Whether a writer in another process may write over columns of committed steps.
+  bool may_be_rewritten() const;
   void open_folder();
   void forget_unmarked();
   void renew_priorities();

@@ -332,6 +332,13 @@ void Replay::commit_push(std::size_t n) {
   folder_->commit(changes_);
 }
 
+bool Replay::may_be_rewritten() const {
+  const std::vector<Field>& fields = options_.schema.fields;
+  return folder_->is_reader() && std::any_of(fields.begin(), fields.end(), [](const Field& field) {
+           return field.role == Role::extra;
+         });
+}
+
 void Replay::rewrite_durably(const std::vector<Anchor>& anchors,
                              const std::vector<std::size_t>& rows,
                              const std::vector<std::size_t>& fields, const Source* sources) {

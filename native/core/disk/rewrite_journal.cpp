@@ -1,5 +1,7 @@
 #include "core/disk/rewrite_journal.hpp"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -31,6 +33,8 @@ bool RewriteJournal::open() {
   if (is_open_.load(std::memory_order_acquire)) return true;
   const std::lock_guard<std::mutex> lock(opening_);
   if (is_open_) return true;
+  // Asked before every batch of a reader while nothing was written over yet: without an exception.
+  if (::access(path_.c_str(), F_OK) != 0 && errno == ENOENT) return false;
   try {
     file_ = File(path_, access_);
   } catch (const IoError& error) {
