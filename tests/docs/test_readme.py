@@ -58,3 +58,11 @@ def test_relative_links_lead_to_files(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text())
     missing = [link for link in links if not (path.parent / link).exists()]
     assert missing == []
+
+
+def test_the_readme_lists_all_optional_dependencies() -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    section = pyproject.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    extras = re.findall(r"^([\w-]+) = ", section, re.M)
+    listed = (ROOT / "README.md").read_text().partition("Optional dependencies: ")[2]
+    assert re.findall(r"`([\w-]+)`", listed.partition(", as in")[0]) == extras
