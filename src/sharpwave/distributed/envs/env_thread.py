@@ -93,7 +93,7 @@ class EnvThread:
         return done.wait(timeout)
 
     def _answer(self) -> _Answer | None:
-        """What comes back; None where nothing does in time, or nobody should wait."""
+        """The result of a call; None where there is none in time, or nobody should wait."""
         waited = 0.0
         while waited < self._timeout:
             # A process that was stopped for a while must not blame environments for it.
