@@ -110,7 +110,7 @@ def test_who_may_not_connect_is_told(tmp_path: Path) -> None:
         with ShardedReplay([server.address], tls=tls, fields=FIELDS, n_envs=1) as replay:
             replay.push_batch(**steps(range(3)))
         with pytest.raises(ConnectionError, match=server.address):
-            ShardedReplay([server.address], timeout=0.5)
+            ShardedReplay([server.address], timeout=3.0)
 
 
 def test_addresses_that_nobody_answers_are_named() -> None:
@@ -118,7 +118,7 @@ def test_addresses_that_nobody_answers_are_named() -> None:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConnectionError, match=address):
-            ShardedReplay([address], timeout=0.3)
+            ShardedReplay([address], timeout=3.0)
     with pytest.raises(ValueError, match=r"shards must differ, got 127\.0\.0\.1:9 twice"):
         ShardedReplay(["127.0.0.1:9", "127.0.0.1:9"])
 
