@@ -8,11 +8,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sharpwave.errors import ActorFailed
 
-__all__ = ["Pulse", "Silence", "in_time", "which_waits"]
+__all__ = ["Pulse", "Silence", "in_time", "kill_processes", "which_waits"]
 
 ONE_LOOK = 1.0
 """Most seconds of silence that one look counts: whoever looks may have stood still too."""
@@ -105,6 +105,17 @@ def in_time(make: Callable[[], Made], timeout: float, actor: int) -> Made:
     if not made:
         raise ActorFailed(actor, _where(thread.ident or 0, timeout))
     return made[0]
+
+
+def kill_processes(env: Any) -> None:
+    """Kill the processes of environments that do not come back: whoever waits for them then does.
+
+    Args:
+        env: A vector environment; one without processes is left as it is.
+    """
+    for process in getattr(env, "processes", ()):
+        with contextlib.suppress(Exception):  # those of others may be no such processes
+            process.kill()
 
 
 def which_waits(thread: int, seconds: float) -> tuple[int, str]:

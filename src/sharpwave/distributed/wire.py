@@ -18,18 +18,7 @@ from sharpwave.distributed.codec import LIMIT
 from sharpwave.distributed.security import Access, check_listening, is_loopback
 from sharpwave.errors import ServerBusy, WireError
 
-__all__ = [
-    "Method",
-    "Server",
-    "ServerBusy",
-    "Service",
-    "connect",
-    "grpc",
-    "named",
-    "naming",
-    "serve",
-    "service",
-]
+__all__ = ["Method", "Server", "Service", "connect", "grpc", "named", "naming", "serve", "service"]
 
 
 SILENCE = 30.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import secrets
 import threading
@@ -17,6 +16,7 @@ from sharpwave.distributed.codec import LIMIT
 from sharpwave.distributed.envs.arrays import messages, parsed
 from sharpwave.distributed.envs.plain import plain_space
 from sharpwave.distributed.envs.sessions import Seat, Sessions, SessionsFull
+from sharpwave.distributed.hanging import kill_processes
 from sharpwave.distributed.security import TLS, Access
 from sharpwave.distributed.wire import Method, Server, serve, service, split_address
 from sharpwave.envs import make_vec_env
@@ -200,9 +200,7 @@ class EnvServer:
         if env is self._kept:
             self._kept_hangs = True
             return
-        for process in getattr(env, "processes", ()):
-            with contextlib.suppress(Exception):  # those of others may be no such processes
-                process.kill()
+        kill_processes(env)
 
     def _get_spaces(self, data: bytes, _: Any) -> bytes:
         parsed(messages().Empty, data)
