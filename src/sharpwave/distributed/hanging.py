@@ -113,7 +113,8 @@ def kill_processes(env: Any) -> None:
     Args:
         env: A vector environment; one without processes is left as it is.
     """
-    for process in getattr(env, "processes", ()):
+    processes = getattr(getattr(env, "unwrapped", env), "processes", None)
+    for process in processes if isinstance(processes, list | tuple) else ():
         with contextlib.suppress(Exception):  # those of others may be no such processes
             process.kill()
 
