@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("grpc")
 
+import sharpwave as sw
 from sharpwave.distributed import EnvServer, RemoteEnvPool, RemoteVectorEnv
 from sharpwave.distributed.envs.env_thread import EnvLate, EnvThread
 from sharpwave.envs import PythonVectorEnv
@@ -117,6 +118,26 @@ def test_processes_of_environments_that_hang_are_killed() -> None:
             env.step(np.zeros(2, np.int64))
         wait_for(lambda: not any(map(is_running, before)))
         env.close()
+
+
+@pytest.mark.long
+def test_actors_find_a_place_however_often_their_environments_hang() -> None:
+    """Each life of an actor took another place of the server, until none was left."""
+    env, kwargs = "tests.fleet_ids:Hanging-v0", {"in_step": 30}
+    with EnvServer(env, env_kwargs=kwargs, max_sessions=2, step_timeout=2.0) as server:
+        agent: Any = sw.IMPALA(
+            env,
+            env_kwargs=kwargs,
+            n_actors=1,
+            worker_addresses=[server.address],
+            actors="threads",
+            n_steps=8,
+            hidden=(8,),
+            seed=1,
+        )
+        metrics = agent.train(8 * 3 * 4)
+        assert metrics["restarts"] >= 3
+        agent.close()
 
 
 def test_calls_of_rlox_end_too() -> None:
