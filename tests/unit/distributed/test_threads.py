@@ -83,6 +83,7 @@ class Closing:
 
     def __init__(self) -> None:
         self.made = self.closed = 0
+        self.envs: list[Hanging] = []
 
     def __call__(self) -> Any:
         self.made += 1
@@ -92,7 +93,8 @@ class Closing:
             def close(self) -> None:
                 owner.closed += 1
 
-        return Counted(2 if self.made == 1 else 10**9)
+        self.envs.append(Counted(2 if self.made == 1 else 10**9))
+        return self.envs[-1]
 
 
 def test_actors_that_are_not_late_are_closed_beside_one_that_is() -> None:
@@ -101,7 +103,7 @@ def test_actors_that_are_not_late_are_closed_beside_one_that_is() -> None:
     agent: Any = sw.IMPALA(world, n_actors=2, actors="threads", env_mode="sync", **options)
     fleet = agent.loop.fleet
     fleet.start(agent.learner.weights(), 0)
-    wait_for(lambda: fleet.receive(0.01) is not None)
+    wait_for(lambda: fleet.receive(0.01) is not None and world.envs[0].steps == 2)
     with pytest.raises(TimeoutError, match=r"sharpwave actor 0 did not end within 0.5 seconds"):
         fleet.stop(0.5)
     assert (world.made, world.closed) == (2, 1)
