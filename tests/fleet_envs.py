@@ -55,6 +55,15 @@ class Slow(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.step(action)
 
 
+def made_here_alone(learner: int) -> Any:
+    """An environment that is made in one process, and never in others."""
+    return resumable() if os.getpid() == learner else never_made()
+
+
+def never_made() -> Any:
+    time.sleep(100_000)
+
+
 class Marked(gym.Env[Any, Any]):
     """Observes its process and how many steps it has taken there, without an end."""
 

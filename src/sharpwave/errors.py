@@ -98,6 +98,10 @@ class EnvironmentFailed(RuntimeError):  # noqa: N818 - says what happened
         return f"environment {self.env_index} failed in {self.doing}:\n{self.trace.rstrip()}"
 
 
+class ServerBusy(ConnectionError):  # noqa: N818 - says what happened
+    """A server has as many connections as it takes."""
+
+
 class ShardGone(ConnectionError):  # noqa: N818 - says what happened
     """A shard of a replay does not answer, or none of them does."""
 

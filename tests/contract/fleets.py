@@ -32,7 +32,7 @@ class Row(NamedTuple):
     """Names of threads and processes of actors that are there."""
     may_linger: bool = False
     """Actors elsewhere are sent home, and not waited for."""
-    step_timeout: float = 4.0
+    step_timeout: float = 15.0
     """Seconds in which a new process imports and makes an environment of the tests."""
 
     def check_none_is_left(self) -> None:
@@ -190,12 +190,12 @@ def placed_left() -> list[str]:
 
 
 FLEETS = {
-    "threads": Row(kind_of("threads"), threads_left, step_timeout=0.5),
+    "threads": Row(kind_of("threads"), threads_left, step_timeout=2.0),
     "processes": Row(kind_of("processes"), processes_left),
     "grpc": Row(joined, nodes_left, may_linger=True),
 }
 if importlib.util.find_spec("ray") is not None:
-    FLEETS["ray"] = Row(placed, placed_left, may_linger=True)
+    FLEETS["ray"] = Row(placed, placed_left, may_linger=True, step_timeout=60.0)
 
 
 def received(fleet: Fleet) -> Unroll:

@@ -102,6 +102,8 @@ def test_actors_rest_where_enough_unrolls_wait(row: Row) -> None:
         fleet = agent.loop.fleet
         fleet.start(agent.learner.weights(), 0)
         wait_for(lambda: fleet.stats().waiting == 5)
+        # An actor hands its unroll over a moment before it rests.
+        wait_for(lambda: (fleet.stats().busy, fleet.stats().waiting) == (0, 5))
         time.sleep(0.05)
         stats = fleet.stats()
         assert (stats.actors, stats.alive, stats.busy, stats.waiting) == (2, 2, 0, 5)
@@ -163,11 +165,10 @@ def test_an_actor_that_fails_three_times_in_a_row_ends_the_run(
 
 
 @pytest.fixture
-def hanging(row: Row) -> Row:
-    if row is FLEETS["ray"]:
-        pytest.skip(
-            "its nodes are those of gRPC, but may take longer to start than a step may take"
-        )
+def hanging(row: Row, request: pytest.FixtureRequest) -> Row:
+    case = request.node.name
+    if row is FLEETS.get("ray") and "hangs_is_made_again[ray-False]" not in case:
+        pytest.skip("its nodes are those of gRPC, and start slowly: one case is enough")
     return row
 
 

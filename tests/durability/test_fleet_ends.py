@@ -28,6 +28,8 @@ from tests.waiting import LONG, wait_for
 
 SCRIPT = """
 import sys
+import threading
+import time
 import sharpwave as sw
 from tests.fleet_ids import id_of
 from tests import fleet_envs
@@ -38,6 +40,13 @@ options = {"n_envs": 1, "n_steps": 5000, "hidden": (8,), "seed": 1, "env_kwargs"
 agent = sw.IMPALA(env, actors=kind, **options)
 agent.loop.fleet.start(agent.learner.weights(), 0)
 print(getattr(agent.loop.fleet, "address", "here"), flush=True)
+
+def tell():
+    while agent.loop.fleet.stats().busy < 2:
+        time.sleep(0.01)
+    print("busy", flush=True)
+
+threading.Thread(target=tell, daemon=True).start()
 try:
     agent.train(10**9)
 finally:
@@ -78,7 +87,9 @@ def test_ctrl_c_ends_a_learner_in_the_midst_of_long_unrolls(kind: str, world: st
         parent = nodes[0].pid if nodes else learner.pid
         try:
             wait_for(lambda: len(actors_of(parent)) == workers)
-            time.sleep(1.5)  # they are in the midst of it
+            if world != "nobody":
+                assert learner.stdout.readline() == "busy\n"
+            time.sleep(0.5)  # they are in the midst of it
             below = [child for pid in {learner.pid, parent} for child in descendants(pid)]
             assert len(actors_of(parent)) == workers
             learner.send_signal(signal.SIGINT)

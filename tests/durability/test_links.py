@@ -113,7 +113,7 @@ def watched(address: str = "127.0.0.1:0", deadline: float = 3.0) -> Iterator[Wat
 @TIMES
 def test_actors_behind_a_link_that_was_down_are_back(link: Link, seconds: float) -> None:
     is_short = seconds == 1.0
-    with watched(f"{link.here}:0", deadline=15.0 if is_short else 3.0) as one:
+    with watched(f"{link.here}:0", deadline=LONG if is_short else 3.0) as one:
         assert one.fleet.address is not None
         one.add_node(one.fleet.address, link.inside)
         one.add_node(one.fleet.address)
@@ -132,7 +132,7 @@ def test_actors_behind_a_link_that_was_down_are_back(link: Link, seconds: float)
 
 
 def test_actors_behind_a_narrow_link_are_slow_and_there(link: Link) -> None:
-    with watched(f"{link.here}:0", deadline=10.0) as one:
+    with watched(f"{link.here}:0", deadline=LONG) as one:
         assert one.fleet.address is not None
         for _ in range(2):
             one.add_node(one.fleet.address, link.inside)

@@ -24,6 +24,7 @@ from tests.contract.fleets import (
     stop_ray,
 )
 from tests.fleet_envs import Marked
+from tests.fleet_ids import id_of
 from tests.waiting import receive_until, wait_for
 
 # What every process of a cluster has to know; Ray reads it once.
@@ -123,6 +124,45 @@ def test_training_goes_on_without_a_machine_that_is_lost() -> None:
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def lose_machines(n_losses: int) -> None:
+    """Remove machines and add others, while environments say where they are."""
+    cluster, other = two_machines()
+    env, _ = id_of(Marked)
+    options = {**OPTIONS, "max_in_flight": 4, "max_lag": 1000}
+    agent: Any = sw.IMPALA(env, actors="ray", address=cluster.address, **options)
+    fleet = agent.loop.fleet
+    unrolls: list[Any] = []
+    take_until = partial(receive_until, fleet, unrolls)
+
+    def have_acted(since: int) -> bool:
+        return {one.actor for one in unrolls[since:]} == {0, 1}
+
+    try:
+        fleet.start(agent.learner.weights(), 0)
+        for number in range(n_losses):
+            take_until(partial(have_acted, len(unrolls)))
+            cluster.remove_node(other, allow_graceful=False)
+            take_until(lambda: fleet.stats().alive == 1)
+            seen = len(unrolls)
+            take_until(lambda: len(unrolls) > seen + 4)  # noqa: B023 - the other one goes on
+            other = cluster.add_node(num_cpus=1)
+            take_until(lambda: fleet.stats().alive == 2)
+            assert fleet.stats().restarts == number + 1
+        take_until(partial(have_acted, len(unrolls)))
+        assert fleet.stats().lost <= n_losses
+        check_follows(unrolls)
+    finally:
+        agent.close()
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.mark.usefixtures("no_ray_is_left")
+@pytest.mark.timeout(1800)
+def test_machines_are_lost_again_and_again_and_others_take_their_place() -> None:
+    lose_machines(4)
 
 
 def kill_at_random(n_kills: int, draw: random.Random) -> None:

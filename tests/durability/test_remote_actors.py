@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.waiting import LONG, receive_until, wait_for, without_hanging
@@ -21,6 +22,7 @@ from tests.waiting import LONG, receive_until, wait_for, without_hanging
 pytest.importorskip("grpc")
 
 import sharpwave as sw
+from sharpwave.cli.main import main
 from sharpwave.distributed.codec import pack
 from sharpwave.distributed.grpc_fleet import GrpcFleet
 from sharpwave.distributed.security import TOKEN_VARIABLE
@@ -197,15 +199,15 @@ TRAIN = ["train", "impala", "CartPole-v1", "--actors", "grpc", "--n-envs", "4", 
 
 
 @pytest.mark.long
-def test_actors_wait_for_a_learner_that_is_killed_and_resumed(
+def test_actors_wait_for_a_learner_that_is_killed_and_resumed_bit_for_bit(
     commands: Commands, tmp_path: Path
 ) -> None:
     with listening() as fleet:
         address = address_of(fleet)  # which is free afterwards
     run = tmp_path / "run"
-    options = ["--address", address, "--total-timesteps", "400_000", "--eval-freq", "0"]
-    often = ["--checkpoint-freq", "20_000", "--run-dir", str(run), "--no-preset", "--seed", "3"]
-    learner = commands.start(*TRAIN, *options, *often)
+    same = ["--deterministic", "--total-timesteps", "400_000", "--eval-freq", "0", "--no-preset"]
+    same += ["--seed", "3", "--checkpoint-freq", "20_000"]
+    learner = commands.start(*TRAIN, "--address", address, "--run-dir", str(run), *same)
     actor = commands.actor(address, "--actors", "2")
     wait_for(lambda: list(run.glob("checkpoints/*")))
     learner.kill()
@@ -220,6 +222,13 @@ def test_actors_wait_for_a_learner_that_is_killed_and_resumed(
     assert said.count("joined") == 2
     assert "waiting for" in said
     assert RunFolder(run).is_ours
+    whole = tmp_path / "whole"
+    assert main([*TRAIN, "--actors", "threads", "--run-dir", str(whole), *same]) == 0
+    agents = [sw.IMPALA.from_checkpoint(RunFolder(one).latest_checkpoint) for one in (whole, run)]
+    assert [agent.timesteps for agent in agents] == [400_384, 400_384]
+    np.testing.assert_array_equal(*(agent.learner.weights() for agent in agents))
+    for agent in agents:
+        agent.close()
     # The token is nowhere in what was written.
     for file in run.rglob("*"):
         if file.is_file():

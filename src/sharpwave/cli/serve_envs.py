@@ -37,6 +37,7 @@ def run(arguments: list[str]) -> int:
                 max_sessions=parsed.max_sessions,
                 silence=parsed.silence,
                 patience=parsed.patience,
+                step_timeout=parsed.step_timeout,
                 token=access.token,
                 tls=access.tls,
             ).start()
@@ -78,6 +79,13 @@ def _parser() -> Parser:
         default=60.0,
         metavar="S",
         help="seconds that environments wait for a client whose connection was lost (60)",
+    )
+    parser.add_argument(
+        "--step-timeout",
+        type=float,
+        default=120.0,
+        metavar="S",
+        help="seconds that environments may take for a step (120); then they are given up",
     )
     add_env_options(parser)
     add_access_options(parser)

@@ -138,7 +138,7 @@ class GrpcFleet:
                 max_calls=self._max_nodes,
                 silence=self._deadline,
             )
-            notice(f"waiting for actors: sharpwave actor --learner {self._server.address}")
+            notice(f"waiting for actors: {self._how_to_join()}")
 
     def publish(self, weights: Weights, version: int) -> None:
         """Give the weights of the unrolls that begin from now on."""
@@ -422,8 +422,11 @@ class GrpcFleet:
         elif now - self._complete_at > self._patience:
             raise ConnectionError(
                 f"{sum(there)} of {self._n_actors} actors are there after {self._patience:g} s: "
-                f"start `sharpwave actor --learner {self.address}`"
+                f"{self._how_to_join()}"
             )
+
+    def _how_to_join(self) -> str:
+        return f"start `sharpwave actor --learner {self.address}`"
 
 
 def _joined(data: bytes) -> dict[str, Any]:

@@ -8,11 +8,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sharpwave.errors import ActorFailed
 
-__all__ = ["Pulse", "Silence", "in_time"]
+__all__ = ["Pulse", "Silence", "in_time", "kill_processes", "which_waits"]
 
 ONE_LOOK = 1.0
 """Most seconds of silence that one look counts: whoever looks may have stood still too."""
@@ -107,16 +107,44 @@ def in_time(make: Callable[[], Made], timeout: float, actor: int) -> Made:
     return made[0]
 
 
-def _where(thread: int, seconds: float) -> str:
-    """The stack of a thread that waits for environments, and for which of them."""
-    from sharpwave.envs.python import PythonVectorEnv  # which native actors do without
+def kill_processes(env: Any) -> None:
+    """Kill the processes of environments that do not come back: whoever waits for them then does.
+
+    Args:
+        env: A vector environment; one without processes is left as it is.
+    """
+    processes = getattr(getattr(env, "unwrapped", env), "processes", None)
+    for process in processes if isinstance(processes, list | tuple) else ():
+        with contextlib.suppress(Exception):  # those of others may be no such processes
+            process.kill()
+
+
+def which_waits(thread: int, seconds: float) -> tuple[int, str]:
+    """The index of the environment that a thread waits for, 0 if unknown, and the thread's stack.
+
+    Args:
+        thread: Identifier of the thread.
+        seconds: Seconds that it has waited, for the last line.
+    """
+    from gymnasium.vector import AsyncVectorEnv  # which native actors do without
+
+    from sharpwave.envs.python import PythonVectorEnv
 
     frame = sys._current_frames().get(thread)
     stack = "" if frame is None else "".join(traceback.format_stack(frame))
-    which = "an environment"
+    index: int | None = None
     while frame is not None:
         # The vector environment is in the midst of a loop over its environments.
-        if isinstance(frame.f_locals.get("self"), PythonVectorEnv) and "i" in frame.f_locals:
-            which = f"environment {frame.f_locals['i']}"
+        local = frame.f_locals
+        if isinstance(local.get("self"), PythonVectorEnv):
+            index = local.get("i", index)
+        elif isinstance(local.get("self"), AsyncVectorEnv):
+            index = local.get("env_idx", index)
         frame = frame.f_back
-    return f"{stack}TimeoutError: {which} did not come back within {seconds:g} s"
+    which = "an environment" if index is None else f"environment {index}"
+    return index or 0, f"{stack}TimeoutError: {which} did not come back within {seconds:g} s"
+
+
+def _where(thread: int, seconds: float) -> str:
+    """The stack of a thread that waits for environments, and for which of them."""
+    return which_waits(thread, seconds)[1]

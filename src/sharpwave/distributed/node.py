@@ -7,6 +7,7 @@ connection, and the weights that come over it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import threading
@@ -38,12 +39,14 @@ from sharpwave.distributed.unroll_codec import unroll_to_bytes
 from sharpwave.distributed.wire import connect, naming
 from sharpwave.envs import space_from_json
 from sharpwave.envs.named import entry_points, names_code
-from sharpwave.errors import ActorFailed, EnvironmentFailed, WireError
+from sharpwave.errors import ActorFailed, EnvironmentFailed, ServerBusy, WireError
 
 __all__ = ["Node"]
 
 MAX_MESSAGE = 2**30
 """Bytes of the largest weights."""
+FAREWELL = 2.0
+"""Seconds that a learner has to take what is still to be sent when a node leaves."""
 
 
 class Node:
@@ -97,6 +100,8 @@ class Node:
                 if self._visit():
                     return
             except (ConnectionError, TimeoutError) as error:
+                if isinstance(error, ServerBusy):
+                    self._seen_at = time.monotonic()  # it is there, and has no place as yet
                 waited = time.monotonic() - self._seen_at
                 if waited > self._patience:
                     raise ConnectionError(
@@ -359,6 +364,13 @@ class _Visit:
     def leave(self) -> None:
         """End the stream, after what is still to be sent."""
         self._outbox.put(None)
+        timer = threading.Timer(FAREWELL, self._answers.cancel)
+        timer.daemon = True
+        timer.start()
+        with contextlib.suppress(Exception):  # gRPC's own, of many kinds: the stream has broken
+            for _ in self._answers:  # until the learner has taken all, and hangs up
+                pass
+        timer.cancel()
         self._answers.cancel()
         self._workers = {}  # what gRPC keeps of a stream must not keep actors
 

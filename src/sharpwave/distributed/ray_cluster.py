@@ -16,6 +16,9 @@ from sharpwave.distributed.security import Access
 
 __all__ = ["RayCluster"]
 
+_PATIENCE, _TELL_AFTER = 300.0, 10.0
+"""Seconds that a cluster has to find room, since it may have to grow; and until it is told of."""
+
 
 class RayCluster:
     """Ray, once it is joined or started, and what was placed there.
@@ -43,6 +46,7 @@ class RayCluster:
         self.ray: Any = require("ray", extra="ray")
         self._placed: list[Any] = []
         self._groups: list[Any] = []
+        self._reserved: tuple[int, float] | None = None
         self._is_left = False
         is_new = not self.ray.is_initialized()
         self.is_here = address is None and (is_new or RayCluster._users_here > 0)
@@ -66,6 +70,36 @@ class RayCluster:
             self.host = self.ray.util.get_node_ip_address()
             self.access = Access(token=secrets.token_urlsafe(32))
 
+    def reserve(self, n: int, cpus: float = 1.0) -> None:
+        """Wait until there is room for some actors, which `place` then takes.
+
+        Args:
+            n: Number of actors.
+            cpus: CPUs of Ray for each; on this machine alone there is nothing to reserve.
+
+        Raises:
+            ConnectionError: The cluster has not had as many CPUs free in time.
+        """
+        if self.is_here:
+            return
+        ray = self.ray
+        group = ray.util.placement_group([{"CPU": cpus}] * n, strategy="SPREAD")
+        if not group.wait(_TELL_AFTER):
+            notice(f"waiting for {n} x {cpus:g} CPUs of Ray: {self._cpus()}")
+            if not group.wait(max(0.0, _PATIENCE - _TELL_AFTER)):
+                ray.util.remove_placement_group(group)
+                raise ConnectionError(
+                    f"Ray has not had {n} x {cpus:g} CPUs free within {_PATIENCE:g} s: "
+                    f"{self._cpus()}"
+                )
+        self._groups.append(group)
+        self._reserved = n, cpus
+
+    def _cpus(self) -> str:
+        """Counts of the CPUs of the cluster."""
+        there, free = self.ray.cluster_resources(), self.ray.available_resources()
+        return f"the cluster has {there.get('CPU', 0):g}, of which {free.get('CPU', 0):g} are free"
+
     def place(self, kind: type, n: int, cpus: float = 1.0) -> list[Any]:
         """Start actors of Ray, spread over the machines, which it starts again for ever.
 
@@ -73,12 +107,17 @@ class RayCluster:
             kind: Their class, without arguments.
             n: Number of actors.
             cpus: CPUs of Ray for each; on this machine alone there is nothing to reserve.
+
+        Raises:
+            ConnectionError: The cluster has not had as many CPUs free in time.
         """
         ray = self.ray
         options: list[dict[str, Any]] = [{"num_cpus": 0} for _ in range(n)]
         if not self.is_here:
-            group = ray.util.placement_group([{"CPU": cpus}] * n, strategy="SPREAD")
-            self._groups.append(group)
+            if self._reserved != (n, cpus):
+                self.reserve(n, cpus)
+            self._reserved = None
+            group = self._groups[-1]
             strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
             for number in range(n):
                 where = strategy(group, placement_group_bundle_index=number)

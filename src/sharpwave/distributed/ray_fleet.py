@@ -50,14 +50,20 @@ class RayFleet(GrpcFleet):
         """Let the actors begin, or go on after `pause`, with these weights.
 
         Raises:
-            ConnectionError: There is no such cluster.
+            ConnectionError: There is no such cluster, or it has no room for the actors.
             PermissionError: The cluster takes everybody.
             RuntimeError: The fleet was stopped.
         """
         if self._joined is not None or self._stops:
             super().start(weights, version)
             return
-        self._joined = RayCluster(self._cluster)
+        joined = RayCluster(self._cluster)
+        try:
+            joined.reserve(self._n_actors, self._cpus)
+        except BaseException:
+            joined.leave()
+            raise
+        self._joined = joined
         self._host, self._access = self._joined.host, self._joined.access
         super().start(weights, version)
         self._place(self._joined)
@@ -82,6 +88,9 @@ class RayFleet(GrpcFleet):
         self._acting = []
         if self._joined is not None:
             self._joined.leave()
+
+    def _how_to_join(self) -> str:
+        return "Ray starts them, `ray status` says what it waits for"
 
     def _place(self, cluster: RayCluster) -> None:
         """Start a node in each of as many processes as there are actors."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from sharpwave.distributed.actors import FleetActor
 from sharpwave.distributed.fleet import FleetStats, Unroll, Weights, waiting_states
-from sharpwave.distributed.hanging import Pulse
+from sharpwave.distributed.hanging import Pulse, kill_processes
 from sharpwave.distributed.supervise import Lives
 from sharpwave.errors import ActorFailed
 
@@ -21,6 +21,8 @@ __all__ = ["ThreadFleet"]
 
 LOOK = 0.5
 """Seconds after which somebody who waits looks for actors that hang."""
+LAST = 1.0
+"""Seconds that threads have to end once the processes that they wait for are killed."""
 
 
 class ThreadFleet:
@@ -230,12 +232,19 @@ class _Shared:
 
     def _leave_behind(self, number: int, error: ActorFailed, lost: int) -> None:
         self.busy -= 1
-        self.actors[number] = self.threads[number] = None
+        self._abandon(number)
         if self.failed(number, error, lost):
             self.begin(number)
         elif not self.lives.can_revive:
             self.end = error
         self.changed.notify_all()
+
+    def _abandon(self, number: int) -> None:
+        """Let the thread of an actor close it, whenever it comes back."""
+        actor = self.actors[number]
+        self.actors[number] = self.threads[number] = None
+        if actor is not None:
+            kill_processes(actor.env)
 
     def begin(self, number: int) -> None:
         """Start the thread of an actor."""
@@ -276,12 +285,19 @@ class _Shared:
         deadline = time.monotonic() + timeout
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        late = [thread.name for thread in threads if thread.is_alive()]
-        if late:
-            raise TimeoutError(f"{', '.join(late)} did not end within {timeout} seconds")
+        late = [thread for thread in threads if thread.is_alive()]
+        with self.changed:
+            for thread in late:
+                self._abandon(self.threads.index(thread))
         for actor in self.actors:
             if actor is not None:
                 actor.close()
+        for thread in late:
+            thread.join(LAST / len(late))  # those whose environments had processes end now
+        late = [thread for thread in late if thread.is_alive()]
+        if late:
+            names = ", ".join(thread.name for thread in late)
+            raise TimeoutError(f"{names} did not end within {timeout} seconds")
 
 
 class _ActorThread(threading.Thread):
@@ -339,6 +355,8 @@ class _ActorThread(threading.Thread):
             error: BaseException | None = raised
             while error is not None:
                 error = self._make_again(error)
+            if shared.threads[number] is not self:
+                self._close(actor)
             return True
         with shared.changed:
             if shared.threads[number] is self:

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from sharpwave.core.optional import require
 from sharpwave.distributed.codec import LIMIT
 from sharpwave.distributed.security import Access, check_listening, is_loopback
-from sharpwave.errors import WireError
+from sharpwave.errors import ServerBusy, WireError
 
 __all__ = ["Method", "Server", "Service", "connect", "grpc", "named", "naming", "serve", "service"]
+
 
 SILENCE = 30.0
 """Seconds that a client may take for its next message, or to read an answer."""
@@ -195,7 +196,7 @@ def connect(
         max_message: Bytes of a message.
 
     Raises:
-        ConnectionError: Nothing answers.
+        ConnectionError: Nothing answers; `ServerBusy` where too many others are connected.
         PermissionError: The server takes another token.
         ValueError: The address has no port, or the certificate is no good.
     """
@@ -262,6 +263,8 @@ def named(error: Exception, address: str) -> Exception:
         return PermissionError(f"{address} refuses the call: {said}")
     if name == "DEADLINE_EXCEEDED":
         return TimeoutError(f"{address} did not answer in time: {said}")
+    if name == "RESOURCE_EXHAUSTED" and "Concurrent RPC limit" in said:
+        return ServerBusy(f"{address} is busy: {said}")
     if name in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"):
         return WireError(f"{address}: {said}")
     if name == "INTERNAL":
@@ -291,12 +294,11 @@ def _wait_for(channel: Any, address: str, timeout: float) -> None:
             ask(b"", timeout=max(0.05, left))
         except library.RpcError as error:
             status = error.code()
+            raised, late = named(error, address), status is library.StatusCode.DEADLINE_EXCEEDED
             if status is library.StatusCode.UNIMPLEMENTED:
                 return
-            unreachable = status is library.StatusCode.UNAVAILABLE
-            if not unreachable or left <= 0:
-                late = status is library.StatusCode.DEADLINE_EXCEEDED
-                raised = named(error, address)
+            passes = status is library.StatusCode.UNAVAILABLE or isinstance(raised, ServerBusy)
+            if not passes or left <= 0:
                 raise ConnectionError(str(raised)) if late else raised from None
             time.sleep(min(0.1, max(0.0, left)))
         else:

@@ -65,6 +65,8 @@ class RayEvaluator:
         self._cluster = RayCluster(cluster)
         self._free = self._cluster.place(_RayPlayer, n_workers, cpus)
         self._running: dict[Any, tuple[int, Any]] = {}
+        self._ended: list[tuple[int, EvaluationResult]] = []
+        self._errors: list[Exception] = []
 
     @property
     def is_free(self) -> bool:
@@ -112,18 +114,24 @@ class RayEvaluator:
             timeout: Seconds to wait for all that go on; None for as long as it takes.
 
         Raises:
-            Exception: What an evaluation raised.
+            Exception: What an evaluation raised; the next call has the results of others that have
+                ended with it.
         """
         handles, ray = list(self._running), self._cluster.ray
-        if not handles:
-            return []
-        ended, _ = ray.wait(handles, num_returns=len(handles), timeout=timeout)
-        found = []
+        ended = []
+        if handles:
+            ended, _ = ray.wait(handles, num_returns=len(handles), timeout=timeout)
         for handle in ended:
             step, worker = self._running.pop(handle)
             self._free.append(worker)
-            found.append((step, ray.get(handle)))
-        return sorted(found, key=lambda one: one[0])
+            try:
+                self._ended.append((step, ray.get(handle)))
+            except Exception as error:
+                self._errors.append(error)
+        if self._errors:
+            raise self._errors.pop(0)
+        found, self._ended = sorted(self._ended, key=lambda one: one[0]), []
+        return found
 
     def close(self) -> None:
         """End the processes, and the Ray that was started for them."""

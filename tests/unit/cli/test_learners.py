@@ -57,6 +57,29 @@ def test_another_number_than_was_started_is_refused(
     assert "crossq learns in one process" in capsys.readouterr().err
 
 
+@pytest.mark.long
+def test_processes_of_torchrun_learn_as_those_of_the_command_do(tmp_path: Path) -> None:
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    train = ["-m", "sharpwave", "train", "ppo", "CartPole-v1", *OPTIONS, "--total-timesteps", "512"]
+    launches = {"torchrun": [*torchrun, *train], "command": [*train, "--learners", "2"]}
+    found = []
+    for name, launch in launches.items():
+        done = subprocess.run(
+            [sys.executable, *launch, "--eval-freq", "0", "--run-dir", str(tmp_path / name)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("run folder: ") == 1  # the first process alone writes
+        folder = RunFolder(tmp_path / name)
+        assert folder.metrics()["step"].tolist() == [64 * update for update in range(1, 9)]
+        found.append(folder.metrics())
+        assert folder.summary["status"] == "finished"
+    assert found[0]["loss"].tolist() == found[1]["loss"].tolist()
+
+
 class Started:
     """A command with two learners that has begun to learn."""
 

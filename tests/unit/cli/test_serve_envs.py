@@ -54,6 +54,7 @@ def test_what_cannot_be_served_is_named(tmp_path: Path, capsys: pytest.CaptureFi
         "address must be host:port": ["CartPole-v1", "--port", "70000"],
         "No such file": ["CartPole-v1", "--token-file", str(tmp_path / "none")],
         "silence must be a positive number": ["CartPole-v1", "--silence", "0"],
+        "step_timeout must be a positive number": ["CartPole-v1", "--step-timeout", "-1"],
         "unknown mode 'fast'": ["CartPole-v1", "--mode", "fast"],
     }
     for said, arguments in cases.items():

@@ -166,7 +166,7 @@ def test_in_step_there_is_no_place_for_more_actors() -> None:
 
 @pytest.mark.long
 def test_a_silent_node_is_given_up_at_its_deadline_and_may_return() -> None:
-    with listening(deadline=3.0) as fleet, Liar(address_of(fleet)) as silent:
+    with listening(deadline=8.0) as fleet, Liar(address_of(fleet)) as silent:
         steady = Acting(address_of(fleet))
         wait_for(lambda: fleet.stats().alive == 1)
         silent.join()

@@ -23,7 +23,7 @@ from sharpwave.distributed import launch
 from sharpwave.errors import ActorFailed
 from tests.contract.fleets import OPTIONS, check_follows, processes_left, received
 from tests.envs import resumable
-from tests.fleet_envs import Hanging, Marked, Slow
+from tests.fleet_envs import Hanging, Marked, Slow, made_here_alone
 from tests.processes import descendants, is_running, stop
 from tests.waiting import LONG, wait_for, without_hanging
 
@@ -160,18 +160,10 @@ def test_an_actor_that_is_stopped_is_declared_dead_and_others_go_on(
     agent.close()
 
 
-def never_made() -> Any:
-    time.sleep(100_000)
-
-
-def made_here_alone(learner: int) -> Any:
-    return resumable() if os.getpid() == learner else never_made()
-
-
 @pytest.mark.long
 def test_an_environment_that_is_never_made_is_named() -> None:
-    agent = made(partial(made_here_alone, os.getpid()), n_actors=1, step_timeout=3.0)
-    with pytest.raises(ActorFailed, match=r"in never_made(.|\n)*did not come back within 3 s"):
+    agent = made(partial(made_here_alone, os.getpid()), n_actors=1, step_timeout=10.0)
+    with pytest.raises(ActorFailed, match=r"in never_made(.|\n)*did not come back within 10 s"):
         agent.train(64)
     assert agent.loop.fleet.stats().failures == 3
 
@@ -179,7 +171,7 @@ def test_an_environment_that_is_never_made_is_named() -> None:
 @pytest.mark.long
 def test_processes_of_environments_that_hang_are_ended_with_their_actor() -> None:
     """Each environment has a process, which hears nothing while it hangs."""
-    agent = made(partial(Hanging, 3), n_actors=1, step_timeout=1.0, env_mode="async", n_envs=2)
+    agent = made(partial(Hanging, 3), n_actors=1, step_timeout=5.0, env_mode="async", n_envs=2)
     fleet = agent.loop.fleet
     fleet.start(agent.learner.weights(), 0)
     wait_for(lambda: fleet.stats().busy == 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,8 @@ from sharpwave.errors import ActorFailed, EnvironmentFailed
 from tests.contract.fleets import OPTIONS, threads_left
 from tests.envs import vectorized
 from tests.fleet_envs import RELEASE, Failing, Hanging
-from tests.waiting import wait_for
+from tests.processes import is_running
+from tests.waiting import wait_for, without_hanging
 
 
 class Unmakeable:
@@ -65,12 +67,64 @@ def test_environments_that_cannot_be_made_again_fail_once() -> None:
 def test_environments_that_cannot_be_made_again_hang_once() -> None:
     """Nobody else may step them while a thread is still in there."""
     env = vectorized([partial(Hanging, 3)] * 2, "same_step")
-    agent = sw.IMPALA(env, n_actors=1, n_steps=8, hidden=(8,), seed=1, step_timeout=0.1)
+    agent = sw.IMPALA(env, n_actors=1, n_steps=8, hidden=(8,), seed=1, step_timeout=1.0)
     for _ in range(2):
-        with pytest.raises(ActorFailed, match=r"in step(.|\n)*did not come back within 0.1 s"):
+        with pytest.raises(ActorFailed, match=r"in step(.|\n)*did not come back within 1 s"):
             agent.train(5000)
         assert agent.loop.fleet.stats().failures == 1
     agent.close()
     RELEASE.set()
     wait_for(lambda: threads_left() == [])
     RELEASE.clear()
+
+
+class Closing:
+    """Makes environments, of which the first hangs; and counts those closed."""
+
+    def __init__(self) -> None:
+        self.made = self.closed = 0
+        self.envs: list[Hanging] = []
+
+    def __call__(self) -> Any:
+        self.made += 1
+        owner = self
+
+        class Counted(Hanging):
+            def close(self) -> None:
+                owner.closed += 1
+
+        self.envs.append(Counted(2 if self.made == 1 else 10**9))
+        return self.envs[-1]
+
+
+def test_actors_that_are_not_late_are_closed_beside_one_that_is() -> None:
+    world = Closing()
+    options = {**OPTIONS, "n_envs": 1}
+    agent: Any = sw.IMPALA(world, n_actors=2, actors="threads", env_mode="sync", **options)
+    fleet = agent.loop.fleet
+    fleet.start(agent.learner.weights(), 0)
+    wait_for(lambda: fleet.receive(0.01) is not None and world.envs[0].steps == 2)
+    with pytest.raises(TimeoutError, match=r"sharpwave actor 0 did not end within 0.5 seconds"):
+        fleet.stop(0.5)
+    assert (world.made, world.closed) == (2, 1)
+    RELEASE.set()
+    wait_for(lambda: threads_left() == [])
+    RELEASE.clear()
+    agent.close()
+    assert world.closed == 2
+
+
+@pytest.mark.long
+def test_processes_of_environments_that_hang_end_with_their_thread() -> None:
+    agent: Any = sw.IMPALA(
+        partial(Hanging, 3), n_actors=1, actors="threads", env_mode="async", **OPTIONS
+    )
+    fleet = agent.loop.fleet
+    fleet.start(agent.learner.weights(), 0)
+    wait_for(lambda: fleet.stats().busy == 1)
+    started = [one.pid or 0 for one in multiprocessing.active_children()]
+    with without_hanging():
+        agent.close()
+    assert len(started) >= OPTIONS["n_envs"]
+    assert not any(map(is_running, started))
+    assert threads_left() == []

@@ -25,7 +25,7 @@ from sharpwave.distributed.wire import (
     service,
     split_address,
 )
-from sharpwave.errors import WireError
+from sharpwave.errors import ServerBusy, WireError
 from tests.unit.distributed.certificates import make_authority, make_tls
 from tests.waiting import LONG, wait_for, without_hanging
 
@@ -160,9 +160,9 @@ def test_mutual_tls_lets_in_whom_the_authority_signed(tmp_path: Path, echo: Echo
             assert channel.unary_unary("/test.Echo/One")(b"message") == b"message"
         stranger = make_tls(make_authority(tmp_path, "stranger"))
         with pytest.raises(ConnectionError, match="cannot be reached"):
-            connect(where, Access(tls=stranger), timeout=0.5)
+            connect(where, Access(tls=stranger), timeout=3.0)
         with pytest.raises(ConnectionError, match="cannot be reached"):
-            connect(where, timeout=0.5)
+            connect(where, timeout=3.0)
         # The server is whom the client expects, and the client shows nothing.
         bare = grpc().ssl_channel_credentials(Path(tls.authority).read_bytes())
         with pytest.raises(ConnectionError):
@@ -274,9 +274,12 @@ def test_more_calls_than_allowed_are_refused(echo: Echo) -> None:
 
         streams = [channel.stream_stream("/test.Echo/Many")(held()) for _ in range(2)]
         assert [next(stream) for stream in streams] == [b"first", b"first"]
-        with pytest.raises(WireError, match="Concurrent RPC limit"), naming(server.address):
+        with pytest.raises(ServerBusy, match="Concurrent RPC limit"), naming(server.address):
             channel.unary_unary("/test.Echo/One")(b"third")
-        over.set()
+        with pytest.raises(ServerBusy, match=f"{server.address} is busy"):
+            connect(server.address, timeout=0.3)
+        threading.Timer(0.3, over.set).start()
+        connect(server.address, timeout=LONG).close()  # which waits for a place
         assert [list(stream) for stream in streams] == [[], []]
 
 
@@ -287,14 +290,14 @@ def test_nothing_answers_at_a_free_port(echo: Echo) -> None:
         without_hanging(),
         pytest.raises(ConnectionError, match=rf"{server.address} cannot be reached"),
     ):
-        connect(server.address, timeout=0.3)
+        connect(server.address, timeout=3.0)
 
 
 def test_what_takes_connections_and_says_nothing_is_no_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ConnectionError, match=address):
-            connect(address, timeout=0.3)
+            connect(address, timeout=3.0)
 
 
 def test_a_server_that_starts_later_is_waited_for(echo: Echo) -> None:

@@ -16,6 +16,7 @@ from sharpwave.distributed.codec import LIMIT
 from sharpwave.distributed.envs.arrays import messages, parsed
 from sharpwave.distributed.envs.plain import plain_space
 from sharpwave.distributed.envs.sessions import Seat, Sessions, SessionsFull
+from sharpwave.distributed.hanging import kill_processes
 from sharpwave.distributed.security import TLS, Access
 from sharpwave.distributed.wire import Method, Server, serve, service, split_address
 from sharpwave.envs import make_vec_env
@@ -48,6 +49,9 @@ class EnvServer:
         max_sessions: Sessions at a time; None for 4, or one of an environment that is made.
         silence: Seconds that a client may take between two steps; a learner needs some.
         patience: Seconds that a session waits for a client whose connection was lost.
+        step_timeout: Seconds that environments may take for a step, a reset, or to be made. A
+            session whose environments do not come back is over: its client is told, and their
+            processes are killed. Environments of this process cannot be, and are left behind.
         token: Token of the clients; None takes that of the variable `SHARPWAVE_TOKEN`, if any.
         tls: Certificates of both sides.
         max_message: Bytes of a message.
@@ -83,6 +87,7 @@ class EnvServer:
         max_sessions: int | None = None,
         silence: float = 600.0,
         patience: float = 60.0,
+        step_timeout: float = 120.0,
         token: str | None = None,
         tls: TLS | None = None,
         max_message: int = LIMIT,
@@ -102,10 +107,16 @@ class EnvServer:
         self._made = partial(make_vec_env, env, n_envs, mode=mode, env_kwargs=kwargs or None)
         self._first: Any = self._made()
         self._kept = self._first if is_made else None
+        self._kept_hangs = False
         try:
             self._spaces = _described(self._first, env, kwargs)
             self._sessions = Sessions(
-                self._taken, self._given_back, limit, _positive("patience", patience)
+                self._taken,
+                self._given_back,
+                limit,
+                _positive("patience", patience),
+                _positive("step_timeout", step_timeout),
+                self._abandoned,
             )
         except BaseException:
             if not is_made:
@@ -152,7 +163,10 @@ class EnvServer:
             self.close()
 
     def close(self) -> None:
-        """Take no more calls, end all sessions and close their environments."""
+        """Take no more calls, end all sessions and close their environments.
+
+        Environments that do not come back are waited for some seconds, and left behind then.
+        """
         if self._server is not None:
             self._server.stop()
         self._sessions.close()
@@ -167,6 +181,8 @@ class EnvServer:
         self.close()
 
     def _taken(self) -> Any:
+        if self._kept_hangs:
+            raise SessionsFull("the environments have not come back from a step")
         with self._first_lock:
             first = self._first
             if self._kept is None:
@@ -176,13 +192,22 @@ class EnvServer:
     def _given_back(self, env: Any) -> None:
         if env is not self._kept:
             env.close()
+        else:
+            self._kept_hangs = False
+
+    def _abandoned(self, env: Any) -> None:
+        """Kill the processes of environments that do not come back, whose thread then does."""
+        if env is self._kept:
+            self._kept_hangs = True
+            return
+        kill_processes(env)
 
     def _get_spaces(self, data: bytes, _: Any) -> bytes:
         parsed(messages().Empty, data)
         answer: bytes = self._spaces.SerializeToString()
         return answer
 
-    def _play(self, requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
+    def _play(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         known = messages()
         seat, welcome = self._welcomed(parsed(known.PlayRequest, next(requests, b"")))
         if seat is None:
@@ -190,6 +215,8 @@ class EnvServer:
             return
         turn = seat.turn
         patience: float | None = None  # the connection may be lost at any moment
+        # While environments step, this function does not hear of it.
+        context.add_callback(partial(self._sessions.leave, seat, turn))
         try:
             yield welcome.SerializeToString()
             for data in requests:
@@ -250,8 +277,7 @@ class EnvServer:
     def _answered(self, seat: Seat, ask: Any) -> bytes:
         patience = self._silence
         try:
-            with seat.session.held():
-                answer: bytes = ask().SerializeToString()
+            answer: bytes = seat.session.called(ask).SerializeToString()
         except ValueError:
             raise
         except Exception:
@@ -286,8 +312,8 @@ def _name(env: Any) -> str:
     """Name of the environments: an id, or the name of what makes them."""
     if isinstance(env, str):
         return env
-    spec = getattr(env, "spec", None)
-    name = spec.id if spec is not None else getattr(env, "__name__", type(env).__name__)
+    spec = getattr(env, "spec", None)  # of a class it may be a property
+    name = getattr(spec, "id", None) or getattr(env, "__name__", type(env).__name__)
     return str(name)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import math
 import threading
+import time
 import traceback
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -20,9 +22,11 @@ from sharpwave.distributed.envs.arrays import (
     messages,
     raw,
 )
+from sharpwave.distributed.envs.env_thread import EnvLate, EnvThread
 from sharpwave.distributed.envs.plain import plain_actions, plain_observations
 from sharpwave.envs import Stepper
 from sharpwave.envs.masks import action_masks
+from sharpwave.envs.native import NativeVectorEnv
 from sharpwave.errors import EnvironmentFailed, WireError
 from sharpwave.types import Array
 
@@ -32,6 +36,10 @@ _WORDS = 20_000
 """Characters of a traceback that travel."""
 TERMINATED, TRUNCATED = 1, 2
 _FLOAT64 = np.dtype(np.float64)
+_LETTING_GO = 1.0
+"""Seconds in which a call that nobody waits for any more lets go of its session."""
+
+T = TypeVar("T")
 
 
 class Session:
@@ -43,16 +51,18 @@ class Session:
     Args:
         env: The vector environment. Its episodes begin anew in the step that ends one.
         name: Name of the session for its client.
+        thread: Calls the environments, and has the seconds that they may take; None takes one
+            without a limit. Native environments come back by themselves, and do without.
 
     Attributes:
         last_id: The number of the last request.
-        failed: True if an environment raised, so that the session is over.
+        failed: True if an environment raised or did not come back, so that the session is over.
 
     Raises:
         ValueError: The environments are reset in the step after the end.
     """
 
-    def __init__(self, env: Any, name: str) -> None:
+    def __init__(self, env: Any, name: str, thread: EnvThread | None = None) -> None:
         self.env, self.name = env, name
         self.last_id = 0
         self.failed = False
@@ -64,6 +74,8 @@ class Session:
         self._is_discrete = not isinstance(env.single_action_space, spaces.Box)
         self._last: Any = None
         self._has_begun = False
+        self._thread = thread or EnvThread(math.inf)
+        self._may_hang = not isinstance(env, NativeVectorEnv)
         # A connection that was lost may still be at work while the next one asks.
         self._lock = threading.Lock()
 
@@ -84,11 +96,51 @@ class Session:
             self._last.id = self.last_id = request.id
             return self._last
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Inside, nothing is asked of the environments."""
+    def called(self, ask: Callable[[], T]) -> T:
+        """The result of a function that resets or steps, while nothing else is asked.
+
+        Raises:
+            EnvLate: The environments did not come back in time; the session has failed.
+            Exception: What it raised.
+        """
         with self._lock:
-            yield
+            return self._called(ask)
+
+    def end(
+        self,
+        unmake: Callable[[Any], None],
+        abandon: Callable[[Any], None],
+        until: float = 0.0,
+    ) -> None:
+        """Let go of the environments: of those that do not come back, once they do.
+
+        Args:
+            unmake: Gets them back, in the thread that called them.
+            abandon: Gets those at once that do not come back.
+            until: The `time.monotonic` up to which they are waited for.
+        """
+        seconds = max(0.0, until - time.monotonic())
+        is_held = self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+        if not is_held:
+            self._thread.give_up()
+            is_held = self._lock.acquire(timeout=_LETTING_GO)
+        try:
+            if not is_held or self._thread.is_late:
+                abandon(self.env)
+            seconds = 0.0 if self._thread.is_late else max(0.0, until - time.monotonic())
+            self._thread.end(partial(unmake, self.env), seconds)
+        finally:
+            if is_held:
+                self._lock.release()
+
+    def _called(self, ask: Callable[[], T]) -> T:
+        if not self._may_hang:
+            return ask()
+        try:
+            return self._thread.call(ask)
+        except EnvLate:
+            self.failed = True
+            raise
 
     def step(self, request: Any) -> Any:
         """The answer to a StepRequest, in floats where its actions were.
@@ -162,8 +214,10 @@ class Session:
         if ask not in ("reset", "step"):
             raise WireError(f"a request must be a reset or a step, got {ask or 'nothing'}")
         try:
-            done = getattr(self, ask)(getattr(request, ask))
+            done = self._called(partial(getattr(self, ask), getattr(request, ask)))
             return known.PlayResponse(**{ask: done})
+        except EnvLate as error:
+            failure = _failure("ENVIRONMENT", error.trace, error.env_index, ask)
         except EnvironmentFailed as error:
             self.failed = True
             failure = _failure("ENVIRONMENT", error.trace, error.env_index, error.doing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import threading
 import time
@@ -10,9 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sharpwave.distributed.envs.env_thread import EnvThread
 from sharpwave.distributed.envs.session import Session
 
 __all__ = ["Seat", "Sessions", "SessionsFull"]
+
+_LETTING_GO = 3.0
+"""Seconds that steps under way, and environments that close, are waited for."""
 
 
 class SessionsFull(RuntimeError):  # noqa: N818 - says what happened
@@ -42,6 +47,8 @@ class Sessions:
         unmake: Gets them back.
         limit: Sessions at a time.
         patience: Seconds that a session waits for a client whose connection was lost.
+        step_timeout: Seconds that environments may take for a step, a reset, or to be made.
+        abandon: Gets environments that did not come back; they are left behind.
     """
 
     def __init__(
@@ -50,11 +57,13 @@ class Sessions:
         unmake: Callable[[Any], None],
         limit: int,
         patience: float,
+        step_timeout: float = math.inf,
+        abandon: Callable[[Any], None] = lambda _: None,
     ) -> None:
-        self._make, self._unmake = make, unmake
-        self.limit, self.patience = limit, patience
+        self._make, self._unmake, self._abandon = make, unmake, abandon
+        self.limit, self.patience, self._step_timeout = limit, patience, step_timeout
         self._seats: dict[str, Seat] = {}
-        self._n_in_making = 0
+        self._in_making: set[EnvThread] = set()
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._sweeper: threading.Thread | None = None
@@ -67,26 +76,42 @@ class Sessions:
         """A new session.
 
         Raises:
+            EnvLate: The environments were not made in time.
             SessionsFull: There are as many as may be.
         """
+        thread = EnvThread(self._step_timeout)
         with self._lock:
-            if len(self._seats) + self._n_in_making >= self.limit or self._over.is_set():
+            if len(self._seats) + len(self._in_making) >= self.limit or self._over.is_set():
                 raise SessionsFull(f"all {self.limit} sessions are taken")
-            self._n_in_making += 1
+            self._in_making.add(thread)
             if self._sweeper is None:
                 self._sweeper = threading.Thread(
                     target=self._sweep, name="sharpwave seats", daemon=True
                 )
                 self._sweeper.start()
         try:
-            session = Session(self._make(), name or secrets.token_hex(16))
+            session = Session(self._made(thread), name or secrets.token_hex(16), thread)
         finally:
             with self._lock:
-                self._n_in_making -= 1
+                self._in_making.discard(thread)
         seat = Seat(session, turn=1)
         with self._lock:
-            self._seats[session.name] = seat
+            is_closed = self._over.is_set()
+            if not is_closed:
+                self._seats[session.name] = seat
+        if is_closed:
+            self._free([seat])
+            raise SessionsFull("the server is closing")
         return seat
+
+    def _made(self, thread: EnvThread) -> Any:
+        made: list[Any] = []
+        try:
+            thread.call(lambda: made.append(self._make()))
+        except BaseException:
+            thread.end(lambda: [self._unmake(env) for env in made])
+            raise
+        return made[0]
 
     def find(self, name: str) -> Seat | None:
         """The session of that name, for a client that comes back; None where it is gone."""
@@ -114,8 +139,12 @@ class Sessions:
             self._free_late()
 
     def close(self) -> None:
-        """Free all."""
+        """Free all; of those that do not come back, nobody waits for longer than some seconds."""
         self._over.set()
+        with self._lock:
+            in_making = list(self._in_making)
+        for thread in in_making:
+            thread.give_up()
         if self._sweeper is not None:
             self._sweeper.join()
         with self._lock:
@@ -139,6 +168,7 @@ class Sessions:
         self._free(late)
 
     def _free(self, seats: list[Seat]) -> None:
+        until = time.monotonic() + _LETTING_GO
         for seat in seats:
-            with contextlib.suppress(Exception), seat.session.held():
-                self._unmake(seat.session.env)
+            with contextlib.suppress(Exception):
+                seat.session.end(self._unmake, self._abandon, until)

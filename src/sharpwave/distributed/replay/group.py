@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -70,6 +71,7 @@ class Group:
         self.waiting, self.waited = "", 0.0
         self.members: list[Member] = []
         self._watch: Watch | None = None
+        self._closing = threading.Event()
         try:
             for number, shard in enumerate(shards):
                 self.members.append(Member(number, _connected(shard, access, timeout)))
@@ -80,8 +82,13 @@ class Group:
         if not all(member.shard.is_near for member in self.members):
             self._watch = Watch(self._look, LOOK_EVERY)
 
+    def stop_waiting(self) -> None:
+        """Let nobody wait for the rate limit any more."""
+        self._closing.set()
+
     def close(self) -> None:
         """Leave the shards as they are."""
+        self.stop_waiting()
         if self._watch is not None:
             self._watch.stop()
         for member in self.members:
@@ -202,7 +209,7 @@ class Group:
 
         Raises:
             TimeoutError: It has taken more than `patience`; the reason is told.
-            ValueError: The slack is less than one batch or push needs.
+            ValueError: The slack is less than one batch or push needs, or the replay is closed.
         """
         if self._rate is None:
             return
@@ -218,7 +225,8 @@ class Group:
                 if now - told >= TELL_EVERY:
                     told = now
                     notice(f"replay has waited {now - began:.0f} s: {reason}")
-                time.sleep(pause)
+                if self._closing.wait(pause):
+                    raise ValueError(f"the replay is closed: {reason}")
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 self._look()
         finally:

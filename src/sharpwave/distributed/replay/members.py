@@ -10,7 +10,6 @@ from sharpwave.buffers.schema import Schema
 from sharpwave.core.notice import notice
 from sharpwave.distributed.replay.local import check_same
 from sharpwave.distributed.replay.shard import Shard, State
-from sharpwave.errors import ShardGone
 
 __all__ = ["Member", "Watch"]
 
@@ -53,10 +52,10 @@ class Member:
     def lose(self, error: BaseException) -> None:
         """Take note that it does not answer any more."""
         with self._lock:
-            was_alive, self.is_alive, self.reason = self.is_alive, False, str(error)
+            was_alive, self.is_alive, self.reason = self.is_alive, False, _said(error)
             self.losses += was_alive
         if was_alive:
-            notice(f"replay goes on without a shard: {error}")
+            notice(f"replay goes on without a shard: {_said(error)}")
 
     def look(self, schema: Schema | None, n_envs: int | None) -> None:
         """Ask where it stands, and take it back where it answers again with the same steps.
@@ -73,7 +72,7 @@ class Member:
                     held = self.shard.create(schema, n_envs)
                 check_same(self.shard.name, held, schema, n_envs)
                 state = self.shard.state()
-        except (ShardGone, OSError, ValueError) as error:
+        except Exception as error:  # a server answers with errors of any kind
             self.lose(error)
             return
         self.hear(state)
@@ -117,3 +116,8 @@ class Watch:
         """End the thread."""
         self._over.set()
         self._thread.join()
+
+
+def _said(error: BaseException) -> str:
+    """An error in words; its name where it has none."""
+    return str(error) or type(error).__name__

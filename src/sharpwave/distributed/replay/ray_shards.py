@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sharpwave.core.notice import notice
 from sharpwave.distributed.ray_cluster import RayCluster
 from sharpwave.distributed.replay.server import ReplayServer, ShardOptions
 from sharpwave.distributed.replay.sharded import ShardedReplay
@@ -18,6 +21,8 @@ __all__ = ["RayShards"]
 
 START = 120.0
 """Seconds that Ray has to start a shard."""
+LOOK = 1.0
+"""Seconds after which shards are looked for that are gone for good."""
 
 
 class RayShards:
@@ -25,7 +30,9 @@ class RayShards:
 
     Ray has nothing to do with steps: those who push and draw are connected over gRPC. A shard whose
     process ends is started again at its address: with its steps where they lie in a folder, empty
-    where they were in memory. The steps of a machine that is lost are lost.
+    where they were in memory. The steps of a machine that is lost are lost. A shard that cannot
+    serve at its address any more is gone for good: it is told of once, draws go on from the others,
+    and `check` raises the reason.
 
     Args:
         n: Number of shards.
@@ -39,7 +46,8 @@ class RayShards:
         access: Credentials to connect with.
 
     Raises:
-        ConnectionError: There is no such cluster, or a shard does not start.
+        ConnectionError: There is no such cluster, it has no room for the shards, or one of them
+            does not start.
         PermissionError: The cluster takes everybody.
         ValueError: `n` is less than 1.
 
@@ -63,18 +71,44 @@ class RayShards:
         options = options or ShardOptions()
         self._cluster = RayCluster(cluster)
         self.access = self._cluster.access
+        self.addresses: list[str] = []
+        self._serving: dict[Any, str] = {}  # addresses by what ends only where nobody serves there
+        self._gone: list[str] = []
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look, name="sharpwave ray shards", daemon=True)
         try:
-            self.addresses = self._start(n, options, cpus)
+            self._start(n, options, cpus)
         except BaseException:
             self.close()
             raise
+        self._watch.start()
+
+    def check(self) -> None:
+        """Look for shards that are gone for good.
+
+        Raises:
+            ConnectionError: One is; the reason is told.
+        """
+        with self._lock:
+            self._check_handles()
+        if self._gone:
+            raise ConnectionError(f"replay shards are gone for good: {'; '.join(self._gone)}")
 
     def replay(self, **options: Any) -> ShardedReplay:
-        """The buffer of all shards; with options of `ShardedReplay`."""
+        """The buffer of all shards; with options of `ShardedReplay`.
+
+        Raises:
+            ConnectionError: One of them is gone for good.
+        """
+        self.check()
         return ShardedReplay(self.addresses, token=self.access.token, **options)
 
     def close(self) -> None:
         """End the shards, and the Ray that was started for them."""
+        self._over.set()
+        if self._watch.is_alive():
+            self._watch.join()
         self._cluster.leave()
 
     def __enter__(self) -> RayShards:
@@ -83,18 +117,59 @@ class RayShards:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, n: int, options: ShardOptions, cpus: float) -> list[str]:
+    def _start(self, n: int, options: ShardOptions, cpus: float) -> None:
         ray, is_here = self._cluster.ray, self._cluster.is_here
         shards = self._cluster.place(_RayShard, n, cpus)
-        found = ray.get([shard.free_address.remote(is_here) for shard in shards])
+        try:
+            asked = [shard.free_address.remote(is_here) for shard in shards]
+            found = ray.get(asked, timeout=START)
+        except ray.exceptions.GetTimeoutError:
+            raise ConnectionError(f"Ray has not started {n} shards within {START:g} s") from None
         for number, (shard, where) in enumerate(zip(shards, found, strict=True)):
             folder = None if options.folder is None else Path(options.folder) / str(number)
             # Ray calls it again in a process that took the place of one.
-            shard.serve.remote(replace(options, folder=folder), *where, self.access.token)
-        addresses = [f"{host}:{port}" for host, port in found]
-        for address in addresses:
-            connect(address, self.access, timeout=START).close()
-        return addresses
+            handle = shard.serve.remote(replace(options, folder=folder), *where, self.access.token)
+            address = f"{where[0]}:{where[1]}"
+            self.addresses.append(address)
+            self._serving[handle] = address
+        for address in self.addresses:
+            self._wait_for(address)
+
+    def _wait_for(self, address: str) -> None:
+        """Wait until a shard serves, or cannot."""
+        deadline = time.monotonic() + START
+        while True:
+            self.check()
+            try:
+                connect(address, self.access, timeout=LOOK).close()
+            except ConnectionError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def _check_handles(self) -> None:
+        ray, handles = self._cluster.ray, list(self._serving)
+        ended = ray.wait(handles, num_returns=len(handles), timeout=0)[0] if handles else []
+        for handle in ended:
+            address, said = self._serving.pop(handle), "it has ended"
+            try:
+                ray.get(handle)
+            except Exception as error:
+                said = str(error)
+            self._gone.append(f"{address}: {said}")
+
+    def _look(self) -> None:
+        """Tell of shards that are gone for good."""
+        known = 0
+        while not self._over.wait(LOOK):
+            with contextlib.suppress(Exception):  # Ray itself may be gone
+                try:
+                    self.check()
+                except ConnectionError as error:
+                    if len(self._gone) > known:
+                        notice(str(error))
+                    known = len(self._gone)
 
 
 class _RayShard:
@@ -110,7 +185,11 @@ class _RayShard:
             return host, int(probe.getsockname()[1])
 
     def serve(self, options: ShardOptions, host: str, port: int, token: str | None) -> None:
-        """Serve until the process ends."""
+        """Serve until the process ends.
+
+        Raises:
+            OSError: The port is taken, or the host is not one of the machine that Ray chose now.
+        """
         with ReplayServer(options, host, port, Access(token=token)):
             while True:
                 time.sleep(60)

@@ -465,6 +465,7 @@ class ShardedReplay:
 
     def close(self) -> None:
         """Leave the shards as they are, and end the threads."""
+        self._group.stop_waiting()
         if self._prefetch is not None:
             self._prefetch.stop()
         self._group.close()

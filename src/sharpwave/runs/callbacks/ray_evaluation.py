@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
@@ -98,7 +99,17 @@ class RayEvalCallback(Callback):
         self.history = list(state["history"])
 
     def _tell(self, algo: Any, timeout: float | None) -> bool:
-        for step, result in self._evaluator.finished(timeout):
+        try:
+            finished = self._evaluator.finished(timeout)
+        except Exception:
+            with contextlib.suppress(Exception):  # the first error is raised
+                self._take(algo, self._evaluator.finished())
+            raise
+        self._take(algo, finished)
+        return self._stop_at is None or self.best_mean_reward < self._stop_at
+
+    def _take(self, algo: Any, finished: list[tuple[int, Any]]) -> None:
+        for step, result in finished:
             numbers = {"mean": result.mean, "std": result.std, "mean_length": result.mean_length}
             self.history.append({"step": step, **numbers})
             self.best_mean_reward = max(self.best_mean_reward, result.mean)
@@ -107,4 +118,3 @@ class RayEvalCallback(Callback):
                 self.stop_reason = (
                     f"an evaluation returned {result.mean:g}, which reaches {self._stop_at:g}"
                 )
-        return self._stop_at is None or self.best_mean_reward < self._stop_at

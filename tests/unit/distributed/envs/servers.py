@@ -58,17 +58,20 @@ class Proxy:
     Attributes:
         to_lose: So many answers of the server are thrown away, and their connections cut.
         to_tear: So many messages to the server are carried half, and their connections cut.
+        to_tear_answers: So many answers of the server are, that are longer than words about the
+            connection.
         delay: Seconds that everything takes in addition.
         lost: Answers that were thrown away.
         torn: Messages that were carried half.
+        torn_answers: Answers that were.
     """
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._server = (host, int(port))
-        self.to_lose = self.to_tear = 0
+        self.to_lose = self.to_tear = self.to_tear_answers = 0
         self.delay = 0.0
-        self.lost = self.torn = 0
+        self.lost = self.torn = self.torn_answers = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._over = threading.Event()
@@ -107,6 +110,11 @@ class Proxy:
                         data = here.recv(2**16)
                         if here is server and self.lost < self.to_lose and len(data) > 60:
                             self.lost += 1  # an answer, and not a word about the connection
+                            return
+                        tears = here is server and self.torn_answers < self.to_tear_answers
+                        if tears and len(data) > 60:
+                            self.torn_answers += 1
+                            client.sendall(data[: len(data) // 2])
                             return
                         if here is client and self.torn < self.to_tear and len(data) > 1000:
                             self.torn += 1

@@ -272,7 +272,7 @@ def test_certificates_let_in_who_has_one(tmp_path: Path) -> None:
 
 
 def test_sessions_are_freed_when_their_clients_are_silent() -> None:
-    with EnvServer("CartPole-v1", silence=0.2, patience=0.1) as server:
+    with EnvServer("CartPole-v1", silence=2.0, patience=0.1) as server:
         remote = RemoteVectorEnv(server.address, timeout=5)
         remote.reset(seed=0)
         wait_for(lambda: server.n_sessions == 0)

@@ -26,6 +26,7 @@ from sharpwave.distributed.security import Access
 from sharpwave.errors import ShardGone, WireError
 from tests.reference.nests import assert_same
 from tests.unit.distributed.certificates import make_authority, make_tls
+from tests.unit.distributed.envs.servers import Proxy
 from tests.unit.distributed.replay.shards import (
     FIELDS,
     local,
@@ -34,7 +35,7 @@ from tests.unit.distributed.replay.shards import (
     served,
     steps,
 )
-from tests.waiting import wait_for
+from tests.waiting import LONG, wait_for
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_who_may_not_connect_is_told(tmp_path: Path) -> None:
         with ShardedReplay([server.address], tls=tls, fields=FIELDS, n_envs=1) as replay:
             replay.push_batch(**steps(range(3)))
         with pytest.raises(ConnectionError, match=server.address):
-            ShardedReplay([server.address], timeout=0.5)
+            ShardedReplay([server.address], timeout=3.0)
 
 
 def test_addresses_that_nobody_answers_are_named() -> None:
@@ -118,7 +119,7 @@ def test_addresses_that_nobody_answers_are_named() -> None:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConnectionError, match=address):
-            ShardedReplay([address], timeout=0.3)
+            ShardedReplay([address], timeout=3.0)
     with pytest.raises(ValueError, match=r"shards must differ, got 127\.0\.0\.1:9 twice"):
         ShardedReplay(["127.0.0.1:9", "127.0.0.1:9"])
 
@@ -156,6 +157,33 @@ def test_a_shard_that_is_gone_is_left_out_and_comes_back(capfd: Any) -> None:
     said = capfd.readouterr().err
     assert "goes on without a shard" in said
     assert "again, with 0 steps" in said
+
+
+def test_torn_answers_cost_a_shard_for_a_while_and_give_no_wrong_step(
+    servers: list[ReplayServer],
+) -> None:
+    where = addresses(servers)
+    proxy = Proxy(where[1])
+    try:
+        options: dict[str, Any] = {"fields": FIELDS, "n_envs": 2, "timeout": LONG / 4}
+        with ShardedReplay([where[0], proxy.address], **options) as replay:
+            member = replay._group.members[1]
+            for number in range(0, 24, 4):
+                wait_for(lambda: member.is_alive)
+                proxy.to_tear_answers += 1
+                replay.push_batch(**steps(range(number, number + 4)))
+                while proxy.torn_answers < proxy.to_tear_answers:
+                    assert numbers_of(replay.sample(16)).max() < number + 4
+                wait_for(lambda: not member.is_alive or member.losses > number // 4)  # noqa: B023
+                assert numbers_of(replay.sample(16)).max() < number + 4
+            stats = replay.stats()
+            assert 1 <= stats["shards_lost"] <= proxy.torn_answers == 6
+            assert proxy.address in member.reason or member.is_alive
+        buffer: Any = servers[1].shard.buffer  # a push is never sent twice
+        held = numbers_of(buffer.gather(buffer.indices())).tolist()
+        assert len(held) == len(set(held)) >= 12 - stats["lost_rows"]
+    finally:
+        proxy.close()
 
 
 def test_without_any_shard_there_is_an_error_in_time() -> None:

@@ -15,7 +15,7 @@ from sharpwave import Hindsight, MmapReplayBuffer, ReplayBuffer
 from sharpwave.distributed.replay import FolderShard, LocalShard, RateLimit, ShardedReplay
 from sharpwave.errors import ShardGone
 from tests.unit.distributed.replay.shards import FIELDS, WIDTH, local, numbers_of, steps
-from tests.waiting import LONG, wait_for
+from tests.waiting import LONG, wait_for, without_hanging
 
 
 def sizes_of(replay: ShardedReplay) -> list[int]:
@@ -299,3 +299,56 @@ def test_prefetched_batches_are_those_that_are_asked_for() -> None:
     assert not any(thread.name == "sharpwave prefetch" for thread in threading.enumerate())
     with pytest.raises(ValueError, match="closed"):
         replay.sample(5)
+
+
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_a_replay_that_waits_for_its_rate_closes_at_once(prefetch: int) -> None:
+    rate = RateLimit(samples_per_insert=1, slack=16, min_size=8)
+    replay = local(2, 2, rate=rate, patience=600.0, prefetch=prefetch)
+    replay.push_batch(**steps(range(4)))
+    raised: list[BaseException] = []
+
+    def draw() -> None:
+        try:
+            replay.sample(4)
+        except ValueError as error:
+            raised.append(error)
+
+    waiter = threading.Thread(target=draw)
+    waiter.start()
+    wait_for(lambda: "draws wait for pushes" in replay.waiting)
+    with without_hanging():
+        replay.close()
+        waiter.join()
+    assert "the replay is closed" in str(raised[0])
+    assert not any(thread.name == "sharpwave prefetch" for thread in threading.enumerate())
+
+
+# Shards that answer with errors
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError("no room"), RuntimeError("it broke"), TypeError("no"), KeyError("x")]
+)
+def test_a_shard_that_answers_with_any_error_is_lost_and_looked_for(error: Exception) -> None:
+    class Failing(LocalShard):
+        is_near = False
+        fails = False
+
+        def state(self) -> Any:
+            if self.fails:
+                raise error
+            return super().state()
+
+    shards = [Failing(ReplayBuffer(100, fields=FIELDS, n_envs=1)) for _ in range(2)]
+    with ShardedReplay(shards) as replay:
+        replay.push_batch(**steps(range(8)))
+        bad = replay._group.members[1]
+        for losses in (1, 2):  # the second time the watch must still be there
+            shards[1].fails = True
+            wait_for(lambda: not bad.is_alive)
+            assert str(error) in bad.reason
+            assert bad.losses == losses
+            assert set(numbers_of(replay.sample(16)).tolist()) <= {0, 2, 4, 6}
+            shards[1].fails = False
+            wait_for(lambda: bad.is_alive)
