@@ -110,7 +110,7 @@ class MultiAgentLoop(RolloutLoop):
         return metrics
 
     def collect(self, on_step: Any = None) -> dict[str, GroupBatch] | None:
-        """One rollout of each group that learns, as its learner takes it.
+        """One rollout of each group that learns and acted, as its learner takes it.
 
         Args:
             on_step: Called after every step; False gives up the rollout.
@@ -127,6 +127,8 @@ class MultiAgentLoop(RolloutLoop):
             return None
         batches = {}
         for name, member in self.learner.learning.items():
+            if not rollouts[name].real.any():
+                continue
             columns = self.collector.columns(name, sequences=states[name] is not None)
             batches[name] = GroupBatch.of(columns, member.own, states[name])
         return batches  # type: ignore[return-value]
