@@ -15,6 +15,7 @@ from sharpwave.agents.opponents import (
     FunctionActor,
     opponent_of_file,
     opposing_learner,
+    to_copy,
     to_json,
 )
 from sharpwave.agents.play import one_action
@@ -59,8 +60,9 @@ class MultiAgent(OnlineAgent):
         env_fn: A function that makes the environment, in place of `env_id`.
         groups: The agents of each group by its name; None for agents of equal spaces whose names
             differ in the trailing number.
-        opponents: Groups that do not learn, by name: a checkpoint, an agent or a function from
-            observations [B, ...] to actions plays them, or None lets them be as they begin.
+        opponents: Groups that do not learn, by name: a checkpoint, an agent, a learner of a group
+            or a function from observations [B, ...] to actions plays them, or None lets them be as
+            they begin.
         **options: As those of other agents.
 
     Raises:
@@ -137,9 +139,9 @@ class MultiAgent(OnlineAgent):
             members[name], reasons[name] = choice.learner, choice.reason
         self.learner = GroupLearners(config, members, frozenset(self._opponents))
         self.backend_reason = next(iter(reasons.values()))
-        self._opposing = {
-            name: opposing_learner(self, name, given) for name, given in self._opponents.items()
-        }
+        # Built again, it plays against the same, whatever became of the files.
+        given = {**self._opponents, **vars(self).get("_opposing", {})}
+        self._opposing = {name: opposing_learner(self, name, given[name]) for name in given}
         self.loop = self.Loop.of(self, self.learner, joint, self._actors(config.n_envs, True))
 
     @property
@@ -401,7 +403,8 @@ class MultiAgent(OnlineAgent):
                 self._opposing[name].load_state_dict(saved)
 
     def _arguments(self) -> dict[str, Any]:
-        own = {"groups": self._groups, "opponents": self._opponents, "n_agents": self._n_agents}
+        opponents = {name: to_copy(opponent) for name, opponent in self._opposing.items()}
+        own = {"groups": self._groups, "opponents": opponents, "n_agents": self._n_agents}
         return {**super()._arguments(), **own}
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from sharpwave.checkpoints import read_checkpoint, read_header
 from sharpwave.cli import main
+from sharpwave.testing.bits import bits
 from tests.unit.runs.report_pages import ReportPage
 
 SPREAD, TAG = "mpe2/simple_spread_v3", "mpe2/simple_tag_v3"
@@ -137,6 +138,28 @@ def test_opponents_play_and_do_not_learn(tmp_path: Path) -> None:
     assert steps_of(second) == 100
 
 
+def opponents_of(run_dir: Path) -> dict[str, tuple[str, bytes]]:
+    _, state = read_checkpoint(run_dir / "checkpoints" / "latest.safetensors")
+    return bits({name: saved["networks"] for name, saved in state["opponents"].items()})
+
+
+@pytest.mark.long
+def test_a_resumed_run_plays_against_the_opponents_of_its_checkpoint(tmp_path: Path) -> None:
+    """Not against what their files hold by now."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    options = ["--total-timesteps", "50", "--eval-freq", "0"]
+    assert train(first, *options, env=TAG) == 0
+    assert train(second, *options, "--opponents", f"adversary={first}", env=TAG) == 0
+    before = opponents_of(second)
+    assert main(["resume", str(first), "--quiet", "--total-timesteps", "100"]) == 0
+    assert main(["resume", str(second), "--quiet", "--total-timesteps", "100"]) == 0
+    assert opponents_of(second) == before
+    (first / "checkpoints" / "latest.safetensors").unlink()
+    assert main(["resume", str(second), "--quiet", "--total-timesteps", "150"]) == 0
+    assert opponents_of(second) == before
+    assert steps_of(second) == 150
+
+
 @pytest.mark.long
 def test_groups_are_as_they_were_asked_for(tmp_path: Path) -> None:
     groups = ["--groups", "first=agent_0", "others=agent_1,agent_2"]
@@ -231,6 +254,7 @@ def test_nothing_of_pettingzoo_is_imported_before_it_is_used() -> None:
         """
         import sys
         from sharpwave.cli import main
+from sharpwave.testing.bits import bits
         main(["list", "algorithms"])
         from sharpwave.cli.environment import require_env
         from sharpwave.algorithms.registry import algorithm_class
