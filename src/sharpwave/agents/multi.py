@@ -138,7 +138,8 @@ class MultiAgent(OnlineAgent):
             )
             members[name], reasons[name] = choice.learner, choice.reason
         self.learner = GroupLearners(config, members, frozenset(self._opponents))
-        self.backend_reason = next(iter(reasons.values()))
+        kind = self.learner.kind  # torch, where one of them needs it
+        self.backend_reason = next(reasons[name] for name in members if members[name].kind == kind)
         # Built again, it plays against the same, whatever became of the files.
         given = {**self._opponents, **vars(self).get("_opposing", {})}
         self._opposing = {name: opposing_learner(self, name, given[name]) for name in given}
@@ -217,8 +218,9 @@ class MultiAgent(OnlineAgent):
         """The action of one agent for its observation, or those of all agents for all of theirs.
 
         Args:
-            obs: The observation of an agent, or a batch of them; or a dict of such by agent. Where
-                it is as the environment gives it, with an entry "action_mask", that holds.
+            obs: The observation of an agent, or a batch of them; or a dict of such by agent, empty
+                where nobody is there. Where it is as the environment gives it, with an entry
+                "action_mask", that holds.
             deterministic: The mode of the policy; otherwise a sample.
             agent_idx: Index of the agent whose observation it is, among all agents.
             agent: The same by its name.
@@ -236,7 +238,7 @@ class MultiAgent(OnlineAgent):
             ValueError: The agent is unknown, or the shape is not that of its observation.
         """
         names = self.env.agents
-        if isinstance(obs, Mapping) and obs and self._is_by_agent(obs, agent):
+        if isinstance(obs, Mapping) and (obs or agent is None) and self._is_by_agent(obs, agent):
             masks, states = action_masks or {}, state or {}
             each = {
                 name: self._predict(

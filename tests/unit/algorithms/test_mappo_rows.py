@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import sharpwave as sw
 from sharpwave.envs.multi.toys import Mortal
 from sharpwave.learners.batch import GroupBatch
 from sharpwave.testing.bits import state_of
+from tests.multi_envs import Fates
 
 SMALL: dict[str, Any] = {"n_envs": 1, "n_steps": 3, "hidden": (8,), "n_epochs": 2, "seed": 0}
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "native": {"backend": "native"},
     "torch": {"backend": "torch"},
     "gru": {"backend": "torch", "recurrent": "gru", "recurrent_size": 4},
@@ -102,3 +105,27 @@ def test_sequences_without_a_row_are_no_sample_of_zeros(mappo: Any) -> None:
     member.update(batch)
     assert norm_of(agent, "agent_1") == before
     assert all(torch.isfinite(x).all() for x in member.policy.parameters())
+
+
+class Seeing(Fates):
+    """The agents of the second group look at images."""
+
+    def __init__(self) -> None:
+        super().__init__(sizes={"blind": 1, "seeing": 1})
+        image = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+        self.observation_spaces = {**self.observation_spaces, "seeing": image}
+
+
+def test_the_reason_for_torch_is_that_of_the_group_that_needs_it() -> None:
+    """The first group was asked, which native code could learn."""
+    agent = sw.IPPO(Seeing(), **{**SMALL, "n_envs": 3})
+    assert [agent.learner[name].kind for name in agent.env.groups] == ["native", "torch"]
+    assert agent.backend == "torch"
+    assert agent.backend_reason.startswith("observations are images")
+    agent.close()
+
+
+def test_nobody_who_is_there_has_no_actions(mappo: Any) -> None:
+    agent = mappo(Mortal)
+    assert agent.predict({}) == {}
+    assert agent.predict({}, episode_start=True) == ({}, {})
