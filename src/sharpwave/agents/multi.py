@@ -120,14 +120,16 @@ class MultiAgent(OnlineAgent):
     def build(self) -> None:
         """Choose the learner of each group, and make the loop that feeds them."""
         vars(self).pop("play_generator", None)
-        config, env = self.own_config, self.env
-        joint = JointView(env, config.critic_input)
+        env = self.env
+        joint = JointView(env, self.config.critic_input)
+        self.config = self.config.replace(critic_input=joint.kind)  # as runs and files have it
+        config, alike = self.own_config, self._groups_alike()
         members, reasons = {}, {}
         for i, name in enumerate(env.groups):
             view = GroupView(env, name, joint, agent_id=config.agent_id)
             choice = choose(
                 type(self),
-                config,
+                config.of_group(name, env.groups, alike),
                 view.observation_space,
                 env.action_spaces[name],
                 learner=self._given_learner,

@@ -77,6 +77,7 @@ def opposing_learner(agent: Any, group: str, given: Any) -> Any:
                     f"opponents[{group!r}] must have that group, got one with {sorted(groups)}"
                 )
             config = type(agent).Config.from_dict(header["config"])
+            config = config.of_group(group, groups, header["groups"])
             return _like(agent, group, config, groups[group])
     if callable(given) and not hasattr(given, "evaluate"):
         return given

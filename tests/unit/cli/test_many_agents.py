@@ -170,6 +170,18 @@ def test_groups_are_as_they_were_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_groups_have_options_of_their_own(tmp_path: Path) -> None:
+    given = '{"adversary": {"hidden": [4], "learning_rate": "linear(1e-3, 0)"}}'
+    options = ["--total-timesteps", "50", "--eval-freq", "0", "--group-options", given]
+    assert train(tmp_path / "run", *options, env=TAG) == 0
+    assert main(["resume", str(tmp_path / "run"), "--quiet", "--total-timesteps", "100"]) == 0
+    header, state = read_checkpoint(tmp_path / "run" / "checkpoints" / "latest.safetensors")
+    assert header["config"]["group_options"]["adversary"]["hidden"] == [4]
+    policies = {x: y["networks"]["policy"] for x, y in state["learner"]["groups"].items()}
+    assert [len(policies[x]["actor.0.bias"]) for x in ("adversary", "agent_0")] == [4, 8]
+
+
+@pytest.mark.long
 def test_a_game_of_the_user_is_trained_and_trusted_only_when_named(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +224,8 @@ def test_all_agents_are_filmed(finished: Path, tmp_path: Path) -> None:
         (["ppo", "CartPole-v1", "--groups", "a=b"], "unknown option --groups"),
         (["mappo", SPREAD, "--critic-input", "all"], "critic_input must be one of"),
         (["mappo", SPREAD, "--env-kwargs", "M=3"], "M"),
+        (["mappo", SPREAD, "--group-options", "{agnt: 3}"], "group_options must be a JSON object"),
+        (["mappo", SPREAD, "--group-options", '{"agnt": {}}'], "did you mean 'agent'?"),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value),
 )
