@@ -188,7 +188,8 @@ class MAPPOLearner(PPOLearner):
         # The values follow the returns of the rollout, both as the critic has them.
         returns, old_values = batch.returns, batch.values
         if self.value_norm is not None:
-            returns, old_values = map(self.value_norm.normalize, (returns, old_values))
+            mean, deviation = self.value_norm.moments()
+            returns, old_values = ((x - mean) / deviation for x in (returns, old_values))
         delta = config.huber_delta if config.value_loss == "huber" else None
         if config.clips_values:
             value_loss = losses.clipped_value_loss(

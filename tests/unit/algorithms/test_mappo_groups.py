@@ -109,7 +109,7 @@ def test_bad_options_of_groups_are_named(options: Any, error: Any, message: str)
 class Pictures(Mortal):
     """Both see the bit, in a picture; so is the state."""
 
-    observations = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+    observations = spaces.Box(0, 255, (36, 36, 3), np.uint8)  # type: ignore[arg-type]
 
     def observe(self, agent: str) -> Any:
         del agent
