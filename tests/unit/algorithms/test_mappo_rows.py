@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from gymnasium import spaces
 
 import sharpwave as sw
+from sharpwave.envs.multi import MultiStep
 from sharpwave.envs.multi.toys import Mortal
 from sharpwave.learners.batch import GroupBatch
 from sharpwave.testing.bits import state_of
@@ -129,3 +131,101 @@ def test_nobody_who_is_there_has_no_actions(mappo: Any) -> None:
     agent = mappo(Mortal)
     assert agent.predict({}) == {}
     assert agent.predict({}, episode_start=True) == ({}, {})
+
+
+def relabelled(batch: GroupBatch, numbers: Any, rows: Any) -> GroupBatch:
+    """The same rollout in another order of rows, with other numbers for the agents."""
+    chosen = {
+        name: getattr(batch, name)[rows]
+        for name in ("obs", "actions", "log_probs", "values", "advantages", "returns")
+    }
+    joint, joint_rows = batch.joint, batch.joint_rows
+    if joint is not None and joint_rows is not None:
+        blocks = joint.reshape(len(joint), len(numbers), -1)
+        joint, joint_rows = moved(blocks, numbers, 1).flatten(1), joint_rows[rows]
+    assert batch.agents is not None
+    agents = numbers[batch.agents[rows]]
+    return replace(batch, **chosen, agents=agents, joint=joint, joint_rows=joint_rows)
+
+
+def moved(x: Any, numbers: Any, axis: int) -> Any:
+    """What stood at i stands at numbers[i]."""
+    return x.index_select(axis, numbers.argsort())
+
+
+def moved_columns(policy: Any, numbers: Any, has_joint: bool) -> dict[str, Any]:
+    """The weights for agents of other numbers."""
+    found = {name: weight.clone() for name, weight in policy.state_dict().items()}
+    n = len(numbers)
+    names = ["actor.0.weight"] if has_joint else ["actor.0.weight", "critic.0.weight"]
+    for name in names:
+        found[name][:, :n] = moved(found[name][:, :n], numbers, 1)
+    if has_joint:
+        blocks = found["critic.0.weight"].unflatten(1, (n, -1))
+        found["critic.0.weight"] = moved(blocks, numbers, 1).flatten(1)
+    return found
+
+
+@pytest.mark.parametrize("critic_input", ["obs", "concat"])
+def test_an_update_does_not_depend_on_the_numbers_of_agents(mappo: Any, critic_input: str) -> None:
+    options: dict[str, Any] = {"backend": "torch", "critic_input": critic_input, "n_envs": 3}
+    agents = [mappo(Fates(sizes={"agent": 3}), **{**options, "n_steps": 12}) for _ in range(2)]
+    one, other = (agent.learner["agent"] for agent in agents)
+    numbers = torch.tensor([2, 0, 1])
+    has_joint = critic_input == "concat"
+    batch = agents[0].loop.collect()["agent"]
+    rows = torch.randperm(len(batch.obs), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for name, weight in moved_columns(one.policy, numbers, has_joint).items():
+            other.policy.state_dict()[name].copy_(weight)
+    before = moved_columns(one.policy, numbers, has_joint)
+    one.update(batch)
+    other.update(relabelled(batch, numbers, rows))
+    after = moved_columns(one.policy, numbers, has_joint)
+    for name, weight in other.policy.state_dict().items():
+        torch.testing.assert_close(weight, after[name], atol=1e-5, rtol=0.0)
+        assert not torch.equal(weight, before[name])
+
+
+class OwnStates(Fates):
+    """Every agent has a state of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(sizes={"left": 2, "right": 1})
+        self.states: list[Any] = []
+
+    def _told(self, fates: dict[str, Any], ended: Any) -> MultiStep:
+        step = super()._told(fates, ended)
+        state, after = self.rng.normal(size=(2, self.num_envs, 3, 4)).astype(np.float32)
+        self.states.append(state)
+        return replace(step, state=state, next_state=after)
+
+
+@EVERY_KIND
+def test_critics_look_at_the_state_of_their_agent(mappo: Any, kind: dict[str, Any]) -> None:
+    env = OwnStates()
+    agent = mappo(env, critic_input="state", **{**kind, "n_envs": 3, "n_steps": 6})
+    before = state_of(agent.learner)
+    batches = agent.loop.collect()
+    seen = np.stack(env.states[:6])  # [T, N, A, S]
+    for name, own in (("left", seen[:, :, :2]), ("right", seen[:, :, 2:])):
+        rollout = agent.collector.rollouts[name]
+        joint = np.asarray(agent.collector.joints[name])
+        np.testing.assert_array_equal(joint, own.reshape(joint.shape))
+        if kind.get("recurrent") is None:
+            batch = batches[name]
+            rows = np.asarray(batch.joint)[np.asarray(batch.joint_rows)]
+            np.testing.assert_array_equal(rows, own.reshape(-1, 4)[rollout.real.reshape(-1)])
+    agent.learner.update(batches)
+    agent.train(36)
+    assert state_of(agent.learner) != before
+
+
+def test_inputs_of_both_networks_may_be_normalized(mappo: Any) -> None:
+    agent = mappo(Fates(), feature_norm=True, **{**KINDS["torch"], "n_envs": 3})
+    policy = agent.learner["agent"].policy
+    scales = [norm.weight.detach().clone() for norm in (policy.actor_norm, policy.critic_norm)]
+    agent.train(27)
+    assert agent.backend == "torch"
+    for norm, scale in zip((policy.actor_norm, policy.critic_norm), scales, strict=True):
+        assert not torch.equal(norm.weight, scale)

@@ -196,3 +196,16 @@ def test_agents_may_be_gone_for_whole_rollouts() -> None:
     assert state_of(dead) == before[0]
     assert state_of(living) != before[1]
     agent.close()
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_the_critic_of_one_agent_learns(backend: str) -> None:
+    """rlox never trained it: with one agent its values stayed those of the beginning."""
+    agent = rlox.MAPPO("CartPole-v1", backend=backend, **SMALL)
+    (member,) = agent.learner.members.values()
+    before = state_of(member)
+    agent.train(32)
+    critic = [name for name in before if name.startswith("policy.critic")]
+    assert critic
+    assert all(state_of(member)[name] != before[name] for name in critic)
+    agent.close()
