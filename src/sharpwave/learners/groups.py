@@ -64,14 +64,18 @@ class GroupLearners(BaseLearner):
         """Learn from the rollouts of all groups that learn.
 
         Args:
-            batch: By group, as their learners take them. Groups that are missing, of which nobody
-                acted, stay as they are.
+            batch: By group, as their learners take them. Groups that are missing or have no rows,
+                since nobody acted, stay as they are.
 
         Returns:
             The means over the groups, and of several each group's own as `name/group`; nothing
             where nobody acted.
         """
-        acted = {name: x for name, x in self.learning.items() if name in batch}
+        acted = {
+            name: x
+            for name, x in self.learning.items()
+            if name in batch and len(batch[name].log_probs)
+        }
         measured = {name: x.update(batch[name]) for name, x in acted.items()}
         self.updates += 1
         return self._joined(measured)

@@ -59,6 +59,20 @@ def test_groups_of_which_nobody_acted_stay_as_they_are(mappo: Any, kind: dict[st
     assert "policy_loss/agent_1" in agent.train(3)  # its next life has begun
 
 
+@pytest.mark.parametrize("kind", ["native", "torch"])
+def test_batches_without_rows_change_nothing(mappo: Any, kind: str) -> None:
+    agent = mappo(Mortal, share_policy=False, **KINDS[kind])
+    agent.train(3)
+    batches = agent.loop.collect()
+    assert list(batches) == ["agent_0"]
+    member, collector = agent.learner["agent_1"], agent.collector
+    columns = collector.columns("agent_1", sequences=False)
+    batches["agent_1"] = GroupBatch.of(columns, member.own)
+    before = state_of(member)
+    assert "policy_loss/agent_1" not in agent.learner.update(batches)
+    assert state_of(member) == before
+
+
 @EVERY_KIND
 def test_rollouts_in_which_no_learner_acted_change_nothing(
     mappo: Any, kind: dict[str, Any]
