@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from bench_envs import ACTIONS, as_rate, taking
 from gymnasium import spaces
-from harness import FLOOR, OURS, AtMost, Builder, Measurement, Operation, Ratio, Result, Row
+from harness import (
+    FLOOR,
+    OURS,
+    AtMost,
+    Builder,
+    Measurement,
+    Operation,
+    Ratio,
+    Result,
+    Row,
+    collect,
+)
 
 SPREAD = "mpe2/simple_spread_v3"
+HERE = Path(__file__).parent
+FIRST_UPDATE = {
+    OURS: f"""
+import sys
+import sharpwave as sw
+sw.MAPPO({SPREAD!r}, n_envs=64, n_steps=25, seed=0, threads=1).train(64 * 25)
+assert "torch" not in sys.modules
+""",
+    "plain torch": "from plain_mappo import seeded; seeded().iterate()",
+}
+OBS, STATE, REST = 4 * 18, 4 * 3 * 18 / 3, 36
+"""Bytes of an agent's step in a rollout: its observation, its share of the state, and actions,
+rewards, values, advantages and flags."""
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[Row | Result]:
     yield spread(64, [Ratio("mpe2", 500.0), Ratio("numpy", 5.0)])
     yield spread(1024, [Ratio("numpy", 5.0)])
     yield from (overhead(n) for n in (1, 64))
     yield mappo("in native code", "native", 10.0)
     yield mappo("by autograd", "torch", 2.0, {FLOOR: networks_alone})
+    yield process_start()
+    yield from (memory(backend) for backend in ("native", "torch"))
 
 
 def spread(n: int, targets: list[Ratio]) -> Row:
@@ -120,11 +149,64 @@ def mappo(way: str, backend: str, at_least: float, others: Any = None) -> Row:
     )
 
 
-def iterating(backend: str) -> Operation:
+def process_start() -> Result:
+    def seconds(name: str) -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", FIRST_UPDATE[name]], cwd=HERE, check=True)
+        return time.perf_counter() - began
+
+    return collect(
+        "process start to the first update of MAPPO",
+        "s",
+        {name: partial(seconds, name) for name in FIRST_UPDATE},
+        [AtMost(0.7, "s")],
+        note="Python starts, imports the library, collects and learns from 64 x 25 steps of "
+        "simple_spread_v3; the native backend, which does not import torch",
+        rounds=3,
+    )
+
+
+def memory(backend: str) -> Result:
+    """Bytes that the arrays of a rollout hold for an agent's step, whoever shares them."""
+
+    def bytes_per_row() -> float:
+        loop = agent_of(backend).loop
+        batch = loop.collect()["agent"]
+        rollout = loop.collector.rollouts["agent"]
+        arrays = [x for x in vars(rollout).values() if isinstance(x, np.ndarray)]
+        arrays.append(np.asarray(batch.joint))
+        return distinct_bytes(arrays) / rollout.real.size
+
+    return collect(
+        f"memory of a rollout per agent step, {backend} backend",
+        "B",
+        {OURS: bytes_per_row},
+        [AtMost(OBS + STATE + REST, "B")],
+        note=f"64 x 25 of simple_spread_v3, {OBS} B of observation; the state of an environment, "
+        f"{3 * STATE:.0f} B, is there once for its 3 agents",
+        rounds=1,
+    )
+
+
+def distinct_bytes(arrays: list[Any]) -> int:
+    """The size of the memory that some arrays lie in, counted once."""
+    spans = sorted((x.__array_interface__["data"][0], x.nbytes) for x in arrays)
+    total = end = 0
+    for start, size in spans:
+        total += max(0, start + size - max(start, end))
+        end = max(end, start + size)
+    return total
+
+
+def agent_of(backend: str) -> Any:
     import sharpwave as sw
 
     options: dict[str, Any] = {"n_envs": 64, "n_steps": 25, "seed": 0, "threads": 1}
-    agent = sw.MAPPO(SPREAD, backend=backend, **options)
+    return sw.MAPPO(SPREAD, backend=backend, **options)
+
+
+def iterating(backend: str) -> Operation:
+    agent = agent_of(backend)
 
     def iterate() -> None:
         agent.learner.update(agent.loop.collect())

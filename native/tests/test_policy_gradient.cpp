@@ -181,6 +181,12 @@ void test_critics_learn_normalized_returns() {
 
   state = {5.0, 25.0, 1.0};  // returns that do not differ
   CHECK(near(rests.scale().deviation, 0.1));
+
+  const float returns[] = {7.0f, 9.0f}, nobody[] = {0.0f, 0.0f}, second[] = {0.0f, 1.0f};
+  learns.update(returns, nobody, 2);
+  CHECK(state.mean == 5.0 && state.mean_square == 25.0 && state.weight == 1.0);
+  learns.update(returns, second, 2);
+  CHECK(near(state.mean, 0.9 * 5.0 + 0.1 * 9.0));
 }
 
 void test_rows_are_those_asked_for() {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.envs.multi.toys import CLIMBING, MatrixGame, Mortal, Roles, Switch
+from sharpwave.envs.multi.toys import CLIMBING, Generations, MatrixGame, Mortal, Roles, Switch
 
 SPREAD = "mpe2/simple_spread_v3"
 
@@ -53,12 +53,22 @@ def test_agents_spread_out_as_well_as_is_known(seed: int, backend: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_roles_need_to_know_who_one_is(seed: int) -> None:
-    """Without an agent id both do the same, which pays one of them at most half of the time."""
-    for agent_id, low, high in ((True, 1.0, 1.0), (False, 0.0, 0.6)):
+    """Without an agent id both draw from one policy, which earns at most a quarter of it all."""
+    for agent_id, low, high in ((True, 0.95, 1.0), (False, 0.0, 0.35)):
         agent = sw.MAPPO(Roles, n_envs=16, n_steps=16, seed=seed, agent_id=agent_id)
         agent.train(10_000)
-        assert low <= agent.evaluate(50, deterministic=False).mean + 0.05 <= high + 0.1
+        assert low <= agent.evaluate(400, deterministic=False).mean <= high
         agent.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recurrent", [None, "gru"])
+def test_generations_come_learn_and_go(recurrent: Any) -> None:
+    """Agents are born and die within an episode, and what they remember with them."""
+    agent = sw.MAPPO(Generations, n_envs=16, n_steps=16, recurrent=recurrent, seed=11)
+    agent.train(8_000)
+    assert agent.evaluate(40).mean >= 0.95 * Generations().optimum / 5
+    agent.close()
 
 
 @pytest.mark.long

@@ -24,7 +24,7 @@ class ValueNorm {
 
   ValueNorm(State* state, double decay) : state_(state), decay_(decay) {}
 
-  // Takes in returns [n] with their weights, whose sum is at least 1.
+  // Takes in returns [n] with their weights; nothing where all of them are 0.
   void update(const float* returns, const float* weights, std::size_t n) {
     double first = 0.0, second = 0.0, total = 0.0;
     for (std::size_t i = 0; i < n; ++i) {
@@ -33,8 +33,9 @@ class ValueNorm {
       second += weight * x * x;
       total += weight;
     }
-    first /= std::max(total, 1.0);
-    second /= std::max(total, 1.0);
+    if (!(total > 0.0)) return;
+    first /= total;
+    second /= total;
     const double step = 1.0 - decay_;
     state_->mean += step * (first - state_->mean);
     state_->mean_square += step * (second - state_->mean_square);

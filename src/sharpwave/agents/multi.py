@@ -15,6 +15,7 @@ from sharpwave.agents.opponents import (
     FunctionActor,
     opponent_of_file,
     opposing_learner,
+    to_copy,
     to_json,
 )
 from sharpwave.agents.play import one_action
@@ -59,8 +60,9 @@ class MultiAgent(OnlineAgent):
         env_fn: A function that makes the environment, in place of `env_id`.
         groups: The agents of each group by its name; None for agents of equal spaces whose names
             differ in the trailing number.
-        opponents: Groups that do not learn, by name: a checkpoint, an agent or a function from
-            observations [B, ...] to actions plays them, or None lets them be as they begin.
+        opponents: Groups that do not learn, by name: a checkpoint, an agent, a learner of a group
+            or a function from observations [B, ...] to actions plays them, or None lets them be as
+            they begin.
         **options: As those of other agents.
 
     Raises:
@@ -118,14 +120,16 @@ class MultiAgent(OnlineAgent):
     def build(self) -> None:
         """Choose the learner of each group, and make the loop that feeds them."""
         vars(self).pop("play_generator", None)
-        config, env = self.own_config, self.env
-        joint = JointView(env, config.critic_input)
+        env = self.env
+        joint = JointView(env, self.config.critic_input)
+        self.config = self.config.replace(critic_input=joint.kind)  # as runs and files have it
+        config, alike = self.own_config, self._groups_alike()
         members, reasons = {}, {}
         for i, name in enumerate(env.groups):
             view = GroupView(env, name, joint, agent_id=config.agent_id)
             choice = choose(
                 type(self),
-                config,
+                config.of_group(name, env.groups, alike),
                 view.observation_space,
                 env.action_spaces[name],
                 learner=self._given_learner,
@@ -136,10 +140,11 @@ class MultiAgent(OnlineAgent):
             )
             members[name], reasons[name] = choice.learner, choice.reason
         self.learner = GroupLearners(config, members, frozenset(self._opponents))
-        self.backend_reason = next(iter(reasons.values()))
-        self._opposing = {
-            name: opposing_learner(self, name, given) for name, given in self._opponents.items()
-        }
+        kind = self.learner.kind  # torch, where one of them needs it
+        self.backend_reason = next(reasons[name] for name in members if members[name].kind == kind)
+        # Built again, it plays against the same, whatever became of the files.
+        given = {**self._opponents, **vars(self).get("_opposing", {})}
+        self._opposing = {name: opposing_learner(self, name, given[name]) for name in given}
         self.loop = self.Loop.of(self, self.learner, joint, self._actors(config.n_envs, True))
 
     @property
@@ -215,8 +220,9 @@ class MultiAgent(OnlineAgent):
         """The action of one agent for its observation, or those of all agents for all of theirs.
 
         Args:
-            obs: The observation of an agent, or a batch of them; or a dict of such by agent. Where
-                it is as the environment gives it, with an entry "action_mask", that holds.
+            obs: The observation of an agent, or a batch of them; or a dict of such by agent, empty
+                where nobody is there. Where it is as the environment gives it, with an entry
+                "action_mask", that holds.
             deterministic: The mode of the policy; otherwise a sample.
             agent_idx: Index of the agent whose observation it is, among all agents.
             agent: The same by its name.
@@ -234,7 +240,7 @@ class MultiAgent(OnlineAgent):
             ValueError: The agent is unknown, or the shape is not that of its observation.
         """
         names = self.env.agents
-        if isinstance(obs, Mapping) and obs and self._is_by_agent(obs, agent):
+        if isinstance(obs, Mapping) and (obs or agent is None) and self._is_by_agent(obs, agent):
             masks, states = action_masks or {}, state or {}
             each = {
                 name: self._predict(
@@ -401,7 +407,8 @@ class MultiAgent(OnlineAgent):
                 self._opposing[name].load_state_dict(saved)
 
     def _arguments(self) -> dict[str, Any]:
-        own = {"groups": self._groups, "opponents": self._opponents, "n_agents": self._n_agents}
+        opponents = {name: to_copy(opponent) for name, opponent in self._opposing.items()}
+        own = {"groups": self._groups, "opponents": opponents, "n_agents": self._n_agents}
         return {**super()._arguments(), **own}
 
 

@@ -12,9 +12,17 @@ from sharpwave.checkpoints import read_checkpoint
 from sharpwave.collect.joint import GroupView, JointView
 from sharpwave.core.tree import leaves
 from sharpwave.files import reading
+from sharpwave.learners.base import BaseLearner
 from sharpwave.learners.learner import Acted
 
-__all__ = ["FunctionActor", "SavedOpponent", "opponent_of_file", "opposing_learner", "to_json"]
+__all__ = [
+    "FunctionActor",
+    "SavedOpponent",
+    "opponent_of_file",
+    "opposing_learner",
+    "to_copy",
+    "to_json",
+]
 
 FUNCTION = "function"
 """Entry of a checkpoint for an opponent that is a function, which it cannot hold."""
@@ -37,8 +45,8 @@ def opposing_learner(agent: Any, group: str, given: Any) -> Any:
     Args:
         agent: The agent whose other groups learn.
         group: The group.
-        given: A checkpoint of such an agent, an agent, a function from observations [B, ...] to
-            actions, or None.
+        given: A checkpoint of such an agent, an agent, its learner of a group, a function from
+            observations [B, ...] to actions, or None.
 
     Returns:
         A learner that acts, the function, or None where the group stays as it begins.
@@ -57,7 +65,9 @@ def opposing_learner(agent: Any, group: str, given: Any) -> Any:
                 f"opponents[{group!r}] must have that group, got one with "
                 f"{sorted(given.learner.members)}"
             )
-        return _like(agent, group, given.own_config, given.learner[group].state_dict())
+        given = given.learner[group]
+    if isinstance(given, BaseLearner) and hasattr(given, "view"):
+        return _like(agent, group, given.config, given.state_dict())
     if isinstance(given, str | os.PathLike):
         header, state = read_checkpoint(given)
         with reading(given):
@@ -67,12 +77,27 @@ def opposing_learner(agent: Any, group: str, given: Any) -> Any:
                     f"opponents[{group!r}] must have that group, got one with {sorted(groups)}"
                 )
             config = type(agent).Config.from_dict(header["config"])
+            config = config.of_group(group, groups, header["groups"])
             return _like(agent, group, config, groups[group])
-    if callable(given):
+    if callable(given) and not hasattr(given, "evaluate"):
         return given
+    hint = ": a network does not know what it looks at" if callable(given) else ""
     raise TypeError(
-        f"opponents[{group!r}] must be a checkpoint, an agent, a function or None, got {given!r}"
+        f"opponents[{group!r}] must be a checkpoint, an agent, its learner of the group "
+        f"(agent.learner[{group!r}]), a function or None, got {_in_short(given)}{hint}"
     )
+
+
+def _in_short(given: Any) -> str:
+    return repr(given) if isinstance(given, int | float | tuple) else type(given).__name__
+
+
+def to_copy(opponent: Any) -> Any:
+    """An opponent, as `opposing_learner` gives it, as an argument of the agent's copy.
+
+    The weights are in the state that the copy takes over.
+    """
+    return SavedOpponent(opponent.config) if isinstance(opponent, BaseLearner) else opponent
 
 
 def to_json(opponent: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from sharpwave.agents.multi import MultiAgent
 from sharpwave.algorithms.ppo import PPOConfig, PPOLearner
 from sharpwave.collect.joint import CriticInput
+from sharpwave.config.group_options import GroupOptions
 from sharpwave.config.schedules import ScheduleLike
 from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MAPPOConfig(PPOConfig):
+class MAPPOConfig(GroupOptions, PPOConfig):
     """Options of MAPPO."""
 
     n_envs: int = 64
@@ -52,10 +53,11 @@ class MAPPOConfig(PPOConfig):
     """Agents of a group share networks; otherwise every agent has its own."""
     agent_id: bool = True
     """Tell a policy that several agents share which of them it acts for, one-hot."""
-    critic_input: CriticInput = "concat"
+    critic_input: CriticInput = "auto"
     """Input of the critics: the "state" of the environment, the concatenated observations of all
     agents ("concat"), the same with the agent's own first ("agent"), or only "obs", the input of
-    the actor, which is IPPO."""
+    the actor, which is IPPO. "auto" is "concat" where observations are vectors, otherwise "state",
+    or "obs" where there is none."""
     value_norm: bool = True
     """Normalize the returns that critics learn by their running mean and standard deviation."""
     value_loss: Literal["huber", "mse"] = "huber"
@@ -186,7 +188,8 @@ class MAPPOLearner(PPOLearner):
         # The values follow the returns of the rollout, both as the critic has them.
         returns, old_values = batch.returns, batch.values
         if self.value_norm is not None:
-            returns, old_values = map(self.value_norm.normalize, (returns, old_values))
+            mean, deviation = self.value_norm.moments()
+            returns, old_values = ((x - mean) / deviation for x in (returns, old_values))
         delta = config.huber_delta if config.value_loss == "huber" else None
         if config.clips_values:
             value_loss = losses.clipped_value_loss(

@@ -132,6 +132,7 @@ def _made(
     if plan.env_kwargs:
         given["env_kwargs"] = plan.env_kwargs
     if latest.is_file():
+        given.pop("opponents", None)  # the checkpoint holds them as they were
         if config.get("worker_addresses") is not None:  # where the run goes on
             given |= {name: config[name] for name in ("worker_addresses", "tls")}
         return Trainer.from_checkpoint(latest, env_of(plan), **given)

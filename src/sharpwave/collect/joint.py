@@ -15,8 +15,8 @@ from sharpwave.types import Array, Nested
 
 __all__ = ["CRITIC_INPUTS", "CriticInput", "GroupView", "JointView"]
 
-CriticInput = Literal["state", "concat", "agent", "obs"]
-CRITIC_INPUTS = ("state", "concat", "agent", "obs")
+CriticInput = Literal["auto", "state", "concat", "agent", "obs"]
+CRITIC_INPUTS = ("auto", "state", "concat", "agent", "obs")
 
 
 class JointView:
@@ -26,9 +26,11 @@ class JointView:
         env: The environments.
         kind: "state" is that of the environment, "concat" the observations of all agents side by
             side, "agent" the same (each agent's own is moved to the front where it is used), and
-            "obs" nothing: critics look at what the actors look at.
+            "obs" nothing: critics look at what the actors look at. "auto" is "concat" where all
+            observations can lie side by side, otherwise "state", or "obs" where there is none.
 
     Attributes:
+        kind: What "auto" stands for here, or the argument.
         space: Of one environment, or of one agent where each has its own state; None for nothing.
 
     Raises:
@@ -44,6 +46,10 @@ class JointView:
     """
 
     def __init__(self, env: MultiAgentVectorEnv, kind: CriticInput) -> None:
+        alone = len(env.agents) == 1
+        if kind == "auto":
+            kind = "concat" if alone or _are_vectors(env) else "state"
+            kind = "obs" if kind == "state" and env.state_space is None else kind
         self.kind = kind
         self.space: spaces.Space[Any] | None = None
         self._groups = env.groups
@@ -51,7 +57,6 @@ class JointView:
             name: [env.agents.index(agent) for agent in agents]
             for name, agents in env.groups.items()
         }
-        alone = len(env.agents) == 1
         if kind == "state":
             if env.state_space is None:
                 raise ValueError(
@@ -112,6 +117,16 @@ class JointView:
             own = everything[self._places[agent]]
             orders.append(np.concatenate((own, np.setdiff1d(everything, own))))
         return np.stack(orders)
+
+
+def _are_vectors(env: MultiAgentVectorEnv) -> bool:
+    """Return whether the observations of all agents can lie side by side."""
+    try:
+        for space in env.observation_spaces.values():
+            n_features(space)
+    except TypeError:
+        return False
+    return True
 
 
 class GroupView:

@@ -105,8 +105,9 @@ class MultiAgentCollector(CollectorState):
         self._seed = None
         self.episodes.restart()
         for name, group in step.groups.items():
-            check_finite(f"obs of {name}", group.obs, self.timesteps)
+            self._check_obs(name, group.obs)
             self._begins[name][:] = True
+        self._check_states(step)
         self._restarted = True
         self._stand(step)
 
@@ -158,6 +159,7 @@ class MultiAgentCollector(CollectorState):
         self.timings["act"] += chosen - began
         self.timings["env"] += clock() - chosen
         next_joint = None
+        self._check_states(step)
         for name, group in step.groups.items():
             self._check(name, group)
             if self.actors[name].learns:
@@ -303,9 +305,25 @@ class MultiAgentCollector(CollectorState):
                 f"rewards must be finite, got {step.rewards[env, agent]} for "
                 f"{self.env.groups[name][agent]} of environment {env} at step {self.timesteps}"
             )
-        check_finite(f"obs of {name}", step.next_obs, self.timesteps)
+        self._check_obs(name, step.next_obs)
         if step.obs is not step.next_obs:
-            check_finite(f"obs of {name}", step.obs, self.timesteps)
+            self._check_obs(name, step.obs)
+
+    def _check_obs(self, name: str, obs: Nested) -> None:
+        try:
+            check_finite("obs", obs, self.timesteps)
+        except NonFiniteError:
+            for i, agent in enumerate(self.env.groups[name]):
+                own = map_leaves(lambda leaf, i=i: leaf[:, i], obs)
+                check_finite(f"obs of {agent}", own, self.timesteps)
+            raise
+
+    def _check_states(self, step: MultiStep) -> None:
+        """Check the states of the environments, if critics look at them."""
+        if self.joint.kind == "state":
+            check_finite("state", step.state, self.timesteps)
+            if step.next_state is not step.state:
+                check_finite("state", step.next_state, self.timesteps)
 
     def state_dict(self) -> dict[str, Any]:
         """State of the collection, without the environments and the actors."""

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sharpwave.core.tree import map_leaves
+from sharpwave.envs.masks import choices
 from sharpwave.envs.multi.vector import MultiAgentVectorEnv, MultiStep
 from sharpwave.episodes.buffer import EpisodeBuffer
 from sharpwave.episodes.interchange.stream import FINAL_OBS
@@ -27,9 +28,10 @@ class RecordTeamEpisodes(MultiAgentVectorEnv):
 
     A step has the fields of `RecordEpisodes` for each agent by its name (`obs.agent_0`,
     `reward.agent_1`), and `acted`, which is False where the agent was gone or waited for its turn:
-    there its action is zero. An agent's own steps are the rows in which it acted. Episodes have the
-    meta fields final_obs by agent, seed (-1 for none) and env, the number of their copy. They are
-    written when they end; `reset` and `close` end those under way as truncated.
+    there its action is zero. An agent's own steps are the rows in which it acted. Where actions are
+    discrete, `action_mask` is True for those that were allowed. Episodes have the meta fields
+    final_obs by agent, seed (-1 for none) and env, the number of their copy. They are written when
+    they end; `reset` and `close` end those under way as truncated.
 
     Args:
         env: A multi-agent vector environment whose spaces `RecordEpisodes` supports.
@@ -70,6 +72,7 @@ class RecordTeamEpisodes(MultiAgentVectorEnv):
         self.num_envs, self.agents, self.groups = env.num_envs, env.agents, env.groups
         self.observation_spaces, self.action_spaces = env.observation_spaces, env.action_spaces
         self.state_space, self.metadata = env.state_space, env.metadata  # type: ignore[misc]
+        self.render_mode = getattr(env, "render_mode", None)
         self._seats = {
             agent: (name, i)
             for name, members in env.groups.items()
@@ -80,7 +83,16 @@ class RecordTeamEpisodes(MultiAgentVectorEnv):
             for by_group in (env.observation_spaces, env.action_spaces)
         )
         self._recording = Recording(observation, action, {}, ())
-        by_agent = {name: dict.fromkeys(env.agents, dtype) for name, dtype in BY_AGENT.items()}
+        by_agent: dict[str, Any] = {
+            name: dict.fromkeys(env.agents, kind) for name, kind in BY_AGENT.items()
+        }
+        self._choices = {
+            agent: sum(choices(space))
+            for agent, space in action.spaces.items()
+            if not isinstance(space, spaces.Box)
+        }
+        if self._choices:
+            by_agent["action_mask"] = {agent: ("bool", (n,)) for agent, n in self._choices.items()}
         self.buffer = EpisodeBuffer(
             folder,
             max_episodes,
@@ -114,6 +126,10 @@ class RecordTeamEpisodes(MultiAgentVectorEnv):
         self._before = step
         return step
 
+    def render(self) -> Any:
+        """The frame of each environment."""
+        return self.env.render()  # type: ignore[attr-defined]
+
     def close(self) -> None:
         """Close environments and folder; episodes that were under way end as truncated."""
         try:
@@ -133,7 +149,9 @@ class RecordTeamEpisodes(MultiAgentVectorEnv):
         for agent, (group, i) in self._seats.items():
             action = as_fields(map_leaves(lambda x, i=i: x[number, i], actions[group]))
             chosen[agent] = action if acted[agent] else map_leaves(np.zeros_like, action)
+        masks = {agent: self._mask(agent, number, before) for agent in self._choices}
         return {
+            **({"action_mask": masks} if masks else {}),
             "obs": self._seen(before, "obs", number),
             "action": chosen,
             "reward": self._seen(step, "rewards", number),
@@ -141,6 +159,12 @@ class RecordTeamEpisodes(MultiAgentVectorEnv):
             "truncated": self._seen(step, "truncated", number),
             "acted": acted,
         }
+
+    def _mask(self, agent: str, number: int, step: MultiStep) -> Any:
+        """[n] the actions that an agent was allowed."""
+        group, i = self._seats[agent]
+        masks = step.groups[group].masks
+        return np.ones(self._choices[agent], np.bool_) if masks is None else masks[number, i].copy()
 
     def _seen(self, step: MultiStep, entry: str, number: int) -> dict[str, Any]:
         """An entry of a step of one environment, by agent."""

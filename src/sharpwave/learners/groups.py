@@ -64,18 +64,34 @@ class GroupLearners(BaseLearner):
         """Learn from the rollouts of all groups that learn.
 
         Args:
-            batch: By group, as their learners take them.
+            batch: By group, as their learners take them. Groups that are missing or have no rows,
+                since nobody acted, stay as they are.
 
         Returns:
-            The means over the groups, and of several each group's own as `name/group`.
+            The means over the groups, and of several each group's own as `name/group`; nothing
+            where nobody acted.
         """
-        measured = {name: x.update(batch[name]) for name, x in self.learning.items()}
+        acted = {
+            name: x
+            for name, x in self.learning.items()
+            if name in batch and len(batch[name].log_probs)
+        }
+        measured = {name: x.update(batch[name]) for name, x in acted.items()}
         self.updates += 1
-        return _joined(measured)
+        return self._joined(measured)
 
     def metrics(self) -> Metrics:
         """Measurements beside those of updates."""
-        return _joined({name: member.metrics() for name, member in self.learning.items()})
+        return self._joined({name: member.metrics() for name, member in self.learning.items()})
+
+    def _joined(self, measured: Mapping[str, Metrics]) -> Metrics:
+        """The means of what some groups measured, and of several groups each one's own."""
+        every = list(measured.values())
+        if len(self.learning) == 1 or not every:
+            return every[0] if every else {}
+        means = {name: _mean([one[name] for one in every]) for name in every[0]}
+        own = {f"{name}/{group}": x for group, one in measured.items() for name, x in one.items()}
+        return {**means, **own}
 
     def follow(self, progress_remaining: float) -> None:
         """Apply schedules at the remaining progress of a run: 1 at its start, 0 at its end."""
@@ -154,15 +170,6 @@ class GroupRolloutActor:
         """Actions for the environments of rows [N * G, ...], whatever critics look at."""
         actions: Array = self.action_map.to_env(self.act(obs, None, starts, masks).actions)
         return actions
-
-
-def _joined(measured: Mapping[str, Metrics]) -> Metrics:
-    if len(measured) == 1:
-        return next(iter(measured.values()))
-    every = list(measured.values())
-    means = {name: _mean([one[name] for one in every]) for name in every[0]}
-    own = {f"{name}/{group}": x for group, one in measured.items() for name, x in one.items()}
-    return {**means, **own}
 
 
 def _mean(numbers: list[Any]) -> Any:

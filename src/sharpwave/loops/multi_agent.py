@@ -72,10 +72,10 @@ class MultiAgentLoop(RolloutLoop):
             env,
             weights,
             moments=member.value_moments,
-            hidden=config.hidden_of("actor"),
-            critic_hidden=config.hidden_of("critic"),
-            activation=config.activation,
-            critic_input=config.critic_input,
+            hidden=member.config.hidden_of("actor"),
+            critic_hidden=member.config.hidden_of("critic"),
+            activation=member.config.activation,
+            critic_input=joint.kind,
             agent_id=config.agent_id,
             team_reward=config.team_reward,
             n_steps=config.n_steps,
@@ -110,7 +110,7 @@ class MultiAgentLoop(RolloutLoop):
         return metrics
 
     def collect(self, on_step: Any = None) -> dict[str, GroupBatch] | None:
-        """One rollout of each group that learns, as its learner takes it.
+        """One rollout of each group that learns and acted, as its learner takes it.
 
         Args:
             on_step: Called after every step; False gives up the rollout.
@@ -127,6 +127,8 @@ class MultiAgentLoop(RolloutLoop):
             return None
         batches = {}
         for name, member in self.learner.learning.items():
+            if not rollouts[name].real.any():
+                continue
             columns = self.collector.columns(name, sequences=states[name] is not None)
             batches[name] = GroupBatch.of(columns, member.own, states[name])
         return batches  # type: ignore[return-value]

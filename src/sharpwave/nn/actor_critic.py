@@ -233,7 +233,8 @@ class ActorCritic(nn.Module):
             critic_in = unroll(self.critic_rnn, critic_in, critic_state, episodes)
         params = self._params(*self.actor.with_latent(actor_in), masks)
         log_probs, entropy = self.distribution.log_prob_and_entropy(params, actions)
-        return Evaluated(log_probs, entropy, self.critic(critic_in).squeeze(-1))
+        values, _ = self.critic.with_latent(critic_in)
+        return Evaluated(log_probs, entropy, values.squeeze(-1))
 
     def values(
         self, obs: Any, *, state: Tensor | None = None, starts: Tensor | None = None

@@ -42,6 +42,9 @@ _PADDING_LOGIT = 10 * MASKED_LOGIT
 TINY = torch.finfo(torch.float32).tiny
 """Smallest uniform variable that is drawn."""
 
+MANY = 1024
+"""Rows from which on logits are turned for their softmax."""
+
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 """Logarithm of the normal density's constant, negated."""
 
@@ -140,6 +143,16 @@ def _draw(log_probs: Tensor, generator: torch.Generator | None) -> Tensor:
     return (log_probs.exp() / uniform.log_()).argmin(-1)
 
 
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Normalized log-probabilities [..., n], in memory [n, B] where there are many rows.
+
+    On the CPU torch takes short rows a number at a time, and a column of many at once.
+    """
+    if logits.ndim != 2 or len(logits) < MANY or not logits.is_cpu:
+        return logits.log_softmax(-1)
+    return logits.t().contiguous().log_softmax(0).t()
+
+
 def _pick(log_probs: Tensor, indices: Tensor) -> Tensor:
     return log_probs.gather(-1, indices.unsqueeze(-1)).squeeze(-1)
 
@@ -182,7 +195,7 @@ class Categorical(Discrete):
         return actions, _pick(log_probs, actions)
 
     def log_prob_and_entropy(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = params.log_softmax(-1)
+        log_probs = _log_softmax(params)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return _pick(log_probs, actions.long()), entropy
 

@@ -15,6 +15,7 @@ from torch.nn.functional import linear
 from sharpwave.layouts.init import fan_in_uniform, orthogonal
 from sharpwave.nn.batch_renorm import BatchRenorm
 from sharpwave.nn.fused import can_fuse, fused_mlp
+from sharpwave.nn.quick_tanh import is_quick_tanh, quick_tanh_
 
 __all__ = ["ACTIVATIONS", "MLP", "check_sizes", "initialize", "initialize_uniform", "make_mlp"]
 
@@ -39,7 +40,7 @@ class MLP(nn.Sequential):
         """The output and what the last layer was given: ([..., out], [..., hidden[-1]])."""
         *body, head = self
         for layer in body:
-            x = layer(x)
+            x = quick_tanh_(x) if is_quick_tanh(layer, x) else layer(x)
         return head(x), x
 
     def fused(self, x: Tensor) -> Tensor:

@@ -40,15 +40,18 @@ class ValueNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, returns: Tensor, weights: Tensor | None = None) -> None:
-        """Take in returns [B], those of weight 0 left out."""
-        x = returns.double()
-        share = None if weights is None else (weights / weights.sum().clamp(min=1.0)).double()
-        first, second = (
-            part.mean() if share is None else (part * share).sum() for part in (x, x.square())
-        )
-        self.mean.lerp_(first, 1.0 - self.decay)
-        self.mean_square.lerp_(second, 1.0 - self.decay)
-        self.weight.lerp_(torch.ones_like(self.weight), 1.0 - self.decay)
+        """Take in returns [B], those of weight 0 left out; nothing where all are."""
+        x, step = returns.double(), torch.full_like(self.weight, 1.0 - self.decay)
+        if weights is None:
+            first, second = x.mean(), x.square().mean()
+        else:
+            total = weights.double().sum()
+            share = weights.double() / total.clamp(min=torch.finfo(total.dtype).tiny)
+            first, second = (x * share).sum(), (x.square() * share).sum()
+            step = step * (total > 0)
+        self.mean.lerp_(first, step)
+        self.mean_square.lerp_(second, step)
+        self.weight.lerp_(torch.ones_like(self.weight), step)
 
     def normalize(self, x: Tensor) -> Tensor:
         """Values as the critic has them."""

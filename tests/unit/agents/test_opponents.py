@@ -76,6 +76,57 @@ def test_copies_play_against_the_same(make: Any, opponent: str, copied: Any) -> 
     other.close()
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_need_no_file_of_the_opponent(make: Any, copied: Any, tmp_path: Path) -> None:
+    """Neither one that was deleted nor one that changed is read again."""
+    file = tmp_path / "other.safetensors"
+    other = make(seed=5, hidden=(4,))
+    other.save(file)
+    agent = make(opponents={"second": file})
+    agent.train(16)
+    before = played(agent)
+    make(seed=6, hidden=(4,)).save(file)
+    changed = copied(agent)
+    file.unlink()
+    deleted = copied(changed)
+    for one in (agent, changed, deleted):
+        one.train(16)
+        assert played(one) == before
+        assert state_of(one.learner) == state_of(agent.learner)
+    changed.close()
+    deleted.close()
+
+
+def test_another_seed_is_taken_over_against_the_same(make: Any, tmp_path: Path) -> None:
+    """The agent is built again, and its opponent with it."""
+    file = tmp_path / "other.safetensors"
+    make(seed=5).save(file)
+    agent, longer = make(opponents={"second": file}), make(opponents={"second": file}, seed=9)
+    longer.save(tmp_path / "run")
+    before = played(agent)
+    file.unlink()
+    agent.load_checkpoint(tmp_path / "run")
+    assert played(agent) == before
+
+
+def test_a_learner_of_a_group_may_play(make: Any) -> None:
+    other = make(seed=5)
+    learner = other.learner["second"]
+    agent = make(opponents={"second": learner})
+    agent.train(16)
+    assert played(agent) == weights_of(learner)
+
+
+def test_networks_are_refused_at_once(make: Any) -> None:
+    """They passed for functions, and failed in the first step."""
+    policy = make(seed=5, backend="torch").learner["second"].policy
+    wanted = r"opponents\['second'\] must be a checkpoint, .*got ActorCritic: a network does not"
+    with pytest.raises(TypeError, match=wanted):
+        make(opponents={"second": policy})
+    with pytest.raises(TypeError, match=r"opponents\['second'\] must be a checkpoint, .* got 3"):
+        make(opponents={"second": 3})
+
+
 def test_a_run_goes_on_against_another(make: Any, tmp_path: Path) -> None:
     agent = make(opponents={"second": make(seed=5)})
     agent.save(tmp_path / "run")

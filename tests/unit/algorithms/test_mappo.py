@@ -10,6 +10,7 @@ import torch
 
 import sharpwave as sw
 from sharpwave.envs.multi.toys import MatrixGame, Mortal, Roles
+from sharpwave.testing.bits import state_of
 from tests.multi_envs import Fates
 
 SPREAD = "mpe2/simple_spread_v3"
@@ -64,18 +65,32 @@ def test_one_agent_learns_as_ppo(mappo: Any, n_agents: int | None) -> None:
     other.close()
 
 
+DEATHS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "native": {"backend": "native"},
+    "gru": {"recurrent": "gru", "recurrent_size": 4},
+    "lstm": {"recurrent": "lstm", "recurrent_size": 4},
+    "minibatches": {"n_minibatches": 3},
+    "native minibatches": {"backend": "native", "n_minibatches": 3},
+    "gru minibatches": {"recurrent": "gru", "recurrent_size": 4, "n_minibatches": 2},
+    "normalized apart": {"n_minibatches": 3, "normalize_advantages": "minibatch"},
+    "team": {"team_reward": True},
+}
+
+
 @pytest.mark.parametrize("critic_input", ["obs", "state"])
-def test_rows_of_the_dead_change_nothing(mappo: Any, critic_input: str) -> None:
+@pytest.mark.parametrize("options", DEATHS.values(), ids=DEATHS)
+def test_rows_of_the_dead_change_nothing(
+    mappo: Any, critic_input: str, options: dict[str, Any]
+) -> None:
     agents = [
-        mappo(Fates(dead=dead), critic_input=critic_input, normalize_advantages=kind)
-        for dead, kind in [(0.0, "rollout"), (5.0, "rollout")]
+        mappo(Fates(dead=dead), critic_input=critic_input, n_epochs=2, **options)
+        for dead in (0.0, 5.0)
     ]
     for agent in agents:
         agent.train(72)
     assert not agents[0].collector.rollouts["agent"].real.all()
-    assert torch.equal(weights(agents[0]), weights(agents[1]))
-    norms = [agent.learner["agent"].value_norm.state_dict() for agent in agents]
-    assert norms[0] == norms[1]
+    assert state_of(agents[0].learner) == state_of(agents[1].learner)  # with moments and norm
     assert agents[0].progress_metrics() == agents[1].progress_metrics()
 
 
@@ -204,9 +219,11 @@ def test_agents_without_ties_learn_as_alone(mappo: Any) -> None:
         batch_size=6,
     )
     batches = agent.loop.collect()
+    first = {name: weights(agent, name) for name in agent.env.groups}
+    runs = {}
     for number, name in enumerate(agent.env.groups):
         member = agent.learner[name]
-        alone = sw.PPOLearner(
+        runs[name] = alone = sw.PPOLearner(
             sw.PPOConfig(
                 **{
                     k: getattr(agent.config, k)
@@ -222,10 +239,14 @@ def test_agents_without_ties_learn_as_alone(mappo: Any) -> None:
             seeds=agent._seeds_of(number),
         )
         assert torch.equal(alone.flat.data, member.flat.data)
-        alone.generator.set_state(member.generator.get_state())
-        member.update(batches[name])
-        alone.update(batches[name])
-        assert torch.equal(alone.flat.data, member.flat.data)
+    for _ in range(5):
+        for name, alone in runs.items():  # one of them has acted
+            alone.generator.set_state(agent.learner[name].generator.get_state())
+            agent.learner[name].update(batches[name])
+            alone.update(batches[name])
+            assert torch.equal(alone.flat.data, weights(agent, name))
+        batches = agent.loop.collect()
+    assert not any(torch.equal(first[name], weights(agent, name)) for name in runs)
 
 
 def test_shuffling_the_agents_of_a_group_permutes_what_they_do(mappo: Any) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from sharpwave.checkpoints import read_checkpoint, read_header
 from sharpwave.cli import main
+from sharpwave.testing.bits import bits
 from tests.unit.runs.report_pages import ReportPage
 
 SPREAD, TAG = "mpe2/simple_spread_v3", "mpe2/simple_tag_v3"
@@ -137,6 +138,28 @@ def test_opponents_play_and_do_not_learn(tmp_path: Path) -> None:
     assert steps_of(second) == 100
 
 
+def opponents_of(run_dir: Path) -> dict[str, tuple[str, bytes]]:
+    _, state = read_checkpoint(run_dir / "checkpoints" / "latest.safetensors")
+    return bits({name: saved["networks"] for name, saved in state["opponents"].items()})
+
+
+@pytest.mark.long
+def test_a_resumed_run_plays_against_the_opponents_of_its_checkpoint(tmp_path: Path) -> None:
+    """Not against what their files hold by now."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    options = ["--total-timesteps", "50", "--eval-freq", "0"]
+    assert train(first, *options, env=TAG) == 0
+    assert train(second, *options, "--opponents", f"adversary={first}", env=TAG) == 0
+    before = opponents_of(second)
+    assert main(["resume", str(first), "--quiet", "--total-timesteps", "100"]) == 0
+    assert main(["resume", str(second), "--quiet", "--total-timesteps", "100"]) == 0
+    assert opponents_of(second) == before
+    (first / "checkpoints" / "latest.safetensors").unlink()
+    assert main(["resume", str(second), "--quiet", "--total-timesteps", "150"]) == 0
+    assert opponents_of(second) == before
+    assert steps_of(second) == 150
+
+
 @pytest.mark.long
 def test_groups_are_as_they_were_asked_for(tmp_path: Path) -> None:
     groups = ["--groups", "first=agent_0", "others=agent_1,agent_2"]
@@ -144,6 +167,18 @@ def test_groups_are_as_they_were_asked_for(tmp_path: Path) -> None:
     assert train(tmp_path / "run", *options) == 0
     header = read_header(tmp_path / "run" / "checkpoints" / "latest.safetensors")
     assert header["groups"] == {"first": ["agent_0"], "others": ["agent_1", "agent_2"]}
+
+
+@pytest.mark.long
+def test_groups_have_options_of_their_own(tmp_path: Path) -> None:
+    given = '{"adversary": {"hidden": [4], "learning_rate": "linear(1e-3, 0)"}}'
+    options = ["--total-timesteps", "50", "--eval-freq", "0", "--group-options", given]
+    assert train(tmp_path / "run", *options, env=TAG) == 0
+    assert main(["resume", str(tmp_path / "run"), "--quiet", "--total-timesteps", "100"]) == 0
+    header, state = read_checkpoint(tmp_path / "run" / "checkpoints" / "latest.safetensors")
+    assert header["config"]["group_options"]["adversary"]["hidden"] == [4]
+    policies = {x: y["networks"]["policy"] for x, y in state["learner"]["groups"].items()}
+    assert [len(policies[x]["actor.0.bias"]) for x in ("adversary", "agent_0")] == [4, 8]
 
 
 @pytest.mark.long
@@ -189,6 +224,8 @@ def test_all_agents_are_filmed(finished: Path, tmp_path: Path) -> None:
         (["ppo", "CartPole-v1", "--groups", "a=b"], "unknown option --groups"),
         (["mappo", SPREAD, "--critic-input", "all"], "critic_input must be one of"),
         (["mappo", SPREAD, "--env-kwargs", "M=3"], "M"),
+        (["mappo", SPREAD, "--group-options", "{agnt: 3}"], "group_options must be a JSON object"),
+        (["mappo", SPREAD, "--group-options", '{"agnt": {}}'], "did you mean 'agent'?"),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value),
 )
@@ -231,6 +268,7 @@ def test_nothing_of_pettingzoo_is_imported_before_it_is_used() -> None:
         """
         import sys
         from sharpwave.cli import main
+from sharpwave.testing.bits import bits
         main(["list", "algorithms"])
         from sharpwave.cli.environment import require_env
         from sharpwave.algorithms.registry import algorithm_class

@@ -167,6 +167,48 @@ def test_a_reward_that_is_no_number_names_its_agent() -> None:
         collector.collect(0.9, 0.8)
 
 
+@pytest.mark.parametrize("name", ["state", "next_state", "obs", "next_obs"])
+def test_what_is_seen_must_be_numbers(name: str) -> None:
+    """A state that was none ended as a loss that was none, in learning that diverged."""
+    env = Fates()
+    joint = JointView(env, "state")
+    collector = MultiAgentCollector(env, {"agent": Valuer(6)}, n_steps=3, seed=0, joint=joint)
+    collector.reset()
+    step = env.step
+
+    def spoiled(actions: Any) -> Any:
+        taken = step(actions)
+        if "state" in name:
+            getattr(taken, name)[2, 1] = np.nan
+        else:
+            getattr(taken.groups["agent"], name)[2, 1, 0] = np.inf
+        return taken
+
+    env.step = spoiled  # type: ignore[method-assign]
+    what = "state" if "state" in name else "obs of agent_1"
+    wanted = rf"{what} must be finite, got \[.*(nan|inf).*\] from environment 2 at step 0"
+    with pytest.raises(NonFiniteError, match=wanted):
+        collector.collect(0.9, 0.8)
+
+
+def test_a_state_that_is_no_number_is_found_in_the_first_one() -> None:
+    env = Fates()
+    reset = env.reset
+
+    def spoiled(**options: Any) -> Any:
+        first = reset(**options)
+        first.state[0] = np.nan  # type: ignore[index]
+        return first
+
+    env.reset = spoiled  # type: ignore[method-assign]
+    actors = {"agent": Valuer(6)}
+    looks_elsewhere = MultiAgentCollector(env, actors, n_steps=3, seed=0)
+    assert looks_elsewhere.collect(0.9, 0.8) is not None
+    joint = JointView(env, "state")
+    with pytest.raises(NonFiniteError, match=r"state must be finite, .* environment 0 at step 0"):
+        MultiAgentCollector(env, actors, n_steps=3, seed=0, joint=joint).collect(0.9, 0.8)
+
+
 def test_a_team_is_paid_its_mean() -> None:
     env = Fates()
     actor = Valuer(6)

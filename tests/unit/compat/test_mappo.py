@@ -182,3 +182,30 @@ def test_bad_input_is_named() -> None:
     given = {"agent_0": policies()["agent_0"]}
     with pytest.raises(ValueError, match=r"policies must be of \('agent_0', 'agent_1'\)"):
         collector.collect(given, torch.nn.Linear(4, 1), 2)
+
+
+def test_agents_may_be_gone_for_whole_rollouts() -> None:
+    """The one that dies first stopped the training of all."""
+    agent = rlox.MAPPO(
+        "any", 2, env_fn=lambda: Mortal(horizon=200), **{**SMALL, "n_steps": 4, "batch_size": 4}
+    )
+    dead, living = agent.learner["agent_1"], agent.learner["agent_0"]
+    agent.train(8)
+    before = state_of(dead), state_of(living)
+    agent.train(8)
+    assert state_of(dead) == before[0]
+    assert state_of(living) != before[1]
+    agent.close()
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_the_critic_of_one_agent_learns(backend: str) -> None:
+    """rlox never trained it: with one agent its values stayed those of the beginning."""
+    agent = rlox.MAPPO("CartPole-v1", backend=backend, **SMALL)
+    (member,) = agent.learner.members.values()
+    before = state_of(member)
+    agent.train(32)
+    critic = [name for name in before if name.startswith("policy.critic")]
+    assert critic
+    assert all(state_of(member)[name] != before[name] for name in critic)
+    agent.close()

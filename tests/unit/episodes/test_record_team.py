@@ -99,6 +99,44 @@ def test_what_is_cut_is_truncated_for_the_living(tmp_path: Path) -> None:
     assert not rows["truncated.agent_1"].any()
 
 
+def test_masks_are_those_that_the_actions_were_chosen_by(tmp_path: Path) -> None:
+    played("pettingzoo.classic.tictactoe_v3", tmp_path / "turns", 9, n_envs=1)
+    with EpisodeBuffer.from_folder(tmp_path / "turns", read_only=True) as buffer:
+        rows = buffer.gather(np.arange(4))
+    for t in range(4):
+        agent = "player_1" if t % 2 == 0 else "player_2"
+        mask = rows[f"action_mask.{agent}"][t]
+        assert mask.sum() == 9 - t
+        assert mask[rows[f"action.{agent}"][t]]
+    played(Mortal, tmp_path / "free", 8, n_envs=1)
+    with EpisodeBuffer.from_folder(tmp_path / "free", read_only=True) as buffer:
+        rows = buffer.gather(np.arange(8))
+    assert rows["action_mask.agent_1"].shape == (8, 2)
+    assert rows["action_mask.agent_1"].all()
+
+
+def test_continuous_actions_have_no_masks(tmp_path: Path) -> None:
+    kwargs = {"continuous_actions": True}
+    env = make_multi_env("mpe2/simple_spread_v3", 1, env_kwargs=kwargs)
+    recorded = sw.RecordTeamEpisodes(env, tmp_path)
+    recorded.reset(seed=0)
+    recorded.step({"agent": np.zeros((1, 3, 5), np.float32)})
+    recorded.close()
+    with EpisodeBuffer.from_folder(tmp_path, read_only=True) as buffer:
+        assert not any("mask" in name for name in buffer.gather(np.arange(1)))
+
+
+def test_what_is_recorded_can_be_filmed(tmp_path: Path) -> None:
+    env = make_multi_env("mpe2/simple_spread_v3", 2, env_kwargs={"render_mode": "rgb_array"})
+    recorded = sw.RecordTeamEpisodes(env, tmp_path)
+    assert recorded.render_mode == "rgb_array"
+    recorded.reset(seed=0)
+    first, second = recorded.render()
+    assert first.shape == second.shape
+    assert first.shape[2] == 3
+    recorded.close()
+
+
 @pytest.mark.long
 def test_a_run_is_recorded(tmp_path: Path) -> None:
     env = sw.RecordTeamEpisodes(make_multi_env("mpe2/simple_spread_v3", 2), tmp_path / "episodes")

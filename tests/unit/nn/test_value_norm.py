@@ -37,6 +37,17 @@ def test_rows_of_weight_zero_are_left_out() -> None:
     assert [x.item() for x in one.moments()] == [x.item() for x in other.moments()]
 
 
+def test_returns_that_all_have_weight_zero_are_no_sample() -> None:
+    """They counted as a zero: moments of 11 and 1 became 5.5 and 5.55."""
+    norm = ValueNorm(decay=0.5)
+    norm.update(torch.tensor([10.0, 12.0]))
+    before = {name: number.clone() for name, number in norm.state_dict().items()}
+    norm.update(torch.tensor([5.0, 7.0]), torch.zeros(2))
+    assert norm.state_dict() == before
+    norm.update(torch.tensor([5.0, 7.0]), torch.tensor([0.0, 1.0]))
+    assert norm.mean.item() == 0.25 * 11.0 + 0.5 * 7.0
+
+
 def test_normalization_and_its_opposite_agree() -> None:
     norm = ValueNorm()
     norm.update(torch.tensor([-30.0, -20.0, -26.0]))

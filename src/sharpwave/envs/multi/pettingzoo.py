@@ -111,6 +111,7 @@ class PettingZooVectorEnv(MultiAgentVectorEnv):
         self.observation_spaces = {x: group.observation_space for x, group in form.groups.items()}
         self.action_spaces = {x: group.action_space for x, group in form.groups.items()}
         self.state_space = form.state_space
+        self._ranges = {name: _range(space) for name, space in self.action_spaces.items()}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> MultiStep:
         """Begin new episodes everywhere.
@@ -130,6 +131,11 @@ class PettingZooVectorEnv(MultiAgentVectorEnv):
 
         Args:
             actions: [N, G, ...] by group; those of agents that do not act are ignored.
+
+        Raises:
+            TypeError: They are of another kind.
+            ValueError: A group is missing or unknown, a shape does not fit, or an integer is out of
+                range. Nothing was stepped.
         """
         self._assert_open()
         checked = self._checked_actions(actions)
@@ -203,8 +209,22 @@ class PettingZooVectorEnv(MultiAgentVectorEnv):
             if array.dtype.kind not in ("fiub" if is_box else "iub"):
                 wanted = "numbers" if is_box else "integers"
                 raise TypeError(f"actions[{name!r}] must be {wanted}, got {array.dtype}")
+            if self._ranges[name] is not None:
+                self._check_range(name, array, arrays.alive)
             checked[name] = array
         return checked
+
+    def _check_range(self, name: str, actions: Array, alive: Array) -> None:
+        low, high = self._ranges[name]
+        outside = (actions < low) | (actions > high)
+        if not np.count_nonzero(outside):
+            return
+        bad = outside.reshape(*alive.shape, -1).any(axis=2) & alive
+        for i, row in np.argwhere(bad):  # others are ignored
+            raise ValueError(
+                f"actions[{name!r}] must be in {self.action_spaces[name]}, got "
+                f"{actions[i, row].tolist()} for {self.groups[name][row]!r} of environment {i}"
+            )
 
     def _result(self, infos: Sequence[Mapping[str, Any]]) -> MultiStep:
         block = self._block
@@ -232,6 +252,15 @@ class PettingZooVectorEnv(MultiAgentVectorEnv):
     def _assert_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError("the vector environment is closed")
+
+
+def _range(space: spaces.Space[Any]) -> Any:
+    """The lowest and the highest integers of an action; None where actions are continuous."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.start), int(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return (0, 1) if isinstance(space, spaces.MultiBinary) else None
 
 
 def _check_separate(envs: list[Any]) -> None:

@@ -247,6 +247,14 @@ def test_environments_must_have_the_same_spaces(mode: str) -> None:
             TypeError,
             r"actions\['blue'\] must be numbers, got <U1",
         ),
+        *(
+            (
+                {"red": np.array([[0, 1], [0, bad]]), "blue": np.zeros((2, 1, 2))},
+                ValueError,
+                rf"actions\['red'\] must be in Discrete\(.*got {bad} for 'red_1' of environment 1",
+            )
+            for bad in (-1, 17)
+        ),
     ],
 )
 def test_actions_are_checked_before_anything_is_stepped(
@@ -259,6 +267,28 @@ def test_actions_are_checked_before_anything_is_stepped(
         vector.step(actions)
     assert [env.time for env in envs] == [0, 0]
     vector.step({"red": np.zeros((2, 2), int), "blue": np.zeros((2, 1, 2))})
+
+
+class Dials(Mortal):
+    """Its actions are several integers, of which some do not begin at 0."""
+
+    actions = spaces.MultiDiscrete([3, 2], start=[-1, 4])  # type: ignore[assignment]
+
+    def _checked(self, agent: str, actions: Any) -> int:
+        return int(actions[agent][0]) % 2
+
+
+def test_integers_are_in_the_range_of_their_dimension() -> None:
+    vector = PettingZooVectorEnv([Dials])
+    vector.reset(seed=0)
+    actions = np.array([[[-1, 5], [1, 4]]])
+    with pytest.raises(ValueError, match=r"got \[2, 4\] for 'agent_1' of environment 0"):
+        vector.step({"agent": np.add(actions, [[[0, 0], [1, 0]]])})
+    with pytest.raises(ValueError, match=r"got \[-1, 6\] for 'agent_0' of environment 0"):
+        vector.step({"agent": np.add(actions, [[[0, 1], [0, 0]]])})
+    step = vector.step({"agent": actions})
+    assert step.groups["agent"].alive.tolist() == [[True, False]]
+    vector.step({"agent": np.add(actions, [[[0, 0], [99, 99]]])})  # nobody asks the dead
 
 
 class NoAgents(Trio):

@@ -126,6 +126,16 @@ def test_updates_are_those_of_torch(agents: Any, options: dict[str, Any]) -> Non
             assert value == pytest.approx(float(expected[name]), rel=1e-3, abs=2e-5), name
 
 
+def test_large_updates_are_those_of_torch(agents: Any) -> None:
+    """There torch computes tanh and softmax in other ways than for few rows."""
+    large: dict[str, Any] = {"n_envs": 32, "n_steps": 25, "hidden": (64, 64), "n_epochs": 2}
+    native, theirs = agents("native", **large), agents("torch", **large)
+    (batch,) = native.loop.collect().values()
+    member(native).update(batch)
+    member(theirs).update(as_tensors(batch))
+    assert_same(native, theirs)
+
+
 @EVERY_OPTION
 def test_rollouts_are_those_of_the_python_collector(agents: Any, options: dict[str, Any]) -> None:
     """The same actions in the same environments: what is stored, and what it is worth."""
