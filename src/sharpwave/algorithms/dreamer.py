@@ -167,6 +167,7 @@ class DreamerV3Learner(TorchLearner):
     config: DreamerV3Config
     Sampler = SequenceSampler
     losses = ("model_loss", "behavior_loss")
+    uncompiled = ("_observed", "_imagined")  # loops over steps, which have kernels of their own
     _knows_of_masks = False
 
     def build(self) -> None:
@@ -187,11 +188,6 @@ class DreamerV3Learner(TorchLearner):
         self.slow_critic = self.add_copy("slow_critic", critic)
         self.return_range = torch.zeros(2, device=self.device)
         self.return_shares = torch.tensor([0.05, 0.95], device=self.device)
-        if config.compile:  # all but the loops over steps, which have kernels of their own
-            from torch.compiler import disable
-
-            world.rssm.observe = disable(world.rssm.observe)  # type: ignore[method-assign]
-            self._imagined = disable(self._imagined)  # type: ignore[method-assign]
 
     @property
     def world(self) -> nn.WorldModel:
@@ -302,14 +298,20 @@ class DreamerV3Learner(TorchLearner):
         actions = batch.prev_actions
         if self.actor.is_discrete:
             actions = torch.nn.functional.one_hot(actions.long(), self.actor.size).float()
-        columns = {"obs": batch.obs, "prev_actions": actions, "is_first": batch.is_first}
-        observed = self.world.observe(columns, self._before(batch), self.generator)
+        tokens = self.world.encoder(self.world.entries(batch.obs))
+        observed = self._observed(tokens, actions, batch.is_first, self._before(batch))
         found = self.world.loss(vars(batch), observed)
         weights = {"dynamics": config.dynamics_coef, "representation": config.representation_coef}
         means = {name: loss.mean() for name, loss in found.items()}
         total = sum(weights.get(name, 1.0) * loss for name, loss in means.items())
         measured = {f"{name}_loss": loss.detach() for name, loss in means.items()}
         return torch.as_tensor(total), observed, measured
+
+    def _observed(
+        self, tokens: Tensor, actions: Tensor, is_first: Tensor, before: Latent
+    ) -> Observed:
+        """The states [T, B] of sequences that are seen."""
+        return self.world.rssm.observe(tokens, actions, is_first, before, self.generator)
 
     def _before(self, batch: SequenceBatch) -> Latent:
         """The state before the sequences: what was stored, or nothing."""

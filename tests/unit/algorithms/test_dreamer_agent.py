@@ -163,6 +163,29 @@ def test_a_killed_run_goes_on_with_its_folder(tmp_path: Path) -> None:
     agent.close()
 
 
+@pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
+def test_what_acts_beside_learning_has_weights_of_its_own(
+    compile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled, the copy went on remembering with the weights that learning moves."""
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    agent = agent_of(overlap=True, compile=compile)
+    acting = agent.loop.actor.learner
+    assert acting is not agent.learner
+    obs = torch.ones(3, 4)
+    with torch.no_grad():
+        before = acting.act(obs, explore=False)
+        for parameter in agent.learner.policy.parameters():
+            parameter += 1.0
+        after = acting.act(obs, explore=False)
+        moved = agent.learner.act(obs, explore=False)
+    assert torch.equal(after.state, before.state)
+    assert not torch.equal(moved.state, before.state)
+    acting.copy_acting(agent.learner)
+    with torch.no_grad():
+        assert torch.equal(acting.act(obs, explore=False).state, moved.state)
+
+
 # What is stored
 
 
