@@ -87,7 +87,8 @@ class DreamerV3Config(ReplayConfig):
     imagination: int = 15
     """Imagination horizon: steps that are imagined from every state."""
     imag_last: int | None = 8
-    """Imagine only from the last so many states of each sequence; None for all."""
+    """Imagine only from the last so many states of each sequence; None for all. The default stands
+    for all of a sequence that is shorter."""
     lam: float = 0.95
     """λ of the λ-returns."""
     ent_coef: float = 3e-4
@@ -137,7 +138,8 @@ class DreamerV3Config(ReplayConfig):
             raise ValueError(f"classes must be at most 256, got {self.classes}")
         if self.sequence_length < 2:
             raise ValueError(f"sequence_length must be at least 2, got {self.sequence_length}")
-        if self.imag_last is not None and not 2 <= self.imag_last <= self.sequence_length:
+        is_default = self.imag_last == type(self).imag_last
+        if not is_default and not 2 <= (self.imag_last or 2) <= self.sequence_length:
             raise ValueError(
                 f"imag_last must be from 2 to sequence_length, {self.sequence_length}, "
                 f"got {self.imag_last}"
@@ -448,6 +450,7 @@ class DreamerV3(OnlineAgent):
     Config = DreamerV3Config
     Learner = DreamerV3Learner
     Loop = OffPolicyLoop
+    of_atari = {"img_height": 64, "img_width": 64, "grayscale": False, "stack_num": 1}  # noqa: RUF012
     config: DreamerV3Config
     learner: DreamerV3Learner
 

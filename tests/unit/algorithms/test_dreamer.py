@@ -229,6 +229,14 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
         DreamerV3Config(**{**SMALL, **options})
 
 
+def test_short_sequences_are_imagined_from_in_full_where_nothing_else_is_said() -> None:
+    assert DreamerV3Config(sequence_length=4).imag_last == 8
+    with pytest.raises(ValueError, match="imag_last must be from 2 to sequence_length, 4, got 6"):
+        DreamerV3Config(sequence_length=4, imag_last=6)
+    metrics, whole = (learner(imag_last=k, sequence_length=6).update(batch_of()) for k in (8, None))
+    assert torch.equal(metrics["actor_loss"], whole["actor_loss"])
+
+
 def test_actions_that_nobody_knows_are_named() -> None:
     with pytest.raises(TypeError, match="action_space must be Discrete or Box, got MultiBinary"):
         DreamerV3Learner(DreamerV3Config(**SMALL), OBS, spaces.MultiBinary(2), seeds=0)

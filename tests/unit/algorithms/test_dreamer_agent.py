@@ -352,7 +352,7 @@ class Pictures(probes.ConstantValue):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"size": 80}, ValueError, "64 x 64 or 96 x 96, got 80 x 80: .*ResizeObservation"),
+        ({"size": 80}, ValueError, "64 x 64 or 96 x 96.*, got 80 x 80 x 3: .*ResizeO"),
         ({"dtype": np.float32}, TypeError, "must be uint8, got float32"),
     ],
     ids=["size", "dtype"],
