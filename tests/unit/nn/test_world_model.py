@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from sharpwave import nn
-from sharpwave.algorithms.dreamer import OF_THE_MODEL, DreamerV3Config
+from sharpwave.algorithms.dreamer import DreamerV3Config
 from sharpwave.config.presets import settings_of
 from sharpwave.nn import world_layers
 from sharpwave.nn.world_codecs import entries_of
@@ -71,7 +71,7 @@ def test_sizes_are_those_that_are_published(
     monkeypatch.setattr(world_layers, "truncated_normal", unwritten)
     config = DreamerV3Config(**settings_of("dreamer_v3", preset))
     generator = np.random.default_rng(0)
-    sizes = {name: getattr(config, name) for name in OF_THE_MODEL}
+    sizes = config.model_options
     with torch.device("meta"):
         world = nn.WorldModel(IMAGE, 6, **sizes, generator=generator)
         heads = [Head(world.n_features, 3, config.units, n, generator) for n in (6, 255)]
