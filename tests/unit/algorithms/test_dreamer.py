@@ -281,6 +281,11 @@ def test_bfloat16_computes_about_the_same(discrete: bool) -> None:
         ({"lam": 1.5}, "lam must be"),
         ({"imag_last": 0}, "imag_last must be"),
         ({"unimix": -0.1}, "unimix must be"),
+        ({"bins": 40}, "bins must be odd and at least 3, got 40"),
+        ({"reward_coef": -1.0}, "reward_coef must be at least 0, got -1"),
+        ({"value_coef": -1.0}, "value_coef must be at least 0, got -1"),
+        ({"posterior_layers": 0}, "posterior_layers must be greater than 0, got 0"),
+        ({"min_std": 0.5, "max_std": 0.4}, "max_std must be at least 0.5, got 0.4"),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
