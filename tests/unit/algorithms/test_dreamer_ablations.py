@@ -99,7 +99,7 @@ def test_without_a_weight_a_loss_of_the_model_is_absent() -> None:
             found = loss(*args)
             return {**found, name: found[name] * torch.nan}
 
-        made.world.loss = broken
+        made.world.loss = broken  # type: ignore[method-assign, assignment]
         total, _, _ = made.model_loss(batch_of())
         assert torch.isfinite(total)
 

@@ -69,11 +69,20 @@ def recorded(agent: Any) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"n_envs": 2, "train_ratio": 37.7}, {"overlap": True}, {"fresh": False}],
+    [
+        {},
+        {"n_envs": 2, "train_ratio": 37.7},
+        {"overlap": True},
+        {"fresh": False},
+        {"compile": True, "overlap": True},
+    ],
     ids=lambda options: "-".join(options) or "plain",
 )
 @pytest.mark.long(but=["plain"])
-def test_a_run_goes_on_bit_for_bit(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_goes_on_bit_for_bit(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function: function)
     options = {"save_buffer": True, **options}
     whole = agent_of(**options)
     whole.train(75)

@@ -40,7 +40,13 @@ def test_the_balance_weighs_both_divergences() -> None:
 
 
 def test_the_configuration_takes_what_the_one_of_rlox_has(tmp_path: Path) -> None:
-    options = {"lambda_": 0.9, "horizon": 15, "kl_balance": 0.75, "latent_dim": 64, "seq_len": 50}
+    options: dict[str, Any] = {
+        "lambda_": 0.9,
+        "horizon": 15,
+        "kl_balance": 0.75,
+        "latent_dim": 64,
+        "seq_len": 50,
+    }
     config = DreamerV3Config(**options)
     assert (config.lam, config.imagination, config.sequence_length) == (0.9, 15, 50)
     assert (config.dynamics_coef, config.representation_coef) == (0.75, 0.25)
@@ -52,9 +58,9 @@ def test_the_configuration_takes_what_the_one_of_rlox_has(tmp_path: Path) -> Non
     agent = DreamerV3("CartPole-v1", config=config, **SMALL)
     assert agent.config.lam == 0.9
     with pytest.raises(ValueError, match="kl_balance must be between 0 and 1, got -1"):
-        DreamerV3Config(kl_balance=-1)
+        DreamerV3Config.from_dict({"kl_balance": -1})
     with pytest.raises(TypeError, match="'dynamics_coef' of DreamerV3Config is given twice"):
-        DreamerV3Config(kl_balance=0.5, dynamics_coef=1.0)
+        DreamerV3Config.from_dict({"kl_balance": 0.5, "dynamics_coef": 1.0})
 
 
 def test_sizes_of_the_spaces_are_those_of_the_environment() -> None:
