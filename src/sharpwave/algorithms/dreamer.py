@@ -248,8 +248,8 @@ class DreamerV3Learner(TorchLearner):
         observed = self._observed(tokens, actions, batch.is_first, self._before(batch))
         found = self.world.loss(vars(batch), observed)
         means = {name: loss.mean() for name, loss in found.items()}
-        coefs = {name: coef for name, coef in self.config.model_coefs.items() if coef}
-        total = sum(coef * means[name] for name, coef in coefs.items())
+        coefs = self.config.model_coefs
+        total = sum(w * means[name] for name in means if (w := coefs.get(name, 1.0)))
         measured = {f"{name}_loss": loss.detach() for name, loss in means.items()}
         return torch.as_tensor(total), observed, measured
 

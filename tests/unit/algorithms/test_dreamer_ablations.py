@@ -104,6 +104,17 @@ def test_without_a_weight_a_loss_of_the_model_is_absent() -> None:
         assert torch.isfinite(total)
 
 
+def test_a_loss_that_somebody_adds_to_the_model_counts() -> None:
+    made, batch = learner(), batch_of()
+    loss, totals = made.world.loss, []
+    for added in (0.0, 5.0):
+        extra = {"added": torch.full((6, 4), added)}
+        made.world.loss = lambda *args, e=extra: {**loss(*args), **e}  # type: ignore[method-assign]
+        made.generator.manual_seed(0)
+        totals.append(made.model_loss(batch)[0].item())
+    assert totals[1] - totals[0] == pytest.approx(5.0, abs=1e-4)
+
+
 @pytest.mark.parametrize(("name", "part"), [("policy_coef", "actor"), ("value_coef", "critic")])
 def test_without_a_weight_the_behavior_of_a_part_is_not_learned(name: str, part: str) -> None:
     for coef in (0.0, 1.0):
