@@ -23,7 +23,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-multi bench-distributed bench-llm bench-learning bench-gpu demo wheel clean
+.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-multi bench-dreamer bench-distributed bench-llm bench-learning bench-gpu demo wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,10 @@ bench-train: $(BENCH_VENV)/wheel ## Train beside the peers, for minutes
 
 bench-multi: $(BENCH_VENV)/wheel ## Several agents beside mpe2 and a plain script in torch
 	@$(BENCH_VENV)/bin/python benchmarks/run.py --area multi --json benchmarks/results_multi.json $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/report.py
+
+bench-dreamer: $(BENCH_VENV)/wheel ## Gradient steps and actions of DreamerV3 beside its definitions in torch
+	@$(BENCH_VENV)/bin/python benchmarks/run.py --area dreamer --json benchmarks/results_dreamer.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
 bench-distributed: $(BENCH_VENV)/wheel ## Actors, remote environments and replay shards, beside Ray where it is installed

@@ -11,7 +11,7 @@ import floor
 import numpy as np
 import peers
 from data import ACT_DIM, MILLION, OBS_DIM, Transitions
-from harness import FLOOR, OURS, Operation, Ratio, Row
+from harness import FLOOR, OURS, NearFloor, Operation, Ratio, Row
 
 N_ENVS = 8
 GAMMA = 0.99
@@ -102,6 +102,7 @@ def arrivals() -> Row:
     return Row(
         "arrivals 16 x 65 of 64x64x3 with latents",
         {OURS: ours, FLOOR: least},
+        [NearFloor(1.1)],
         note="the floor copies 16 runs of 65 records of the same size and looks for nothing",
     )
 

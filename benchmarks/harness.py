@@ -105,6 +105,24 @@ class AtMost:
 
 
 @dataclass(frozen=True)
+class NearFloor:
+    """Ours takes at most `limit` times as long as the floor, by the medians."""
+
+    limit: float
+
+    def __str__(self) -> str:
+        return f"<= {self.limit:g}x {FLOOR}"
+
+    def judge(self, result: Result) -> Verdict | None:
+        """The achieved ratio; None where the floor was not measured."""
+        ours, floor = result.measured.get(OURS), result.measured.get(FLOOR)
+        if ours is None or floor is None:
+            return None
+        ratio = ours.median / floor.median
+        return Verdict(ratio <= self.limit, f"{ratio:.2f}x {FLOOR}")
+
+
+@dataclass(frozen=True)
 class AtLeast:
     """Our value, in the unit of the row, is at least `limit`."""
 
@@ -122,7 +140,7 @@ class AtLeast:
         return Verdict(ours.median >= self.limit, f"{ours.median:.2f}{self.unit}")
 
 
-Target = Ratio | AtMost | AtLeast
+Target = Ratio | AtMost | NearFloor | AtLeast
 
 
 @dataclass(frozen=True)

@@ -404,3 +404,29 @@ class ResumablePush(gym.Env[Any, Any]):
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.place, self.speed, self.t = state["place"], state["speed"], int(state["t"])
+
+
+class Catch(gym.Env[Any, Any]):
+    """Catch a ball that falls down 10 rows and 5 columns, seen as an image; it pays 1 or -1."""
+
+    observation_space = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.row, self.column, self.paddle = 0, int(self.np_random.integers(5)), 2
+        return self.image(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.row += 1
+        self.paddle = min(max(self.paddle + int(action) - 1, 0), 4)
+        over = self.row == 9
+        paid = (1.0 if self.paddle == self.column else -1.0) if over else 0.0
+        return self.image(), paid, over, False, {}
+
+    def image(self) -> Any:
+        """The ball in the first channel, the paddle in the second."""
+        image = np.zeros((64, 64, 3), np.uint8)
+        for channel, row, column in ((0, self.row, self.column), (1, 9, self.paddle)):
+            image[6 * row : 6 * row + 6, 12 * column : 12 * column + 12, channel] = 255
+        return image

@@ -12,6 +12,7 @@ from gymnasium import spaces
 import sharpwave as sw
 from sharpwave.compat.rlox.algorithms.dreamer import DreamerV3 as RloxDreamerV3
 from sharpwave.types import Array
+from tests.envs import Catch
 
 EVERY = 1000
 
@@ -67,6 +68,12 @@ def test_it_swings_up_a_pendulum() -> None:
 def test_it_learns_with_the_sizes_and_defaults_of_rlox() -> None:
     """Measured 467; on seed 22 500."""
     assert learned("CartPole-v1", 8000, 42, kind=RloxDreamerV3).max() >= 300
+
+
+@pytest.mark.slow
+def test_it_learns_from_images() -> None:
+    """Measured 0.5 after 4,000 steps; a policy at random has -0.6."""
+    assert learned(Catch, 10_000, 11).max() >= 0.5
 
 
 class Still(gym.ObservationWrapper[Any, Any, Any]):

@@ -18,6 +18,7 @@ from sharpwave.config.online import OnlineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
 from sharpwave.config.presets import preset, settings_of
 from sharpwave.core.ranks import ALONE, Ranks
+from sharpwave.envs.atari import is_atari
 from sharpwave.files import reading
 from sharpwave.learners import Learner as AnyLearner
 from sharpwave.learners.choose import choose
@@ -70,6 +71,8 @@ class OnlineAgent(Agent):
     """Arguments that are written nowhere: neither into files nor into copies."""
     collects_natively: ClassVar[bool] = False
     """True if native code may collect the rollouts that torch learns from."""
+    of_atari: ClassVar[dict[str, Any]] = {}
+    """Arguments of Atari games that are not given otherwise, so that it sees what it knows."""
     learns_together: ClassVar[bool] = False
     """True if several processes can learn together, each in environments of its own."""
     leading_arguments: ClassVar[dict[str, Any]] = {
@@ -159,6 +162,8 @@ class OnlineAgent(Agent):
     def _make_env(self, source: EnvSource) -> Any:
         """The environments of a run, normalized where that is asked for."""
         config = self.own_config
+        if config.env_mode == "auto" and isinstance(source.env, str) and is_atari(source.env):
+            source.env_kwargs = {**self.of_atari, **source.env_kwargs}
         env = source.make(config.n_envs, config.env_mode)
         envs.check_spaces(env)
         if config.normalize_obs or config.normalize_rewards:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.agents import OnlineAgent, dreams, replayed
-from sharpwave.config.off_policy import DEVICE, Draws, ReplayConfig
 from sharpwave.config.schedules import Linear, ScheduleLike
+from sharpwave.config.world_model import WorldModelConfig
 from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.learners import Metrics
 from sharpwave.learners.learner import Acted
@@ -24,35 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = ["DreamerV3", "DreamerV3Config", "DreamerV3Learner"]
 
-OF_THE_MODEL = (
-    *("deter", "hidden", "latents", "classes", "depth", "units", "blocks"),
-    *("unimix", "free_nats", "symlog", "reward_grad"),
-)
-
 
 @dataclass(frozen=True, kw_only=True)
-class DreamerV3Config(ReplayConfig):
-    """Options of DreamerV3, by default for small tasks on a CPU; presets have larger sizes."""
+class DreamerV3Config(WorldModelConfig):
+    """Options of DreamerV3, by default for small tasks on a CPU; presets have larger sizes.
 
-    n_envs: int = 1
-    """Number of environments."""
-    buffer_size: int = 1_000_000
-    """Steps that the buffer keeps."""
-    batch_size: int = 16
-    """Sequences of a gradient step."""
-    sequence_length: int = 16
-    """Observations of a sequence, beside the one whose stored latent state it starts from."""
-    train_ratio: float | None = 64.0
-    """Steps that are replayed per environment step: with sequences of 16 x 16, 64 is a gradient
-    step every 4 environment steps. What is left over is carried on."""
-    learning_starts: int = 0
-    """Environment steps with random actions, after which learning starts; a batch must be there."""
-    fresh: bool | None = None
-    """Draw every new sequence once, before others are drawn at random; None does so where the
-    buffer can, which one on the device cannot."""
-    gamma: float = 1 - 1 / 333
-    """Discount of future rewards, which the model learns with the ends of episodes: a horizon of
-    333 steps."""
+    Constants of the architecture are no options: convolutions of 5 x 5 with pooling, the update
+    bias -1 of the recurrent unit, the outermost bins ±symexp(20), the scale 0.01 of the policy's
+    first outputs (0 of reward and values), the epsilon 1e-4 of norms, the betas (0.9, 0.999) and
+    the epsilon 1e-20 of LaProp, and the percentiles 5 and 95 of returns.
+    """
+
     learning_rate: ScheduleLike = Linear(1e-3, 1e-4)  # noqa: RUF009 - immutable
     """Learning rate; a schedule follows the progress of the run."""
     warmup: int = 100
@@ -60,38 +42,25 @@ class DreamerV3Config(ReplayConfig):
     agc: float | None = 0.3
     """Adaptive gradient clipping: maximum norm of the gradient of a tensor, relative to the norm of
     the tensor; None does not clip."""
-    deter: int = 128
-    """Size of the deterministic (recurrent) state of the model."""
-    hidden: int = 64
-    """Width of the layers of the recurrent model."""
-    latents: int = 8
-    """Number of categorical latents of a state."""
-    classes: int = 8
-    """Number of classes of each latent."""
-    depth: int = 4
-    """Base number of channels of the convolutions on images."""
-    units: int = 64
-    """Width of the layers of encoder, decoder and heads."""
-    blocks: int = 8
-    """Number of blocks of the block-diagonal recurrent unit."""
-    unimix: float = 0.01
-    """Fraction of the uniform distribution that is mixed into every latent (unimix)."""
-    free_nats: float = 1.0
-    """Free nats: KL divergence between prior and posterior below which there is no loss."""
-    dynamics_coef: float = 1.0
-    """Weight of the dynamics loss, the KL divergence that trains the prior."""
-    representation_coef: float = 0.1
-    """Weight of the representation loss, the KL divergence that trains the posterior."""
-    replay_value_coef: float = 0.3
-    """Weight of the value loss on replayed steps; 0 leaves it out."""
     imagination: int = 15
     """Imagination horizon: steps that are imagined from every state."""
     imag_last: int | None = 8
-    """Imagine only from the last so many states of each sequence; None for all."""
+    """Imagine only from the last so many states of each sequence; None for all. The default stands
+    for all of a sequence that is shorter."""
     lam: float = 0.95
     """λ of the λ-returns."""
+    policy_coef: float = 1.0
+    """Weight of the loss of the policy."""
+    value_coef: float = 1.0
+    """Weight of the value loss on imagined steps."""
+    replay_value_coef: float = 0.3
+    """Weight of the value loss on replayed steps; 0 leaves it out."""
     ent_coef: float = 3e-4
     """Entropy coefficient: weight of the bonus for entropy in the loss of the actor."""
+    min_std: float = 0.1
+    """Least standard deviation of continuous actions, which lie between -1 and 1."""
+    max_std: float = 1.0
+    """Largest standard deviation of continuous actions."""
     slow_rate: float = 0.02
     """Polyak coefficient of the target network of the critic."""
     slow_coef: float = 1.0
@@ -100,50 +69,22 @@ class DreamerV3Config(ReplayConfig):
     """Rate of the moving average of the range of returns."""
     normalize_returns: bool = True
     """Divide advantages by the range of returns, where that is above 1."""
-    symlog: bool = True
-    """Encode and predict vectors by their symlog; otherwise as they are."""
-    reward_grad: bool = True
-    """Let the loss of rewards shape the states of the model; otherwise its head alone learns."""
-    store_latents: bool = True
-    """Begin sequences with the latent state that was stored, and store what learning made of it."""
-    bf16: bool = False
-    """Compute encoder, decoder and heads of an update in bfloat16. Weights, the recurrent model and
-    losses stay in float32."""
-
-    @property
-    def steps_per_batch(self) -> int:
-        """Steps that a gradient step replays."""
-        return self.batch_size * self.sequence_length
-
-    @property
-    def draws(self) -> Draws:
-        """Sequences, each with a row before it for its latent state."""
-        fresh = self.buffer != DEVICE if self.fresh is None else self.fresh
-        return Draws(length=self.sequence_length, context=int(self.store_latents), fresh=fresh)
 
     def check(self) -> None:
         """Check the values."""
         super().check()
-        self.require_positive("deter", "latents", "classes", "units", "blocks", "sequence_length")
-        self.require_positive("imagination", "imag_last", "hidden", "depth", "agc")
-        self.require_range("warmup", 0)
-        for share in ("unimix", "lam", "slow_rate", "return_rate"):
+        self.require_positive("imagination", "imag_last", "agc", "min_std")
+        self.require_range("max_std", self.min_std)
+        for share in ("lam", "slow_rate", "return_rate"):
             self.require_range(share, 0, 1)
-        self.require_range("free_nats", 0)
-        self.require_range("ent_coef", 0)
-        if self.deter % self.blocks:
-            raise ValueError(f"deter must be a multiple of blocks, {self.blocks}, got {self.deter}")
-        if self.classes > 256:
-            raise ValueError(f"classes must be at most 256, got {self.classes}")
-        if self.sequence_length < 2:
-            raise ValueError(f"sequence_length must be at least 2, got {self.sequence_length}")
-        if self.imag_last is not None and not 2 <= self.imag_last <= self.sequence_length:
+        for name in ("warmup", "ent_coef", "policy_coef", "value_coef", "replay_value_coef"):
+            self.require_range(name, 0)
+        is_default = self.imag_last == type(self).imag_last
+        if not is_default and not 2 <= (self.imag_last or 2) <= self.sequence_length:
             raise ValueError(
                 f"imag_last must be from 2 to sequence_length, {self.sequence_length}, "
                 f"got {self.imag_last}"
             )
-        if self.fresh and self.buffer == DEVICE:
-            raise ValueError('fresh must be None or False with buffer="device", got True')
 
 
 class DreamerV3Learner(TorchLearner):
@@ -167,6 +108,7 @@ class DreamerV3Learner(TorchLearner):
     config: DreamerV3Config
     Sampler = SequenceSampler
     losses = ("model_loss", "behavior_loss")
+    uncompiled = ("_observed", "_imagined")  # loops over steps, which have kernels of their own
     _knows_of_masks = False
 
     def build(self) -> None:
@@ -175,23 +117,24 @@ class DreamerV3Learner(TorchLearner):
         world = nn.WorldModel(
             self.observation_space,
             nn.WorldActor(1, self.action_space, units=1, generator=generator).size,
-            **{name: getattr(config, name) for name in OF_THE_MODEL},
-            horizon=1.0 / max(1e-12, 1.0 - config.gamma),
+            **config.model_options,
             generator=generator,
         )
-        size = world.n_features
-        actor = nn.WorldActor(size, self.action_space, units=config.units, generator=generator)
-        critic = nn.Head(size, 3, config.units, len(world.bins), generator, scale=0.0)
+        size, layers, units = world.n_features, config.layers, config.units
+        actor = nn.WorldActor(
+            size,
+            self.action_space,
+            units=units,
+            layers=layers,
+            deviations=(config.min_std, config.max_std),
+            generator=generator,
+        )
+        critic = nn.Head(size, layers, units, len(world.bins), generator, scale=0.0)
         parts = torch.nn.ModuleDict({"world": world, "actor": actor, "critic": critic})
         self.policy = self.add("policy", parts, self.make_optimizer)
         self.slow_critic = self.add_copy("slow_critic", critic)
         self.return_range = torch.zeros(2, device=self.device)
         self.return_shares = torch.tensor([0.05, 0.95], device=self.device)
-        if config.compile:  # all but the loops over steps, which have kernels of their own
-            from torch.compiler import disable
-
-            world.rssm.observe = disable(world.rssm.observe)  # type: ignore[method-assign]
-            self._imagined = disable(self._imagined)  # type: ignore[method-assign]
 
     @property
     def world(self) -> nn.WorldModel:
@@ -298,18 +241,23 @@ class DreamerV3Learner(TorchLearner):
 
     def model_loss(self, batch: SequenceBatch) -> tuple[Tensor, Observed, Metrics]:
         """The loss of the model on sequences, and the states that it went through."""
-        config = self.config
         actions = batch.prev_actions
         if self.actor.is_discrete:
             actions = torch.nn.functional.one_hot(actions.long(), self.actor.size).float()
-        columns = {"obs": batch.obs, "prev_actions": actions, "is_first": batch.is_first}
-        observed = self.world.observe(columns, self._before(batch), self.generator)
+        tokens = self.world.encoder(self.world.entries(batch.obs))
+        observed = self._observed(tokens, actions, batch.is_first, self._before(batch))
         found = self.world.loss(vars(batch), observed)
-        weights = {"dynamics": config.dynamics_coef, "representation": config.representation_coef}
         means = {name: loss.mean() for name, loss in found.items()}
-        total = sum(weights.get(name, 1.0) * loss for name, loss in means.items())
+        coefs = self.config.model_coefs
+        total = sum(w * means[name] for name in means if (w := coefs.get(name, 1.0)))
         measured = {f"{name}_loss": loss.detach() for name, loss in means.items()}
         return torch.as_tensor(total), observed, measured
+
+    def _observed(
+        self, tokens: Tensor, actions: Tensor, is_first: Tensor, before: Latent
+    ) -> Observed:
+        """The states [T, B] of sequences that are seen."""
+        return self.world.rssm.observe(tokens, actions, is_first, before, self.generator)
 
     def _before(self, batch: SequenceBatch) -> Latent:
         """The state before the sequences: what was stored, or nothing."""
@@ -323,12 +271,8 @@ class DreamerV3Learner(TorchLearner):
 
     def behavior_loss(self, batch: SequenceBatch, observed: Observed) -> tuple[Tensor, Metrics]:
         """The losses of actor and critic in imagination, and of the critic on replay."""
-        config, last = self.config, self.config.imag_last
-        starts = (
-            observed.latents
-            if last is None
-            else nn.Latent(*(part[-last:] for part in observed.latents))
-        )
+        config, last = self.config, self.config.imag_last or 0  # 0 takes all
+        starts = nn.Latent(*(part[-last:] for part in observed.latents))
         n_starts = len(starts.deter)
         features, actions, rewards, continues = self._imagined(starts)
 
@@ -354,8 +298,8 @@ class DreamerV3Learner(TorchLearner):
         replay_loss = torch.zeros((), device=features.device)
         if config.replay_value_coef:
             replay_loss = self._replay_loss(batch, starts, returns[0].unflatten(0, (n_starts, -1)))
-        total = actor_loss + critic_loss + config.replay_value_coef * replay_loss
-        return total, {
+        total = config.policy_coef * actor_loss + config.value_coef * critic_loss
+        return total + config.replay_value_coef * replay_loss, {
             "actor_loss": actor_loss.detach(),
             "critic_loss": critic_loss.detach(),
             "replay_value_loss": replay_loss.detach(),
@@ -402,18 +346,13 @@ class DreamerV3Learner(TorchLearner):
         """The value loss on replayed steps, whose returns bootstrap from imagined ones [K, B]."""
         features, k = starts.features, len(bootstrap)
         logits = self.critic(features)
-        is_last = batch.is_last[-k:].float()
+        rewards, is_last = batch.rewards[-k:], batch.is_last[-k:].float()
         goes_on = 1.0 - batch.is_terminal[-k:].float()
         discounts = goes_on * self.config.gamma
         with torch.no_grad():
             slow = losses.two_hot_mean(self.slow_critic(features).float(), self.world.bins)
             returns = losses.lambda_returns(
-                batch.rewards[-k:],
-                bootstrap,
-                discounts,
-                bootstrap[-1],
-                lam=self.config.lam,
-                cuts=is_last,
+                rewards, bootstrap, discounts, bootstrap[-1], lam=self.config.lam, cuts=is_last
             )
         errors = self._value_errors(logits[:-1], returns, slow[:-1])
         loss: Tensor = ((1.0 - is_last[:-1]) * errors).mean()
@@ -446,6 +385,7 @@ class DreamerV3(OnlineAgent):
     Config = DreamerV3Config
     Learner = DreamerV3Learner
     Loop = OffPolicyLoop
+    of_atari = {"img_height": 64, "img_width": 64, "grayscale": False, "stack_num": 1}  # noqa: RUF012
     config: DreamerV3Config
     learner: DreamerV3Learner
 

@@ -180,11 +180,16 @@ def why_not_ours(kind: type[Learner]) -> str | None:
 def _wrap(learner: Any) -> None:
     """Compile the losses of a learner, and replay its updates as CUDA graphs, if asked for."""
     if getattr(learner.config, "compile", False):
+        from torch.compiler import disable
+
         from sharpwave.learners.compiled import compiled
 
         names = (*learner.compiled_too, *learner.losses)
-        learner.wrappers = dict.fromkeys(names, compiled)
-        for name in names:
+        learner.wrappers = {
+            **dict.fromkeys(names, compiled),
+            **dict.fromkeys(learner.uncompiled, disable),
+        }
+        for name in learner.wrappers:
             setattr(learner, name, getattr(learner, name))
     is_captured = getattr(learner.config, "cuda_graph", False) and learner.device.type == "cuda"
     if is_captured and learner.ranks.is_alone:  # a graph does not wait for other processes

@@ -68,6 +68,8 @@ class Learner(BaseLearner):
     """Names of the methods that compute losses; `compile` compiles them."""
     compiled_too: ClassVar[tuple[str, ...]] = ()
     """Other methods that `compile` compiles."""
+    uncompiled: ClassVar[tuple[str, ...]] = ()
+    """Methods that they call and that `compile` leaves as they are."""
     captured: ClassVar[str] = "update"
     """The method whose calls become CUDA graphs: `update`, or one that it calls for minibatches."""
     is_random: ClassVar[bool] = True

@@ -15,8 +15,6 @@ from sharpwave.nn.world_layers import Head
 
 __all__ = ["WorldActor"]
 
-DEVIATIONS = (0.1, 1.0)
-
 
 class WorldActor(nn.Module):
     """A categorical policy, or a Gaussian one with a mean within [-1, 1].
@@ -28,6 +26,7 @@ class WorldActor(nn.Module):
         action_space: Discrete or Box.
         units: Size of the hidden layers.
         layers: Number of these layers.
+        deviations: Least and largest standard deviation of a Gaussian policy.
         generator: Source of the weights.
 
     Attributes:
@@ -44,6 +43,7 @@ class WorldActor(nn.Module):
         *,
         units: int,
         layers: int = 3,
+        deviations: tuple[float, float] = (0.1, 1.0),
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
@@ -54,6 +54,7 @@ class WorldActor(nn.Module):
             self.size = int(np.prod(action_space.shape))
         else:
             raise TypeError(f"action_space must be Discrete or Box, got {action_space}")
+        self._deviations = deviations
         outputs = self.size if self.is_discrete else 2 * self.size
         self.head = Head(n_features, layers, units, outputs, generator, scale=0.01)
 
@@ -104,5 +105,5 @@ class WorldActor(nn.Module):
 
     def _gaussian(self, features: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = self.head(features).float().chunk(2, -1)
-        low, high = DEVIATIONS
+        low, high = self._deviations
         return mean.tanh(), (high - low) * (raw + 2.0).sigmoid() + low

@@ -23,6 +23,7 @@ __all__ = ["Decoder", "Encoder", "entries_of"]
 MULTIPLES = (2, 3, 4, 4)
 """Channels after each convolution, in multiples of `depth`."""
 IMAGE_SIZES = (64, 96)
+RESIZE = "wrap the environment in gymnasium.wrappers.ResizeObservation"
 
 
 def entries_of(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
@@ -30,28 +31,49 @@ def entries_of(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
 
     Raises:
         TypeError: An entry is neither an image, nor a vector of numbers, nor an integer.
-        ValueError: An image is not of a size that the model knows.
+        ValueError: There is no entry, an image is not of a size that the model knows, or images are
+            of several sizes.
     """
     entries = dict(space.spaces) if isinstance(space, spaces.Dict) else {"obs": space}
+    if not entries:
+        raise ValueError(f"the observation space must have an entry, got {space}")
     for name, entry in entries.items():
         if isinstance(entry, spaces.Discrete):
             continue
         if not isinstance(entry, spaces.Box):
             raise TypeError(f"observation {name!r} must be a Box or Discrete, got {entry}")
-        if len(entry.shape) == 3:
-            if entry.dtype != np.uint8:
-                raise TypeError(f"the image {name!r} must be uint8, got {entry.dtype}")
-            height, width, _ = entry.shape
-            if height != width or height not in IMAGE_SIZES:
-                raise ValueError(
-                    f"the image {name!r} must be 64 x 64 or 96 x 96, got {height} x {width}: "
-                    "wrap the environment in gymnasium.wrappers.ResizeObservation"
-                )
+        if _is_image(entry):
+            _check_image(name, entry)
+    sizes = {name: entry.shape[0] for name, entry in entries.items() if _is_image(entry)}  # type: ignore[index]
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name!r} of {size} x {size}" for name, size in sizes.items())
+        raise ValueError(f"images must be of one size, got {told}: {RESIZE}")
     return entries
 
 
+def _check_image(name: str, space: spaces.Box) -> None:
+    """Check that an image is one that the model knows."""
+    shape = space.shape
+    if len(shape) == 3 and space.dtype != np.uint8:
+        raise TypeError(f"the image {name!r} must be uint8, got {space.dtype}")
+    if len(shape) == 3 and shape[0] == shape[1] in IMAGE_SIZES:
+        return
+    told = " x ".join(map(str, shape))
+    if len(shape) == 3 and shape[1] == shape[2] in IMAGE_SIZES:
+        raise ValueError(
+            f"the image {name!r} must have its channels last, {shape[1]} x {shape[2]} x {shape[0]},"
+            f" got {told}: wrap the environment in gymnasium.wrappers.TransformObservation"
+        )
+    raise ValueError(
+        f"the image {name!r} must be 64 x 64 or 96 x 96, channels last, got {told}: {RESIZE}"
+    )
+
+
 def _is_image(space: spaces.Space[Any]) -> bool:
-    return isinstance(space, spaces.Box) and len(space.shape) == 3
+    """Return whether numbers are an image, or would be one: bytes of three axes and more."""
+    if not isinstance(space, spaces.Box):
+        return False
+    return len(space.shape) == 3 or (len(space.shape) > 3 and space.dtype == np.uint8)
 
 
 class Encoder(nn.Module):
@@ -124,6 +146,9 @@ class Decoder(nn.Module):
         blocks: Blocks of the layer that makes images of what is remembered.
         symlog: Predict vectors as symlogs; otherwise as they are.
         generator: Source of the weights.
+
+    Raises:
+        ValueError: The most channels of images are no multiple of `blocks`.
     """
 
     def __init__(
@@ -151,6 +176,11 @@ class Decoder(nn.Module):
             channels = [depth * m for m in MULTIPLES]
             self._blocks, self._channels = blocks, [shape[-1] for shape in shapes]
             self._least = (channels[-1], shapes[0][0] // 16, shapes[0][0] // 16)
+            if channels[-1] % blocks:
+                raise ValueError(
+                    f"depth * {MULTIPLES[-1]} must be a multiple of blocks, {blocks}, where there "
+                    f"are images, got depth={depth}"
+                )
             numbers = int(np.prod(self._least))
             self.of_deter = BlockLinear(deter, numbers, blocks, generator)
             self.of_stoch = nn.Sequential(

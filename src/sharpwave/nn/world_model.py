@@ -77,6 +77,8 @@ class RSSM(nn.Module):
         classes: Number of classes of each of them.
         blocks: Blocks of the recurrent unit.
         unimix: Share of the uniform distribution in every categorical.
+        prior_layers: Number of hidden layers of the prior.
+        posterior_layers: Number of hidden layers of the posterior.
         generator: Source of the weights.
 
     Raises:
@@ -94,6 +96,8 @@ class RSSM(nn.Module):
         classes: int,
         blocks: int = 8,
         unimix: float = 0.01,
+        prior_layers: int = 2,
+        posterior_layers: int = 1,
         generator: np.random.Generator,
     ) -> None:
         super().__init__()
@@ -108,8 +112,9 @@ class RSSM(nn.Module):
         self.block_layer = BlockLinear(inputs, deter, blocks, generator)
         self.block_norm = RMSNorm(deter)
         self.gates = BlockLinear(deter, 3 * deter, blocks, generator)
-        self.prior_head = Head(deter, 2, hidden, stoch, generator)
-        self.posterior_head = Head(deter + n_tokens, 1, hidden, stoch, generator)
+        self.prior_head = Head(deter, prior_layers, hidden, stoch, generator)
+        seen = deter + n_tokens
+        self.posterior_head = Head(seen, posterior_layers, hidden, stoch, generator)
 
     def initial(self, n: int) -> Latent:
         """The state [n, ...] before anything was seen: zeros."""
@@ -205,6 +210,8 @@ class RSSM(nn.Module):
         """True if nothing of a step was replaced, so that its fused twin may stand for it."""
         own = any(name in vars(self) for name in STEP)
         own |= any(getattr(type(self), name) is not getattr(RSSM, name) for name in STEP)
+        hidden = getattr(self.posterior_head, "hidden", ())
+        own |= len(hidden) != 1
         return not own and all(type(part) in KNOWN for part in self.modules() if part is not self)
 
     def imagine(self, latent: Latent, action: Tensor, noise: Tensor) -> Latent:
@@ -255,6 +262,11 @@ class WorldModel(nn.Module):
         depth: Channels of images, before their multiples.
         units: Size of the layers of encoder, decoder and heads.
         blocks: Blocks of the recurrent unit.
+        layers: Number of hidden layers of encoder and decoder of vectors.
+        head_layers: Number of hidden layers of the heads of reward and end.
+        prior_layers: Number of hidden layers of the prior.
+        posterior_layers: Number of hidden layers of the posterior.
+        bins: Number of bins of the distribution of rewards.
         unimix: Share of the uniform distribution in every categorical.
         free_nats: Divergence below which nothing is gained.
         symlog: See and predict vectors as symlogs; otherwise as they are.
@@ -284,6 +296,11 @@ class WorldModel(nn.Module):
         depth: int = 4,
         units: int,
         blocks: int = 8,
+        layers: int = 3,
+        head_layers: int = 1,
+        prior_layers: int = 2,
+        posterior_layers: int = 1,
+        bins: int = 255,
         unimix: float = 0.01,
         free_nats: float = 1.0,
         symlog: bool = True,
@@ -296,7 +313,8 @@ class WorldModel(nn.Module):
         self._is_dict = isinstance(observation_space, spaces.Dict)
         self._free_nats, self._reward_grad, self.horizon = free_nats, reward_grad, horizon
         shared: dict[str, Any] = {"depth": depth, "units": units, "generator": generator}
-        self.encoder = Encoder(entries, symlog=symlog, **shared)
+        vectors: dict[str, Any] = {"layers": layers, "symlog": symlog}
+        self.encoder = Encoder(entries, **vectors, **shared)
         self.rssm = RSSM(
             n_actions,
             self.encoder.size,
@@ -306,17 +324,18 @@ class WorldModel(nn.Module):
             classes=classes,
             blocks=blocks,
             unimix=unimix,
+            prior_layers=prior_layers,
+            posterior_layers=posterior_layers,
             generator=generator,
         )
         stoch = latents * classes
         self.n_features = deter + stoch
         self.decoder = Decoder(
-            entries, deter=deter, stoch=stoch, blocks=blocks, symlog=symlog, **shared
+            entries, deter=deter, stoch=stoch, blocks=blocks, **vectors, **shared
         )
-        bins = two_hot_bins()
-        self.reward_head = Head(self.n_features, 1, units, len(bins), generator, scale=0.0)
-        self.end_head = Head(self.n_features, 1, units, 1, generator)
-        self.register_buffer("bins", bins, persistent=False)
+        self.reward_head = Head(self.n_features, head_layers, units, bins, generator, scale=0.0)
+        self.end_head = Head(self.n_features, head_layers, units, 1, generator)
+        self.register_buffer("bins", two_hot_bins(bins), persistent=False)
 
     bins: Tensor
 

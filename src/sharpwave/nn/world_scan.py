@@ -3,6 +3,7 @@
 What does not depend on the state is computed for all steps at once before the loop, and the
 gradients of weights after it, as products over all steps. Only what must happen step by step does:
 a few products, and three functions of single rows, which `kernels.world` has in one pass each.
+They know posteriors of one hidden layer.
 """
 
 from __future__ import annotations

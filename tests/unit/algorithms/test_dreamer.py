@@ -27,9 +27,19 @@ SMALL: dict[str, Any] = {
 }
 
 
-def learner(action_space: Any = None, **options: Any) -> DreamerV3Learner:
+MIXED = spaces.Dict(
+    {
+        "image": spaces.Box(0, 255, (64, 64, 3), np.uint8),
+        "kind": spaces.Discrete(4, start=2),
+        "vector": OBS,
+    }
+)
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+
+
+def learner(action_space: Any = None, obs_space: Any = OBS, **options: Any) -> DreamerV3Learner:
     config = DreamerV3Config(**{**SMALL, **options})
-    made = DreamerV3Learner(config, OBS, action_space or spaces.Discrete(3), seeds=0)
+    made = DreamerV3Learner(config, obs_space, action_space or spaces.Discrete(3), seeds=0)
     # Heads that begin at zero let no gradient through, which would hide most of the step.
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -62,29 +72,79 @@ def gumbels(made: DreamerV3Learner) -> Any:
     generator = torch.Generator()
     generator.set_state(made.generator.get_state())
 
-    def draw(shape: tuple[int, ...]) -> Any:
+    def draw(shape: tuple[int, ...], normal: bool = False) -> Any:
+        if normal:
+            return torch.empty(shape).normal_(generator=generator).double()
         uniform = torch.empty(shape).uniform_(1e-6, 1 - 1e-6, generator=generator)
         return -torch.log(-torch.log(uniform)).double()
 
     return draw
 
 
-@pytest.mark.parametrize("imag_last", [None, 3])
-def test_a_gradient_step_is_that_of_the_definition(imag_last: int | None) -> None:
-    made = learner(imag_last=imag_last)
-    batch, config = batch_of(), made.config
+def seen_of(space: Any, steps: int, n: int) -> Any:
+    """Observations [T, B, ...] of a space; integers as a buffer has them."""
+    rng = np.random.default_rng(1)
+    if isinstance(space, spaces.Dict):
+        return {name: seen_of(one, steps, n) for name, one in space.items()}
+    if isinstance(space, spaces.Discrete):
+        return torch.tensor(space.start + rng.integers(0, space.n, (steps, n)))
+    if space.dtype == np.uint8:
+        return torch.tensor(rng.integers(0, 256, (steps, n, *space.shape), np.uint8))
+    return torch.tensor(rng.normal(size=(steps, n, *space.shape)).astype(np.float32))
+
+
+OTHER: dict[str, Any] = {
+    "layers": 2,
+    "head_layers": 2,
+    "prior_layers": 1,
+    "posterior_layers": 2,
+    "bins": 41,
+    "reconstruction_coef": 0.5,
+    "reward_coef": 2.0,
+    "continue_coef": 0.0,
+    "dynamics_coef": 0.7,
+    "representation_coef": 0.3,
+    "slow_coef": 0.5,
+    "policy_coef": 3.0,
+    "value_coef": 0.2,
+    "min_std": 0.3,
+    "max_std": 2.0,
+}
+"""Another value of every option that the definition knows."""
+STEPS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "vectors": (OBS, None, {"imag_last": None}),
+    "last": (OBS, None, {"imag_last": 3}),
+    "continuous": (OBS, BOX, {}),
+    "integers": (spaces.Discrete(5), None, {}),
+    "mixed": (MIXED, BOX, {"depth": 2}),
+    "options": (OBS, None, OTHER),
+    "continuous options": (OBS, BOX, OTHER),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+@pytest.mark.long(only=["mixed", "continuous options"])
+def test_a_gradient_step_is_that_of_the_definition(case: str) -> None:
+    obs_space, action_space, options = STEPS[case]
+    made = learner(action_space, obs_space, **options)
+    steps, n = (3, 2) if case == "mixed" else (6, 4)
+    discrete = action_space is None
+    obs = seen_of(obs_space, steps, n)
+    batch, config = batch_of(steps, n, discrete=discrete, obs=obs), made.config
     named = dict(made.policy.named_parameters())
     weights = {k: p.detach().double().requires_grad_() for k, p in named.items()}
     slow = {k: p.detach().double() for k, p in made.slow_critic.named_parameters()}
-    step = Step(weights, slow, config, gumbels(made))
-    step.n_actions = 3
+    entries = dict(obs_space) if isinstance(obs_space, spaces.Dict) else {"obs": obs_space}
+    step = Step(weights, slow, config, gumbels(made), entries, made.actor.size, discrete)
     expected = step.losses(batch)
     factors = {
-        "dynamics_loss": config.dynamics_coef,
-        "representation_loss": config.representation_coef,
+        **{f"{name}_loss": coef for name, coef in config.model_coefs.items()},
+        "actor_loss": config.policy_coef,
+        "critic_loss": config.value_coef,
         "replay_value_loss": config.replay_value_coef,
     }
-    total = sum(factors.get(name, 1.0) * loss for name, loss in expected.items())
+    assert factors.keys() == expected.keys()
+    total = sum(factors[name] * loss for name, loss in expected.items())
     torch.as_tensor(total).backward()
     before = [weights[k].detach().numpy() for k in named]
     grads = [torch.as_tensor(weights[k].grad).numpy() for k in named]
@@ -96,7 +156,7 @@ def test_a_gradient_step_is_that_of_the_definition(imag_last: int | None) -> Non
     assert metrics["grad_norm"].item() == pytest.approx(norm, rel=1e-3)
     moved = laprop(before, [grads], lr=1e-3, agc=0.3, warmup=0)
     for (name, parameter), wanted, grad in zip(named.items(), moved, grads, strict=True):
-        clear = np.abs(grad) > 1e-6  # its sign decides the first step of LaProp
+        clear = np.abs(grad) > 1e-6 * max(1.0, np.abs(grad).max())  # its sign decides the step
         found = parameter.detach().numpy()
         np.testing.assert_allclose(found[clear], wanted[clear], atol=1e-5, err_msg=name)
     for k, parameter in made.slow_critic.named_parameters():
@@ -221,12 +281,25 @@ def test_bfloat16_computes_about_the_same(discrete: bool) -> None:
         ({"lam": 1.5}, "lam must be"),
         ({"imag_last": 0}, "imag_last must be"),
         ({"unimix": -0.1}, "unimix must be"),
+        ({"bins": 40}, "bins must be odd and at least 3, got 40"),
+        ({"reward_coef": -1.0}, "reward_coef must be at least 0, got -1"),
+        ({"value_coef": -1.0}, "value_coef must be at least 0, got -1"),
+        ({"posterior_layers": 0}, "posterior_layers must be greater than 0, got 0"),
+        ({"min_std": 0.5, "max_std": 0.4}, "max_std must be at least 0.5, got 0.4"),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
 def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DreamerV3Config(**{**SMALL, **options})
+
+
+def test_short_sequences_are_imagined_from_in_full_where_nothing_else_is_said() -> None:
+    assert DreamerV3Config(sequence_length=4).imag_last == 8
+    with pytest.raises(ValueError, match="imag_last must be from 2 to sequence_length, 4, got 6"):
+        DreamerV3Config(sequence_length=4, imag_last=6)
+    metrics, whole = (learner(imag_last=k, sequence_length=6).update(batch_of()) for k in (8, None))
+    assert torch.equal(metrics["actor_loss"], whole["actor_loss"])
 
 
 def test_actions_that_nobody_knows_are_named() -> None:

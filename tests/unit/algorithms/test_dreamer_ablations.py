@@ -73,8 +73,53 @@ def test_without_normalization_advantages_are_as_they_are() -> None:
 
 
 def test_without_clipping_gradients_are_whole() -> None:
-    plain, whole = learner(), learner(agc=None)
-    for made in (plain, whole):
+    for agc, is_whole in ((0.3, False), (None, True)):
+        made, batch = learner(agc=agc), batch_of()
+        made.generator.manual_seed(0)
+        model_loss, observed, _ = made.model_loss(batch)
+        behavior_loss, _ = made.behavior_loss(batch, observed)
+        parameters = list(made.policy.parameters())
+        wanted = torch.autograd.grad(model_loss + behavior_loss, parameters)
+        made.return_range.zero_()  # which the losses have moved
+        made.generator.manual_seed(0)
         made.follow(1.0)
-        made.update(batch_of())
-    assert not torch.equal(plain.flats["policy"].data, whole.flats["policy"].data)
+        made.update(batch)
+        pairs = list(zip(parameters, wanted, strict=True))
+        same = [torch.allclose(one.grad, grad, rtol=1e-4, atol=1e-6) for one, grad in pairs]
+        assert all(same) == is_whole
+
+
+def test_without_a_weight_a_loss_of_the_model_is_absent() -> None:
+    """Also where it is no number, which 0 times it would spread."""
+    for name in learner().config.model_coefs:
+        made = learner(**{f"{name}_coef": 0.0})
+        loss = made.world.loss
+
+        def broken(*args: Any, name: str = name, loss: Any = loss) -> Any:
+            found = loss(*args)
+            return {**found, name: found[name] * torch.nan}
+
+        made.world.loss = broken  # type: ignore[method-assign, assignment]
+        total, _, _ = made.model_loss(batch_of())
+        assert torch.isfinite(total)
+
+
+def test_a_loss_that_somebody_adds_to_the_model_counts() -> None:
+    made, batch = learner(), batch_of()
+    loss, totals = made.world.loss, []
+    for added in (0.0, 5.0):
+        extra = {"added": torch.full((6, 4), added)}
+        made.world.loss = lambda *args, e=extra: {**loss(*args), **e}  # type: ignore[method-assign]
+        made.generator.manual_seed(0)
+        totals.append(made.model_loss(batch)[0].item())
+    assert totals[1] - totals[0] == pytest.approx(5.0, abs=1e-4)
+
+
+@pytest.mark.parametrize(("name", "part"), [("policy_coef", "actor"), ("value_coef", "critic")])
+def test_without_a_weight_the_behavior_of_a_part_is_not_learned(name: str, part: str) -> None:
+    for coef in (0.0, 1.0):
+        made = learner(**{name: coef, "replay_value_coef": 0.0})
+        _, observed, _ = made.model_loss(batch_of())
+        loss, _ = made.behavior_loss(batch_of(), observed)
+        grads = torch.autograd.grad(loss, list(made.policy[part].parameters()))
+        assert any(bool(grad.any()) for grad in grads) == bool(coef)

@@ -69,11 +69,20 @@ def recorded(agent: Any) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"n_envs": 2, "train_ratio": 37.7}, {"overlap": True}, {"fresh": False}],
+    [
+        {},
+        {"n_envs": 2, "train_ratio": 37.7},
+        {"overlap": True},
+        {"fresh": False},
+        {"compile": True, "overlap": True},
+    ],
     ids=lambda options: "-".join(options) or "plain",
 )
 @pytest.mark.long(but=["plain"])
-def test_a_run_goes_on_bit_for_bit(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_goes_on_bit_for_bit(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function: function)
     options = {"save_buffer": True, **options}
     whole = agent_of(**options)
     whole.train(75)
@@ -161,6 +170,29 @@ def test_a_killed_run_goes_on_with_its_folder(tmp_path: Path) -> None:
     assert agent.gradient_steps > before
     assert np.isfinite(rows_of(agent)["deter"].astype(np.float32)).all()
     agent.close()
+
+
+@pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
+def test_what_acts_beside_learning_has_weights_of_its_own(
+    compile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled, the copy went on remembering with the weights that learning moves."""
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    agent = agent_of(overlap=True, compile=compile)
+    acting = agent.loop.actor.learner
+    assert acting is not agent.learner
+    obs = torch.ones(3, 4)
+    with torch.no_grad():
+        before = acting.act(obs, explore=False)
+        for parameter in agent.learner.policy.parameters():
+            parameter += 1.0
+        after = acting.act(obs, explore=False)
+        moved = agent.learner.act(obs, explore=False)
+    assert torch.equal(after.state, before.state)
+    assert not torch.equal(moved.state, before.state)
+    acting.copy_acting(agent.learner)
+    with torch.no_grad():
+        assert torch.equal(acting.act(obs, explore=False).state, moved.state)
 
 
 # What is stored
@@ -329,7 +361,7 @@ class Pictures(probes.ConstantValue):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"size": 80}, ValueError, "64 x 64 or 96 x 96, got 80 x 80: .*ResizeObservation"),
+        ({"size": 80}, ValueError, "64 x 64 or 96 x 96.*, got 80 x 80 x 3: .*ResizeO"),
         ({"dtype": np.float32}, TypeError, "must be uint8, got float32"),
     ],
     ids=["size", "dtype"],

@@ -10,6 +10,7 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.compat.rlox.algorithms.dreamer import DreamerV3
+from sharpwave.compat.rlox.config import DreamerV3Config
 
 SMALL: dict[str, Any] = {
     "deter_dim": 16,
@@ -36,6 +37,30 @@ def test_the_balance_weighs_both_divergences() -> None:
         assert config.representation_coef == pytest.approx(1.0 - config.dynamics_coef)
     with pytest.raises(ValueError, match="kl_balance must be between 0 and 1, got 2"):
         DreamerV3("CartPole-v1", kl_balance=2)
+
+
+def test_the_configuration_takes_what_the_one_of_rlox_has(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "lambda_": 0.9,
+        "horizon": 15,
+        "kl_balance": 0.75,
+        "latent_dim": 64,
+        "seq_len": 50,
+    }
+    config = DreamerV3Config(**options)
+    assert (config.lam, config.imagination, config.sequence_length) == (0.9, 15, 50)
+    assert (config.dynamics_coef, config.representation_coef) == (0.75, 0.25)
+    assert DreamerV3Config.from_dict(options) == config
+    assert DreamerV3Config.from_text({name: str(x) for name, x in options.items()}) == config
+    assert config.merge(kl_balance=1.0).representation_coef == 0.0
+    config.to_yaml(tmp_path / "config.yaml")
+    assert DreamerV3Config.from_yaml(tmp_path / "config.yaml") == config
+    agent = DreamerV3("CartPole-v1", config=config, **SMALL)
+    assert agent.config.lam == 0.9
+    with pytest.raises(ValueError, match="kl_balance must be between 0 and 1, got -1"):
+        DreamerV3Config.from_dict({"kl_balance": -1})
+    with pytest.raises(TypeError, match="'dynamics_coef' of DreamerV3Config is given twice"):
+        DreamerV3Config.from_dict({"kl_balance": 0.5, "dynamics_coef": 1.0})
 
 
 def test_sizes_of_the_spaces_are_those_of_the_environment() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from sharpwave.nn import initialize, initialize_uniform, make_mlp, orthogonal
+from sharpwave.layouts.init import truncated_normal
+from sharpwave.nn import initialize, initialize_uniform, make_mlp, orthogonal, world_layers
 
 SHAPES = [(5, 3), (3, 5), (4, 4), (8, 2, 3, 3), (1, 7), (7, 1)]
 
@@ -122,3 +123,30 @@ def test_uniform_first_weights_are_as_wide_as_those_of_torch(kind: str) -> None:
         assert own.abs().max().item() == pytest.approx(bound, rel=0.25)
         if own.ndim > 1:
             assert own.std().item() == pytest.approx(other.std().item(), rel=0.15)
+
+
+@pytest.mark.parametrize(("fan_in", "scale"), [(64, 1.0), (25, 0.01)])
+def test_truncated_normals_have_the_deviation_that_is_asked_for(fan_in: int, scale: float) -> None:
+    weight = truncated_normal(np.random.default_rng(0), (400, 500), fan_in, scale)
+    deviation = scale / math.sqrt(fan_in)
+    assert weight.std() == pytest.approx(deviation, rel=0.01)
+    assert abs(weight.mean()) < 0.01 * deviation
+    most = 2 * 1.1368 * deviation
+    assert 0.99 * most < np.abs(weight).max() <= most * (1 + 1e-6)
+    assert not truncated_normal(np.random.default_rng(0), (4, 5), fan_in, 0.0).any()
+
+
+def test_layers_of_world_models_begin_with_them_and_biases_of_zero() -> None:
+    generator = np.random.default_rng(0)
+    layers: list[tuple[nn.Module, int]] = [
+        (world_layers.Linear(256, 512, generator), 256),
+        (world_layers.BlockLinear(512, 1024, 4, generator), 128),
+        (world_layers.Conv(16, 64, generator), 16 * 25),
+    ]
+    for layer, fan_in in layers:
+        assert not layer.bias.any()  # type: ignore[operator]
+        std = layer.weight.detach().std().item()  # type: ignore[operator]
+        assert std == pytest.approx(1 / math.sqrt(fan_in), rel=0.03)
+    head = world_layers.Head(8, 2, 16, 5, generator, scale=0.0)
+    assert not head.output.weight.any()
+    assert not head.output.bias.any()

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from sharpwave import nn
-from sharpwave.algorithms.dreamer import OF_THE_MODEL, DreamerV3Config
+from sharpwave.algorithms.dreamer import DreamerV3Config
 from sharpwave.config.presets import settings_of
 from sharpwave.nn import world_layers
 from sharpwave.nn.world_codecs import entries_of
@@ -71,7 +71,7 @@ def test_sizes_are_those_that_are_published(
     monkeypatch.setattr(world_layers, "truncated_normal", unwritten)
     config = DreamerV3Config(**settings_of("dreamer_v3", preset))
     generator = np.random.default_rng(0)
-    sizes = {name: getattr(config, name) for name in OF_THE_MODEL}
+    sizes = config.model_options
     with torch.device("meta"):
         world = nn.WorldModel(IMAGE, 6, **sizes, generator=generator)
         heads = [Head(world.n_features, 3, config.units, n, generator) for n in (6, 255)]
@@ -253,10 +253,27 @@ def test_a_chain_without_chance_is_predicted_exactly() -> None:
         assert (world.rewards(dreamt) - batch["rewards"][5:]).abs().max() < 0.2
 
 
+def image_of(*shape: int) -> spaces.Box:
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
 @pytest.mark.parametrize(
     ("space", "error", "message"),
     [
-        (spaces.Box(0, 255, (60, 60, 3), np.uint8), ValueError, "64 x 64 or 96 x 96, got 60 x 60"),
+        (image_of(60, 60, 3), ValueError, "64 x 64 or 96 x 96.*, got 60 x 60 x 3"),
+        (image_of(4, 84, 84), ValueError, "got 4 x 84 x 84: .*ResizeObservation"),
+        (image_of(1, 64, 64, 3), ValueError, "got 1 x 64 x 64 x 3: .*ResizeObservation"),
+        (
+            image_of(3, 64, 64),
+            ValueError,
+            "channels last, 64 x 64 x 3, got 3 x 64 x 64: .*Transform",
+        ),
+        (
+            spaces.Dict({"a": image_of(64, 64, 3), "b": image_of(96, 96, 3)}),
+            ValueError,
+            "one size, got 'a' of 64 x 64, 'b' of 96 x 96",
+        ),
+        (spaces.Dict({}), ValueError, "must have an entry"),
         (spaces.Box(0, 1, (64, 64, 3), np.float32), TypeError, "must be uint8, got float32"),
         (spaces.MultiBinary(3), TypeError, "must be a Box or Discrete, got MultiBinary"),
     ],
@@ -269,6 +286,12 @@ def test_spaces_that_are_not_known_are_named(space: Any, error: Any, message: st
 def test_blocks_divide_what_is_remembered() -> None:
     with pytest.raises(ValueError, match="deter must be a multiple of blocks, 8, got 20"):
         model(deter=20)
+
+
+def test_blocks_divide_the_channels_of_images() -> None:
+    with pytest.raises(ValueError, match=r"depth \* 4 .* multiple of blocks, 8, .* got depth=3"):
+        model(IMAGE, depth=3)
+    assert model(VECTOR, depth=3).encoder.size == 12
 
 
 def observed_both_ways(dtype: torch.dtype) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from sharpwave.algorithms import (
     a2c,
@@ -41,6 +42,9 @@ __all__ = [
     "TD3Config",
     "TrainingConfig",
 ]
+
+OF_THE_SPACES = ("latent_dim", "obs_dim", "n_actions")
+"""Options of DreamerV3 that the spaces of the environment decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,11 +169,17 @@ class CQLConfig(_OneWidth, cql.CQLConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DreamerV3Config(_Seeded, dreamer.DreamerV3Config):
-    """Options of DreamerV3, with small sizes and short imagination."""
+    """Options of DreamerV3, with small sizes and short imagination.
+
+    `kl_balance` b weighs the dynamics loss by b and the representation loss by 1 - b. `latent_dim`,
+    `obs_dim` and `n_actions` are ignored: the environment has them.
+    """
 
     aliases: ClassVar[dict[str, str]] = {
         **dreamer.DreamerV3Config.aliases,
         "imagination_horizon": "imagination",
+        "horizon": "imagination",
+        "lambda_": "lam",
         "seq_len": "sequence_length",
         "deter_dim": "deter",
         "stoch_dim": "latents",
@@ -197,6 +207,22 @@ class DreamerV3Config(_Seeded, dreamer.DreamerV3Config):
     """Weight of the divergence that trains the prior."""
     representation_coef: float = 1.0 - 0.8
     """Weight of the divergence that trains the posterior."""
+
+    @classmethod
+    def _known(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        known = {name: x for name, x in options.items() if name not in OF_THE_SPACES}
+        balance = known.pop("kl_balance", None)
+        known = super()._known(known)
+        if balance is None:
+            return known
+        if not 0.0 <= float(balance) <= 1.0:
+            raise ValueError(f"kl_balance must be between 0 and 1, got {balance}")
+        kind = type(balance) if isinstance(balance, str) else float
+        both = {"dynamics_coef": kind(balance), "representation_coef": kind(1.0 - float(balance))}
+        twice = sorted(both.keys() & known.keys())
+        if twice:
+            raise TypeError(f"option {twice[0]!r} of {cls.__name__} is given twice")
+        return {**known, **both}
 
 
 @dataclass(frozen=True, kw_only=True)

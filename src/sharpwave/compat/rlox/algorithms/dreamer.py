@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.agents import Agent
 from sharpwave.algorithms import dreamer
 from sharpwave.compat.rlox.algorithms.by_position import ByPosition
 from sharpwave.compat.rlox.algorithms.hooks import RloxAgent
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DreamerV3", "DreamerV3Config"]
 
-OF_THE_SPACES = ("latent_dim", "obs_dim", "n_actions")
-
 
 class _Learner(dreamer.DreamerV3Learner):
     """The learner of DreamerV3, which also measures the loss of its model as one number."""
@@ -31,21 +28,7 @@ class _Learner(dreamer.DreamerV3Learner):
         return loss, observed, {**measured, "wm_loss": loss.detach()}
 
 
-class _Balanced(Agent):
-    """Takes the weights of both divergences as one number, and ignores sizes of the spaces."""
-
-    def __init__(self, **options: Any) -> None:
-        options = {name: x for name, x in options.items() if name not in OF_THE_SPACES}
-        if "kl_balance" in options:
-            balance = options.pop("kl_balance")
-            if not 0.0 <= balance <= 1.0:
-                raise ValueError(f"kl_balance must be between 0 and 1, got {balance}")
-            options["dynamics_coef"] = balance
-            options["representation_coef"] = 1.0 - balance
-        super().__init__(**options)
-
-
-class DreamerV3(ByPosition, _Balanced, RloxAgent, dreamer.DreamerV3):
+class DreamerV3(ByPosition, RloxAgent, dreamer.DreamerV3):
     """`sharpwave.DreamerV3` under rlox's name, with its sizes and defaults.
 
     `latent_dim`, `obs_dim` and `n_actions` are ignored: the environment has them. `kl_balance` b
