@@ -170,13 +170,18 @@ class Step:
         if not self.discrete:
             mean, deviation = self.gaussian(feature)
             return (mean + deviation * noise).detach()
-        logits = self.head("actor.head", self.c.layers, feature).detach()
-        hot = torch.zeros_like(logits)
-        return hot.scatter_(1, (logits + noise).argmax(1, keepdim=True), 1.0)
+        log_probs = self.categorical(feature).detach().log()
+        hot = torch.zeros_like(log_probs)
+        return hot.scatter_(1, (log_probs + noise).argmax(1, keepdim=True), 1.0)
+
+    def categorical(self, features: Tensor) -> Tensor:
+        p = self.head("actor.head", self.c.layers, features).softmax(-1)
+        mixed: Tensor = (1 - self.c.unimix) * p + self.c.unimix / self.n_actions
+        return mixed
 
     def log_probs_and_entropy(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         if self.discrete:
-            policy = self.head("actor.head", self.c.layers, features).log_softmax(-1)
+            policy = self.categorical(features).log()
             return (policy * actions).sum(-1), -(policy.exp() * policy).sum(-1)
         mean, deviation = self.gaussian(features)
         density = (-(((actions - mean) / deviation) ** 2) / 2).exp()

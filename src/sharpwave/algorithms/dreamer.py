@@ -126,6 +126,7 @@ class DreamerV3Learner(TorchLearner):
             self.action_space,
             units=units,
             layers=layers,
+            share=config.unimix,
             deviations=(config.min_std, config.max_std),
             generator=generator,
         )
@@ -347,8 +348,7 @@ class DreamerV3Learner(TorchLearner):
         features, k = starts.features, len(bootstrap)
         logits = self.critic(features)
         rewards, is_last = batch.rewards[-k:], batch.is_last[-k:].float()
-        goes_on = 1.0 - batch.is_terminal[-k:].float()
-        discounts = goes_on * self.config.gamma
+        discounts = (1.0 - batch.is_terminal[-k:].float()) * self.config.gamma
         with torch.no_grad():
             slow = losses.two_hot_mean(self.slow_critic(features).float(), self.world.bins)
             returns = losses.lambda_returns(

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from sharpwave.losses.world_model import unimix
 from sharpwave.nn.world_layers import Head
 
 __all__ = ["WorldActor"]
@@ -26,6 +27,7 @@ class WorldActor(nn.Module):
         action_space: Discrete or Box.
         units: Size of the hidden layers.
         layers: Number of these layers.
+        share: Share of the uniform distribution in a categorical policy, which keeps trying.
         deviations: Least and largest standard deviation of a Gaussian policy.
         generator: Source of the weights.
 
@@ -43,6 +45,7 @@ class WorldActor(nn.Module):
         *,
         units: int,
         layers: int = 3,
+        share: float = 0.01,
         deviations: tuple[float, float] = (0.1, 1.0),
         generator: np.random.Generator,
     ) -> None:
@@ -54,7 +57,7 @@ class WorldActor(nn.Module):
             self.size = int(np.prod(action_space.shape))
         else:
             raise TypeError(f"action_space must be Discrete or Box, got {action_space}")
-        self._deviations = deviations
+        self._share, self._deviations = share, deviations
         outputs = self.size if self.is_discrete else 2 * self.size
         self.head = Head(n_features, layers, units, outputs, generator, scale=0.01)
 
@@ -76,7 +79,7 @@ class WorldActor(nn.Module):
         """
         assert deterministic or noise is not None
         if self.is_discrete:
-            logits = self.head(features).float()
+            logits = unimix(self.head(features).float(), self._share)
             if masks is not None:
                 logits = logits.masked_fill(~masks, -torch.inf)
             if noise is not None and not deterministic:
@@ -96,7 +99,7 @@ class WorldActor(nn.Module):
     def log_prob_and_entropy(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities [...] of actions [..., size], and entropies [...]."""
         if self.is_discrete:
-            logits = self.head(features).float().log_softmax(-1)
+            logits = unimix(self.head(features).float(), self._share)
             return (logits * actions).sum(-1), -(logits.exp() * logits).sum(-1)
         mean, deviation = self._gaussian(features)
         spread = deviation.log() + 0.5 * math.log(2.0 * math.pi)

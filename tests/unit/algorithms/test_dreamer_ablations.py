@@ -46,6 +46,21 @@ def test_without_a_uniform_share_latents_may_be_certain() -> None:
         assert rssm._log_probs(logits).exp()[0, 0].min().item() == pytest.approx(least, abs=1e-6)
 
 
+def test_without_a_uniform_share_a_policy_may_be_certain() -> None:
+    for share, least in ((0.3, 0.1), (0.0, 0.0)):
+        actor = learner(unimix=share).actor
+        with torch.no_grad():
+            actor.head.output.weight.zero_()
+            actor.head.output.bias.copy_(torch.tensor([200.0, 0.0, 0.0]))
+        features = torch.zeros(4000, actor.head.hidden[0].linear.in_features)  # type: ignore[union-attr, arg-type]
+        log_probs, _ = actor.log_prob_and_entropy(features[:3], torch.eye(3))
+        assert log_probs.exp()[1:].max().item() == pytest.approx(least, abs=1e-6)
+        noise = actor.noise((4000,), torch.Generator().manual_seed(0))
+        taken = actor.act(features, noise=noise).mean(0)
+        assert taken[1].item() == pytest.approx(least, abs=0.02)
+        assert actor.act(features[:1], deterministic=True)[0, 0] == 1.0
+
+
 def test_without_free_nats_every_divergence_counts() -> None:
     free, strict = (learner(free_nats=x).update(batch_of()) for x in (50.0, 0.0))
     assert free["dynamics_loss"].item() == 50.0
