@@ -216,7 +216,7 @@ def trl_dpo_updates() -> Operation:
 def our_save() -> Operation:
     import torch
 
-    from sharpwave.checkpoints import write_checkpoint
+    from sharpwave.storage.checkpoints import write_checkpoint
 
     path = Path(tempfile.mkdtemp()) / "weights"
     state = {str(i): torch.ones(WEIGHTS // 10) for i in range(10)}

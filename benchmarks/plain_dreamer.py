@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from sharpwave.kernels import world
-from sharpwave.kernels.plain import world as plain
 from sharpwave.nn.world_model import RSSM
+from sharpwave.primitives.world import plain as plain
+from sharpwave.primitives.world import tensors as world
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ Run it with `make demo`.
 from rich.console import Console
 
 import sharpwave as sw
-from sharpwave.runs.run_folder import new_run_dir
+from sharpwave.storage.run_folder import new_run_dir
 
 ENV_ID = "CartPole-v1"
 SOLVED = 475.0

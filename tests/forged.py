@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from sharpwave.checkpoints import read_checkpoint, write_checkpoint
+from sharpwave.storage.checkpoints import read_checkpoint, write_checkpoint
 
 MODULE = """
 from pathlib import Path

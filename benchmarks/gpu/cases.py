@@ -11,8 +11,10 @@ from collect_cases import collect_cases
 from replay_cases import buffer_cases, prioritized_buffer_cases, priority_cases, row_cases
 from torch import Tensor
 
-from sharpwave.kernels import llm, log_probs, returns
-from sharpwave.kernels.plain import returns as plain
+from sharpwave.primitives.llm import tensors as llm
+from sharpwave.primitives.log_probs import tensors as log_probs
+from sharpwave.primitives.returns import plain as plain
+from sharpwave.primitives.returns import tensors as returns
 
 GAMMA, LAM = 0.99, 0.95
 
@@ -23,6 +25,7 @@ def gae_case(n_steps: int, n_envs: int, compile_loops: bool, targets: dict[str, 
     last = torch.randn(n_envs, device="cuda")
     terminated = uniform(*shape) < 0.02
     out = (torch.empty_like(rewards), torch.empty_like(rewards))
+    options: Any = {"bootstrap": last, "terminated": terminated, "gamma": GAMMA, "lam": LAM}
 
     def plainly(rewards: Tensor, values: Tensor, last: Tensor, out: Any) -> None:
         after = plain.successors(values, last, None, None)
@@ -31,7 +34,7 @@ def gae_case(n_steps: int, n_envs: int, compile_loops: bool, targets: dict[str, 
     def check() -> float:
         for tensor in out:
             tensor.fill_(torch.nan)
-        returns.gae(rewards, values, last, terminated, gamma=GAMMA, lam=LAM, out=out)
+        returns.gae(rewards, values, **options, out=out)
         wanted = tuple(torch.empty_like(x, dtype=torch.float64) for x in out)
         plainly(rewards.double(), values.double(), last.double(), wanted)
         return max(error(a, b) for a, b in zip(out, wanted, strict=True))
@@ -39,7 +42,7 @@ def gae_case(n_steps: int, n_envs: int, compile_loops: bool, targets: dict[str, 
     compiled = torch.compile(plainly) if compile_loops and n_steps <= 128 else None
     return Case(
         f"GAE {n_steps} x {n_envs}",
-        lambda: returns.gae(rewards, values, last, terminated, gamma=GAMMA, lam=LAM, out=out),
+        lambda: returns.gae(rewards, values, **options, out=out),
         check,
         1e-5,
         bytes=rewards.numel() * 17,
@@ -57,7 +60,12 @@ def vtrace_case(n_steps: int, n_envs: int) -> Case:
 
     def ours(out: Any = None) -> tuple[Tensor, Tensor]:
         return returns.vtrace(
-            *numbers, None, terminated, truncated, next_values=next_values, gamma=GAMMA, out=out
+            *numbers,
+            next_values=next_values,
+            terminated=terminated,
+            truncated=truncated,
+            gamma=GAMMA,
+            out=out,
         )
 
     def check() -> float:

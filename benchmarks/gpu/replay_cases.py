@@ -8,13 +8,13 @@ import torch
 from case import Case, error, uniform
 from torch import Tensor
 
-from sharpwave.buffers.tensors import (
+from sharpwave.primitives.priorities.tensors import PrioritySums
+from sharpwave.primitives.rows.tensors import RowTable
+from sharpwave.tensors.buffers import (
     StatsTracker,
     TensorPrioritizedReplayBuffer,
     TensorReplayBuffer,
 )
-from sharpwave.kernels.priorities import PrioritySums
-from sharpwave.kernels.rows import RowTable
 
 
 def priority_cases(capacity: int, count: int) -> Iterator[Case]:

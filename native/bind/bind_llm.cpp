@@ -1,4 +1,4 @@
-// Group advantages and token KL. Called positionally by src/sharpwave/primitives/llm.py, which
+// Group advantages and token KL. Called positionally by src/sharpwave/primitives/llm/__init__.py, which
 // documents them.
 #include <array>
 #include <utility>

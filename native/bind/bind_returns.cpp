@@ -1,4 +1,4 @@
-// GAE and its relatives. Called positionally by src/sharpwave/primitives/returns.py, which
+// GAE and its relatives. Called positionally by src/sharpwave/primitives/returns/__init__.py, which
 // documents them.
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,5 @@
 // What a step of a world model applies to single rows. Called positionally by
-// src/sharpwave/kernels/world.py, which documents them.
+// src/sharpwave/primitives/world/tensors.py, which documents them.
 #include <vector>
 
 #include "bind/bindings.hpp"

@@ -21,7 +21,7 @@ struct FieldValues {
 // One group of fields: those of steps, or those of episodes.
 class FieldGroup {
  public:
-  // `spec` is a dict made by sharpwave.episodes.spec.
+  // `spec` is a dict made by sharpwave.formats.spec.
   explicit FieldGroup(PyObject* spec);
 
   const RowPlan& plan() const { return plan_; }

@@ -145,14 +145,6 @@ if TYPE_CHECKING:
         TQCLearner,
     )
     from sharpwave.algorithms.trainer import Trainer
-    from sharpwave.buffers.tensors import (
-        ResetStrategy,
-        RolloutBuffer,
-        SharedReplayBuffer,
-        StatsTracker,
-        TensorPrioritizedReplayBuffer,
-        TensorReplayBuffer,
-    )
     from sharpwave.collect import NativeCollector
     from sharpwave.collect import NativeCollector as CandleCollector
     from sharpwave.config.schedules import Linear
@@ -184,6 +176,14 @@ if TYPE_CHECKING:
         TensorBoardLogger,
         WandbLogger,
     )
+    from sharpwave.tensors.buffers import (
+        ResetStrategy,
+        RolloutBuffer,
+        SharedReplayBuffer,
+        StatsTracker,
+        TensorPrioritizedReplayBuffer,
+        TensorReplayBuffer,
+    )
 
 _ALIASES = {"CandleCollector": "NativeCollector", "OfflineAlgorithm": "OfflineAgent"}
 _LAZY_MODULES = {"datasets", "llm", "nn", "testing"}
@@ -210,13 +210,13 @@ _LAZY = {
     "OfflineDataset": "sharpwave.loops.offline_data",
     "CandleCollector": "sharpwave.collect",
     "NativeCollector": "sharpwave.collect",
-    "ResetStrategy": "sharpwave.buffers.tensors",
-    "RolloutBuffer": "sharpwave.buffers.tensors",
-    "SharedReplayBuffer": "sharpwave.buffers.tensors",
+    "ResetStrategy": "sharpwave.tensors.buffers",
+    "RolloutBuffer": "sharpwave.tensors.buffers",
+    "SharedReplayBuffer": "sharpwave.tensors.buffers",
     "ShardedReplay": "sharpwave.distributed.replay",
-    "StatsTracker": "sharpwave.buffers.tensors",
-    "TensorPrioritizedReplayBuffer": "sharpwave.buffers.tensors",
-    "TensorReplayBuffer": "sharpwave.buffers.tensors",
+    "StatsTracker": "sharpwave.tensors.buffers",
+    "TensorPrioritizedReplayBuffer": "sharpwave.tensors.buffers",
+    "TensorReplayBuffer": "sharpwave.tensors.buffers",
     "VecNormalize": "sharpwave.envs",
     "make_vec_env": "sharpwave.envs",
     "EpisodeBuffer": "sharpwave.episodes",

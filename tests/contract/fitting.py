@@ -10,8 +10,8 @@ import numpy as np
 
 from sharpwave.agents.agent import Agent
 from sharpwave.config.options import RunConfig, resolve_config
-from sharpwave.loops.headline import Headline
 from sharpwave.loops.loop import Loop, Run
+from sharpwave.pages.headline import Headline
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from sharpwave import SharedReplayBuffer, TensorPrioritizedReplayBuffer, TensorReplayBuffer
-from sharpwave.buffers.tensors.prioritized import PrioritizedColumns
-from sharpwave.buffers.tensors.rows import Columns
+from sharpwave.tensors.buffers.prioritized import PrioritizedColumns
+from sharpwave.tensors.buffers.rows import Columns
 from tests.reference.tensors import Steps
 
 FLAT: dict[str, Any] = {"obs_shape": (3,), "action_shape": (2,)}

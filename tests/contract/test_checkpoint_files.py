@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.checkpoints import read_header, write_checkpoint
+from sharpwave.storage.checkpoints import read_header, write_checkpoint
 
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sharpwave.checkpoints.writer.VERSION", 99)
+    monkeypatch.setattr("sharpwave.storage.checkpoints.writer.VERSION", 99)
     write_checkpoint(tmp_path / "a", {"algorithm": "ppo"}, {})
     monkeypatch.undo()
     with pytest.raises(sw.SharpwaveIOError, match="version 99"):

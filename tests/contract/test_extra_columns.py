@@ -10,13 +10,14 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.collect import HostSteps, OnPolicyCollector, TensorCollector
-from sharpwave.collect.tensor_transitions import TensorTransitionCollector
+from sharpwave.collect import OnPolicyCollector
+from sharpwave.tensors import HostSteps, TensorCollector
+from sharpwave.tensors.transitions import TensorTransitionCollector
 from tests.contract.learners import state_of
 from tests.contract.remembering import COLUMNS, REPLAY, ROLLOUT, Listed, remembering
 from tests.envs import BitFlipEnv, MaskedEnv, resumable, resumable_pendulum, vectorized
-from tests.unit.collect.test_tensor_transitions import Chosen
 from tests.unit.envs.tensor_envs import Points
+from tests.unit.tensors.test_transitions import Chosen
 
 # From rollouts
 

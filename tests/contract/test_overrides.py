@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.checkpoints import as_arrays
 from sharpwave.loops.actor_learner import ActorLearnerLoop
+from sharpwave.storage.checkpoints import as_arrays
 from tests.contract.learners import LEARNERS, parameters, state_of
 
 every = pytest.mark.parametrize("name", LEARNERS)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from sharpwave.checkpoints import read_checkpoint, write_checkpoint
 from sharpwave.learners.replay import ReplayBatch
+from sharpwave.storage.checkpoints import read_checkpoint, write_checkpoint
 from sharpwave.testing import check_learner
 from sharpwave.testing.learner_case import alone_like, own_loop
 from tests.contract.learners import BOTH_BACKENDS, LEARNERS, state_of

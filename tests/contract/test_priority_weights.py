@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer
-from sharpwave.buffers.tensors.prioritized import PrioritizedColumns
-from sharpwave.buffers.tensors.rows import Columns
+from sharpwave.tensors.buffers import TensorPrioritizedReplayBuffer
+from sharpwave.tensors.buffers.prioritized import PrioritizedColumns
+from sharpwave.tensors.buffers.rows import Columns
 
 PLACES = ["memory", "folder", "device", "columns"]
 """Where a buffer lies; "columns" are the tensors that a GPU has, here on the CPU."""

@@ -23,6 +23,7 @@ import sharpwave as sw
 from sharpwave.algorithms import registry
 from sharpwave.algorithms.trainer import Trainer
 from sharpwave.cli.main import main
+from sharpwave.pages.report import write_comparison, write_learning_curve
 from sharpwave.runs.callbacks import (
     CheckpointCallback,
     EarlyStoppingCallback,
@@ -33,10 +34,9 @@ from sharpwave.runs.callbacks import (
     VideoCallback,
 )
 from sharpwave.runs.recorder import RunRecorder
-from sharpwave.runs.report import write_comparison, write_learning_curve
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from tests.contract.fitting import Fit
-from tests.unit.runs.report_pages import ReportPage, value_of
+from tests.unit.pages.report_pages import ReportPage, value_of
 
 METRIC = "mean_squared_error"
 NOT_REPEATABLE = ("seconds", "sps")

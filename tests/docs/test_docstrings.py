@@ -20,7 +20,11 @@ NEEDS = {f"sharpwave.runs.loggers.{name}": name for name in ("wandb", "mlflow")}
 
 
 @pytest.mark.long(
-    only=["sharpwave.runs.video", "sharpwave.runs.statistics", "sharpwave.datasets.training"]
+    only=[
+        "sharpwave.runs.video",
+        "sharpwave.pages.report.statistics",
+        "sharpwave.datasets.training",
+    ]
 )
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

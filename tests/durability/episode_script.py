@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from sharpwave import EpisodeBuffer
-from sharpwave.buffers.folder import is_store
 from sharpwave.episodes import ABORTED, COMPLETE
+from sharpwave.storage.folder import is_store
 from tests.durability.episode_model import (
     FIELDS,
     MAX_TIMESTEPS,

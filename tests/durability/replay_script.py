@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sharpwave import MmapReplayBuffer
-from sharpwave.buffers.folder import is_store
+from sharpwave.storage.folder import is_store
 from tests.durability.replay_model import Found, Kind, ReplayModel, look, push
 from tests.reference.nests import Nest
 from tests.reference.steps import Steps, as_batch

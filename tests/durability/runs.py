@@ -12,7 +12,7 @@ import torch
 
 import sharpwave as sw
 from sharpwave.runs.recorder import RunRecorder
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from tests.durability import processes
 from tests.envs import resumable
 
@@ -68,7 +68,7 @@ def go_on(folder: Path, env: str, signals: bool) -> None:
         algo.train(total, callbacks=[Slowly(), often])
 
 
-processes.preload("sharpwave.nn", "sharpwave.runs.report", "matplotlib.pyplot", __name__)
+processes.preload("sharpwave.nn", "sharpwave.pages.report", "matplotlib.pyplot", __name__)
 
 
 def start(folder: Path, env: str = "resumable", *, signals: bool = False) -> ForkServerProcess:

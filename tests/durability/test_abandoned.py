@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from sharpwave import PPO, EpisodeBuffer, MmapReplayBuffer, SharpwaveIOError
-from sharpwave.episodes.interchange import read_episodes, write_episodes
-from sharpwave.files import replace_file, temporary_beside
+from sharpwave.formats import read_episodes, write_episodes
+from sharpwave.storage.files import replace_file, temporary_beside
 from tests.durability.processes import killed_at
 
 

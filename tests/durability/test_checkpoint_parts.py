@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import sharpwave as sw
-from sharpwave.checkpoints import (
+from sharpwave.storage.checkpoints import (
     CheckpointReader,
     list_parts,
     read_checkpoint,
@@ -23,7 +23,7 @@ from sharpwave.checkpoints import (
     torn_parts,
     write_checkpoint,
 )
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from tests.durability.processes import killed_at
 from tests.reference.nests import assert_same
 from tests.unit.agents.small_runs import small_ppo
@@ -33,7 +33,7 @@ TENSORS = 4
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sharpwave.checkpoints.writer.PART_BYTES", 1000)
+    monkeypatch.setattr("sharpwave.storage.checkpoints.writer.PART_BYTES", 1000)
 
 
 def state_of(number: int) -> dict[str, Any]:

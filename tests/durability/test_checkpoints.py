@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import sharpwave as sw
-from sharpwave.checkpoints import read_checkpoint, read_header, write_checkpoint
 from sharpwave.nn import DiscretePolicy
+from sharpwave.storage.checkpoints import read_checkpoint, read_header, write_checkpoint
 from tests.reference.nests import assert_same
 from tests.unit.agents.small_runs import Alike, small_ppo
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sharpwave import EpisodeBuffer, SharpwaveIOError
-from sharpwave.buffers.folder import file_name, read_header
+from sharpwave.storage.folder import file_name, read_header
 from tests.durability.damage import Damage, damaged_copies
 from tests.durability.episode_model import Seen, look, steps
 from tests.durability.episode_script import Episodes

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from sharpwave.algorithms import algorithm_class
-from sharpwave.checkpoints import read_header
+from sharpwave.storage.checkpoints import read_header
 
 FILES = Path(__file__).parent / "version_1" / "every_algorithm.zip"
 

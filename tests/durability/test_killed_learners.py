@@ -12,7 +12,7 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.runs.recorder import RunRecorder
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from tests.contract.fleets import OPTIONS
 from tests.durability.processes import preload, start
 from tests.durability.runs import Slowly, rows_of, wait_for_rows
@@ -38,7 +38,7 @@ def go_on(kind: str, folder: Path, total: int) -> None:
     agent.close()
 
 
-preload("sharpwave.nn", "sharpwave.runs.report", "matplotlib.pyplot", __name__)
+preload("sharpwave.nn", "sharpwave.pages.report", "matplotlib.pyplot", __name__)
 
 
 def kill_at_random(kind: str, folder: Path, n_kills: int, draw: random.Random) -> None:

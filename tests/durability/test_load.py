@@ -235,7 +235,7 @@ def test_nothing_in_a_save_is_a_pickle(tmp_path: Path) -> None:
     assert {file.suffix for file in files} <= {"", ".json"}
     source = "".join(
         Path(module.__file__ or "").read_text()
-        for module in (sys.modules["sharpwave.buffers.storage"], snapshot)
+        for module in (sys.modules["sharpwave.storage.generations"], snapshot)
     )
     for word in ("import pickle", "eval(", "exec(", "np.load", "marshal"):
         assert word not in source

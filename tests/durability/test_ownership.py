@@ -23,9 +23,9 @@ from sharpwave import (
     ReplayBuffer,
     SharpwaveIOError,
 )
-from sharpwave.buffers.folder import StoreFolder
 from sharpwave.cli.main import main
-from sharpwave.episodes.interchange import read_episodes, write_episodes
+from sharpwave.formats import read_episodes, write_episodes
+from sharpwave.storage.folder import StoreFolder
 from tests.durability.processes import killed_at
 
 FIELDS = {"state": ("float", 3), "action": "int"}

@@ -27,7 +27,7 @@ from sharpwave.distributed.codec import pack
 from sharpwave.distributed.grpc_fleet import GrpcFleet
 from sharpwave.distributed.security import TOKEN_VARIABLE
 from sharpwave.distributed.wire import connect
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from tests.contract.fleets import check_follows
 from tests.fleet_envs import Marked
 from tests.fleet_ids import id_of

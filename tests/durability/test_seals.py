@@ -215,7 +215,7 @@ def as_version_1(folder: Path) -> None:
 
 def test_version_1_opens_and_goes_on(memory_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders of before have trailers that name no column, and batches that commit in parts."""
-    monkeypatch.setattr("sharpwave.buffers.header.VERSION", 1)
+    monkeypatch.setattr("sharpwave.storage.header.VERSION", 1)
     describe = _native.Engine.describe_folder
     makers: list[Any] = [episodes, replay]
     for make in makers:

@@ -16,7 +16,7 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.runs.recorder import RunRecorder
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from tests.durability import runs
 from tests.durability.runs import STEPS_PER_UPDATE, TOTAL, load, rows_of, start, wait_for_rows
 from tests.envs import resumable

@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import sharpwave as sw
-from sharpwave.checkpoints import CheckpointReader, read_checkpoint, read_header
+from sharpwave.storage.checkpoints import CheckpointReader, read_checkpoint, read_header
 
 FOLDER = Path(__file__).parent / "version_1"
 CASES: dict[str, tuple[Any, int]] = {

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from sharpwave.checkpoints import CheckpointReader, read_checkpoint, to_tensor, write_checkpoint
+from sharpwave.storage.checkpoints import (
+    CheckpointReader,
+    read_checkpoint,
+    to_tensor,
+    write_checkpoint,
+)
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,26 +14,26 @@ pytestmark = [
 ]
 
 from sharpwave import primitives as sp
-from sharpwave.kernels import backend
-from sharpwave.kernels import returns as typed_returns
-from sharpwave.kernels.plain import returns as typed_plain
-from sharpwave.kernels.priorities import PrioritySums
-from sharpwave.kernels.rows import RowTable
+from sharpwave.primitives import backend
+from sharpwave.primitives.priorities.tensors import PrioritySums
+from sharpwave.primitives.returns import plain as typed_in_torch
+from sharpwave.primitives.returns import tensors as typed_returns
+from sharpwave.primitives.rows.tensors import RowTable
 from tests.gpu.host_sync import no_host_sync
-from tests.unit.kernels.calls import NAMES, calls, of_ones
-from tests.unit.kernels.test_ahead import *  # noqa: F403
-from tests.unit.kernels.test_episodes import *  # noqa: F403
-from tests.unit.kernels.test_llm import *  # noqa: F403
-from tests.unit.kernels.test_log_probs import *  # noqa: F403
-from tests.unit.kernels.test_packing import *  # noqa: F403
-from tests.unit.kernels.test_priorities import *  # noqa: F403
-from tests.unit.kernels.test_returns import *  # noqa: F403
-from tests.unit.kernels.test_rows import *  # noqa: F403
-from tests.unit.kernels.test_transformer import *  # noqa: F403
+from tests.unit.primitives.calls import NAMES, calls, of_ones
+from tests.unit.primitives.test_ahead import *  # noqa: F403
+from tests.unit.primitives.test_episodes import *  # noqa: F403
+from tests.unit.primitives.test_llm_tensors import *  # noqa: F403
+from tests.unit.primitives.test_log_probs import *  # noqa: F403
+from tests.unit.primitives.test_packing_tensors import *  # noqa: F403
+from tests.unit.primitives.test_priorities import *  # noqa: F403
+from tests.unit.primitives.test_returns_tensors import *  # noqa: F403
+from tests.unit.primitives.test_rows import *  # noqa: F403
+from tests.unit.primitives.test_transformer import *  # noqa: F403
 
 Call = Callable[[], Any]
 on_cuda: Any = typed_returns  # arguments come in lists here
-plain: Any = typed_plain
+in_torch: Any = typed_in_torch
 
 
 @pytest.fixture
@@ -75,10 +75,12 @@ def test_kernels_never_wait_and_replay_in_graphs(name: str) -> None:
 def test_gae_of_every_way_to_cut_a_rollout(shape: tuple[int, int]) -> None:
     rewards, values, following = (torch.randn(shape, device="cuda") for _ in range(3))
     ends: Any = [torch.rand(shape, device="cuda") < 0.02 for _ in range(2)]
-    found = on_cuda.gae(rewards, values, None, *ends, next_values=following)
+    found = on_cuda.gae(
+        rewards, values, next_values=following, terminated=ends[0], truncated=ends[1]
+    )
     wanted = tuple(torch.empty(shape, dtype=torch.float64, device="cuda") for _ in range(2))
     doubles: Any = [x.double() for x in (rewards, values, following)]
-    plain.gae(*doubles, *ends, 0.99, 0.95, wanted)
+    in_torch.gae(*doubles, *ends, 0.99, 0.95, wanted)
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
 
@@ -90,9 +92,9 @@ def test_a_kernel_started_again_computes_what_it_did(n_steps: int, n_envs: int) 
         flat: Any = [torch.randn(n_steps * n_envs + beginning, device="cuda") for _ in range(3)]
         steps = [x[beginning:].view(n_steps, n_envs) for x in flat]
         ends: Any = [torch.rand(n_steps, n_envs, device="cuda") < 0.2 for _ in range(2)]
-        found = on_cuda.gae(*steps[:2], None, *ends, next_values=steps[2])
+        found = on_cuda.gae(*steps[:2], next_values=steps[2], terminated=ends[0], truncated=ends[1])
         wanted = tuple(torch.empty_like(steps[0], dtype=torch.float64) for _ in range(2))
-        plain.gae(*[x.double() for x in steps], *ends, 0.99, 0.95, wanted)
+        in_torch.gae(*[x.double() for x in steps], *ends, 0.99, 0.95, wanted)
         for a, b in zip(found, wanted, strict=True):
             torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
         column = torch.randn(n_steps, n_envs, device="cuda")
@@ -135,7 +137,7 @@ def test_every_discount_reaches_a_kernel_that_was_started_before() -> None:
     ends = torch.zeros(20, 30, device="cuda", dtype=torch.bool)
     for discount in (0.9, 0.0, 1.0, 0.5, 1, 0):
         wanted = torch.empty_like(rewards, dtype=torch.float64)
-        plain.discounted_returns(rewards.double(), ends, discount, last.double(), wanted)
+        in_torch.discounted_returns(rewards.double(), ends, discount, last.double(), wanted)
         found = on_cuda.discounted_returns(rewards, ends, discount, last)
         torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
 

@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 import sharpwave as sw
 from sharpwave.learners.replay import ReplayBatch
-from sharpwave.learners.staging import Staging
 from sharpwave.nn.custom_replay import CustomCritics
+from sharpwave.tensors.staging import Staging
 from tests.envs import BitFlipEnv, BoxActionEnv, CountingEnv, MaskedEnv, ReachEnv
 from tests.gpu.alike import assert_learned_alike
 from tests.gpu.host_sync import no_host_sync

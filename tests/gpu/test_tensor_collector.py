@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.collect import HostSteps, TensorCollector, TensorSteps
+from sharpwave.tensors import HostSteps, TensorCollector, TensorSteps
 from tests.gpu.host_sync import no_host_sync
 from tests.unit.envs.tensor_envs import NamedPoints, Points
 

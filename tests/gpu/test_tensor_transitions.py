@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.collect import NonFiniteError, TensorTransitionCollector
-from sharpwave.collect.device_steps import FiniteWatch
+from sharpwave.collect import NonFiniteError
+from sharpwave.tensors import TensorTransitionCollector
+from sharpwave.tensors.steps import FiniteWatch
 from tests.gpu.host_sync import no_host_sync
-from tests.unit.collect.test_tensor_transitions import Chosen, Wide
 from tests.unit.envs.tensor_envs import NamedPoints, Points
+from tests.unit.tensors.test_transitions import Chosen, Wide
 
 pytestmark = [
     pytest.mark.gpu,

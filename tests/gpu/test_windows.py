@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sharpwave import Sequence
-from sharpwave.buffers.tensors import TensorReplayBuffer
+from sharpwave.tensors.buffers import TensorReplayBuffer
 from tests.gpu.host_sync import no_host_sync
 
 pytestmark = [

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.unit.kernels.test_world import *  # noqa: F403
+from tests.unit.primitives.test_world import *  # noqa: F403
 
 pytestmark = pytest.mark.gpu
 

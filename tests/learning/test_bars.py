@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import sharpwave as sw
 from sharpwave.config.presets import preset
-from sharpwave.runs.statistics import Summary, aggregate
+from sharpwave.pages.report.statistics import Summary, aggregate
 from sharpwave.types import Array
 
 SEEDS = (101, 102, 103)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.checkpoints import (
+from sharpwave.storage.checkpoints import (
     CheckpointReader,
     list_parts,
     read_checkpoint,
@@ -199,7 +199,7 @@ def test_a_header_that_is_nested_deeply_is_refused(path: Path) -> None:
 class TestParts:
     @pytest.fixture
     def path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.setattr("sharpwave.checkpoints.writer.PART_BYTES", 50)
+        monkeypatch.setattr("sharpwave.storage.checkpoints.writer.PART_BYTES", 50)
         write_checkpoint(tmp_path / "forged", {}, STATE)
         return tmp_path / "forged"
 

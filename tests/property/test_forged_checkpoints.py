@@ -15,10 +15,10 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.algorithms.trainer import Trainer
-from sharpwave.checkpoints import read_checkpoint, write_checkpoint
 from sharpwave.cli import main
 from sharpwave.collect import NonFiniteError
 from sharpwave.errors import EnvironmentFailed
+from sharpwave.storage.checkpoints import read_checkpoint, write_checkpoint
 
 KINDS: dict[str, Any] = {
     "ppo": lambda: sw.PPO("CartPole-v1", n_envs=1, n_steps=16, batch_size=16, hidden=(4,)),

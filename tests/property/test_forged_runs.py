@@ -17,8 +17,8 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.cli import main
-from sharpwave.episodes.interchange import read_episodes
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.formats import read_episodes
+from sharpwave.storage.run_folder import RunFolder
 from tests.unit.runs.runs import write_run
 
 WRONG: list[Any] = [None, True, -1, 10**400, 1e308, "x", "\x1b[31m", [], [1], {}, {"a": []}, [[[]]]]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpwave.buffers.tensors.fields import Fields
+from sharpwave.tensors.buffers.fields import Fields
 
 Step = dict[str, Any]
 

@@ -108,7 +108,7 @@ def test_wheel_holds_the_module_its_types_and_no_sources(tmp_path: Path) -> None
     assert (
         sum(name.startswith("sharpwave/_native.") and name.endswith(".so") for name in names) == 1
     )
-    assert {"sharpwave/pages/charts.js", "sharpwave/episodes/viewer/style.css"} <= set(package)
+    assert {"sharpwave/pages/charts.js", "sharpwave/pages/viewer/style.css"} <= set(package)
     known = {".py", ".pyi", ".typed", ".so", ".css", ".js", ""}
     assert {Path(name).suffix for name in package} <= known
     assert all(name.startswith("sharpwave/") for name in package)

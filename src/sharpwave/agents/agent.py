@@ -10,7 +10,6 @@ from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.checkpoints import read_checkpoint, write_checkpoint
 from sharpwave.config.options import (
     DocumentedOptions,
     RunConfig,
@@ -19,10 +18,11 @@ from sharpwave.config.options import (
 )
 from sharpwave.core.notice import notice
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.files import reading
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.loggers import LoggerCallback
 from sharpwave.runs.run import Run as AnyRun
+from sharpwave.storage.checkpoints import read_checkpoint, write_checkpoint
+from sharpwave.storage.files import reading
 
 if TYPE_CHECKING:
     from typing_extensions import Self

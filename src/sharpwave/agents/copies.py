@@ -14,8 +14,8 @@ from functools import cached_property
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.checkpoints import as_arrays
 from sharpwave.runs.loggers import LoggerList
+from sharpwave.storage.checkpoints import as_arrays
 
 if TYPE_CHECKING:
     from sharpwave.agents.agent import Agent

@@ -15,8 +15,8 @@ from sharpwave.buffers import Uniform
 from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.learners.sequences import SequenceBatch
-from sharpwave.loops.device_buffer import DeviceBuffer
 from sharpwave.runs.interval import positive
+from sharpwave.tensors.device_buffer import DeviceBuffer
 from sharpwave.types import Array, Nested
 
 if TYPE_CHECKING:

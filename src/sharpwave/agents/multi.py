@@ -24,7 +24,6 @@ from sharpwave.envs.masks import choices
 from sharpwave.envs.multi import MultiAgentVectorEnv, make_multi_env
 from sharpwave.envs.multi.form import MASK, split_mask
 from sharpwave.envs.multi.groups import checked_groups
-from sharpwave.files import reading
 from sharpwave.learners import Seeds
 from sharpwave.learners.actor import RolloutActor
 from sharpwave.learners.choose import choose
@@ -33,6 +32,7 @@ from sharpwave.learners.groups import GroupLearners, GroupRolloutActor
 from sharpwave.loops.multi_source import MultiEnvSource
 from sharpwave.runs.interval import positive
 from sharpwave.runs.team_evaluation import evaluate_team
+from sharpwave.storage.files import reading
 
 if TYPE_CHECKING:
     from typing_extensions import Self

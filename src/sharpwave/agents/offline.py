@@ -13,7 +13,6 @@ from sharpwave.agents import play
 from sharpwave.agents.agent import Agent
 from sharpwave.config.offline import OfflineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
-from sharpwave.files import array_of, reading
 from sharpwave.learners import Learner as AnyLearner
 from sharpwave.learners import Seeds
 from sharpwave.learners.choose import choose
@@ -25,6 +24,7 @@ from sharpwave.runs.callbacks import Callback, CallbackList, EvalCallback
 from sharpwave.runs.evaluation import EvaluationResult
 from sharpwave.runs.interval import positive
 from sharpwave.runs.loggers import LoggerCallback
+from sharpwave.storage.files import array_of, reading
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,13 +13,11 @@ from sharpwave import envs
 from sharpwave.agents import play
 from sharpwave.agents.agent import Agent
 from sharpwave.agents.together import own_part, save_together
-from sharpwave.checkpoints import read_header
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
 from sharpwave.config.presets import preset, settings_of
 from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.envs.atari import is_atari
-from sharpwave.files import reading
 from sharpwave.learners import Learner as AnyLearner
 from sharpwave.learners.choose import choose
 from sharpwave.loops.source import (
@@ -30,6 +28,8 @@ from sharpwave.loops.source import (
 )
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.loggers import LoggerCallback
+from sharpwave.storage.checkpoints import read_header
+from sharpwave.storage.files import reading
 
 if TYPE_CHECKING:
     from typing_extensions import Self

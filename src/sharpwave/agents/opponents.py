@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.checkpoints import read_checkpoint
 from sharpwave.collect.joint import GroupView, JointView
 from sharpwave.core.tree import leaves
-from sharpwave.files import reading
 from sharpwave.learners.base import BaseLearner
 from sharpwave.learners.learner import Acted
+from sharpwave.storage.checkpoints import read_checkpoint
+from sharpwave.storage.files import reading
 
 __all__ = [
     "FunctionActor",

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.checkpoints import CheckpointReader
 from sharpwave.core.lazy import llm
-from sharpwave.files import reading
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.checkpoints import CheckpointReader
+from sharpwave.storage.files import reading
+from sharpwave.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from sharpwave.llm import CausalModel

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.checkpoints import as_arrays, write_checkpoint
 from sharpwave.core.notice import notice
+from sharpwave.storage.checkpoints import as_arrays, write_checkpoint
 
 if TYPE_CHECKING:
     from sharpwave.agents.online import OnlineAgent

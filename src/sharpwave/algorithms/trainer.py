@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from sharpwave.agents.language import LanguageAgent
 from sharpwave.algorithms.registry import algorithm_class, source_names
-from sharpwave.checkpoints import read_header
 from sharpwave.config.options import RunConfig
-from sharpwave.files import reading
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.loggers import LoggerCallback
+from sharpwave.storage.checkpoints import read_header
+from sharpwave.storage.files import reading
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import warnings
 import weakref
@@ -13,16 +14,16 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from sharpwave import _native
-from sharpwave.buffers.folder import StoreFolder
 from sharpwave.buffers.fresh_queues import read_queues, write_queues
-from sharpwave.buffers.handles import Handles
-from sharpwave.buffers.header import believing, identity_of
 from sharpwave.buffers.mmap_layout import check_header, describe_columns
 from sharpwave.buffers.prioritized import PriorityControls, priority_options
 from sharpwave.buffers.replay import check_count, engine_arguments
 from sharpwave.buffers.schema import FieldSpec, Schema
 from sharpwave.buffers.snapshot import make_again
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.storage.folder import StoreFolder
+from sharpwave.storage.handles import Handles
+from sharpwave.storage.header import believing, identity_of
 
 KIND = "replay"
 
@@ -374,9 +375,18 @@ class MmapReplayBuffer(PriorityControls):
         Raises:
             SharpwaveIOError: There is something at `path` already, or it cannot be written.
         """
-        from sharpwave.buffers import folder_copy
+        from sharpwave.storage.folder_copy import copy_store
 
-        folder_copy.copy(self, _absolute(path))
+        if self.read_only:
+            raise SharpwaveIOError(
+                errno.EROFS, f"{self.path} is open read-only; its writer can save it"
+            )
+        path = _absolute(path)
+        if os.path.lexists(path):  # before all rows are written
+            raise SharpwaveIOError(errno.EEXIST, f"there is something at {path} already")
+        self.flush()
+        lead = max(leaf.field.stack for leaf in self.schema.leaves)
+        copy_store(self._folder, self._engine, lead, path)
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:

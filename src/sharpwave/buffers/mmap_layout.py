@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sharpwave import _native
-from sharpwave.buffers.header import check_column, integer
 from sharpwave.buffers.replay import engine_arguments
 from sharpwave.buffers.schema import Schema
+from sharpwave.storage.header import check_column, integer
 
 
 def describe_columns(schema: Schema, options: Mapping[str, Any]) -> tuple[list[Any], int]:

@@ -460,9 +460,10 @@ class ReplayBuffer(_native.RowBuffer):
         Raises:
             SharpwaveIOError: If the folder exists and holds something else, or cannot be written.
         """
-        from sharpwave.buffers import storage  # most programs never save: keep the import short
+        from sharpwave.buffers import snapshot
+        from sharpwave.storage import generations
 
-        storage.save(self, path)
+        generations.save(path, partial(snapshot.dump, self))
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
@@ -472,9 +473,10 @@ class ReplayBuffer(_native.RowBuffer):
             SharpwaveIOError: If there is no complete save, a checksum does not fit, or it is of
                 another class.
         """
-        from sharpwave.buffers import storage
+        from sharpwave.buffers import snapshot
+        from sharpwave.storage import generations
 
-        return storage.load(cls, path)
+        return generations.load(path, cls.__name__, partial(snapshot.fill, cls))
 
     def __reduce__(self) -> tuple[Any, ...]:
         from sharpwave.buffers import snapshot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -11,13 +11,12 @@ import numpy as np
 from sharpwave.buffers.fresh_queues import dump_queues, load_queues
 from sharpwave.buffers.replay import EngineMaker, engine_in_memory
 from sharpwave.buffers.schema import Schema
+from sharpwave.storage.generations import FORMAT, VERSION, Piece
 from sharpwave.types import Array
 
 if TYPE_CHECKING:
     from sharpwave.buffers.replay import ReplayBuffer
 
-FORMAT = "sharpwave.replay"
-VERSION = 1
 PIECE_BYTES = 4 << 20
 PRIORITY_ARRAYS = ("leaves", "raw", "sorted")
 
@@ -41,7 +40,7 @@ def rebuild(cls: type[BufferT], state: dict[str, Any]) -> BufferT:
     return fill(cls, state, read)
 
 
-def dump(buffer: ReplayBuffer, write: Callable[[str, memoryview], None]) -> dict[str, Any]:
+def dump(buffer: ReplayBuffer, write: Piece) -> dict[str, Any]:
     """Hand all of a buffer to `write(name, piece)`; what is small enough for JSON."""
     with _locked_rows(buffer):
         for field, first, count, memory in _pieces(buffer, buffer._engine.heads()):
@@ -54,9 +53,7 @@ def dump(buffer: ReplayBuffer, write: Callable[[str, memoryview], None]) -> dict
     return description
 
 
-def fill(
-    cls: type[BufferT], state: dict[str, Any], read: Callable[[str, memoryview], None]
-) -> BufferT:
+def fill(cls: type[BufferT], state: dict[str, Any], read: Piece) -> BufferT:
     """The buffer that was dumped; `read(name, piece)` fills the pieces in the same order."""
     buffer = _empty(cls, state)
     engine = buffer._engine

@@ -6,7 +6,7 @@ from sharpwave.cli.episodes import add_target_options, said_warnings, write_with
 from sharpwave.cli.folders import existing
 from sharpwave.cli.parser import Parser, one_of
 from sharpwave.cli.terminal import input_errors
-from sharpwave.episodes.interchange import FORMATS, read_episodes
+from sharpwave.formats import FORMATS, read_episodes
 
 
 def run(arguments: list[str]) -> int:

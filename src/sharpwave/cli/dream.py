@@ -16,9 +16,9 @@ from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.playing import player_of
 from sharpwave.cli.terminal import UserError, input_errors, say
 from sharpwave.core.optional import require
-from sharpwave.files import replace_file
 from sharpwave.runs.dreams import in_color
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.files import replace_file
+from sharpwave.storage.run_folder import RunFolder
 from sharpwave.types import Array
 
 FPS = 10

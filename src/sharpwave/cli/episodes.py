@@ -9,7 +9,7 @@ from typing import Any
 
 from sharpwave.cli.parser import Parser, count, one_of
 from sharpwave.cli.terminal import UserError, complain, say
-from sharpwave.episodes.interchange import FORMATS, EpisodeStream, write_episodes
+from sharpwave.formats import FORMATS, EpisodeStream, write_episodes
 
 WRITABLE = [name for name, each in FORMATS.items() if each.can_write]
 

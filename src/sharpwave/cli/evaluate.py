@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.algorithms.registry import algorithm_class, is_of_language
-from sharpwave.checkpoints import read_header
 from sharpwave.cli.environment import add_env_options, import_modules
 from sharpwave.cli.folders import find_checkpoint, plan_folder
 from sharpwave.cli.language import add_language_options, source_arguments, trusted_language
@@ -17,8 +16,9 @@ from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.playing import player_of
 from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import UserError, input_errors, say
-from sharpwave.loops.units import short
-from sharpwave.runs.samples import as_text, picked
+from sharpwave.pages.samples import as_text, picked
+from sharpwave.pages.units import short
+from sharpwave.storage.checkpoints import read_header
 
 if TYPE_CHECKING:
     from sharpwave.algorithms.trainer import Trainer

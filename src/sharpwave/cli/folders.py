@@ -8,7 +8,7 @@ from pathlib import Path
 from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import UserError
 from sharpwave.core.suggest import did_you_mean
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 
 
 def existing(path: str | Path) -> Path:

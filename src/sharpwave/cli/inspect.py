@@ -13,7 +13,7 @@ from sharpwave.cli.progress import progress_bar
 from sharpwave.cli.terminal import UserError, input_errors, say
 
 if TYPE_CHECKING:
-    from sharpwave.episodes.viewer import Viewer
+    from sharpwave.pages.viewer import Viewer
 
 DAMAGED = 1
 
@@ -25,7 +25,7 @@ def run(arguments: list[str]) -> int:
     if parsed.serve and (parsed.json or parsed.html):
         raise UserError("--serve excludes --json and --html: it goes on until Ctrl-C")
 
-    from sharpwave.episodes.viewer import Viewer
+    from sharpwave.pages.viewer import Viewer
 
     with input_errors(), progress_bar() as progress:
         viewer = Viewer(path, full=parsed.full, verify=parsed.verify, progress=progress)

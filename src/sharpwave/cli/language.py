@@ -226,7 +226,7 @@ def _functions(option: str, names: str) -> Any:
 def _loaded(name: str, dtype: str) -> tuple[Any, Any]:
     """A model and its tokenizer, of a run or of Hugging Face; no code of theirs is run."""
     from sharpwave.agents import load_run
-    from sharpwave.runs.run_folder import RunFolder
+    from sharpwave.storage.run_folder import RunFolder
 
     if RunFolder(name).is_ours or Path(name).suffix == ".safetensors":
         model = load_run(name, "cpu")

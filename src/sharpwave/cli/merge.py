@@ -6,8 +6,8 @@ from sharpwave.cli.episodes import add_target_options, said_warnings, write_with
 from sharpwave.cli.folders import existing
 from sharpwave.cli.parser import Parser
 from sharpwave.cli.terminal import input_errors
-from sharpwave.episodes.interchange import read_episodes
-from sharpwave.episodes.interchange.stream import concatenated
+from sharpwave.formats import read_episodes
+from sharpwave.formats.stream import concatenated
 
 
 def run(arguments: list[str]) -> int:

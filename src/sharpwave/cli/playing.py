@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.algorithms.registry import algorithm_class, is_of_language
-from sharpwave.checkpoints import read_header
 from sharpwave.cli.environment import given_env, import_modules, parse_env_kwargs
 from sharpwave.cli.terminal import UserError
+from sharpwave.storage.checkpoints import read_header
 
 if TYPE_CHECKING:
     from sharpwave.algorithms.trainer import Trainer

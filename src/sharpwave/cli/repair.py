@@ -18,7 +18,7 @@ def run(arguments: list[str]) -> int:
     parsed = _parser().parse(arguments)
     path = existing(parsed.folder)
 
-    from sharpwave.buffers.folder import StoreFolder
+    from sharpwave.storage.folder import StoreFolder
 
     with input_errors(), progress_bar() as progress:
         kind = StoreFolder.open(path, repair=True).kind

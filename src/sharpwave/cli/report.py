@@ -8,7 +8,7 @@ from sharpwave.cli.folders import existing, seed_folders
 from sharpwave.cli.parser import Parser
 from sharpwave.cli.terminal import UserError, input_errors, say
 from sharpwave.pages.text import count
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 
 
 def run(arguments: list[str]) -> int:
@@ -22,7 +22,7 @@ def run(arguments: list[str]) -> int:
         if not RunFolder(path).exists:
             raise UserError(f"RUN must be a run folder, but {path} holds no run")
 
-    from sharpwave.runs.report import write_comparison, write_report
+    from sharpwave.pages.report import write_comparison, write_report
 
     with input_errors():
         if len(runs) == 1:

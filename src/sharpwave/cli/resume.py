@@ -45,8 +45,8 @@ def plan_in(run_dir: Path) -> Plan:
     if (run_dir / Plan.file).is_file():
         return Plan.from_file(run_dir / Plan.file)
 
-    from sharpwave.checkpoints import read_header
-    from sharpwave.runs.run_folder import RunFolder
+    from sharpwave.storage.checkpoints import read_header
+    from sharpwave.storage.run_folder import RunFolder
 
     checkpoint = RunFolder(run_dir).latest_checkpoint
     header = read_header(checkpoint)

@@ -17,11 +17,11 @@ from sharpwave.cli.terminal import complain, input_errors, say
 from sharpwave.cli.together import Tell, Together
 from sharpwave.config.options import draw_seed
 from sharpwave.errors import EnvironmentFailed, NonFiniteError, RankLost, RewardFailed
-from sharpwave.loops.units import counted
 from sharpwave.pages.text import count, duration
+from sharpwave.pages.units import counted
 from sharpwave.runs import callbacks, loggers
 from sharpwave.runs.callbacks import EvalCallback
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 
 FAILED = 1
 BY_SIGNAL = {"SIGINT": 130, "SIGTERM": 143}
@@ -68,7 +68,7 @@ def carry_out(
     if status in BY_SIGNAL.values() and ranks.leads:
         complain(f"go on with: sharpwave resume {run_dir}")
     if status == 0 and len(folders) > 1:
-        from sharpwave.runs.report import write_comparison
+        from sharpwave.pages.report import write_comparison
 
         comparison = run_dir / "comparison.html"
         write_comparison(folders, comparison)

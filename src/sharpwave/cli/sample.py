@@ -7,12 +7,12 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sharpwave.checkpoints import read_header
 from sharpwave.cli.folders import find_checkpoint
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.terminal import UserError, input_errors, say
 from sharpwave.core.lazy import llm
-from sharpwave.runs.samples import as_text
+from sharpwave.pages.samples import as_text
+from sharpwave.storage.checkpoints import read_header
 
 if TYPE_CHECKING:
     from sharpwave.llm import CausalModel

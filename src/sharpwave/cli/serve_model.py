@@ -12,7 +12,7 @@ from sharpwave.cli.listening import ending
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.terminal import UserError, input_errors, say
 from sharpwave.core.lazy import llm, torch
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from sharpwave.llm import CausalModel

@@ -209,7 +209,7 @@ def _absolute(dataset: str | None) -> str | None:
 @contextlib.contextmanager
 def new_folder(given: str | None, plan: Plan) -> Iterator[Path]:
     """The folder of a new run; a run that is refused before it begins leaves none."""
-    from sharpwave.runs.run_folder import new_run_dir
+    from sharpwave.storage.run_folder import new_run_dir
 
     root = Path("runs") if given is None else Path(given)
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]

@@ -1,15 +1,11 @@
 """Experience from environments: collectors and episode statistics."""
 
-from sharpwave.collect.device_steps import HostSteps, TensorSteps
 from sharpwave.collect.episodes import Episodes, EpisodeStats, episode_metrics
 from sharpwave.collect.native import NativeCollector
 from sharpwave.collect.native_rollouts import NativeRollouts
 from sharpwave.collect.off_policy import OffPolicyCollector, Transitions
 from sharpwave.collect.on_policy import Actor, OnPolicyCollector
 from sharpwave.collect.rollout import Rollout
-from sharpwave.collect.tensor_collector import TensorCollector
-from sharpwave.collect.tensor_episodes import TensorEpisodes
-from sharpwave.collect.tensor_transitions import TensorTransitionCollector
 from sharpwave.collect.unrolls import UnrollCollector
 from sharpwave.collect.vector_step import VectorStep
 from sharpwave.errors import NonFiniteError
@@ -18,17 +14,12 @@ __all__ = [
     "Actor",
     "EpisodeStats",
     "Episodes",
-    "HostSteps",
     "NativeCollector",
     "NativeRollouts",
     "NonFiniteError",
     "OffPolicyCollector",
     "OnPolicyCollector",
     "Rollout",
-    "TensorCollector",
-    "TensorEpisodes",
-    "TensorSteps",
-    "TensorTransitionCollector",
     "Transitions",
     "UnrollCollector",
     "VectorStep",

@@ -16,7 +16,7 @@ from sharpwave.core.tree import leaves
 from sharpwave.envs import Step, Stepper, action_masks
 from sharpwave.envs.observations import as_batch
 from sharpwave.envs.step_infos import success_of
-from sharpwave.files import array_of, count_of, flag_of
+from sharpwave.storage.files import array_of, count_of, flag_of
 from sharpwave.types import Array, Flags
 
 __all__ = ["Collector", "CollectorState", "Flags"]

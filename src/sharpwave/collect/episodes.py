@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sharpwave.files import count_of
+from sharpwave.storage.files import count_of
 
 
 class Episodes(Protocol):

@@ -16,7 +16,7 @@ from sharpwave.collect.rollout import VALUES, Rollout
 from sharpwave.collect.vector_step import OnStep, VectorStep
 from sharpwave.core.finite import check_weights
 from sharpwave.envs.native import NativeVectorEnv
-from sharpwave.files import count_of
+from sharpwave.storage.files import count_of
 
 ARRAYS = ("actions", "log_probs", "rewards", "terminated", "truncated", "starts")
 

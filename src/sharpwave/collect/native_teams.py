@@ -21,7 +21,7 @@ from sharpwave.core.finite import check_weights
 from sharpwave.envs.multi.native import NativeMultiAgentEnv
 from sharpwave.envs.multi.single import SingleAgentVectorEnv
 from sharpwave.errors import NonFiniteError
-from sharpwave.files import count_of
+from sharpwave.storage.files import count_of
 
 __all__ = ["NativeTeamRollouts"]
 

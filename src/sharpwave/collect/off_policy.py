@@ -12,7 +12,7 @@ from sharpwave.collect.collector import Collector, Flags
 from sharpwave.collect.vector_step import VectorStep
 from sharpwave.core.tree import map_leaves
 from sharpwave.envs import Step, action_masks
-from sharpwave.files import array_of
+from sharpwave.storage.files import array_of
 from sharpwave.types import Array, Nested
 
 Choose = Callable[[Nested, "Flags | None"], Array]

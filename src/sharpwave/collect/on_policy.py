@@ -14,7 +14,7 @@ from sharpwave.collect.rollout import Rollout, write_row
 from sharpwave.collect.vector_step import OnStep, VectorStep
 from sharpwave.core.tree import map_leaves
 from sharpwave.envs import ActionMap, Step, action_masks
-from sharpwave.files import array_of
+from sharpwave.storage.files import array_of
 from sharpwave.types import Array, Nested
 
 

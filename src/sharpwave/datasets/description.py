@@ -10,7 +10,7 @@ from typing import Any
 
 from sharpwave.datasets.references import find_reference
 from sharpwave.datasets.scores import episode_returns, normalized_score
-from sharpwave.files import read_json, write_json
+from sharpwave.storage.files import read_json, write_json
 
 __all__ = ["read_description", "write_description"]
 

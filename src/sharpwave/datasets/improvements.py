@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sharpwave.files import read_json, write_json
 from sharpwave.runs.callbacks import Callback
+from sharpwave.storage.files import read_json, write_json
 
 __all__ = ["Improvement", "Improvements", "read_improvements"]
 

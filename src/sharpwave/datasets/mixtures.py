@@ -12,7 +12,7 @@ from sharpwave.datasets.parts import Part
 from sharpwave.datasets.playing import Progress
 from sharpwave.datasets.sinks import Arrays, EpisodeArrays, EpisodeFolder
 from sharpwave.episodes import EpisodeBuffer
-from sharpwave.episodes.interchange.folder import new_folder
+from sharpwave.episodes.folder_format import new_folder
 
 __all__ = ["mixture"]
 

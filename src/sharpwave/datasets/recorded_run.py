@@ -17,7 +17,7 @@ from sharpwave.datasets.playing import Progress
 from sharpwave.envs import make_vec_env
 from sharpwave.episodes.record_vector import RecordVectorEpisodes
 from sharpwave.runs.callbacks import Callback, CallbackList, EvalCallback
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 
 __all__ = ["RecordedRun", "TrainingStopped"]
 

@@ -12,9 +12,9 @@ import numpy as np
 from sharpwave.core.tree import map_leaves
 from sharpwave.datasets.episode_queue import Episode
 from sharpwave.episodes.buffer import EpisodeBuffer
-from sharpwave.episodes.interchange.stream import FINAL_OBS
 from sharpwave.episodes.record import UNLIMITED
 from sharpwave.episodes.recording import Recording, as_fields
+from sharpwave.formats.stream import FINAL_OBS
 from sharpwave.types import Nested
 
 Arrays: TypeAlias = dict[str, Nested]

@@ -20,9 +20,9 @@ from sharpwave.datasets.recorded_run import RecordedRun
 from sharpwave.datasets.scores import episode_returns
 from sharpwave.datasets.sinks import EpisodeFolder
 from sharpwave.episodes import EpisodeBuffer, EpisodeSchema
-from sharpwave.episodes.interchange.folder import new_folder, stream_of, write
-from sharpwave.episodes.interchange.stream import Episode, EpisodeStream
+from sharpwave.episodes.folder_format import new_folder, stream_of, write
 from sharpwave.episodes.record import UNLIMITED
+from sharpwave.formats.stream import Episode, EpisodeStream
 from sharpwave.runs.callbacks import Callback
 
 __all__ = ["TRAINED_KINDS", "record_training"]

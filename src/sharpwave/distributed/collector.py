@@ -15,7 +15,7 @@ from sharpwave.collect import EpisodeStats, VectorStep
 from sharpwave.collect.vector_step import OnStep
 from sharpwave.core.tree import map_leaves
 from sharpwave.distributed.fleet import Fleet, Unroll, Weights, waiting_states
-from sharpwave.files import count_of
+from sharpwave.storage.files import count_of
 
 __all__ = ["FleetCollector"]
 

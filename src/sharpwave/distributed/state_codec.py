@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sharpwave.checkpoints.nests import from_json, to_json
 from sharpwave.distributed.codec import Packed, Plain, pack
 from sharpwave.errors import WireError
+from sharpwave.storage.checkpoints.trees import from_json, to_json
 
 __all__ = ["state_of", "state_to_bytes"]
 

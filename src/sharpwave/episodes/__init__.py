@@ -2,9 +2,9 @@
 
 from sharpwave.episodes.buffer import EpisodeBuffer
 from sharpwave.episodes.loaders import EpisodeDataset, EpisodeLoader
-from sharpwave.episodes.spec import EpisodeField, EpisodeSchema
 from sharpwave.episodes.table import ABORTED, COMPLETE, EpisodeTable, LostEpisodes
 from sharpwave.episodes.union import EpisodeUnion
+from sharpwave.formats.spec import EpisodeField, EpisodeSchema
 
 __all__ = [
     "ABORTED",

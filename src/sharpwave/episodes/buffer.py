@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sharpwave import _native
-from sharpwave.buffers.folder import StoreFolder, is_store
 from sharpwave.core.flags import flag
 from sharpwave.episodes.bulk import all_data, patches
 from sharpwave.episodes.compression import as_codecs
-from sharpwave.episodes.interchange.methods import Interchange
+from sharpwave.episodes.interchange import Interchange
 from sharpwave.episodes.layout import DURABILITIES, describe, differences, schema_of
 from sharpwave.episodes.loaders import LoadsEpisodes
 from sharpwave.episodes.open_folder import OpenFolder
-from sharpwave.episodes.spec import EpisodeSchema
 from sharpwave.episodes.table import EpisodeTable, LostEpisodes, read_table
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.formats.spec import EpisodeSchema
+from sharpwave.storage.folder import StoreFolder, is_store
 
 __all__ = ["EpisodeBuffer"]
 

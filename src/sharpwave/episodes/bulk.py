@@ -16,7 +16,7 @@ from sharpwave.types import Array
 if TYPE_CHECKING:
     from sharpwave.episodes.buffer import EpisodeBuffer
     from sharpwave.episodes.loaders.reader import EpisodeReader
-    from sharpwave.episodes.spec import EpisodeField
+    from sharpwave.formats.spec import EpisodeField
 
 Patch = tuple[bool, str, Array, Array, Array]
 """A flag for fields of episodes, the field, first rows, counts of rows, and values."""

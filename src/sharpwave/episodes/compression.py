@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sharpwave import _native
-from sharpwave.buffers.folder import StoreFolder, file_name
-from sharpwave.buffers.header import identity_of
 from sharpwave.episodes.codecs import Codec, EncodedChunk, encode_chunk
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.files import replace_file
+from sharpwave.storage.files import replace_file
+from sharpwave.storage.folder import StoreFolder, file_name
+from sharpwave.storage.header import identity_of
 from sharpwave.types import Array
 
 if TYPE_CHECKING:

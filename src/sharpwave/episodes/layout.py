@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sharpwave import _native
-from sharpwave.buffers.folder import StoreFolder, file_name
-from sharpwave.buffers.header import believing, check_column, identity_of, integer
 from sharpwave.episodes.codecs import NAMES, rows_of_block
-from sharpwave.episodes.spec import EpisodeSchema
+from sharpwave.formats.spec import EpisodeSchema
+from sharpwave.storage.folder import StoreFolder, file_name
+from sharpwave.storage.header import believing, check_column, identity_of, integer
 
 INDEX = "_episodes"
 """The column that says where the steps of episodes lie; no field can have its name."""

@@ -10,13 +10,13 @@ from typing import TypeVar
 import numpy as np
 
 from sharpwave import _native
-from sharpwave.buffers.folder import StoreFolder
-from sharpwave.buffers.handles import Handles
-from sharpwave.buffers.header import believing
 from sharpwave.episodes.compression import compression_of
 from sharpwave.episodes.layout import open_engine, schema_of
-from sharpwave.episodes.spec import EpisodeSchema, native_group
 from sharpwave.episodes.table import LostEpisodes
+from sharpwave.formats.spec import EpisodeSchema, native_group
+from sharpwave.storage.folder import StoreFolder
+from sharpwave.storage.handles import Handles
+from sharpwave.storage.header import believing
 
 __all__ = ["OpenFolder"]
 

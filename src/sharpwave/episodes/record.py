@@ -10,8 +10,8 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 
 from sharpwave.episodes.buffer import EpisodeBuffer
-from sharpwave.episodes.interchange.stream import FINAL_OBS
 from sharpwave.episodes.recording import Recording, as_fields
+from sharpwave.formats.stream import FINAL_OBS
 from sharpwave.types import Nested
 
 __all__ = ["RecordEpisodes"]

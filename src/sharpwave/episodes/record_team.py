@@ -13,9 +13,9 @@ from sharpwave.core.tree import map_leaves
 from sharpwave.envs.masks import choices
 from sharpwave.envs.multi.vector import MultiAgentVectorEnv, MultiStep
 from sharpwave.episodes.buffer import EpisodeBuffer
-from sharpwave.episodes.interchange.stream import FINAL_OBS
 from sharpwave.episodes.record import UNLIMITED
 from sharpwave.episodes.recording import Recording, as_fields
+from sharpwave.formats.stream import FINAL_OBS
 
 __all__ = ["RecordTeamEpisodes"]
 

@@ -11,9 +11,9 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from sharpwave.core.tree import map_leaves
 from sharpwave.envs.autoreset import MODES, autoreset_mode, with_final_obs
 from sharpwave.episodes.buffer import EpisodeBuffer
-from sharpwave.episodes.interchange.stream import FINAL_OBS
 from sharpwave.episodes.record import UNLIMITED
 from sharpwave.episodes.recording import Recording, as_fields
+from sharpwave.formats.stream import FINAL_OBS
 from sharpwave.types import Nested
 
 __all__ = ["RecordVectorEpisodes"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.episodes.interchange.stream import FINAL_OBS, warn_not_carried
+from sharpwave.formats.stream import FINAL_OBS, warn_not_carried
 from sharpwave.types import Nested
 
 NO_SEED = -1

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpwave import _native
-from sharpwave.episodes.spec import EpisodeField
+from sharpwave.formats.spec import EpisodeField
 from sharpwave.types import Array
 
 __all__ = ["ABORTED", "COMPLETE", "EpisodeTable", "LostEpisodes"]

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sharpwave.episodes.buffer import EpisodeBuffer
-from sharpwave.episodes.interchange.roles import by_role
-from sharpwave.episodes.interchange.stream import FINAL_OBS, EpisodeStream
-from sharpwave.episodes.spec import EpisodeSchema
+from sharpwave.formats.roles import by_role
+from sharpwave.formats.spec import EpisodeSchema
+from sharpwave.formats.stream import FINAL_OBS, EpisodeStream
 from sharpwave.types import Array
 
 _FLAGS = ("terminated", "truncated")

@@ -6,10 +6,10 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.checkpoints.tensors import as_arrays, to_tensor
 from sharpwave.config.schedules import ScheduleLike, value_at
 from sharpwave.core.ranks import ALONE, Ranks
-from sharpwave.files import count_of
+from sharpwave.storage.checkpoints.tensors import as_arrays, to_tensor
+from sharpwave.storage.files import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

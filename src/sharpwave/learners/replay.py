@@ -12,8 +12,8 @@ from sharpwave.collect.off_policy import MASK, OBSERVATION
 from sharpwave.core.lazy import torch
 from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.envs import ActionScale
-from sharpwave.learners.staging import Staging
-from sharpwave.learners.tensor_normalizer import TensorNormalizer
+from sharpwave.tensors.normalizer import TensorNormalizer
+from sharpwave.tensors.staging import Staging
 
 if TYPE_CHECKING:
     from sharpwave.buffers.selectors import Selector

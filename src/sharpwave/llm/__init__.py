@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sharpwave.kernels.llm import group_advantages
 from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.best_of_n import BestOfN, BestOfNResult
 from sharpwave.llm.client import SamplerFailed
@@ -37,6 +36,7 @@ from sharpwave.llm.server import ModelServer
 from sharpwave.llm.store import CompletionStore
 from sharpwave.llm.tasks import TASKS, DigitTokenizer, Task
 from sharpwave.llm.written import Written
+from sharpwave.primitives.llm.tensors import group_advantages
 
 __all__ = [
     "TASKS",

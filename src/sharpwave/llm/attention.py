@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from sharpwave.kernels.transformer import rotated
+from sharpwave.primitives.transformer.tensors import rotated
 
 __all__ = ["Attention", "SequenceAttention"]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from sharpwave.kernels import transformer as kernels
+from sharpwave.primitives.transformer import tensors as kernels
 
 __all__ = ["PromptCache", "SlotCache", "TokenCache", "first"]
 

@@ -14,8 +14,8 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from sharpwave.kernels.plain.transformer import inverse
-from sharpwave.kernels.transformer import sample
+from sharpwave.primitives.transformer.plain import inverse
+from sharpwave.primitives.transformer.tensors import sample
 
 __all__ = ["Drawn", "Options", "draw", "mixed", "uniforms"]
 

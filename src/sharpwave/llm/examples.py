@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpwave.buffers.folder import is_store
 from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.model import CausalModel
 from sharpwave.llm.prompts import PROMPT, encode, epoch_rows, is_text, read_rows
 from sharpwave.llm.store import CompletionStore
+from sharpwave.storage.folder import is_store
 
 if TYPE_CHECKING:
     from typing_extensions import Self

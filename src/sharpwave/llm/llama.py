@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, rms_norm
 from torch.utils.checkpoint import checkpoint
 
-from sharpwave.kernels.backend import uses_triton
-from sharpwave.kernels.transformer import gated
 from sharpwave.llm.attention import Attention, SequenceAttention
 from sharpwave.llm.llama_gradient import LayerWeights, Shape, run_layer
+from sharpwave.primitives.backend import uses_triton
+from sharpwave.primitives.transformer.tensors import gated
 
 __all__ = ["LlamaLayers"]
 

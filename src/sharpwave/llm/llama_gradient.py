@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from sharpwave.kernels.transformer import (
+from sharpwave.llm.attention import SequenceAttention
+from sharpwave.primitives.transformer.tensors import (
     gated,
     gated_backward,
     normed,
@@ -27,7 +28,6 @@ from sharpwave.kernels.transformer import (
     rotated,
     rotated_back,
 )
-from sharpwave.llm.attention import SequenceAttention
 
 __all__ = ["LayerWeights", "run_layer"]
 

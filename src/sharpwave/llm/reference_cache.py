@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from sharpwave.checkpoints import read_checkpoint, to_tensor, write_checkpoint
 from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.examples import Examples
 from sharpwave.llm.model import CausalModel
 from sharpwave.llm.saved_tokenizer import describe_tokenizer, tokenizer_differences
+from sharpwave.storage.checkpoints import read_checkpoint, to_tensor, write_checkpoint
 
 __all__ = ["with_cached_reference"]
 

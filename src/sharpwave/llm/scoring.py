@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from sharpwave.kernels.log_probs import linear_log_probs, selected_log_probs
 from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.model import CausalModel
+from sharpwave.primitives.log_probs.tensors import linear_log_probs, selected_log_probs
 
 __all__ = ["Scores", "score", "score_all"]
 

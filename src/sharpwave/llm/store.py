@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.buffers.folder import is_store
 from sharpwave.episodes import EpisodeBuffer
 from sharpwave.episodes.table import EpisodeTable
 from sharpwave.llm.written import Written
+from sharpwave.storage.folder import is_store
 from sharpwave.types import Array
 
 __all__ = ["CompletionStore"]

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sharpwave.checkpoints import to_tensor
-from sharpwave.checkpoints.container import TensorFile, naming, write_tensors
-from sharpwave.checkpoints.tensors import code_of
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.files import replacing
+from sharpwave.storage.checkpoints import to_tensor
+from sharpwave.storage.checkpoints.container import TensorFile, naming, write_tensors
+from sharpwave.storage.checkpoints.tensors import code_of
+from sharpwave.storage.files import replacing
 
 __all__ = ["assign_weights", "read_weights", "write_weights"]
 

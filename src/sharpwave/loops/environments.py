@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sharpwave.collect import Episodes, EpisodeStats
-from sharpwave.loops.headline import RETURN
 from sharpwave.loops.loop import Loop
-from sharpwave.loops.units import ENVIRONMENT_STEPS
+from sharpwave.pages.headline import RETURN
+from sharpwave.pages.units import ENVIRONMENT_STEPS
 
 __all__ = ["EnvironmentLoop"]
 

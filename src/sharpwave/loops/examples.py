@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.loops.headline import Headline
 from sharpwave.loops.loop import Loop, Run
 from sharpwave.loops.recent import RECENT, Recent
-from sharpwave.loops.units import UPDATES
+from sharpwave.pages.headline import Headline
+from sharpwave.pages.units import UPDATES
 
 if TYPE_CHECKING:
     from sharpwave.learners import Metrics

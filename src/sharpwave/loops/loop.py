@@ -11,8 +11,8 @@ import numpy as np
 
 from sharpwave.core.lazy import torch
 from sharpwave.core.ranks import ALONE, Ranks
-from sharpwave.loops.headline import Headline
-from sharpwave.loops.units import UPDATES
+from sharpwave.pages.headline import Headline
+from sharpwave.pages.units import UPDATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

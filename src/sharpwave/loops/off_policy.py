@@ -13,18 +13,15 @@ from typing import Any
 from sharpwave.collect import (
     NonFiniteError,
     OffPolicyCollector,
-    TensorTransitionCollector,
     Transitions,
     VectorStep,
     episode_metrics,
 )
 from sharpwave.collect.off_policy import OBSERVATION
-from sharpwave.collect.tensor_actions import tensor_actions
 from sharpwave.config.off_policy import DEVICE, ReplayConfig
 from sharpwave.core.finite import all_finite
 from sharpwave.core.notice import notice
 from sharpwave.envs import TensorVectorEnv, goal_rewards
-from sharpwave.files import count_of
 from sharpwave.learners import Metrics, Seeds
 from sharpwave.learners.actor import Actor
 from sharpwave.learners.columns import declared_columns
@@ -35,6 +32,9 @@ from sharpwave.loops.pace import Pace
 from sharpwave.loops.random_actions import RandomActions
 from sharpwave.loops.replay_store import ReplayStore
 from sharpwave.loops.source import find_normalizer, without_normalizer
+from sharpwave.storage.files import count_of
+from sharpwave.tensors import TensorTransitionCollector
+from sharpwave.tensors.actions import tensor_actions
 from sharpwave.types import Array, Nested
 
 __all__ = ["OffPolicyLoop"]

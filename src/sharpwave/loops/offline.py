@@ -14,7 +14,7 @@ from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.replay import ReplayBatch, ReplaySampler
 from sharpwave.loops.loop import Loop, Run, means
 from sharpwave.loops.offline_data import check_extra, normalizes, reward_form
-from sharpwave.loops.units import GRADIENT_STEPS
+from sharpwave.pages.units import GRADIENT_STEPS
 
 __all__ = ["OfflineLoop"]
 

@@ -11,12 +11,12 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from sharpwave.buffers import MmapReplayBuffer, OfflineDatasetBuffer, ReplayBuffer, Transition
-from sharpwave.buffers.folder import is_store
 from sharpwave.buffers.offline import MADE, obs_divisor
 from sharpwave.buffers.offline_mixture import OfflineMixture, rows_of
 from sharpwave.buffers.schema import RESERVED, RESERVED_IN_BATCH, Field
 from sharpwave.learners import Learner
 from sharpwave.learners.columns import check_columns
+from sharpwave.storage.folder import is_store
 from sharpwave.types import Array, BatchDict
 
 MINARI = "minari:"
@@ -93,7 +93,7 @@ def name_of(data: Any) -> str | None:
 
 
 def _open_path(path: str | os.PathLike[str]) -> Any:
-    from sharpwave.episodes.interchange import FORMATS, read_episodes
+    from sharpwave.formats import FORMATS, read_episodes
 
     if isinstance(path, str) and path.startswith(MINARI):
         return _of_stream(read_episodes(path.removeprefix(MINARI), "minari"))

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharpwave.collect import (
-    HostSteps,
-    NativeRollouts,
-    OnPolicyCollector,
-    TensorCollector,
-    TensorSteps,
-)
+from sharpwave.collect import NativeRollouts, OnPolicyCollector
 from sharpwave.envs import TensorVectorEnv, autoreset_mode
 from sharpwave.learners import Seeds
 from sharpwave.learners.actor import RolloutActor
@@ -19,6 +13,7 @@ from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.threads import native_threads
 from sharpwave.loops.rollouts import RolloutLoop
 from sharpwave.loops.source import find_normalizer
+from sharpwave.tensors import HostSteps, TensorCollector, TensorSteps
 
 __all__ = ["OnPolicyLoop"]
 

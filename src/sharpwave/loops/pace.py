@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from sharpwave.config.off_policy import ReplayConfig
-from sharpwave.files import count_of
+from sharpwave.storage.files import count_of
 
 __all__ = ["Pace"]
 

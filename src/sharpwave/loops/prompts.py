@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sharpwave.core.lazy import llm
 from sharpwave.loops.ahead import Ahead
 from sharpwave.loops.examples import ACCURACY
-from sharpwave.loops.headline import Headline
 from sharpwave.loops.loop import Loop, Run
 from sharpwave.loops.recent import RECENT, Recent
-from sharpwave.loops.units import UPDATES
+from sharpwave.pages.headline import Headline
+from sharpwave.pages.units import UPDATES
 
 if TYPE_CHECKING:
     from sharpwave.learners import Metrics

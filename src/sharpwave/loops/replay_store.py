@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from sharpwave.buffers import MmapReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer, snapshot
-from sharpwave.buffers.folder import is_store, read_header
 from sharpwave.buffers.fresh_queues import dump_queues, load_queues
 from sharpwave.buffers.offline_mixture import OfflineMixture
 from sharpwave.buffers.schema import BATCH_NAMES, Field, Schema
@@ -26,10 +25,11 @@ from sharpwave.core.notice import notice
 from sharpwave.distributed.replay import ShardedReplay
 from sharpwave.envs import autoreset_mode
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.files import reading
-from sharpwave.loops.device_buffer import DeviceBuffer
 from sharpwave.loops.foreign_buffer import ForeignBuffer
 from sharpwave.loops.replay_fit import check_fields, check_given, differences
+from sharpwave.storage.files import reading
+from sharpwave.storage.folder import is_store, read_header
+from sharpwave.tensors.device_buffer import DeviceBuffer
 
 HOT_SHARE = 0.1
 """Of a buffer on disk, the share of the newest steps that stays in memory."""

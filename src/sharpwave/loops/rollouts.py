@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.collect import episode_metrics
-from sharpwave.files import count_of
 from sharpwave.learners import Metrics
 from sharpwave.loops.environments import EnvironmentLoop
 from sharpwave.loops.loop import Run
+from sharpwave.storage.files import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

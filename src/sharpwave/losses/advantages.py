@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharpwave.kernels.llm import group_advantages
 from sharpwave.losses.kinds import pick
 from sharpwave.losses.sequences import Sequences, check_shape, read_tokens, widen
+from sharpwave.primitives.llm.tensors import group_advantages
 
 __all__ = [
     "ADVANTAGE_KINDS",

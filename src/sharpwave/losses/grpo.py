@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sharpwave.kernels.llm import token_kl_terms
 from sharpwave.losses.kinds import pick
 from sharpwave.losses.sequences import Sequences, check_shape, read_tokens, widen
+from sharpwave.primitives.llm.tensors import token_kl_terms
 
 __all__ = ["GRPO_KINDS", "grpo_loss", "grpo_totals"]
 

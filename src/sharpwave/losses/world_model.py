@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sharpwave.kernels import world
-from sharpwave.kernels.plain import world as plain
+from sharpwave.primitives.world import plain as plain
+from sharpwave.primitives.world import tensors as world
 
 __all__ = [
     "balanced_kl",

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sharpwave.kernels.world import norm_silu
 from sharpwave.layouts.init import truncated_normal
+from sharpwave.primitives.world.tensors import norm_silu
 
 __all__ = ["BlockLinear", "Conv", "Head", "Layer", "Linear", "RMSNorm"]
 

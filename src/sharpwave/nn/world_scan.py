@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from sharpwave.kernels.plain.world import blocks, rows
-from sharpwave.kernels.world import (
+from sharpwave.primitives.world.plain import blocks, rows
+from sharpwave.primitives.world.tensors import (
     draw_classes,
     draw_classes_backward,
     norm_silu,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpwave import _native
-from sharpwave.primitives import device
+from sharpwave.core.lazy import torch
 
 __all__ = ["RunningStats", "polyak"]
 
@@ -196,6 +196,23 @@ def polyak(target: Any, source: Any, tau: float) -> None:
         target = target if hasattr(target, "shape") else list(target)
         first = target[0] if isinstance(target, list) and target else target
         if getattr(first, "is_cuda", False):
-            device.polyak(target, source, tau)
+            _polyak_of_tensors(target, source, tau)
             return
     _native.polyak(target, source, tau)
+
+
+def _polyak_of_tensors(target: Any, source: Any, tau: float) -> None:
+    """`polyak` on a device, in one launch for all tensors."""
+    targets, sources = ([x] if isinstance(x, torch.Tensor) else list(x) for x in (target, source))
+    if not 0 <= tau <= 1:
+        raise ValueError(f"tau must be between 0 and 1, got {tau}")
+    if len(targets) != len(sources):
+        raise ValueError(f"source must hold {len(targets)} arrays like target, got {len(sources)}")
+    for i, (ours, theirs) in enumerate(zip(targets, sources, strict=True)):
+        if ours.shape != theirs.shape:
+            raise ValueError(
+                f"source {i} must have shape {tuple(ours.shape)} like target,"
+                f" got {tuple(theirs.shape)}"
+            )
+    with torch.no_grad():
+        torch._foreach_lerp_(targets, sources, tau)

@@ -1,8 +1,8 @@
-"""Checkpoints of runs; see `sharpwave.checkpoints`."""
+"""Checkpoints of runs; see `sharpwave.storage.checkpoints`."""
 
 from __future__ import annotations
 
-from sharpwave.checkpoints import (
+from sharpwave.storage.checkpoints import (
     as_arrays,
     read_checkpoint,
     read_header,

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from sharpwave.core.tree import leaves
-from sharpwave.files import to_json
 from sharpwave.pages.png import png
 from sharpwave.runs.loggers.row_file import RowFile
-from sharpwave.runs.run_folder import step_of
+from sharpwave.storage.files import to_json
+from sharpwave.storage.run_folder import step_of
 from sharpwave.types import Array
 
 __all__ = ["DreamFile", "in_color", "strip"]

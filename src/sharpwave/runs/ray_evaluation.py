@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sharpwave.checkpoints.tensors import as_arrays
 from sharpwave.distributed import EnvRecipe
 from sharpwave.distributed.ray_cluster import RayCluster
 from sharpwave.envs import VecNormalize, check_same_form
@@ -17,6 +16,7 @@ from sharpwave.learners.choose import choose
 from sharpwave.loops.source import without_normalizer
 from sharpwave.runs.evaluation import EvaluationResult, evaluate
 from sharpwave.runs.interval import positive
+from sharpwave.storage.checkpoints.tensors import as_arrays
 
 __all__ = ["RayEvaluator"]
 

@@ -13,25 +13,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sharpwave.checkpoints import rename_checkpoint
 from sharpwave.core.notice import notice
-from sharpwave.files import to_json, write_json
-from sharpwave.loops.headline import Headline
-from sharpwave.loops.units import ENVIRONMENT_STEPS, singular
+from sharpwave.pages.headline import Headline
+from sharpwave.pages.samples import picked
+from sharpwave.pages.units import ENVIRONMENT_STEPS, singular
 from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.dreams import DreamFile
 from sharpwave.runs.facts import environment_facts
 from sharpwave.runs.interval import Interval
 from sharpwave.runs.loggers import CSVLogger, JSONLLogger, LoggerList
 from sharpwave.runs.loggers.row_file import RowFile
-from sharpwave.runs.run_folder import (
+from sharpwave.storage.checkpoints import rename_checkpoint
+from sharpwave.storage.files import to_json, write_json
+from sharpwave.storage.run_folder import (
     FORMAT,
     Evaluation,
     RunFolder,
     claim_numbered,
     step_of,
 )
-from sharpwave.runs.samples import picked
 
 NAMES = {"env_id": "env"}
 """Facts that have another name in files."""
@@ -313,7 +313,7 @@ class RunRecorder(Callback):
 
     def _write_report(self) -> None:
         """A page that cannot be drawn must not cost the run that it is about."""
-        from sharpwave.runs.report import write_learning_curve, write_report
+        from sharpwave.pages.report import write_learning_curve, write_report
 
         try:
             write_report(self.folder.path)

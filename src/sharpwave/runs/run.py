@@ -12,13 +12,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.errors import NonFiniteError
-from sharpwave.files import count_of
 from sharpwave.loops.loop import Loop
 from sharpwave.runs.callbacks import Callback, CallbackList
 from sharpwave.runs.callbacks.base import add_note
 from sharpwave.runs.loggers import LoggerCallback, LoggerList
 from sharpwave.runs.recorded import Recorded, fetched, joined
 from sharpwave.runs.signals import stop_on_signal
+from sharpwave.storage.files import count_of
 
 if TYPE_CHECKING:
     from sharpwave.collect import Episodes, VectorStep
@@ -337,7 +337,7 @@ class Run:
 
     def _take_up(self, run_dir: str | os.PathLike[str] | None) -> None:
         """Become what the run in a folder was, unless this is that run already."""
-        from sharpwave.runs.run_folder import RunFolder
+        from sharpwave.storage.run_folder import RunFolder
 
         if run_dir is None:
             raise ValueError("resume needs run_dir, the folder of the run to go on with")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sharpwave.checkpoints import read_checkpoint, write_checkpoint
 from sharpwave.envs import ActionScale
 from sharpwave.learners import Learner
+from sharpwave.storage.checkpoints import read_checkpoint, write_checkpoint
 from sharpwave.testing.bits import (
     bits,
     first_difference,

@@ -21,7 +21,7 @@ import sharpwave as sw
 from sharpwave.collect import NonFiniteError
 from sharpwave.envs import EnvironmentFailed
 from sharpwave.runs.recorder import RunRecorder
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from tests.envs import CountingEnv, FailingEnv
 from tests.learning import probes
 from tests.unit.agents.small_runs import STEPS_PER_UPDATE, Alike, small_ppo

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from sharpwave import Hindsight, MmapReplayBuffer, NStep, Sequence, SharpwaveIOError
-from sharpwave.buffers import folder
 from sharpwave.compat.rlox import ExperienceRecord
+from sharpwave.storage import folder
 from tests.reference.chance import assert_fits
 from tests.reference.mapped import (
     KINDS,

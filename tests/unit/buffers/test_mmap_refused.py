@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from sharpwave import FolderLockedError, MmapReplayBuffer, SharpwaveIOError
-from sharpwave.buffers.folder import StoreFolder
+from sharpwave.storage.folder import StoreFolder
 from tests.reference.mapped import CAPACITY, WIDE_WITH_NEXT, fill, push
 from tests.reference.nests import assert_same
 

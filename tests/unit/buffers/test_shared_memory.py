@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sharpwave.buffers.shared_memory import SharedArrays, SharedBlock, unnamed_file
-from sharpwave.buffers.tensors import ResetStrategy, SharedReplayBuffer
+from sharpwave.tensors.buffers import ResetStrategy, SharedReplayBuffer
 
 
 def fill(shared: SharedArrays) -> None:

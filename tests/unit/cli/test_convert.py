@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sharpwave.cli import main
-from sharpwave.episodes.interchange import read_episodes, write_episodes
-from tests.unit.episodes.interchange.streams import assert_same, make_stream
+from sharpwave.formats import read_episodes, write_episodes
+from tests.unit.formats.streams import assert_same, make_stream
 
 FIELDS = {"obs": ("float32", (3,)), "action": ("int64", ())}
 

@@ -17,7 +17,7 @@ import pytest
 
 from sharpwave import EpisodeBuffer, MmapReplayBuffer
 from sharpwave.cli import main
-from tests.unit.episodes.viewer.folders import new_buffer, write_folder
+from tests.unit.pages.viewer.folders import new_buffer, write_folder
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sharpwave.checkpoints import as_arrays, read_checkpoint
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.checkpoints import as_arrays, read_checkpoint
+from sharpwave.storage.run_folder import RunFolder
 
 UPDATES = 30
 KILLER = """

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.checkpoints import read_checkpoint
 from sharpwave.cli import main
 from sharpwave.llm import TASKS
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.checkpoints import read_checkpoint
+from sharpwave.storage.run_folder import RunFolder
 from tests.unit.agents.test_saved_model import tokenizer
 from tests.unit.llm.models import hugging_face
-from tests.unit.runs.report_pages import ReportPage
+from tests.unit.pages.report_pages import ReportPage
 
 QUICK = ["--total-timesteps", "2", "--seed", "3", "--eval-size", "4"]
 FEW = {

@@ -14,7 +14,7 @@ import pytest
 
 from sharpwave.cli.main import main
 from sharpwave.cli.run_plan import Plan
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from tests.processes import is_running
 from tests.waiting import LONG, wait_for
 

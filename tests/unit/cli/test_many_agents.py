@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sharpwave.checkpoints import read_checkpoint, read_header
 from sharpwave.cli import main
+from sharpwave.storage.checkpoints import read_checkpoint, read_header
 from sharpwave.testing.bits import bits
-from tests.unit.runs.report_pages import ReportPage
+from tests.unit.pages.report_pages import ReportPage
 
 SPREAD, TAG = "mpe2/simple_spread_v3", "mpe2/simple_tag_v3"
 QUICK = ["--n-envs", "2", "--n-steps", "25", "--n-epochs", "1", "--hidden", "8"]

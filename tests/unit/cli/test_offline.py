@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.checkpoints import read_checkpoint
 from sharpwave.cli import main
+from sharpwave.storage.checkpoints import read_checkpoint
 
 QUICK = ["--hidden", "8,8", "--batch-size", "16", "--eval-episodes", "2", "--log-interval", "10"]
 

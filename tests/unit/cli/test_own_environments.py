@@ -17,10 +17,10 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from sharpwave.checkpoints import read_header
 from sharpwave.cli import main
 from sharpwave.cli.environment import parse_env_kwargs
 from sharpwave.cli.terminal import UserError
+from sharpwave.storage.checkpoints import read_header
 
 MODULE = """
     import gymnasium

@@ -14,9 +14,9 @@ from typing import Any
 import gymnasium
 import pytest
 
-from sharpwave.checkpoints import read_checkpoint
 from sharpwave.cli import main
-from tests.unit.runs.report_pages import ReportPage
+from sharpwave.storage.checkpoints import read_checkpoint
+from tests.unit.pages.report_pages import ReportPage
 
 QUICK = ["--n-envs", "2", "--n-steps", "64", "--batch-size", "64", "--n-epochs", "1"]
 QUICK += ["--eval-episodes", "2"]

@@ -20,7 +20,7 @@ from sharpwave.datasets import (
 from sharpwave.datasets.improvements import Improvements, read_improvements
 from sharpwave.episodes.transitions import transitions_of
 from sharpwave.runs.evaluation import EvaluationResult
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 
 OPTIONS: dict[str, Any] = {
     "total_timesteps": 900,

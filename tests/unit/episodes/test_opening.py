@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from sharpwave import EpisodeBuffer, SharpwaveIOError
-from sharpwave.buffers.folder import writer_of
 from sharpwave.episodes import EpisodeField
 from sharpwave.errors import FolderLockedError
+from sharpwave.storage.folder import writer_of
 from tests.unit.episodes.episodes import FIELDS, crashed, make, rewards, store
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from sharpwave import EpisodeBuffer, SharpwaveIOError
 from sharpwave.cli.main import main
-from sharpwave.episodes.viewer import Viewer
+from sharpwave.pages.viewer import Viewer
 from sharpwave.printable import printable
 
 NAME = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202ey"

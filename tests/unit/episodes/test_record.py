@@ -12,8 +12,8 @@ import pytest
 from gymnasium import spaces
 
 from sharpwave.episodes import ABORTED, COMPLETE, EpisodeBuffer
-from sharpwave.episodes.interchange import NotCarriedWarning
 from sharpwave.episodes.record import RecordEpisodes
+from sharpwave.formats import NotCarriedWarning
 from tests.envs import CountingEnv
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from sharpwave.checkpoints import CheckpointReader, read_checkpoint
 from sharpwave.cli.learners import launch
 from sharpwave.core.ranks import Ranks
+from sharpwave.storage.checkpoints import CheckpointReader, read_checkpoint
 from tests.unit.learners import sharded_program as program
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

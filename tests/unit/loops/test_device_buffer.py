@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer, TensorReplayBuffer
 from sharpwave.core.tree import leaves
+from sharpwave.tensors.buffers import TensorPrioritizedReplayBuffer, TensorReplayBuffer
 from tests.envs import MaskedEnv, NestedEnv, ResumableCartPole, ResumablePendulum
 
 OPTIONS: dict[str, Any] = {

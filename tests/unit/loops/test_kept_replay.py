@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.checkpoints import read_checkpoint
 from sharpwave.cli import main
 from sharpwave.loops import replay_store
 from sharpwave.runs.callbacks import EvalCallback
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.checkpoints import read_checkpoint
+from sharpwave.storage.run_folder import RunFolder
 from tests.unit.runs.test_run_dirs import StopAt
 
 QUICK: dict[str, Any] = {

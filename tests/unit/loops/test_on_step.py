@@ -14,16 +14,10 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.collect import (
-    HostSteps,
-    NativeRollouts,
-    OffPolicyCollector,
-    TensorCollector,
-    TensorTransitionCollector,
-    VectorStep,
-)
+from sharpwave.collect import NativeRollouts, OffPolicyCollector, VectorStep
 from sharpwave.envs import ActionMap, make_vec_env
 from sharpwave.learners import Acted
+from sharpwave.tensors import HostSteps, TensorCollector, TensorTransitionCollector
 from sharpwave.types import Array
 from tests.envs import CountingEnv, vectorized
 from tests.unit.envs.tensor_envs import Points

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from tests.envs import CountingEnv, MaskedEnv, RandomWalkEnv
 from tests.unit.loops.replay_runs import Spy, assert_same_run, spy
 

@@ -16,13 +16,13 @@ import pytest
 pytest.importorskip("grpc")
 
 import sharpwave as sw
-from sharpwave.checkpoints import read_header
 from sharpwave.cli.main import main
 from sharpwave.compat import rlox
 from sharpwave.distributed import Access, EnvServer, workers
 from sharpwave.errors import WireError
 from sharpwave.loops.source import EnvSource
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.checkpoints import read_header
+from sharpwave.storage.run_folder import RunFolder
 
 OPTIONS: dict[str, Any] = {"n_steps": 8, "hidden": (8,), "seed": 1, "actors": "threads"}
 TOKEN = "a-token-of-the-tests"

@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from sharpwave import primitives as sp
-from sharpwave.primitives import device as typed_device
+from sharpwave.primitives.llm import tensors as llm
+from sharpwave.primitives.returns import tensors as typed_returns
+from sharpwave.primitives.stats import _polyak_of_tensors
 
 GAMMA, LAM = 0.99, 0.95
-device: Any = typed_device  # arguments come in tuples here
+returns: Any = typed_returns  # arguments come in tuples here
 
 
 def steps(*shape: int) -> Any:
@@ -24,13 +26,13 @@ def close(found: Any, wanted: Any) -> None:
 def test_trajectories_and_batches_agree() -> None:
     rewards, values, log_rhos, dones, _ = steps(30)
     arguments: Any = (rewards, values, dones, 0.5, GAMMA, LAM)
-    close(device.gae_trajectory(*arguments, None), sp.compute_gae(*arguments))
+    close(returns.gae_trajectory(*arguments, None), sp.compute_gae(*arguments))
     trace: Any = (log_rhos, rewards, values, dones, 0.5, GAMMA, 1.0, 1.0)
-    close(device.vtrace_trajectory(*trace), sp.compute_vtrace(*trace))
+    close(returns.vtrace_trajectory(*trace), sp.compute_vtrace(*trace))
     flat: Any = (rewards, values, dones, torch.randn(3), 10, GAMMA, LAM)
-    close(device.gae_batched(*flat, None, torch.float64), sp.compute_gae_batched(*flat))
+    close(returns.gae_batched(*flat, None, torch.float64), sp.compute_gae_batched(*flat))
     with pytest.raises(ValueError, match="rewards must hold"):
-        device.gae_batched(rewards, values, dones, torch.randn(3), 9, GAMMA, LAM, None, None)
+        returns.gae_batched(rewards, values, dones, torch.randn(3), 9, GAMMA, LAM, None, None)
 
 
 def test_rollouts_agree() -> None:
@@ -38,37 +40,37 @@ def test_rollouts_agree() -> None:
     last = torch.randn(4)
     options: Any = {"gamma": GAMMA, "lam": LAM}
     wanted = sp.gae(rewards, values, bootstrap=last, terminated=ends[0], **options)
-    close(device.gae(rewards, values, None, last, ends[0], None, GAMMA, LAM, None), wanted)
+    close(returns.gae(rewards, values, bootstrap=last, terminated=ends[0], **options), wanted)
     walks: Any = (rewards, following, *ends, 3, GAMMA)
-    close([device.n_step_returns(*walks)], [sp.n_step_returns(*walks)])
+    close([returns.n_step_returns(*walks)], [sp.n_step_returns(*walks)])
     sums: Any = (rewards, ends[0], GAMMA, last)
-    close([device.discounted_returns(*sums)], [sp.discounted_returns(*sums)])
+    close([returns.discounted_returns(*sums)], [sp.discounted_returns(*sums)])
     with pytest.raises(ValueError, match="exactly one of next_values and bootstrap"):
-        device.gae(rewards, values, None, None, ends[0], None, GAMMA, LAM, None)
+        returns.gae(rewards, values, terminated=ends[0])
 
 
 def test_language_model_operations_agree() -> None:
     p, q = -torch.rand(4, 6), -torch.rand(4, 6)
     close(
-        [device.batch_token_kl(p, q, 6, "k3", None, None)],
+        [llm.batch_token_kl(p, q, 6, "k3", None, None)],
         [sp.compute_batch_token_kl_schulman(p, q, 6)],
     )
-    assert float(device.token_kl(p[0], q[0], "k1", None)) == pytest.approx(
+    assert float(llm.trajectory_token_kl(p[0], q[0], "k1", None)) == pytest.approx(
         sp.compute_token_kl(p[0], q[0])
     )
-    close([device.batch_group_advantages(p, 6)], [sp.compute_batch_group_advantages(p, 6)])
+    close([llm.group_advantages(p, 6)], [sp.compute_batch_group_advantages(p, 6)])
     options: Any = {"mask": p < q, "ddof": 1, "eps": 1e-4, "scale": "batch"}
     close(
-        [device.batch_group_advantages(p, 6, **options)],
+        [llm.group_advantages(p, 6, **options)],
         [sp.compute_batch_group_advantages(p, 6, **options)],
     )
     with pytest.raises(ValueError, match="seq_len must divide"):
-        device.batch_token_kl(p, q, 5, "k1", None, None)
+        llm.batch_token_kl(p, q, 5, "k1", None, None)
 
 
 def test_polyak_moves_every_tensor() -> None:
     target = [torch.zeros(2), torch.zeros(3)]
-    device.polyak(target, [torch.ones(2), torch.ones(3)], 0.25)
+    _polyak_of_tensors(target, [torch.ones(2), torch.ones(3)], 0.25)
     assert [x.tolist() for x in target] == [[0.25] * 2, [0.25] * 3]
     with pytest.raises(ValueError, match="source 0 must have shape"):
-        device.polyak(target, [torch.ones(3), torch.ones(3)], 0.25)
+        _polyak_of_tensors(target, [torch.ones(3), torch.ones(3)], 0.25)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.runs.run_folder import FORMAT
+from sharpwave.storage.run_folder import FORMAT
 
 
 def rows(n: int, seed: int = 0) -> list[dict[str, Any]]:

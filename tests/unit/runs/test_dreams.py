@@ -14,11 +14,11 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.pages.png import png
+from sharpwave.pages.report import write_report
 from sharpwave.runs.dreams import GAP, in_color, strip
-from sharpwave.runs.report import write_report
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from tests.unit.agents.dreaming import Lamp, dreamer, weights
-from tests.unit.runs.report_pages import ReportPage
+from tests.unit.pages.report_pages import ReportPage
 
 
 def read_png(data: bytes) -> Any:

@@ -19,8 +19,8 @@ import pytest
 
 import sharpwave as sw
 from sharpwave.algorithms.trainer import Trainer
-from sharpwave.checkpoints import read_checkpoint, write_checkpoint
 from sharpwave.cli import main
+from sharpwave.storage.checkpoints import read_checkpoint, write_checkpoint
 from tests.forged import change_header, write_module
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -152,7 +152,7 @@ def test_a_plan_imports_nothing(
 def test_a_minari_dataset_imports_nothing(attack: Path, tmp_path: Path) -> None:
     """Minari makes the environment of a dataset that does not say its spaces."""
     pytest.importorskip("minari")
-    from sharpwave.episodes.interchange import read_episodes
+    from sharpwave.formats import read_episodes
 
     with sw.EpisodeBuffer(
         tmp_path / "episodes",

@@ -15,11 +15,11 @@ from sharpwave.algorithms.dpo import DPO
 from sharpwave.algorithms.grpo import GRPO
 from sharpwave.algorithms.sft import SFT
 from sharpwave.nn.transformer import Transformer
+from sharpwave.pages.report import write_report
 from sharpwave.runs.callbacks import Callback, EarlyStoppingCallback, EvalCallback
 from sharpwave.runs.recorder import RunRecorder
-from sharpwave.runs.report import write_report
-from sharpwave.runs.run_folder import RunFolder
-from tests.unit.runs.report_pages import ReportPage
+from sharpwave.storage.run_folder import RunFolder
+from tests.unit.pages.report_pages import ReportPage
 
 TASK = llm.TASKS["copy4"]
 PROMPTS = TASK.prompts(20)

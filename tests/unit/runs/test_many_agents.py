@@ -12,7 +12,7 @@ import pytest
 import sharpwave as sw
 from sharpwave.envs.multi.toys import Mortal, Roles
 from sharpwave.runs.evaluation import EvaluationResult
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 from sharpwave.testing.bits import state_of
 
 SMALL: dict[str, Any] = {"n_envs": 2, "n_steps": 8, "hidden": (8,), "n_epochs": 2, "seed": 3}

@@ -19,7 +19,7 @@ import sharpwave as sw
 from sharpwave.algorithms.dqn import DQNLearner
 from sharpwave.runs.loggers.interval import IntervalLogger
 from tests.unit.agents.small_runs import STEPS_PER_UPDATE, Alike, small_ppo
-from tests.unit.runs.report_pages import ReportPage
+from tests.unit.pages.report_pages import ReportPage
 
 
 class Log(sw.LoggerCallback):

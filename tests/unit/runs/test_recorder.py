@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("torch")
 
 from sharpwave.algorithms.ppo import PPO
+from sharpwave.pages.report import write_report
 from sharpwave.runs.callbacks import Callback, EvalCallback
 from sharpwave.runs.recorder import RunRecorder
-from sharpwave.runs.report import write_report
-from sharpwave.runs.run_folder import RunFolder
+from sharpwave.storage.run_folder import RunFolder
 
 STEPS = 4 * 16
 

@@ -16,7 +16,7 @@ import sharpwave as sw
 from sharpwave.algorithms.trainer import Trainer
 from sharpwave.cli import main
 from sharpwave.runs.callbacks import Callback
-from sharpwave.runs.run_folder import FORMAT, RunFolder
+from sharpwave.storage.run_folder import FORMAT, RunFolder
 from tests.unit.runs.test_files_run_no_code import SMALL
 
 NAMES = [

@@ -16,12 +16,12 @@ import torch
 
 import sharpwave as sw
 from sharpwave.cli import main
-from sharpwave.collect import TensorCollector, TensorTransitionCollector
 from sharpwave.envs.step_infos import success_of
-from sharpwave.runs.report import write_comparison
+from sharpwave.pages.report import write_comparison
+from sharpwave.tensors import TensorCollector, TensorTransitionCollector
 from tests.envs import CountingEnv, vectorized
 from tests.unit.envs.tensor_envs import Points
-from tests.unit.runs.report_pages import ReportPage
+from tests.unit.pages.report_pages import ReportPage
 
 KINDS = ["own", "async", "next_step", "same_step", "disabled"]
 N_ENVS = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sharpwave.loops.headline import Headline
 from sharpwave.loops.loop import Run
+from sharpwave.pages.headline import Headline
 from tests.contract.fitting import Fit, FitLoop
 
 HOSTILE = "</script><script>alert(1)</script>\n\t a  b \x00\x1b[31m\x9b\u2028\u202e \ud83d é 漢"

@@ -8,6 +8,7 @@ from tools.check_layers import RANKS, check
 
 def faults(root: Path, files: dict[str, str]) -> list[str]:
     rooms = {f"{room}/__init__.py": "" for room in RANKS}
+    rooms["primitives/a/__init__.py"] = rooms["primitives/a/tensors.py"] = ""
     return check(write(root, {**rooms, "core/lazy.py": "", **files}), {})
 
 
@@ -20,12 +21,13 @@ def faults(root: Path, files: dict[str, str]) -> list[str]:
         ("buffers/a.py", "def f():\n    from sharpwave.algorithms import PPO"),
         ("buffers/a.py", "if TYPE_CHECKING:\n    from sharpwave.algorithms import PPO"),
         ("buffers/a.py", "try:\n    import sharpwave.algorithms\nexcept ImportError:\n    pass"),
-        ("buffers/a.py", "from sharpwave.buffers.tensors import rows"),
-        ("buffers/a.py", "from sharpwave.buffers import tensors"),
+        ("buffers/a.py", "from sharpwave.tensors.buffers import rows"),
         ("buffers/deep/a.py", "from sharpwave.algorithms import PPO"),
         ("collect/a.py", "from sharpwave.core.lazy import nn"),
         ("a.py", "from sharpwave.envs import make"),
-        ("kernels/a.py", "from sharpwave.losses import mean"),
+        ("primitives/a/tensors.py", "from sharpwave.losses import mean"),
+        ("primitives/a/__init__.py", "from sharpwave.primitives.a import tensors"),
+        ("envs/a.py", "def f():\n    from sharpwave.primitives.a import tensors"),
         ("learners/a.py", "from sharpwave.loops import OffPolicyLoop"),
         ("runs/a.py", "from sharpwave.algorithms import PPO"),
         ("envs/a.py", "from sharpwave.config.config import Config"),
@@ -43,12 +45,14 @@ def test_no_room_imports_from_one_above_or_beside_it(tmp_path: Path, name: str, 
         ("algorithms/a.py", "from sharpwave.algorithms.ppo import PPO"),
         ("algorithms/a.py", "from sharpwave.core.lazy import nn, torch"),
         ("algorithms/a.py", "import numpy\nfrom gymnasium import spaces"),
-        ("buffers/tensors/a.py", "from sharpwave.buffers.schema import Schema"),
+        ("tensors/buffers/a.py", "from sharpwave.buffers.schema import Schema"),
         ("buffers/a.py", "from sharpwave import __version__"),
         ("buffers/a.py", "from sharpwave._native import Store"),
         ("envs/a.py", "if TYPE_CHECKING:\n    import torch"),
         ("envs/a.py", "def f():\n    import torch"),
-        ("runs/a.py", "def f():\n    from sharpwave.buffers.tensors import RolloutBuffer"),
+        ("primitives/a/plain.py", "import torch"),
+        ("primitives/a/__init__.py", "def f():\n    from sharpwave.primitives.a import tensors"),
+        ("runs/a.py", "def f():\n    from sharpwave.tensors.buffers import RolloutBuffer"),
         ("runs/a.py", "from sharpwave.learners import Learner"),
         ("learners/a.py", "from sharpwave.config.config import Config"),
         ("learners/a.py", "from sharpwave.learners.native import SAC"),
@@ -71,7 +75,7 @@ def test_rooms_import_from_below(tmp_path: Path, name: str, code: str) -> None:
         ("algorithms/a.py", "import torch"),
         ("algorithms/a.py", "from sharpwave.nn import MLP"),
         ("algorithms/a.py", "from sharpwave import losses"),
-        ("runs/a.py", "from sharpwave.buffers.tensors import RolloutBuffer"),
+        ("runs/a.py", "from sharpwave.tensors.buffers import RolloutBuffer"),
     ],
 )
 def test_torch_is_imported_late(tmp_path: Path, name: str, code: str) -> None:

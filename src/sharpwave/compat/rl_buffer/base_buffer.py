@@ -1,6 +1,6 @@
 """The base class of the buffers."""
 
-from sharpwave.buffers.tensors import ResetStrategy
-from sharpwave.buffers.tensors import TensorBuffer as BaseBuffer
+from sharpwave.tensors.buffers import ResetStrategy
+from sharpwave.tensors.buffers import TensorBuffer as BaseBuffer
 
 __all__ = ["BaseBuffer", "ResetStrategy"]

@@ -1,6 +1,6 @@
 """Prioritized replay."""
 
-from sharpwave.buffers.tensors import TensorPrioritizedReplayBatch as PrioritizedReplayBatch
-from sharpwave.buffers.tensors import TensorPrioritizedReplayBuffer as PrioritizedReplayBuffer
+from sharpwave.tensors.buffers import TensorPrioritizedReplayBatch as PrioritizedReplayBatch
+from sharpwave.tensors.buffers import TensorPrioritizedReplayBuffer as PrioritizedReplayBuffer
 
 __all__ = ["PrioritizedReplayBatch", "PrioritizedReplayBuffer"]

@@ -1,6 +1,6 @@
 """Uniform replay."""
 
-from sharpwave.buffers.tensors import TensorReplayBatch as ReplayBatch
-from sharpwave.buffers.tensors import TensorReplayBuffer as ReplayBuffer
+from sharpwave.tensors.buffers import TensorReplayBatch as ReplayBatch
+from sharpwave.tensors.buffers import TensorReplayBuffer as ReplayBuffer
 
 __all__ = ["ReplayBatch", "ReplayBuffer"]

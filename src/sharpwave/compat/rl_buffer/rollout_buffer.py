@@ -1,5 +1,5 @@
 """On-policy rollouts."""
 
-from sharpwave.buffers.tensors import RolloutBatch, RolloutBuffer
+from sharpwave.tensors.buffers import RolloutBatch, RolloutBuffer
 
 __all__ = ["RolloutBatch", "RolloutBuffer"]

@@ -1,5 +1,5 @@
 """Replay shared by processes."""
 
-from sharpwave.buffers.tensors import SharedReplayBuffer
+from sharpwave.tensors.buffers import SharedReplayBuffer
 
 __all__ = ["SharedReplayBuffer"]

@@ -1,5 +1,5 @@
 """Episode statistics."""
 
-from sharpwave.buffers.tensors import StatsTracker
+from sharpwave.tensors.buffers import StatsTracker
 
 __all__ = ["StatsTracker"]

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from sharpwave.buffers import MmapReplayBuffer, ReplayBuffer
-from sharpwave.buffers.header import identity_of
 from sharpwave.buffers.schema import Schema
 from sharpwave.buffers.views import View
 from sharpwave.core.tree import map_leaves
 from sharpwave.distributed.replay.columns import nested
 from sharpwave.distributed.replay.shard import NO_IDS, Answer, Description, Drawn, State
 from sharpwave.errors import ShardGone, SharpwaveIOError
+from sharpwave.storage.header import identity_of
 from sharpwave.types import Array, BatchDict, Ids
 
 __all__ = ["FolderShard", "LocalShard"]

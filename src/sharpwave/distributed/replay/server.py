@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from sharpwave.buffers import MmapReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
-from sharpwave.buffers.folder import is_store
 from sharpwave.buffers.schema import Schema
 from sharpwave.buffers.views import Sequence
 from sharpwave.distributed.codec import LIMIT, Packed, unpack
@@ -35,6 +34,7 @@ from sharpwave.distributed.replay.messages import (
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.wire import Method, Server, serve, service
 from sharpwave.errors import WireError
+from sharpwave.storage.folder import is_store
 
 __all__ = ["ReplayServer", "ShardOptions"]
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sharpwave.checkpoints.tensors import as_arrays
 from sharpwave.core.draws import Draws
 from sharpwave.core.lazy import nn, torch
 from sharpwave.layouts.features import features_of
 from sharpwave.layouts.parameters import FlatArrays
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.native.sampler import ArraySampler
+from sharpwave.storage.checkpoints.tensors import as_arrays
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sharpwave.checkpoints import remove_checkpoint
 from sharpwave.runs.callbacks.base import Callback, State
 from sharpwave.runs.interval import Interval, positive
+from sharpwave.storage.checkpoints import remove_checkpoint
 
 
 class CheckpointCallback(Callback):

@@ -6,7 +6,7 @@ import math
 from itertools import islice
 from typing import Any
 
-from sharpwave.loops.headline import RETURN, Headline
+from sharpwave.pages.headline import RETURN, Headline
 from sharpwave.runs.callbacks.base import Callback, State, require
 from sharpwave.runs.interval import positive
 

@@ -6,9 +6,9 @@ import sys
 import time
 from typing import Any
 
-from sharpwave.loops.headline import RETURN, Headline
-from sharpwave.loops.units import counted, short
+from sharpwave.pages.headline import RETURN, Headline
 from sharpwave.pages.text import duration
+from sharpwave.pages.units import counted, short
 from sharpwave.runs.callbacks.base import Callback
 
 REFRESH_SECONDS = 0.2

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from itertools import accumulate, islice
 from typing import Any
 
-from sharpwave.loops.headline import RETURN
+from sharpwave.pages.headline import RETURN
+from sharpwave.pages.samples import as_text, picked
 from sharpwave.printable import printable
 from sharpwave.runs.loggers.base import Metrics, Sample
 from sharpwave.runs.loggers.interval import IntervalLogger
 from sharpwave.runs.loggers.values import Plain, plain
-from sharpwave.runs.samples import as_text, picked
 
 FIRST = (
     *("mean_reward", "mean_accuracy", "mean_loss", "success_rate", "mean_length", "episodes"),

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from sharpwave.core.optional import require
+from sharpwave.pages.samples import as_text, picked
 from sharpwave.runs.loggers.base import Metrics, Sample
 from sharpwave.runs.loggers.interval import IntervalLogger
 from sharpwave.runs.loggers.values import numbers
-from sharpwave.runs.samples import as_text, picked
 
 
 class TensorBoardLogger(IntervalLogger):

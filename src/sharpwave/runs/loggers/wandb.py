@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sharpwave.core.optional import require
+from sharpwave.pages.samples import as_text
 from sharpwave.runs.loggers.base import Metrics, Sample
 from sharpwave.runs.loggers.interval import IntervalLogger
 from sharpwave.runs.loggers.values import numbers
-from sharpwave.runs.samples import as_text
 
 TEXTS = ("prompt", "completion")
 NUMBERS = ("reward", "advantage", "length", "finished")

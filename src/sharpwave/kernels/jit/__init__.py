@@ -1,1 +1,0 @@
-"""The kernels in Triton, each with the function that chooses its blocks and launches it."""

@@ -1,0 +1,173 @@
+"""A replay buffer on disk, for the viewer: its rows as episodes, or as stretches of rows."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from sharpwave.buffers.mmap import MmapReplayBuffer
+from sharpwave.buffers.schema import BATCH_NAMES, STEP, Leaf
+from sharpwave.buffers.views import Transition
+from sharpwave.pages.viewer.runs import Runs
+from sharpwave.pages.viewer.source import (
+    ABORTED,
+    COMPLETE,
+    OPEN,
+    STRETCH,
+    About,
+    Column,
+    Episodes,
+    Rows,
+)
+from sharpwave.storage.folder import read_header
+from sharpwave.types import Array
+
+STRETCH_ROWS = 1000
+"""Rows of a buffer that knows no episodes which are shown together."""
+
+_STREAM = 1 << 40
+"""Rows of different environments are this far apart."""
+
+_ONE_FILE = "bytes by field: a row lies in one piece on disk"
+_OLDEST = "steps that made room: the oldest episode of an environment then counts as aborted"
+_NO_EPISODES = (
+    "episodes and returns: the rows are kept in the order they were pushed, and do not say which "
+    "environment they came from (n_envs was not given)"
+)
+
+
+class ReplaySource:
+    """The steps of an `MmapReplayBuffer`.
+
+    With stream rows the steps of an environment that follow each other are an episode. Otherwise
+    consecutive rows are shown together, whatever they are.
+
+    Args:
+        path: The folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        header = read_header(path)
+        self._path = Path(path)
+        self._buffer, self._damage = _opened(path)
+        self._n_streams = self._buffer.n_envs or 1
+        self._tracked = self._buffer.n_envs is not None
+        self._runs = [Runs() for _ in range(self._n_streams)]
+        leaves = [
+            leaf
+            for leaf in self._buffer.schema.leaves
+            # The next observation of a stream row is that of the next row.
+            if not (self._tracked and leaf.argument == "next_obs")
+        ]
+        self._leaves: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves}
+        self.columns = tuple(
+            Column(
+                name=leaf.name,
+                dtype=str(leaf.field.dtype),
+                shape=leaf.field.shape,
+                role=leaf.argument if leaf.argument in STEP else "extra",
+            )
+            for leaf in leaves
+        )
+        self.about = About(
+            kind="replay",
+            path=Path(path),
+            library=str(header["library"]),
+            version=int(header["version"]),
+            options={
+                "total_capacity": self._buffer.total_capacity,
+                "hot_capacity": self._buffer.hot_capacity,
+                "n_envs": self._buffer.n_envs,
+                "prioritized": self._buffer.is_prioritized,
+                "durability": header["durability"],
+            },
+            notes=(_ONE_FILE, _OLDEST if self._tracked else _NO_EPISODES),
+        )
+
+    def refresh(self) -> None:
+        """Nothing to do: a reader sees what a writer has committed whenever it asks."""
+
+    def episodes(self) -> Episodes:
+        """Steps that follow each other."""
+        steps = self._buffer.indices().astype(np.int64)
+        return self._of_streams(steps) if self._tracked else _stretches(steps)
+
+    def _of_streams(self, steps: Rows) -> Episodes:
+        streams, places = steps % self._n_streams, steps // self._n_streams
+        whole = self._buffer.stats()["pushed"] == len(steps)
+        parts = []
+        for stream, runs in enumerate(self._runs):
+            numbers, starts, lengths = runs.update(places[streams == stream])
+            flags = np.full(len(starts), COMPLETE, np.uint8)
+            if len(starts):
+                flags[0] = COMPLETE if whole else ABORTED
+                last = int(starts[-1] + lengths[-1] - 1)
+                if not self._ends(last * self._n_streams + stream):
+                    flags[-1] = OPEN
+            ids = numbers * self._n_streams + stream
+            parts.append((ids, starts + stream * _STREAM, lengths, flags))
+        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        order = np.argsort(joined[0], kind="stable")
+        ids, starts, lengths, flags = (column[order] for column in joined)
+        meta = {"env": ids % self._n_streams}
+        return Episodes(ids=ids, starts=starts, lengths=lengths, flags=flags, meta=meta)
+
+    def _ends(self, step: int) -> bool:
+        """Return whether a step is the last of its episode."""
+        flags = [name for name in ("terminated", "truncated") if name in self._leaves]
+        if not flags:
+            return False
+        batch = self._buffer.gather(np.array([step], np.uint64), view=Transition(tuple(flags)))
+        return any(bool(batch[name][0]) for name in flags)
+
+    def read(self, rows: Rows, field: str) -> Array:
+        """Values of one field at `rows`."""
+        leaf = self._leaves[field]
+        name = BATCH_NAMES.get(leaf.argument, leaf.argument)
+        streams, places = rows // _STREAM, rows % _STREAM
+        ids = (places * self._n_streams + streams).astype(np.uint64)
+        value = self._buffer.gather(ids, view=Transition((name,)))[name]
+        for key in leaf.path:
+            value = value[key]
+        return np.asarray(value)
+
+    def damage(self, *, verify: bool) -> list[str]:
+        """Damage of the folder, in words."""
+        if not verify or self._damage:
+            return self._damage
+        again, damage = _opened(self._path, verify=True)
+        again.close()
+        return damage
+
+    def close(self) -> None:
+        """Let the folder go."""
+        self._buffer.close()
+
+
+def _opened(
+    path: str | os.PathLike[str], *, verify: bool = False
+) -> tuple[MmapReplayBuffer, list[str]]:
+    """The buffer, and what had to be left out of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is lost is told by the list
+        buffer = MmapReplayBuffer.open(path, read_only=True, verify=verify, repair=True)
+    damage = list(buffer._engine.damage)
+    if damage:
+        damage.append(f"{buffer._engine.lost_steps:,} steps cannot be read")
+    return buffer, damage
+
+
+def _stretches(steps: Rows) -> Episodes:
+    """Consecutive rows, cut at round numbers so that a stretch stays what it is."""
+    if not len(steps):
+        none = np.empty(0, np.int64)
+        return Episodes(ids=none, starts=none, lengths=none, flags=none.astype(np.uint8))
+    first, end = int(steps[0]), int(steps[-1]) + 1
+    numbers = np.arange(first // STRETCH_ROWS, (end - 1) // STRETCH_ROWS + 1)
+    starts = np.maximum(numbers * STRETCH_ROWS, first)
+    ends = np.minimum((numbers + 1) * STRETCH_ROWS, end)
+    flags = np.full(len(numbers), STRETCH, np.uint8)
+    return Episodes(ids=numbers, starts=starts, lengths=ends - starts, flags=flags)

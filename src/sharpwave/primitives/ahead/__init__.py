@@ -1,0 +1,1 @@
+"""n-step transitions of steps in a ring on a device."""

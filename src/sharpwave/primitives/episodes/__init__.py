@@ -1,0 +1,1 @@
+"""Sums over the episodes of many environments on a device."""

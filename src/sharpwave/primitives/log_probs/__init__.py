@@ -1,0 +1,1 @@
+"""Log-probabilities of selected tokens and entropies, with gradients, in little memory."""

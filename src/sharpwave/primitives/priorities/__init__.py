@@ -1,0 +1,1 @@
+"""Prioritized sampling, in proportion to priorities that stay on the device."""

@@ -1,0 +1,1 @@
+"""Rows of many columns on a device: gather, scatter and push."""

@@ -1,0 +1,1 @@
+"""Row-wise functions of a world model's step."""

@@ -1,7 +1,0 @@
-"""Reports of runs: one page that shows how a run went, or how several compare."""
-
-from sharpwave.runs.report.comparison import write_comparison
-from sharpwave.runs.report.figure import write_learning_curve
-from sharpwave.runs.report.single import write_report
-
-__all__ = ["write_comparison", "write_learning_curve", "write_report"]

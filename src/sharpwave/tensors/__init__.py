@@ -1,0 +1,17 @@
+"""Experience as tensors on a device: collectors of steps, batches on their way, and buffers.
+
+Only `tensors/buffers` imports torch when it is imported; the rest waits for its first use.
+"""
+
+from sharpwave.tensors.collector import TensorCollector
+from sharpwave.tensors.episodes import TensorEpisodes
+from sharpwave.tensors.steps import HostSteps, TensorSteps
+from sharpwave.tensors.transitions import TensorTransitionCollector
+
+__all__ = [
+    "HostSteps",
+    "TensorCollector",
+    "TensorEpisodes",
+    "TensorSteps",
+    "TensorTransitionCollector",
+]

@@ -1,0 +1,27 @@
+"""Buffers of torch tensors on any device: replay, prioritized replay, rollouts, statistics."""
+
+from sharpwave.tensors.buffers.base import ResetStrategy, TensorBuffer
+from sharpwave.tensors.buffers.prioritized import (
+    TensorPrioritizedReplayBatch,
+    TensorPrioritizedReplayBuffer,
+)
+from sharpwave.tensors.buffers.replay import TensorReplayBatch, TensorReplayBuffer
+from sharpwave.tensors.buffers.rollout import RolloutBatch, RolloutBuffer
+from sharpwave.tensors.buffers.shared import SharedReplayBuffer
+from sharpwave.tensors.buffers.statistics import Statistics, StatsTracker
+from sharpwave.tensors.buffers.windows import TensorArrivalBatch
+
+__all__ = [
+    "ResetStrategy",
+    "RolloutBatch",
+    "RolloutBuffer",
+    "SharedReplayBuffer",
+    "Statistics",
+    "StatsTracker",
+    "TensorArrivalBatch",
+    "TensorBuffer",
+    "TensorPrioritizedReplayBatch",
+    "TensorPrioritizedReplayBuffer",
+    "TensorReplayBatch",
+    "TensorReplayBuffer",
+]

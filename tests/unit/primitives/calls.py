@@ -1,0 +1,138 @@
+"""Every kernel on inputs of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sharpwave.primitives.ahead.tensors import look_ahead
+from sharpwave.primitives.episodes.tensors import EpisodeSums
+from sharpwave.primitives.llm import tensors as llm
+from sharpwave.primitives.log_probs import tensors as log_probs
+from sharpwave.primitives.packing import tensors as packing
+from sharpwave.primitives.priorities.tensors import PrioritySums
+from sharpwave.primitives.returns import tensors as typed_returns
+from sharpwave.primitives.rows.tensors import RowTable
+from sharpwave.primitives.transformer import tensors as transformer
+
+Call = Callable[[], Any]
+returns: Any = typed_returns  # arguments come in lists here
+
+NAMES = [
+    "gae", "vtrace", "n_step", "discounted", "gather", "scatter", "push", "ahead", "update",
+    "errors", "fill", "sample", "weights", "episodes", "groups", "kl", "selected", "linear",
+    "scored groups", "groups of a batch", "selected entropy", "linear entropy",
+    "gated", "normed", "normed backward", "rotated",
+    "store", "attend", "attend in parts", "sample tokens",
+]  # fmt: skip
+
+
+def calls(device: str) -> dict[str, Call]:
+    """Every kernel on inputs of its own."""
+    steps: Any = [torch.randn(50, 300, device=device) for _ in range(4)]
+    ends: Any = [torch.rand(50, 300, device=device) < 0.1 for _ in range(2)]
+    cut: Any = {"terminated": ends[0], "truncated": ends[1]}
+    last = torch.randn(300, device=device)
+    columns = [torch.randn(1000, 6, device=device), torch.rand(1000, device=device) < 0.5]
+    table = RowTable(columns)
+    step = [column[:10].clone() for column in columns]
+    index = torch.randperm(1000, device=device)[:10]
+    position = torch.tensor(3, device=device)
+    row_ends, cuts = (ends[0][0], ends[1][0]), torch.tensor([2, 7], device=device)
+    sums = PrioritySums(5000, device)
+    priority = torch.rand(10, device=device)
+    uniforms = torch.rand(64, device=device)
+    episodes = EpisodeSums(300, 2, 1, 9, device)
+    logits = torch.randn(10, 5000, device=device)
+    weight = torch.randn(5000, 16, device=device)
+    hidden = torch.randn(10, 16, device=device)
+    query, key = (torch.randn(600, heads, 16, device=device) for heads in (4, 1))
+    cos, sin = torch.randn(600, 16, device=device), torch.randn(600, 16, device=device)
+    keys, values = (torch.randn(600, 1, 70, 16, device=device) for _ in range(2))
+    lengths, numbers = torch.arange(600, device=device) % 70, torch.rand(10, device=device).double()
+    return {
+        "gae": lambda: returns.gae(*steps[:2], bootstrap=last, final_values=steps[2], **cut),
+        "vtrace": lambda: returns.vtrace(*steps[:3], next_values=steps[3], **cut),
+        "n_step": lambda: returns.n_step_returns(*steps[:2], *ends, 4, 0.9),
+        "discounted": lambda: returns.discounted_returns(steps[0], ends[0], 0.9, last),
+        "gather": lambda: table.gather(index),
+        "scatter": lambda: table.scatter(step, index),
+        "push": lambda: table.push(step, position),
+        "ahead": lambda: look_ahead(
+            last, *row_ends, index % 300, n=3, gamma=0.9, num_envs=30, position=4, cuts=cuts
+        ),
+        "update": lambda: sums.set(index, priority),
+        "errors": lambda: sums.set_errors(index, priority, 0.6, 1e-6),
+        "fill": lambda: sums.fill(10, 2000),
+        "sample": lambda: sums.sample(64, uniforms=uniforms),
+        "weights": lambda: sums.weights(uniforms, 0.4, of_batch=True),
+        "episodes": lambda: episodes.add([steps[0][0], steps[1][0]], ends[0][0], ends[1][:1]),
+        "groups": lambda: llm.group_advantages(steps[0], 300),
+        "scored groups": lambda: llm.group_advantages(
+            steps[0], 300, mask=ends[0], ddof=1, eps=1e-4, leave_one_out=True, scale="group"
+        ),
+        "groups of a batch": lambda: llm.group_advantages(
+            steps[0], 300, mask=ends[0], scale="batch"
+        ),
+        "kl": lambda: llm.token_kl(steps[0], steps[1], estimator="k3", mask=ends[0]),
+        "gated": lambda: transformer.gated(steps[0], steps[1]),
+        "normed": lambda: transformer.normed(steps[0], last, 1e-6),
+        "normed backward": lambda: transformer.normed_backward(
+            steps[0], steps[1], last, last[:50], steps[2]
+        ),
+        "rotated": lambda: transformer.rotated(query, cos, sin),
+        "store": lambda: transformer.store(query, key, key, cos, sin, lengths, keys, values),
+        "attend": lambda: transformer.attend(query, keys, values, lengths, 0.25),
+        "attend in parts": lambda: transformer.attend(
+            query[:3], keys[:3], values[:3], lengths[:3], 0.25
+        ),
+        "sample tokens": lambda: transformer.sample(logits, numbers),
+        "selected": lambda: log_probs.selected_log_probs(logits, index),
+        "linear": lambda: log_probs.linear_log_probs(hidden, weight, index, slice_size=1),
+        "selected entropy": lambda: log_probs.selected_log_probs(logits, index, entropy=True),
+        "linear entropy": lambda: log_probs.linear_log_probs(
+            hidden, weight, index, slice_size=1, entropy=True
+        ),
+    }
+
+
+def of_ones(device: str) -> list[torch.Tensor]:
+    """What every kernel returns where all sizes are 1."""
+    one, end = torch.full((1, 1), 0.5), torch.ones(1, 1, dtype=torch.bool)
+    index, last = torch.zeros(1, dtype=torch.int64), torch.ones(1)
+    x, ended, at, after = (tensor.to(device) for tensor in (one, end, index, last))
+    sums = PrioritySums(1, device)
+    sums.fill(0, 1)
+    sums.set_errors(at, after * 3, 1, 1)
+    sampled = sums.sample(1, uniforms=after * 0.5)
+    table = RowTable([x.clone(), after.clone()])
+    table.push([x + 1, after + 1], 0)
+    table.scatter([x + 2, after + 2], at)
+    episodes = EpisodeSums(1, 1, 1, 1, device)
+    episodes.add([after], ended[0], ended)
+    layout = packing.plan_layout([1], 1, device)
+    packed = packing.pack_tokens(at + 1, layout, pad_id=1)
+    return [
+        *returns.gae(x, x, bootstrap=after, final_values=x, terminated=ended, truncated=ended),
+        *returns.vtrace(x, x, x, bootstrap=after, terminated=ended),
+        returns.n_step_returns(x, x, ended, ended, 1, 1.0),
+        returns.discounted_returns(x, ended, 1, after),
+        *sampled,
+        sums.weights(sampled[1], 1),
+        sums.weights(sampled[1], 1, of_batch=True),
+        sums.highest,
+        *table.gather(at),
+        *look_ahead(after, ended[0], ended[0], at, n=1, gamma=1, num_envs=1, position=0),
+        episodes.running,
+        episodes.last(1),
+        llm.group_advantages(x, 1),
+        llm.group_advantages(x, 1, mask=ended, ddof=1, leave_one_out=True, scale="group"),
+        llm.token_kl(x, x * 2, estimator="k3", mask=ended),
+        log_probs.selected_log_probs(x, at),
+        log_probs.linear_log_probs(x, x, at, slice_size=1),
+        *log_probs.selected_log_probs(x, at, entropy=True),
+        *log_probs.linear_log_probs(x, x, at, slice_size=1, entropy=True),
+        *packed,
+    ]

@@ -1,0 +1,121 @@
+"""The Triton kernels, compiled for a GPU that is not there, with the arguments they would get."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+import pytest
+import torch
+
+from sharpwave import primitives
+from sharpwave.primitives import backend
+
+if not backend.HAS_TRITON or backend.INTERPRETED or torch.cuda.is_available():
+    pytest.skip("needs triton, not its interpreter, and no GPU", allow_module_level=True)
+
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+
+from sharpwave.primitives.llm import tensors as llm
+from sharpwave.primitives.log_probs import tensors as log_probs
+from sharpwave.primitives.packing import tensors as packing
+from tests.unit.primitives.calls import NAMES, calls, of_ones
+
+
+class AbsentDriver:
+    """What Triton asks of the driver of a device before it compiles."""
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return device
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels that were compiled instead of started."""
+    names: list[str] = []
+
+    def launch(
+        kernel: Any, grid: tuple[int, ...], where: torch.Tensor, *arguments: Any, **options: Any
+    ) -> None:
+        assert where.device.type == "cpu"
+        machine_code = kernel.warmup(*arguments, grid=grid, **options).asm["cubin"]
+        assert machine_code[1:4] == b"ELF"
+        names.append(kernel.__name__)
+
+    monkeypatch.setattr(driver, "_active", AbsentDriver())
+    replacements = {"triton": ("launch", launch), "tensors": ("uses_triton", lambda _: True)}
+    for found in pkgutil.walk_packages(primitives.__path__, f"{primitives.__name__}."):
+        name, replacement = replacements.get(found.name.rpartition(".")[2], ("", None))
+        module = importlib.import_module(found.name)
+        if name and hasattr(module, name):
+            monkeypatch.setattr(module, name, replacement)
+    return names
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
+
+
+@pytest.mark.long(only=["gae"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_compiles(name: str, compiled: list[str]) -> None:
+    calls("cpu")[name]()
+    assert compiled
+
+
+def test_sizes_of_one_compile(compiled: list[str]) -> None:
+    """Triton compiles a 1 into a kernel, where it is no tensor."""
+    of_ones("cpu")
+    assert len(set(compiled)) > 15
+
+
+@pytest.mark.long(only=["entropy"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("entropy", [False, True], ids=["alone", "entropy"])
+def test_gradients_of_log_probabilities_compile(
+    dtype: torch.dtype, in_place: bool, entropy: bool, compiled: list[str]
+) -> None:
+    logits = torch.randn(3, 5000, dtype=dtype).requires_grad_()
+    tokens = torch.tensor([1, 2, 3])
+    options: Any = {"entropy": entropy}
+    found: Any = log_probs.selected_log_probs(logits, tokens, in_place=in_place, **options)
+    sum(found).sum().backward()
+    hidden, weight = (torch.randn(n, 16, dtype=dtype).requires_grad_() for n in (3, 700))
+    found = log_probs.linear_log_probs(hidden, weight, tokens, slice_size=1, **options)
+    sum(found).sum().backward()
+    assert len(compiled) > 3
+
+
+@pytest.mark.parametrize("estimator", llm.ESTIMATORS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_every_estimator_compiles(estimator: str, dtype: torch.dtype, compiled: list[str]) -> None:
+    p, q = torch.zeros(2, 40, 700, dtype=dtype)
+    llm.token_kl(p, q, estimator=estimator)
+    assert compiled
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    "options", [{"ddof": 1, "eps": 1e-4}, {"leave_one_out": True}, {"scale": "batch"}], ids=str
+)
+def test_every_option_of_groups_compiles(
+    dtype: torch.dtype, masked: bool, options: Any, compiled: list[str]
+) -> None:
+    rewards = torch.zeros(40, 8, dtype=dtype)
+    llm.group_advantages(rewards, 8, mask=rewards == 0 if masked else None, **options)
+    assert compiled
+
+
+def test_packing_compiles(compiled: list[str]) -> None:
+    packing.pack_tokens(torch.arange(10), packing.plan_layout([3, 5, 2], 6, "cpu"))
+    assert compiled
