@@ -377,6 +377,7 @@ class MmapReplayBuffer(PriorityControls):
         """
         from sharpwave.storage.folder_copy import copy_store
 
+        engine = self._engine  # raises where another has taken the folder
         if self.read_only:
             raise SharpwaveIOError(
                 errno.EROFS, f"{self.path} is open read-only; its writer can save it"
@@ -386,7 +387,7 @@ class MmapReplayBuffer(PriorityControls):
             raise SharpwaveIOError(errno.EEXIST, f"there is something at {path} already")
         self.flush()
         lead = max(leaf.field.stack for leaf in self.schema.leaves)
-        copy_store(self._folder, self._engine, lead, path)
+        copy_store(self._folder, engine, lead, path)
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:

@@ -40,7 +40,7 @@ class Format:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def _function(self, name: str) -> Callable[..., Any]:
-        module = import_module(f"sharpwave.formats.{self.module}")
+        module = import_module(f"sharpwave.{self.module}")
         function: Callable[..., Any] = getattr(module, name)
         return function
 
@@ -79,17 +79,28 @@ def _guarded(stream: EpisodeStream) -> Iterator[Episode]:
 FORMATS: dict[str, Format] = {
     each.name: each
     for each in (
-        Format("episodes", "a folder of EpisodeBuffer", "folder"),
-        Format("memmap", "a folder of memmap-replay-buffer", "memmap_folder", can_write=False),
-        Format("lerobot", "a LeRobot dataset of version 3", "lerobot"),
-        Format("minari", "a Minari dataset", "minari"),
-        Format("hdf5", "HDF5 in the layout of D4RL", "hdf5", (".h5", ".hdf5", ".hdf")),
-        Format("npz", "NumPy's arrays in a zip file", "npz", (".npz",)),
-        Format("parquet", "tables in Parquet", "arrow", (".parquet",), options={"kind": "parquet"}),
+        Format("episodes", "a folder of EpisodeBuffer", "episodes.folder_format"),
+        Format(
+            "memmap",
+            "a folder of memmap-replay-buffer",
+            "formats.memmap_folder",
+            can_write=False,
+        ),
+        Format("lerobot", "a LeRobot dataset of version 3", "formats.lerobot"),
+        Format("minari", "a Minari dataset", "formats.minari"),
+        Format("hdf5", "HDF5 in the layout of D4RL", "formats.hdf5", (".h5", ".hdf5", ".hdf")),
+        Format("npz", "NumPy's arrays in a zip file", "formats.npz", (".npz",)),
+        Format(
+            "parquet",
+            "tables in Parquet",
+            "formats.arrow",
+            (".parquet",),
+            options={"kind": "parquet"},
+        ),
         Format(
             "arrow",
             "tables in Arrow's file format",
-            "arrow",
+            "formats.arrow",
             (".arrow",),
             options={"kind": "arrow"},
         ),

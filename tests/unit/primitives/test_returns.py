@@ -407,3 +407,47 @@ def test_large_outputs_do_not_share_memory() -> None:
     np.testing.assert_array_equal(first[0], 0.0)
     np.testing.assert_array_equal(second[0], 1.0)
     assert first[0].flags.writeable
+
+
+@pytest.mark.parametrize("as_tensors", [False, True], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_values_of_what_was_cut_may_come_beside_the_last_ones(
+    dtype: FloatType, as_tensors: bool
+) -> None:
+    data = rollout()
+    given = {name: data[name].astype(dtype) for name in ("rewards", "values", "next_values")}
+    last = np.arange(5, dtype=dtype)
+    after = np.concatenate([given["values"][1:], last[None]])
+    after[data["truncated"]] = given["next_values"][data["truncated"]]
+    ends = {name: data[name] for name in ("terminated", "truncated")}
+    unread = np.where(data["truncated"], given["next_values"], np.nan)
+
+    def convert(array: Array) -> Any:
+        return torch.from_numpy(array).requires_grad_() if as_tensors else array
+
+    values, options = convert(given["values"]), {"gamma": GAMMA, "lam": LAM}
+    found = sp.gae(given["rewards"], values, bootstrap=last, final_values=unread, **ends, **options)
+    wanted = sp.gae(given["rewards"], given["values"], next_values=after, **ends, **options)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == dtype
+        np.testing.assert_array_equal(a, b)
+    steps = (given["next_values"] / 10, given["rewards"])
+    found = sp.vtrace(*steps, values, bootstrap=last, final_values=convert(unread), **ends)
+    wanted = sp.vtrace(*steps, given["values"], next_values=after, **ends)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_values_that_contradict_each_other_are_refused() -> None:
+    ones, last = np.ones((4, 3)), np.ones(3)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"next_values": ones}, "final_values go with bootstrap"),
+        ({}, "exactly one of next_values and bootstrap"),
+        ({"bootstrap": np.ones(4)}, r"bootstrap must have shape \(3,\)"),
+        ({"bootstrap": last, "final_values": np.ones(4)}, r"final_values must have shape \(4, 3\)"),
+        ({"bootstrap": last, "truncated": np.ones(4)}, r"truncated must have shape \(4, 3\)"),
+    ]
+    for options, message in cases:
+        options = {"final_values": ones, "terminated": ones * 0, **options}
+        with pytest.raises(ValueError, match=message):
+            sp.gae(ones, ones, **options)

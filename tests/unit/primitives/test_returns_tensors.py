@@ -172,13 +172,14 @@ def test_nan_reaches_every_earlier_step_of_its_episode_and_no_other(device: torc
 def test_values_behind_a_terminal_step_are_not_read(device: torch.device) -> None:
     ones = torch.ones(4, 3, device=device)
     nans = ones * torch.nan
-    advantages, _ = returns.gae(ones, ones / 2, None, ones.bool(), next_values=nans)
+    advantages, _ = returns.gae(ones, ones / 2, next_values=nans, terminated=ones.bool())
     assert advantages.tolist() == [[0.5] * 3] * 4
 
 
 def test_other_dtypes_give_float64(device: torch.device) -> None:
     ones = torch.ones(4, 3, device=device)
-    found = returns.gae(ones.half(), ones, ones[0], ones.int() * 0, gamma=1.0, lam=1.0)
+    ends: Any = {"bootstrap": ones[0], "terminated": ones.int() * 0}
+    found = returns.gae(ones.half(), ones, **ends, gamma=1.0, lam=1.0)
     assert found[0].dtype == torch.float64
     np.testing.assert_allclose(found[1][:, 0].cpu().numpy(), [5, 4, 3, 2])
 
