@@ -30,8 +30,8 @@ from sharpwave.learners.choose import choose
 from sharpwave.learners.columns import declared_columns
 from sharpwave.learners.groups import GroupLearners, GroupRolloutActor
 from sharpwave.loops.multi_source import MultiEnvSource
+from sharpwave.runs.evaluation import evaluate_team
 from sharpwave.runs.interval import positive
-from sharpwave.runs.team_evaluation import evaluate_team
 from sharpwave.storage.files import reading
 
 if TYPE_CHECKING:

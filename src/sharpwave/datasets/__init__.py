@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sharpwave.datasets.experts import expert_ids as expert_ids
     from sharpwave.datasets.kinds import KINDS as KINDS
     from sharpwave.datasets.kinds import make_dataset as make_dataset
-    from sharpwave.datasets.mixtures import mixture as mixture
+    from sharpwave.datasets.kinds import mixture as mixture
     from sharpwave.datasets.noise import EpsilonNoise as EpsilonNoise
     from sharpwave.datasets.noise import GaussianNoise as GaussianNoise
     from sharpwave.datasets.parts import Part as Part
@@ -42,7 +42,7 @@ _MODULES = {
     "expert_ids": "sharpwave.datasets.experts",
     "make_dataset": "sharpwave.datasets.kinds",
     "measure_reference": "sharpwave.datasets.scores",
-    "mixture": "sharpwave.datasets.mixtures",
+    "mixture": "sharpwave.datasets.kinds",
     "normalized_score": "sharpwave.datasets.scores",
     "TRAINED_KINDS": "sharpwave.datasets.training",
     "TrainingStopped": "sharpwave.datasets.recorded_run",

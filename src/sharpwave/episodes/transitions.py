@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sharpwave.episodes.buffer import EpisodeBuffer
-from sharpwave.formats.roles import by_role
+from sharpwave.formats.dotted import by_role
 from sharpwave.formats.spec import EpisodeSchema
 from sharpwave.formats.stream import FINAL_OBS, EpisodeStream
 from sharpwave.types import Array

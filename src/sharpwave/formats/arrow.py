@@ -22,12 +22,18 @@ import numpy.typing as npt
 
 from sharpwave.core.optional import require
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.formats.arrow_values import arrow_type, is_numeric, to_arrow
-from sharpwave.formats.description import describe, described
 from sharpwave.formats.flat import described_stream, foreign_stream
-from sharpwave.formats.spec import EpisodeField
+from sharpwave.formats.spec import EpisodeField, describe, described
 from sharpwave.formats.stream import EpisodeStream, warn_not_carried
-from sharpwave.formats.tables import MAGIC, Tables, TableWriter, rows_of_a_group
+from sharpwave.formats.tables import (
+    MAGIC,
+    Tables,
+    TableWriter,
+    arrow_type,
+    is_numeric,
+    rows_of_a_group,
+    to_arrow,
+)
 from sharpwave.formats.target import existing_file, new_target, starts_with
 from sharpwave.types import Array
 

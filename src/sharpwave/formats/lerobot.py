@@ -24,14 +24,20 @@ import numpy as np
 
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.formats.arrow import runs
-from sharpwave.formats.arrow_values import is_numeric
-from sharpwave.formats.description import described
 from sharpwave.formats.flat import described_stream, foreign_stream
-from sharpwave.formats.images import channels_last, decode_image
-from sharpwave.formats.lerobot_features import COUNTERS, KEPT, features_of, our_names
-from sharpwave.formats.lerobot_writer import META, Writer
+from sharpwave.formats.lerobot_writer import (
+    COUNTERS,
+    KEPT,
+    META,
+    Writer,
+    channels_last,
+    decode_image,
+    features_of,
+    our_names,
+)
+from sharpwave.formats.spec import described
 from sharpwave.formats.stream import EpisodeStream, warn_not_carried
-from sharpwave.formats.tables import Decoder, Tables
+from sharpwave.formats.tables import Decoder, Tables, is_numeric
 from sharpwave.formats.target import existing_file, holds_only, new_target
 from sharpwave.formats.text import encode_text
 from sharpwave.types import Array

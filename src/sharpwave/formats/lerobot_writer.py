@@ -1,23 +1,29 @@
-"""Our episodes as the files of a LeRobot dataset."""
+"""Our episodes as the files of a LeRobot dataset: features, images and statistics of them."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sharpwave.core.optional import require
-from sharpwave.formats.arrow_values import arrow_type, to_arrow
-from sharpwave.formats.description import describe
-from sharpwave.formats.lerobot_features import COUNTERS, Feature
-from sharpwave.formats.lerobot_stats import FeatureStats
-from sharpwave.formats.roles import by_role
+from sharpwave.formats.dotted import by_role, joined
+from sharpwave.formats.spec import EpisodeSchema, describe
 from sharpwave.formats.stream import Episode, EpisodeStream
-from sharpwave.formats.tables import TableWriter, rows_of_a_group
+from sharpwave.formats.tables import (
+    TableWriter,
+    arrow_type,
+    nested_type,
+    rows_of_a_group,
+    to_arrow,
+    to_nested,
+)
 from sharpwave.formats.text import decode_text
 from sharpwave.types import Array
 
@@ -248,3 +254,227 @@ def _pandas_column(name: str, pandas_type: str, numpy_type: str) -> dict[str, An
         "numpy_type": numpy_type,
         "metadata": None,
     }
+
+
+class FeatureStats:
+    """Gathers the statistics of a feature, group of rows by group of rows.
+
+    Args:
+        image: Rows are images with the channels last: statistics are per channel, of values from 0
+            to 1, with the shape [channels, 1, 1].
+    """
+
+    def __init__(self, *, image: bool) -> None:
+        self._image = image
+        self._frames = 0
+        self._values = 0
+
+    @np.errstate(all="ignore")
+    def add(self, rows: Array) -> None:
+        """Take rows in, [N, ...]; where they are not finite, neither are the statistics."""
+        self._frames += len(rows)
+        flat = rows.reshape(-1, rows.shape[-1]) if self._image else rows.reshape(len(rows), -1)
+        values = flat.astype(np.float64) / (255 if self._image else 1)
+        count, mean = len(values), values.mean(axis=0)
+        squares = ((values - mean) ** 2).sum(axis=0)
+        if self._values == 0:
+            self._low, self._high = values.min(axis=0), values.max(axis=0)
+            self._mean, self._squares = mean, squares
+        else:
+            # Chan's way to join the means and squared deviations of two groups.
+            total = self._values + count
+            apart = mean - self._mean
+            self._mean = self._mean + apart * count / total
+            self._squares = self._squares + squares + apart**2 * self._values * count / total
+            self._low = np.minimum(self._low, values.min(axis=0))
+            self._high = np.maximum(self._high, values.max(axis=0))
+        self._values += count
+
+    def to_json(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        """The statistics as JSON values.
+
+        Args:
+            shape: Shape of the feature.
+        """
+        if self._values == 0:
+            return {}
+        shape = (-1, 1, 1) if self._image else shape
+        numbers = {
+            "min": self._low,
+            "max": self._high,
+            "mean": self._mean,
+            "std": np.sqrt(self._squares / self._values),
+        }
+        named = {name: array.reshape(shape).tolist() for name, array in numbers.items()}
+        return {**named, "count": [self._frames]}
+
+
+COUNTERS = {
+    "timestamp": "float32",
+    "frame_index": "int64",
+    "episode_index": "int64",
+    "index": "int64",
+    "task_index": "int64",
+}
+"""The columns that every dataset has."""
+
+KEPT = {"timestamp": "f", "task_index": "iu"}
+"""Those of them that may say more than the position of a row, with the kinds of their dtypes."""
+
+NEXT = {"reward": "next.reward", "terminated": "next.terminated", "truncated": "next.truncated"}
+OURS = {"next.done": "terminated", "next.success": "success"} | {
+    theirs: ours for ours, theirs in NEXT.items()
+}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column of frames.
+
+    Attributes:
+        name: Its name in LeRobot.
+        dtype: A NumPy dtype or "image".
+        shape: Shape of a row, as our field has it.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_image(self) -> bool:
+        """True if rows are PNG files."""
+        return self.dtype == "image"
+
+    @property
+    def their_shape(self) -> tuple[int, ...]:
+        """The shape as LeRobot says it: scalars have one value, images their channels last."""
+        if self.is_image and not channels_last(self.shape):
+            return (*self.shape[1:], self.shape[0])
+        return self.shape or (1,)
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry in info.json."""
+        names = ["height", "width", "channels"] if self.is_image else None
+        return {"dtype": self.dtype, "shape": list(self.their_shape), "names": names}
+
+    def arrow_type(self) -> Any:
+        """The type of the column."""
+        if self.is_image:
+            pa = require("pyarrow", extra="arrow")
+            return pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+        return nested_type(self.dtype, () if self.their_shape == (1,) else self.shape)
+
+    def to_arrow(self, rows: Array) -> Any:
+        """Rows of our field as a column."""
+        if self.is_image:
+            images = [{"bytes": encode_png(row), "path": None} for row in self.as_images(rows)]
+            return require("pyarrow", extra="arrow").array(images, self.arrow_type())
+        return to_nested(rows.reshape(-1) if self.their_shape == (1,) else rows)
+
+    def as_images(self, rows: Array) -> Array:
+        """Rows with the channels last."""
+        return rows if channels_last(self.shape) else np.moveaxis(rows, 1, -1)
+
+
+def features_of(schema: EpisodeSchema) -> dict[str, Feature]:
+    """The features of our fields, by field.
+
+    Raises:
+        ValueError: A name is taken, or a field has more than five axes.
+    """
+    roles = {first: role for role, first in by_role(schema).items()}
+    features = {}
+    for name, field in schema.fields.items():
+        first, _, rest = name.partition(".")
+        image = is_image(field.dtype, field.shape) and roles.get(first) == "obs"
+        theirs = _their_name(name, roles.get(first), rest, image)
+        features[name] = Feature(theirs, "image" if image else field.dtype, field.shape)
+        taken = theirs in COUNTERS and not _is_kept(theirs, field.dtype, field.shape)
+        if taken or theirs == "next.done":
+            raise ValueError(f"field {name!r} cannot go to LeRobot: {theirs!r} is taken there")
+        if len(field.shape) > 5:
+            raise ValueError(
+                f"field {name!r} cannot go to LeRobot: it may have 5 axes, got {field.shape}"
+            )
+    names = [feature.name for feature in features.values()]
+    if len(set(names)) < len(names):
+        raise ValueError(f"fields must have different names in LeRobot, got {names}")
+    return features
+
+
+def _their_name(name: str, role: str | None, rest: str, image: bool) -> str:
+    if role == "obs":
+        return joined("observation", rest or ("image" if image else "state")).replace("/", "%2F")
+    if role == "action":
+        return joined("action", rest).replace("/", "%2F")
+    return NEXT.get(role or "", name.replace("/", "%2F"))
+
+
+def _is_kept(name: str, dtype: str, shape: tuple[int, ...]) -> bool:
+    return name in KEPT and shape == () and np.dtype(dtype).kind in KEPT[name]
+
+
+def our_names(features: Sequence[str]) -> dict[str, str]:
+    """Our name of each feature of a dataset that others wrote.
+
+    A feature whose name begins that of another, as "action" and "action.gripper", makes the dots
+    behind it underscores, since a field cannot hold others.
+    """
+    names = {}
+    for theirs in features:
+        first, dot, rest = _without_prefixes(theirs, features).partition(".")
+        ours = OURS.get(theirs, ("obs" if first == "observation" else first) + dot + rest)
+        if ours == "terminated" and theirs == "next.done" and NEXT["terminated"] in features:
+            continue  # said better by the other
+        names[theirs] = ours
+    return names
+
+
+def _without_prefixes(name: str, others: Iterable[str]) -> str:
+    prefixes = [other for other in others if name.startswith(f"{other}.")]
+    if not prefixes:
+        return name
+    shortest = min(prefixes, key=len)
+    return f"{shortest}_{name[len(shortest) + 1 :].replace('.', '_')}"
+
+
+CHANNELS = (1, 3, 4)
+SMALLEST = 8
+"""Below this many pixels a side, an array of bytes is rather something else."""
+
+
+def is_image(dtype: str, shape: tuple[int, ...]) -> bool:
+    """Return whether values are images: bytes, 1, 3 or 4 channels as the last or first axis."""
+    if dtype != "uint8" or len(shape) != 3:
+        return False
+    sides = shape[:2] if channels_last(shape) else shape[1:]
+    return (shape[2] in CHANNELS or shape[0] in CHANNELS) and min(sides) >= SMALLEST
+
+
+def channels_last(shape: tuple[int, ...]) -> bool:
+    """Return whether the last axis is that of the channels."""
+    return shape[2] in CHANNELS
+
+
+def encode_png(image: Array) -> bytes:
+    """An image [height, width, channels] as PNG, without losses."""
+    pillow = require("PIL.Image", extra="lerobot")
+    content = io.BytesIO()
+    pixels = image[:, :, 0] if image.shape[2] == 1 else image
+    pillow.fromarray(np.ascontiguousarray(pixels)).save(content, format="PNG", compress_level=1)
+    return content.getvalue()
+
+
+def decode_image(where: str, content: bytes) -> Array:
+    """The pixels [height, width, channels] of an image file.
+
+    Raises:
+        ValueError: It is no image.
+    """
+    pillow = require("PIL.Image", extra="lerobot")
+    try:
+        pixels: Array = np.asarray(pillow.open(io.BytesIO(content)))
+    except OSError as error:
+        raise ValueError(f"{where} is no image: {error}") from error
+    return pixels[:, :, np.newaxis] if pixels.ndim == 2 else pixels

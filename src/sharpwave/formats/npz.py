@@ -22,8 +22,8 @@ import numpy as np
 import numpy.lib.format as npy
 
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.formats.description import describe, described
 from sharpwave.formats.flat import Columns, described_stream, foreign_stream
+from sharpwave.formats.spec import describe, described
 from sharpwave.formats.stream import EpisodeStream
 from sharpwave.formats.target import existing_file, new_target, starts_with
 from sharpwave.types import Array

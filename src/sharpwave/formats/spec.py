@@ -1,7 +1,8 @@
-"""Schema of steps and episodes: named fields with dtype, shape and default."""
+"""Schema of steps and episodes: named fields with dtype, shape and default, also as JSON."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections import namedtuple
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ import numpy as np
 from sharpwave import _native
 from sharpwave.buffers.schema import Field
 from sharpwave.core.flags import flag
+from sharpwave.errors import SharpwaveIOError
 from sharpwave.types import as_dtype
 
 __all__ = ["EpisodeField", "EpisodeSchema"]
@@ -315,3 +317,30 @@ def _default_value(node: EpisodeField | Nest) -> Any:
     value = node.filled()
     value.flags.writeable = False  # one object for all steps
     return value if value.ndim else value[()]
+
+
+FORMAT = "sharpwave episodes"
+VERSION = 1
+
+
+def describe(schema: EpisodeSchema) -> str:
+    """The fields as JSON."""
+    return json.dumps({"format": FORMAT, "version": VERSION, **schema.to_json()})
+
+
+def described(origin: str, text: str) -> EpisodeSchema:
+    """The fields that `describe` wrote.
+
+    Raises:
+        SharpwaveIOError: The note is damaged or of a later version.
+    """
+    try:
+        note = json.loads(text)
+        if note["version"] != VERSION:
+            raise SharpwaveIOError(
+                f"{origin} was written by a later version of this library: "
+                f"its description has version {note['version']}, this one reads {VERSION}"
+            )
+        return EpisodeSchema.from_json(note)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SharpwaveIOError(f"{origin} has a damaged description: {error!r}") from error

@@ -1,9 +1,11 @@
-"""The one place that decides which learner computes."""
+"""The one place that decides which learner computes, and whether its losses are compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from functools import cached_property, wraps
 from typing import Any, NamedTuple
 
 from gymnasium import spaces
@@ -15,7 +17,7 @@ from sharpwave.learners.devices import why_gpu
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.seeds import Seeds
 
-__all__ = ["Choice", "choose", "why_not_ours"]
+__all__ = ["Choice", "choose", "compiled", "why_not_ours"]
 
 LIBRARY = __name__.partition(".")[0]
 
@@ -182,8 +184,6 @@ def _wrap(learner: Any) -> None:
     if getattr(learner.config, "compile", False):
         from torch.compiler import disable
 
-        from sharpwave.learners.compiled import compiled
-
         names = (*learner.compiled_too, *learner.losses)
         learner.wrappers = {
             **dict.fromkeys(names, compiled),
@@ -228,3 +228,42 @@ def _is_ours(value: Any) -> bool:
     if not all(hasattr(part, "__globals__") for part in parts):
         return not any(_is_code(part) for part in parts)
     return all(part.__globals__.get("__name__", "").partition(".")[0] == LIBRARY for part in parts)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled at its first call; as it is from the first failure of the compiler on.
+
+    A run that was killed while it compiled may leave a broken cache. What that breaks is found in
+    the first call, whose gradient is compiled with it; errors of the function itself are raised.
+    """
+    import torch
+    from torch._dynamo.exc import BackendCompilerFailed
+    from torch._functorch import config
+
+    quick, calls = torch.compile(function), 0
+    at_once = "force_non_lazy_backward_lowering"  # which older versions of torch do not have
+    with_gradient = config.patch(at_once, True) if hasattr(config, at_once) else nullcontext()
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        nonlocal quick, calls
+        if quick is function:
+            return function(*args, **options)
+        calls += 1
+        try:
+            if calls > 1:
+                return quick(*args, **options)
+            with with_gradient:
+                return quick(*args, **options)
+        except BackendCompilerFailed as error:
+            first = next((line for line in str(error).splitlines() if line.strip()), "")
+            warnings.warn(
+                f"{function.__name__} runs uncompiled, since the compiler failed: {first} "
+                "(its cache may be broken, see TORCHINDUCTOR_CACHE_DIR)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            quick = function
+            return function(*args, **options)
+
+    return call

@@ -12,8 +12,7 @@ from sharpwave.collect.off_policy import MASK, OBSERVATION
 from sharpwave.core.lazy import torch
 from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.envs import ActionScale
-from sharpwave.tensors.normalizer import TensorNormalizer
-from sharpwave.tensors.staging import Staging
+from sharpwave.tensors.staging import Staging, TensorNormalizer
 
 if TYPE_CHECKING:
     from sharpwave.buffers.selectors import Selector

@@ -33,9 +33,8 @@ from sharpwave.llm.saved_tokenizer import (
 )
 from sharpwave.llm.scoring import Scores, score, score_all
 from sharpwave.llm.server import ModelServer
-from sharpwave.llm.store import CompletionStore
+from sharpwave.llm.store import CompletionStore, Written
 from sharpwave.llm.tasks import TASKS, DigitTokenizer, Task
-from sharpwave.llm.written import Written
 from sharpwave.primitives.llm.tensors import group_advantages
 
 __all__ = [

@@ -4,17 +4,76 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from sharpwave.episodes import EpisodeBuffer
 from sharpwave.episodes.table import EpisodeTable
-from sharpwave.llm.written import Written
+from sharpwave.llm.completions import Completions
+from sharpwave.llm.prompts import Prompts
+from sharpwave.llm.rewards import Scored
 from sharpwave.storage.folder import is_store
 from sharpwave.types import Array
 
-__all__ = ["CompletionStore"]
+__all__ = ["CompletionStore", "Written"]
+
+
+class Written(NamedTuple):
+    """Prompts, their completions, and the rewards of these.
+
+    Attributes:
+        prompts: The prompts.
+        completions: Their completions.
+        scored: Rewards of the completions.
+    """
+
+    prompts: Prompts
+    completions: Completions
+    scored: Scored
+
+    def join(self, other: Written) -> Written:
+        """Both, one after the other."""
+        texts, more = self.prompts.texts, other.prompts.texts
+        return Written(
+            Prompts(
+                self.prompts.tokens + other.prompts.tokens,
+                None if texts is None or more is None else texts + more,
+                {
+                    x: column + other.prompts.columns[x]
+                    for x, column in self.prompts.columns.items()
+                },
+            ),
+            self.completions.join(other.completions),
+            Scored(
+                torch.cat([self.scored.rewards, other.scored.rewards]),
+                {
+                    name: torch.cat([one, other.scored.by_name[name]])
+                    for name, one in self.scored.by_name.items()
+                },
+            ),
+        )
+
+    def to(self, device: torch.device | str) -> Written:
+        """The same with the completions on a device."""
+        return self._replace(completions=self.completions.to(device))
+
+    def head(self, n_prompts: int) -> Written:
+        """The first prompts, with all of their completions."""
+        if n_prompts >= len(self.prompts):
+            return self
+        completions = self.completions.head(n_prompts)
+        rows = len(completions)
+        return Written(
+            self.prompts.select(range(n_prompts)),
+            completions,
+            Scored(
+                self.scored.rewards[:rows],
+                {name: one[:rows] for name, one in self.scored.by_name.items()},
+            ),
+        )
+
 
 FIELDS = {"token": "int32", "log_prob": "float32"}
 META_FIELDS = {

@@ -28,10 +28,9 @@ from sharpwave.nn.gsde import SmoothNoise
 from sharpwave.nn.laprop import LaProp
 from sharpwave.nn.layers import layers_of, recomputing
 from sharpwave.nn.mlp import MLP, initialize, initialize_uniform, make_mlp
-from sharpwave.nn.noisy import NoisyLinear
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend, take_step
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
-from sharpwave.nn.q_networks import Branches, QNetwork
+from sharpwave.nn.q_networks import Branches, NoisyLinear, QNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
 from sharpwave.nn.transformer import Transformer
 from sharpwave.nn.value_norm import ValueNorm

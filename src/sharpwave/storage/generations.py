@@ -129,7 +129,7 @@ def _write_generation(dump: Callable[[Piece], dict[str, Any]], data: Path) -> di
 def _read_generation(
     folder: Path, commit: dict[str, Any], fill: Callable[[dict[str, Any], Piece], Saved]
 ) -> Saved:
-    """What a commit says is saved."""
+    """The object that a commit describes."""
     data = folder / commit["data"]
     if not _GENERATION.fullmatch(data.name) or data.parent != folder or data.is_symlink():
         raise ValueError(f"data must name a generation, got {commit['data']!r}")

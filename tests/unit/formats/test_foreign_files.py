@@ -205,7 +205,7 @@ def make_lerobot(folder: Path, **changes: Any) -> None:
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    from sharpwave.formats.images import encode_png
+    from sharpwave.formats.lerobot_writer import encode_png
 
     image = [{"bytes": encode_png(np.full((8, 9, 3), n, np.uint8)), "path": None} for n in range(5)]
     frames = {

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from sharpwave.learners.compiled import compiled
+from sharpwave.learners.choose import compiled
 
 TWICE = """
 import sys, warnings
 import torch
-from sharpwave.learners.compiled import compiled
+from sharpwave.learners.choose import compiled
 
 torch.set_num_threads(1)
 weight = torch.ones(4, requires_grad=True)

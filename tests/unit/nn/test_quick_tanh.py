@@ -7,8 +7,8 @@ import torch
 
 from sharpwave.nn import mlp
 from sharpwave.nn.distributions import MANY, Categorical
-from sharpwave.nn.quick_tanh import MANY as NUMBERS
-from sharpwave.nn.quick_tanh import is_quick_tanh, quick_tanh_
+from sharpwave.nn.mlp import MANY as NUMBERS
+from sharpwave.nn.mlp import is_quick_tanh, quick_tanh_
 
 ROWS = 3 * NUMBERS // (2 * 64)
 

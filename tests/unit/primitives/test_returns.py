@@ -419,13 +419,14 @@ def test_values_of_what_was_cut_may_come_beside_the_last_ones(
     last = np.arange(5, dtype=dtype)
     after = np.concatenate([given["values"][1:], last[None]])
     after[data["truncated"]] = given["next_values"][data["truncated"]]
-    ends = {name: data[name] for name in ("terminated", "truncated")}
+    ends: dict[str, Any] = {name: data[name] for name in ("terminated", "truncated")}
     unread = np.where(data["truncated"], given["next_values"], np.nan)
 
     def convert(array: Array) -> Any:
         return torch.from_numpy(array).requires_grad_() if as_tensors else array
 
-    values, options = convert(given["values"]), {"gamma": GAMMA, "lam": LAM}
+    values = convert(given["values"])
+    options: dict[str, Any] = {"gamma": GAMMA, "lam": LAM}
     found = sp.gae(given["rewards"], values, bootstrap=last, final_values=unread, **ends, **options)
     wanted = sp.gae(given["rewards"], given["values"], next_values=after, **ends, **options)
     for a, b in zip(found, wanted, strict=True):

@@ -8,11 +8,14 @@ from typing import Any, Literal, TypedDict
 from sharpwave.buffers.replay import check_count
 from sharpwave.episodes.loaders.cut import Level
 from sharpwave.episodes.loaders.filters import Filters
-from sharpwave.episodes.loaders.n_step import NStepLevel
+from sharpwave.episodes.loaders.levels import (
+    EveryWindow,
+    NStepLevel,
+    RandomWindow,
+    Timestep,
+    Trajectory,
+)
 from sharpwave.episodes.loaders.outputs import checked_names
-from sharpwave.episodes.loaders.timestep import Timestep
-from sharpwave.episodes.loaders.trajectory import Trajectory
-from sharpwave.episodes.loaders.window import EveryWindow, RandomWindow
 
 __all__ = ["WORKER_OPTIONS", "DatasetOptions", "LoaderOptions", "level_of"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.formats.text import decode_text
 from sharpwave.pages.curves import thinned
 from sharpwave.pages.viewer.pictures import draw, heat_map, to_png
 from sharpwave.pages.viewer.ranges import Tally
 from sharpwave.pages.viewer.source import STATES, Column, Rows
 from sharpwave.pages.viewer.survey import Survey
-from sharpwave.pages.viewer.texts import as_texts
 from sharpwave.storage.files import to_json
 from sharpwave.types import Array
 
@@ -175,3 +175,21 @@ def _rounded(value: float) -> float | int | None:
         return None
     short = float(f"{value:.5g}")
     return int(short) if short.is_integer() else short
+
+
+def as_texts(values: Array) -> list[str] | None:
+    """The texts that rows of bytes [n, width] spell, None when they are no texts.
+
+    Example:
+        >>> as_texts(np.array([[103, 111, 0], [117, 112, 0]], np.uint8))
+        ['go', 'up']
+        >>> as_texts(np.array([[1, 2, 3]], np.uint8)) is None
+        True
+    """
+    if values.dtype != np.uint8 or values.ndim != 2 or values.shape[1] < 2:
+        return None
+    try:
+        texts = decode_text(values)
+    except UnicodeDecodeError:
+        return None
+    return texts if all(text.isprintable() for text in texts) and any(texts) else None

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.pages.viewer.detail import as_texts
 from sharpwave.pages.viewer.source import OPEN, STATES
 from sharpwave.pages.viewer.summary import Summary
 from sharpwave.pages.viewer.survey import Survey
-from sharpwave.pages.viewer.texts import as_texts
 from sharpwave.storage.files import to_json
 
 MOST_LISTED = 20_000

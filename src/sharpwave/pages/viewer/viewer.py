@@ -7,20 +7,40 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from sharpwave.errors import SharpwaveIOError
 from sharpwave.pages.viewer.condition import look
-from sharpwave.pages.viewer.folders import open_source
 from sharpwave.pages.viewer.page import viewer_page
 from sharpwave.pages.viewer.sample import sample
 from sharpwave.pages.viewer.server import ViewerServer
-from sharpwave.pages.viewer.source import Progress
+from sharpwave.pages.viewer.source import Progress, Source
 from sharpwave.pages.viewer.state import state
 from sharpwave.pages.viewer.summary import Summary, summarize
 from sharpwave.pages.viewer.survey import BUDGET, Survey
 from sharpwave.pages.viewer.watched import Watched
 from sharpwave.storage.files import replace_file
+from sharpwave.storage.folder import read_header
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def open_source(path: str | os.PathLike[str]) -> Source:
+    """Open a folder of the durable store. Nothing is written to it.
+
+    Raises:
+        SharpwaveIOError: It holds no store, or one that cannot be read.
+    """
+    kind = read_header(path)["kind"]
+    if kind == "episodes":
+        from sharpwave.pages.viewer.episode_source import EpisodeSource
+
+        return EpisodeSource(path)
+    if kind == "replay":
+        from sharpwave.pages.viewer.replay_source import ReplaySource
+
+        return ReplaySource(path)
+    raise SharpwaveIOError(f"{path} holds {kind}, which cannot be looked at")
+
 
 LIMIT = 24 << 20
 """Bytes of a page that its episodes may take."""

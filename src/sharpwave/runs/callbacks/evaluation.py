@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 from sharpwave.runs.callbacks.base import Callback, State, require
-from sharpwave.runs.callbacks.terminal import say
 from sharpwave.runs.interval import Interval, positive
 
 
@@ -140,3 +140,9 @@ def _agents(result: Any) -> dict[str, float]:
 def _success(result: Any) -> dict[str, float]:
     rate = getattr(result, "success_rate", None)
     return {} if rate is None else {"success_rate": float(rate)}
+
+
+def say(line: str) -> None:
+    """Writes a line to whatever is standard output now, above a progress bar if there is one."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

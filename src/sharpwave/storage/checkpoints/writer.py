@@ -1,18 +1,18 @@
-"""Writer of checkpoints: tensor by tensor, and in place only when it is whole."""
+"""Writer of checkpoints: tensor by tensor, whole or in shards, in place only when it is whole."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from sharpwave.core.lazy import torch
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.storage.checkpoints.container import leaf_bytes, write_tensors
 from sharpwave.storage.checkpoints.parts import part_paths, remove_unused_parts
-from sharpwave.storage.checkpoints.shards import Together, own_shards, shard_names
 from sharpwave.storage.checkpoints.tensors import code_of
 from sharpwave.storage.checkpoints.ties import find_aliases
 from sharpwave.storage.checkpoints.trees import to_json
@@ -184,3 +184,68 @@ def _grouped(leaves: Mapping[str, Any], codes: dict[str, str]) -> Iterator[list[
         names.append(name)
         size += n_bytes
     yield names
+
+
+T = TypeVar("T")
+
+
+def is_sharded(leaf: Any) -> bool:
+    """Return whether only a shard of a tensor lies in this process."""
+    return hasattr(leaf, "to_local")
+
+
+def own_shards(leaves: Mapping[str, Any], names: Mapping[str, list[str]]) -> dict[str, Any]:
+    """This process's shards of sharded tensors, by their names in the file, tied ones once.
+
+    Args:
+        leaves: All tensors and arrays.
+        names: Result of `shard_names` for them.
+    """
+    return {
+        names[name][leaf.device_mesh.get_local_rank()]: leaf.to_local()
+        for name, leaf in leaves.items()
+        if name in names
+    }
+
+
+def shard_names(leaves: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of the shards of each tensor in shards; tied tensors have the same."""
+    first: dict[int, str] = {}
+    found = {}
+    for name, leaf in leaves.items():
+        if is_sharded(leaf):
+            stored = first.setdefault(id(leaf), name)
+            found[name] = [f"{stored}@{rank}" for rank in range(leaf.device_mesh.size())]
+    return found
+
+
+class Together:
+    """The processes that write a checkpoint; those of the first tensor in shards.
+
+    Args:
+        leaves: All tensors and arrays, at least one of them in shards.
+    """
+
+    def __init__(self, leaves: Mapping[str, Any]) -> None:
+        mesh = next(leaf for leaf in leaves.values() if is_sharded(leaf)).device_mesh
+        self.rank, self.size = mesh.get_local_rank(), mesh.size()
+        self._group = mesh.get_group()
+
+    def do(self, path: Path, work: Callable[[], T]) -> list[T]:
+        """Results of a function in every process, in their order.
+
+        Raises:
+            SharpwaveIOError: In all of them, where it raised OSError in one.
+        """
+        done: T | None = None
+        failure = None
+        try:
+            done = work()
+        except OSError as error:
+            failure = error.strerror or str(error)
+        told: list[Any] = [None] * self.size
+        torch.distributed.all_gather_object(told, (failure, done), group=self._group)
+        for rank, (failure, _) in enumerate(told):
+            if failure is not None:
+                raise SharpwaveIOError(f"process {rank} failed: {failure}: {path}")
+        return [found for _, found in told]
