@@ -54,6 +54,7 @@ TENSOR_SIDE = {"tensors", "plain", "triton", "backend", "launching", "scan"}
 """Names of the files of `primitives` that compute with tensors. The rest of the room imports them
 late, for arguments that are tensors."""
 LAZY = "sharpwave.core.lazy"
+ENTERS = "Belongs here:"
 ENTRANCES = {"__init__.py", "__main__.py", "core/lazy.py"}
 """Files whose purpose is to name what lies in the rooms."""
 
@@ -176,9 +177,22 @@ def check(root: Path, exceptions: dict[str, set[str]]) -> list[str]:
     return wrong
 
 
+def rooms_that_keep_silent(root: Path) -> list[str]:
+    """Rooms whose first lines do not say what may enter, a line each."""
+    wrong = []
+    for room in RANKS:
+        entrance = root / room / "__init__.py"
+        if room == "." or not (root / room).is_dir():
+            continue  # the entrance of all, and rooms that are files of other rooms
+        text = ast.get_docstring(parsed(entrance)) if entrance.exists() else None
+        if f"\n\n{ENTERS}" not in (text or ""):
+            wrong.append(f"{room}/__init__.py: its docstring must say what may enter: {ENTERS} ...")
+    return wrong
+
+
 def main() -> int:
     """Print what is wrong and return the exit status."""
-    wrong = check(PACKAGE, EXCEPTIONS)
+    wrong = check(PACKAGE, EXCEPTIONS) + rooms_that_keep_silent(PACKAGE)
     sys.stderr.writelines(f"{line}\n" for line in wrong)
     return 1 if wrong else 0
 

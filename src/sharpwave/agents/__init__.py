@@ -1,5 +1,7 @@
 """Agents: what users hold. A configuration, one choice of learner, a loop, a run.
 
+Belongs here: facades: a configuration, one choice of learner, a loop and a run, saved and loaded.
+
 They are imported at their first use: one without environments does without Gymnasium.
 """
 

@@ -1,5 +1,7 @@
 """Algorithms, one file each.
 
+Belongs here: one file for each algorithm, with its Config, Learner and agent.
+
 They are imported at their first use, so that a run pays for its own algorithm alone.
 """
 

@@ -1,4 +1,7 @@
-"""Replay buffers, and the parts they are made of."""
+"""Replay buffers, and the parts they are made of.
+
+Belongs here: what stores steps in memory or a folder and draws batches of them, in NumPy.
+"""
 
 from sharpwave.buffers.batch import Batch
 from sharpwave.buffers.mmap import MmapReplayBuffer

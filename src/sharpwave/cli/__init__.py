@@ -1,4 +1,7 @@
-"""The command `sharpwave`."""
+"""The command `sharpwave`.
+
+Belongs here: a module for each command with `run(arguments) -> int`, and what commands share.
+"""
 
 from sharpwave.cli.main import main
 

@@ -1,4 +1,7 @@
-"""Experience from environments: collectors and episode statistics."""
+"""Experience from environments: collectors and episode statistics.
+
+Belongs here: what steps environments with a policy and knows how episodes end; arrays only.
+"""
 
 from sharpwave.collect.episodes import Episodes, EpisodeStats, episode_metrics
 from sharpwave.collect.native import NativeCollector

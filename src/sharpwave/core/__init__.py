@@ -1,4 +1,5 @@
 """Small helpers of every room: trees of arrays, names of options, optional dependencies, notices.
 
-What stands here imports nothing of the library but its errors and types, so every room may use it.
+Belongs here: helpers that any room may need and that know none of them: nothing but errors and
+types of the library is imported.
 """

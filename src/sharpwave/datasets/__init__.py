@@ -1,5 +1,7 @@
 """Datasets for offline learning: scripted experts, mixtures of policies, and normalized scores.
 
+Belongs here: what makes, names and scores datasets for offline learning.
+
 The names are imported at their first use, so that a score needs no environments.
 """
 

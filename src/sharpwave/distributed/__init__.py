@@ -1,4 +1,8 @@
-"""Distributed training: fleets of actors for a learner, and remote environments; no torch."""
+"""Distributed training: fleets of actors for a learner, and remote environments; no torch.
+
+Belongs here: what runs in other processes or on other machines, and the wire to it: actors,
+environments, shards.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any

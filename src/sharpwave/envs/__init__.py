@@ -1,5 +1,7 @@
 """Vector environments: making them, stepping them in every autoreset mode, normalizing, saving.
 
+Belongs here: what makes, steps, resets and saves environments; no policy, no buffer.
+
 The names are imported at their first use, so that what needs no environments does not import
 Gymnasium.
 """

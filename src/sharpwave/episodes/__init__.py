@@ -1,4 +1,7 @@
-"""Whole episodes on disk."""
+"""Whole episodes on disk.
+
+Belongs here: what writes, opens, records and loads folders of whole episodes.
+"""
 
 from sharpwave.episodes.buffer import EpisodeBuffer
 from sharpwave.episodes.loaders import EpisodeDataset, EpisodeLoader

@@ -26,7 +26,7 @@ class Interchange:
         return cls._import("minari", dataset, folder, options)
 
     def to_minari(self, dataset: PathLike, **options: Any) -> None:
-        """Write a Minari dataset, by its id or to a folder: see `interchange.minari.write`."""
+        """Write a Minari dataset, by its id or to a folder (`sharpwave.formats.minari.write`)."""
         self._export("minari", dataset, options)
 
     @classmethod
@@ -35,7 +35,7 @@ class Interchange:
         return cls._import("hdf5", path, folder, options, ("keep_next_obs",))
 
     def to_hdf5(self, path: PathLike, **options: Any) -> None:
-        """Write an HDF5 file in the layout of D4RL: see `interchange.hdf5.write`."""
+        """Write an HDF5 file in the layout of D4RL: see `sharpwave.formats.hdf5.write`."""
         self._export("hdf5", path, options)
 
     @classmethod
@@ -53,7 +53,7 @@ class Interchange:
         return cls._import("npz", path, folder, options, ("keep_next_obs",))
 
     def to_npz(self, path: PathLike, **options: Any) -> None:
-        """Write an .npz file: see `interchange.npz.write`."""
+        """Write an .npz file: see `sharpwave.formats.npz.write`."""
         self._export("npz", path, options)
 
     @classmethod
@@ -62,7 +62,7 @@ class Interchange:
         return cls._import("parquet", path, folder, options, ("keep_next_obs",))
 
     def to_parquet(self, path: PathLike, **options: Any) -> None:
-        """Write a folder of Parquet tables: see `interchange.arrow.write`."""
+        """Write a folder of Parquet tables: see `sharpwave.formats.arrow.write`."""
         self._export("parquet", path, options)
 
     @classmethod
@@ -71,7 +71,7 @@ class Interchange:
         return cls._import("arrow", path, folder, options, ("keep_next_obs",))
 
     def to_arrow(self, path: PathLike, **options: Any) -> None:
-        """Write a folder of Arrow tables: see `interchange.arrow.write`."""
+        """Write a folder of Arrow tables: see `sharpwave.formats.arrow.write`."""
         self._export("arrow", path, options)
 
     @classmethod
@@ -80,7 +80,7 @@ class Interchange:
         return cls._import("lerobot", path, folder, options)
 
     def to_lerobot(self, path: PathLike, **options: Any) -> None:
-        """Write a LeRobot dataset of version 3: see `interchange.lerobot.write`."""
+        """Write a LeRobot dataset of version 3: see `sharpwave.formats.lerobot.write`."""
         self._export("lerobot", path, options)
 
     @classmethod

@@ -1,5 +1,8 @@
 """Episodes in the formats of others, and back.
 
+Belongs here: one file or two for each format, with `detect`, `read` and `write`, and what they
+share. No buffer.
+
 Every format is read as a stream of episodes and written from one, so that any can become any other
 with one episode in memory at a time.
 """

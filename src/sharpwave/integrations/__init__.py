@@ -1,4 +1,4 @@
 """Buffers for the algorithms of other libraries.
 
-Each module imports its library; `import sharpwave` imports none of them.
+Belongs here: what other libraries take from us. Each module imports its library.
 """

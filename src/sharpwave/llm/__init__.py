@@ -1,4 +1,8 @@
-"""Language models: sampling, scoring, datasets and rewards."""
+"""Language models: sampling, scoring, datasets and rewards.
+
+Belongs here: what samples, scores, prompts, rewards and serves language models; no update of
+weights.
+"""
 
 from __future__ import annotations
 

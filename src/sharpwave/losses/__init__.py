@@ -1,4 +1,7 @@
-"""Losses as pure functions of tensors."""
+"""Losses as pure functions of tensors.
+
+Belongs here: functions of tensors that return losses; no network, no optimizer.
+"""
 
 from __future__ import annotations
 

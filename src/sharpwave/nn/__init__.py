@@ -1,4 +1,7 @@
-"""Networks and distributions."""
+"""Networks and distributions.
+
+Belongs here: modules, distributions and optimizers; no loss, no environment.
+"""
 
 from sharpwave.layouts.init import fan_in_uniform, orthogonal
 from sharpwave.nn.actor_critic import Acted, ActorCritic, Evaluated

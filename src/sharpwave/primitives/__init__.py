@@ -1,4 +1,8 @@
-"""Primitives: returns and advantages, language-model operations, packing, running statistics."""
+"""Primitives: returns and advantages, language-model operations, packing, running statistics.
+
+Belongs here: functions of arrays and tensors without state of a run. The files `tensors.py`,
+`plain.py` and `triton.py` of a folder compute with tensors; the rest does without torch.
+"""
 
 from sharpwave.primitives.llm import (
     compute_batch_group_advantages,

@@ -1,6 +1,7 @@
 """Experience as tensors on a device: collectors of steps, batches on their way, and buffers.
 
-Only `tensors/buffers` imports torch when it is imported; the rest waits for its first use.
+Belongs here: what the rooms of arrays have and runs on devices need as tensors. Only
+`tensors/buffers` imports torch when it is imported; the rest waits for its first use.
 """
 
 from sharpwave.tensors.collector import TensorCollector

@@ -1,5 +1,7 @@
 """The contracts of buffers, learners and environments, to hold your own to them.
 
+Belongs here: contracts that others can hold their own classes to, without a test framework.
+
 Each contract is a list of small rules with names. A check goes through all of them and raises one
 `ContractError` that lists those that are broken. Nothing here needs a test framework.
 """

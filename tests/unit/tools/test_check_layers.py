@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.tools.trees import write
-from tools.check_layers import RANKS, check
+from tools.check_layers import RANKS, check, rooms_that_keep_silent
 
 
 def faults(root: Path, files: dict[str, str]) -> list[str]:
@@ -104,3 +104,10 @@ def test_an_exception_that_is_not_needed_is_a_fault(tmp_path: Path) -> None:
     root = write(tmp_path, {"buffers/a.py": "", "algorithms/__init__.py": ""})
     assert check(root, {"buffers/a.py": {"algorithms"}}) != []
     assert check(root, {"buffers/gone.py": {"algorithms"}}) != []
+
+
+def test_the_first_lines_of_a_room_say_what_may_enter(tmp_path: Path) -> None:
+    said = '"""Loops.\n\nBelongs here: what feeds a learner.\n"""\n'
+    silent = '"""Runs."""\n'
+    root = write(tmp_path, {"loops/__init__.py": said, "runs/__init__.py": silent, "envs/a.py": ""})
+    assert [line.split("/")[0] for line in rooms_that_keep_silent(root)] == ["envs", "runs"]

@@ -1,4 +1,7 @@
-"""Buffers of torch tensors on any device: replay, prioritized replay, rollouts, statistics."""
+"""Buffers of torch tensors on any device: replay, prioritized replay, rollouts, statistics.
+
+Belongs here: buffers whose rows are torch tensors. Importing this package imports torch.
+"""
 
 from sharpwave.tensors.buffers.base import ResetStrategy, TensorBuffer
 from sharpwave.tensors.buffers.prioritized import (
