@@ -201,11 +201,11 @@ def action_space(algorithm: Any) -> Any:
 class TestRun:
     def test_train_returns_the_documented_metrics_as_numbers(self, case: Case) -> None:
         metrics = case().train(300)
-        assert {*case.metrics.split(), "mean_reward", "sps", "timesteps"} <= metrics.keys()
+        assert {*case.metrics.split(), "mean_return", "sps", "timesteps"} <= metrics.keys()
         assert all(isinstance(value, float) for value in metrics.values())
 
-    def test_mean_reward_is_the_mean_return_of_finished_episodes(self, case: Case) -> None:
-        assert case(case.world.constant).train(256)["mean_reward"] == 1.0
+    def test_mean_return_is_the_mean_return_of_finished_episodes(self, case: Case) -> None:
+        assert case(case.world.constant).train(256)["mean_return"] == 1.0
 
     def test_timesteps_count_every_environment(self, case: Case) -> None:
         algorithm = case()

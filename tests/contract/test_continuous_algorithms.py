@@ -46,13 +46,13 @@ CASES: dict[str, Any] = {
     "tqc": partial(sw.TQC, **SMALL),
     "crossq": partial(sw.CrossQ, critic_hidden=(16, 16), **SMALL),
 }
-SOFT = {"critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "mean_reward"}
+SOFT = {"critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "mean_return"}
 METRICS = {
     "sac": SOFT,
     "tqc": SOFT,
     "crossq": SOFT,
-    "td3": {"critic_loss", "actor_loss", "mean_reward"},
-    "ddpg": {"critic_loss", "actor_loss", "mean_reward"},
+    "td3": {"critic_loss", "actor_loss", "mean_return"},
+    "ddpg": {"critic_loss", "actor_loss", "mean_return"},
 }
 
 algorithms = pytest.mark.parametrize("case", CASES)

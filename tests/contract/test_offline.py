@@ -86,7 +86,7 @@ class TestRun:
         metrics = make(case).train(20)
         assert METRICS[case.partition("-")[0]] <= metrics.keys()
         assert all(isinstance(value, float) for value in metrics.values())
-        assert "mean_reward" not in metrics
+        assert "mean_return" not in metrics
 
     @pytest.mark.long(but=["bc"])
     def test_steps_are_gradient_steps(self, case: str) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_layers import LAYERS, PACKAGE
+from tools.check_layers import LAYERS
+from tools.source_measures import PACKAGE
 
 ROOT = PACKAGE.parents[1]
 PAGES = ("CONTRIBUTING.md", "docs/architecture.md", "docs/walks.md")

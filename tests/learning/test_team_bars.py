@@ -19,8 +19,8 @@ class Returns(sw.Callback):
     def __init__(self) -> None:
         self.seen: list[float] = []
 
-    def on_train_batch(self, mean_reward: float, **_: Any) -> None:
-        self.seen.append(mean_reward)
+    def on_train_batch(self, mean_return: float, **_: Any) -> None:
+        self.seen.append(mean_return)
 
 
 def spread(seed: int, steps: int, **options: Any) -> tuple[Any, float]:

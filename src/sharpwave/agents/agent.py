@@ -154,7 +154,7 @@ class Agent(metaclass=DocumentedOptions):
                 whole run ends; nothing is done where it has got there.
 
         Returns:
-            Metrics of the last update; of environments with `mean_reward`, the mean return of the
+            Metrics of the last update; of environments with `mean_return`, the mean return of the
             last 100 finished episodes.
 
         Raises:

@@ -44,7 +44,7 @@ class Episodes(Protocol):
 def episode_metrics(episodes: Episodes) -> dict[str, float]:
     """The measures of the last episodes, by name."""
     metrics = {
-        "mean_reward": episodes.mean_return,
+        "mean_return": episodes.mean_return,
         "mean_length": episodes.mean_length,
         "episodes": float(episodes.count),
     }

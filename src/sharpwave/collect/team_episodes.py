@@ -78,7 +78,7 @@ class TeamStats(EpisodeStats):
             names = tuple(dict.fromkeys((*self.groups, *names)))
         return {
             **episode_metrics(self),
-            **{f"mean_reward/{name}": self.mean_of(name) for name in names},
+            **{f"mean_return/{name}": self.mean_of(name) for name in names},
         }
 
     def restart(self) -> None:

@@ -79,9 +79,9 @@ class RolloutLoop(EnvironmentLoop):
         self.timings.update(self.collector.timings)
         return n_whole == self.ranks.size
 
-    def _on_step(self, run: Run, mean_reward: float, transitions: Callable[[], VectorStep]) -> bool:
+    def _on_step(self, run: Run, reward: float, transitions: Callable[[], VectorStep]) -> bool:
         self.timesteps = self.collector.timesteps + self._elsewhere
-        return run.tell_step(mean_reward, transitions)
+        return run.tell_step(reward, transitions)
 
     def close(self) -> None:
         """End the thread that collects, where there is one."""

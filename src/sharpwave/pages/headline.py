@@ -48,7 +48,12 @@ class Headline:
     @property
     def is_return(self) -> bool:
         """True if the metric is the return of episodes, which is called by its own name."""
-        return self.metric == "mean_reward" and self.title is None
+        return self.metric == RETURN.metric and self.title is None
+
+    @property
+    def is_mean(self) -> bool:
+        """True if the metric is a mean of returns or rewards, which evaluations measure too."""
+        return self.metric in (RETURN.metric, "mean_reward")
 
     @property
     def words(self) -> str:
@@ -70,7 +75,7 @@ class Headline:
             >>> Headline("loss", evaluation="Log-probability").evaluated.words
             'log-probability'
         """
-        if self.metric == RETURN.metric or (self.title and self.title == self.evaluation):
+        if self.is_mean or (self.title and self.title == self.evaluation):
             return self
         if self.evaluation is None:
             return RETURN
@@ -82,5 +87,5 @@ class Headline:
         return math.inf if self.lower_is_better else -math.inf
 
 
-RETURN = Headline("mean_reward", counted_by="episodes")
+RETURN = Headline("mean_return", counted_by="episodes")
 """The mean return of the last 100 finished episodes."""

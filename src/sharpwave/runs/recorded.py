@@ -21,6 +21,7 @@ TAKEN = frozenset(
         "updates",
         "episodes",
         "gradient_steps",
+        "mean_return",
         "mean_reward",
         "mean_length",
         "success_rate",

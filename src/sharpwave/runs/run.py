@@ -299,12 +299,14 @@ class Run:
         """Tell callbacks and loggers that environments were stepped."""
         if not self._is_heard["on_rollout_end"]:
             return  # the means of episodes take longer than the rest of a small iteration
-        mean_reward = episodes.mean_return
+        metrics = self.rollout_metrics(episodes)
         with self.loop.ranks.leading():
-            self.tell("on_rollout_end", mean_reward=mean_reward, update=self.updates)
-            self.loggers.on_rollout_end(
-                self.timesteps, {"mean_reward": mean_reward, "mean_length": episodes.mean_length}
-            )
+            self.tell("on_rollout_end", mean_return=metrics["mean_return"], update=self.updates)
+            self.loggers.on_rollout_end(self.timesteps, metrics)
+
+    def rollout_metrics(self, episodes: Episodes) -> dict[str, float]:
+        """Means of the last episodes, for those who listen to the ends of rollouts."""
+        return {"mean_return": episodes.mean_return, "mean_length": episodes.mean_length}
 
     def samples_written(self, samples: Callable[[], Sequence[dict[str, Any]]]) -> bool:
         """Tell callbacks and loggers what a language model wrote, which is asked where one listens.

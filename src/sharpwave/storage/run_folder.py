@@ -11,7 +11,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ from sharpwave.storage.files import make_folder, read_json, read_json_lines
 from sharpwave.types import Doubles
 
 FORMAT = "sharpwave run"
+RETURN = "mean_return"
+EARLIER_RETURN = "mean_reward"
+"""The name of `mean_return` in runs of earlier versions."""
 """The "format" in `config.json` by which the folder of a run is recognized."""
 
 
@@ -160,15 +163,28 @@ class RunFolder:
 
         NaN stands where nothing was logged, inf where what was logged was not finite.
 
-        Rows of one step are one row; the last one written wins.
+        Rows of one step are one row; the last one written wins. Mean returns have the
+        name that they have today, whatever they were called when the run was made.
         """
         rows: dict[float, dict[str, float]] = {}
+        name_of = self._name_of()
         for row in map(_numbers, self._metric_rows()):
             if "step" in row:
-                rows.setdefault(row["step"], {}).update(row)
+                today = {name_of(name): value for name, value in row.items()}
+                rows.setdefault(row["step"], {}).update(today)
         ordered = [rows[step] for step in sorted(rows)]
         names = dict.fromkeys(name for row in ordered for name in row)
         return {name: np.array([row.get(name, np.nan) for row in ordered]) for name in names}
+
+    def _name_of(self) -> Callable[[str], str]:
+        """The name of a metric today: mean returns had another, which other runs still use."""
+        headline = self.config.get("headline")
+        if isinstance(headline, dict) and (
+            headline.get("title") or headline.get("metric") not in (RETURN, EARLIER_RETURN)
+        ):
+            return str
+        earlier = re.compile(rf"{EARLIER_RETURN}(?=/|$)")
+        return lambda name: earlier.sub(RETURN, name)
 
     def evaluations(self) -> list[Evaluation]:
         """All evaluations by step; the last one written wins where a step has several."""

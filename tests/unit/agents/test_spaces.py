@@ -81,7 +81,7 @@ class AnySpace(gym.Env[Any, Any]):
 def check_a_run(make: Any, path: Path, **options: Any) -> sw.PPO:
     """Trains, evaluates, saves, loads and predicts."""
     algo = small_ppo(make, n_envs=2, n_steps=8, batch_size=8, n_epochs=1, **options)
-    assert algo.train(32)["mean_reward"] == 5.0
+    assert algo.train(32)["mean_return"] == 5.0
     for deterministic in (True, False):
         result = algo.evaluate(3, deterministic=deterministic)
         assert (result.returns, result.lengths) == ((5.0,) * 3, (5,) * 3)
@@ -130,7 +130,7 @@ def test_vector_environments_of_every_autoreset_mode(
     env = vectorized([AnySpace] * 3, mode)
     algo = algorithm(env, n_steps=7, recurrent=recurrent, normalize_obs=True)
     metrics = algo.train(100)
-    assert metrics["mean_reward"] == metrics["mean_length"] == 5.0
+    assert metrics["mean_return"] == metrics["mean_length"] == 5.0
     assert all(np.isfinite(value) for name, value in metrics.items() if "variance" not in name)
     assert algo.evaluate(4, env=vectorized([AnySpace] * 2, mode)).returns == (5.0,) * 4
 

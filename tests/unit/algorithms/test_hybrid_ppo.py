@@ -181,7 +181,7 @@ def test_arguments_of_rlox() -> None:
     assert (agent.config.n_envs, agent.config.seed, agent.config.hidden) == (4, 7, (32, 32))
     assert agent.config.clip_vloss
     metrics = agent.train(total_timesteps=128)
-    names = "policy_loss value_loss entropy approx_kl clip_fraction mean_reward"
+    names = "policy_loss value_loss entropy approx_kl clip_fraction mean_return"
     assert {*names.split(), "collection_time_pct", "training_time_pct"} <= metrics.keys()
     assert type(agent.predict(np.zeros(4, np.float32))) is int
     default = RloxHybridPPO()

@@ -370,7 +370,7 @@ def test_groups_of_other_spaces_have_networks_of_their_own(mappo: Any) -> None:
     metrics = agent.train(24)
     assert len(agent.env.groups) == 2
     assert all(f"policy_loss/{name}" in metrics for name in agent.env.groups)
-    assert all(f"mean_reward/{name}" in agent.progress_metrics() for name in agent.env.groups)
+    assert all(f"mean_return/{name}" in agent.progress_metrics() for name in agent.env.groups)
     shapes = [agent.learner[name].policy.actor[0].in_features for name in agent.env.groups]
     assert shapes[0] != shapes[1]
 

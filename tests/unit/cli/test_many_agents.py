@@ -97,7 +97,9 @@ def test_the_report_has_a_curve_of_every_agent(finished: Path) -> None:
     assert all(f"agent_{i} ends at" in by_agent for i in range(3))
     evaluated = page.labels["Evaluations by agent"]
     assert all(f"agent_{i} ends at" in evaluated for i in range(3))
-    assert not any("mean_reward" in title.lower() for title in page.captions)
+    assert not any(
+        "mean_return" in title or "mean return" in title.lower() for title in page.captions
+    )
 
 
 @pytest.mark.long
@@ -191,7 +193,7 @@ def test_a_game_of_the_user_is_trained_and_trusted_only_when_named(
     header = read_header(here / "run" / "checkpoints" / "latest.safetensors")
     assert header["groups"] == {"agent": ["agent_0", "agent_1", "agent_2"]}
     rows = (here / "run" / "metrics.jsonl").read_text().splitlines()
-    last = json.loads(rows[-1])["mean_reward"]
+    last = json.loads(rows[-1])["mean_return"]
     assert last * 5 == pytest.approx(round(last * 5))  # of 50 episodes, each 0 or 10
     capsys.readouterr()
     assert main(["resume", str(here / "run"), "--total-timesteps", "100"]) == 2

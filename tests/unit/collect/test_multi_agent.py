@@ -145,7 +145,7 @@ def test_returns_are_counted_for_teams_groups_and_agents() -> None:
     every = [stats.mean_of(agent) for agent in env.agents]
     assert stats.mean_return == pytest.approx(np.mean(every))
     assert stats.mean_of("agent") == pytest.approx(np.mean(every[:2]))
-    assert set(stats.metrics()) >= {"mean_reward", "mean_reward/agent", "mean_reward/other_0"}
+    assert set(stats.metrics()) >= {"mean_return", "mean_return/agent", "mean_return/other_0"}
     other = type(stats)(3, env.groups)
     other.load_state_dict(stats.state_dict())
     assert other.metrics() == stats.metrics()

@@ -257,7 +257,7 @@ def test_every_gradient_step_from_replay_is_told_of(name: str, backend: str) -> 
     assert len(set(spy.losses)) > 20
     if name != "DQN":
         assert metrics["mean_reward"] == 0.0  # no episode has ended
-        assert np.isnan(getattr(sw, name)(env, **options).train(50)["mean_reward"])
+        assert np.isnan(getattr(sw, name)(env, **options).train(50)["mean_return"])
 
 
 @pytest.mark.parametrize("name", ["TD3BC", "IQL", "CQL", "BC"])

@@ -149,4 +149,4 @@ def test_a_run_is_recorded(tmp_path: Path) -> None:
             np.mean([buffer.gather(np.arange(s, s + 25))[f"reward.{a}"].sum() for a in env.agents])
             for s in buffer.episodes().starts
         ]
-    assert np.mean(returns) == pytest.approx(agent.progress_metrics()["mean_reward"])
+    assert np.mean(returns) == pytest.approx(agent.progress_metrics()["mean_return"])

@@ -236,11 +236,11 @@ def test_episodes_of_all_processes_are_the_last_of_each() -> None:
 
 def test_measures_of_processes_are_joined_by_what_they_are() -> None:
     every = [
-        {"lag": 1.0, "lag_max": 2.0, "actors_alive": 3.0, "mean_reward": math.nan},
-        {"lag": 2.0, "lag_max": 5.0, "actors_alive": 1.0, "mean_reward": 7.0},
+        {"lag": 1.0, "lag_max": 2.0, "actors_alive": 3.0, "mean_return": math.nan},
+        {"lag": 2.0, "lag_max": 5.0, "actors_alive": 1.0, "mean_return": 7.0},
     ]
     found = joined(every, ActorLearnerLoop.summed)
-    assert found == {"lag": 1.5, "lag_max": 5.0, "actors_alive": 4.0, "mean_reward": 7.0}
+    assert found == {"lag": 1.5, "lag_max": 5.0, "actors_alive": 4.0, "mean_return": 7.0}
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ class TestHooks:
         assert last["updates"] == run.updates == 3
         assert last["timesteps"] == 60
         assert last["episodes"] == 14
-        assert last["mean_reward"] == pytest.approx(np.mean(run.episodes.returns))
+        assert last["mean_return"] == pytest.approx(np.mean(run.episodes.returns))
         mean = np.mean([batch.rewards.mean() for batch in run.batches[-5:]])
         assert last["loss"] == pytest.approx(mean, rel=1e-5)
         assert [(kind, step) for kind, step, _ in logs.rows] == [

@@ -129,7 +129,7 @@ def test_the_name_of_rlox_takes_them() -> None:
             "CartPole-v1", n_actors=3, worker_addresses=addresses, actors="threads"
         )
         assert agent.config.n_envs == 2
-        assert agent.train(3 * 2 * 32)["mean_reward"] > 0
+        assert agent.train(3 * 2 * 32)["mean_return"] > 0
         agent.close()
         with pytest.raises(ValueError, match="worker_addresses must name a server or more"):
             rlox.IMPALA("CartPole-v1", n_actors=4, worker_addresses=addresses)

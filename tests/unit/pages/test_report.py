@@ -139,7 +139,7 @@ def test_numbers_that_are_not_finite_are_left_out_and_said(tmp_path: Path) -> No
     path = write_run(tmp_path / "run")
     logged = rows(100)
     for row in logged[:3]:
-        row["mean_reward"] = None
+        row["mean_return"] = None
     for row in logged[60:]:
         row["value_loss"] = float("nan")
     logged[50]["entropy"] = float("inf")
@@ -155,9 +155,9 @@ def test_numbers_that_are_not_finite_are_left_out_and_said(tmp_path: Path) -> No
 def test_long_runs_are_thinned_and_keep_their_extremes(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", n_updates=1)
     logged = [
-        {"step": i, "mean_reward": float(np.sin(i / 5000)), "loss": 0.0} for i in range(50_000)
+        {"step": i, "mean_return": float(np.sin(i / 5000)), "loss": 0.0} for i in range(50_000)
     ]
-    logged[33_333]["mean_reward"] = 9.0
+    logged[33_333]["mean_return"] = 9.0
     write_lines(path / "metrics.jsonl", logged)
     page = report_of(path)
     series = page.charts[0]["series"][0]

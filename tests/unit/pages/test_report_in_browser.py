@@ -183,7 +183,7 @@ def test_the_pointer_finds_what_was_logged(tmp_path: Path, visit: Visit) -> None
     path = write_run(tmp_path / "run")
     write_lines(
         path / "metrics.jsonl",
-        [{"step": i, "mean_reward": 0.0, "loss": float(i % 2)} for i in range(1, 201)],
+        [{"step": i, "mean_return": 0.0, "loss": float(i % 2)} for i in range(1, 201)],
     )
     page = visit.open(write_report(path))
     chart = page.locator("figure[data-chart]").nth(1)

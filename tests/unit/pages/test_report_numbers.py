@@ -70,7 +70,7 @@ def test_every_number_of_a_report_is_in_the_files_of_the_run(tmp_path: Path) -> 
     assert any("logged" in chart["series"][0] for chart in page.charts)
 
     training, evaluated = page.charts[0]["series"]
-    expected = [line["mean_reward"] for line in lines if line["mean_reward"] is not None]
+    expected = [line["mean_return"] for line in lines if line["mean_return"] is not None]
     assert training["y"] == pytest.approx(expected, rel=1e-4)
     evaluations = [json.loads(e) for e in (folder / "evaluations.jsonl").read_text().splitlines()]
     assert evaluated["y"] == pytest.approx([one["mean"] for one in evaluations], rel=1e-4)
@@ -152,7 +152,7 @@ def test_the_picture_of_an_offline_run_counts_gradient_steps(
 @pytest.mark.parametrize(
     "told",
     [
-        {"unit": 5, "subject": ["x"], "headline": "mean_reward"},
+        {"unit": 5, "subject": ["x"], "headline": "mean_return"},
         {"unit": "", "subject": {}, "headline": {"metric": 3}},
         {"unit": "<script>", "headline": {"metric": "$</script>", "lower_is_better": "no"}},
         {"unit": "steps $", "headline": {"metric": "$x", "counted_by": []}, "env": None},
@@ -237,7 +237,7 @@ def test_a_failure_of_many_lines_is_told_below_the_numbers(tmp_path: Path) -> No
 def test_numbers_beyond_reason_do_not_break_the_page(tmp_path: Path, value: float) -> None:
     folder = write_run(tmp_path / "run")
     lines = rows(5)
-    lines[2]["mean_reward"] = value
+    lines[2]["mean_return"] = value
     write_lines(folder / "metrics.jsonl", lines)
     summary = {"timesteps": value, "wall_seconds": value, "timings": {"env": value}}
     (folder / "summary.json").write_text(json.dumps(summary))

@@ -17,7 +17,7 @@ def rows(n: int, seed: int = 0) -> list[dict[str, Any]]:
     return [
         {
             "step": 256 * (i + 1),
-            "mean_reward": 500 * (1 - 0.99**i) + float(rng.normal()),
+            "mean_return": 500 * (1 - 0.99**i) + float(rng.normal()),
             "policy_loss": float(rng.normal(scale=0.01)),
             "value_loss": float(rng.exponential()),
             "entropy": 0.7 * 0.99**i,

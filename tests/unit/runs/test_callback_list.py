@@ -181,7 +181,7 @@ class Narrow(Callback):
     def on_step(self, reward: float, *, step: int = -1) -> None:
         self.seen.append((reward, step))
 
-    def on_rollout_end(self, mean_reward: float, update: int) -> None:
+    def on_rollout_end(self, mean_return: float, update: int) -> None:
         self.seen.append(update)
 
     def on_train_batch(self, loss: float, absent: str = "default") -> None:
@@ -200,7 +200,7 @@ def test_hooks_get_the_keywords_that_they_name() -> None:
     callbacks = CallbackList(callback)
     callbacks.on_training_start(algo=None, step=0, total_timesteps=8)
     callbacks.on_step(algo=None, step=4, reward=0.5)
-    callbacks.on_rollout_end(algo=None, step=4, mean_reward=1.0, update=2)
+    callbacks.on_rollout_end(algo=None, step=4, mean_return=1.0, update=2)
     callbacks.on_train_batch(algo=None, step=4, loss=0.25, entropy=1.0)
     callbacks.on_eval(algo=None, step=4, result=None)
     callbacks.on_training_end(algo=None, step=4, metrics={"loss": 0.25}, error=None)

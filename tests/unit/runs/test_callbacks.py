@@ -40,7 +40,7 @@ METRICS = {
     "explained_variance",
     "grad_norm",
     "learning_rate",
-    "mean_reward",
+    "mean_return",
     "mean_length",
     "episodes",
     "timesteps",
@@ -98,7 +98,7 @@ def test_every_hook_gets_what_it_is_promised() -> None:
     assert (start["step"], start["total_timesteps"]) == (0, 300)
     rollouts = spy.of("on_rollout_end")
     assert [(call["step"], call["update"]) for call in rollouts] == [(128, 0), (256, 1), (384, 2)]
-    assert [call["mean_reward"] for call in rollouts] == [4.0, 4.0, 4.0]
+    assert [call["mean_return"] for call in rollouts] == [4.0, 4.0, 4.0]
     batches = spy.of("on_train_batch")
     assert [call["step"] for call in batches] == [128, 256, 384]
     assert all(call.keys() - {"algo", "step"} >= METRICS for call in batches)

@@ -205,7 +205,7 @@ def test_the_console_prints_aligned_lines(capsys: pytest.CaptureFixture[str]) ->
     logger = ConsoleLogger(log_interval=1000)
     for step in range(512, 3072, 512):
         logger.on_train_step(
-            step, {"loss": 0.123456, "mean_reward": math.nan, "sps": 12345.6, "timesteps": step}
+            step, {"loss": 0.123456, "mean_return": math.nan, "sps": 12345.6, "timesteps": step}
         )
     evaluated = {"eval_mean_return": -1133.2, "eval_std_return": 4.5, "eval_mean_length": 200.0}
     logger.on_eval(2560, {**evaluated, "eval_success_rate": 0.25})
@@ -226,7 +226,7 @@ def test_small_and_huge_numbers_stay_in_their_columns(
     value: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Small negative numbers were wider than their columns."""
-    ConsoleLogger(log_interval=0).on_train_step(10, {"loss": value, "mean_reward": value})
+    ConsoleLogger(log_interval=0).on_train_step(10, {"loss": value, "mean_return": value})
     header, line = capsys.readouterr().out.splitlines()
     assert len(header) == len(line)
     assert float(line.split()[1].replace(",", "")) == pytest.approx(value, rel=1e-2)
@@ -237,7 +237,7 @@ def test_the_console_keeps_to_the_width_of_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     metrics = {f"metric_{i}": float(i) for i in range(20)}
-    ConsoleLogger(log_interval=0).on_train_step(10, {**metrics, "mean_reward": 3.0})
+    ConsoleLogger(log_interval=0).on_train_step(10, {**metrics, "mean_return": 3.0})
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 60 for line in lines)
     assert lines[0].split()[:2] == ["step", "return"]
@@ -277,14 +277,14 @@ def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
     logger = TensorBoardLogger(tmp_path, log_interval=0)
     logger.truncate_after(0)
     logger.log_config({"n_envs": 8, "hidden": (64, 64)})
-    logger.on_train_step(128, {"loss": 0.5, "mean_reward": math.nan})
+    logger.on_train_step(128, {"loss": 0.5, "mean_return": math.nan})
     assert scalars(tmp_path) == {"train/loss": [(128, 0.5)]}
     logger.on_eval(128, {"eval_mean_return": 9.5})
-    logger.on_train_step(256, {"loss": 0.25, "mean_reward": 20.0})
+    logger.on_train_step(256, {"loss": 0.25, "mean_return": 20.0})
     logger.close()
     assert scalars(tmp_path) == {
         "train/loss": [(128, 0.5), (256, 0.25)],
-        "train/mean_reward": [(256, 20.0)],
+        "train/mean_return": [(256, 20.0)],
         "eval/mean_return": [(128, 9.5)],
     }
 
@@ -334,7 +334,7 @@ def test_wandb_gets_one_run_over_two_trainings(
     monkeypatch.setenv("WANDB_SILENT", "true")
     logger = WandbLogger("tests", mode="offline", dir=str(tmp_path), log_interval=0)
     logger.log_config({"n_envs": 8})
-    logger.on_train_step(100, {"loss": 0.5, "mean_reward": math.nan})
+    logger.on_train_step(100, {"loss": 0.5, "mean_return": math.nan})
     logger.on_eval(100, {"eval_mean_return": 9.5})
     assert dict(logger.run.config) == {"n_envs": 8}
     summary = dict(logger.run.summary)
@@ -354,7 +354,7 @@ def test_mlflow_gets_one_run_over_two_trainings(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     logger = MLflowLogger("tests", tracking_uri=uri, log_interval=0)
     logger.log_config({"n_envs": 8})
-    logger.on_train_step(100, {"loss": 0.5, "mean_reward": math.nan})
+    logger.on_train_step(100, {"loss": 0.5, "mean_return": math.nan})
     logger.on_eval(100, {"eval_mean_return": 9.5})
     logger.close()
     logger.log_config({"n_envs": 8, "gamma": 0.99})

@@ -60,7 +60,7 @@ def test_steps_are_told_by_group_with_who_acted() -> None:
     assert valid[0].all()
     assert not valid[1, :, 1].any()  # who died in the first step
     assert (np.stack([step.rewards["agent"] for step in told.steps])[~valid] == 0).all()
-    assert {"policy_loss", "mean_reward/agent_1"} <= told.updates[0].keys()
+    assert {"policy_loss", "mean_return/agent_1"} <= told.updates[0].keys()
     agent.close()
 
 
@@ -82,7 +82,7 @@ def test_evaluations_tell_of_every_agent(tmp_path: Path) -> None:
             assert mean == read.agents[name]
         assert row["mean"] == pytest.approx(np.mean([read.agents[name] for name in AGENTS]))
     assert set(folder.summary["final_evaluation"]["agents"]) == set(AGENTS)
-    assert "mean_reward/agent_0" in folder.metrics()
+    assert "mean_return/agent_0" in folder.metrics()
     agent.close()
 
 

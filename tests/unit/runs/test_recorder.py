@@ -63,7 +63,7 @@ def test_a_folder_that_says_neither_unit_nor_headline_goes_on(tmp_path: Path) ->
     small_ppo().train(4 * STEPS, run_dir=folder.path, resume=True)
     assert folder.metrics()["step"].tolist() == [STEPS * i for i in range(1, 5)]
     assert folder.config["unit"] == "environment steps"
-    assert folder.config["headline"]["metric"] == "mean_reward"
+    assert folder.config["headline"]["metric"] == "mean_return"
 
 
 @pytest.mark.long

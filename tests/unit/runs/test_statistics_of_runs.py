@@ -50,13 +50,13 @@ def test_episodes_are_those_that_ended(kind: str, normalize: bool, cls: Any) -> 
     assert algo.episodes.count == metrics["episodes"] == len(episodes) > 10
     counted = list(zip(algo.episodes.returns, algo.episodes.lengths, strict=True))
     np.testing.assert_allclose(sorted(counted), sorted(episodes), rtol=1e-6)
-    assert metrics["mean_reward"] == pytest.approx(np.mean([total for total, _ in episodes]))
+    assert metrics["mean_return"] == pytest.approx(np.mean([total for total, _ in episodes]))
     assert metrics["mean_length"] == pytest.approx(np.mean([length for _, length in episodes]))
 
 
 def test_before_the_first_episode_ends_there_is_no_mean() -> None:
     metrics = small_ppo(partial(CountingEnv, (1000,))).train(200)
-    assert math.isnan(metrics["mean_reward"])
+    assert math.isnan(metrics["mean_return"])
     assert metrics["episodes"] == 0
 
 

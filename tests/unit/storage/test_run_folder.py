@@ -31,6 +31,27 @@ def test_rows_of_one_step_are_one_and_the_later_wins(tmp_path: Path) -> None:
     np.testing.assert_array_equal(metrics["kl"], [np.nan, 0.1])
 
 
+@pytest.mark.parametrize(
+    ("headline", "name"),
+    [
+        ({"metric": "mean_reward", "counted_by": "episodes"}, "mean_return"),
+        (None, "mean_return"),
+        ({"metric": "mean_return", "counted_by": "episodes"}, "mean_return"),
+        ({"metric": "mean_reward", "title": "Reward", "each": "completion"}, "mean_reward"),
+        ({"metric": "loss", "lower_is_better": True}, "mean_reward"),
+    ],
+)
+def test_mean_returns_of_earlier_runs_have_their_name_of_today(
+    tmp_path: Path, headline: dict[str, Any] | None, name: str
+) -> None:
+    write_json(tmp_path / "config.json", {"headline": headline})
+    logged = [{"step": 1, "mean_reward": 3.0, "mean_reward/agent_0": 2.0, "mean_reward_margin": 1}]
+    write_lines(tmp_path / "metrics.jsonl", logged)
+    metrics = RunFolder(tmp_path).metrics()
+    assert set(metrics) == {"step", name, f"{name}/agent_0", "mean_reward_margin"}
+    assert metrics[name].tolist() == [3.0]
+
+
 def test_torn_and_foreign_lines_are_left_out(tmp_path: Path) -> None:
     text = '{"step": 1, "loss": 2.0}\n[1]\nnonsense\n\xff\n{"loss": 1}\n{"step": 2, "lo'
     (tmp_path / "metrics.jsonl").write_text(text, encoding="latin-1")

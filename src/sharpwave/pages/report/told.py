@@ -10,6 +10,7 @@ from typing import Any
 
 from sharpwave.pages.headline import RETURN, Headline
 from sharpwave.pages.units import ENVIRONMENT_STEPS, GRADIENT_STEPS, singular
+from sharpwave.storage.run_folder import EARLIER_RETURN
 
 
 def unit_of(config: dict[str, Any]) -> str:
@@ -34,6 +35,8 @@ def headline_of(config: dict[str, Any]) -> Headline:
     """The metric to judge a run by; the return where it names none."""
     told = config.get("headline")
     if not isinstance(told, dict) or not isinstance(told.get("metric"), str):
+        return RETURN
+    if told["metric"] == EARLIER_RETURN and not told.get("title"):
         return RETURN
     words = {
         name: told[name]

@@ -70,9 +70,9 @@ class Callback:
         """
 
     def on_rollout_end(self, *args: Any, **kwargs: Any) -> bool | None:
-        """Called when a rollout is full, with `mean_reward` and `update`, the index of the next.
+        """Called when a rollout is full, with `mean_return` and `update`, the index of the next.
 
-        `mean_reward` is the mean return of the last 100 finished episodes, nan before the first.
+        `mean_return` is that of the last 100 finished episodes, nan before the first.
         """
 
     def on_samples(self, *args: Any, **kwargs: Any) -> bool | None:

@@ -6,7 +6,7 @@ import math
 from itertools import islice
 from typing import Any
 
-from sharpwave.pages.headline import RETURN, Headline
+from sharpwave.pages.headline import Headline
 from sharpwave.runs.callbacks.base import Callback, State, require
 from sharpwave.runs.interval import positive
 
@@ -68,8 +68,7 @@ class EarlyStoppingCallback(Callback):
         self.waited += 1
         if self.waited < self._patience:
             return True
-        is_mean = headline.metric == RETURN.metric
-        name = f"mean {headline.words}" if is_mean else headline.metric
+        name = f"mean {headline.words}" if headline.is_mean else headline.metric
         passed = "fallen below" if headline.lower_is_better else "exceeded"
         self.stop_reason = f"the {name} has not {passed} {self.best:g} for {self._patience} updates"
         return False

@@ -26,7 +26,7 @@ class LoggerCallback:
         ...         self.curve = []
         ...
         ...     def on_train_step(self, step, metrics):
-        ...         self.curve.append((step, metrics["mean_reward"]))
+        ...         self.curve.append((step, metrics["mean_return"]))
     """
 
     def on_training_start(self, algo: Any) -> None:

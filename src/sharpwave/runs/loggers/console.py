@@ -18,7 +18,15 @@ from sharpwave.runs.loggers.interval import IntervalLogger
 from sharpwave.runs.loggers.values import Plain, plain
 
 FIRST = (
-    *("mean_reward", "mean_accuracy", "mean_loss", "success_rate", "mean_length", "episodes"),
+    *(
+        "mean_return",
+        "mean_reward",
+        "mean_accuracy",
+        "mean_loss",
+        "success_rate",
+        "mean_length",
+        "episodes",
+    ),
     *("sps", "loss", "reward_margin", "reward_std", "completion_length", "kl", "entropy"),
 )
 SHORT = {
@@ -28,7 +36,7 @@ SHORT = {
     "explained_variance": "explained",
     "learning_rate": "lr",
     "mean_length": "length",
-    "mean_reward": "return",
+    "mean_return": "return",
     "sps": "steps/s",
     "success_rate": "success",
 }
@@ -52,7 +60,7 @@ class ConsoleLogger(IntervalLogger):
         ValueError: If it is negative.
 
     Example:
-        >>> ConsoleLogger().on_train_step(2048, {"mean_reward": 21.5, "loss": 0.52})
+        >>> ConsoleLogger().on_train_step(2048, {"mean_return": 21.5, "loss": 0.52})
               step    return      loss
              2,048      21.5      0.52
     """

@@ -1,4 +1,7 @@
-"""Callbacks as rlox calls them: `on_train_batch` once a gradient step, `mean_reward` a number."""
+"""Callbacks as rlox calls them: `on_train_batch` once a gradient step, `mean_reward` a number.
+
+rlox calls the mean return of the last episodes `mean_reward`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from typing import Any
 
 from sharpwave.agents import Agent
 from sharpwave.algorithms.ppo import METRICS
+from sharpwave.collect import Episodes
 from sharpwave.learners.groups import GroupLearners
+from sharpwave.pages.headline import RETURN
 from sharpwave.runs.callbacks import Callback, CallbackList
 from sharpwave.runs.run import Run
 
@@ -38,13 +43,19 @@ class RloxRun(Run):
 
     def progress_metrics(self) -> dict[str, float]:
         """Measures of progress; returns are 0 before the first episode has ended."""
-        return _without_nan(super().progress_metrics())
+        return _with_names_of_rlox(_without_nan(super().progress_metrics()))
+
+    def rollout_metrics(self, episodes: Episodes) -> dict[str, float]:
+        """Means of the last episodes, for those who listen to the ends of rollouts."""
+        return _with_names_of_rlox(super().rollout_metrics(episodes))
 
     def tell(self, hook: str, **kwargs: Any) -> bool:
         """Call a hook of all callbacks; False if one of them stops the run."""
         if hook == "on_train_batch":
             return self._tell_batch(self._ours, kwargs)
-        return super().tell(hook, **_without_nan(kwargs) if hook == "on_rollout_end" else kwargs)
+        if hook == "on_rollout_end":
+            kwargs = _with_names_of_rlox(_without_nan(kwargs))
+        return super().tell(hook, **kwargs)
 
     def _tell_batch(self, callbacks: CallbackList, metrics: Mapping[str, Any]) -> bool:
         if not callbacks.overrides("on_train_batch"):
@@ -110,3 +121,12 @@ def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
         name: 0.0 if isinstance(value, float) and math.isnan(value) else value
         for name, value in values.items()
     }
+
+
+def _with_names_of_rlox(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics with `mean_reward`, rlox's name of `mean_return`, beside them."""
+    named = dict(metrics)
+    for name in metrics:
+        if name.startswith(RETURN.metric):
+            named[name.replace(RETURN.metric, "mean_reward", 1)] = metrics[name]
+    return named
