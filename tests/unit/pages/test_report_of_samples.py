@@ -38,6 +38,8 @@ TOLD: dict[str, Any] = {
 def wrote(path: Path, n_updates: int = 5, completion: Any = "4", **config: Any) -> Path:
     """The folder of a run that wrote something in every update."""
     write_run(path, n_updates, config.pop("n_evaluations", 0), **(TOLD | config))
+    metrics = path / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace('"mean_return"', '"mean_reward"'))
     kept = [
         {"step": step, "rank": rank, **row(reward, completion)}
         for step in range(1, n_updates + 1)
