@@ -265,7 +265,9 @@ def named(error: Exception, address: str) -> Exception:
         return TimeoutError(f"{address} did not answer in time: {said}")
     if name == "RESOURCE_EXHAUSTED" and "Concurrent RPC limit" in said:
         return ServerBusy(f"{address} is busy: {said}")
-    if name in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"):
+    if name == "UNIMPLEMENTED":
+        return WireError(f"{address} serves something else: {said}")
+    if name in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED"):
         return WireError(f"{address}: {said}")
     if name == "INTERNAL":
         return RuntimeError(f"{address} failed: {said}")
