@@ -121,6 +121,18 @@ def test_requests_go_to_all_servers_before_an_answer_is_awaited() -> None:
         env.close()
 
 
+def test_a_clock_that_jumps_changes_nothing(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    env, now, draw = RemoteVectorEnv(proxy.address), time.time, np.random.default_rng(0)
+    env.reset(seed=0)
+    monkeypatch.setattr(time, "time", lambda: now() + draw.normal() * 1e8)
+    for number in range(1, 10):
+        proxy.to_lose += number % 3 == 0
+        env.step(np.array([1]))
+        assert Stepped.total == number
+    assert proxy.lost == 3
+    env.close()
+
+
 @pytest.mark.long
 def test_a_server_that_is_killed_is_named_and_its_successor_played() -> None:
     first = Process()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,21 @@ def test_torn_answers_cost_a_shard_for_a_while_and_give_no_wrong_step(
         assert len(held) == len(set(held)) >= 12 - stats["lost_rows"]
     finally:
         proxy.close()
+
+
+def test_a_clock_that_jumps_changes_nothing(
+    servers: list[ReplayServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, draw = time.time, np.random.default_rng(0)
+    monkeypatch.setattr(time, "time", lambda: now() + draw.normal() * 1e8)
+    rate = RateLimit(samples_per_insert=1, slack=16)
+    with ShardedReplay(addresses(servers), fields=FIELDS, n_envs=2, rate=rate) as replay:
+        for number in range(0, 160, 8):
+            replay.push_batch(**steps(range(number, number + 8)))
+            assert numbers_of(replay.sample(8)).max() < number + 8
+        stats = replay.stats()
+        assert (stats["pushed"], stats["sampled"]) == (160, 160)
+        assert (stats["shards_alive"], stats["shards_lost"], stats["lost_rows"]) == (2, 0, 0)
 
 
 def test_without_any_shard_there_is_an_error_in_time() -> None:
