@@ -191,9 +191,9 @@ def test_a_clock_that_jumps_changes_nothing(
     servers: list[ReplayServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, draw = time.time, np.random.default_rng(0)
-    monkeypatch.setattr(time, "time", lambda: now() + draw.normal() * 1e8)
     rate = RateLimit(samples_per_insert=1, slack=16)
     with ShardedReplay(addresses(servers), fields=FIELDS, n_envs=2, rate=rate) as replay:
+        monkeypatch.setattr(time, "time", lambda: now() + draw.normal() * 1e8)
         for number in range(0, 160, 8):
             replay.push_batch(**steps(range(number, number + 8)))
             assert numbers_of(replay.sample(8)).max() < number + 8
