@@ -117,8 +117,9 @@ bench-dreamer: $(BENCH_VENV)/wheel ## Gradient steps and actions of DreamerV3 be
 	@$(BENCH_VENV)/bin/python benchmarks/run.py --area dreamer --json benchmarks/results_dreamer.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
-bench-distributed: $(BENCH_VENV)/wheel ## Actors, remote environments and replay shards, beside Ray where it is installed
-	@$(BENCH_VENV)/bin/python benchmarks/run.py --area distributed remote_envs shards simulated_actors --json benchmarks/results_distributed.json $(ARGS)
+bench-distributed: $(BENCH_VENV)/wheel ## Actors, remote environments, replay shards and several learners, beside Ray where it is installed
+	@$(BENCH_VENV)/bin/python benchmarks/run.py --area distributed remote_envs simulated_actors --json benchmarks/results_distributed.json $(ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/run.py --area shards learners fleet_ends --json benchmarks/results_shards.json $(ARGS)
 	@$(BENCH_VENV)/bin/python benchmarks/report.py
 
 bench-llm: $(BENCH_VENV)/wheel ## Train and sample language models beside TRL and transformers

@@ -1,6 +1,7 @@
 """Several learners: a gradient step of two processes beside one of a learner that shares nothing.
 
-Run as a program it is one of the processes, which time all contenders by turns.
+Run as a program it is one of the processes, which time all contenders by turns: in seconds of its
+processor, since they compete for cores.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ def rows() -> Iterator[Result]:
             f"gradient step of {name}, 2 x 256, {ROWS} rows in each of {LEARNERS} processes",
             {contender: Measurement.of(values) for contender, values in contenders.items()},
             [Ratio(ANCHOR, 1 / 1.1)],
+            unit="CPU-s",
             note="the anchor steps without the others, and then reduces as many numbers once for"
-            " each network that learned; both run in as many processes",
+            " each network that learned; both run in as many processes; seconds of one of them",
         )
 
 
@@ -59,11 +61,11 @@ def main(path: Path) -> None:
             shuffle(order)
             for contender in order:
                 ranks.gather(None)  # all begin together
-                began = time.perf_counter()
+                began = time.process_time()
                 for _ in range(STEPS):
                     steps[contender]()
                 if number:  # after one to warm up
-                    times[contender].append((time.perf_counter() - began) / STEPS)
+                    times[contender].append((time.process_time() - began) / STEPS)
         found[name] = times
     if ranks.leads:
         path.write_text(json.dumps(found))

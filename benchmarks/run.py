@@ -36,6 +36,7 @@ LONG_AREAS = (
     "offline",
     "llm",
     "learners",
+    "fleet_ends",
     "remote_envs",
     "shards",
     "simulated_actors",

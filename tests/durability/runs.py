@@ -23,6 +23,17 @@ NOT_REPEATABLE = ("seconds", "sps")
 ENVS: dict[str, Any] = {"resumable": resumable, "ordinary": "CartPole-v1"}
 
 
+class Hold(sw.Callback):
+    """Lets a run wait at an update for as long as a file is there."""
+
+    def __init__(self, file: Path, update: int) -> None:
+        self.file, self.update = file, update
+
+    def on_train_batch(self, *, algo: Any, **_: Any) -> None:
+        while algo.updates == self.update and self.file.exists():
+            time.sleep(0.002)
+
+
 class Slowly(sw.Callback):
     """Gives others time to interrupt; the run itself is the same."""
 
@@ -56,16 +67,23 @@ def go_on(folder: Path, env: str, signals: bool) -> None:
     Args:
         folder: Of the run.
         env: Its name in `ENVS`.
-        signals: Whether signals end it in order; otherwise it is saved at every fourth update.
+        signals: Whether signals end it in order, for which it waits half-way while the file
+            `hold_of(folder)` is there; otherwise it is saved at every fourth update.
     """
     begun = RunFolder(folder).latest_checkpoint.exists()
     algo = load(folder, env) if begun else make(env)
     total = None if begun else TOTAL
     if signals:
-        algo.train(total, callbacks=Slowly(0.05), run_dir=folder, resume=True)
+        hold = Hold(hold_of(folder), TOTAL // STEPS_PER_UPDATE // 2)
+        algo.train(total, callbacks=[Slowly(), hold], run_dir=folder, resume=True)
     else:
         often = RunRecorder(folder, checkpoint_freq=4 * STEPS_PER_UPDATE, report=False, resume=True)
         algo.train(total, callbacks=[Slowly(), often])
+
+
+def hold_of(folder: Path) -> Path:
+    """The file at which a run waits to be interrupted."""
+    return folder.with_name(f"{folder.name}.hold")
 
 
 processes.preload("sharpwave.nn", "sharpwave.pages.report", "matplotlib.pyplot", __name__)

@@ -105,6 +105,60 @@ def test_ctrl_c_ends_a_learner_in_the_midst_of_long_unrolls(kind: str, world: st
     assert not [name for name in names if any(f"-{pid}-" in name for pid in (parent, *below))]
 
 
+LEARNER = """
+import sys
+import sharpwave as sw
+agent = sw.IMPALA("CartPole-v1", actors="grpc", n_actors=1, n_envs=4, n_steps=8, hidden=(8,))
+agent.loop.fleet.start(agent.learner.weights(), 0)
+print(agent.loop.fleet.address, flush=True)
+agent.train(64)
+if "raises" in sys.argv:
+    raise RuntimeError("of the script")
+"""
+SERVERS = """
+import sys
+import numpy as np
+import sharpwave as sw
+from sharpwave.distributed import EnvServer, RemoteVectorEnv
+from sharpwave.distributed.replay import ReplayServer, ShardOptions
+envs = EnvServer("CartPole-v1").start()
+env = RemoteVectorEnv(envs.address)
+env.reset(seed=0)
+shard = ReplayServer(ShardOptions(capacity=100))
+replay = sw.ShardedReplay([shard.address], prefetch=1)
+sw.DQN(env, buffer=replay, learning_starts=8, batch_size=4, hidden=(8,)).train(20)
+if "raises" in sys.argv:
+    raise RuntimeError("of the script")
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["ends", "raises"])
+@pytest.mark.parametrize("script", [LEARNER, SERVERS], ids=["learner", "servers"])
+def test_a_program_ends_that_closes_nothing(script: str, how: str) -> None:
+    """Its last line was carried out, and it waited for its clients for ever."""
+    command = [sys.executable, "-c", script, how]
+    actors: list[subprocess.Popen[bytes]] = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            if script == LEARNER:
+                assert program.stdout is not None
+                address = program.stdout.readline().strip()
+                join = [sys.executable, "-m", "sharpwave", "actor", "--learner", address]
+                actors.append(subprocess.Popen(join, stdout=subprocess.DEVNULL))
+            _, said = program.communicate(timeout=LONG)
+            assert program.returncode == (how == "raises"), said
+            assert ("RuntimeError: of the script" in said) == (how == "raises")
+            assert [actor.wait(LONG) for actor in actors] == [0] * len(actors)
+        finally:
+            program.kill()
+            for actor in actors:
+                actor.kill()
+                actor.wait()
+
+
 @pytest.mark.long
 def test_a_command_that_nobody_has_joined_ends_by_ctrl_c(tmp_path: Path) -> None:
     """It stops at an update that never comes."""

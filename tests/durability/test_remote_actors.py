@@ -158,7 +158,7 @@ def test_actors_elsewhere_are_killed_at_fifty_moments(commands: Commands) -> Non
 
 @pytest.mark.long
 def test_a_stopped_actor_is_given_up_at_its_deadline_and_comes_back(commands: Commands) -> None:
-    with listening(deadline=4.0) as fleet:
+    with listening(deadline=8.0) as fleet:
         steady, sleeper = (commands.actor(address_of(fleet)) for _ in range(2))
         wait_for(lambda: fleet.stats().alive == 2)
         stop(sleeper.pid)

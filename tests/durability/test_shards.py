@@ -141,7 +141,7 @@ def kill_and_go_on(tmp_path: Path, kills: int) -> None:
 def test_a_stopped_shard_is_gone_at_its_deadline_and_may_return(tmp_path: Path) -> None:
     with no_thread_left(), served(("--capacity", "1000"), ("--capacity", "1000")) as shards:
         addresses = [shard.address for shard in shards]
-        with ShardedReplay(addresses, fields=FIELDS, n_envs=2, timeout=3.0) as replay:
+        with ShardedReplay(addresses, fields=FIELDS, n_envs=2, timeout=8.0) as replay:
             replay.push_batch(**steps(range(40)))
             stop(shards[1].process.pid)
             try:

@@ -27,7 +27,7 @@ from tests.durability.test_shards import rows_in, traffic_to
 from tests.processes import actors_of
 from tests.unit.distributed.envs.servers import Process
 from tests.unit.distributed.replay.shards import served
-from tests.waiting import wait_for
+from tests.waiting import LONG, wait_for
 
 MINUTES = float(os.environ.get("SHARPWAVE_SOAK_MINUTES", "30"))
 KILL_EVERY = 20.0
@@ -70,8 +70,10 @@ class Soak(sw.Callback):
         now = time.monotonic()
         if now > self._next:
             stats = algo.loop.fleet.stats()
-            # All that were killed are back, and nothing else has ended.
-            assert stats.alive == N_ACTORS
+            # All that were killed come back, and nothing else has ended.
+            if stats.alive < N_ACTORS:
+                assert now < self._next + LONG
+                return True
             if self.servers:  # an actor may fail again while its server starts
                 assert self.kills <= stats.restarts <= 3 * self.kills
             else:
@@ -145,7 +147,7 @@ def test_nothing_grows_while_actors_are_killed(kind: str) -> None:
         learned = N_ACTORS * agent.learner.updates
         assert agent.timesteps == rows * (learned + metrics["dropped_unrolls"])
         agent.close()
-        assert [node.wait(30) for node in soak.nodes] == [0] * len(soak.nodes)
+        assert [node.wait(LONG) for node in soak.nodes] == [0] * len(soak.nodes)
     finally:
         for server in soak.servers:
             server.end()

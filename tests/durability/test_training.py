@@ -20,6 +20,7 @@ from sharpwave.storage.run_folder import RunFolder
 from tests.durability import runs
 from tests.durability.runs import STEPS_PER_UPDATE, TOTAL, load, rows_of, start, wait_for_rows
 from tests.envs import resumable
+from tests.waiting import LONG
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_a_run_that_is_killed_again_and_again_is_finished(
             assert algo.timesteps % (4 * STEPS_PER_UPDATE) == 0
             assert len(rows_of(tmp_path)) >= algo.updates
     process = start(tmp_path, env)
-    process.join(60)
+    process.join(LONG)
     assert process.exitcode == 0
     assert_no_gaps(tmp_path)
     assert RunFolder(tmp_path).summary["status"] == "finished"
@@ -88,11 +89,13 @@ def test_a_run_that_is_killed_again_and_again_is_finished(
 def test_a_signal_ends_a_run_at_an_update_and_it_goes_on_exactly(
     number: signal.Signals, uninterrupted: Path, tmp_path: Path
 ) -> None:
+    runs.hold_of(tmp_path).touch()
     process = start(tmp_path, signals=True)
     wait_for_rows(tmp_path, 5, process)
     time.sleep(random.uniform(0, 0.02))
     os.kill(process.pid or 0, number)
-    process.join(60)
+    runs.hold_of(tmp_path).unlink()
+    process.join(LONG)
     assert process.exitcode == 0
     summary = RunFolder(tmp_path).summary
     assert (summary["status"], summary["reason"]) == ("stopped", number.name)

@@ -86,7 +86,6 @@ def test_a2c_improves_on_cartpole() -> None:
     assert final_return(sw.A2C.preset("CartPole-v1", total_timesteps=40_000, seed=1)) >= 80
 
 
-@pytest.mark.long
 def test_impala_learns_cartpole_quickly() -> None:
     options: dict[str, Any] = {"total_timesteps": 100_000, "seed": 1, "deterministic": True}
     assert final_return(sw.IMPALA("CartPole-v1", **options)) >= 300

@@ -97,8 +97,9 @@ class IMPALALearner(A2CLearner):
 class IMPALA(OnlineAgent):
     """IMPALA: actors that go on while the learner learns, corrected by V-trace.
 
-    `IMPALALearner` has the loss. Each of `n_actors` threads has `n_envs` environments, and a copy
-    of the weights that is some updates old.
+    `IMPALALearner` has the loss. Each of `n_actors` actors has `n_envs` environments, and a copy
+    of the weights that is some updates old. `actors` says where they act: in threads, in processes,
+    on other machines, or where Ray starts them.
 
     Example:
         >>> impala = IMPALA("CartPole-v1", n_envs=4, n_steps=16)

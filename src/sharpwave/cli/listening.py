@@ -4,29 +4,47 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sharpwave.cli.terminal import UserError
-from sharpwave.distributed.security import TLS, TOKEN_VARIABLE, Access
+from sharpwave.distributed.security import TLS, TOKEN_VARIABLE, Access, read_token
 
-__all__ = ["access_of", "add_access_options", "ending"]
+__all__ = ["access_of", "add_access_options", "add_token_option", "ending", "use_token"]
 
 
 def add_access_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of who may connect."""
     group = parser.add_argument_group("who may connect")
-    group.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help=f"file of the shared token; otherwise {TOKEN_VARIABLE} in the environment",
-    )
+    add_token_option(group)
     group.add_argument("--tls-certificate", metavar="PEM", help="of this side, for mutual TLS")
     group.add_argument("--tls-key", metavar="PEM", help="of the certificate")
     group.add_argument(
         "--tls-authority", metavar="PEM", help="that signed the certificate of the other side"
     )
+
+
+def add_token_option(parser: Any) -> None:
+    """Add the option of the file of a token, to a parser or a group of one."""
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=f"file of the shared token; otherwise {TOKEN_VARIABLE} in the environment",
+    )
+
+
+def use_token(parsed: argparse.Namespace) -> None:
+    """Take the token of `--token-file`, where one is given, for this process and what it starts.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is empty.
+    """
+    file = getattr(parsed, "token_file", None)
+    if file is not None:
+        os.environ[TOKEN_VARIABLE] = read_token(file) or ""
 
 
 def access_of(parsed: argparse.Namespace) -> Access:

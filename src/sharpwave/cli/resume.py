@@ -10,6 +10,7 @@ from sharpwave.cli.environment import add_env_options, require_env, trusted
 from sharpwave.cli.folders import existing
 from sharpwave.cli.language import add_language_options, trusted_language
 from sharpwave.cli.learners import check_learners, has_to_launch, launch
+from sharpwave.cli.listening import add_token_option, use_token
 from sharpwave.cli.parser import Parser, count
 from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import input_errors
@@ -21,6 +22,7 @@ def run(arguments: list[str]) -> int:
     parsed = _parser().parse(arguments)
     run_dir = existing(parsed.run)
     with input_errors():
+        use_token(parsed)
         plan = trusted(plan_in(run_dir), parsed, run_dir)
         plan = trusted_language(plan, parsed, run_dir, "resume")
         if parsed.learners is not None:
@@ -92,6 +94,7 @@ def _parser() -> Parser:
         metavar="HOST:PORT,...",
         help="servers of environments (default: those of before); none makes them here",
     )
+    add_token_option(parser)
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
     add_env_options(parser, replaces=True)
     add_language_options(parser)

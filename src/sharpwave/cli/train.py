@@ -27,6 +27,7 @@ from sharpwave.cli.environment import (
 )
 from sharpwave.cli.language import add_language_options, language_of
 from sharpwave.cli.learners import check_learners, has_to_launch, launch
+from sharpwave.cli.listening import add_token_option, use_token
 from sharpwave.cli.many_agents import add_agent_options, agents_of
 from sharpwave.cli.parser import Parser, add_config_options, config_options
 from sharpwave.cli.run_plan import Plan, RunOptions
@@ -55,6 +56,7 @@ def run(arguments: list[str]) -> int:
     if parsed.env is not None:
         require_env(parsed.env, algorithm)
     with input_errors():
+        use_token(parsed)
         plan = plan_of(parsed, algorithm)
         check_learners(plan)
     if has_to_launch(plan):
@@ -115,6 +117,8 @@ def parser_of(algorithm: type[Agent]) -> Parser:
         add_language_options(parser, algorithm)
     elif takes:
         add_env_options(parser)
+        if "token" in getattr(algorithm, "secrets", ()):
+            add_token_option(parser)
         if is_of_many_agents(algorithm):
             add_agent_options(parser)
     else:

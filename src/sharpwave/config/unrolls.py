@@ -29,7 +29,8 @@ class UnrollConfig(RolloutConfig):
     actor has its share, in order. None makes the environments where the actors are."""
     address: str | None = None
     """With gRPC the address on which to listen for actors, as host:port; a free port that this
-    machine alone can reach when None. With Ray the address of the cluster, or "auto" for the one of
+    machine alone can reach when None. Of several learners each listens at a port of its own, from
+    this one on. With Ray the address of the cluster, or "auto" for the one of
     this machine; when None, a Ray of its own is started here."""
     tls: tuple[str, ...] = ()
     """PEM files of certificate, key and authority, for mutual TLS with actors that join, or with
@@ -127,7 +128,15 @@ class UnrollConfig(RolloutConfig):
             )
 
     def access(self, token: str | None) -> Access:
-        """Access rules for actors that join and for servers, with a token that is in no file."""
+        """Access rules for actors that join and for servers, with a token that is in no file.
+
+        Raises:
+            ValueError: A token is given that nobody would be asked for, or that is no good.
+        """
+        if token is not None and self.actors != "grpc" and self.worker_addresses is None:
+            raise ValueError(
+                f"token is for actors='grpc' and worker_addresses, got actors={self.actors!r}"
+            )
         return Access.of(token, TLS(*self.tls) if self.tls else None)
 
     @property

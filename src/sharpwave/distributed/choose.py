@@ -15,6 +15,7 @@ from sharpwave.distributed.recipe import ActorRecipe, Followers, make_actor
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.supervise import MOST_FAILURES, Lives
 from sharpwave.distributed.threads import ThreadFleet
+from sharpwave.distributed.wire import split_address
 from sharpwave.distributed.workers import WorkerRecipe
 
 __all__ = ["ACTORS", "Listening", "make_fleet"]
@@ -28,6 +29,22 @@ class Listening(NamedTuple):
 
     address: str | None = None
     access: Access = Access()
+
+    def of_rank(self, rank: int) -> Listening:
+        """That of one of several learners, each of which listens at a port of its own.
+
+        Args:
+            rank: Number of the learner, which is added to the port; 0 takes a free one for each.
+
+        Example:
+            >>> Listening("10.0.0.1:50051").of_rank(2).address
+            '10.0.0.1:50053'
+        """
+        if self.address is None:
+            return self
+        host, port = split_address(self.address)
+        where = f"[{host}]" if ":" in host else host
+        return self._replace(address=f"{where}:{port + rank if port else 0}")
 
 
 def make_fleet(

@@ -9,8 +9,10 @@ actors tell where they stand, and those of a resumed run are told. `node.py` is 
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
+import os
 import threading
 import time
 import uuid
@@ -102,6 +104,7 @@ class GrpcFleet:
         self._rests, self._stops = True, False
         self._failures = self._restarts = self._lost = self._received_bytes = 0
         self._complete_at = time.monotonic()
+        self._pid = 0
 
     @property
     def address(self) -> str | None:
@@ -138,6 +141,8 @@ class GrpcFleet:
                 max_calls=self._max_nodes,
                 silence=self._deadline,
             )
+            self._pid = os.getpid()
+            atexit.register(self._at_exit)
             notice(f"waiting for actors: {self._how_to_join()}")
 
     def publish(self, weights: Weights, version: int) -> None:
@@ -240,6 +245,7 @@ class GrpcFleet:
 
     def stop(self, timeout: float = 5.0) -> None:
         """Send the nodes home, and listen no more."""
+        atexit.unregister(self._at_exit)
         with self._lock:
             self._stops = self._rests = True
             for session in self._sessions:
@@ -249,6 +255,11 @@ class GrpcFleet:
         if self._server is not None:
             self._server.stop(timeout / 4)  # less where what was said last has been sent
             self._server = None
+
+    def _at_exit(self) -> None:
+        """Where a program ends that did not stop the fleet, nodes would wait for it."""
+        if os.getpid() == self._pid:  # a fork has no nodes
+            self.stop()
 
     # What nodes do, each in threads of its own
 

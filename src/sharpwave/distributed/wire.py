@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import os
 import socket
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from sharpwave.core.optional import require
+from sharpwave.distributed.call_threads import CallThreads
 from sharpwave.distributed.codec import LIMIT
 from sharpwave.distributed.security import Access, check_listening, is_loopback
+from sharpwave.distributed.silence import SilenceWatch
 from sharpwave.errors import ServerBusy, WireError
 
 __all__ = ["Method", "Server", "Service", "connect", "grpc", "named", "naming", "serve", "service"]
@@ -114,7 +115,7 @@ def serve(
     check_listening(host, access)
     _check_free(host, port)
     library = grpc()
-    watch = _Watch(silence)
+    watch = SilenceWatch(silence)
     options = {
         **_common_options(max_message),
         "grpc.so_reuseport": 0,
@@ -122,7 +123,7 @@ def serve(
         "grpc.http2.min_ping_interval_without_data_ms": int(500 * PING_EVERY),
         "grpc.http2.max_ping_strikes": 0,
     }
-    pool = ThreadPoolExecutor(max_calls, thread_name_prefix="sharpwave wire")
+    pool = CallThreads(max_calls, "sharpwave wire")
     server = library.server(
         pool,
         interceptors=[_gate(access, watch)],
@@ -148,14 +149,18 @@ def serve(
 class Server:
     """A server at work, until `stop`; as a context manager, until the end of the block.
 
+    One that is left to itself stops where the program ends.
+
     Attributes:
         host: Host at which it listens.
         port: Port at which it listens.
     """
 
-    def __init__(self, server: Any, pool: Any, watch: _Watch, host: str, port: int) -> None:
+    def __init__(self, server: Any, pool: Any, watch: SilenceWatch, host: str, port: int) -> None:
         self.host, self.port = host, port
         self._server, self._pool, self._watch = server, pool, watch
+        self._pid = os.getpid()
+        atexit.register(self._at_exit)
 
     @property
     def address(self) -> str:
@@ -169,9 +174,14 @@ class Server:
 
     def stop(self, grace: float = 0.5) -> None:
         """Take no more calls, and end those that are left after so many seconds."""
+        atexit.unregister(self._at_exit)
         self._server.stop(grace).wait()
         self._watch.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _at_exit(self) -> None:
+        if os.getpid() == self._pid:  # a fork has no server
+            self.stop()
 
     def __enter__(self) -> Server:
         return self
@@ -265,7 +275,9 @@ def named(error: Exception, address: str) -> Exception:
         return TimeoutError(f"{address} did not answer in time: {said}")
     if name == "RESOURCE_EXHAUSTED" and "Concurrent RPC limit" in said:
         return ServerBusy(f"{address} is busy: {said}")
-    if name in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"):
+    if name == "UNIMPLEMENTED":
+        return WireError(f"{address} serves something else: {said}")
+    if name in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED"):
         return WireError(f"{address}: {said}")
     if name == "INTERNAL":
         return RuntimeError(f"{address} failed: {said}")
@@ -332,53 +344,7 @@ def _check_free(host: str, port: int) -> None:
         raise OSError(error.errno, f"cannot listen at {host}:{port}: {error.strerror}") from None
 
 
-class _Watch:
-    """Ends calls whose clients have been silent for too long."""
-
-    def __init__(self, silence: float) -> None:
-        self._silence = silence
-        # Every message of every call passes here: single operations on a dict need no lock.
-        self._waiting: dict[object, tuple[Any, float]] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sharpwave watch", daemon=True)
-        self._thread.start()
-
-    def messages(self, context: Any, requests: Iterator[Any]) -> Iterator[Any]:
-        """The messages of a client, each of which comes in time."""
-        wait = object()  # a call may wait for a message and for an answer to be taken
-        while True:
-            self._waiting[wait] = context, time.monotonic() + self._silence
-            try:
-                message = next(requests)
-            except StopIteration:
-                return
-            finally:
-                del self._waiting[wait]
-            yield message
-
-    def answers(self, context: Any, answers: Iterator[Any]) -> Iterator[Any]:
-        """The answers to a client, each of which it takes in time."""
-        wait = object()
-        for answer in answers:
-            self._waiting[wait] = context, time.monotonic() + self._silence
-            try:
-                yield answer
-            finally:
-                del self._waiting[wait]
-
-    def stop(self) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(min(0.5, self._silence / 4)):
-            now = time.monotonic()
-            late = [context for context, end in list(self._waiting.values()) if end < now]
-            for context in late:
-                context.cancel()
-
-
-def _gate(access: Access, watch: _Watch) -> Any:
+def _gate(access: Access, watch: SilenceWatch) -> Any:
     """Interceptor of all calls: checks the token, ends silent calls, and reports errors."""
     library = grpc()
 
@@ -401,7 +367,7 @@ def _gate(access: Access, watch: _Watch) -> Any:
     return type("Gate", (library.ServerInterceptor,), {"intercept_service": intercept})()
 
 
-def _watched(handler: Any, watch: _Watch) -> Any:
+def _watched(handler: Any, watch: SilenceWatch) -> Any:
     """The handler, with its client watched and its errors named.
 
     A message of its own and a stream of one are the same on the wire. As a stream it is read while

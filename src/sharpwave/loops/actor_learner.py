@@ -203,9 +203,11 @@ class ActorLearnerLoop(OnPolicyLoop):
 
     def _listening(self) -> Listening | None:
         config = self.config
+        access = config.access(self._token)
         if config.actors not in ("grpc", "ray"):
             return None
-        return Listening(config.address, config.access(self._token))
+        listening = Listening(config.address, access)
+        return listening if config.actors == "ray" else listening.of_rank(self.ranks.rank)
 
     def _recipe(self, seeds: Seeds) -> ActorRecipe:
         config, learner, memory = self.config, self.learner, self.actor.state

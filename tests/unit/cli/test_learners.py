@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,6 +80,54 @@ def test_processes_of_torchrun_learn_as_those_of_the_command_do(tmp_path: Path) 
         found.append(folder.metrics())
         assert folder.summary["status"] == "finished"
     assert found[0]["loss"].tolist() == found[1]["loss"].tolist()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_actors_join_each_of_the_learners_at_a_port_of_its_own(tmp_path: Path) -> None:
+    """Both listened at the same one, and the second could not."""
+    pytest.importorskip("grpc")
+    first = two_free_ports()
+    options = ["--n-actors", "2", "--n-envs", "2", "--n-steps", "8", "--hidden", "8", "--seed", "3"]
+    options += ["--actors", "grpc", "--address", f"127.0.0.1:{first}", "--no-preset", "--quiet"]
+    options += ["--learners", "2", "--total-timesteps", "640", "--eval-freq", "0", "--run-dir"]
+    run = [sys.executable, "-m", "sharpwave"]
+    learners = subprocess.Popen(
+        [*run, "train", "impala", "CartPole-v1", *options, str(tmp_path / "run")],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    actors = [
+        subprocess.Popen(
+            [*run, "actor", "--learner", f"127.0.0.1:{port}", "--patience", str(LONG)],
+            stdout=subprocess.DEVNULL,
+        )
+        for port in (first, first + 1)
+    ]
+    try:
+        _, said = learners.communicate(timeout=2 * LONG)
+        assert learners.returncode == 0, said
+        assert [actor.wait(LONG) for actor in actors] == [0, 0]
+    finally:
+        for pid in filter(is_running, [learners.pid, *(actor.pid for actor in actors)]):
+            os.kill(pid, signal.SIGKILL)
+        for actor in actors:
+            actor.wait()
+        learners.communicate()
+    for port in (first, first + 1):
+        assert f"sharpwave actor --learner 127.0.0.1:{port}" in said
+    metrics = RunFolder(tmp_path / "run").metrics()
+    assert metrics["step"][-1] >= 640
+    assert metrics["actors_alive"][-1] == 2
+
+
+def two_free_ports() -> int:
+    """The first of two ports, one after the other, that nobody listens at."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            port = int(one.getsockname()[1])
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):
+                return port
 
 
 class Started:

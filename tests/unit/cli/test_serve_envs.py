@@ -14,6 +14,7 @@ from sharpwave.cli import main
 from sharpwave.distributed import RemoteVectorEnv
 from sharpwave.envs import make_vec_env
 from tests.unit.distributed.envs.servers import serving
+from tests.waiting import LONG
 
 TOKEN = "a-token-of-the-tests"
 
@@ -43,7 +44,7 @@ def test_environments_are_served_until_it_is_told_to_stop(
         server.process.send_signal(number)
         assert server.process.stdout is not None
         assert server.process.stdout.read() == "stopped\n"
-        assert server.process.wait(30) == 0
+        assert server.process.wait(LONG) == 0
         env.close()
 
 

@@ -44,8 +44,8 @@ SPACES, WEIGHTS = made()
 
 @contextmanager
 def listening(recipe: ActorRecipe = RECIPE, **options: Any) -> Iterator[GrpcFleet]:
-    """A fleet that has started."""
-    given: dict[str, Any] = {"n_actors": 2, "max_in_flight": 2, **options}
+    """A fleet that has started; nodes that say nothing are there until they leave."""
+    given: dict[str, Any] = {"n_actors": 2, "max_in_flight": 2, "deadline": LONG, **options}
     fleet = GrpcFleet(recipe, *SPACES, **given)
     fleet.start(WEIGHTS, 0)
     try:

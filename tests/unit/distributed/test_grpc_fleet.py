@@ -155,7 +155,7 @@ def test_in_step_whoever_comes_next_makes_what_was_asked_for() -> None:
 
 def test_in_step_there_is_no_place_for_more_actors() -> None:
     with listening(in_step=True, n_actors=1, max_in_flight=1) as fleet:
-        first, second = (Acting(address_of(fleet), patience=2.0) for _ in range(2))
+        first, second = (Acting(address_of(fleet), patience=5.0) for _ in range(2))
         wait_for(lambda: "actors" in "".join([*first.said, *second.said]))
         fleet.publish(WEIGHTS, 0)
         assert received(fleet).actor == 0

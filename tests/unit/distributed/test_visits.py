@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("grpc")
 
+import sharpwave.distributed.node as nodes
 from sharpwave.distributed.codec import pack, unpack
 from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE
-from sharpwave.distributed.node import _Visit
 from sharpwave.distributed.wire import Method, connect, serve, service
 from tests.unit.distributed.remote import WEIGHTS, Acting, Liar, address_of, listening
 from tests.waiting import LONG, wait_for, without_hanging
@@ -35,7 +35,7 @@ def joined(address: str) -> Liar:
 def test_a_node_waits_for_a_learner_with_as_many_calls_as_it_takes() -> None:
     with listening(n_actors=1, max_in_flight=1, max_nodes=1) as fleet:
         first = joined(address_of(fleet))
-        later = Acting(address_of(fleet), patience=1.0)
+        later = Acting(address_of(fleet), patience=2.0)
         wait_for(lambda: sum("is busy" in line for line in later.said) >= 2)  # beyond its patience
         assert later.error is None
         first.close()
@@ -67,7 +67,11 @@ class Learner:
 
 
 @pytest.mark.parametrize("takes", [True, False])
-def test_a_node_that_leaves_says_all_it_has_to_say(takes: bool) -> None:
+def test_a_node_that_leaves_says_all_it_has_to_say(
+    takes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if takes:  # however slowly
+        monkeypatch.setattr(nodes, "FAREWELL", LONG)
     learner = Learner()
     learner.takes = takes
     methods = [Method("Join", learner.join, stream_in=True, stream_out=True)]
@@ -75,7 +79,7 @@ def test_a_node_that_leaves_says_all_it_has_to_say(takes: bool) -> None:
         serve([service(SERVICE, methods)]) as server,
         connect(server.address) as channel,
     ):
-        visit = _Visit(channel, server.address, 1)
+        visit = nodes._Visit(channel, server.address, 1)
         visit.join()
         for number in range(50):
             visit.say(pack("failed", meta={"number": number}))

@@ -99,7 +99,7 @@ def channel(server: Server) -> Iterator[Any]:
 def impatient(echo: Echo) -> Iterator[Any]:
     """A channel to a server that soon drops who is silent."""
     with (
-        serve([echo.service()], access=Access(TOKEN), max_message=1000, silence=1.0) as server,
+        serve([echo.service()], access=Access(TOKEN), max_message=1000, silence=3.0) as server,
         connect(server.address, Access(TOKEN), max_message=10**7) as channel,
     ):
         yield channel
@@ -270,14 +270,14 @@ def test_more_calls_than_allowed_are_refused(echo: Echo) -> None:
 
         def held() -> Iterator[bytes]:
             yield b"first"
-            over.wait(30)
+            over.wait(LONG)
 
         streams = [channel.stream_stream("/test.Echo/Many")(held()) for _ in range(2)]
         assert [next(stream) for stream in streams] == [b"first", b"first"]
         with pytest.raises(ServerBusy, match="Concurrent RPC limit"), naming(server.address):
             channel.unary_unary("/test.Echo/One")(b"third")
         with pytest.raises(ServerBusy, match=f"{server.address} is busy"):
-            connect(server.address, timeout=0.3)
+            connect(server.address, timeout=3.0)
         threading.Timer(0.3, over.set).start()
         connect(server.address, timeout=LONG).close()  # which waits for a place
         assert [list(stream) for stream in streams] == [[], []]
@@ -326,7 +326,7 @@ def test_stop_ends_streams_and_threads(echo: Echo) -> None:
 
     def held() -> Iterator[bytes]:
         yield b"first"
-        over.wait(30)
+        over.wait(LONG)
 
     with connect(server.address) as channel:
         answers = channel.stream_stream("/test.Echo/Many")(held())

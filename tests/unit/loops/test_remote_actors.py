@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import pytest
 pytest.importorskip("grpc")
 
 import sharpwave as sw
+from sharpwave.cli.main import main
 from sharpwave.distributed import TLS, Access
 from sharpwave.distributed.security import TOKEN_VARIABLE
 from tests.unit.distributed.certificates import make_authority, make_tls
 from tests.unit.distributed.remote import Acting
+from tests.waiting import LONG
 
 TOKEN = "a-token-of-the-tests"
 OPTIONS: dict[str, Any] = {"n_envs": 4, "n_steps": 8, "hidden": (8,), "seed": 1, "actors": "grpc"}
@@ -74,6 +78,46 @@ def test_the_token_of_the_environment_is_taken(monkeypatch: pytest.MonkeyPatch) 
     agent.close()
 
 
+@pytest.mark.long
+def test_the_command_takes_the_token_of_a_file(tmp_path: Path) -> None:
+    """The file was an option of whoever joins, and not of the learner."""
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    command = [sys.executable, "-m", "sharpwave"]
+    own = ["--token-file", str(tmp_path / "token")]
+    train = [
+        "train",
+        "impala",
+        "CartPole-v1",
+        "--actors",
+        "grpc",
+        "--n-envs",
+        "4",
+        "--n-steps",
+        "8",
+    ]
+    train += ["--hidden", "8", "--eval-freq", "0", "--no-preset", "--quiet", *own]
+    run = str(tmp_path / "run")
+
+    def learn(*arguments: str) -> None:
+        learner = subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True)
+        try:
+            assert learner.stderr is not None
+            address = learner.stderr.readline().rpartition("--learner ")[2].strip("`\n")
+            stranger = Acting(address)
+            assert isinstance(stranger.wait(), PermissionError)
+            node = Acting(address, access=Access(TOKEN), n_actors=2)
+            _, said = learner.communicate(timeout=LONG)
+            assert learner.returncode == 0, said
+            assert node.wait() is None
+        finally:
+            learner.kill()
+            learner.communicate()
+
+    learn(*train, "--total-timesteps", "512", "--run-dir", run)
+    learn("resume", run, "--total-timesteps", "1024", "--quiet", *own)
+    assert main(["train", "ppo", "CartPole-v1", *own]) == 2  # nobody would be asked for it
+
+
 def test_certificates_are_asked_for(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     files = TLS(*map(str, make_tls(authority)))
@@ -113,6 +157,8 @@ def test_a_port_in_use_is_named() -> None:
         ({"actors": "threads", "address": "host:1"}, ValueError, "address is for actors='grpc'"),
         ({"actors": "ssh"}, ValueError, "actors must be one of"),
         ({"token": "short"}, ValueError, "token must be at least 16"),
+        ({"actors": "threads", "token": TOKEN}, ValueError, "token is for actors='grpc' and work"),
+        ({"actors": "ray", "token": TOKEN}, ValueError, "token is for .*, got actors='ray'"),
     ],
 )
 def test_what_cannot_be_is_refused(options: Any, error: type[Exception], says: str) -> None:

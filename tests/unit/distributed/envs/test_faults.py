@@ -49,7 +49,7 @@ def proxy() -> Iterator[Proxy]:
 
 
 def test_a_lost_answer_is_asked_for_again_and_nothing_steps_twice(proxy: Proxy) -> None:
-    env = RemoteVectorEnv(proxy.address, timeout=10)
+    env = RemoteVectorEnv(proxy.address, timeout=LONG)
     obs, _ = env.reset(seed=0)
     for number in range(1, 10):
         proxy.to_lose += number % 3 == 0
@@ -79,7 +79,7 @@ def test_random_losses_leave_the_same_trajectory() -> None:
     local.reset(seed=1)
     with EnvServer("CartPole-v1", n_envs=2) as server:
         proxy = Proxy(server.address)
-        env = RemoteVectorEnv(proxy.address, timeout=20)
+        env = RemoteVectorEnv(proxy.address, timeout=LONG)
         env.reset(seed=1)
         for _ in range(60):
             proxy.to_lose += int(rng.choice([0, 1, 3], p=[0.8, 0.15, 0.05]))
@@ -94,7 +94,7 @@ def test_random_losses_leave_the_same_trajectory() -> None:
 
 
 def test_a_slow_way_delays_and_loses_nothing(proxy: Proxy) -> None:
-    env = RemoteVectorEnv(proxy.address, timeout=10)
+    env = RemoteVectorEnv(proxy.address, timeout=LONG)
     env.reset(seed=0)
     proxy.delay = 0.05
     began = time.monotonic()
@@ -121,11 +121,23 @@ def test_requests_go_to_all_servers_before_an_answer_is_awaited() -> None:
         env.close()
 
 
+def test_a_clock_that_jumps_changes_nothing(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    env, now, draw = RemoteVectorEnv(proxy.address), time.time, np.random.default_rng(0)
+    env.reset(seed=0)
+    monkeypatch.setattr(time, "time", lambda: now() + draw.normal() * 1e8)
+    for number in range(1, 10):
+        proxy.to_lose += number % 3 == 0
+        env.step(np.array([1]))
+        assert Stepped.total == number
+    assert proxy.lost == 3
+    env.close()
+
+
 @pytest.mark.long
 def test_a_server_that_is_killed_is_named_and_its_successor_played() -> None:
     first = Process()
     with serving() as other:
-        env = RemoteVectorEnv([other.address, first.address], timeout=4)
+        env = RemoteVectorEnv([other.address, first.address], timeout=8)
         env.reset(seed=0)
         env.step(np.zeros(4, np.int64))
         first.end()
@@ -144,7 +156,7 @@ def test_a_server_that_is_killed_is_named_and_its_successor_played() -> None:
 @pytest.mark.long
 def test_a_server_that_was_started_again_has_lost_the_environments() -> None:
     first = Process()
-    env = RemoteVectorEnv(first.address, timeout=30)
+    env = RemoteVectorEnv(first.address, timeout=LONG)
     env.reset(seed=0)
     first.end()
     with serving(port=first.port):

@@ -25,7 +25,7 @@ from sharpwave.errors import EnvironmentFailed, WireError
 from sharpwave.testing import check_env
 from tests import envs
 from tests.unit.distributed.certificates import make_authority, make_tls
-from tests.waiting import wait_for
+from tests.waiting import LONG, wait_for
 
 MAKERS: dict[str, Any] = {
     "native": "CartPole-v1",
@@ -45,7 +45,7 @@ def _no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
-        thread.join(5)
+        thread.join(LONG)
         assert not thread.is_alive(), thread
 
 
@@ -237,7 +237,7 @@ def test_servers_that_do_not_fit_together_are_named() -> None:
             with pytest.raises(ValueError, match=said):
                 RemoteVectorEnv(addresses)
         with pytest.raises(ConnectionError, match=r"127.0.0.1:1 cannot be reached"):
-            RemoteVectorEnv([pole, "127.0.0.1:1"], timeout=0.3)
+            RemoteVectorEnv([pole, "127.0.0.1:1"], timeout=3.0)
 
 
 def test_a_server_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,12 +268,12 @@ def test_certificates_let_in_who_has_one(tmp_path: Path) -> None:
         env.close()
         for stranger in (None, make_tls(make_authority(tmp_path, "another"))):
             with pytest.raises(ConnectionError, match="cannot be reached"):
-                RemoteVectorEnv(server.address, tls=stranger, timeout=1)
+                RemoteVectorEnv(server.address, tls=stranger, timeout=4)
 
 
 def test_sessions_are_freed_when_their_clients_are_silent() -> None:
-    with EnvServer("CartPole-v1", silence=2.0, patience=0.1) as server:
-        remote = RemoteVectorEnv(server.address, timeout=5)
+    with EnvServer("CartPole-v1", silence=3.0, patience=0.1) as server:
+        remote = RemoteVectorEnv(server.address, timeout=LONG)
         remote.reset(seed=0)
         wait_for(lambda: server.n_sessions == 0)
         with pytest.raises(ConnectionError, match="no session of ours any more"):

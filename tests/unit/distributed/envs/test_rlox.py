@@ -159,7 +159,7 @@ def test_what_clients_of_rlox_may_not_do_is_named() -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_the_pool_plays_at_servers_that_have_three_calls(env_id: str) -> None:
     with three_calls(env_id, 1) as (one, servicer), three_calls(env_id, 2) as (other, _):
-        pool = rlox.distributed.RemoteEnvPool([one, other], timeout=5.0)
+        pool = rlox.distributed.RemoteEnvPool([one, other], timeout=30.0)
         pool.connect()
         local = rlox.VecEnv(3, env_id=env_id)
         np.testing.assert_array_equal(pool.reset_all(seed=3), local.reset_all(seed=3))

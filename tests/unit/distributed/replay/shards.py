@@ -15,6 +15,7 @@ import numpy as np
 from sharpwave import PrioritizedReplayBuffer, ReplayBuffer
 from sharpwave.distributed.replay import LocalShard, ShardedReplay
 from sharpwave.types import Array
+from tests.waiting import LONG
 
 WIDTH = 5
 FIELDS: dict[str, Any] = {
@@ -138,5 +139,5 @@ def no_thread_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
-        thread.join(60.0)
+        thread.join(LONG)
         assert not thread.is_alive(), thread

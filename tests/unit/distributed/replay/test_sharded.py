@@ -165,7 +165,7 @@ def test_folders_are_read_while_another_process_writes_them(tmp_path: Path) -> N
     process = context.Process(target=write, args=(tmp_path / "a", begin, end))
     process.start()
     try:
-        assert begin.wait(60)
+        assert begin.wait(LONG)
         with ShardedReplay([tmp_path / "a"], seed=1) as replay:
             first = len(replay)
             newest = np.max(numbers_of(replay.sample(32)))
@@ -173,7 +173,7 @@ def test_folders_are_read_while_another_process_writes_them(tmp_path: Path) -> N
             assert len(replay) > first
     finally:
         end.set()
-        process.join(60)
+        process.join(LONG)
     assert process.exitcode == 0
 
 
