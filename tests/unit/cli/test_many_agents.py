@@ -268,7 +268,6 @@ def test_nothing_of_pettingzoo_is_imported_before_it_is_used() -> None:
         """
         import sys
         from sharpwave.cli import main
-from sharpwave.testing.bits import bits
         main(["list", "algorithms"])
         from sharpwave.cli.environment import require_env
         from sharpwave.algorithms.registry import algorithm_class
