@@ -286,9 +286,10 @@ class MultiAgentCollector(CollectorState):
         return {**columns, "agents": alive % size, "joint": joint, "joint_rows": joint_rows}
 
     def _count(self, step: MultiStep) -> None:
-        self.timesteps += self.env.num_envs
+        real = ~self.ended if self.env.resets_apart else None
+        self.timesteps += self.env.num_envs if real is None else int(real.sum())
         rewards = np.concatenate([step.groups[name].rewards for name in self.env.groups], 1)
-        self.episodes.update_agents(rewards, step.ended)
+        self.episodes.update_agents(rewards, step.ended, real)
 
     def _stand(self, step: MultiStep) -> None:
         """Take over what to act on next."""

@@ -47,18 +47,24 @@ class TeamStats(EpisodeStats):
         }
         self._running_agents = np.zeros((n_envs, len(self.agents)), np.float64)
 
-    def update_agents(self, rewards: npt.NDArray[Any], ended: npt.NDArray[np.bool_]) -> None:
+    def update_agents(
+        self,
+        rewards: npt.NDArray[Any],
+        ended: npt.NDArray[np.bool_],
+        real: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
         """Add one step of every environment.
 
         Args:
             rewards: [N, A] of all agents, in the order of `agents`.
             ended: [N], where the step was an episode's last.
+            real: [N], False where the row was only a reset; None when all are steps.
         """
         self._running_agents += rewards
         if np.count_nonzero(ended):
             self.add_agents(self._running_agents[ended])
             self._running_agents[ended] = 0
-        self.update(rewards.mean(1), ended)
+        self.update(rewards.mean(1), ended, real)
 
     def add_agents(self, returns: npt.NDArray[Any]) -> None:
         """Add the returns [E, A] of the agents in whole episodes."""

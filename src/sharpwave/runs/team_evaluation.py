@@ -48,6 +48,7 @@ def evaluate_team(
     played_lengths: list[int] = []
 
     step = env.reset(seed=seed)
+    only_resets = np.zeros(n_envs, np.bool_)
     begins = {name: np.ones_like(group.alive) for name, group in step.groups.items()}
     while left.any():
         acting = {name: group.alive for name, group in step.groups.items()}
@@ -57,7 +58,8 @@ def evaluate_team(
             ended = group.terminated | group.truncated | step.ended[:, None]
             begins[name] = (begins[name] & ~acting[name]) | ended
         running += np.concatenate([step.groups[name].rewards for name in env.groups], 1)
-        lengths += 1
+        lengths += ~only_resets
+        only_resets = step.ended & env.resets_apart
         for i in np.flatnonzero(step.ended):
             if left[i]:
                 played.append(running[i].copy())
