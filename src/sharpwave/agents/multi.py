@@ -192,7 +192,7 @@ class MultiAgent(OnlineAgent):
             actors[name] = GroupRolloutActor(
                 learner,
                 n_envs,
-                learns=name in self.learner.learning,
+                learns=name not in self._opponents,
                 explore=explore,
                 columns=declared_columns(member) if generators is None else None,
                 generator=None if generators is None else generators[name],
