@@ -11,6 +11,7 @@ from sharpwave.config.off_policy import Draws
 from sharpwave.config.schedules import ScheduleLike
 from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.core.tree import map_leaves
+from sharpwave.learners import Metrics
 from sharpwave.learners.replay import ReplayBatch
 from sharpwave.learners.team import Team, TeamMember
 from sharpwave.learners.team_sequences import TeamSequences, TeamSequenceSampler
@@ -169,6 +170,13 @@ class VDNLearner(DQNLearner):
     def output_of(self, obs: Any, state: Any) -> tuple[Tensor, Any]:
         """Values [N, n] of the actions of all agents, and their memory."""
         return (self.policy(obs), None) if state is None else self.policy.step(obs, state)
+
+    def update(self, batch: ReplayBatch | TeamSequences) -> Metrics:
+        """One gradient step of all networks, and an update of the targets where it is due."""
+        metrics = super().update(batch)  # type: ignore[arg-type]
+        if isinstance(batch, TeamSequences):  # whose steps are not those of rows
+            del metrics["td_errors"]
+        return metrics
 
     def loss(self, batch: ReplayBatch | TeamSequences) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of a batch, the values [B] of its actions and their TD errors [B]."""

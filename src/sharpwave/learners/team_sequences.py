@@ -37,7 +37,7 @@ class TeamSequences:
 class TeamSequenceSampler(SequenceSampler):
     """Draws sequences of a buffer, which begin without memory."""
 
-    written: ClassVar[tuple[str, ...]] = ("td_errors",)
+    written: ClassVar[tuple[str, ...]] = ()
 
     def as_batch(self, drawn: dict[str, Any]) -> Any:
         """The result of `draw` [B, T] as sequences [T, B]."""
