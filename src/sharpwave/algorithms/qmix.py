@@ -58,7 +58,7 @@ class QMIXLearner(VDNLearner):
 
 
 class QMIX(VDN):
-    """QMIX: Q-learning for a team, whose value is a monotonic function of its agents', with replay.
+    """QMIX: DQN for a team, whose value is a monotonic function of its agents'.
 
     The team maximizes the mean of its agents' rewards. `QMIXLearner` has the mixer.
 

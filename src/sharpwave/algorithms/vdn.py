@@ -211,7 +211,7 @@ def _flat(x: Any) -> Any:
 
 
 class VDN(TeamAgent):
-    """VDN: Q-learning for a team, whose value is the sum of its agents', with replay.
+    """VDN: DQN for a team, whose value is the sum of its agents'.
 
     The team maximizes the mean of its agents' rewards. `VDNLearner` has the loss.
 

@@ -116,7 +116,7 @@ def parser_of(algorithm: type[Agent]) -> Parser:
     elif takes:
         add_env_options(parser)
         if is_of_many_agents(algorithm):
-            add_agent_options(parser)
+            add_agent_options(parser, algorithm)
     else:
         add_import_option(parser)
     beside = set(RunOptions.annotations()) - (PLAYING if has_model else set())
