@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +26,11 @@ class TeamPlayer(Protocol):
 
 
 def evaluate_team(
-    player: TeamPlayer, env: MultiAgentVectorEnv, n_episodes: int, seed: int | None
+    player: TeamPlayer,
+    env: MultiAgentVectorEnv,
+    n_episodes: int,
+    seed: int | None,
+    learning: Collection[str] | None = None,
 ) -> EvaluationResult:
     """Play `n_episodes` whole episodes, every environment its share.
 
@@ -35,9 +39,11 @@ def evaluate_team(
         env: The environments; they are reset first.
         n_episodes: At least 1.
         seed: Seed of the environments.
+        learning: The groups that learn; None for all.
 
     Returns:
-        The return of a team is the mean of its agents' returns, which are in `agents`.
+        The return of a team is the mean of its agents' returns, of those that learn; the returns of
+        all are in `agents`.
     """
     n_envs = env.num_envs
     agents = [agent for members in env.groups.values() for agent in members]
@@ -68,8 +74,10 @@ def evaluate_team(
         running[step.ended] = 0
         lengths[step.ended] = 0
     returns = np.stack(played)
+    learning = env.groups if learning is None else learning
+    learns = [name in learning for name, members in env.groups.items() for _ in members]
     return EvaluationResult(
-        tuple(returns.mean(1).tolist()),
+        tuple(returns[:, learns].mean(1).tolist()),
         tuple(played_lengths),
         agents={
             agent: tuple(column) for agent, column in zip(agents, returns.T.tolist(), strict=True)
