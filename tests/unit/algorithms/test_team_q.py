@@ -294,6 +294,29 @@ def test_forbidden_actions_are_neither_taken_nor_valued(
         assert not torch.equal(learner.loss(changed)[2], learner.loss(batch)[2])
 
 
+@pytest.mark.parametrize(
+    "options", [{}, RECURRENT, {"prioritized": True, "n_step": 3}], ids=["steps", "memory", "best"]
+)
+@pytest.mark.parametrize("groups", [None, {"z": ["agent_1"], "a": ["agent_0"]}], ids=["1", "2"])
+def test_steps_may_lie_on_the_device(make: Any, groups: Any, options: dict[str, Any]) -> None:
+    agent = make("qmix", Mortal, buffer="device", groups=groups, **options)
+    agent.train(60)
+    batch = agent.loop.sample()
+    assert batch.obs["agents"].keys() == set(agent.env.groups)
+    assert set(batch.obs["acts"].flatten().tolist()) == {0, 1}
+    survivor = "agent" if groups is None else "a"
+    times = batch.obs["agents"][survivor][..., 0, 1]  # eighths of an episode
+    assert set((8 * times).flatten().tolist()) <= set(range(9))
+    if isinstance(batch, TeamSequences):
+        passed = (times[1:] - times[:-1])[batch.valid]
+        assert set(passed.tolist()) == {0.125}
+    else:
+        passed = batch.next_obs["agents"][survivor][..., 0, 1] - times
+        goes_on = batch.discounts > 0
+        steps = (batch.discounts[goes_on].log() / np.log(agent.config.gamma)).round()
+        assert torch.equal(passed[goes_on], 0.125 * steps)
+
+
 @BOTH
 def test_agents_explore_apart_from_each_other(make: Any, kind: str) -> None:
     agent = make(kind, "mpe2/simple_spread_v3", n_envs=64)

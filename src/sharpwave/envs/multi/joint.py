@@ -145,12 +145,13 @@ class JointVectorEnv(VectorEnv[Any, Any, Any]):
         self, step: MultiStep, acts: Flags, *, is_last: bool = False
     ) -> dict[str, Nested]:
         """Observations to act on next, or those that the step led to."""
-        obs: dict[str, Nested] = {
-            AGENTS: {
-                name: group.next_obs if is_last else group.obs
-                for name, group in step.groups.items()
-            },
+        groups = step.groups
+        obs: dict[str, Nested] = {  # in the order that the entries of spaces have
             ACTS: acts.astype(np.int8),
+            AGENTS: {
+                name: groups[name].next_obs if is_last else groups[name].obs
+                for name in self.single_observation_space[AGENTS]
+            },
         }
         if self.has_begins:
             obs[BEGINS] = self._begins.astype(np.int8)

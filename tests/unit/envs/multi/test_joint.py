@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from sharpwave.core.tree import leaves
+from sharpwave.core.tree import leaves, map_leaves
 from sharpwave.envs import Stepper, make_multi_env
 from sharpwave.envs.multi import JointVectorEnv
 from sharpwave.envs.multi.toys import Generations, Mortal
+from sharpwave.envs.spaces import leaf_spaces
 from tests.multi_envs import Fates
 
 MAKERS: dict[str, Any] = {
@@ -54,12 +55,16 @@ def test_every_number_is_that_of_the_environment(make: Any) -> None:
         alive = all_of(step, "alive")
         np.testing.assert_array_equal(obs["acts"], alive)
         np.testing.assert_array_equal(obs["begins"], begins)
-        for (path, mine), (_, its) in zip(
-            leaves(obs["agents"]), leaves({k: g.obs for k, g in step.groups.items()}), strict=True
-        ):
-            np.testing.assert_array_equal(mine, its, path)
+        for name, group in step.groups.items():
+            for (path, mine), (_, its) in zip(
+                leaves(obs["agents"][name]), leaves(group.obs), strict=True
+            ):
+                np.testing.assert_array_equal(mine, its, path)
         if has_state:
             np.testing.assert_array_equal(obs["state"], step.state)
+        assert env.single_observation_space.contains(map_leaves(lambda x: x[0], obs))
+        order = [path for path, _ in leaves(leaf_spaces(env.single_observation_space))]
+        assert [path for path, _ in leaves(obs)] == order
         has_masks = any(group.masks is not None for group in step.groups.values())
         assert ("action_mask" in infos) == has_masks
         actions = choose(env, infos.get("action_mask"), rng)
