@@ -80,12 +80,14 @@ if TYPE_CHECKING:
         KTO,
         MAPPO,
         PPO,
+        QMIX,
         QRDQN,
         SAC,
         SFT,
         TD3,
         TD3BC,
         TQC,
+        VDN,
         A2CConfig,
         A2CLearner,
         APPOConfig,
@@ -128,6 +130,8 @@ if TYPE_CHECKING:
         OnlineDPOLearner,
         PPOConfig,
         PPOLearner,
+        QMIXConfig,
+        QMIXLearner,
         QRDQNConfig,
         QRDQNLearner,
         ReBRAC,
@@ -143,6 +147,8 @@ if TYPE_CHECKING:
         TD3Learner,
         TQCConfig,
         TQCLearner,
+        VDNConfig,
+        VDNLearner,
     )
     from sharpwave.algorithms.trainer import Trainer
     from sharpwave.collect import NativeCollector
@@ -194,9 +200,10 @@ _ALGORITHMS = """
     DiscreteSACLearner DreamerV3 DreamerV3Config DreamerV3Learner GRPO GRPOConfig GRPOLearner
     HybridPPO HybridPPOConfig IMPALA IMPALAConfig IMPALALearner IPPO IPPOConfig IQL IQLConfig
     IQLLearner KTO KTOConfig KTOLearner MAPPO MAPPOConfig MAPPOLearner OnlineDPO OnlineDPOConfig
-    OnlineDPOLearner PPO PPOConfig PPOLearner QRDQN QRDQNConfig QRDQNLearner ReBRAC ReBRACConfig
-    ReBRACLearner SAC SACConfig SACLearner SFT SFTConfig SFTLearner TD3 TD3BC TD3BCConfig
-    TD3BCLearner TD3Config TD3Learner TQC TQCConfig TQCLearner
+    OnlineDPOLearner PPO PPOConfig PPOLearner QMIX QMIXConfig QMIXLearner QRDQN QRDQNConfig
+    QRDQNLearner ReBRAC ReBRACConfig ReBRACLearner SAC SACConfig SACLearner SFT SFTConfig SFTLearner
+    TD3 TD3BC TD3BCConfig TD3BCLearner TD3Config TD3Learner TQC TQCConfig TQCLearner VDN VDNConfig
+    VDNLearner
 """
 _LAZY = {
     **dict.fromkeys(_ALGORITHMS.split(), "sharpwave.algorithms"),
@@ -263,12 +270,14 @@ __all__ = [
     "KTO",
     "MAPPO",
     "PPO",
+    "QMIX",
     "QRDQN",
     "SAC",
     "SFT",
     "TD3",
     "TD3BC",
     "TQC",
+    "VDN",
     "A2CConfig",
     "A2CLearner",
     "APPOConfig",
@@ -349,6 +358,8 @@ __all__ = [
     "Prioritized",
     "PrioritizedReplayBuffer",
     "ProgressCallback",
+    "QMIXConfig",
+    "QMIXLearner",
     "QRDQNConfig",
     "QRDQNLearner",
     "RayEvalCallback",
@@ -386,6 +397,8 @@ __all__ = [
     "Trainer",
     "Transition",
     "Uniform",
+    "VDNConfig",
+    "VDNLearner",
     "VecNormalize",
     "VectorWriter",
     "VideoCallback",

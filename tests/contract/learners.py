@@ -11,7 +11,7 @@ import torch
 
 import sharpwave as sw
 from sharpwave.agents import OnlineAgent
-from sharpwave.envs.multi.toys import Roles
+from sharpwave.envs.multi.toys import Mortal, Roles
 from sharpwave.loops.off_policy import OffPolicyLoop
 from sharpwave.testing.bits import state_of
 from tests.contract.test_offline import columns
@@ -50,7 +50,7 @@ class Learner:
     @property
     def replays(self) -> bool:
         """Whether it learns from a replay buffer."""
-        return self.is_online and self.cls.Loop is OffPolicyLoop
+        return self.is_online and issubclass(self.cls.Loop, OffPolicyLoop)
 
     @property
     def losses(self) -> tuple[str, ...]:
@@ -141,8 +141,14 @@ TEAMS: dict[str, Learner] = {
     "mappo": Learner(sw.MAPPO, lambda: Roles, {**ROLLOUT, "n_epochs": 2}, 32),
     "mappo-one": Learner(sw.MAPPO, lambda: "CartPole-v1", {**ROLLOUT, "n_epochs": 2}, 32),
     "ippo": Learner(sw.IPPO, lambda: Roles, {**ROLLOUT, "share_policy": False}, 32),
+    "vdn": Learner(sw.VDN, lambda: Roles, {**REPLAY, **Q}, 48),
+    "vdn-one": choosing(sw.VDN, **Q),
+    "qmix": Learner(sw.QMIX, lambda: Roles, {**REPLAY, **Q}, 48),
+    "qmix-recurrent": Learner(
+        sw.QMIX, lambda: Mortal, {**REPLAY, **Q, "recurrent": "gru", "sequence_length": 4}, 48
+    ),
 }
-"""Those with a learner for each group of agents."""
+"""Those of several agents."""
 BOTH_BACKENDS = [
     (name, backend)
     for name, learner in LEARNERS.items()

@@ -167,6 +167,20 @@ CASES: dict[str, Case] = {
     ),
     "c51": replaying(sw.C51, CHOICES, OF_DQN, n_atoms=11, v_max=50.0, prioritized=True),
     "qr_dqn": replaying(sw.QRDQN, CHOICES, OF_DQN, n_quantiles=7, overlap=True),
+    "vdn": replaying(sw.VDN, ONE_CHOICE, OF_DQN, target_update_freq=60),
+    "qmix-all": replaying(
+        sw.QMIX,
+        ONE_CHOICE,
+        OF_DQN,
+        dueling=True,
+        noisy=True,
+        n_step=3,
+        prioritized=True,
+        overlap=True,
+    ),
+    "qmix-recurrent": replaying(
+        sw.QMIX, ONE_CHOICE, OF_DQN, recurrent="gru", recurrent_size=8, sequence_length=5
+    ),
     "sac": replaying(sw.SAC, FORCES, OF_SAC, backend="torch"),
     "sac-native": replaying(sw.SAC, FORCES, OF_SAC, backend="native", threads=2),
     "sac-all": replaying(

@@ -192,7 +192,7 @@ class MultiAgent(OnlineAgent):
             actors[name] = GroupRolloutActor(
                 learner,
                 n_envs,
-                learns=name in self.learner.learning,
+                learns=name not in self._opponents,
                 explore=explore,
                 columns=declared_columns(member) if generators is None else None,
                 generator=None if generators is None else generators[name],
@@ -329,7 +329,8 @@ class MultiAgent(OnlineAgent):
             seed: Seed of the environment; one that follows from the run's when not given.
 
         Returns:
-            The return of a team is the mean of its agents' returns, which are in `agents`.
+            The return of a team is the mean of its agents' returns, of those that learn; the
+            returns of all agents are in `agents`.
 
         Raises:
             ValueError: `env` is not given and the training environment cannot be made again, its
@@ -349,8 +350,9 @@ class MultiAgent(OnlineAgent):
                     f"env must have the groups of training, {dict(self.env.groups)}, "
                     f"got {dict(played.groups)}"
                 )
+            learning = self.env.groups.keys() - self._opponents.keys()
             return evaluate_team(
-                self.player(played.num_envs, deterministic), played, n_episodes, seed
+                self.player(played.num_envs, deterministic), played, n_episodes, seed, learning
             )
         finally:
             if is_own and (isinstance(env, type) or not hasattr(env, "step")):

@@ -70,6 +70,9 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.ppo import PPO as PPO
     from sharpwave.algorithms.ppo import PPOConfig as PPOConfig
     from sharpwave.algorithms.ppo import PPOLearner as PPOLearner
+    from sharpwave.algorithms.qmix import QMIX as QMIX
+    from sharpwave.algorithms.qmix import QMIXConfig as QMIXConfig
+    from sharpwave.algorithms.qmix import QMIXLearner as QMIXLearner
     from sharpwave.algorithms.qr_dqn import QRDQN as QRDQN
     from sharpwave.algorithms.qr_dqn import QRDQNConfig as QRDQNConfig
     from sharpwave.algorithms.qr_dqn import QRDQNLearner as QRDQNLearner
@@ -91,6 +94,9 @@ if TYPE_CHECKING:
     from sharpwave.algorithms.tqc import TQC as TQC
     from sharpwave.algorithms.tqc import TQCConfig as TQCConfig
     from sharpwave.algorithms.tqc import TQCLearner as TQCLearner
+    from sharpwave.algorithms.vdn import VDN as VDN
+    from sharpwave.algorithms.vdn import VDNConfig as VDNConfig
+    from sharpwave.algorithms.vdn import VDNLearner as VDNLearner
 
 _MODULES = {
     "A2C": "a2c",
@@ -150,6 +156,9 @@ _MODULES = {
     "PPO": "ppo",
     "PPOConfig": "ppo",
     "PPOLearner": "ppo",
+    "QMIX": "qmix",
+    "QMIXConfig": "qmix",
+    "QMIXLearner": "qmix",
     "QRDQN": "qr_dqn",
     "QRDQNConfig": "qr_dqn",
     "QRDQNLearner": "qr_dqn",
@@ -171,6 +180,9 @@ _MODULES = {
     "TQC": "tqc",
     "TQCConfig": "tqc",
     "TQCLearner": "tqc",
+    "VDN": "vdn",
+    "VDNConfig": "vdn",
+    "VDNLearner": "vdn",
 }
 
 __all__ = [
@@ -189,12 +201,14 @@ __all__ = [
     "KTO",
     "MAPPO",
     "PPO",
+    "QMIX",
     "QRDQN",
     "SAC",
     "SFT",
     "TD3",
     "TD3BC",
     "TQC",
+    "VDN",
     "A2CConfig",
     "A2CLearner",
     "APPOConfig",
@@ -237,6 +251,8 @@ __all__ = [
     "OnlineDPOLearner",
     "PPOConfig",
     "PPOLearner",
+    "QMIXConfig",
+    "QMIXLearner",
     "QRDQNConfig",
     "QRDQNLearner",
     "ReBRAC",
@@ -252,6 +268,8 @@ __all__ = [
     "TD3Learner",
     "TQCConfig",
     "TQCLearner",
+    "VDNConfig",
+    "VDNLearner",
     "algorithm_class",
     "algorithm_names",
     "register",

@@ -121,18 +121,31 @@ class DQNLearner(QSchedule, TorchLearner):
 
     # Acting
 
-    def act(self, obs: Any, *, explore: bool, masks: Any = None, **_: Any) -> Acted:
+    def act(
+        self, obs: Any, *, explore: bool, state: Any = None, masks: Any = None, **_: Any
+    ) -> Acted:
         """Greedy actions, or with probability ε random ones."""
         policy, branches, generator = self.policy, self.branches, self.explore_generator
         if not explore:
             policy.remove_noise()
-            return Acted(self.greedy(policy(obs), masks))
+            output, state = self.output_of(obs, state)
+            return Acted(self.greedy(output, masks), state=state)
         policy.reset_noise(generator)
-        best = self.greedy(policy(obs), masks)
-        draws = torch.rand(len(best), 1 + branches.n, generator=generator, device=best.device)
-        random = branches.greedy(draws[:, 1:], masks)
-        explores = draws[:, 0].reshape(-1, *(1 for _ in branches.action_shape)) < self.epsilon
-        return Acted(torch.where(explores, random, best))
+        output, state = self.output_of(obs, state)
+        best, k = self.greedy(output, masks), self.n_explorers
+        draws = torch.rand(len(best), k + branches.n, generator=generator, device=best.device)
+        random = branches.greedy(draws[:, k:], masks)
+        explores = draws[:, :k].reshape(-1, *(k for _ in branches.action_shape)) < self.epsilon
+        return Acted(torch.where(explores, random, best), state=state)
+
+    def output_of(self, obs: Any, state: Any) -> tuple[Tensor, Any]:  # noqa: ARG002
+        """The output of the network for observations to act on, and its memory."""
+        return self.policy(obs), None
+
+    @property
+    def n_explorers(self) -> int:
+        """Number of choices of an action that are random or not apart from each other."""
+        return 1
 
     def greedy(self, output: Tensor, masks: Tensor | None) -> Tensor:
         """Greedy allowed actions, from the output of a network."""
@@ -176,12 +189,17 @@ class DQNLearner(QSchedule, TorchLearner):
     def loss(self, batch: ReplayBatch) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of a batch, the Q-values [B] of its actions and their TD errors [B]."""
         with torch.no_grad():
-            next_values = self.branches.mean_of(*self.next_best(batch))
+            next_values = self.value_of(self.target, batch.next_obs, *self.next_best(batch))
             targets = torch.addcmul(batch.rewards, batch.discounts, next_values)
-        values = self.branches.mean_of(self.policy(batch.obs), batch.actions)
+        values = self.value_of(self.policy, batch.obs, self.policy(batch.obs), batch.actions)
         errors = values - targets
         rows = losses.huber(errors) if self.config.loss == "huber" else errors.square()
         return losses.weighted_mean(rows, batch.weights), values, errors
+
+    def value_of(self, network: Any, obs: Any, output: Tensor, actions: Tensor) -> Tensor:  # noqa: ARG002
+        """Q-values [B] of actions, from the output of a network at observations."""
+        values: Tensor = self.branches.mean_of(output, actions)
+        return values
 
     def next_best(self, batch: ReplayBatch) -> tuple[Tensor, Tensor]:
         """Output of the target network at the next states, and the best actions there."""

@@ -19,6 +19,8 @@ _CLASSES = {
     "appo": "sharpwave.algorithms.appo:APPO",
     "mappo": "sharpwave.algorithms.mappo:MAPPO",
     "ippo": "sharpwave.algorithms.mappo:IPPO",
+    "vdn": "sharpwave.algorithms.vdn:VDN",
+    "qmix": "sharpwave.algorithms.qmix:QMIX",
     "dqn": "sharpwave.algorithms.dqn:DQN",
     "c51": "sharpwave.algorithms.c51:C51",
     "qr_dqn": "sharpwave.algorithms.qr_dqn:QRDQN",

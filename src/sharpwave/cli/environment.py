@@ -126,7 +126,7 @@ def _require_gymnasium(env_id: str, *, is_for_many: bool) -> None:
             raise UserError(f"{module} registers no environment {name!r}") from error
         if is_multi_id(name) and not is_for_many:
             raise UserError(
-                f"{name!r} has several agents, which mappo and ippo learn for"
+                f"{name!r} has several agents, which mappo, ippo, vdn and qmix learn for"
             ) from error
         known = [*gymnasium.registry, *(multi_env_ids() if is_for_many else ())]
         reason = did_you_mean(name, known) or f": {error}"

@@ -15,8 +15,8 @@ FROZEN = "frozen"
 """Stands for an opponent that stays as it begins."""
 
 
-def add_agent_options(parser: Parser) -> None:
-    """Add the options of several agents."""
+def add_agent_options(parser: Parser, algorithm: Any) -> None:
+    """Add the options of several agents that an algorithm has."""
     group = parser.add_argument_group("agents")
     group.add_argument(
         "--groups",
@@ -26,6 +26,8 @@ def add_agent_options(parser: Parser) -> None:
         help="agents that share a policy, by the name of their group, such as runners=agent_0,"
         "agent_1 (default: those of equal spaces whose names differ in the trailing number)",
     )
+    if "opponents" not in algorithm.__signature__.parameters:
+        return
     group.add_argument(
         "--opponents",
         metavar="NAME=RUN",

@@ -120,7 +120,7 @@ def parser_of(algorithm: type[Agent]) -> Parser:
         if "token" in getattr(algorithm, "secrets", ()):
             add_token_option(parser)
         if is_of_many_agents(algorithm):
-            add_agent_options(parser)
+            add_agent_options(parser, algorithm)
     else:
         add_import_option(parser)
     beside = set(RunOptions.annotations()) - (PLAYING if has_model else set())

@@ -192,10 +192,13 @@ class Collector(CollectorState):
     def _count(self, step: Step) -> Array:
         """Add a step to the statistics; the raw rewards of those that were no mere resets."""
         rewards, ended = step.raw_rewards, self.stepper.ended
-        self.episodes.update(rewards, ended, step.real)
+        self._count_episodes(step)
         if np.count_nonzero(ended):
             self.episodes.add_successes(success_of(step.infos, ended))
         if step.real is not None:
             rewards = rewards[step.real]
         self.timesteps += len(rewards)
         return rewards
+
+    def _count_episodes(self, step: Step) -> None:
+        self.episodes.update(step.raw_rewards, self.stepper.ended, step.real)

@@ -80,7 +80,8 @@ class MultiAgentCollector(CollectorState):
         team_reward: bool = False,
         teams: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        super().__init__(env, seed, TeamStats(env.num_envs, env.groups))
+        learning = [name for name, actor in actors.items() if actor.learns]
+        super().__init__(env, seed, TeamStats(env.num_envs, env.groups, learning=learning))
         self.actors = dict(actors)
         self.n_steps = n_steps
         self.joint = JointView(env, "obs") if joint is None else joint
@@ -170,11 +171,11 @@ class MultiAgentCollector(CollectorState):
             self._begins[name] &= ~alive[name]
             self._waits[name].append(~alive[name] & ~self._begins[name])
             self._begins[name] |= group.terminated | group.truncated | step.ended[:, None]
-        self._count(step)
+        rewards = self._count(step)
         self._stand(step)
         if on_step is None:
             return True
-        mean = float(np.mean([group.rewards.mean() for group in step.groups.values()]))
+        mean = float(self.episodes.team_rewards(rewards).mean())
         return on_step(mean, partial(_as_vector_step, obs, actions, step, alive)) is not False
 
     def _paid(self, name: str, step: MultiStep) -> Array:
@@ -284,10 +285,13 @@ class MultiAgentCollector(CollectorState):
             joint = joint.reshape(-1, *joint.shape[2:])
         return {**columns, "agents": alive % size, "joint": joint, "joint_rows": joint_rows}
 
-    def _count(self, step: MultiStep) -> None:
-        self.timesteps += self.env.num_envs
+    def _count(self, step: MultiStep) -> Array:
+        """Add a step to the statistics; the rewards [N, A] of all agents."""
+        real = ~self.ended if self.env.resets_apart else None
+        self.timesteps += self.env.num_envs if real is None else int(real.sum())
         rewards = np.concatenate([step.groups[name].rewards for name in self.env.groups], 1)
-        self.episodes.update_agents(rewards, step.ended)
+        self.episodes.update_agents(rewards, step.ended, real)
+        return rewards
 
     def _stand(self, step: MultiStep) -> None:
         """Take over what to act on next."""

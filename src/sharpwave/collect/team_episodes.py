@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -18,15 +18,17 @@ __all__ = ["TeamStats"]
 class TeamStats(EpisodeStats):
     """Returns and lengths of the episodes that N environments of several agents finished.
 
-    The return of a team is the mean of its agents' returns.
+    The return of a team is the mean of its agents' returns, of those that learn.
 
     Args:
         n_envs: N.
         groups: The agents of each group by its name.
         window: Number of the last episodes that are kept.
+        learning: The groups that learn; None for all.
 
     Attributes:
         agents: All agents, in the order of the groups.
+        learns: [A] True where they learn.
         agent_returns: Returns of the last episodes of each agent.
 
     Example:
@@ -37,7 +39,12 @@ class TeamStats(EpisodeStats):
     """
 
     def __init__(
-        self, n_envs: int, groups: Mapping[str, Sequence[str]], window: int | None = 100
+        self,
+        n_envs: int,
+        groups: Mapping[str, Sequence[str]],
+        window: int | None = 100,
+        *,
+        learning: Collection[str] | None = None,
     ) -> None:
         super().__init__(n_envs, window)
         self.groups = {name: tuple(agents) for name, agents in groups.items()}
@@ -45,20 +52,34 @@ class TeamStats(EpisodeStats):
         self.agent_returns: dict[str, deque[float]] = {
             agent: deque(maxlen=window) for agent in self.agents
         }
+        learning = self.groups if learning is None else learning
+        self.learns = np.array([x in learning for x, agents in self.groups.items() for _ in agents])
         self._running_agents = np.zeros((n_envs, len(self.agents)), np.float64)
 
-    def update_agents(self, rewards: npt.NDArray[Any], ended: npt.NDArray[np.bool_]) -> None:
+    def update_agents(
+        self,
+        rewards: npt.NDArray[Any],
+        ended: npt.NDArray[np.bool_],
+        real: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
         """Add one step of every environment.
 
         Args:
             rewards: [N, A] of all agents, in the order of `agents`.
             ended: [N], where the step was an episode's last.
+            real: [N], False where the row was only a reset; None when all are steps.
         """
         self._running_agents += rewards
         if np.count_nonzero(ended):
             self.add_agents(self._running_agents[ended])
             self._running_agents[ended] = 0
-        self.update(rewards.mean(1), ended)
+        self.update(self.team_rewards(rewards), ended, real)
+
+    def team_rewards(self, rewards: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The rewards [N] of teams, from those [N, A] of their agents."""
+        own = rewards if self.learns.all() else rewards[:, self.learns]
+        mean: npt.NDArray[Any] = own.mean(1)
+        return mean
 
     def add_agents(self, returns: npt.NDArray[Any]) -> None:
         """Add the returns [E, A] of the agents in whole episodes."""

@@ -73,6 +73,7 @@ class RecordTeamEpisodes(MultiAgentVectorEnv):
         self.observation_spaces, self.action_spaces = env.observation_spaces, env.action_spaces
         self.state_space, self.metadata = env.state_space, env.metadata  # type: ignore[misc]
         self.render_mode = getattr(env, "render_mode", None)
+        self.resets_apart = env.resets_apart
         self._seats = {
             agent: (name, i)
             for name, members in env.groups.items()
@@ -118,7 +119,8 @@ class RecordTeamEpisodes(MultiAgentVectorEnv):
         """Step the environments and record the steps."""
         before, step = self._before, self.env.step(actions)
         if before is not None:
-            for number in range(self.num_envs):
+            only_resets = before.ended & self.resets_apart
+            for number in np.flatnonzero(~only_resets):
                 self._steps[number].append(self._row(number, before, actions, step))
                 self._final[number] = self._seen(step, "next_obs", number)
                 if step.ended[number]:

@@ -48,7 +48,7 @@ class QSchedule(Learner):
         """
         config, n_learners = self.config, self.ranks.size
         lived: int = config.train_freq * config.n_envs * n_learners
-        least: int = min(config.batch_size, config.buffer_size) * n_learners
+        least: int = min(config.steps_per_batch, config.buffer_size) * n_learners
         waits_for: int = max(config.learning_starts, least)
         if config.train_ratio is not None:
             replayed = self.updates * config.steps_per_batch * n_learners

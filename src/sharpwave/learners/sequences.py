@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class SequenceSampler(ReplaySampler):
     writes over what learning made of them.
     """
 
-    written = ("deter", "stoch")
+    written: ClassVar[tuple[str, ...]] = ("deter", "stoch")
 
     view: Sequence
 

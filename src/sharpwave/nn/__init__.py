@@ -30,11 +30,14 @@ from sharpwave.nn.fused import fused_mlp
 from sharpwave.nn.gsde import SmoothNoise
 from sharpwave.nn.laprop import LaProp
 from sharpwave.nn.layers import layers_of, recomputing
+from sharpwave.nn.mixers import JointFeatures, JointState, MonotonicMixer, SumMixer
 from sharpwave.nn.mlp import MLP, initialize, initialize_uniform, make_mlp
 from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend, take_step
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, NoisyLinear, QNetwork
+from sharpwave.nn.recurrent_q import RecurrentQNetwork
 from sharpwave.nn.stacked import Scalar, StackedLinear, StackedMLP
+from sharpwave.nn.team_q import TeamQNetwork
 from sharpwave.nn.transformer import Transformer
 from sharpwave.nn.value_norm import ValueNorm
 from sharpwave.nn.world_actor import WorldActor
@@ -71,19 +74,25 @@ __all__ = [
     "FlatParameters",
     "GaussianActor",
     "Head",
+    "JointFeatures",
+    "JointState",
     "LaProp",
     "Latent",
+    "MonotonicMixer",
     "MultiCategorical",
     "NoisyLinear",
     "Observed",
     "QNetwork",
     "RMSprop",
+    "RecurrentQNetwork",
     "Scalar",
     "SmoothNoise",
     "SquashedActor",
     "SquashedGaussian",
     "StackedLinear",
     "StackedMLP",
+    "SumMixer",
+    "TeamQNetwork",
     "Transformer",
     "ValueFunction",
     "ValueNorm",

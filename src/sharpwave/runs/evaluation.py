@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -136,7 +136,11 @@ class TeamPlayer(Protocol):
 
 
 def evaluate_team(
-    player: TeamPlayer, env: MultiAgentVectorEnv, n_episodes: int, seed: int | None
+    player: TeamPlayer,
+    env: MultiAgentVectorEnv,
+    n_episodes: int,
+    seed: int | None,
+    learning: Collection[str] | None = None,
 ) -> EvaluationResult:
     """Play `n_episodes` whole episodes, every environment its share.
 
@@ -145,9 +149,11 @@ def evaluate_team(
         env: The environments; they are reset first.
         n_episodes: At least 1.
         seed: Seed of the environments.
+        learning: The groups that learn; None for all.
 
     Returns:
-        The return of a team is the mean of its agents' returns, which are in `agents`.
+        The return of a team is the mean of its agents' returns, of those that learn; the returns of
+        all are in `agents`.
     """
     n_envs = env.num_envs
     agents = [agent for members in env.groups.values() for agent in members]
@@ -158,6 +164,7 @@ def evaluate_team(
     played_lengths: list[int] = []
 
     step = env.reset(seed=seed)
+    only_resets = np.zeros(n_envs, np.bool_)
     begins = {name: np.ones_like(group.alive) for name, group in step.groups.items()}
     while left.any():
         acting = {name: group.alive for name, group in step.groups.items()}
@@ -167,7 +174,8 @@ def evaluate_team(
             ended = group.terminated | group.truncated | step.ended[:, None]
             begins[name] = (begins[name] & ~acting[name]) | ended
         running += np.concatenate([step.groups[name].rewards for name in env.groups], 1)
-        lengths += 1
+        lengths += ~only_resets
+        only_resets = step.ended & env.resets_apart
         for i in np.flatnonzero(step.ended):
             if left[i]:
                 played.append(running[i].copy())
@@ -176,8 +184,10 @@ def evaluate_team(
         running[step.ended] = 0
         lengths[step.ended] = 0
     returns = np.stack(played)
+    learning = env.groups if learning is None else learning
+    learns = [name in learning for name, members in env.groups.items() for _ in members]
     return EvaluationResult(
-        tuple(returns.mean(1).tolist()),
+        tuple(returns[:, learns].mean(1).tolist()),
         tuple(played_lengths),
         agents={
             agent: tuple(column) for agent, column in zip(agents, returns.T.tolist(), strict=True)

@@ -8,6 +8,7 @@ import math
 import os
 import time
 import warnings
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -170,7 +171,7 @@ class RunRecorder(Callback):
             if value not in (None, {}):
                 row[name] = value
         self._evaluations.append(json.dumps(to_json(row)))
-        if result.mean > self._best:
+        if result.mean >= self._best:  # of equal ones the latest has learned most
             self._best = float(result.mean)
             algo.save(self.folder.best_checkpoint)
 
@@ -267,7 +268,7 @@ class RunRecorder(Callback):
         self._evaluations.cut(lambda line: step_of(line) <= step)
         kept = self.folder.evaluations()
         self._best = max((one.mean for one in kept), default=-math.inf)
-        best_before = max(before, key=lambda one: one.mean, default=None)
+        best_before = _best_of(before)
         if best_before is not None and best_before.step > step:
             best = self.folder.best_checkpoint
             if best.exists():
@@ -293,7 +294,7 @@ class RunRecorder(Callback):
     def _summarize(self, algo: Any, status: str, reason: str | None = None) -> None:
         seconds = self._seconds()
         evaluations = self.folder.evaluations()
-        best = max(evaluations, key=lambda one: one.mean, default=None)
+        best = _best_of(evaluations)
         summary = {
             "status": status,
             "reason": reason,
@@ -346,6 +347,11 @@ def _options(config: Any) -> dict[str, Any]:
     fields = dataclasses.fields(config)
     changed = [field.name for field in fields if getattr(config, field.name) != _default(field)]
     return {"config": config.to_dict(), "changed": changed}
+
+
+def _best_of(evaluations: Sequence[Evaluation]) -> Evaluation | None:
+    """The best evaluation, of equal ones the latest."""
+    return max(evaluations, key=lambda one: (one.mean, one.step), default=None)
 
 
 def _brief(evaluation: Evaluation) -> dict[str, Any]:

@@ -172,7 +172,7 @@ class TeamFilm(MultiAgentVectorEnv):
         self.env, self._file = env, file
         self.num_envs, self.agents, self.groups = env.num_envs, env.agents, env.groups
         self.observation_spaces, self.action_spaces = env.observation_spaces, env.action_spaces
-        self.state_space = env.state_space
+        self.state_space, self.resets_apart = env.state_space, env.resets_apart
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> MultiStep:
         """Resets, and films the first frame."""

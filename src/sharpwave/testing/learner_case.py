@@ -124,6 +124,14 @@ class LearnerCase:
     def predictions(self, agent: Any, n: int) -> Any:
         """The actions that an agent takes for observations [n, ...], as an array."""
         seen: Any = self.observations(agent.learner, n)
+        if hasattr(agent.learner, "team"):
+            rows = seen["agents"]
+            every = {
+                member: rows[name][:, i]
+                for name, members in agent.env.groups.items()
+                for i, member in enumerate(members)
+            }
+            return np.stack(list(agent.predict(every).values()))
         if isinstance(agent.learner, GroupLearners) and not single(agent.learner).view.is_plain:
             seen = seen["obs"]  # which the agent itself puts the rest beside
         return array_of(agent.predict(seen))
@@ -169,6 +177,8 @@ def alone_like(agent: Any) -> Any:
 def _alone(agent: Any, learner: Any, **arguments: Any) -> Any:
     made = agent.config, learner.observation_space, learner.action_space
     arguments |= {"seeds": learner.seeds, "given": learner.given}
+    if hasattr(learner, "team"):
+        arguments["team"] = learner.team
     kind = agent._given_learner or agent.Learner
     if learner.kind == "native":
         return type(learner)(kind, *made, **arguments)

@@ -218,7 +218,10 @@ def test_all_agents_are_filmed(finished: Path, tmp_path: Path) -> None:
     [
         (["mappo", "mpe2/simple_spred_v3"], "the nearest are mpe2/simple_spread_v3"),
         (["mappo", "simple_spread_v3"], "did you mean 'mpe2/simple_spread_v3'?"),
-        (["ppo", SPREAD], "'mpe2/simple_spread_v3' has several agents, which mappo and ippo learn"),
+        (
+            ["ppo", SPREAD],
+            "'mpe2/simple_spread_v3' has several agents, which mappo, ippo, vdn and qmix learn",
+        ),
         (["mappo", SPREAD, "--groups", "first"], "--groups must be NAME=AGENT,AGENT, got 'first'"),
         (["mappo", SPREAD, "--groups", "all=agent_0"], "agent_1"),
         (["mappo", SPREAD, "--opponents", "agent=no/run"], "no/run does not exist"),
@@ -270,7 +273,6 @@ def test_nothing_of_pettingzoo_is_imported_before_it_is_used() -> None:
         """
         import sys
         from sharpwave.cli import main
-from sharpwave.testing.bits import bits
         main(["list", "algorithms"])
         from sharpwave.cli.environment import require_env
         from sharpwave.algorithms.registry import algorithm_class

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sharpwave as sw
-from sharpwave.envs.multi.toys import Mortal, Roles
+from sharpwave.envs.multi.toys import MatrixGame, Mortal, Roles
 from sharpwave.runs.evaluation import EvaluationResult
 from sharpwave.storage.run_folder import RunFolder
 from sharpwave.testing.bits import state_of
@@ -91,6 +91,47 @@ def test_one_agent_is_told_of_as_ever(tmp_path: Path) -> None:
     agent.train(16, callbacks=sw.EvalCallback(n_eval_episodes=1), run_dir=tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     assert not [name for name in folder.metrics() if "/" in name]
+    agent.close()
+
+
+class Duel(Roles):
+    """What one is paid the other one loses."""
+
+    def play(self, actions: dict[str, int]) -> Any:
+        _, *ends = super().play(actions)
+        paid = 1.0 if actions["agent_0"] == 0 else -1.0
+        return {"agent_0": paid, "agent_1": -3.0 * paid}, *ends
+
+
+def test_returns_are_those_of_agents_that_learn() -> None:
+    """The better who learns, the worse the team was told to be where its opponents lose more."""
+
+    def still(obs: Any) -> Any:
+        return np.zeros(len(obs), np.int64)
+
+    told, groups = Told(), {"first": ["agent_0"], "second": ["agent_1"]}
+    agent = mappo(Duel, groups=groups, opponents={"second": still}, n_epochs=10)
+    agent.train(64, callbacks=told)
+    for update in told.updates:
+        assert update["mean_reward"] == update["mean_reward/first"] == update["mean_reward/agent_0"]
+        assert update["mean_reward/second"] == pytest.approx(-3 * update["mean_reward"])
+    result = agent.evaluate(4)
+    assert result.returns == result.agents["agent_0"]
+    assert result.agents["agent_1"] == tuple(-3 * x for x in result.returns)
+    agent.close()
+
+
+def test_of_equal_evaluations_the_latest_is_the_best(tmp_path: Path) -> None:
+    """In a game that one wins and the other loses the first policy was the best for ever."""
+    agent = mappo(lambda: MatrixGame(np.array([[[1.0, -1]] * 2, [[-1.0, 1]] * 2]), shared=False))
+    best = tmp_path / "own.safetensors"
+    evaluations = sw.EvalCallback(eval_freq=16, n_eval_episodes=2, best_model_path=best)
+    agent.train(48, callbacks=evaluations, run_dir=tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    assert {one.mean for one in folder.evaluations()} == {0.0}
+    assert folder.summary["best_evaluation"]["step"] == 48
+    for path in (folder.best_checkpoint, best):
+        assert sw.MAPPO.from_checkpoint(path, env=agent.env).timesteps == 48
     agent.close()
 
 

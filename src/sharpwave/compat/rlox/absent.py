@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["ABSENT", "reason_for"]
 
-_VALUES = "values of several agents together come with later work"
+_VALUES = "sharpwave.QMIX learns values of several agents together"
 _ACTORS = "distributed actors come with later work"
 _OTHER = "this algorithm is not part of sharpwave"
 

@@ -1,5 +1,6 @@
 """Multi-agent environments: their interface, PettingZoo's behind it, and small ones to learn by."""
 
+from sharpwave.envs.multi.joint import JointVectorEnv
 from sharpwave.envs.multi.make import make_multi_env, multi_env_ids
 from sharpwave.envs.multi.native import NativeMultiAgentEnv
 from sharpwave.envs.multi.pettingzoo import PettingZooVectorEnv
@@ -8,6 +9,7 @@ from sharpwave.envs.multi.vector import GroupStep, MultiAgentVectorEnv, MultiSte
 
 __all__ = [
     "GroupStep",
+    "JointVectorEnv",
     "MultiAgentVectorEnv",
     "MultiStep",
     "NativeMultiAgentEnv",

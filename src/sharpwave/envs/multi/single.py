@@ -43,6 +43,7 @@ class SingleAgentVectorEnv(MultiAgentVectorEnv):
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.env = env
         self.stepper = Stepper(env)
+        self.resets_apart = self.stepper.mode == "next_step"
         self.num_envs = env.num_envs
         self.metadata = dict(env.metadata or {})  # type: ignore[misc]
         self.render_mode = getattr(env, "render_mode", None)
@@ -96,7 +97,7 @@ class SingleAgentVectorEnv(MultiAgentVectorEnv):
         alive = np.ones(self.num_envs, np.bool_)
         next_obs = map_leaves(_of_one, step.next_obs)
         obs = next_obs if step.obs is step.next_obs else map_leaves(_of_one, step.obs)
-        if self.stepper.mode == "next_step" and np.count_nonzero(ended):
+        if self.resets_apart and np.count_nonzero(ended):
             alive = ~ended
             obs = map_leaves(lambda leaf: _without(leaf, ended), obs)
         masks = action_masks(self.env, step.infos)

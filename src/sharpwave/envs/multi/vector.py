@@ -75,6 +75,8 @@ class MultiAgentVectorEnv(ABC):
     """
 
     metadata: ClassVar[dict[str, Any]] = {}
+    resets_apart = False
+    """True if the step after the end of an episode only resets, and nobody acts in it."""
     num_envs: int
     agents: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]]

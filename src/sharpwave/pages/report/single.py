@@ -208,7 +208,7 @@ def _verdict(
     unit, headline = unit_of(config), headline_of(config)
     tiles = []
     if evaluations:
-        last, best = evaluations[-1], max(evaluations, key=lambda one: one.mean)
+        last, best = evaluations[-1], max(evaluations, key=lambda one: (one.mean, one.step))
         n = count(len(last.returns), headline.each) if last.returns else None
         tiles.append(tile("Final evaluation", score(last.mean), _spread(last.std, n), color=2))
         tiles.append(tile("Best evaluation", score(best.mean), f"at step {count(best.step)}"))

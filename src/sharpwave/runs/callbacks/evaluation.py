@@ -95,7 +95,7 @@ class EvalCallback(Callback):
                 **_agents(result),
             }
         )
-        is_best = mean > self.best_mean_reward
+        is_best = mean >= self.best_mean_reward  # of equal ones the latest has learned most
         if is_best:
             self.best_mean_reward = mean
             if self._best_path is not None:

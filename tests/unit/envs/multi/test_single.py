@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+import sharpwave as sw
 from sharpwave.envs import (
     NativeVectorEnv,
     SingleAgentVectorEnv,
@@ -128,3 +130,31 @@ def test_actions_that_do_not_fit_are_named(actions: Any, message: str) -> None:
     env.reset()
     with pytest.raises(ValueError, match=message):
         env.step(actions)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_steps_that_only_reset_are_steps_of_nobody(mode: str, tmp_path: Path) -> None:
+    """They counted as environment steps, and made episodes longer by one."""
+    options: dict[str, Any] = {"n_steps": 32, "batch_size": 96, "n_epochs": 1, "hidden": (4,)}
+    one, alone = (
+        kind(cart_poles(mode), seed=3, backend="torch", **options) for kind in (sw.MAPPO, sw.PPO)
+    )
+    for agent in (one, alone):
+        agent.train(192)
+    assert one.timesteps == alone.timesteps
+    assert one.episodes.count > 3
+    assert list(one.episodes.lengths) == list(one.episodes.returns)
+    played = one.evaluate(5, env=cart_poles(mode))
+    assert played.lengths == tuple(map(int, played.returns))
+    recorded = sw.RecordTeamEpisodes(SingleAgentVectorEnv(cart_poles(mode)), tmp_path)
+    recorded.reset(seed=0)
+    returns = np.zeros(N)
+    kept = []
+    for _ in range(60):
+        step = recorded.step({"agent_0": np.ones((N, 1), np.int64)})
+        returns += step.groups["agent_0"].rewards[:, 0]
+        kept += returns[step.ended].astype(int).tolist()
+        returns[step.ended] = 0
+    recorded.close()
+    with sw.EpisodeBuffer.from_folder(tmp_path, read_only=True) as buffer:
+        assert buffer.episodes().lengths[: len(kept)].tolist() == kept
