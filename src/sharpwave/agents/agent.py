@@ -22,7 +22,7 @@ from sharpwave.runs.callbacks import Callback
 from sharpwave.runs.loggers import LoggerCallback
 from sharpwave.runs.run import Run as AnyRun
 from sharpwave.storage.checkpoints import read_checkpoint, write_checkpoint
-from sharpwave.storage.files import reading
+from sharpwave.storage.files import reading, to_json
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -261,8 +261,15 @@ class Agent(metaclass=DocumentedOptions):
                 raise
             raise SharpwaveIOError(f"{path} asks for more than this machine's memory") from error
         agent._loaded_from = str(path)
-        with reading(path):
-            agent._load_state(state)
+        try:
+            with reading(path):
+                agent._load_state(state)
+        except ValueError as error:
+            if not (others := _other_options(header["config"], agent.config)):
+                raise
+            raise ValueError(
+                f"{error}; options are not those it was saved with: {others}"
+            ) from error
         _tell_of_learner(agent, path, header)
         return agent
 
@@ -350,6 +357,16 @@ def _is_option(cls: type[Agent], name: str, value: Any) -> bool:
     """Return whether an argument of the constructor is a field of the configuration."""
     is_object = name == "buffer" and not isinstance(value, str)
     return not is_object and any(field.name == name for field in fields(cls.Config))
+
+
+def _other_options(saved: dict[str, Any], config: RunConfig) -> str:
+    """The options that are not those of a checkpoint, in words."""
+    now = to_json(config.to_dict())
+    return ", ".join(
+        f"{name}={now[name]} in place of {old}"
+        for name, old in to_json(saved).items()
+        if name in now and now[name] != old
+    )
 
 
 def _learner_of_user(agent: Agent) -> str | None:

@@ -114,7 +114,8 @@ def imagine(self: Any, obs_or_state: Any, horizon: int = 15) -> Dream:  # noqa: 
     horizon = positive(horizon, name="horizon")
     learner, generator = self.learner, self.play_generator
     world, actor = learner.world, learner.actor
-    memory = obs_or_state if _is_memory(learner, obs_or_state) else _seen(self, obs_or_state)
+    is_memory = _is_memory(learner, obs_or_state)
+    memory = learner.own(obs_or_state) if is_memory else _seen(self, obs_or_state)
     with learner.inference():
         latent, action = learner._unpacked(memory[0])
         noise = world.rssm.noise((horizon, len(action)), generator)
@@ -136,9 +137,9 @@ def imagine(self: Any, obs_or_state: Any, horizon: int = 15) -> Dream:  # noqa: 
 
 def _is_memory(learner: Any, given: Any) -> bool:
     """Return whether something is the recurrent state [1, B, size] of a player."""
-    if not isinstance(given, torch.Tensor) or not given.is_floating_point() or given.dim() != 3:
+    if not isinstance(given, np.ndarray | torch.Tensor) or given.ndim != 3:
         return False
-    size = learner.initial_state(1).shape[-1]
+    size: int = learner.initial_state(1).shape[-1]
     return given.shape[0] == 1 and given.shape[-1] == size
 
 

@@ -45,8 +45,8 @@ def predict(  # noqa: D417 - a method
     Args:
         obs: An observation as the environment gives it, or a batch of them.
         deterministic: The mode of the policy; otherwise a sample.
-        state: Memory of a recurrent policy, which the last call returned; its initial one when
-            None.
+        state: Memory of a recurrent policy, which the last call returned, also as an array; its
+            initial one when None.
         episode_start: True where an episode begins with the observation, for one or for each of a
             batch; all do when None.
         action_masks: Actions that are allowed, [n] or [B, n].
@@ -57,7 +57,8 @@ def predict(  # noqa: D417 - a method
         memory to pass next, None for policies without one.
 
     Raises:
-        ValueError: The shape is not that of an observation or a batch.
+        ValueError: The shape is not that of an observation or a batch, or `state` is not the memory
+            of as many.
     """
     batch, n, single = envs.as_batch(_played_space(self, obs), obs)
     masks = None
@@ -66,7 +67,8 @@ def predict(  # noqa: D417 - a method
     actor = self.player(n, deterministic)
     starts = np.ones(n, np.bool_)
     if state is not None:
-        actor.state, starts = state, np.zeros(n, np.bool_)
+        actor.remember(state)
+        starts = np.zeros(n, np.bool_)
     if episode_start is not None:
         starts = np.full(n, episode_start, np.bool_)
     actions = actor.play(batch, starts, masks)

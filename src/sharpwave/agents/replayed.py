@@ -105,7 +105,7 @@ def _in_episodes(agent: Any, dataset: Any) -> ReplayBuffer:
             "dataset must hold observations as the environment gives them, got normalize=True"
         )
     wanted = {name: space.shape for name, space in _entries(agent.observation_space).items()}
-    got = {name: leaf.shape[1:] for name, leaf in leaves(first_step(found)["obs"])}
+    got = {name or "obs": leaf.shape[1:] for name, leaf in leaves(first_step(found)["obs"])}
     if got != wanted:
         raise ValueError(f"dataset must have observations of shapes {wanted}, got {got}")
     check_dataset(found, agent.observation_space, agent.action_space)
@@ -118,7 +118,7 @@ def _in_episodes(agent: Any, dataset: Any) -> ReplayBuffer:
 
 
 def _entries(space: Any) -> dict[str, Any]:
-    return dict(space.spaces) if hasattr(space, "spaces") else {"": space}
+    return dict(space.spaces) if hasattr(space, "spaces") else {"obs": space}
 
 
 def _learned(agent: Any, gradient_steps: int, sampler: Any = None) -> dict[str, float]:

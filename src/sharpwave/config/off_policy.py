@@ -124,7 +124,7 @@ class ReplayConfig(OnlineConfig):
             raise ValueError(
                 "train_ratio and gradient_steps exclude each other: with "
                 f"train_ratio={self.train_ratio} gradient_steps must stay 1, "
-                f"got {self.gradient_steps}"
+                f"got {self.gradient_steps}; with train_ratio=None it counts"
             )
 
 

@@ -37,12 +37,24 @@ SIZES: dict[str, Settings] = {
     "size400m": _published(12288, 1536, 96, 96, 1536),
 }
 
+
+def _task(size: str, train_ratio: int, steps: int) -> Settings:
+    """A kind of task, whose runs have so many steps; a longer buffer would only take memory."""
+    kept = min(steps, SIZES[size]["buffer_size"])
+    return {
+        **SIZES[size],
+        "train_ratio": train_ratio,
+        "total_timesteps": steps,
+        "buffer_size": kept,
+    }
+
+
 TASKS: dict[str, Settings] = {
-    "state_control": {**SIZES["size1m"], "train_ratio": 1024},
-    "image_control": {**SIZES["size12m"], "train_ratio": 256},
-    "atari_100k": {**SIZES["size12m"], "train_ratio": 256},
-    "crafter": {**SIZES["size12m"], "train_ratio": 512},
-    "Atari": {**SIZES["size12m"], "train_ratio": 32},
+    "state_control": _task("size1m", 1024, 1_100_000),
+    "image_control": _task("size12m", 256, 1_100_000),
+    "atari_100k": _task("size12m", 256, 110_000),
+    "crafter": _task("size12m", 512, 1_100_000),
+    "Atari": _task("size12m", 32, 51_000_000),
 }
 
 DREAMER_V3: dict[str, Settings] = {

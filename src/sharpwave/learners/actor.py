@@ -105,8 +105,21 @@ class Actor:
             own = self.learner.own
             self.state.load_arrays({k: x if x is None else own(x) for k, x in saved.items()})
             return
+        self.remember(saved.get("memory", ()))
+
+    def remember(self, memory: Any) -> None:
+        """Go on with a recurrent memory as `state` has it, of arrays or tensors.
+
+        Without a memory of its own the learner forgets it.
+
+        Raises:
+            ValueError: It is the memory of another learner, or of other environments.
+        """
+        if self.state is None or hasattr(self.state, "arrays"):
+            self.state = None if self.state is None else memory
+            return
         before = [leaf for _, leaf in leaves(self.state)]
-        given = [self.learner.own(leaf) for _, leaf in leaves(saved.get("memory", ()))]
+        given = [self.learner.own(leaf) for _, leaf in leaves(memory)]
         shapes = [[tuple(leaf.shape) for leaf in part] for part in (before, given)]
         if shapes[0] != shapes[1]:
             raise ValueError(

@@ -123,7 +123,9 @@ class BaseLearner(ABC):
             try:
                 network.load_state_dict(weights)
             except (RuntimeError, ValueError) as error:
-                raise ValueError(f"the network must be that of the checkpoint: {error}") from error
+                raise ValueError(
+                    f"the network must be that of the checkpoint: {_first_of(str(error))}"
+                ) from error
         for name, optimizer in self.optimizers.items():
             arrays = state["optimizers"][name].items()
             optimizer.load_arrays({k: self.restored(array) for k, array in arrays})
@@ -136,3 +138,11 @@ class BaseLearner(ABC):
     def restored(self, array: Any) -> Any:
         """An array of a checkpoint in the form that the learner computes with."""
         return to_tensor(array)
+
+
+def _first_of(message: str) -> str:
+    """The first of the lines under the heading of a message, and the number of the others."""
+    _, *lines = (line.strip(" \t.") for line in message.splitlines())
+    if not lines:
+        return message
+    return lines[0] + (f" (and {len(lines) - 1} more)" if lines[1:] else "")

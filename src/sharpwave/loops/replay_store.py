@@ -345,10 +345,16 @@ class ReplayStore:
         options = self._options(schema, timesteps)
         size = self.config.buffer_size
         buffer: ReplayBuffer
-        if self.config.draws.prioritized:
-            buffer = PrioritizedReplayBuffer(size, **self._priorities(), **options)
-        else:
-            buffer = ReplayBuffer(size, **options)
+        try:
+            if self.config.draws.prioritized:
+                buffer = PrioritizedReplayBuffer(size, **self._priorities(), **options)
+            else:
+                buffer = ReplayBuffer(size, **options)
+        except MemoryError:
+            told = f"{size} steps of {size * self._step_bytes / 2**30:.1f} GiB in all"
+            raise ValueError(
+                f"buffer_size must fit into memory, got {told}: give fewer, or a folder as buffer"
+            ) from None
         if saved is None or saved["kind"] != "memory":
             return buffer
         old = _restored(saved)

@@ -13,6 +13,7 @@ from torch.nn.functional import one_hot
 
 from sharpwave.losses.world_model import unimix
 from sharpwave.nn.world_layers import Head
+from sharpwave.primitives.world.tensors import draw_classes
 
 __all__ = ["WorldActor"]
 
@@ -79,12 +80,15 @@ class WorldActor(nn.Module):
         """
         assert deterministic or noise is not None
         if self.is_discrete:
-            logits = unimix(self.head(features).float(), self._share)
+            logits = self.head(features).float()
+            if masks is None and noise is not None and not deterministic:
+                return draw_classes(logits.contiguous(), noise, self._share).to(features.dtype)
+            log_probs = unimix(logits, self._share)
             if masks is not None:
-                logits = logits.masked_fill(~masks, -torch.inf)
+                log_probs = log_probs.masked_fill(~masks, -torch.inf)
             if noise is not None and not deterministic:
-                logits = logits + noise
-            return one_hot(logits.argmax(-1), self.size).to(features.dtype)
+                log_probs = log_probs + noise
+            return one_hot(log_probs.argmax(-1), self.size).to(features.dtype)
         mean, deviation = self._gaussian(features)
         actions = mean if deterministic or noise is None else mean + deviation * noise
         return actions.to(features.dtype)
@@ -99,8 +103,8 @@ class WorldActor(nn.Module):
     def log_prob_and_entropy(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities [...] of actions [..., size], and entropies [...]."""
         if self.is_discrete:
-            logits = unimix(self.head(features).float(), self._share)
-            return (logits * actions).sum(-1), -(logits.exp() * logits).sum(-1)
+            policy = unimix(self.head(features).float(), self._share)
+            return (policy * actions).sum(-1), -(policy.exp() * policy).sum(-1)
         mean, deviation = self._gaussian(features)
         spread = deviation.log() + 0.5 * math.log(2.0 * math.pi)
         log_probs = -0.5 * ((actions - mean) / deviation).square() - spread

@@ -71,9 +71,8 @@ class BlockLinear(nn.Module):
         super().__init__()
         self.blocks = blocks
         shape = blocks, inputs // blocks, outputs // blocks
-        self.weight = nn.Parameter(
-            torch.from_numpy(truncated_normal(generator, shape, inputs // blocks))
-        )
+        # As published the inputs of all blocks count, although an output sees those of one.
+        self.weight = nn.Parameter(torch.from_numpy(truncated_normal(generator, shape, inputs)))
         self.bias = nn.Parameter(torch.zeros(blocks, 1, outputs // blocks))
 
     def forward(self, x: Tensor) -> Tensor:

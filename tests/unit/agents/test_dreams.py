@@ -46,6 +46,9 @@ def test_a_dream_goes_on_from_a_memory(cartpole: Any) -> None:
     assert dream.obs.shape == (2, 3, 4)
     np.testing.assert_array_equal(dream.actions[0], chosen)
     assert torch.equal(memory, before)
+    of_both = [dreamer().imagine(one, horizon=2) for one in (memory, memory.numpy())]
+    for one, other in zip(*of_both, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_dream_is_the_models(cartpole: Any) -> None:

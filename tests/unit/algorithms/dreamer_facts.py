@@ -1,7 +1,8 @@
 """What the authors of DreamerV3 train its sizes and kinds of tasks with, as their release has it.
 
-The widths are those of the table of sizes; what is common to all are the defaults; the ratios are
-those of the benchmarks of the paper.
+The widths are those of the table of sizes; what is common to all are the defaults; the ratios
+and numbers of steps are those of the benchmarks of the paper. Of a buffer of 5 million steps a
+shorter run fills as many as it has.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ SIZES: dict[str, tuple[int, ...]] = {
     "size200m": (8192, 1024, 64, 64, 1024),
     "size400m": (12288, 1536, 96, 96, 1536),
 }
-TASKS: dict[str, tuple[str, int]] = {
-    "state_control": ("size1m", 1024),
-    "image_control": ("size12m", 256),
-    "atari_100k": ("size12m", 256),
-    "crafter": ("size12m", 512),
-    "Atari": ("size12m", 32),
+TASKS: dict[str, tuple[str, int, int]] = {
+    "state_control": ("size1m", 1024, 1_100_000),
+    "image_control": ("size12m", 256, 1_100_000),
+    "atari_100k": ("size12m", 256, 110_000),
+    "crafter": ("size12m", 512, 1_100_000),
+    "Atari": ("size12m", 32, 51_000_000),
 }
 
 
@@ -59,6 +60,14 @@ def facts_of(size: str) -> Facts:
 DREAMER: dict[str, dict[str, Facts]] = {
     "dreamer_v3": {
         **{size: facts_of(size) for size in SIZES},
-        **{task: {**facts_of(size), "train_ratio": ratio} for task, (size, ratio) in TASKS.items()},
+        **{
+            task: {
+                **facts_of(size),
+                "train_ratio": ratio,
+                "total_timesteps": steps,
+                "buffer_size": min(steps, 5_000_000),
+            }
+            for task, (size, ratio, steps) in TASKS.items()
+        },
     }
 }

@@ -395,8 +395,10 @@ def test_actions_that_it_does_not_know_are_named(env: Any) -> None:
 
 def test_a_checkpoint_of_other_sizes_is_refused(tmp_path: Path) -> None:
     agent_of().save(tmp_path / "small")
-    with pytest.raises(ValueError, match=r"deter|shape|size"):
+    with pytest.raises(ValueError, match=r"must be that of .*more\); .*: deter=32 in place of 16$"):
         sw.DreamerV3.from_checkpoint(tmp_path / "small", ResumableCartPole, deter=32)
+    with pytest.raises(ValueError, match=r"deter=512 in place of 16, hidden=64 in"):
+        sw.DreamerV3.from_checkpoint(tmp_path / "small", ResumableCartPole, preset="size1m")
     loaded = sw.DreamerV3.from_checkpoint(tmp_path / "small", ResumableCartPole)
     assert loaded.config.deter == 16
 

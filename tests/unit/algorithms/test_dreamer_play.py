@@ -75,3 +75,22 @@ def test_a_recurrent_policy_that_is_handed_its_state_plays_as_one_that_keeps_it(
     assert not np.array_equal(np.asarray(forgotten), np.asarray(state))
     _, kept = agent.predict(seen[-1], state=state)
     assert not np.array_equal(np.asarray(kept), np.asarray(forgotten))
+
+
+def test_a_memory_may_be_an_array_and_must_be_that_of_as_many() -> None:
+    agent = sw.DreamerV3("CartPole-v1", **SMALL)
+    obs = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    _, state = agent.predict(obs, episode_start=True)
+    for start in (False, [True, False]):
+        found = [
+            agent.predict(obs, state=one, episode_start=start) for one in (state, state.numpy())
+        ]
+        np.testing.assert_array_equal(found[0][0], found[1][0])
+        assert torch.equal(found[0][1], found[1][1])
+    for wrong in (state[:, :1], state.numpy()[..., :-1], np.zeros(3, np.float32)):
+        with pytest.raises(ValueError, match="memory of the policy must have shapes"):
+            agent.predict(obs, state=wrong)
+    feedforward = sw.PPO("CartPole-v1", n_envs=1, n_steps=8, batch_size=8, seed=3)
+    action, none = feedforward.predict(obs, state=state)
+    assert none is None
+    np.testing.assert_array_equal(action, feedforward.predict(obs))

@@ -349,7 +349,7 @@ def test_groups_have_networks_and_returns_of_their_own(make: Any) -> None:
     agent = make("qmix", "mpe2/simple_speaker_listener_v4")
     metrics = agent.train(60)
     assert len(agent.learner.members) == 2
-    assert all(f"mean_reward/{name}" in metrics for name in agent.env.agents)
+    assert all(f"mean_return/{name}" in metrics for name in agent.env.agents)
     result = agent.evaluate(2)
     assert set(result.agents) == set(agent.env.agents)
     obs = {x: np.zeros(agent.env.observation_spaces[x].shape) for x in agent.env.groups}

@@ -185,3 +185,13 @@ def test_whole_numbers_come_out_from_zero_on() -> None:
 def test_a_stack_of_no_images_is_refused() -> None:
     with pytest.raises(ValueError, match="frame_stack"):
         collected(PythonVectorEnv([CountingEnv]), frame_stack=4)
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_a_buffer_that_no_memory_holds_is_named(prioritized: bool) -> None:
+    agent = sw.DQN("CartPole-v1", buffer_size=10**14, prioritized=prioritized, seed=0)
+    with pytest.raises(
+        ValueError, match=r"buffer_size must fit .*, got 10{14} steps of \d+\.\d GiB"
+    ):
+        agent.train(10)
+    agent.close()

@@ -113,8 +113,8 @@ def test_returns_are_those_of_agents_that_learn() -> None:
     agent = mappo(Duel, groups=groups, opponents={"second": still}, n_epochs=10)
     agent.train(64, callbacks=told)
     for update in told.updates:
-        assert update["mean_reward"] == update["mean_reward/first"] == update["mean_reward/agent_0"]
-        assert update["mean_reward/second"] == pytest.approx(-3 * update["mean_reward"])
+        assert update["mean_return"] == update["mean_return/first"] == update["mean_return/agent_0"]
+        assert update["mean_return/second"] == pytest.approx(-3 * update["mean_return"])
     result = agent.evaluate(4)
     assert result.returns == result.agents["agent_0"]
     assert result.agents["agent_1"] == tuple(-3 * x for x in result.returns)
