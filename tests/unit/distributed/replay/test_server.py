@@ -202,6 +202,7 @@ def test_a_clock_that_jumps_changes_nothing(
         assert (stats["shards_alive"], stats["shards_lost"], stats["lost_rows"]) == (2, 0, 0)
 
 
+@pytest.mark.long
 def test_without_any_shard_there_is_an_error_in_time() -> None:
     server = ReplayServer(ShardOptions(capacity=10))
     with ShardedReplay([server.address], fields=FIELDS, n_envs=1, timeout=3.0) as replay:
