@@ -49,9 +49,7 @@ def _parser() -> Parser:
         "--capacity", type=count(1), default=1_000_000, metavar="N", help="steps (1e6)"
     )
     parser.add_argument("--prioritized", action="store_true", help="draw by priority")
-    parser.add_argument(
-        "--alpha", type=float, default=0.6, metavar="X", help="how much priorities count (0.6)"
-    )
+    parser.add_argument("--alpha", type=float, metavar="X", help="how much priorities count (0.6)")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
     parser.add_argument("--port", type=count(0), default=50052, metavar="N", help="(50052)")
     parser.add_argument(

@@ -126,6 +126,11 @@ class UnrollConfig(RolloutConfig):
                 "batch_unrolls must be n_actors where deterministic is True, "
                 f"got {self.batch_unrolls} for {self.n_actors}"
             )
+        if self.in_flight != self.n_actors:
+            raise ValueError(
+                "max_in_flight must be n_actors where deterministic is True, since each actor "
+                f"makes one unroll for each update, got {self.max_in_flight} for {self.n_actors}"
+            )
 
     def access(self, token: str | None) -> Access:
         """Access rules for actors that join and for servers, with a token that is in no file.

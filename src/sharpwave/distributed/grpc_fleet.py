@@ -257,7 +257,7 @@ class GrpcFleet:
             self._server = None
 
     def _at_exit(self) -> None:
-        """Where a program ends that did not stop the fleet, nodes would wait for it."""
+        """Send the nodes home, which would wait for a program that has ended."""
         if os.getpid() == self._pid:  # a fork has no nodes
             self.stop()
 

@@ -227,6 +227,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "max_lag must be at least 4 where 9 unrolls are in flight",
     ),
     "one of two": ({"deterministic": True, "batch_unrolls": 1}, "batch_unrolls must be n_actors"),
+    "more in flight than one of each": (
+        {"deterministic": True, "max_in_flight": 4},
+        "max_in_flight must be n_actors where deterministic is True, .* got 4 for 2",
+    ),
     "none waits": ({"max_in_flight": 0}, "max_in_flight must be at least 1, got 0"),
     "no unroll": ({"batch_unrolls": 0}, "batch_unrolls must be greater than 0"),
     "bar": ({"rho_bar": -1.0}, "rho_bar must be"),

@@ -153,6 +153,7 @@ def test_in_step_whoever_comes_next_makes_what_was_asked_for() -> None:
     assert later.wait() is None
 
 
+@pytest.mark.long
 def test_in_step_there_is_no_place_for_more_actors() -> None:
     with listening(in_step=True, n_actors=1, max_in_flight=1) as fleet:
         first, second = (Acting(address_of(fleet), patience=5.0) for _ in range(2))

@@ -32,6 +32,7 @@ def joined(address: str) -> Liar:
             return node
 
 
+@pytest.mark.long
 def test_a_node_waits_for_a_learner_with_as_many_calls_as_it_takes() -> None:
     with listening(n_actors=1, max_in_flight=1, max_nodes=1) as fleet:
         first = joined(address_of(fleet))

@@ -47,7 +47,7 @@ def test_functions_run_in_processes_that_stay(in_processes: Any) -> None:
 
 @pytest.mark.long
 def test_processes_that_fail_are_named_and_those_that_hang_are_ended(in_processes: Any) -> None:
-    rewards = in_processes(functions.stuck_on_short, timeout=1.0, rows_per_call=1)
+    rewards = in_processes(functions.stuck_on_short, timeout=5.0, rows_per_call=1)
     found = rewards(PROMPTS, COMPLETIONS).rewards
     assert found[[0, 2]].tolist() == [1.0, 1.0]
     assert found[[1, 3]].isnan().all()
@@ -79,7 +79,7 @@ def test_only_the_completions_of_a_slow_call_are_unscored() -> None:
             over.wait(60)
         return [1.0]
 
-    rewards = Rewards(slow_on_short, timeout=0.05, workers=4, rows_per_call=1)
+    rewards = Rewards(slow_on_short, timeout=2.0, workers=4, rows_per_call=1)
     found = rewards(PROMPTS, COMPLETIONS).rewards
     over.set()
     assert found[[0, 2]].tolist() == [1.0, 1.0]

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from sharpwave.buffers import MmapReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from sharpwave.buffers.prioritized import check_exponent
+from sharpwave.buffers.replay import check_count
 from sharpwave.buffers.schema import Schema
 from sharpwave.buffers.views import Sequence
 from sharpwave.distributed.codec import LIMIT, Packed, unpack
@@ -40,6 +42,8 @@ __all__ = ["ReplayServer", "ShardOptions"]
 
 HOT_SHARE = 0.1
 """Of a folder, the share of the newest steps that stays in memory."""
+ALPHA = 0.6
+"""Exponent of priorities where none is given."""
 MAX_STREAMS = 65536
 """Streams that a client may ask a shard to keep in order."""
 
@@ -52,15 +56,36 @@ class ShardOptions:
         folder: Folder of the steps; in memory when None.
         capacity: Maximum number of steps to keep.
         prioritized: Draw by priority.
-        alpha: Exponent of the priorities.
+        alpha: Exponent of the priorities; 0.6 when None.
         seed: Seed of the buffer.
+
+    Raises:
+        ValueError: An option is out of its range, or `alpha` is given without priorities.
     """
 
     folder: Path | None = None
     capacity: int = 1_000_000
     prioritized: bool = False
-    alpha: float = 0.6
+    alpha: float | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("capacity", self.capacity, 1)
+        check_count("seed", self.seed, 0, 2**64 - 1)
+        if self.alpha is not None:
+            check_exponent("alpha", self.alpha)
+            if not self.prioritized:
+                raise ValueError(
+                    f"alpha must be None without prioritized: all steps count alike, got "
+                    f"{self.alpha}"
+                )
+
+    @property
+    def exponent(self) -> float | None:
+        """Exponent of the priorities; None where steps have none."""
+        if not self.prioritized:
+            return None
+        return ALPHA if self.alpha is None else self.alpha
 
     def open(self) -> ReplayBuffer | None:
         """The buffer that is in the folder already; None where there is none.
@@ -78,8 +103,8 @@ class ShardOptions:
             other.append(f"capacity {buffer.capacity}, not {self.capacity}")
         if (priorities is not None) != self.prioritized:
             other.append(f"{'no ' if priorities is None else ''}priorities")
-        elif priorities is not None and priorities[1] != self.alpha:
-            other.append(f"alpha {priorities[1]}, not {self.alpha}")
+        elif priorities is not None and priorities[1] != self.exponent:
+            other.append(f"alpha {priorities[1]}, not {self.exponent}")
         if other:
             buffer.close()
             raise ValueError(f"{self.folder} holds a buffer with {', '.join(other)}")
@@ -98,11 +123,11 @@ class ShardOptions:
                 max(1, int(self.capacity * HOT_SHARE)),
                 self.capacity,
                 cold_path=self.folder,
-                prioritized={"alpha": self.alpha} if self.prioritized else False,
+                prioritized={"alpha": self.exponent} if self.prioritized else False,
                 **given,
             )
-        if self.prioritized:
-            return PrioritizedReplayBuffer(self.capacity, alpha=self.alpha, **given)
+        if self.exponent is not None:
+            return PrioritizedReplayBuffer(self.capacity, alpha=self.exponent, **given)
         return ReplayBuffer(self.capacity, **given)
 
     def _check_room(self, schema: Schema, n_envs: int | None) -> None:
@@ -159,11 +184,10 @@ class ReplayServer:
         max_message: int = LIMIT,
         max_clients: int = 64,
     ) -> None:
-        alpha = options.alpha if options.prioritized else None
         self.shard = LocalShard(
             options.open(),
             make=options.make,
-            plan=(options.capacity, alpha),
+            plan=(options.capacity, options.exponent),
             name="the shard",
         )
         self._max_message = max_message

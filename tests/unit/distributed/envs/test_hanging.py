@@ -73,6 +73,7 @@ def is_stepping(server: EnvServer) -> bool:
     return any(seat.session._lock.locked() for seat in server._sessions._seats.values())
 
 
+@pytest.mark.long
 def test_a_client_hears_which_environment_hangs_and_its_session_is_free() -> None:
     with EnvServer(Obedient, n_envs=2, max_sessions=1, step_timeout=HANGS) as server:
         for _ in range(2):  # more than there are sessions
@@ -114,6 +115,7 @@ def test_a_server_closes_while_environments_hang(mode: str) -> None:
     env.close()
 
 
+@pytest.mark.long
 def test_processes_of_environments_that_hang_are_killed() -> None:
     options: dict[str, Any] = {"env_kwargs": {"in_step": 2}, "step_timeout": 2 * HANGS}
     with EnvServer(Hanging, n_envs=2, mode="async", **options) as server:

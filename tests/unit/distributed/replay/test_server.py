@@ -202,6 +202,7 @@ def test_a_clock_that_jumps_changes_nothing(
         assert (stats["shards_alive"], stats["shards_lost"], stats["lost_rows"]) == (2, 0, 0)
 
 
+@pytest.mark.long
 def test_without_any_shard_there_is_an_error_in_time() -> None:
     server = ReplayServer(ShardOptions(capacity=10))
     with ShardedReplay([server.address], fields=FIELDS, n_envs=1, timeout=3.0) as replay:
@@ -262,6 +263,32 @@ def test_requests_that_make_no_sense_are_answered_with_their_error() -> None:
             assert len(replay.sample(50)["rewards"]) == 50
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"capacity": 0}, ValueError, "capacity must be at least 1, got 0"),
+        ({"capacity": 1e6}, TypeError, "capacity must be an integer"),
+        ({"prioritized": True, "alpha": -1.0}, ValueError, "alpha must be finite and at least 0"),
+        ({"alpha": 0.7}, ValueError, "alpha must be None without prioritized: .* got 0.7"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_before_anybody_pushes(
+    options: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        ShardOptions(**options)
+
+
+def test_priorities_count_as_much_as_the_server_is_told() -> None:
+    for alpha, exponent in ((None, 0.6), (1.0, 1.0)):
+        with (
+            ReplayServer(ShardOptions(capacity=10, prioritized=True, alpha=alpha)) as server,
+            ShardedReplay([server.address], fields=FIELDS, n_envs=1) as replay,
+        ):
+            replay.push_batch(**steps(range(2)), priorities=[1.0, 4.0])
+            assert server.shard.state().total == pytest.approx(1 + 4**exponent)
+
+
 def test_memory_for_more_steps_than_fit_is_refused() -> None:
     with (
         ReplayServer(ShardOptions(capacity=10**12)) as server,
@@ -297,6 +324,7 @@ def test_the_command_serves_a_folder_until_it_is_told_to_stop(tmp_path: Path, ca
         ([str(folder), "--capacity", "999"], "capacity 1000, not 999"),
         ([str(folder), "--capacity", "1000", "--prioritized"], "no priorities"),
         (["--tls-key", "x"], "must be given together"),
+        (["--alpha", "0.5"], "alpha must be None without prioritized"),
         (["--host", "0.0.0.0"], "token or mutual TLS"),
         (["--token-file", str(tmp_path / "none")], "none"),
     ):
