@@ -107,6 +107,22 @@ def test_a_sum_takes_what_is_safe_and_a_mixer_what_is_best(seed: int) -> None:
     assert found == {"vdn": 7.0, "qmix": 8.0}
 
 
+SPREAD = "mpe2/simple_spread_v3"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_agents_spread_out(seed: int) -> None:
+    agent = sw.VDN.preset(SPREAD, seed=seed)
+    agent.train()
+    result = agent.evaluate(100)
+    assert result.mean >= -18.0  # random -26.2; measured -16.2 to -16.8
+    theirs = agent.evaluate(64, env=sw.envs.make_multi_env(SPREAD, 8, mode="sync"))
+    noise = 3 * np.hypot(result.std / 10, theirs.std / 8)
+    assert abs(result.mean - theirs.mean) < noise
+    agent.close()
+
+
 @pytest.mark.long
 @BOTH
 @pytest.mark.parametrize("seed", [11, 12, 13])

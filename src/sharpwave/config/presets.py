@@ -2,10 +2,10 @@
 
 Those of environments are RL Baselines3 Zoo's, with the defaults of its library where it names none;
 but for PPO on MuJoCo and all of C51, which are CleanRL's, and for PPO on MountainCarContinuous-v0
-and all of HybridPPO, IMPALA, APPO and MAPPO, which were found here, as those of tasks were. Those
-of DreamerV3 are its authors' sizes and train ratios, but for `tiny`, which was found here. What
-those projects call a linear schedule falls to 0 over the run. A2C on Atari keeps torch's RMSprop,
-where the zoo takes TensorFlow's.
+and all of HybridPPO, IMPALA, APPO, MAPPO and VDN, which were found here, as those of tasks were.
+Those of DreamerV3 are its authors' sizes and train ratios, but for `tiny`, which was found here.
+What those projects call a linear schedule falls to 0 over the run. A2C on Atari keeps torch's
+RMSprop, where the zoo takes TensorFlow's.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ PRESETS: dict[str, dict[str, Settings]] = {
     "appo": on_policy_presets.APPO,
     "mappo": on_policy_presets.MAPPO,
     "ippo": on_policy_presets.MAPPO,
+    "vdn": replay_presets.VDN,
     "dqn": replay_presets.DQN,
     "c51": replay_presets.C51,
     "qr_dqn": replay_presets.QR_DQN,

@@ -240,3 +240,15 @@ TD3: dict[str, Settings] = {
     "Ant-v5": _TD3_MUJOCO,
     "Swimmer-v5": {**_TD3_MUJOCO, "gamma": 0.9999},
 }
+
+VDN: dict[str, Settings] = {
+    "mpe2/simple_spread_v3": {
+        "total_timesteps": 100_000,
+        "gamma": 0.95,
+        "hidden": (64, 64),
+        "batch_size": 256,
+        "learning_starts": 2_000,
+        "tau": 0.01,
+        "exploration_fraction": 0.3,
+    },
+}

@@ -120,7 +120,7 @@ class RecordTeamEpisodes(MultiAgentVectorEnv):
         before, step = self._before, self.env.step(actions)
         if before is not None:
             only_resets = before.ended & self.resets_apart
-            for number in np.flatnonzero(~only_resets):
+            for number in np.flatnonzero(~only_resets).tolist():
                 self._steps[number].append(self._row(number, before, actions, step))
                 self._final[number] = self._seen(step, "next_obs", number)
                 if step.ended[number]:

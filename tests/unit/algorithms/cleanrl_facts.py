@@ -96,6 +96,7 @@ OWN: dict[str, set[str]] = {
     "impala": {"CartPole-v1"},
     "appo": {"CartPole-v1"},
     **{name: {*MPE} for name in ("mappo", "ippo")},
+    "vdn": {"mpe2/simple_spread_v3"},
     "dreamer_v3": {"tiny", "CartPole-v1", "Pendulum-v1"},
 }
 """What was found here."""

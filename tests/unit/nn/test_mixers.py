@@ -113,7 +113,7 @@ def test_sequences_are_steps_one_after_the_other(kind: str) -> None:
     for step in steps:
         values, state = network.step(step, state)
         expected.append(values)
-    sequences = {
+    sequences: dict[str, Any] = {
         "agents": {name: torch.stack([step["agents"][name] for step in steps]) for name in sizes},
         "begins": torch.stack([step["begins"] for step in steps]),
     }

@@ -63,12 +63,14 @@ class JointVectorEnv(VectorEnv[Any, Any, Any]):
         observed = {
             name: batch_space(env.observation_spaces[name], size) for name, size in sizes.items()
         }
-        parts = {AGENTS: spaces.Dict(observed), ACTS: spaces.MultiBinary(sum(sizes.values()))}
+        agents = spaces.Dict(observed)
+        parts = {AGENTS: agents, ACTS: spaces.MultiBinary(sum(sizes.values()))}
         if has_begins:
             parts[BEGINS] = parts[ACTS]
         if has_state:
             assert env.state_space is not None
             parts[STATE] = env.state_space
+        self._names = list(agents)
         self.single_observation_space = spaces.Dict(parts)
         self.single_action_space = _joint_actions(env)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -149,8 +151,7 @@ class JointVectorEnv(VectorEnv[Any, Any, Any]):
         obs: dict[str, Nested] = {  # in the order that the entries of spaces have
             ACTS: acts.astype(np.int8),
             AGENTS: {
-                name: groups[name].next_obs if is_last else groups[name].obs
-                for name in self.single_observation_space[AGENTS]
+                name: groups[name].next_obs if is_last else groups[name].obs for name in self._names
             },
         }
         if self.has_begins:
