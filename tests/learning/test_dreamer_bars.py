@@ -51,17 +51,17 @@ def test_the_model_teaches_within_some_hundred_gradient_steps() -> None:
 
 @pytest.mark.slow
 def test_it_balances_a_pole() -> None:
-    """Measured 331, 500, 500: one seed of three lets the cart drift away for most of the run."""
+    """Measured 500 each, and means of 290, 462, 455."""
     found = np.array([learned("CartPole-v1", 12_000, seed) for seed in (11, 12, 13)])
-    best = found.max(1)
-    assert best.min() >= 150
-    assert np.median(best) >= 400
-    assert np.median(found[:, 4:].mean(1)) >= 200
+    best, means = found.max(1), found[:, 4:].mean(1)
+    assert best.min() >= 400
+    assert means.min() >= 150
+    assert np.median(means) >= 250
 
 
 @pytest.mark.slow
 def test_it_swings_up_a_pendulum() -> None:
-    assert learned("Pendulum-v1", 14_000, 12)[-3:].mean() >= -250  # measured -195
+    assert learned("Pendulum-v1", 14_000, 12)[-3:].mean() >= -250  # measured -146
 
 
 @pytest.mark.slow
