@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,7 +27,8 @@ from tests.contract.fleets import (
 )
 from tests.fleet_envs import Marked
 from tests.fleet_ids import id_of
-from tests.waiting import receive_until, wait_for
+from tests.processes import command_of, descendants, is_running
+from tests.waiting import LONG, receive_until, wait_for
 
 # What every process of a cluster has to know; Ray reads it once.
 os.environ["RAY_AUTH_MODE"] = "token"
@@ -197,6 +200,37 @@ def test_actors_of_ray_are_killed_at_any_moment(n_kills: int) -> None:
         kill_at_random(n_kills, random.Random(n_kills))
     finally:
         stop_ray()
+
+
+SCRIPT = """
+import sharpwave as sw
+
+class Tell(sw.Callback):
+    def on_train_batch(self, *, updates, **_):
+        if updates == 5:
+            print("learns", flush=True)
+
+sw.IMPALA("CartPole-v1", actors="ray", n_envs=4, n_steps=8).train(10**9, callbacks=Tell())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_program_that_is_interrupted_leaves_nothing_of_ray(number: signal.Signals) -> None:
+    """It waited for its actors for ever, unless the agent was closed."""
+    command = [sys.executable, "-c", SCRIPT]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "learns\n"
+            below = descendants(program.pid)
+            assert any("_RayNode" in command_of(pid) for pid in below)
+            program.send_signal(number)
+            assert program.wait(LONG) != 0
+            wait_for(lambda: not any(map(is_running, below)))
+        finally:
+            program.kill()
 
 
 def test_a_ray_of_its_own_is_started_beside_a_cluster_of_this_machine(
