@@ -7,8 +7,10 @@ import contextlib
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.core.lazy import torch
@@ -235,6 +237,30 @@ class Ranks:
 def _leave() -> None:
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+    _wait_for_threads_of_gloo()
+
+
+def _wait_for_threads_of_gloo(seconds: float = 5.0) -> None:
+    """Wait until no thread of gloo has work to put away.
+
+    Groups that somebody still refers to, as sharded weights do, keep their threads. One that has
+    yet to release the tensors of its last work asks for the interpreter, and where that has ended
+    meanwhile the process aborts.
+    """
+    end, quiet = time.monotonic() + seconds, 0
+    while quiet < 2 and time.monotonic() < end:
+        time.sleep(0.005)  # the interpreter is theirs meanwhile
+        quiet = 0 if any(map(_works, Path("/proc/self/task").glob("*"))) else quiet + 1
+
+
+def _works(thread: Path) -> bool:
+    """Return whether a thread is one of gloo's that runs, or wants to."""
+    try:
+        if (thread / "comm").read_text() != "pt_gloo_runloop\n":
+            return False
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] != "S"
+    except OSError:  # it has ended
+        return False
 
 
 ALONE = Ranks()
