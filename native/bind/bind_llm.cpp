@@ -1,5 +1,5 @@
-// Group advantages and token KL. Called positionally by src/sharpwave/primitives/llm/__init__.py, which
-// documents them.
+// Group advantages and token KL. Called positionally by src/sharpwave/primitives/llm/__init__.py,
+// which documents them.
 #include <array>
 #include <utility>
 

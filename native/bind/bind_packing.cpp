@@ -1,4 +1,5 @@
-// Sequence packing. Called positionally by src/sharpwave/primitives/packing/__init__.py, which documents it.
+// Sequence packing. Called positionally by src/sharpwave/primitives/packing/__init__.py, which
+// documents it.
 #include <algorithm>
 #include <cstring>
 #include <limits>
