@@ -102,25 +102,51 @@ std::string number_text(double value) {
   return text;
 }
 
-bool is_torch(PyObject* object) {
-  // A torch.Tensor answers to `__dlpack__` and its type's module is torch or torch.nn.parameter.
-  PyTypeObject* type = Py_TYPE(object);
-  if (type == &PyArray_Type || !PyObject_HasAttrString(object, "__dlpack__") ||
-      PyArray_Check(object)) {
-    return false;
+namespace {
+
+// Types that were found to be those of tensors: in practice torch.Tensor and torch.nn.Parameter.
+PyTypeObject* tensor_types[2] = {};
+
+void remember_tensor_type(PyTypeObject* type) {
+  for (PyTypeObject*& known : tensor_types) {
+    if (known != nullptr) continue;
+    Py_INCREF(type);
+    known = type;
+    return;
   }
+}
+
+PyObject* interned(const char* text) {
+  PyObject* name = PyUnicode_InternFromString(text);
+  if (name == nullptr) throw PythonError();
+  return name;
+}
+
+}  // namespace
+
+bool is_torch(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &PyArray_Type) return false;
+  if (type == tensor_types[0] || type == tensor_types[1]) return true;
+  // A torch.Tensor answers to `__dlpack__` and its type's module is torch or torch.nn.parameter.
+  if (!PyObject_HasAttrString(object, "__dlpack__") || PyArray_Check(object)) return false;
   const Ref module(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
   if (!module || !PyUnicode_Check(module.get())) {
     PyErr_Clear();
     return false;
   }
   const char* text = PyUnicode_AsUTF8(module.get());
-  return text != nullptr && std::string(text).rfind("torch", 0) == 0;
+  if (text == nullptr || std::string(text).rfind("torch", 0) != 0) return false;
+  remember_tensor_type(type);
+  return true;
 }
 
 Ref to_torch(Ref array) {
-  const Ref torch = Ref::take(PyImport_ImportModule("torch"));
-  return Ref::take(PyObject_CallMethod(torch.get(), "from_numpy", "O", array.get()));
+  static PyObject* from_numpy = [] {
+    const Ref torch = Ref::take(PyImport_ImportModule("torch"));
+    return Ref::take(PyObject_GetAttrString(torch.get(), "from_numpy")).release();
+  }();
+  return Ref::take(PyObject_CallOneArg(from_numpy, array.get()));
 }
 
 namespace {
@@ -136,8 +162,9 @@ void forget_error() {
 Ref as_array(PyObject* object, const char* name, bool in_place) {
   if (PyArray_Check(object)) return Ref::borrow(object);
   if (is_torch(object)) {
-    const Ref detached = Ref::take(PyObject_CallMethod(object, "detach", nullptr));
-    PyObject* viewed = PyObject_CallMethod(detached.get(), "numpy", nullptr);  // the quicker way
+    static PyObject *detach = interned("detach"), *to_numpy = interned("numpy");
+    const Ref detached = Ref::take(PyObject_CallMethodNoArgs(object, detach));
+    PyObject* viewed = PyObject_CallMethodNoArgs(detached.get(), to_numpy);  // the quicker way
     if (viewed != nullptr) return Ref(viewed);
     PyErr_Clear();
     const Ref numpy = Ref::take(PyImport_ImportModule("numpy"));
