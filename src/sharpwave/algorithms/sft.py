@@ -70,7 +70,7 @@ class SFTLearner(OfflineLanguageLearner):
 
 
 class SFT(OfflineLanguageAgent):
-    """Trains a language model on completions of prompts that it is to write.
+    """SFT: supervised fine-tuning of a language model on demonstrations.
 
     Args:
         model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns

@@ -43,7 +43,9 @@ def _parser() -> Parser:
     )
     parser.add_argument("--record", metavar="FILE.mp4", help="film it instead of opening a window")
     parser.add_argument(
-        "--stochastic", action="store_true", help="sample actions instead of taking the likeliest"
+        "--stochastic",
+        action="store_true",
+        help="sample actions instead of taking the most likely ones",
     )
     add_env_options(parser, replaces=True)
     return parser

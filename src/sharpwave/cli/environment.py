@@ -39,8 +39,8 @@ def add_env_options(parser: Parser, *, replaces: bool = False) -> None:
         group.add_argument(
             "--env",
             metavar="ENV",
-            help="another environment with the same spaces, or the same one again where it comes "
-            "from a module of its own, as in my_module:My-v0: a file may not run code",
+            help="environment with the same spaces; required if the run used a module of yours "
+            "(my_module:My-v0), which is never imported from a file",
         )
     group.add_argument(
         "--env-kwargs",
@@ -55,7 +55,7 @@ def add_env_options(parser: Parser, *, replaces: bool = False) -> None:
         metavar="MODULE:CLASS",
         action="append",
         default=[],
-        help="a wrapper around each environment; given again for another around that",
+        help="wrapper of each environment; repeat to nest wrappers",
     )
     add_import_option(group)
 

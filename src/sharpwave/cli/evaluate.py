@@ -103,7 +103,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--stochastic",
         action="store_true",
-        help="sample actions, or tokens, instead of taking the likeliest",
+        help="sample actions, or tokens, instead of taking the most likely ones",
     )
     add_env_options(parser, replaces=True)
     add_language_options(parser)

@@ -78,7 +78,7 @@ class LanguageOptions(Config):
     store: str | None = None
     """A folder that keeps all completions with their rewards."""
     cache_reference: str | None = None
-    """A file that keeps what the reference says of the dataset, for this run and others."""
+    """File that caches the log-probabilities of the reference model on the dataset."""
     eval_size: int = 100
     """Prompts, or examples, of one evaluation."""
 

@@ -19,10 +19,12 @@ def add_access_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of who may connect."""
     group = parser.add_argument_group("who may connect")
     add_token_option(group)
-    group.add_argument("--tls-certificate", metavar="PEM", help="of this side, for mutual TLS")
-    group.add_argument("--tls-key", metavar="PEM", help="of the certificate")
     group.add_argument(
-        "--tls-authority", metavar="PEM", help="that signed the certificate of the other side"
+        "--tls-certificate", metavar="PEM", help="certificate of this process (mutual TLS)"
+    )
+    group.add_argument("--tls-key", metavar="PEM", help="private key of the certificate")
+    group.add_argument(
+        "--tls-authority", metavar="PEM", help="CA certificate that verifies the peer"
     )
 
 

@@ -221,22 +221,29 @@ class _Clock(Callback):
 def _parser() -> Parser:
     parser = Parser(
         "plan",
-        "Measure an actor and a learner that receives here, and say what will limit many.",
+        "Measure one actor and the learner on this machine, and predict the bottleneck with many "
+        "actors.",
     )
     parser.add_argument("algorithm", metavar="ALGORITHM", help="impala or appo")
     parser.add_argument("env", metavar="ENV")
     parser.add_argument(
-        "--actors", type=count(1), default=2, metavar="N", help="of all machines (2)"
-    )
-    parser.add_argument("--envs", type=count(1), default=16, metavar="N", help="of an actor (16)")
-    parser.add_argument(
-        "--unroll", type=count(1), default=64, metavar="T", help="steps of an unroll (64)"
-    )
-    parser.add_argument(
-        "--batch-unrolls", type=count(1), default=2, metavar="N", help="of an update (2)"
+        "--actors",
+        type=count(1),
+        default=2,
+        metavar="N",
+        help="actors on all machines together (2)",
     )
     parser.add_argument(
-        "--node-actors", type=count(1), default=1, metavar="N", help="actors of a machine (1)"
+        "--envs", type=count(1), default=16, metavar="N", help="environments per actor (16)"
+    )
+    parser.add_argument(
+        "--unroll", type=count(1), default=64, metavar="T", help="steps per unroll (64)"
+    )
+    parser.add_argument(
+        "--batch-unrolls", type=count(1), default=2, metavar="N", help="unrolls per update (2)"
+    )
+    parser.add_argument(
+        "--node-actors", type=count(1), default=1, metavar="N", help="actors per machine (1)"
     )
     add_env_options(parser)
     return parser

@@ -64,7 +64,7 @@ def _repair_replay(path: Path, *, dry_run: bool) -> tuple[list[str], str]:
 
 
 def _parser() -> Parser:
-    parser = Parser("repair", "Give up what is damaged in a folder, and say what was lost.")
+    parser = Parser("repair", "Remove the damaged parts of a folder, and report what was lost.")
     parser.add_argument(
         "folder", metavar="FOLDER", help="folder of episodes, or of a replay buffer"
     )

@@ -40,20 +40,33 @@ def _parser() -> Parser:
     parser = Parser(
         "serve-replay",
         "Hold a shard of a replay buffer, which other processes push to and draw from over gRPC. "
-        "What a step is, the first of them says.",
+        "The first client defines the fields of a step.",
     )
     parser.add_argument(
-        "folder", nargs="?", metavar="FOLDER", help="where the steps lie and stay; without, memory"
+        "folder",
+        nargs="?",
+        metavar="FOLDER",
+        help="folder of a persistent shard (default: in memory)",
     )
     parser.add_argument(
-        "--capacity", type=count(1), default=1_000_000, metavar="N", help="steps (1e6)"
+        "--capacity",
+        type=count(1),
+        default=1_000_000,
+        metavar="N",
+        help="capacity in steps (1e6)",
     )
     parser.add_argument("--prioritized", action="store_true", help="draw by priority")
-    parser.add_argument("--alpha", type=float, metavar="X", help="how much priorities count (0.6)")
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
-    parser.add_argument("--port", type=count(0), default=50052, metavar="N", help="(50052)")
+    parser.add_argument("--alpha", type=float, metavar="X", help="priority exponent α (0.6)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument(
-        "--max-clients", type=count(1), default=64, metavar="N", help="at a time (64)"
+        "--port", type=count(0), default=50052, metavar="N", help="port to listen on (50052)"
+    )
+    parser.add_argument(
+        "--max-clients",
+        type=count(1),
+        default=64,
+        metavar="N",
+        help="maximum number of concurrent clients (64)",
     )
     add_access_options(parser)
     return parser

@@ -108,7 +108,8 @@ class ClippedConfig(RolloutConfig):
     clip_vloss: bool = False
     """Clip the value loss too: changes of values beyond `clip_eps`."""
     clip_range_vf: ScheduleLike | None = None
-    """Clipping range of values of its own, with or without `clip_vloss`."""
+    """Clipping range of the value function; None uses `clip_eps` where `clip_vloss` is set. A
+    number clips values even without `clip_vloss`."""
     normalize_advantages: bool = True
     """Normalize advantages in each minibatch to mean 0 and standard deviation 1."""
     anneal_lr: bool = True

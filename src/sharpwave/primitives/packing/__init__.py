@@ -32,7 +32,7 @@ class PackingPlan(NamedTuple):
 
 
 class PackedSequences(NamedTuple):
-    """Token rows with what attention needs to keep the sequences apart."""
+    """Packed token rows, with what keeps sequences apart in attention: positions and segments."""
 
     input_ids: Any
     """[bins, max_len], the sequences' common dtype (int64 if they differ), pad_id where padded."""

@@ -25,7 +25,9 @@ HOOKS = (
 
 
 class Callback:
-    """Something that a run calls at fixed moments. Override the hooks you want.
+    """Base class of callbacks: a run calls their hooks at fixed moments.
+
+    Override the ones you need.
 
     Every hook is called with keywords: `algo`, `step` (steps so far in `algo.unit`: environment
     steps over all environments, gradient steps of offline algorithms) and those named below. A hook

@@ -26,7 +26,7 @@ class EarlyStoppingCallback(Callback):
         min_delta: By how much a value must be better than the best one to be an improvement.
 
     Attributes:
-        best: The best value so far; infinitely bad before the first.
+        best: The best value so far; -inf (inf where lower is better) before the first.
         waited: Updates since then.
 
     Raises:

@@ -14,7 +14,7 @@ Sample: TypeAlias = Mapping[str, Any]
 
 
 class LoggerCallback:
-    """Something that numbers of a run are written to. Override the methods you want.
+    """Base class of loggers, which receive the metrics of a run. Override the methods you need.
 
     `step` counts in the unit of the run: environment steps, or gradient steps in offline runs. A
     run calls `on_training_start`, `truncate_after` and `log_config` before its first step and
