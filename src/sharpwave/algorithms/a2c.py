@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sharpwave.agents import OnlineAgent
 from sharpwave.config.on_policy import OnPolicyConfig
 from sharpwave.config.schedules import ScheduleLike
-from sharpwave.core.lazy import losses, nn, torch
+from sharpwave.core.lazy import losses, nn
 from sharpwave.learners import Metrics
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.native import NativeA2CLearner
@@ -17,9 +17,6 @@ from sharpwave.loops.on_policy import OnPolicyLoop
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-METRICS = ("policy_loss", "value_loss", "entropy", "loss")
-"""Metrics of a gradient step, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,15 +68,15 @@ class A2CLearner(PolicyLearner):
         self.optimizers["policy"].step()
         self.updates += 1
         return {
-            **dict(zip(METRICS, metrics.unbind(), strict=True)),
+            **{name: value.detach() for name, value in metrics.items()},
             "grad_norm": norm,
             "explained_variance": losses.explained_variance(
                 batch.values, batch.returns, batch.weights
             ),
         }
 
-    def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Tensor]:
-        """The loss of one rollout, and its terms."""
+    def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Metrics]:
+        """The loss of one rollout, and what is logged of it: tensors of one number by name."""
         config = self.config
         weights = batch.weights
         log_probs, entropy, values = self.policy.evaluate(
@@ -98,8 +95,12 @@ class A2CLearner(PolicyLearner):
         # The entropy bonus keeps the policy from becoming deterministic too early.
         entropy_mean = losses.mean(entropy, weights)
         loss = policy_loss + config.vf_coef * value_loss - config.ent_coef * entropy_mean
-        with torch.no_grad():
-            return loss, torch.stack((policy_loss, value_loss, entropy_mean, loss))
+        return loss, {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy_mean,
+            "loss": loss,
+        }
 
 
 class A2C(OnlineAgent):

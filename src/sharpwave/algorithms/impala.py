@@ -85,8 +85,8 @@ class IMPALALearner(A2CLearner):
         with torch.no_grad():
             return batch.corrected(value_unrolls(self.policy, batch), self.config)
 
-    def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Tensor]:
-        """The loss of an update, and its terms, always as means."""
+    def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Metrics]:
+        """The loss of an update, and what is logged of it, always means."""
         loss, metrics = super().loss(batch)
         # Gradients of several processes are averaged, so that each counts for all of them.
         rows = batch.log_probs.numel() * self.ranks.size

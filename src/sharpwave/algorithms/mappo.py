@@ -159,14 +159,14 @@ class MAPPOLearner(PPOLearner):
         return batch.shuffled(size, self.generator)
 
     def step(self, batch: GroupBatch, rows: Tensor | None) -> Tensor:  # type: ignore[override]
-        """One gradient step on some rows of the batch; its `METRICS`."""
+        """One gradient step on some rows of the batch; its metrics, which `measured` names."""
         minibatch = batch.rows(rows)
         if self.value_norm is not None:
             self.value_norm.update(minibatch.returns, minibatch.weights)
         return super().step(minibatch, None)
 
-    def loss(self, batch: GroupBatch) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """The loss of one minibatch, and what it is made of."""
+    def loss(self, batch: GroupBatch) -> tuple[Tensor, Metrics]:  # type: ignore[override]
+        """The loss of one minibatch, and what is logged of it: tensors of one number by name."""
         config, weights = self.config, batch.weights
         log_probs, entropy, values = self.policy.evaluate(
             self._seen(batch),
@@ -203,9 +203,14 @@ class MAPPOLearner(PPOLearner):
         loss = policy_loss + config.vf_coef * value_loss - config.ent_coef * entropy_mean
 
         with torch.no_grad():
-            kl = losses.approx_kl(log_ratio, weights)
-            clipped = losses.clip_fraction(log_ratio, self.clip, weights)
-            return loss, torch.stack((policy_loss, value_loss, entropy_mean, kl, clipped, loss))
+            return loss, {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": entropy_mean,
+                "approx_kl": losses.approx_kl(log_ratio, weights),
+                "clip_fraction": losses.clip_fraction(log_ratio, self.clip, weights),
+                "loss": loss,
+            }
 
     def act(
         self, obs: Any, *, explore: bool, state: Any = None, starts: Any = None, masks: Any = None

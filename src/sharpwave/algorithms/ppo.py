@@ -18,17 +18,6 @@ from sharpwave.loops.on_policy import OnPolicyLoop
 if TYPE_CHECKING:
     from torch import Tensor
 
-METRICS = (
-    "policy_loss",
-    "value_loss",
-    "entropy",
-    "approx_kl",
-    "clip_fraction",
-    "loss",
-    "grad_norm",
-)
-"""Metrics of a gradient step, in order."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig(ClippedConfig, OnPolicyConfig):
@@ -60,6 +49,7 @@ class PPOLearner(PolicyLearner):
         self.clip = torch.tensor(0.0, device=self.device)
         self.value_clip = torch.tensor(0.0, device=self.device)
         self.moved_too_far = torch.tensor(0.0, device=self.device)
+        self.measured: tuple[str, ...] = ()
 
     def make_optimizer(self, flat: nn.FlatParameters) -> nn.FlatOptimizer:
         """Adam with the ε of the paper's code."""
@@ -84,7 +74,7 @@ class PPOLearner(PolicyLearner):
         self.updates += 1
         means = torch.stack(steps).mean(0)
         return {
-            **dict(zip(METRICS, means.unbind(), strict=True)),
+            **dict(zip(self.measured, means.unbind(), strict=True)),
             "explained_variance": losses.explained_variance(
                 batch.values, batch.returns, batch.weights
             ),
@@ -95,7 +85,7 @@ class PPOLearner(PolicyLearner):
         return batch.shuffled(self.config.batch_size, self.generator)
 
     def step(self, batch: OnPolicyBatch, rows: Tensor | None) -> Tensor:
-        """One gradient step on some rows of the batch; its `METRICS`."""
+        """One gradient step on some rows of the batch; its metrics, which `measured` names."""
         loss, metrics = self.loss(batch.rows(rows))
         self.flat.backward(loss)
         norm = self.flat.clip_grad_norm(self.config.max_grad_norm)
@@ -104,14 +94,16 @@ class PPOLearner(PolicyLearner):
             optimizer.step()
         else:
             # Once too far, always too far; the optimizer knows without waiting for the device.
-            kl = self.ranks.mean(metrics[METRICS.index("approx_kl")].clone())
+            kl = self.ranks.mean(metrics["approx_kl"].clone())
             too_far = kl > 1.5 * self.config.target_kl
             self.moved_too_far.copy_(torch.maximum(self.moved_too_far, too_far.float()))
             optimizer.step(skip=self.moved_too_far)
-        return torch.cat((metrics, norm[None]))
+        self.measured = (*metrics, "grad_norm")
+        with torch.no_grad():
+            return torch.stack((*metrics.values(), norm))
 
-    def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Tensor]:
-        """The loss of one minibatch, and its terms."""
+    def loss(self, batch: OnPolicyBatch) -> tuple[Tensor, Metrics]:
+        """The loss of one minibatch, and what is logged of it: tensors of one number by name."""
         config = self.config
         weights = batch.weights
         log_probs, entropy, values = self.policy.evaluate(
@@ -138,9 +130,14 @@ class PPOLearner(PolicyLearner):
         loss = policy_loss + config.vf_coef * value_loss - config.ent_coef * entropy_mean
 
         with torch.no_grad():
-            kl = losses.approx_kl(log_ratio, weights)
-            clipped = losses.clip_fraction(log_ratio, self.clip, weights)
-            return loss, torch.stack((policy_loss, value_loss, entropy_mean, kl, clipped, loss))
+            return loss, {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": entropy_mean,
+                "approx_kl": losses.approx_kl(log_ratio, weights),
+                "clip_fraction": losses.clip_fraction(log_ratio, self.clip, weights),
+                "loss": loss,
+            }
 
 
 class PPO(OnlineAgent):

@@ -98,6 +98,28 @@ class TestChoice:
         assert calls == [64] * 2 * 2 * 2  # updates, epochs, minibatches
         assert Named("CartPole-v1").backend == "native"
 
+    @pytest.mark.parametrize("kind", [sw.PPO, sw.A2C, sw.IMPALA], ids=lambda kind: kind.name)
+    def test_a_changed_loss_logs_what_it_names(self, kind: Any) -> None:
+        class Same(kind.Learner):  # type: ignore[misc]
+            def loss(self, batch: OnPolicyBatch) -> Any:
+                return super().loss(batch)
+
+        class Mine(Same):
+            def loss(self, batch: OnPolicyBatch) -> Any:
+                loss, metrics = super().loss(batch)
+                return loss, {"rows": batch.returns.new_tensor(len(batch.returns)), **metrics}
+
+        options: dict[str, Any] = {"n_envs": 4, "n_steps": 32, "seed": 0}
+        if kind is sw.IMPALA:
+            options["deterministic"] = True
+        plain, mine = (kind("CartPole-v1", learner=one, **options) for one in (Same, Mine))
+        expected, found = plain.train(256), mine.train(256)
+        assert found.pop("rows") > 0
+        same = ("policy_loss", "value_loss", "entropy", "loss", "grad_norm")
+        assert {name: found[name] for name in same} == {name: expected[name] for name in same}
+        for agent in (plain, mine):
+            agent.close()
+
     def test_algorithms_without_a_native_update_say_so(self) -> None:
         obs, actions, ends = np.zeros((20, 3)), np.zeros((20, 1)), np.zeros(20)
         data = (obs, obs, actions, ends, ends)

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from sharpwave.agents import Agent
-from sharpwave.algorithms.ppo import METRICS
 from sharpwave.collect import Episodes
 from sharpwave.learners.groups import GroupLearners
 from sharpwave.pages.headline import RETURN
@@ -91,7 +90,7 @@ def _watched(learner: Any, tell: Callable[[dict[str, float]], object]) -> Iterat
 
     def watched(*args: Any) -> Any:
         measured = step(*args)
-        tell(_numbers(measured))
+        tell(_numbers(learner, measured))
         return measured
 
     vars(learner)[name] = watched  # also of a native learner, which users may not assign to
@@ -104,10 +103,10 @@ def _watched(learner: Any, tell: Callable[[dict[str, float]], object]) -> Iterat
             vars(learner)[name] = own
 
 
-def _numbers(measured: Any) -> dict[str, float]:
+def _numbers(learner: Any, measured: Any) -> dict[str, float]:
     """The metrics of an update, or of a minibatch of PPO, as numbers."""
     if not isinstance(measured, Mapping):
-        return dict(zip(METRICS, measured.tolist(), strict=True))
+        return dict(zip(learner.measured, measured.tolist(), strict=True))
     return {name: float(value) for name, value in measured.items() if name != "td_errors"}
 
 
