@@ -120,6 +120,9 @@ def _made(
     plan: Plan, folder: Path, config: dict[str, Any], called: list[Any], logger: list[Any]
 ) -> Trainer:
     latest = RunFolder(folder).latest_checkpoint
+    if config.get("seed") is None and not latest.is_file():
+        begun = RunFolder(folder).config  # of a run that was killed before its first checkpoint
+        config = {**config, "seed": begun.get("seed")}
     given: dict[str, Any] = {"run_dir": folder, "callbacks": called, "logger": logger}
     if plan.language:
         given |= source_arguments(plan)

@@ -220,9 +220,10 @@ class RunRecorder(Callback):
         if self._prepared:
             return
         asked = self.folder
-        if algo.timesteps == 0 and not self._may_begin(algo):
-            self.folder = claim_numbered(asked.path)
-            self._name_files()
+        if algo.timesteps == 0:
+            if not self._may_begin(algo):
+                self.folder = claim_numbered(asked.path)
+                self._name_files()
         elif not self.folder.is_ours:
             self.folder.claim()
         else:

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 
+import sharpwave as sw
 from sharpwave.cli import main
 from sharpwave.storage.checkpoints import read_checkpoint
+from sharpwave.types import Array
 from tests.unit.pages.report_pages import ReportPage
 
 QUICK = ["--n-envs", "2", "--n-steps", "64", "--batch-size", "64", "--n-epochs", "1"]
@@ -29,6 +32,10 @@ def train(run_dir: Path, *options: str, env: str = "CartPole-v1") -> int:
 def steps_of(run_dir: Path) -> int:
     _, state = read_checkpoint(run_dir / "checkpoints" / "latest.safetensors")
     return int(state["timesteps"])
+
+
+def weights_of(checkpoint: Path) -> Array:
+    return sw.PPO.from_checkpoint(checkpoint).learner.block.copy()  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +59,20 @@ def test_a_run_leaves_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert json.loads((run_dir / "config.json").read_text())["config"]["gamma"] == 0.9
     evaluations = (run_dir / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in evaluations] == [128, 256]
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_as_it_was(
+    tmp_path: Path,
+) -> None:
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "--total-timesteps", "256", "--quiet") == 0  # its seed is drawn
+    latest, summary = run_dir / "checkpoints/latest.safetensors", run_dir / "summary.json"
+    before = weights_of(latest)
+    latest.unlink()
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), "status": "running"}))
+    assert main(["resume", str(run_dir), "--quiet"]) == 0
+    assert steps_of(run_dir) == 256
+    np.testing.assert_array_equal(weights_of(latest), before)  # with the seed that it had
 
 
 @pytest.mark.long

@@ -36,7 +36,7 @@ NAMES = [
 FORGED = ["{}", '{"algorithm": "ppo", "env": "CartPole-v1", "seed": 1}', "mine"]
 
 
-def ppo(seed: int = 1) -> Any:
+def ppo(seed: int | None = 1) -> Any:
     return sw.PPO("CartPole-v1", seed=seed, **SMALL["PPO"])
 
 
@@ -189,16 +189,20 @@ def test_resume_without_a_run_begins_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_resume_takes_a_run_that_was_killed_before_its_first_checkpoint(tmp_path: Path) -> None:
-    agent = ppo()
+@pytest.mark.parametrize("seed", [0, None])
+def test_resume_takes_a_run_that_was_killed_before_its_first_checkpoint(
+    tmp_path: Path, seed: int | None
+) -> None:
+    agent = ppo(seed=seed)
     agent.train(16, run_dir=tmp_path)
     (tmp_path / "checkpoints/latest.safetensors").unlink()
     summary = json.loads((tmp_path / "summary.json").read_text())
     (tmp_path / "summary.json").write_text(json.dumps({**summary, "status": "running"}))
-    again = ppo()
+    again = ppo(seed=seed)
     again.train(32, run_dir=tmp_path, resume=True)
     assert again.run_dir == tmp_path
     assert RunFolder(tmp_path).metrics()["step"].tolist() == [16, 32]
+    assert RunFolder(tmp_path).config["seed"] == again.config.seed
 
 
 @pytest.mark.long
