@@ -300,6 +300,7 @@ def _wait_for(channel: Any, address: str, timeout: float) -> None:
     """Ask for a sign of life until there is one; of other servers, any answer is."""
     library, began = grpc(), time.monotonic()
     ask = channel.unary_unary(_ALIVE)
+    known: Exception | None = None
     while True:
         left = timeout - (time.monotonic() - began)
         try:
@@ -310,8 +311,12 @@ def _wait_for(channel: Any, address: str, timeout: float) -> None:
             if status is library.StatusCode.UNIMPLEMENTED:
                 return
             passes = status is library.StatusCode.UNAVAILABLE or isinstance(raised, ServerBusy)
+            if passes:
+                known = raised
+            elif late:  # the last question has little time: what was answered before says more
+                raised = known or ConnectionError(str(raised))
             if not passes or left <= 0:
-                raise ConnectionError(str(raised)) if late else raised from None
+                raise raised from None
             time.sleep(min(0.1, max(0.0, left)))
         else:
             return

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("grpc")
 
+from sharpwave.distributed import wire
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.wire import (
     OVERHEAD,
@@ -99,7 +100,7 @@ def channel(server: Server) -> Iterator[Any]:
 def impatient(echo: Echo) -> Iterator[Any]:
     """A channel to a server that soon drops who is silent."""
     with (
-        serve([echo.service()], access=Access(TOKEN), max_message=1000, silence=3.0) as server,
+        serve([echo.service()], access=Access(TOKEN), max_message=1000, silence=6.0) as server,
         connect(server.address, Access(TOKEN), max_message=10**7) as channel,
     ):
         yield channel
@@ -281,6 +282,42 @@ def test_more_calls_than_allowed_are_refused(echo: Echo) -> None:
         threading.Timer(0.3, over.set).start()
         connect(server.address, timeout=LONG).close()  # which waits for a place
         assert [list(stream) for stream in streams] == [[], []]
+
+
+class Scripted:
+    """A channel whose calls fail with one status after the other, and then with the last."""
+
+    def __init__(self, *failures: tuple[str, str]) -> None:
+        self._failures = list(failures)
+
+    def unary_unary(self, _: str) -> Any:
+        return self._fail
+
+    def _fail(self, _: bytes, timeout: float) -> None:
+        del timeout
+        name, words = self._failures.pop(0) if len(self._failures) > 1 else self._failures[0]
+        error = grpc().RpcError()
+        error.code, error.details = lambda: getattr(grpc().StatusCode, name), lambda: words
+        raise error
+
+
+LATE = ("DEADLINE_EXCEEDED", "Deadline Exceeded")
+
+
+@pytest.mark.parametrize(
+    ("failures", "kind", "says"),
+    [
+        ((("RESOURCE_EXHAUSTED", "Concurrent RPC limit"), LATE), ServerBusy, "is busy"),
+        ((("UNAVAILABLE", "refused"), LATE), ConnectionError, "cannot be reached: refused"),
+        ((LATE,), ConnectionError, "did not answer in time"),
+    ],
+)
+def test_what_was_answered_is_said_where_the_last_question_is_late(
+    failures: Any, kind: type[Exception], says: str
+) -> None:
+    """A server that was full was taken for one that does not answer."""
+    with pytest.raises(kind, match=f"there:1 {says}"):
+        wire._wait_for(Scripted(*failures), "there:1", 0.2)
 
 
 def test_nothing_answers_at_a_free_port(echo: Echo) -> None:
