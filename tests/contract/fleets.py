@@ -190,7 +190,7 @@ def placed_left() -> list[str]:
 
 
 FLEETS = {
-    "threads": Row(kind_of("threads"), threads_left, step_timeout=2.0),
+    "threads": Row(kind_of("threads"), threads_left, step_timeout=4.0),
     "processes": Row(kind_of("processes"), processes_left),
     "grpc": Row(joined, nodes_left, may_linger=True),
 }

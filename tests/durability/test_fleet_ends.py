@@ -216,6 +216,6 @@ def test_a_learner_of_another_version_is_named(answer: bytes, says: str) -> None
 
     methods = [Method("Join", join, stream_in=True, stream_out=True)]
     with serve([service(SERVICE, methods)]) as learner:
-        error = Acting(learner.address, patience=0.0).wait()
+        error = Acting(learner.address, patience=LONG).wait()
         assert isinstance(error, WireError)
         assert says in str(error)

@@ -151,7 +151,7 @@ def test_addresses_that_cannot_be_are_named(options: dict[str, Any], says: str) 
 
 
 def test_an_address_where_nobody_is_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "TIMEOUT", 2.0)
+    monkeypatch.setattr(workers, "TIMEOUT", 6.0)
     with serving(2) as (address,), socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # and does not listen
         nobody = f"127.0.0.1:{held.getsockname()[1]}"

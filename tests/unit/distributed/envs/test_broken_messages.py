@@ -16,6 +16,7 @@ from sharpwave.distributed.envs.arrays import array_message, messages
 from sharpwave.distributed.envs.server import SERVICE, VERSION
 from sharpwave.envs import make_vec_env
 from tests.unit.distributed.envs.servers import serving
+from tests.waiting import LONG
 
 NAMED = {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"}
 
@@ -74,7 +75,7 @@ class Attacker:
             if call == "Play":
                 self._play(data)
             else:
-                self.channel.unary_unary(f"/{SERVICE}/{call}")(data, timeout=20)
+                self.channel.unary_unary(f"/{SERVICE}/{call}")(data, timeout=LONG)
         except grpc.RpcError as error:
             self.codes[error.code().name] += 1
             self.words[str(error.details())[:60]] += 1
@@ -86,7 +87,7 @@ class Attacker:
         asked = [data] if self.rng.random() < 0.3 else [known, data]
         goodbye = messages().PlayRequest(goodbye=messages().Empty()).SerializeToString()
         for _ in self.channel.stream_stream(f"/{SERVICE}/Play")(
-            iter([*asked, goodbye]), timeout=20
+            iter([*asked, goodbye]), timeout=LONG
         ):
             pass
 
@@ -113,7 +114,7 @@ def test_broken_messages_are_named_and_leave_nothing(number: int) -> None:
         assert attacker.codes.total() == number
         assert set(attacker.codes) <= NAMED, (attacker.codes, attacker.words)
         assert attacker.codes["INVALID_ARGUMENT"] > number // 5
-        assert resident(server.process.pid) - before < 16
+        assert resident(server.process.pid) - before < 32
         attacker.channel.close()
         assert server.process.poll() is None
         env, local = RemoteVectorEnv(server.address), make_vec_env("CartPole-v1", 2)

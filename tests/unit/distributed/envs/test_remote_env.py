@@ -237,7 +237,7 @@ def test_servers_that_do_not_fit_together_are_named() -> None:
             with pytest.raises(ValueError, match=said):
                 RemoteVectorEnv(addresses)
         with pytest.raises(ConnectionError, match=r"127.0.0.1:1 cannot be reached"):
-            RemoteVectorEnv([pole, "127.0.0.1:1"], timeout=3.0)
+            RemoteVectorEnv([pole, "127.0.0.1:1"], timeout=8.0)
 
 
 def test_a_server_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_certificates_let_in_who_has_one(tmp_path: Path) -> None:
 
 
 def test_sessions_are_freed_when_their_clients_are_silent() -> None:
-    with EnvServer("CartPole-v1", silence=3.0, patience=0.1) as server:
+    with EnvServer("CartPole-v1", silence=6.0, patience=0.1) as server:
         remote = RemoteVectorEnv(server.address, timeout=LONG)
         remote.reset(seed=0)
         wait_for(lambda: server.n_sessions == 0)

@@ -16,6 +16,7 @@ from sharpwave.distributed.replay import ShardedReplay
 from sharpwave.distributed.wire import connect, grpc
 from sharpwave.types import Array
 from tests.unit.distributed.replay.shards import FIELDS, numbers_of, served, steps
+from tests.waiting import LONG
 
 MESSAGES = 10_000
 TALK = "/sharpwave.Replay/Talk"
@@ -74,7 +75,7 @@ def test_ten_thousand_broken_messages_leave_a_server_as_it_was() -> None:
     source = random.Random(11)
     with (
         served(("--capacity", "1000", "--prioritized")) as (shard,),
-        ShardedReplay([shard.address], fields=FIELDS, n_envs=1) as replay,
+        ShardedReplay([shard.address], fields=FIELDS, n_envs=1, timeout=LONG / 4) as replay,
     ):
         replay.push_batch(**steps(range(500)))
         channel = connect(shard.address)
@@ -93,7 +94,7 @@ def test_ten_thousand_broken_messages_leave_a_server_as_it_was() -> None:
             *("WireError", "ValueError", "TypeError", "description", "state", "updated"),
             *("IndexError", "OverflowError", "steps", "none"),
         }, said
-        assert memory[-1] - memory[1] < 8 << 20, memory
+        assert memory[-1] - memory[1] < 32 << 20, memory
         # Methods and services that there are not.
         for name in ("/sharpwave.Replay/Dance", "/other/Talk"):
             with pytest.raises(grpc().RpcError, match="UNIMPLEMENTED"):

@@ -192,7 +192,8 @@ def test_a_clock_that_jumps_changes_nothing(
 ) -> None:
     now, draw = time.time, np.random.default_rng(0)
     rate = RateLimit(samples_per_insert=1, slack=16)
-    with ShardedReplay(addresses(servers), fields=FIELDS, n_envs=2, rate=rate) as replay:
+    options: dict[str, Any] = {"fields": FIELDS, "n_envs": 2, "timeout": LONG / 4}
+    with ShardedReplay(addresses(servers), rate=rate, **options) as replay:
         monkeypatch.setattr(time, "time", lambda: now() + draw.normal() * 1e8)
         for number in range(0, 160, 8):
             replay.push_batch(**steps(range(number, number + 8)))
