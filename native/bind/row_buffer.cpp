@@ -165,9 +165,15 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t n_args, PyObj
         selector.kind == Selector::Kind::recent
             ? std::min<std::uint64_t>(selector.window, replay.streams().live())
             : replay.streams().live();
-    if (shape.batch > limit && !(replay.options().oversample && limit > 0)) {
-      throw std::invalid_argument("batch_size must be at most " + std::to_string(limit) +
-                                  ", the steps to draw from, got " + std::to_string(shape.batch));
+    if (shape.batch > 0 && limit == 0) {
+      throw std::invalid_argument("buffer is empty: push steps before sampling");
+    }
+    if (shape.batch > limit && !replay.options().oversample) {
+      const bool is_all = limit == replay.streams().live();
+      throw std::invalid_argument(
+          "batch_size must be at most " + std::to_string(limit) +
+          (is_all ? ", the number of stored steps" : ", the steps to draw from") + ", got " +
+          std::to_string(shape.batch));
     }
     Target target;
     open_target(*buffer->plan, shape, given[4], &target);

@@ -201,7 +201,7 @@ def test_a_generator_can_be_passed(case: TensorCase) -> None:
 @each_tensor_case
 def test_too_large_batches_are_refused(case: TensorCase) -> None:
     buffer = case.make(SIZE)
-    with pytest.raises(ValueError, match="batch_size must be at most 0"):
+    with pytest.raises(ValueError, match="buffer is empty: add steps before sampling"):
         buffer.get(1)
     buffer, _ = filled(case, 2)
     with pytest.raises(ValueError, match=f"batch_size must be at most {2 * NUM_ENVS}"):

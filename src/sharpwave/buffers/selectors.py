@@ -126,6 +126,8 @@ class WithoutReplacement:
     ) -> Ids:
         """The ids of a batch."""
         ids = buffer.indices(view)
+        if batch_size > 0 and len(buffer) == 0:
+            raise ValueError("buffer is empty: push steps before sampling")
         _check_batch(batch_size, len(ids))
         return _drawn(ids, _native.permuted(len(ids), draw_seed(buffer, seed), 0, batch_size))
 

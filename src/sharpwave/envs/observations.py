@@ -60,9 +60,9 @@ def _leaves(space: spaces.Space[Any], obs: Any, name: str, lengths: set[int | No
     if array.shape[1:] == shape and array.ndim == len(shape) + 1:
         lengths.add(len(array))
         return array
+    batch = f"(batch, {', '.join(map(str, shape))})" if shape else "(batch,)"
     raise ValueError(
-        f"{name} must have shape {shape} or (batch, *{shape}) of the observation space, "
-        f"got {array.shape}"
+        f"{name} must have shape {shape} or {batch} of the observation space, got {array.shape}"
     )
 
 

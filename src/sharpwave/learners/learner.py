@@ -198,7 +198,10 @@ class Learner(BaseLearner):
         """
         if not isinstance(self.action_map, ActionScale):
             name = type(self).__name__.removeprefix("Native").removesuffix("Learner").lower()
-            raise TypeError(f"{name} needs a Box action space, got {self.action_space}")
+            instead = "; use discrete_sac" if name == "sac" else ""
+            raise TypeError(
+                f"action_space must be Box for {name}, got {self.action_space}{instead}"
+            )
         return len(self.action_map.middle)
 
     # Checkpoints

@@ -30,14 +30,18 @@ class TestSample:
     def test_a_batch_larger_than_the_content_is_refused(self, cls: Any) -> None:
         refused(
             ValueError,
-            "batch_size must be at most 8, the steps to draw from, got 9",
+            "batch_size must be at most 8, the number of stored steps, got 9",
             lambda: make(cls).sample(9),
         )
-        refused(ValueError, "batch_size must be at most 0", lambda: make(cls, 0).sample(1))
+        refused(
+            ValueError,
+            "buffer is empty: push steps before sampling",
+            lambda: make(cls, 0).sample(1),
+        )
         refused(ValueError, "batch_size must be at most 8", lambda: make(cls).sample(2**62))
         refused(
             ValueError,
-            "batch_size must be at most 3",
+            "batch_size must be at most 3, the steps to draw from, got 4",
             lambda: make(cls).sample(4, selector=Recent(3)),
         )
 

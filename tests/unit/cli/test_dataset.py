@@ -63,7 +63,7 @@ def test_training_makes_the_sets_of_d4rl(
         (["CartPole-v1", "--kind", "expect"], "unknown kind 'expect'; did you mean 'expert'?"),
         (["CartPole-v1", "--kind", "full-replay"], "unknown kind 'full-replay'"),
         (["CartPole-v1", "--by", "sca"], "unknown maker 'sca'; did you mean 'sac'?"),
-        (["CartPole-v1", "--by", "sac"], "sac needs a Box action space"),
+        (["CartPole-v1", "--by", "sac"], "action_space must be Box for sac"),
         (["CartPole-v1", "--timesteps", "5"], "--timesteps goes with --by sac"),
         (["Pendulum-v1", "--by", "sac", "--overwrite"], "--overwrite goes with --by scripted"),
         (["Pendulum-v1", "--by", "sac", "--medium", "x"], "must be a number, got 'x'"),

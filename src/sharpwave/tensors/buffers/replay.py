@@ -373,10 +373,12 @@ class TensorReplayBuffer(TensorBuffer):
 
     def _check_batch(self, batch_size: int) -> None:
         check_count("batch_size", batch_size, 1)
+        if self.total_current_size == 0:
+            raise ValueError("buffer is empty: add steps before sampling")
         if batch_size > self.total_current_size:
             raise ValueError(
-                f"batch_size must be at most {self.total_current_size}, the steps in the buffer, "
-                f"got {batch_size}"
+                f"batch_size must be at most {self.total_current_size}, the number of stored "
+                f"steps, got {batch_size}"
             )
 
     def _clear(self) -> None:

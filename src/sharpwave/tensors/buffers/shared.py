@@ -229,7 +229,7 @@ class SharedReplayBuffer(TensorReplayBuffer):
         """Steps [count] that were whole when drawn, and their rows as they are now."""
         first, end = self._ring.range()
         if first == end:
-            raise ValueError(f"batch_size must be at most 0, the steps in the buffer, got {count}")
+            raise ValueError("buffer is empty: add steps before sampling")
         n_envs = self.num_envs
         drawn = torch.randint(first * n_envs, end * n_envs, (count,), generator=self.generator)
         rows = drawn.numpy()
