@@ -355,8 +355,8 @@ class GrpcFleet:
         with self._lock:
             if slot.session is not session:
                 return  # it was given up meanwhile
+            session.tell(packed.meta)  # all that may be refused comes before what is counted
             slot.take(unroll.version, packed.meta.get("serial"))
-            session.tell(packed.meta)
             self._ready.append(unroll)
             self._busy -= 1
             self._idle.append(slot)
@@ -376,6 +376,8 @@ class GrpcFleet:
         """The learner raises what an actor raised too often; what it was making is asked again."""
         slot = session.slot_of(packed.meta.get("actor"))
         with self._lock:
+            if slot.session is not session:
+                return  # it was given up meanwhile, and another node may be there
             session.tell(packed.meta)
             slot.has_failed = True
             if not self._in_step:
@@ -388,6 +390,8 @@ class GrpcFleet:
     def _take_state(self, session: Session, packed: Packed) -> None:
         slot, state = session.slot_of(packed.meta.get("actor")), state_of(packed)
         with self._lock:
+            if slot.session is not session:
+                return
             slot.take_state(state, packed.meta.get("life"))
             self._arrived.notify_all()
 

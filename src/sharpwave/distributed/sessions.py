@@ -216,11 +216,11 @@ class Session:
         Raises:
             WireError: A count is none.
         """
-        for name in self.told:
-            count = meta.get(name, 0)
+        counts: dict[str, Any] = {name: meta.get(name, 0) for name in self.told}
+        for name, count in counts.items():
             if type(count) is not int or not 0 <= count < 2**53:
                 raise WireError(f"{name} must be a count, got {count!r}")
-            self.told[name] = count
+        self.told = counts
 
     def outgoing(self) -> Iterator[bytes]:
         """The messages to the node, until its end; without the lock."""

@@ -142,8 +142,11 @@ def unroll(actor: int = 0, version: int = 0) -> Unroll:
         made.close()
 
 
-def unroll_bytes(actor: Any = 0, version: Any = 0, serial: Any = 0, **columns: Any) -> bytes:
-    """The message of a real one, with other columns; None leaves one out."""
+def unroll_bytes(
+    actor: Any = 0, version: Any = 0, serial: Any = 0, *, meta: Any = None, **columns: Any
+) -> bytes:
+    """The message of a real one, with other columns and `meta`; None leaves a column out."""
     packed = unpack(unroll_to_bytes(unroll(actor, version), serial=serial))
     both = {**packed.columns, **columns}
-    return pack("unroll", {name: x for name, x in both.items() if x is not None}, packed.meta)
+    kept = {name: x for name, x in both.items() if x is not None}
+    return pack("unroll", kept, {**packed.meta, **(meta or {})})

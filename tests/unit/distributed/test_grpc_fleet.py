@@ -18,6 +18,7 @@ from sharpwave.distributed import EnvRecipe, Unroll, make_actor
 from sharpwave.distributed.codec import pack
 from sharpwave.distributed.grpc_fleet import PROTOCOL, GrpcFleet
 from sharpwave.distributed.security import Access
+from sharpwave.distributed.state_codec import state_to_bytes
 from sharpwave.errors import EnvironmentFailed, NonFiniteError, WireError
 from tests.unit.distributed.remote import (
     RECIPE,
@@ -207,6 +208,7 @@ REFUSED: list[tuple[bytes, str]] = [
     (unroll_bytes(episode_returns=np.zeros(9)), "episode returns must be"),
     (pack("beat", meta={"lost": -1}), "lost must be a count, got -1"),
     (pack("beat", meta={"restarts": "many"}), "restarts must be a count, got 'many'"),
+    (unroll_bytes(meta={"failures": -1}), "failures must be a count, got -1"),
 ]
 
 
@@ -226,6 +228,39 @@ def test_what_is_no_unroll_that_was_asked_for_is_refused(data: bytes, says: str)
             honest.join()
             assert [honest.hear().kind, honest.hear().kind] == ["weights", "ask"]
             honest.say(unroll_bytes(0))
+            assert received(fleet).actor == 0
+
+
+@pytest.mark.parametrize("in_step", [False, True])
+def test_an_unroll_that_is_refused_for_its_counts_is_asked_for_again(in_step: bool) -> None:
+    """It was counted as under way for ever, and nobody else was asked."""
+    with listening(n_actors=1, max_in_flight=1, in_step=in_step) as fleet:
+        if in_step:
+            fleet.publish(WEIGHTS, 0)
+        with Liar(address_of(fleet)) as node:
+            node.join()
+            node.say(unroll_bytes(meta={"failures": -1}))
+            with pytest.raises(WireError, match="failures must be a count, got -1"):
+                [node.hear() for _ in range(3)]
+        wait_for(lambda: fleet.stats().alive == 0)
+        with Liar(address_of(fleet)) as honest:
+            honest.join()
+            assert [honest.hear().kind, honest.hear().kind] == ["weights", "ask"]
+            honest.say(unroll_bytes())
+            assert received(fleet).actor == 0
+
+
+def test_what_a_node_says_too_late_is_not_of_the_one_that_came_after_it() -> None:
+    with listening(n_actors=1, max_in_flight=1) as fleet:
+        with Liar(address_of(fleet)) as node:
+            node.join()
+            (left,) = fleet._sessions
+        wait_for(lambda: fleet.stats().alive == 0)
+        with Liar(address_of(fleet)) as other:
+            other.join()
+            fleet._take(left, pack("failed", meta={"actor": 0, "kind": "KeyError"}))
+            fleet._take(left, state_to_bytes("told", {}, actor=0, life=0))
+            other.say(unroll_bytes())
             assert received(fleet).actor == 0
 
 
