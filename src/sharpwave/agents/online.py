@@ -55,6 +55,8 @@ class OnlineAgent(Agent):
         buffer: Of algorithms that learn from replay: "memory", a folder, or a buffer, one of this
             library or anything with `push(obs, action, reward, terminated, truncated, next_obs)`,
             `sample(batch_size)` and a length.
+        token: Of algorithms with actors: the secret that processes on other machines show, which is
+            kept in no file.
         **overrides: Any field of `Config`.
 
     Raises:

@@ -93,6 +93,9 @@ class C51(OnlineAgent):
 
     `C51Learner` has the loss.
 
+    Args:
+        q_network: A module `q_network(obs) -> logits` [B, n, n_atoms] in place of the built one.
+
     Example:
         >>> c51 = C51("CartPole-v1", v_min=0.0, v_max=100.0, learning_starts=100, hidden=(32, 32))
         >>> metrics = c51.train(200)

@@ -25,6 +25,10 @@ class DDPG(OnlineAgent):
 
         y = r + γ Q̄(s', μ̄(s')),   L_Q = mean((Q(s, a) − y)²),   L_μ = −mean(Q(s, μ(s)))
 
+    Args:
+        actor: As for `TD3`.
+        critic: A module `critic(obs, actions) -> values` [B, 1].
+
     Example:
         >>> ddpg = DDPG("Pendulum-v1", learning_starts=100, hidden=(32, 32))
         >>> metrics = ddpg.train(200)

@@ -161,18 +161,10 @@ def _pair(values: torch.Tensor) -> Pair:
 
 
 class DPO(OfflineLanguageAgent):
-    """Trains a language model on pairs of completions, one of which was preferred.
+    """DPO: direct preference optimization of a language model, on pairs of completions.
 
     Args:
-        model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
-            in place.
-        ref_model: The reference model of the KL term; a copy of the model as it is now by default.
-        beta: Strength of the KL regularization towards the reference.
-        learning_rate: Learning rate of AdamW.
-        callbacks: Called during every `train`.
-        logger: A logger of metrics, or several.
-        **options: `dataset` (see `llm.Pairs`), `tokenizer` and the other options of
-            `OfflineLanguageAgent`, and any field of `DPOConfig`.
+        dataset: Pairs of completions; see `llm.Pairs`.
 
     Example:
         >>> agent = sw.DPO(sw.nn.Transformer(vocab_size=14), learning_rate=1e-3, seed=0)

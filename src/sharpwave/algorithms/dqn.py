@@ -214,7 +214,6 @@ class DQN(OnlineAgent):
     `DQNLearner` has the loss.
 
     Args:
-        env_id: As for every algorithm, and so on.
         q_network: A module `q_network(obs) -> values` of all actions, in place of the built one.
 
     Example:

@@ -227,7 +227,7 @@ def _sequences(batch: TokenBatch) -> Any:
 
 
 class GRPO(OnlineLanguageAgent):
-    """Trains a language model on rewards of what it writes.
+    """GRPO: group-relative policy optimization of a language model, on rewards of completions.
 
     Example:
         >>> task = sw.llm.TASKS["copy4"]

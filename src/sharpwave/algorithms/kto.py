@@ -120,18 +120,10 @@ def _shifted(batch: TokenBatch, room: int | None) -> TokenBatch | None:
 
 
 class KTO(DPO):
-    """Trains a language model on completions that are good, or not.
+    """KTO: Kahneman-Tversky optimization of a language model, on good and bad completions.
 
     Args:
-        model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
-            in place.
-        ref_model: The reference model of the KL term; a copy of the model as it is now by default.
-        beta: Strength of the KL regularization towards the reference.
-        learning_rate: Learning rate of AdamW.
-        callbacks: Called during every `train`.
-        logger: A logger of metrics, or several.
-        **options: `dataset` (see `llm.Ratings`), `tokenizer` and the other options of
-            `OfflineLanguageAgent`, and any field of `KTOConfig`.
+        dataset: Completions with labels; see `llm.Ratings`.
 
     Example:
         >>> rows = [

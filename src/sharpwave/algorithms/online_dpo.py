@@ -77,22 +77,12 @@ def _equal(completions: Completions) -> torch.Tensor:
 
 
 class OnlineDPO(OnlineLanguageAgent):
-    """Trains a language model on preferences between two completions that it writes of a prompt.
+    """Online DPO: DPO on pairs of completions that the language model writes itself.
 
     Args:
-        model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
-            in place.
-        ref_model: The reference model of the KL term; a copy of the model as it is now by default.
         preference_fn: Judge of which of two completions is better: a function, or a judge of texts;
             see `llm.Preferences`.
-        beta: Strength of the KL regularization towards the reference.
-        learning_rate: Learning rate of AdamW.
-        max_new_tokens: Maximum number of tokens of a completion.
-        callbacks: Called during every `train`.
-        logger: A logger of metrics, or several.
         reward_fn: Scores completions, in place of `preference_fn`; see `llm.Rewards`.
-        **options: `prompts`, `tokenizer` and the other options of `OnlineLanguageAgent`, and any
-            field of `OnlineDPOConfig`.
 
     Raises:
         TypeError: There is neither `preference_fn` nor `reward_fn`, or both.

@@ -76,6 +76,10 @@ class QRDQN(OnlineAgent):
 
     `QRDQNLearner` has the loss.
 
+    Args:
+        q_network: A module `q_network(obs) -> quantiles` [B, n, n_quantiles] in place of the built
+            one.
+
     Example:
         >>> qr_dqn = QRDQN("CartPole-v1", n_quantiles=10, learning_starts=100, hidden=(32, 32))
         >>> metrics = qr_dqn.train(200)

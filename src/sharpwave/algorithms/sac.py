@@ -229,7 +229,6 @@ class SAC(OnlineAgent):
     """SAC: off-policy actor-critic of maximum entropy, with a learned temperature.
 
     Args:
-        env_id: As for every algorithm, and so on.
         actor: A module with `sample(obs) -> (actions, log_probs)` and `deterministic(obs)`, actions
             [B, d] in [-1, 1], in place of the built one.
         critic: A module `critic(obs, actions) -> values` [B, 1], copied for its twin.

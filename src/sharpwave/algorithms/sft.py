@@ -73,13 +73,7 @@ class SFT(OfflineLanguageAgent):
     """SFT: supervised fine-tuning of a language model on demonstrations.
 
     Args:
-        model: A module with `forward(ids) -> logits`, or a causal model of Hugging Face; it learns
-            in place.
-        learning_rate: Learning rate of AdamW.
-        callbacks: Called during every `train`.
-        logger: A logger of metrics, or several.
-        **options: `dataset` (see `llm.Demonstrations`), `tokenizer` and the other options of
-            `OfflineLanguageAgent`, and any field of `SFTConfig`.
+        dataset: Prompts with completions; see `llm.Demonstrations`.
 
     Example:
         >>> task = sw.llm.TASKS["copy4"]

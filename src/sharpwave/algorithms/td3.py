@@ -192,7 +192,6 @@ class TD3(OnlineAgent):
     `TD3Learner` has the losses.
 
     Args:
-        env_id: As for every algorithm, and so on.
         actor: A module `actor(obs) -> actions` [B, d] in [-1, 1] in place of the built one.
         critic: A module `critic(obs, actions) -> values` [B, 1], copied for its twin.
 

@@ -103,7 +103,6 @@ class TQC(OnlineAgent):
     `TQCLearner` has the losses.
 
     Args:
-        env_id: As for every algorithm, and so on.
         actor: As for `SAC`.
 
     Example:

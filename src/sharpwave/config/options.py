@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from abc import ABCMeta
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -13,6 +14,8 @@ import numpy as np
 from sharpwave.config.config import Config
 
 INDENT = " " * 4
+ARGUMENTS = re.compile(rf"^Args:\n((?:{INDENT}.*\n)+)\n?", re.MULTILINE)
+"""The section of arguments in a docstring."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,24 +87,40 @@ def constructor_signature(
 
 
 class DocumentedOptions(ABCMeta):
-    """The metaclass of agents: `help` of a class goes on with every option of its `Config`.
+    """The metaclass of agents: `help` of a class has all arguments and options of its constructor.
 
-    The meanings of options are read from their source when somebody asks for help, not at import.
+    Arguments are described where they are introduced, by the class or by a base. The meanings of
+    options are read from their source when somebody asks for help, not at import.
     """
 
     @property
     def __doc__(cls) -> str | None:  # type: ignore[override]
-        """The docstring of the class, and its options with their defaults and meanings."""
+        """The docstring of the class, its arguments, and its options with their defaults."""
         own: str | None = vars(cls).get("__doc__")
         config: type[RunConfig] | None = getattr(cls, "Config", None)
         if own is None or config is None:
             return own
+        arguments: dict[str, str] = {}
+        for base in reversed(cls.__mro__):
+            arguments |= _split_docstring(vars(base).get("__doc__") or "")[1]
+        names = inspect.signature(cls).parameters
+        lines = [_split_docstring(own)[0], "", "Args:"]
+        lines += [arguments[name] for name in names if name in arguments]
+        lines += ["", "Options:"]
         meanings = config.field_help()
-        lines = [inspect.cleandoc(own), "", "Options:"]
         for field in fields(config):
             lines.append(f"{INDENT}{field.name} = {field.default!r}")
             lines += [INDENT * 2 + line for line in meanings[field.name].splitlines()]
         return "\n".join(lines)
+
+
+def _split_docstring(docstring: str) -> tuple[str, dict[str, str]]:
+    """A docstring without its arguments, and the lines about each of them by its name."""
+    text = inspect.cleandoc(docstring) + "\n"
+    found = ARGUMENTS.search(text)
+    entries = re.split(rf"^(?={INDENT}\S)", found[1], flags=re.MULTILINE) if found else []
+    arguments = {entry.partition(":")[0].strip(): entry.rstrip() for entry in entries if entry}
+    return ARGUMENTS.sub("", text).rstrip(), arguments
 
 
 def resolve_config(cls: type[RunConfig], config: Any, overrides: dict[str, Any]) -> Any:

@@ -1,9 +1,10 @@
-"""`help` of an agent lists every option with its default and meaning."""
+"""`help` of an agent describes every argument and option of its constructor."""
 
 from __future__ import annotations
 
 import inspect
 import pydoc
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -26,6 +27,36 @@ def test_help_has_every_option_with_its_default_and_meaning(name: str) -> None:
         said = [f"    {field.name} = {field.default!r}"]
         said += [f"        {line}" for line in meanings[field.name].splitlines()]
         assert "\n".join(said) in text
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_help_describes_every_argument_of_the_constructor(name: str) -> None:
+    kind: Any = algorithm_class(name)
+    text = inspect.getdoc(kind)
+    assert text is not None
+    _, _, arguments = text.partition("\nArgs:\n")
+    described = re.findall(r"^    (\w+)(?:: \w| = )", arguments, flags=re.MULTILINE)
+    assert set(described) == set(inspect.signature(kind).parameters)
+
+
+def test_help_describes_an_argument_as_the_class_nearest_to_it_does() -> None:
+    class Mine(sw.PPO):
+        """PPO of mine.
+
+        Args:
+            env_id: My environment,
+                and no other.
+
+        Example:
+            >>> Mine(mine)
+        """
+
+    text = inspect.getdoc(Mine)
+    assert text is not None
+    said = "PPO of mine.\n\nExample:\n    >>> Mine(mine)\n\nArgs:\n"
+    assert text.startswith(
+        f"{said}    env_id: My environment,\n        and no other.\n    n_envs: "
+    )
 
 
 def test_help_of_a_subclass_has_its_own_options() -> None:

@@ -372,7 +372,7 @@ def test_losses_and_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["list", "tasks"]) == 0
     assert "sort3" in capsys.readouterr().out
     assert main(["list"]) == 0
-    assert "Trains a language model on rewards of what it writes." in capsys.readouterr().out
+    assert "GRPO: group-relative policy optimization of a language model" in capsys.readouterr().out
 
 
 @pytest.mark.long
