@@ -222,7 +222,7 @@ class MultiAgentCollector(CollectorState):
         rollout.write_masks(t, None if masks is None else flat_rows(masks))
         if rollout.extra:
             write_row(rollout.extra, t, acted.extra)
-        self._write_joint(name, t, self.joint.of_group(joint, name))
+        self._write_joint(name, t, joint)
         # Value what was cut, while the actor has the memory of that step.
         rows = np.flatnonzero(step.truncated & ~step.terminated)
         if len(rows):
@@ -231,15 +231,17 @@ class MultiAgentCollector(CollectorState):
             rollout.next_values[t, rows] = self.actors[name].values(last_obs, last_joint, rows)
 
     def _write_joint(self, name: str, t: int, joint: Array | None) -> None:
-        if joint is None:
+        own = self.joint.of_group(joint, name)
+        if own is None:
             return
         if name not in self.joints:
-            shared = next((x for x in self.joints.values() if x.shape[1:] == joint.shape), None)
+            # What an environment has once for all agents is stored once for all groups.
+            shared = next(iter(self.joints.values()), None) if own is joint else None
             if shared is None:
-                dtype = np.float32 if joint.dtype.kind == "f" else joint.dtype
-                shared = np.zeros((self.n_steps, *joint.shape), dtype)
+                dtype = np.float32 if own.dtype.kind == "f" else own.dtype
+                shared = np.zeros((self.n_steps, *own.shape), dtype)
             self.joints[name] = shared
-        self.joints[name][t] = joint
+        self.joints[name][t] = own
 
     def _rows_of_joint(
         self, name: str, joint: Array | None, rows: npt.NDArray[np.intp]

@@ -204,25 +204,30 @@ def test_an_update_does_not_depend_on_the_numbers_of_agents(mappo: Any, critic_i
 class OwnStates(Fates):
     """Every agent has a state of its own."""
 
-    def __init__(self) -> None:
-        super().__init__(sizes={"left": 2, "right": 1})
+    def __init__(self, sizes: dict[str, int]) -> None:
+        super().__init__(sizes=sizes)
         self.states: list[Any] = []
 
     def _told(self, fates: dict[str, Any], ended: Any) -> MultiStep:
         step = super()._told(fates, ended)
-        state, after = self.rng.normal(size=(2, self.num_envs, 3, 4)).astype(np.float32)
+        shape = (2, self.num_envs, len(self.agents), 4)
+        state, after = self.rng.normal(size=shape).astype(np.float32)
         self.states.append(state)
         return replace(step, state=state, next_state=after)
 
 
 @EVERY_KIND
-def test_critics_look_at_the_state_of_their_agent(mappo: Any, kind: dict[str, Any]) -> None:
-    env = OwnStates()
+@pytest.mark.parametrize("sizes", [(2, 1), (2, 2), (1, 1)], ids=str)
+def test_critics_look_at_the_state_of_their_agent(
+    mappo: Any, kind: dict[str, Any], sizes: tuple[int, int]
+) -> None:
+    env = OwnStates(dict(zip(("left", "right"), sizes, strict=True)))
     agent = mappo(env, critic_input="state", **{**kind, "n_envs": 3, "n_steps": 6})
     before = state_of(agent.learner)
     batches = agent.loop.collect()
     seen = np.stack(env.states[:6])  # [T, N, A, S]
-    for name, own in (("left", seen[:, :, :2]), ("right", seen[:, :, 2:])):
+    for name, members in agent.env.groups.items():
+        own = seen[:, :, [env.agents.index(member) for member in members]]
         rollout = agent.collector.rollouts[name]
         joint = np.asarray(agent.collector.joints[name])
         np.testing.assert_array_equal(joint, own.reshape(joint.shape))
@@ -233,6 +238,12 @@ def test_critics_look_at_the_state_of_their_agent(mappo: Any, kind: dict[str, An
     agent.learner.update(batches)
     agent.train(36)
     assert state_of(agent.learner) != before
+
+
+def test_critics_of_all_groups_share_what_an_environment_has_once(mappo: Any) -> None:
+    agent = mappo(Fates(sizes={"left": 2, "right": 1}), n_envs=3, critic_input="state")
+    agent.loop.collect()
+    assert agent.collector.joints["left"] is agent.collector.joints["right"]
 
 
 def test_inputs_of_both_networks_may_be_normalized(mappo: Any) -> None:
