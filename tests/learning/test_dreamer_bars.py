@@ -15,6 +15,7 @@ from sharpwave.types import Array
 from tests.envs import Catch
 
 EVERY = 1000
+HOURS = pytest.mark.timeout(7200)  # some bars are half an hour of one core
 
 
 class Evaluations(sw.Callback):
@@ -49,27 +50,31 @@ def test_the_model_teaches_within_some_hundred_gradient_steps() -> None:
     assert found.max() >= 60  # a policy at random: 22
 
 
+@HOURS
 @pytest.mark.slow
 def test_it_balances_a_pole() -> None:
     """Measured 500 each, and means of 290, 462, 455."""
     found = np.array([learned("CartPole-v1", 12_000, seed) for seed in (11, 12, 13)])
     best, means = found.max(1), found[:, 4:].mean(1)
     assert best.min() >= 400
-    assert means.min() >= 150
+    assert means.min() >= 200
     assert np.median(means) >= 250
 
 
+@HOURS
 @pytest.mark.slow
 def test_it_swings_up_a_pendulum() -> None:
     assert learned("Pendulum-v1", 14_000, 12)[-3:].mean() >= -250  # measured -146
 
 
+@HOURS
 @pytest.mark.slow
 def test_it_learns_with_the_sizes_and_defaults_of_rlox() -> None:
     """Measured 467; on seed 22 500."""
     assert learned("CartPole-v1", 8000, 42, kind=RloxDreamerV3).max() >= 300
 
 
+@HOURS
 @pytest.mark.slow
 def test_it_learns_from_images() -> None:
     """Measured 0.5 from 4,000 steps on, every ball but those of one column; at random -0.6."""
@@ -87,6 +92,7 @@ class Still(gym.ObservationWrapper[Any, Any, Any]):
         return observation[[0, 2]].astype(np.float32)
 
 
+@HOURS
 @pytest.mark.slow
 def test_it_remembers_what_tells_how_fast_the_pole_moves() -> None:
     """Measured 467 after 4,000 steps, with half as many gradient steps 184; without memory 47."""
@@ -137,6 +143,7 @@ def control(domain: str, task: str) -> Any:
     return Control
 
 
+@HOURS
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "task", "steps", "least"),

@@ -176,7 +176,7 @@ class Step:
 
     def categorical(self, features: Tensor) -> Tensor:
         p = self.head("actor.head", self.c.layers, features).softmax(-1)
-        mixed: Tensor = (1 - self.c.unimix) * p + self.c.unimix / self.n_actions
+        mixed: Tensor = (1 - self.c.policy_unimix) * p + self.c.policy_unimix / self.n_actions
         return mixed
 
     def log_probs_and_entropy(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:

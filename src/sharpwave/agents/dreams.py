@@ -28,6 +28,8 @@ __all__ = ["Dream", "OpenLoop", "check_has_batch", "imagine", "open_loop", "sequ
 
 SHOWN = 6
 """Sequences that are drawn to look at."""
+CONTEXT = 5
+"""Rows that the model sees, of sequences that are long enough."""
 
 
 class Dream(NamedTuple):
@@ -160,7 +162,9 @@ def _for_environment(learner: Any, actions: Tensor) -> Array:
     return taken.reshape(*actions.shape[:2], *taken.shape[1:])
 
 
-def open_loop(self: Any, batch: SequenceBatch | None = None, context: int = 5) -> OpenLoop:  # noqa: D417
+def open_loop(  # noqa: D417
+    self: Any, batch: SequenceBatch | None = None, context: int | None = None
+) -> OpenLoop:
     """Open-loop prediction: the model sees the first steps of sequences, then actions alone.
 
     Where an episode begins after the context, the model begins anew without seeing it. It is a
@@ -169,13 +173,13 @@ def open_loop(self: Any, batch: SequenceBatch | None = None, context: int = 5) -
     Args:
         batch: Sequences [T, B]; some of the buffer when not given, the same ones at every call
             while the buffer stays the same.
-        context: Rows that the model sees.
+        context: Rows that the model sees; None for 5, or half of sequences of less than 10.
 
     Raises:
         ValueError: `context` is less than 1 or leaves nothing to predict, or the buffer does not
             hold a batch yet.
     """
-    learner, context = self.learner, positive(context, name="context")
+    learner = self.learner
     if batch is None:
         check_has_batch(self.loop)
         batch = sequences_of(self, SHOWN, self.config.sequence_length)
@@ -184,6 +188,7 @@ def open_loop(self: Any, batch: SequenceBatch | None = None, context: int = 5) -
         **{k: None if x is None else map_leaves(learner.own, x) for k, x in given.items()}
     )
     length = len(batch.rewards)
+    context = min(CONTEXT, length // 2) if context is None else positive(context, name="context")
     if context >= length:
         raise ValueError(f"context must be less than the {length} rows of batch, got {context}")
     with learner.inference():
@@ -202,9 +207,7 @@ def open_loop(self: Any, batch: SequenceBatch | None = None, context: int = 5) -
 def _latents(learner: Any, batch: SequenceBatch, context: int) -> Latent:
     """The states [T, B] of sequences: of the first rows as seen, then as expected."""
     generator = learner.make_generator(learner.seeds.playing)
-    world, actions = learner.world, batch.prev_actions
-    if learner.actor.is_discrete:
-        actions = torch.nn.functional.one_hot(actions.long(), learner.actor.size).float()
+    world, actions = learner.world, learner.world.actions(batch.prev_actions)
     columns = {"obs": batch.obs, "prev_actions": actions, "is_first": batch.is_first}
     seen = map_leaves(lambda x: x[:context], columns)
     observed = world.observe(seen, learner._before(batch), generator).latents
@@ -226,7 +229,8 @@ def _stacked(states: list[Latent]) -> Latent:
 def _error(truth: Array, prediction: Array) -> Array:
     if truth.ndim == 5:
         return ((prediction.astype(np.int16) - truth + 256) // 2).astype(np.uint8)
-    return prediction != truth if truth.dtype.kind in "iu" else prediction - truth
+    # A vector of integers is predicted by numbers that are none, an integer by another one.
+    return prediction != truth if prediction.dtype.kind in "iu" else prediction - truth
 
 
 def _rows(column: Array) -> Array:

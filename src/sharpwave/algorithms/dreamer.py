@@ -57,6 +57,9 @@ class DreamerV3Config(WorldModelConfig):
     """Weight of the value loss on replayed steps; 0 leaves it out."""
     ent_coef: float = 3e-4
     """Entropy coefficient: weight of the bonus for entropy in the loss of the actor."""
+    policy_unimix: float = 0.01
+    """Fraction of the uniform distribution in a policy of discrete actions, which goes on trying
+    them all."""
     min_std: float = 0.1
     """Least standard deviation of continuous actions, which lie between -1 and 1."""
     max_std: float = 1.0
@@ -75,7 +78,7 @@ class DreamerV3Config(WorldModelConfig):
         super().check()
         self.require_positive("imagination", "imag_last", "agc", "min_std")
         self.require_range("max_std", self.min_std)
-        for share in ("lam", "slow_rate", "return_rate"):
+        for share in ("lam", "slow_rate", "return_rate", "policy_unimix"):
             self.require_range(share, 0, 1)
         for name in ("warmup", "ent_coef", "policy_coef", "value_coef", "replay_value_coef"):
             self.require_range(name, 0)
@@ -126,7 +129,7 @@ class DreamerV3Learner(TorchLearner):
             self.action_space,
             units=units,
             layers=layers,
-            share=config.unimix,
+            share=config.policy_unimix,
             deviations=(config.min_std, config.max_std),
             generator=generator,
         )
@@ -242,9 +245,7 @@ class DreamerV3Learner(TorchLearner):
 
     def model_loss(self, batch: SequenceBatch) -> tuple[Tensor, Observed, Metrics]:
         """The loss of the model on sequences, and the states that it went through."""
-        actions = batch.prev_actions
-        if self.actor.is_discrete:
-            actions = torch.nn.functional.one_hot(actions.long(), self.actor.size).float()
+        actions = self.world.actions(batch.prev_actions)
         tokens = self.world.encoder(self.world.entries(batch.obs))
         observed = self._observed(tokens, actions, batch.is_first, self._before(batch))
         found = self.world.loss(vars(batch), observed)
@@ -264,8 +265,7 @@ class DreamerV3Learner(TorchLearner):
         """The state before the sequences: what was stored, or nothing."""
         rssm, n = self.world.rssm, batch.rewards.shape[1]
         if batch.deter is None or batch.stoch is None:
-            nothing: Latent = rssm.initial(n)
-            return nothing
+            return rssm.initial(n)
         stoch = torch.nn.functional.one_hot(batch.stoch.long(), rssm.shape[1]).float()
         latent: Latent = nn.Latent(batch.deter.float(), stoch)
         return latent

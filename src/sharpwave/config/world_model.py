@@ -66,8 +66,7 @@ class WorldModelConfig(ReplayConfig):
     bins: int = 255
     """Number of bins of the distributions of rewards and values, odd."""
     unimix: float = 0.01
-    """Fraction of the uniform distribution that is mixed into every latent, and into a policy of
-    discrete actions, which goes on trying them all (unimix)."""
+    """Fraction of the uniform distribution that is mixed into every latent (unimix)."""
     free_nats: float = 1.0
     """Free nats: KL divergence between prior and posterior below which there is no loss."""
     reconstruction_coef: float = 1.0

@@ -91,9 +91,9 @@ class ReplayStore:
             ours = isinstance(given, ReplayBuffer | OfflineMixture | ShardedReplay)
             self._given_source = given if ours else ForeignBuffer(given, seed, self.columns)
             check_given(self._given_source, config, self.columns)
-        elif config.batch_size > config.buffer_size:
+        elif config.steps_per_batch > config.buffer_size:
             raise ValueError(
-                f"buffer_size must be at least batch_size, {config.batch_size}, "
+                f"buffer_size must be at least the {config.steps_per_batch} steps of a batch, "
                 f"got {config.buffer_size}"
             )
         least = config.draws.rows + 2

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from sharpwave.primitives.world import plain as plain
 from sharpwave.primitives.world import tensors as world
 
 __all__ = [
     "balanced_kl",
+    "draw",
     "lambda_returns",
     "symexp",
     "symlog",
@@ -136,6 +138,25 @@ def unimix(logits: Tensor, share: float = 0.01) -> Tensor:
         return logits.log_softmax(-1)
     probs = (1.0 - share) * logits.softmax(-1) + share / logits.shape[-1]
     return probs.log()
+
+
+def draw(log_probs: Tensor, noise: Tensor) -> Tensor:
+    """One-hot draws from categoricals, with the gradient of their probabilities.
+
+    Args:
+        log_probs: [..., n] log-probabilities.
+        noise: [..., n] of Gumbel's distribution; zeros take the likeliest class.
+
+    Returns:
+        [..., n] one-hot.
+
+    Example:
+        >>> draw(torch.tensor([0.2, 0.8]).log(), torch.zeros(2)).tolist()
+        [0.0, 1.0]
+    """
+    chosen = one_hot((log_probs + noise).argmax(-1), log_probs.shape[-1]).to(log_probs.dtype)
+    probs = log_probs.exp()
+    return chosen + probs - probs.detach()
 
 
 def balanced_kl(

@@ -210,6 +210,7 @@ class ActorCritic(nn.Module):
         state: Tensor | None = None,
         starts: Tensor | None = None,
         masks: Tensor | None = None,
+        valid: Tensor | None = None,
     ) -> Evaluated:
         """Evaluate actions taken earlier under the current networks.
 
@@ -220,6 +221,8 @@ class ActorCritic(nn.Module):
             starts: [T, B] bool, True where an episode begins. On the CPU (whatever the device of
                 the rest) the recurrent layers run over whole episodes at once.
             masks: [B, n] bool, those the actions were chosen with.
+            valid: [T, B] bool beside `starts`, False where the recurrent state stays as it is and
+                what comes out stands for nothing; None where it does nowhere.
         """
         actor_in, critic_in = self._inputs(obs, self.features(obs))
         if self.recurrent:
@@ -227,7 +230,7 @@ class ActorCritic(nn.Module):
                 state = self._beginning(actor_in.shape[1])
             if starts is None:
                 starts = torch.zeros(actor_in.shape[:2], dtype=torch.bool)
-            episodes = Episodes(starts)
+            episodes = Episodes(starts, valid)
             actor_state, critic_state = state.chunk(2)
             actor_in = unroll(self.actor_rnn, actor_in, actor_state, episodes)
             critic_in = unroll(self.critic_rnn, critic_in, critic_state, episodes)

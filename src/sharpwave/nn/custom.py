@@ -121,6 +121,7 @@ class CustomPolicy(nn.Module):
         state: Tensor | None = None,
         starts: Tensor | None = None,
         masks: Tensor | None = None,
+        valid: Tensor | None = None,
     ) -> Evaluated:
         """Evaluate actions under the module as it is now; see `ActorCritic.evaluate`."""
         self._refuse(masks)

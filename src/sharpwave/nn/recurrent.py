@@ -1,7 +1,7 @@
 """Recurrent layers over steps in which episodes begin.
 
 A state is [k, B, size], with k = 2 for an LSTM (output, cell) and 1 for a GRU. It is set to zero
-wherever an episode begins, before that step.
+wherever an episode begins, before that step, and stays as it is over steps that are not valid.
 """
 
 from __future__ import annotations
@@ -53,7 +53,13 @@ def n_states(rnn: nn.RNNBase) -> int:
     return 2 if isinstance(rnn, nn.LSTM) else 1
 
 
-def step(rnn: nn.RNNBase, x: Tensor, state: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+def step(
+    rnn: nn.RNNBase,
+    x: Tensor,
+    state: Tensor,
+    starts: Tensor | None,
+    valid: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """One step.
 
     Args:
@@ -61,6 +67,7 @@ def step(rnn: nn.RNNBase, x: Tensor, state: Tensor, starts: Tensor | None) -> tu
         x: [B, in_features].
         state: [k, B, size].
         starts: [B] bool, True where an episode begins; None where none does.
+        valid: [B] bool, False where the state stays as it is; None where it does nowhere.
 
     Returns:
         The output [B, size] and the next state.
@@ -71,9 +78,11 @@ def step(rnn: nn.RNNBase, x: Tensor, state: Tensor, starts: Tensor | None) -> tu
     arguments = [weights[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     if isinstance(rnn, nn.LSTM):
         output, cell = torch.lstm_cell(x, (state[0], state[1]), *arguments)  # type: ignore[arg-type]
-        return output, torch.stack((output, cell))
-    output = torch.gru_cell(x, state[0], *arguments)  # type: ignore[arg-type]
-    return output, output.unsqueeze(0)
+        after = torch.stack((output, cell))
+    else:
+        output = torch.gru_cell(x, state[0], *arguments)  # type: ignore[arg-type]
+        after = output.unsqueeze(0)
+    return output, after if valid is None else torch.where(valid.unsqueeze(-1), after, state)
 
 
 class Episodes:
@@ -81,22 +90,28 @@ class Episodes:
 
     Each column is cut where an episode begins, and the pieces, longest first, are packed so that
     one call of a recurrent layer runs them all side by side: no state passes a beginning, and
-    there are as many sequential steps as the longest piece has.
+    there are as many sequential steps as the longest piece has. Steps that are not valid are in no
+    piece.
 
     With `starts` on a GPU, looking at them would wait for it, so the steps run one after the
     other instead; on the CPU (the observations may be on a GPU all the same) they are packed.
 
     Args:
         starts: [T, B] bool, True where an episode begins.
+        valid: [T, B] bool on the same device, False where the state stays as it is; None where it
+            does nowhere.
     """
 
-    def __init__(self, starts: Tensor) -> None:
-        self.starts = starts
+    def __init__(self, starts: Tensor, valid: Tensor | None = None) -> None:
+        self.starts, self.valid = starts, valid
         self.pieces: _Pieces | None = None
         if starts.device.type == "cpu":
             cuts = starts.numpy()
-            if cuts[1:].any():
-                self.pieces = _Pieces(cuts)
+            # Of columns without any valid step there is nothing to learn, whatever comes out.
+            packs = valid is not None and bool(valid.any()) and not valid.all()
+            if packs or cuts[1:].any():
+                whole = np.ones_like(cuts)
+                self.pieces = _Pieces(cuts, valid.numpy() if packs else whole)  # type: ignore[union-attr]
 
     @property
     def one_by_one(self) -> bool:
@@ -108,37 +123,34 @@ class _Pieces:
     """The packing order of `Episodes`.
 
     Attributes:
-        order: [T * B] step of each packed row, counted along the rows of [T, B].
-        inverse: [T * B] packed row of each step.
+        order: [V] step of each packed row, counted along the rows of [T, B].
         sizes: Number of packed rows at each sequential step.
         envs: [n] column of each piece.
         fresh: [n] whether a piece begins with an episode rather than with the given state.
     """
 
-    def __init__(self, starts: NDArray[np.bool_]) -> None:
+    def __init__(self, starts: NDArray[np.bool_], valid: NDArray[np.bool_]) -> None:
         n_steps, n_envs = starts.shape
-        cuts = starts.T.copy()
-        cuts[:, 0] = True
+        rows = np.flatnonzero(valid.T)
+        envs, times = np.divmod(rows, n_steps)
+        begun = starts.T.cumsum(1).reshape(-1)[rows]  # episodes so far
+        cuts = (np.diff(envs, prepend=-1) != 0) | (np.diff(begun, prepend=0) != 0)
         begins = np.flatnonzero(cuts)
-        lengths = np.diff(begins, append=n_steps * n_envs)
+        lengths = np.diff(begins, append=len(rows))
         longest_first = np.argsort(-lengths, kind="stable")
         begins, lengths = begins[longest_first], lengths[longest_first]
         ages = np.arange(lengths[0])[:, None]
         alive = ages < lengths
-        envs, times = np.divmod((begins + ages)[alive], n_steps)
-        order = times * n_envs + envs
-        inverse = np.empty_like(order)
-        inverse[order] = np.arange(len(order))
-        self.order = torch.from_numpy(order)
-        self.inverse = torch.from_numpy(inverse)
+        packed = (begins + ages)[alive]
+        self.order = torch.from_numpy(times[packed] * n_envs + envs[packed])
         self.sizes = torch.from_numpy(alive.sum(1))
-        self.envs = torch.from_numpy(begins // n_steps)
-        self.fresh = torch.from_numpy(starts.T.reshape(-1)[begins])
+        self.envs = torch.from_numpy(envs[begins])
+        self.fresh = torch.from_numpy(begun[begins] > 0)
 
     def to(self, device: torch.device) -> None:
         """Moves what indexes tensors; the sizes stay on the CPU."""
         if self.order.device != device:
-            for name in ("order", "inverse", "envs", "fresh"):
+            for name in ("order", "envs", "fresh"):
                 setattr(self, name, getattr(self, name).to(device, non_blocking=True))
 
 
@@ -152,12 +164,13 @@ def unroll(rnn: nn.RNNBase, x: Tensor, state: Tensor, episodes: Episodes) -> Ten
         episodes: Episode boundaries of these steps.
 
     Returns:
-        [T, B, size].
+        [T, B, size]; of steps that are not valid they are finite and stand for nothing.
     """
     if episodes.one_by_one:
         outputs = []
-        for x_now, starts in zip(x, episodes.starts, strict=True):
-            output, state = step(rnn, x_now, state, starts)
+        valid = [None] * len(x) if episodes.valid is None else episodes.valid
+        for x_now, starts, valid_now in zip(x, episodes.starts, valid, strict=True):
+            output, state = step(rnn, x_now, state, starts, valid_now)
             outputs.append(output)
         return torch.stack(outputs)
     pieces = episodes.pieces
@@ -170,7 +183,8 @@ def unroll(rnn: nn.RNNBase, x: Tensor, state: Tensor, episodes: Episodes) -> Ten
     state = state[:, pieces.envs].masked_fill(pieces.fresh.unsqueeze(-1), 0.0)
     packed = PackedSequence(x.flatten(0, 1)[pieces.order], pieces.sizes)
     data: Tensor = rnn(packed, _split(rnn, state))[0].data
-    return data[pieces.inverse].reshape(*x.shape[:2], -1)
+    steps = data.new_zeros(x.shape[0] * x.shape[1], data.shape[1])
+    return steps.index_copy(0, pieces.order, data).reshape(*x.shape[:2], -1)
 
 
 def _split(rnn: nn.RNNBase, state: Tensor) -> Tensor | tuple[Tensor, Tensor]:

@@ -73,28 +73,32 @@ class RecurrentQNetwork(nn.Module):
         shape = rows, n_states(self.rnn), self.rnn.hidden_size
         return torch.zeros(shape, device=self.head.weight.device)
 
-    def step(self, obs: Any, state: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+    def step(
+        self, obs: Any, state: Tensor, starts: Tensor | None, valid: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Values [B, n] of observations [B, ...], and the next memory.
 
         Args:
             obs: The observations.
             state: [B, k, size] the memory.
             starts: [B] bool, true where the memory begins anew; None where it does nowhere.
+            valid: [B] bool, false where the memory stays as it is; None where it does nowhere.
         """
         x = self.trunk(self.features(obs))
-        output, after = step(self.rnn, x, state.transpose(0, 1), starts)
+        output, after = step(self.rnn, x, state.transpose(0, 1), starts, valid)
         return self.head(output), after.transpose(0, 1)
 
-    def unroll(self, obs: Any, starts: Tensor) -> Tensor:
+    def unroll(self, obs: Any, starts: Tensor, valid: Tensor | None = None) -> Tensor:
         """Values [T, B, n] of sequences [T, B, ...] that begin without memory.
 
         Args:
             obs: The observations.
             starts: [T, B] bool, true where the memory begins anew.
+            valid: [T, B] bool, false where it stays as it is; None where it does nowhere.
         """
         x = self.trunk(self.features(obs))
         state = self.initial_state(x.shape[1]).transpose(0, 1)
-        values: Tensor = self.head(unroll(self.rnn, x, state, Episodes(starts)))
+        values: Tensor = self.head(unroll(self.rnn, x, state, Episodes(starts, valid)))
         return values
 
     def reset_noise(self, generator: torch.Generator | None = None) -> None:

@@ -75,7 +75,7 @@ class TeamQNetwork(nn.Module):
         return torch.cat(values, 1)
 
     def step(self, obs: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[Tensor, Any]:
-        """The same of networks with memory, and the next memory.
+        """The same of networks with memory, and the next memory: that of agents that act.
 
         Args:
             obs: The observations.
@@ -84,8 +84,8 @@ class TeamQNetwork(nn.Module):
         values, after = [], {}
         for name, network in self.by_group.items():
             rows, n = self._rows(name, obs)
-            begins = obs["begins"][:, self.columns[name]].bool().flatten()
-            found, memory = network.step(rows, state[name].flatten(0, 1), begins)
+            flags = (obs[x][:, self.columns[name]].bool().flatten() for x in ("begins", "acts"))
+            found, memory = network.step(rows, state[name].flatten(0, 1), *flags)
             values.append(found.reshape(n, -1))
             after[name] = memory.unflatten(0, (n, -1))
         return torch.cat(values, 1), after
@@ -98,8 +98,8 @@ class TeamQNetwork(nn.Module):
         for name, network in self.by_group.items():
             rows, _ = self._rows(name, flat)
             rows = map_leaves(lambda x: x.unflatten(0, (length, -1)), rows)
-            begins = obs["begins"][..., self.columns[name]].bool().flatten(1)
-            values.append(network.unroll(rows, begins).reshape(length, n, -1))
+            flags = (obs[x][..., self.columns[name]].bool().flatten(1) for x in ("begins", "acts"))
+            values.append(network.unroll(rows, *flags).reshape(length, n, -1))
         return torch.cat(values, 2)
 
     def initial_state(self, n: int) -> dict[str, Tensor]:

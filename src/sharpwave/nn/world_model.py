@@ -17,6 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, one_hot, silu
 
 from sharpwave.losses.world_model import (
     balanced_kl,
+    draw,
     two_hot_bins,
     two_hot_loss,
     two_hot_mean,
@@ -31,7 +32,7 @@ STEP = ("step", "prior", "posterior", "_log_probs")
 KNOWN = (BlockLinear, Head, Layer, Linear, RMSNorm, nn.Sequential)
 """Modules that the twin of a step knows."""
 
-__all__ = ["RSSM", "Latent", "Observed", "WorldModel", "draw"]
+__all__ = ["RSSM", "Latent", "Observed", "WorldModel"]
 
 
 class Latent(NamedTuple):
@@ -240,13 +241,6 @@ class RSSM(nn.Module):
         return -torch.log(-torch.log(uniform))
 
 
-def draw(log_probs: Tensor, noise: Tensor) -> Tensor:
-    """One-hot draws [..., classes] from log-probabilities, whose gradient is that of these."""
-    chosen = one_hot((log_probs + noise).argmax(-1), log_probs.shape[-1]).to(log_probs.dtype)
-    probs = log_probs.exp()
-    return chosen + probs - probs.detach()
-
-
 class WorldModel(nn.Module):
     """Encoder, recurrent state-space model, decoder, and heads of reward and end.
 
@@ -329,7 +323,7 @@ class WorldModel(nn.Module):
             generator=generator,
         )
         stoch = latents * classes
-        self.n_features = deter + stoch
+        self.n_features, self.n_actions = deter + stoch, n_actions
         self.decoder = Decoder(
             entries, deter=deter, stoch=stoch, blocks=blocks, **vectors, **shared
         )
@@ -343,15 +337,20 @@ class WorldModel(nn.Module):
         """Observations by entry, whatever the space."""
         return obs if self._is_dict else {"obs": obs}
 
+    def actions(self, given: Tensor) -> Tensor:
+        """Actions [..., n_actions]: given as they are, or as integers [...], which are one-hot."""
+        return given if given.is_floating_point() else one_hot(given.long(), self.n_actions).float()
+
     def observe(self, batch: Mapping[str, Any], latent: Latent, generator: Any = None) -> Observed:
         """The states of sequences [T, B] of `obs`, `prev_actions` and `is_first`."""
-        tokens = self.encoder(self.entries(batch["obs"]))
+        tokens, actions = self.encoder(self.entries(batch["obs"])), batch["prev_actions"]
         return self.rssm.observe(
-            tokens, batch["prev_actions"], batch["is_first"], latent, generator
+            tokens, self.actions(actions), batch["is_first"], latent, generator
         )
 
     def imagine(self, latent: Latent, actions: Tensor, generator: Any = None) -> Latent:
         """The states [H, B, ...] that actions [H, B, n_actions] lead to from a state [B, ...]."""
+        actions = self.actions(actions)
         noise = self.rssm.noise(tuple(actions.shape[:2]), generator)
         states = []
         for action, drawn in zip(actions, noise, strict=True):
@@ -373,13 +372,15 @@ class WorldModel(nn.Module):
         continues: Tensor = self.end_head(latents.features).squeeze(-1).float().sigmoid()
         return continues
 
-    def loss(self, batch: Mapping[str, Any], observed: Observed) -> dict[str, Tensor]:
+    def loss(self, batch: Mapping[str, Any], observed: Observed | None = None) -> dict[str, Tensor]:
         """Losses [T, B] of the parts of the model on sequences that it has observed.
 
         Args:
             batch: `obs`, `rewards` that arrived with them, and `is_terminal`.
-            observed: What `observe` gave for it.
+            observed: What `observe` gave for it; None observes it, from a state of zeros.
         """
+        if observed is None:
+            observed = self.observe(batch, self.rssm.initial(batch["rewards"].shape[1]))
         features = observed.latents.features
         obs = self.entries(batch["obs"])
         goes_on = (1.0 - batch["is_terminal"].float()) * (1.0 - 1.0 / self.horizon)

@@ -19,8 +19,6 @@ from sharpwave.types import Array
 
 __all__ = ["DreamFile", "in_color", "strip"]
 
-CONTEXT = 5
-"""Rows that the model sees, of sequences that are long enough."""
 PICTURES = 16
 """Maximum number of pictures in a strip."""
 CURVES = 6
@@ -74,7 +72,7 @@ def row_of(algo: Any, step: int) -> dict[str, Any]:
 
     The returns are sums of the rewards after the context, means over all sequences.
     """
-    shown = algo.open_loop(context=max(1, min(CONTEXT, algo.config.sequence_length // 2)))
+    shown = algo.open_loop()
     strips = {
         name or "obs": base64.b64encode(png(strip(video[0], shown.context))).decode()
         for name, video in shown.videos.items()

@@ -6,9 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from sharpwave.agents.dreams import sequences_of
 from tests.unit.agents.dreaming import Lamp, Ring, dreamer, weights
@@ -163,6 +165,31 @@ def test_a_context_must_leave_something_to_predict(cartpole: Any) -> None:
         cartpole.open_loop(context=0)
 
 
+def test_short_sequences_are_seen_by_half() -> None:
+    agent = dreamer(sequence_length=4)
+    agent.train(60)
+    assert agent.open_loop().context == 2
+
+
+def test_errors_of_vectors_of_integers_are_numbers() -> None:
+    """They were flags, as those of single integers are."""
+
+    class Bytes(gym.ObservationWrapper[Any, Any, Any]):
+        def __init__(self) -> None:
+            super().__init__(gym.make("CartPole-v1"))
+            self.observation_space = spaces.Box(0, 255, (4,), np.uint8)
+
+        def observation(self, observation: Any) -> Any:
+            return np.clip(128 + 20 * observation, 0, 255).astype(np.uint8)
+
+    agent = dreamer(Bytes)
+    agent.train(60)
+    seen = agent.open_loop()
+    assert seen.truth.dtype == np.uint8
+    np.testing.assert_allclose(seen.error, seen.prediction - seen.truth.astype(np.float32))
+    assert np.abs(seen.error).max() > 1
+
+
 def test_an_empty_buffer_shows_nothing() -> None:
     with pytest.raises(ValueError, match="buffer must hold a batch of 32 steps, got 0"):
         dreamer().open_loop()
@@ -181,9 +208,9 @@ def test_a_buffer_on_the_device_is_looked_at_too() -> None:
 @pytest.mark.long
 def test_what_follows_from_the_actions_is_predicted_exactly() -> None:
     sizes = {"deter": 32, "hidden": 32, "units": 32, "latents": 4, "classes": 8}
-    exact = {"free_nats": 0.0, "unimix": 0.0, "learning_rate": 1e-2, "warmup": 10}
-    pace = {"train_ratio": None, "gradient_steps": 1, "train_freq": 400}
-    batch = {"sequence_length": 16, "batch_size": 8, "imagination": 1}
+    exact = {"free_nats": 0.0, "unimix": 0.0, "policy_unimix": 0.0}
+    pace = {"train_ratio": None, "gradient_steps": 1, "train_freq": 400, "learning_rate": 1e-2}
+    batch = {"sequence_length": 16, "batch_size": 8, "imagination": 1, "warmup": 10}
     agent = dreamer(Ring, **sizes, **exact, **pace, **batch)
     agent.train(400)
     before = agent.open_loop(context=4)

@@ -48,7 +48,7 @@ def test_without_a_uniform_share_latents_may_be_certain() -> None:
 
 def test_without_a_uniform_share_a_policy_may_be_certain() -> None:
     for share, least in ((0.3, 0.1), (0.0, 0.0)):
-        actor = learner(unimix=share).actor
+        actor = learner(policy_unimix=share).actor
         with torch.no_grad():
             actor.head.output.weight.zero_()
             actor.head.output.bias.copy_(torch.tensor([200.0, 0.0, 0.0]))

@@ -89,7 +89,7 @@ def test_who_does_not_act_is_in_no_value() -> None:
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_sequences_are_steps_one_after_the_other(kind: str) -> None:
-    """Memories begin anew for each agent where its life begins."""
+    """Memories begin anew for each agent where its life begins, and stay while it waits."""
     sizes = {"one": 2, "other": 1}
     generator = np.random.default_rng(1)
     networks = {
@@ -105,20 +105,23 @@ def test_sequences_are_steps_one_after_the_other(kind: str) -> None:
     }
     network = nn.TeamQNetwork(networks, sizes, nn.SumMixer())
     steps: list[dict[str, Any]] = [
-        {**observed(sizes, 5), "begins": torch.rand(5, 3) < 0.2} for _ in range(7)
+        {**observed(sizes, 5, torch.rand(5, 3) < 0.7), "begins": torch.rand(5, 3) < 0.2}
+        for _ in range(7)
     ]
     for step in steps[:1]:
         step["begins"][:] = True
+    steps[3]["acts"][2, 0] = True
     state, expected = network.initial_state(5), []
     for step in steps:
         values, state = network.step(step, state)
         expected.append(values)
     sequences: dict[str, Any] = {
         "agents": {name: torch.stack([step["agents"][name] for step in steps]) for name in sizes},
-        "begins": torch.stack([step["begins"] for step in steps]),
+        **{name: torch.stack([step[name] for step in steps]) for name in ("acts", "begins")},
     }
     found = network.unroll(sequences)
-    torch.testing.assert_close(found, torch.stack(expected))
+    acts = sequences["acts"].repeat_interleave(torch.tensor([3, 3, 4]), 2)
+    torch.testing.assert_close(found[acts], torch.stack(expected)[acts])
     sequences["begins"][3, 2, 0] = ~sequences["begins"][3, 2, 0]
     changed = (network.unroll(sequences) != found).any(2).nonzero().tolist()
     assert changed

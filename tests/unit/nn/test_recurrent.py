@@ -111,6 +111,41 @@ def test_steps_one_by_one_equal_packed_ones_with_their_gradients(kind: str) -> N
 
 
 @each_kind
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "one by one"])
+def test_steps_that_are_not_valid_leave_the_state_as_it_is(
+    kind: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others come out as if there were nothing between them, and so do their gradients."""
+    rnn = make_rnn(kind, 3, SIZE, np.random.default_rng(0))
+    k = 2 if kind == "lstm" else 1
+    x = torch.randn(7, 5, 3, generator=seeded())
+    state = torch.randn(k, 5, SIZE, generator=seeded(1))
+    starts = torch.rand(7, 5, generator=seeded(2)) < 0.2
+    valid = torch.rand(7, 5, generator=seeded(3)) < 0.5
+    valid[:, 4] = False
+    expected = torch.zeros(7, 5, SIZE)
+    for env in range(5):
+        carried = state[:, env : env + 1]
+        for t in range(7):
+            if starts[t, env]:  # which holds, whether or not it is valid
+                carried = torch.zeros_like(carried)
+            if valid[t, env]:
+                output, carried = step(rnn, x[t, env : env + 1], carried, None)
+                expected[t, env] = output[0]
+    monkeypatch.setattr(Episodes, "one_by_one", not packed)
+    found = unroll(rnn, x, state, Episodes(starts, valid))
+    torch.testing.assert_close(found[valid], expected[valid], rtol=1e-5, atol=1e-6)
+    assert found.isfinite().all()
+    gradients = [
+        torch.autograd.grad(outputs[valid].square().sum(), list(rnn.parameters()))
+        for outputs in (found, expected)
+    ]
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
+    nothing = unroll(rnn, x, state, Episodes(starts, torch.zeros_like(valid)))
+    assert nothing.isfinite().all()
+
+
+@each_kind
 def test_steps_run_one_by_one_where_looking_at_the_starts_would_wait(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,10 +10,11 @@ from gymnasium import spaces
 from sharpwave import nn
 from sharpwave.algorithms.dreamer import DreamerV3Config
 from sharpwave.config.presets import settings_of
+from sharpwave.losses.world_model import draw
 from sharpwave.nn import world_layers
 from sharpwave.nn.world_codecs import entries_of
 from sharpwave.nn.world_layers import Head
-from sharpwave.nn.world_model import RSSM, Latent, draw
+from sharpwave.nn.world_model import RSSM, Latent
 
 IMAGE = spaces.Box(0, 255, (64, 64, 3), np.uint8)
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
@@ -195,6 +196,32 @@ def test_a_model_that_is_new_expects_no_reward() -> None:
     world = model()
     latents = Latent(torch.randn(7, 16), torch.randn(7, 4, 5))
     assert world.rewards(latents).tolist() == [0.0] * 7
+
+
+def test_integers_are_actions_too() -> None:
+    """A batch of replay of discrete actions failed in the midst of the first step."""
+    world, batch = model(), batch_of(VECTOR)
+    chosen = torch.randint(2, (6, 3), generator=torch.Generator().manual_seed(0))
+    one_hot = torch.nn.functional.one_hot(chosen, 2).float()
+    found, expected = (
+        world.observe({**batch, "prev_actions": x}, world.rssm.initial(3), torch.manual_seed(0))
+        for x in (chosen, one_hot)
+    )
+    assert torch.equal(found.latents.deter, expected.latents.deter)
+    one, other = (
+        world.imagine(world.rssm.initial(3), x, torch.manual_seed(0)) for x in (chosen, one_hot)
+    )
+    assert torch.equal(one.deter, other.deter)
+
+
+def test_a_loss_without_states_observes_them_from_nothing() -> None:
+    world, batch = model(), batch_of(VECTOR)
+    torch.manual_seed(0)
+    observed = world.observe(batch, world.rssm.initial(3))
+    expected = world.loss(batch, observed)
+    torch.manual_seed(0)
+    for name, loss in world.loss(batch).items():
+        assert torch.equal(loss, expected[name]), name
 
 
 def test_losses_fall_by_half() -> None:
