@@ -18,7 +18,6 @@ from sharpwave.distributed import EnvRecipe, Unroll, make_actor
 from sharpwave.distributed.codec import pack
 from sharpwave.distributed.grpc_fleet import PROTOCOL, GrpcFleet
 from sharpwave.distributed.security import Access
-from sharpwave.distributed.state_codec import state_to_bytes
 from sharpwave.errors import EnvironmentFailed, NonFiniteError, WireError
 from tests.unit.distributed.remote import (
     RECIPE,
@@ -181,124 +180,6 @@ def test_a_silent_node_is_given_up_at_its_deadline_and_may_return() -> None:
         with Liar(address_of(fleet)) as again:
             assert again.join().columns["lives"].tolist() == [1]
     assert steady.wait() is None
-
-
-REFUSED: list[tuple[bytes, str]] = [
-    (b"noise", "at least 28 bytes"),
-    (pack("nothing"), "expected one of unroll, beat, failed, told, got 'nothing'"),
-    (unroll_bytes(5), r"actors must be \[0\], got 5"),
-    (unroll_bytes(version=3), "an unroll with weights 0 was asked for, got one with 3"),
-    (unroll_bytes(serial=1), "actor 0: unroll 0 was expected, got 1"),
-    (unroll_bytes(serial=None), "unroll 0 was expected, got None"),
-    (
-        unroll_bytes(rewards=np.zeros((8, 3), np.float32)),
-        r"actor 0: rewards must be float32 \(8, 4",
-    ),
-    (unroll_bytes(rewards=np.zeros((8, 4))), "rewards must be float32 .* got float64"),
-    (unroll_bytes(obs=np.zeros((8, 4, 3), np.float32)), "obs must be float32"),
-    (unroll_bytes(last_obs=None), "must have last_obs"),
-    (unroll_bytes(final_obs=np.zeros((1, 4), np.float32)), "final_obs must be"),
-    (unroll_bytes(actions=np.full((8, 4), 2)), "actions must be from 0 to 1, got 2..2"),
-    (unroll_bytes(actions=np.full((8, 4), -1)), "actions must be from 0 to 1"),
-    (unroll_bytes(actions=np.zeros((8, 4), np.float32)), "actions must be integers"),
-    (unroll_bytes(actions=np.zeros((8, 5), int)), "actions must have shape"),
-    (unroll_bytes(state=np.zeros((1, 4, 2), np.float32)), "state must be None"),
-    (unroll_bytes(masks=np.ones((7, 4, 2), np.bool_)), "masks must be flags"),
-    (unroll_bytes(**{"extra.noise": np.ones((8, 4), np.float32)}), "extra must be None, got"),
-    (unroll_bytes(episode_returns=np.zeros(9)), "episode returns must be"),
-    (pack("beat", meta={"lost": -1}), "lost must be a count, got -1"),
-    (pack("beat", meta={"restarts": "many"}), "restarts must be a count, got 'many'"),
-    (unroll_bytes(meta={"failures": -1}), "failures must be a count, got -1"),
-]
-
-
-@pytest.mark.parametrize(("data", "says"), REFUSED, ids=[says for _, says in REFUSED])
-def test_what_is_no_unroll_that_was_asked_for_is_refused(data: bytes, says: str) -> None:
-    with listening() as fleet, Liar(address_of(fleet)) as node:
-        node.join()
-        assert [node.hear().kind, node.hear().kind] == ["weights", "ask"]
-        node.say(data)
-        with pytest.raises(WireError, match=says):
-            node.hear()
-        wait_for(lambda: fleet.stats().alive == 0)
-        assert fleet.stats().failures == 1
-        # Others may still join, and nothing of it was taken.
-        assert fleet.receive(0.01) is None
-        with Liar(address_of(fleet)) as honest:
-            honest.join()
-            assert [honest.hear().kind, honest.hear().kind] == ["weights", "ask"]
-            honest.say(unroll_bytes(0))
-            assert received(fleet).actor == 0
-
-
-@pytest.mark.parametrize("in_step", [False, True])
-def test_an_unroll_that_is_refused_for_its_counts_is_asked_for_again(in_step: bool) -> None:
-    """It was counted as under way for ever, and nobody else was asked."""
-    with listening(n_actors=1, max_in_flight=1, in_step=in_step) as fleet:
-        if in_step:
-            fleet.publish(WEIGHTS, 0)
-        with Liar(address_of(fleet)) as node:
-            node.join()
-            node.say(unroll_bytes(meta={"failures": -1}))
-            with pytest.raises(WireError, match="failures must be a count, got -1"):
-                [node.hear() for _ in range(3)]
-        wait_for(lambda: fleet.stats().alive == 0)
-        with Liar(address_of(fleet)) as honest:
-            honest.join()
-            assert [honest.hear().kind, honest.hear().kind] == ["weights", "ask"]
-            honest.say(unroll_bytes())
-            assert received(fleet).actor == 0
-
-
-def test_what_a_node_says_too_late_is_not_of_the_one_that_came_after_it() -> None:
-    with listening(n_actors=1, max_in_flight=1) as fleet:
-        with Liar(address_of(fleet)) as node:
-            node.join()
-            (left,) = fleet._sessions
-        wait_for(lambda: fleet.stats().alive == 0)
-        with Liar(address_of(fleet)) as other:
-            other.join()
-            fleet._take(left, pack("failed", meta={"actor": 0, "kind": "KeyError"}))
-            fleet._take(left, state_to_bytes("told", {}, actor=0, life=0))
-            other.say(unroll_bytes())
-            assert received(fleet).actor == 0
-
-
-@pytest.mark.long(but=["rewards"])
-@pytest.mark.parametrize("column", ["rewards", "log_probs", "obs"])
-def test_numbers_that_are_not_finite_are_refused_with_their_place(column: str) -> None:
-    values = np.zeros((8, 4, 4) if column == "obs" else (8, 4), np.float32)
-    values[5, 2] = np.nan
-    with listening() as fleet, Liar(address_of(fleet)) as node:
-        node.join()
-        node.say(unroll_bytes(**{column: values}))
-        wanted = rf"actor 0: {column} must be finite, got nan at step 5, environment 2"
-        with pytest.raises(WireError, match=wanted):
-            [node.hear() for _ in range(3)]
-
-
-def test_an_unroll_is_taken_once() -> None:
-    with listening() as fleet, Liar(address_of(fleet)) as node:
-        node.join()
-        data = unroll_bytes(0)
-        node.say(data)
-        received(fleet)
-        wait_for(lambda: fleet.stats().busy == 1)  # another one was asked for
-        node.say(data)
-        with pytest.raises(WireError, match="unroll 1 was expected, got 0"):
-            [node.hear() for _ in range(4)]
-        assert fleet.receive(0.05) is None
-
-
-def test_an_unroll_that_was_not_asked_for_is_refused() -> None:
-    with listening(max_in_flight=1, n_actors=1) as fleet, Liar(address_of(fleet)) as node:
-        node.join()
-        node.say(unroll_bytes(0))
-        wait_for(lambda: fleet.stats().waiting == 1)
-        node.say(unroll_bytes(0, serial=1))
-        with pytest.raises(WireError, match="no unroll was asked for, got one"):
-            [node.hear() for _ in range(3)]
-        assert fleet.stats().waiting == 1
 
 
 @pytest.mark.parametrize(
