@@ -19,7 +19,7 @@ import sharpwave as sw
 from tools.source_measures import PACKAGE, parsed
 
 ACTING = re.compile(r"^_?(native_)?(act|explore|predict|choose)(_|$)")
-NETWORKS = ("learn", "learners", "train", "algorithms", "agents")
+NETWORKS = ("learners", "algorithms", "agents")
 """Rooms beside nn whose functions may call native networks."""
 BEGIN = 4
 """Updates before the one that is watched."""

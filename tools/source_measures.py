@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "sharpwave"
-TRAINING_ROOMS = ("algorithms", "agents", "learners", "loops", "runs", "config", "train")
+TRAINING_ROOMS = ("algorithms", "agents", "learners", "loops", "runs", "config")
 """Rooms in which only the choice of a learner may ask for a backend."""
 CHOICE = "learners/choose.py"
 BACKEND = re.compile(r"native|backend")
