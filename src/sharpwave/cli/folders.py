@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import UserError
-from sharpwave.core.suggest import did_you_mean
+from sharpwave.core.suggest import nearest
 from sharpwave.storage.run_folder import RunFolder
 
 
@@ -20,8 +20,9 @@ def existing(path: str | Path) -> Path:
     path = Path(path)
     if not path.exists():
         beside = path.parent.iterdir() if path.parent.is_dir() else ()
-        close = did_you_mean(str(path), [str(other) for other in beside])
-        raise UserError(f"{path} does not exist{close}")
+        close = nearest(path.name, [other.name for other in beside])
+        hint = "" if close is None else f"; did you mean {str(path.parent / close)!r}?"
+        raise UserError(f"{path} does not exist{hint}")
     return path
 
 

@@ -36,6 +36,12 @@ def test_a_missing_path_gets_the_nearest(tmp_path: Path) -> None:
         existing(tmp_path / "frist_run")
 
 
+def test_a_folder_in_common_makes_no_names_alike(tmp_path: Path) -> None:
+    (tmp_path / "others.json").touch()
+    with pytest.raises(UserError, match=r"nope does not exist$"):
+        existing(tmp_path / "nope")
+
+
 def test_the_folders_of_seeds_come_in_order(tmp_path: Path) -> None:
     for name in ("seed_10", "seed_2", "seed_x", "other"):
         (tmp_path / name).mkdir()
