@@ -11,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sharpwave.datasets.action_noise import EpsilonNoise as EpsilonNoise
+    from sharpwave.datasets.action_noise import GaussianNoise as GaussianNoise
     from sharpwave.datasets.collecting import collect as collect
     from sharpwave.datasets.description import read_description as read_description
     from sharpwave.datasets.experts import expert as expert
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from sharpwave.datasets.kinds import KINDS as KINDS
     from sharpwave.datasets.kinds import make_dataset as make_dataset
     from sharpwave.datasets.kinds import mixture as mixture
-    from sharpwave.datasets.noise import EpsilonNoise as EpsilonNoise
-    from sharpwave.datasets.noise import GaussianNoise as GaussianNoise
     from sharpwave.datasets.parts import Part as Part
     from sharpwave.datasets.recorded_run import TrainingStopped as TrainingStopped
     from sharpwave.datasets.references import REFERENCES as REFERENCES
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from sharpwave.datasets.training import record_training as record_training
 
 _MODULES = {
-    "EpsilonNoise": "sharpwave.datasets.noise",
-    "GaussianNoise": "sharpwave.datasets.noise",
+    "EpsilonNoise": "sharpwave.datasets.action_noise",
+    "GaussianNoise": "sharpwave.datasets.action_noise",
     "KINDS": "sharpwave.datasets.kinds",
     "Part": "sharpwave.datasets.parts",
     "REFERENCES": "sharpwave.datasets.references",

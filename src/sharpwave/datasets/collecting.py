@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from sharpwave import envs
-from sharpwave.datasets.noise import Noise
+from sharpwave.datasets.action_noise import Noise
 from sharpwave.datasets.parts import Part
 from sharpwave.datasets.playing import Progress, play
 from sharpwave.datasets.sinks import Arrays, EpisodeArrays, EpisodeFolder, Sink

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from sharpwave.core.suggest import did_you_mean
+from sharpwave.datasets.action_noise import EpsilonNoise, Noise
 from sharpwave.datasets.collecting import env_id_of, fill
 from sharpwave.datasets.description import write_description
 from sharpwave.datasets.experts import expert
-from sharpwave.datasets.noise import EpsilonNoise, Noise
 from sharpwave.datasets.parts import Part
 from sharpwave.datasets.playing import Progress
 from sharpwave.datasets.sinks import Arrays, EpisodeArrays, EpisodeFolder

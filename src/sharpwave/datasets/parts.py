@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpwave.datasets.noise import Noise
+from sharpwave.datasets.action_noise import Noise
 
 __all__ = ["Part"]
 

@@ -11,9 +11,9 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 from sharpwave import envs
+from sharpwave.datasets.action_noise import Noise, as_noise
 from sharpwave.datasets.episode_queue import Episode, EpisodeQueue
 from sharpwave.datasets.experts import expert
-from sharpwave.datasets.noise import Noise, as_noise
 from sharpwave.datasets.parts import Part
 from sharpwave.loops.random_actions import RandomActions
 from sharpwave.types import Array, Nested

@@ -13,7 +13,7 @@ from sharpwave import _native
 from sharpwave.core.flags import flag
 from sharpwave.episodes.bulk import all_data, patches
 from sharpwave.episodes.compression import as_codecs
-from sharpwave.episodes.interchange import Interchange
+from sharpwave.episodes.format_methods import FormatMethods
 from sharpwave.episodes.layout import DURABILITIES, describe, differences, schema_of
 from sharpwave.episodes.loaders import LoadsEpisodes
 from sharpwave.episodes.open_folder import OpenFolder
@@ -29,7 +29,7 @@ KIND = "episodes"
 Self = TypeVar("Self", bound="EpisodeBuffer")
 
 
-class EpisodeBuffer(LoadsEpisodes, Interchange, OpenFolder):
+class EpisodeBuffer(LoadsEpisodes, FormatMethods, OpenFolder):
     """Episodes on disk: steps are committed one by one, episodes are read back as batches.
 
     A step is safe against the death of the process when `store` returns. An episode that is cut by

@@ -6,10 +6,10 @@ import os
 from typing import Any, TypeVar
 
 PathLike = str | os.PathLike[str]
-Self = TypeVar("Self", bound="Interchange")
+Self = TypeVar("Self", bound="FormatMethods")
 
 
-class Interchange:
+class FormatMethods:
     """Reading episodes from other formats and writing them to others.
 
     Every `from_...` writes the episodes to `folder`, which appears whole or not at all, and opens
