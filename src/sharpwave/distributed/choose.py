@@ -18,10 +18,7 @@ from sharpwave.distributed.threads import ThreadFleet
 from sharpwave.distributed.wire import split_address
 from sharpwave.distributed.workers import WorkerRecipe
 
-__all__ = ["ACTORS", "Listening", "make_fleet"]
-
-ACTORS = ("auto", "threads", "processes", "grpc", "ray")
-"""Kinds of fleets."""
+__all__ = ["Listening", "make_fleet"]
 
 
 class Listening(NamedTuple):
@@ -62,9 +59,9 @@ def make_fleet(
     """Make a fleet of the kind that was asked for, or of the one that fits.
 
     Args:
-        actors: One of `ACTORS`. "auto" takes threads for native environments, which run beside each
-            other there, and processes for several actors in environments of Python, where these can
-            be made in other processes.
+        actors: Kind of fleet, as the option `actors` names it. "auto" takes threads for native
+            environments, which run beside each other there, and processes for several actors in
+            environments of Python, where these can be made in other processes.
         recipe: Recipe that makes the actors.
         env: Environments that are there already, for the first actor of this process.
         n_actors: Number of actors.
