@@ -186,7 +186,7 @@ def test_an_evaluation_reaches_callbacks_and_loggers() -> None:
 def test_an_evaluation_plays_the_environment_it_is_given() -> None:
     callback = EvalCallback(partial(Alike, length=3, reward=2.0), 128, n_eval_episodes=2)
     small_ppo(Alike).train(128, callbacks=callback)
-    assert callback.best_mean_reward == 6.0
+    assert callback.best_mean_return == callback.best_mean_reward == 6.0
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
@@ -206,7 +206,7 @@ def test_the_best_policy_is_saved(tmp_path: Path) -> None:
     best = max(callback.history, key=lambda entry: entry["mean"])
     loaded = sw.PPO.from_checkpoint(tmp_path / "a" / "b")
     assert loaded.timesteps == best["step"]
-    assert loaded.evaluate(4).mean == best["mean"] == callback.best_mean_reward
+    assert loaded.evaluate(4).mean == best["mean"] == callback.best_mean_return
 
 
 def test_the_best_policy_goes_into_a_folder(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_resumed_run_keeps_what_callbacks_remember(tmp_path: Path) -> None:
     assert algo.timesteps == 1024
     assert [entry["step"] for entry in resumed[1].history] == [384, 768, 1024]
     assert resumed[1].history == whole[1].history
-    assert resumed[1].best_mean_reward == 4.0
+    assert resumed[1].best_mean_return == 4.0
     assert (resumed[2].best, resumed[2].waited) == (4.0, 7) == (whole[2].best, whole[2].waited)
     assert [path.name for path in resumed[0].paths] == [path.name for path in whole[0].paths]
 

@@ -34,7 +34,7 @@ class EvalCallback(Callback):
         history: One `{"step", "mean", "std", "mean_length"}` per evaluation, with `"success_rate"`
             where infos say which episodes reached their goal, and `"mean/NAME"` for each of several
             agents.
-        best_mean_reward: The best mean return so far; `-inf` before the first.
+        best_mean_return: The best mean return so far; `-inf` before the first.
 
     Raises:
         TypeError: If a count is not an integer.
@@ -63,7 +63,12 @@ class EvalCallback(Callback):
         self._verbose = verbose
         self._stop_at = stop_at
         self.history: list[dict[str, float]] = []
-        self.best_mean_reward = -math.inf
+        self.best_mean_return = -math.inf
+
+    @property
+    def best_mean_reward(self) -> float:
+        """`best_mean_return`, as rlox and Stable-Baselines3 spell it."""
+        return self.best_mean_return
 
     def on_training_start(self, *, algo: Any, step: int, **_: Any) -> None:
         """Makes sure that there is something to evaluate, and counts from here."""
@@ -95,9 +100,9 @@ class EvalCallback(Callback):
                 **_agents(result),
             }
         )
-        is_best = mean >= self.best_mean_reward  # of equal ones the latest has learned most
+        is_best = mean >= self.best_mean_return  # of equal ones the latest has learned most
         if is_best:
-            self.best_mean_reward = mean
+            self.best_mean_return = mean
             if self._best_path is not None:
                 self._save_best(algo, self._best_path)
         if self._verbose:
@@ -110,8 +115,8 @@ class EvalCallback(Callback):
         return False
 
     def state_dict(self) -> State:
-        """The last evaluation, the best return and the history."""
-        best = self.best_mean_reward
+        """The last evaluation, the best return (by its old key) and the history."""
+        best = self.best_mean_return
         return {
             "last": self._interval.last,
             "best_mean_reward": best if math.isfinite(best) else None,
@@ -122,7 +127,7 @@ class EvalCallback(Callback):
         """Takes up what `state_dict` gave."""
         best = state["best_mean_reward"]
         self._interval.last = state["last"]
-        self.best_mean_reward = -math.inf if best is None else best
+        self.best_mean_return = -math.inf if best is None else best
         self.history = list(state["history"])
 
     @staticmethod

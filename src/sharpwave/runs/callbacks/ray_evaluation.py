@@ -32,7 +32,7 @@ class RayEvalCallback(Callback):
 
     Attributes:
         history: One `{"step", "mean", "std", "mean_length"}` per evaluation.
-        best_mean_reward: The best mean return so far; `-inf` before the first.
+        best_mean_return: The best mean return so far; `-inf` before the first.
 
     Raises:
         TypeError: If a count is not an integer.
@@ -57,7 +57,12 @@ class RayEvalCallback(Callback):
         self._cluster, self._stop_at = cluster, stop_at
         self._evaluator: Any = None
         self.history: list[dict[str, float]] = []
-        self.best_mean_reward = -math.inf
+        self.best_mean_return = -math.inf
+
+    @property
+    def best_mean_reward(self) -> float:
+        """`best_mean_return`, as rlox and Stable-Baselines3 spell it."""
+        return self.best_mean_return
 
     def on_training_start(self, *, algo: Any, step: int, **_: Any) -> None:
         """Starts the processes, and counts from here."""
@@ -83,8 +88,8 @@ class RayEvalCallback(Callback):
             self._evaluator = None
 
     def state_dict(self) -> State:
-        """The last evaluation, the best return and the history."""
-        best = self.best_mean_reward
+        """The last evaluation, the best return (by its old key) and the history."""
+        best = self.best_mean_return
         return {
             "last": self._interval.last,
             "best_mean_reward": best if math.isfinite(best) else None,
@@ -95,7 +100,7 @@ class RayEvalCallback(Callback):
         """Takes up what `state_dict` gave."""
         best = state["best_mean_reward"]
         self._interval.last = state["last"]
-        self.best_mean_reward = -math.inf if best is None else best
+        self.best_mean_return = -math.inf if best is None else best
         self.history = list(state["history"])
 
     def _tell(self, algo: Any, timeout: float | None) -> bool:
@@ -106,13 +111,13 @@ class RayEvalCallback(Callback):
                 self._take(algo, self._evaluator.finished())
             raise
         self._take(algo, finished)
-        return self._stop_at is None or self.best_mean_reward < self._stop_at
+        return self._stop_at is None or self.best_mean_return < self._stop_at
 
     def _take(self, algo: Any, finished: list[tuple[int, Any]]) -> None:
         for step, result in finished:
             numbers = {"mean": result.mean, "std": result.std, "mean_length": result.mean_length}
             self.history.append({"step": step, **numbers})
-            self.best_mean_reward = max(self.best_mean_reward, result.mean)
+            self.best_mean_return = max(self.best_mean_return, result.mean)
             algo.report_evaluation(result, step=step)
             if self._stop_at is not None and result.mean >= self._stop_at:
                 self.stop_reason = (
