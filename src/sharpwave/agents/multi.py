@@ -428,6 +428,7 @@ class _Team:
         for name, actor in self._actors.items():
             group = step.groups[name]
             masks = None if group.masks is None else flat_rows(group.masks)
-            chosen = actor.play(flat_rows(group.obs), starts[name].reshape(-1), masks)
+            begins, acts = starts[name].reshape(-1), group.alive.reshape(-1)
+            chosen = actor.play(flat_rows(group.obs), begins, masks, acts)
             actions[name] = chosen.reshape(self._n_envs, -1, *chosen.shape[1:])
         return actions

@@ -175,7 +175,14 @@ class FunctionActor:
     def begin_rollout(self) -> None:
         """Nothing to prepare."""
 
-    def act(self, obs: Any, joint: Any, starts: Any, masks: Any = None) -> Acted:  # noqa: ARG002
+    def act(
+        self,
+        obs: Any,
+        joint: Any,  # noqa: ARG002
+        starts: Any,  # noqa: ARG002
+        masks: Any = None,
+        acts: Any = None,  # noqa: ARG002
+    ) -> Acted:
         """Actions for rows [N * G, ...]."""
         if not self._takes_masks:
             return Acted(np.asarray(self._function(obs)))
@@ -184,9 +191,9 @@ class FunctionActor:
             masks = np.ones((n, self._n_choices), np.bool_)
         return Acted(np.asarray(self._function(obs, action_masks=masks)))
 
-    def play(self, obs: Any, starts: Any, masks: Any = None) -> Any:
+    def play(self, obs: Any, starts: Any, masks: Any = None, acts: Any = None) -> Any:
         """Actions for rows [N * G, ...]."""
-        return self.act(obs, None, starts, masks).actions
+        return self.act(obs, None, starts, masks, acts).actions
 
 
 def _has_argument(function: Any, name: str) -> bool:

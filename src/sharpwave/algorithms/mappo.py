@@ -174,6 +174,7 @@ class MAPPOLearner(PPOLearner):
             state=batch.state,
             starts=batch.starts,
             masks=batch.masks,
+            valid=batch.real,
         )
         if len(values) != len(log_probs):  # one for all agents of an environment
             values = values.index_select(0, batch.joint_rows)

@@ -31,7 +31,9 @@ class GroupActor(Protocol):
     learns: bool
     """False where nobody learns from its steps."""
 
-    def act(self, obs: Nested, joint: Array | None, starts: Flags, masks: Flags | None) -> Any:
+    def act(
+        self, obs: Nested, joint: Array | None, starts: Flags, masks: Flags | None, acts: Flags
+    ) -> Any:
         """An object with `actions`, `log_probs`, `values` and `extra` for rows [N * G, ...].
 
         Args:
@@ -39,6 +41,7 @@ class GroupActor(Protocol):
             joint: [N, ...] or [N * G, ...], what critics look at.
             starts: [N * G] where a life begins.
             masks: [N * G, n] actions allowed; None for all.
+            acts: [N * G] where an agent acts; the recurrent states of others stay as they are.
         """
 
     def values(self, obs: Nested, joint: Array | None, rows: Any = None) -> Array:
@@ -193,6 +196,7 @@ class MultiAgentCollector(CollectorState):
             self.joint.of_group(joint, name),
             (self._begins[name] & self._alive[name]).reshape(-1),
             None if masks is None else flat_rows(masks),
+            self._alive[name].reshape(-1),
         )
 
     def _write(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sharpwave.core.lazy import torch
 from sharpwave.learners.actor import RolloutActor
 from sharpwave.learners.base import BaseLearner, Metrics
 from sharpwave.types import Array, Nested
@@ -156,19 +157,26 @@ class GroupRolloutActor:
         """Prepare to explore in another rollout."""
         self.rollout_actor.begin_rollout()
 
-    def act(self, obs: Nested, joint: Array | None, starts: Any, masks: Any = None) -> Any:
-        """Choose actions for rows [N * G, ...]; see `MultiAgentCollector`."""
-        seen = self.learner.view.inputs(obs, self._agents, joint)
-        return self.rollout_actor.act(seen, starts, masks)
+    def act(
+        self, obs: Nested, joint: Array | None, starts: Any, masks: Any = None, acts: Any = None
+    ) -> Any:
+        """Choose actions for rows [N * G, ...]; see `GroupActor`."""
+        seen, before = self.learner.view.inputs(obs, self._agents, joint), self.state
+        acted = self.rollout_actor.act(seen, starts, masks)
+        if before is not None and acts is not None and not np.all(acts):
+            # An agent remembers what it saw when it acted, and nothing of the turns of others.
+            own = self.learner.own(np.asarray(acts)[:, None])
+            self.state = torch.where(own, acted.state, before)
+        return acted
 
     def values(self, obs: Nested, joint: Array | None, rows: Any = None) -> Array:
         """Values of what comes after the last `act`, of some rows or of all."""
         agents = self._agents if rows is None else self._agents[rows]
         return self.rollout_actor.values(self.learner.view.inputs(obs, agents, joint), rows)
 
-    def play(self, obs: Nested, starts: Any, masks: Any = None) -> Array:
+    def play(self, obs: Nested, starts: Any, masks: Any = None, acts: Any = None) -> Array:
         """Actions for the environments of rows [N * G, ...], whatever critics look at."""
-        actions: Array = self.action_map.to_env(self.act(obs, None, starts, masks).actions)
+        actions: Array = self.action_map.to_env(self.act(obs, None, starts, masks, acts).actions)
         return actions
 
 

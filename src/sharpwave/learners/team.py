@@ -74,9 +74,11 @@ class TeamMember:
         return context
 
     def initial_state(self, n_envs: int) -> Any:
-        """Memory of so many agents at the start of their lives; None without one."""
+        """Memory [k, n_envs, size] of so many agents as their lives begin; None without one."""
         network = self.network
-        return network.initial_state(n_envs) if hasattr(network, "initial_state") else None
+        if not hasattr(network, "initial_state"):
+            return None
+        return network.initial_state(n_envs).transpose(0, 1)
 
     def begin_rollout(self, n_envs: int) -> None:
         """Nothing to prepare."""
@@ -93,7 +95,8 @@ class TeamMember:
         if state is None:
             values = network(obs)
         else:
-            values, state = network.step(obs, state, starts)
+            values, state = network.step(obs, state.transpose(0, 1), starts)
+            state = state.transpose(0, 1)
         best = self.branches.greedy(values, masks)
         if not explore:
             return Acted(best, state=state)

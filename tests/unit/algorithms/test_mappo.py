@@ -96,15 +96,21 @@ def test_rows_of_the_dead_change_nothing(
 
 @pytest.mark.parametrize("recurrent", [None, "gru", "lstm"])
 @pytest.mark.parametrize("critic_input", ["concat", "agent", "state", "obs"])
+@pytest.mark.parametrize("waits", [0.0, 0.4], ids=["at once", "in turns"])
 def test_nothing_has_moved_before_the_first_gradient_step(
-    mappo: Any, critic_input: str, recurrent: str | None
+    mappo: Any, waits: float, critic_input: str, recurrent: str | None
 ) -> None:
-    agent = mappo(Fates(), critic_input=critic_input, recurrent=recurrent, recurrent_size=4)
+    options = {"critic_input": critic_input, "recurrent": recurrent, "recurrent_size": 4}
+    agent = mappo(Fates(waits=waits), **options)
     agent.train(24)  # some values are normalized by now
     batch, learner = agent.loop.collect()["agent"], agent.learner["agent"]
     with torch.no_grad():
         log_probs, _, values = learner.policy.evaluate(
-            learner._seen(batch), batch.actions, state=batch.state, starts=batch.starts
+            learner._seen(batch),
+            batch.actions,
+            state=batch.state,
+            starts=batch.starts,
+            valid=batch.real,
         )
     if len(values) != len(log_probs):
         values = values[batch.joint_rows]

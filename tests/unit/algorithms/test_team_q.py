@@ -139,7 +139,8 @@ def test_sequences_have_the_loss_of_their_steps(
             state, found = network.initial_state(n), []
             for t in range(length):
                 obs = {"agents": {k: x[t] for k, x in batch.obs["agents"].items()}}
-                now, state = network.step({**obs, "begins": batch.obs["begins"][t]}, state)
+                obs |= {x: batch.obs[x][t] for x in ("begins", "acts")}
+                now, state = network.step(obs, state)
                 found.append(now)
             outputs[name] = torch.stack(found)
         errors = []

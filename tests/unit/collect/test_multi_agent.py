@@ -24,8 +24,8 @@ class Valuer:
         self.cut: dict[tuple[int, int], Any] = {}
         self.acted: list[Any] = []
 
-    def act(self, obs: Any, joint: Any, starts: Any, masks: Any) -> Any:
-        del joint, masks
+    def act(self, obs: Any, joint: Any, starts: Any, masks: Any, acts: Any) -> Any:
+        del joint, masks, acts
         self.acted.append((obs.copy(), starts.copy()))
         zeros = np.zeros(self.rows, np.int64)
         return SimpleNamespace(

@@ -182,8 +182,8 @@ class Replayed(GroupRolloutActor):
         super().__init__(learner, n_envs, explore=True)
         self._actions = iter(actions)
 
-    def act(self, obs: Any, joint: Any, starts: Any, masks: Any = None) -> Any:
-        acted = super().act(obs, joint, starts, masks)
+    def act(self, obs: Any, joint: Any, starts: Any, masks: Any = None, acts: Any = None) -> Any:
+        acted = super().act(obs, joint, starts, masks, acts)
         actions = next(self._actions)
         seen = self.learner.inputs(self.learner.view.inputs(obs, self._agents, joint))
         columns: dict[str, Any] = {"obs": seen.obs, "actions": actions, "joint": seen.joint}
