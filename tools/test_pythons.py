@@ -1,7 +1,7 @@
 """Builds the library for the oldest and the newest Python that are here, and runs tools/smoke.py.
 
-They run without torch, which has a build for the Python of `.venv` alone: what is native needs
-none. A Python that is not installed is skipped and named.
+They have what the project file asks of every user and nothing else, so no torch: what is native
+needs none. A Python that is not installed is skipped and named.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST, NEWEST = ("3.10",), ("3.14", "3.13", "3.12")
 PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 BUILD = ["nanobind>=3.1,<4", "ninja", "numpy>=2", "scikit-build-core>=1.1,<2"]
-NEEDED = ["gymnasium>=1.1", "pyyaml>=6", "rich>=13", "safetensors>=0.4", "tomli>=2"]
+NEEDED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 
 
 def interpreter(version: str) -> str | None:

@@ -5,7 +5,6 @@ What trains agents is imported at its first use: `import sharpwave` is quick and
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from sharpwave.buffers import (
@@ -30,6 +29,7 @@ from sharpwave.buffers import (
     Where,
     WithoutReplacement,
 )
+from sharpwave.core.lazy import import_late
 from sharpwave.errors import FolderLockedError, SharpwaveIOError
 from sharpwave.primitives import (
     PackedSequences,
@@ -436,10 +436,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY_MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
+        return import_late(f"{__name__}.{name}", f"{__name__}.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = getattr(importlib.import_module(_LAZY[name]), _ALIASES.get(name, name))
+    module = import_late(_LAZY[name], f"{__name__}.{name}")
+    globals()[name] = getattr(module, _ALIASES.get(name, name))
     return globals()[name]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sharpwave.algorithms.registry import LANGUAGE_NAMES, algorithm_class, algorithm_names
 from sharpwave.cli.parser import Parser, one_of
-from sharpwave.cli.terminal import say
+from sharpwave.cli.terminal import input_errors, say
 from sharpwave.config.convert import choices_of
 from sharpwave.config.presets import presets
 from sharpwave.core.lazy import llm
@@ -60,8 +60,10 @@ def _list_envs() -> None:
 
 
 def _list_tasks() -> None:
+    with input_errors():
+        tasks = llm.TASKS
     say("tasks of language models")
-    for task in llm.TASKS.values():
+    for task in tasks.values():
         example = task.prompts(1)[0]
         answer = "" if task.answer is None else f", such as {example}{task.answer(example)}"
         say(_wrapped(task.name, f"{task.says}{answer}"))

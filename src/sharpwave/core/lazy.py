@@ -10,14 +10,33 @@ import importlib
 import types
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["llm", "losses", "nn", "torch"]
+from sharpwave.core.optional import missing_library
+
+__all__ = ["import_late", "llm", "losses", "nn", "torch"]
+
+
+def import_late(module: str, needed_by: str) -> types.ModuleType:
+    """A module of this package, or torch.
+
+    Args:
+        module: Name of the module.
+        needed_by: What needs it.
+
+    Raises:
+        ImportError: A library that it needs is not installed; the message says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise missing_library(error, needed_by) or error from error
 
 
 class LazyModule(types.ModuleType):
     """A module that is imported when one of its attributes is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        module = importlib.import_module(self.__name__)
+        own = self.__name__
+        module = import_late(own, "this" if own == "torch" else f"{own}.{name}")
         value = getattr(module, name)
         self.__dict__[name] = value  # found without coming here again
         return value

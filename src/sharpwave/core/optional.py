@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 EXTRAS = {
@@ -31,6 +32,7 @@ EXTRAS = {
     "stable_baselines3": "sb3",
     "tensorboard": "tensorboard",
     "tokenizers": "llm",
+    "torch": "torch",
     "transformers": "llm",
     "wandb": "wandb",
     "zstandard": "codecs",
@@ -58,6 +60,11 @@ def require(module: str, *, extra: str) -> Any:
         raise ImportError(
             f"{module} cannot be imported ({error}): {install(extra)}", name=module
         ) from error
+
+
+def is_installed(module: str) -> bool:
+    """Return whether an optional dependency can be found, without importing it."""
+    return find_spec(module) is not None
 
 
 def install(extra: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cached_property, wraps
 from typing import Any, NamedTuple
 
 from gymnasium import spaces
 
 from sharpwave.core.lazy import torch
+from sharpwave.core.optional import install, is_installed
 from sharpwave.core.ranks import ALONE, Ranks
 from sharpwave.layouts.policy import why_not_native
 from sharpwave.learners.devices import why_gpu
@@ -74,6 +75,7 @@ def choose(
         **options: Of the learner's own.
 
     Raises:
+        ImportError: Torch must compute and is not installed.
         ValueError: Native code is asked for where it cannot be.
     """
     kind = learner or facade.Learner
@@ -96,12 +98,27 @@ def choose(
         return Choice(made, "native code knows networks, device and options", None)
     if not ranks.is_alone:  # which a learner of a user's need not know
         arguments["ranks"] = ranks
-    made = kind(*described, **arguments, device=device)
-    _wrap(made)
+    with _torch_for(facade.name, reason):
+        made = kind(*described, **arguments, device=device)
+        _wrap(made)
     # Where torch learns for the sake of its gradients, native code collects for it.
     if ranks.is_alone and not getattr(facade, "collects_natively", False):
         why_not_act = "torch acts"
     return Choice(made, gain or reason or "", why_not_act)
+
+
+@contextmanager
+def _torch_for(name: str, reason: str | None) -> Iterator[None]:
+    """Inside, say for what torch is needed where it is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(
+            f"{name} needs torch here, which is not installed, since {reason}: {install('torch')}",
+            name="torch",
+        ) from error
 
 
 class _Twin(NamedTuple):
@@ -123,7 +140,7 @@ def _device(config: Any, observation_space: spaces.Space[Any]) -> tuple[str, str
     if config.device != "auto":
         return config.device, None
     gain = None if config.backend == "native" else why_gpu(config, observation_space)
-    if gain is not None and torch.cuda.is_available():
+    if gain is not None and is_installed("torch") and torch.cuda.is_available():
         return "cuda", f"on cuda, since {gain}"
     return "cpu", None
 
