@@ -1,5 +1,7 @@
 """Types that several modules share."""
 
+import os
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +22,12 @@ Settings: TypeAlias = dict[str, Any]
 
 BatchDict: TypeAlias = dict[str, Nested]
 """A batch: one array per field, nested where the observations are."""
+
+PathLike: TypeAlias = str | os.PathLike[str]
+"""The path of a file or a folder."""
+
+Maker: TypeAlias = Callable[[], Any]
+"""A function that makes an environment of any kind."""
 
 
 def as_dtype(value: Any) -> Any:

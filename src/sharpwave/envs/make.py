@@ -15,7 +15,7 @@ from sharpwave.core.optional import missing_library, require
 from sharpwave.envs.atari import is_atari, make_atari
 from sharpwave.envs.envpool import EnvPoolVectorEnv, is_envpool
 from sharpwave.envs.native import NAMESPACE, NativeVectorEnv, why_not_native
-from sharpwave.envs.python import Maker, PythonVectorEnv
+from sharpwave.envs.python import EnvMaker, PythonVectorEnv
 from sharpwave.envs.spaces import check_spaces
 from sharpwave.envs.subprocess import SubprocessVectorEnv
 from sharpwave.envs.tensors import TensorVectorEnv, is_tensor_env
@@ -151,7 +151,7 @@ def _checked_id(env_id: str) -> str:
     return env_id
 
 
-def _maker_of_id(env_id: str, kwargs: dict[str, Any]) -> Maker:
+def _maker_of_id(env_id: str, kwargs: dict[str, Any]) -> EnvMaker:
     known = env_id in gym.registry
     if not known and (is_atari(env_id) or importlib.util.find_spec("ale_py") is not None):
         register_atari()  # it has ids of the old names too

@@ -24,7 +24,7 @@ from sharpwave.types import Array, Nested
 __all__ = ["PythonVectorEnv", "made"]
 
 Env = gym.Env[Any, Any]
-Maker = Callable[[], Env]
+EnvMaker = Callable[[], Env]
 
 
 class PythonVectorEnv(VectorEnv[Any, Any, Any]):
@@ -55,7 +55,7 @@ class PythonVectorEnv(VectorEnv[Any, Any, Any]):
         >>> env.close()
     """
 
-    def __init__(self, makers: Sequence[Maker]) -> None:
+    def __init__(self, makers: Sequence[EnvMaker]) -> None:
         if len(makers) == 0:
             raise ValueError("makers must make at least one environment, got none")
         self.envs: list[Env] = []
@@ -242,7 +242,7 @@ class PythonVectorEnv(VectorEnv[Any, Any, Any]):
             raise ClosedEnvironmentError("the vector environment is closed")
 
 
-def made(maker: Maker, index: int) -> Env:
+def made(maker: EnvMaker, index: int) -> Env:
     """The environment that a factory makes, checked.
 
     Raises:

@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 
 from sharpwave.envs.processes import PATIENCE, Watching, shut_down, shut_down_here
-from sharpwave.envs.python import Maker, made
+from sharpwave.envs.python import EnvMaker, made
 from sharpwave.envs.worker import work
 from sharpwave.types import Array, Nested
 
@@ -49,7 +49,7 @@ class SubprocessVectorEnv(Watching, Base):
         >>> env.close()
     """
 
-    def __init__(self, makers: Sequence[Maker], context: str | None = None) -> None:
+    def __init__(self, makers: Sequence[EnvMaker], context: str | None = None) -> None:
         if len(makers) == 0:
             raise ValueError("makers must make at least one environment, got none")
         try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, TypeVar
 
-PathLike = str | os.PathLike[str]
+from sharpwave.types import PathLike
+
 Self = TypeVar("Self", bound="FormatMethods")
 
 

@@ -17,8 +17,7 @@ from sharpwave.core.suggest import did_you_mean
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.formats.stream import Episode, EpisodeStream, concatenated
 from sharpwave.storage.files import reading
-
-PathLike = str | os.PathLike[str]
+from sharpwave.types import PathLike
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 from sharpwave.core.optional import missing_library, require
 from sharpwave.envs.multi import MultiAgentVectorEnv, MultiStep, make_multi_env
-from sharpwave.types import Array
+from sharpwave.types import Array, Maker
 
 DEFAULT_FPS = 30
-
-Maker: TypeAlias = Callable[[], Any]
 
 
 def record_video(

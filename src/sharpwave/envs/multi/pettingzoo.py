@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,11 @@ from sharpwave.envs.multi.state import layers
 from sharpwave.envs.multi.vector import GroupStep, MultiAgentVectorEnv, MultiStep
 from sharpwave.envs.multi.workers import EnvWorkers, copy_of, made
 from sharpwave.errors import EnvironmentFailed, NonFiniteError
-from sharpwave.types import Array, Nested
+from sharpwave.types import Array, Maker, Nested
 
 __all__ = ["PettingZooVectorEnv"]
 
 MODES = ("sync", "async")
-
-Maker = Callable[[], Any]
 
 
 class PettingZooVectorEnv(MultiAgentVectorEnv):

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,11 +20,10 @@ from sharpwave.envs.multi.turns import as_parallel
 from sharpwave.envs.processes import PATIENCE, Watching, shut_down, shut_down_here
 from sharpwave.envs.worker import serve
 from sharpwave.errors import EnvironmentFailed
-from sharpwave.types import Array
+from sharpwave.types import Array, Maker
 
 __all__ = ["EnvWorkers", "copy_of", "made", "make_one"]
 
-Maker = Callable[[], Any]
 Piece = Any
 """Memory that processes share."""
 
