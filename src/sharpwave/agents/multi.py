@@ -94,8 +94,10 @@ class MultiAgent(OnlineAgent):
         opponents: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self._n_agents, self._groups = n_agents, groups
-        self._opponents = dict(opponents or {})
+        if opponents is not None and not isinstance(opponents, Mapping):
+            raise TypeError(f"opponents must be a mapping of groups to players, got {opponents!r}")
+        self._n_agents = None if n_agents is None else positive(n_agents, name="n_agents")
+        self._groups, self._opponents = groups, dict(opponents or {})
         self._has_other_opponents = False
         env = env_id if env_fn is None else env_fn
         super().__init__(env, n_envs, seed, policy, logger, callbacks, **options)
@@ -227,7 +229,8 @@ class MultiAgent(OnlineAgent):
             agent_idx: Index of the agent whose observation it is, among all agents.
             agent: The same by its name.
             action_masks: Actions that are allowed, [n] or [B, n]; of several agents a dict.
-            state: Memory of recurrent policies, which the last call returned.
+            state: Memory of recurrent policies, which the last call returned; of several agents a
+                dict, too.
             episode_start: True where the life of an agent begins with the observation, for one or
                 for each of a batch; all do when None.
 
@@ -237,11 +240,12 @@ class MultiAgent(OnlineAgent):
             pass next.
 
         Raises:
+            TypeError: Masks or memories of several agents are no dicts, or `agent_idx` no integer.
             ValueError: The agent is unknown, or the shape is not that of its observation.
         """
-        names = self.env.agents
         if isinstance(obs, Mapping) and (obs or agent is None) and self._is_by_agent(obs, agent):
-            masks, states = action_masks or {}, state or {}
+            masks = _by_agent("action_masks", action_masks)
+            states = _by_agent("state", state)
             each = {
                 name: self._predict(
                     name, one, deterministic, masks.get(name), states.get(name), episode_start
@@ -251,13 +255,19 @@ class MultiAgent(OnlineAgent):
             chosen = {name: action for name, (action, _) in each.items()}
             memory = {name: kept for name, (_, kept) in each.items()}
         else:
-            if agent is None and not 0 <= agent_idx < len(names):
-                raise ValueError(f"agent_idx must be below {len(names)}, got {agent_idx}")
-            name = names[agent_idx] if agent is None else agent
+            name = self._agent_at(agent_idx) if agent is None else agent
             chosen, memory = self._predict(
                 name, obs, deterministic, action_masks, state, episode_start
             )
         return chosen if state is None and episode_start is None else (chosen, memory)
+
+    def _agent_at(self, number: int) -> str:
+        names = self.env.agents
+        if not hasattr(number, "__index__"):
+            raise TypeError(f"agent_idx must be an integer, got {number!r}")
+        if not 0 <= number < len(names):
+            raise ValueError(f"agent_idx must be below {len(names)}, got {number}")
+        return names[number]
 
     def _is_by_agent(self, obs: Mapping[str, Any], agent: str | None) -> bool:
         """Return whether observations are those of agents by name, not the entries of one.
@@ -269,12 +279,14 @@ class MultiAgent(OnlineAgent):
         if MASK in unknown:
             return False
         named = self.env.groups if agent is None else [self._seat(agent)[0]]
-        observed = [self.env.observation_spaces[name] for name in named]
-        if unknown and not any(isinstance(space, spaces.Dict) for space in observed):
+        has_entries = any(isinstance(self.env.observation_spaces[x], spaces.Dict) for x in named)
+        if agent is not None and not unknown and not has_entries:
+            raise ValueError(f"agent must be None where obs are of agents by name, got {agent!r}")
+        if unknown and not has_entries:
             raise ValueError(
                 f"obs must be of agents among {', '.join(self.env.agents)}, got {unknown[0]!r}"
             )
-        return not unknown
+        return agent is None and not unknown
 
     def _predict(
         self, agent: str, obs: Any, deterministic: bool, masks: Any, state: Any, starts: Any
@@ -412,6 +424,15 @@ class MultiAgent(OnlineAgent):
         opponents = {name: to_copy(opponent) for name, opponent in self._opposing.items()}
         own = {"groups": self._groups, "opponents": opponents, "n_agents": self._n_agents}
         return {**super()._arguments(), **own}
+
+
+def _by_agent(name: str, given: Any) -> Mapping[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(
+            f"{name} must be a dict by agent where obs are those of several, "
+            f"got {type(given).__name__}"
+        )
+    return given or {}
 
 
 class _Team:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from sharpwave.collect.joint import GroupView, JointView
 from sharpwave.core.tree import leaves
 from sharpwave.learners.base import BaseLearner
+from sharpwave.learners.groups import GroupLearners
 from sharpwave.learners.learner import Acted
 from sharpwave.storage.checkpoints import read_checkpoint
 from sharpwave.storage.files import reading
@@ -53,29 +55,28 @@ def opposing_learner(agent: Any, group: str, given: Any) -> Any:
 
     Raises:
         TypeError: `given` is none of these.
-        ValueError: The checkpoint or agent has no such group, or one of other networks.
+        ValueError: The checkpoint or agent has no such group, or one of other networks, or the
+            checkpoint is of an algorithm without policies of groups.
     """
     if given is None:
         return None
     if isinstance(given, SavedOpponent):
         return _like(agent, group, given.config, None)
     if hasattr(given, "learner") and hasattr(given, "own_config"):
-        if group not in given.learner.members:
-            raise ValueError(
-                f"opponents[{group!r}] must have that group, got one with "
-                f"{sorted(given.learner.members)}"
-            )
+        if not isinstance(given.learner, GroupLearners):
+            raise TypeError(_wanted(group, f"one of {type(given).__name__}"))
+        _check_has(group, given.learner.members)
         given = given.learner[group]
     if isinstance(given, BaseLearner) and hasattr(given, "view"):
         return _like(agent, group, given.config, given.state_dict())
     if isinstance(given, str | os.PathLike):
         header, state = read_checkpoint(given)
+        algorithm = header.get("algorithm")
+        if algorithm != agent.name and "groups" not in state.get("learner", {}):
+            raise ValueError(_wanted(group, f"one of {algorithm!r}: {os.fspath(given)}"))
         with reading(given):
             groups = state["learner"]["groups"]
-            if group not in groups:
-                raise ValueError(
-                    f"opponents[{group!r}] must have that group, got one with {sorted(groups)}"
-                )
+            _check_has(group, groups)
             config = type(agent).Config.from_dict(header["config"])
             config = config.of_group(group, groups, header["groups"])
             return _like(agent, group, config, groups[group])
@@ -86,6 +87,20 @@ def opposing_learner(agent: Any, group: str, given: Any) -> Any:
         f"opponents[{group!r}] must be a checkpoint, an agent, its learner of the group "
         f"(agent.learner[{group!r}]), a function or None, got {_in_short(given)}{hint}"
     )
+
+
+def _wanted(group: str, got: str) -> str:
+    return (
+        f"opponents[{group!r}] must be an agent with a policy for each group, as MAPPO and IPPO "
+        f"are, or its checkpoint, got {got}"
+    )
+
+
+def _check_has(group: str, groups: Mapping[str, Any]) -> None:
+    if group not in groups:
+        raise ValueError(
+            f"opponents[{group!r}] must have that group, got one with {sorted(groups)}"
+        )
 
 
 def _in_short(given: Any) -> str:

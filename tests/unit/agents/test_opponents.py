@@ -127,6 +127,29 @@ def test_networks_are_refused_at_once(make: Any) -> None:
         make(opponents={"second": 3})
 
 
+def test_agents_without_policies_of_groups_are_refused(make: Any, tmp_path: Path) -> None:
+    """Their files passed for damaged ones."""
+    team = sw.VDN(Roles, groups=GROUPS, n_envs=2, hidden=(8,))
+    alone = sw.PPO("CartPole-v1", n_envs=2, n_steps=8)
+    wanted = r"opponents\['second'\] must be an agent with a policy for each group, as MAPPO"
+    for one, name in ((team, "vdn"), (alone, "ppo")):
+        one.save(tmp_path / name)
+        with pytest.raises(ValueError, match=f"{wanted}.*, got one of '{name}': .*{name}"):
+            make(opponents={"second": tmp_path / name})
+        with pytest.raises(TypeError, match=f"{wanted}.*, got one of {name.upper()}$"):
+            make(opponents={"second": one})
+        one.close()
+    ippo = sw.IPPO(Roles, groups=GROUPS, **SMALL)
+    ippo.save(tmp_path / "ippo")
+    make(opponents={"second": tmp_path / "ippo"}).train(16)
+    ippo.close()
+
+
+def test_opponents_are_given_by_group(make: Any) -> None:
+    with pytest.raises(TypeError, match=r"opponents must be a mapping .* got \['second'\]"):
+        make(opponents=["second"])
+
+
 def test_a_run_goes_on_against_another(make: Any, tmp_path: Path) -> None:
     agent = make(opponents={"second": make(seed=5)})
     agent.save(tmp_path / "run")

@@ -110,7 +110,8 @@ def test_sequences_are_steps_one_after_the_other(kind: str) -> None:
     ]
     for step in steps[:1]:
         step["begins"][:] = True
-    steps[3]["acts"][2, 0] = True
+    for step in steps[2:4]:
+        step["acts"][2, 0] = True
     state, expected = network.initial_state(5), []
     for step in steps:
         values, state = network.step(step, state)
