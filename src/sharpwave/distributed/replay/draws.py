@@ -23,6 +23,7 @@ __all__ = [
     "MAX_SHARDS",
     "importance_weights",
     "join_ids",
+    "nothing_to_draw",
     "same_epoch",
     "seed_of",
     "split_counts",
@@ -119,3 +120,20 @@ def same_epoch(epochs: Array, epoch: int) -> Array:
     """True where an id is of the rows that a shard has now."""
     same: Array = epochs == (epoch & _EPOCH_MASK)
     return same
+
+
+def nothing_to_draw(batch_size: int, there: int, reasons: Sequence[str]) -> ValueError:
+    """The error where no step of any shard can be drawn.
+
+    Args:
+        batch_size: Number of steps that were asked for.
+        there: Number of steps that there are.
+        reasons: Reasons of shards that had none that fits.
+    """
+    if there < batch_size:
+        return ValueError(
+            f"batch_size must be at most {there}, the steps of the shards, got {batch_size}"
+        )
+    if reasons:
+        return ValueError("; ".join(reasons))
+    return ValueError("priorities must not all be zero: no step can be drawn")

@@ -7,6 +7,7 @@ leaves, streams and priorities have names that no field may have.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -36,6 +37,7 @@ __all__ = [
     "schema_of",
     "state_of",
     "text",
+    "vector",
     "without",
 ]
 
@@ -98,7 +100,10 @@ def state_of(packed: Packed) -> State:
     column = packed.columns.get(STATE)
     if column is None or column.nbytes != _STATE.size:
         raise WireError(f"{packed.kind} must have a column {STATE} of {_STATE.size} bytes")
-    return State(*_STATE.unpack(column.tobytes()))
+    state = State(*_STATE.unpack(column.tobytes()))
+    if not (0 <= state.total < math.inf and state.smallest >= 0 and state.max_priority >= 0):
+        raise WireError(f"the state of a shard must be of sums and priorities, got {state}")
+    return state
 
 
 def _written(state: State) -> dict[str, Array]:

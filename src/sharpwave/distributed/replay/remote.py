@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 from sharpwave.buffers.schema import Schema
 from sharpwave.buffers.views import View
 from sharpwave.distributed.codec import LIMIT, Packed, Plain, pack, unpack
-from sharpwave.distributed.replay.columns import nested, text_of_view
+from sharpwave.distributed.replay.columns import text_of_view
+from sharpwave.distributed.replay.drawn_schema import DrawnSchema
 from sharpwave.distributed.replay.messages import (
     IDS,
-    LEAVES,
     PRIORITIES,
     SERVICE,
-    STATE,
     STREAMS,
     TALK,
     description_of,
@@ -27,7 +26,6 @@ from sharpwave.distributed.replay.messages import (
     number,
     state_of,
     text,
-    without,
 )
 from sharpwave.distributed.replay.shard import NO_IDS, Answer, Description, Drawn, State
 from sharpwave.distributed.security import Access
@@ -71,26 +69,27 @@ class RemoteShard:
         self._timeout, self._limit = timeout, max_message
         self._channel = connect(address, access, timeout=timeout, max_message=max_message)
         self._open = self._channel.stream_stream(f"/{SERVICE}/{TALK}")
-        self._schema: Schema | None = None
+        self._drawn: DrawnSchema | None = None
         self._lock = threading.Lock()
         self._stream: _Stream | None = None
 
     def describe(self) -> Description:
         """Description of the steps that it holds."""
-        held = description_of(self._ask(pack("describe"), "description", again=True)())
-        self._schema = held.schema
-        return held
+        return self._described(pack("describe"), again=True)
 
     def create(self, schema: Schema, n_envs: int | None) -> Description:
         """Have it hold such steps, if it holds none."""
         meta = {"schema": json.dumps(schema.to_json()), "n_envs": n_envs}
-        held = description_of(self._ask(pack("create", meta=meta), "description")())
-        self._schema = held.schema
+        return self._described(pack("create", meta=meta))
+
+    def _described(self, request: bytes, *, again: bool = False) -> Description:
+        held = self._ask(request, {"description": description_of}, again=again)()
+        self._drawn = None if held.schema is None else DrawnSchema(held)
         return held
 
     def state(self) -> State:
         """State of the shard; one that was gone is asked too."""
-        return state_of(self._ask(pack("state"), "state", again=True)())
+        return self._ask(pack("state"), {"state": state_of}, again=True)()
 
     def push(
         self, columns: Mapping[str, Array], streams: Array | None, priorities: Array | None
@@ -98,37 +97,33 @@ class RemoteShard:
         """Push steps to streams of the shard's own."""
         more = {STREAMS: streams, PRIORITIES: priorities}
         given = {**columns, **{name: x for name, x in more.items() if x is not None}}
-        answer = self._ask(pack("push", given), "state")
-        return lambda: state_of(answer())
+        return self._ask(pack("push", given), {"state": state_of})
 
     def draw(self, count: int, seed: int, view: View | None) -> Answer[Drawn]:
         """Draw steps, with their ids."""
         meta: dict[str, Plain] = {"count": count, "seed": seed, "view": text_of_view(view)}
-        answer = self._ask(pack("draw", meta=meta), "steps", "none")
 
-        def drawn() -> Drawn:
-            packed = answer()
-            state, columns = state_of(packed), packed.columns
-            if packed.kind == "none":
-                return Drawn(state, None, NO_IDS, None, text(packed, "reason"))
-            if IDS not in columns or self._schema is None:
-                raise WireError(f"{self.name}: steps must come with {IDS}, got {list(columns)}")
-            steps = without(columns, IDS, LEAVES, STATE)
-            batch = nested(self._schema, {name: steps[name].copy() for name in steps})
-            return Drawn(state, batch, columns[IDS], columns.get(LEAVES))
+        def steps(packed: Packed) -> Drawn:
+            if self._drawn is None:
+                raise WireError("steps must come from a shard that holds some, got them")
+            return self._drawn.drawn(packed, count, view)
 
-        return drawn
+        def none(packed: Packed) -> Drawn:
+            return Drawn(state_of(packed), None, NO_IDS, None, text(packed, "reason"))
+
+        return self._ask(pack("draw", meta=meta), {"steps": steps, "none": none})
 
     def update(self, ids: Ids, priorities: Array, life: int) -> Answer[tuple[int, State]]:
         """Set priorities of steps of this life; the number that came too late is returned."""
         columns = {IDS: ids, PRIORITIES: priorities}
-        answer = self._ask(pack("update", columns, {"life": life}), "updated")
 
-        def updated() -> tuple[int, State]:
-            packed = answer()
-            return int(number(packed, "ignored")), state_of(packed)
+        def updated(packed: Packed) -> tuple[int, State]:
+            ignored = number(packed, "ignored")
+            if not 0 <= ignored <= len(ids):
+                raise WireError(f"ignored must be from 0 to {len(ids)}, got {ignored}")
+            return int(ignored), state_of(packed)
 
-        return updated
+        return self._ask(pack("update", columns, {"life": life}), {"updated": updated})
 
     def close(self) -> None:
         """Leave it as it is."""
@@ -138,10 +133,15 @@ class RemoteShard:
             stream.end("the replay is closed")
         self._channel.close()
 
-    def _ask(self, request: bytes, *kinds: str, again: bool = False) -> Callable[[], Packed]:
-        """Send a request; return a function that waits for its answer, of one of these kinds.
+    def _ask(
+        self, request: bytes, readers: Mapping[str, Callable[[Packed], T]], *, again: bool = False
+    ) -> Answer[T]:
+        """Send a request; return a function that waits for its answer and reads it.
 
-        With `again` a stream that has ended is opened anew.
+        Args:
+            request: The request.
+            readers: Reader of each kind of answer that there may be.
+            again: Open a stream that has ended anew.
         """
         with self._lock:
             stream = self._stream
@@ -149,23 +149,24 @@ class RemoteShard:
                 stream = self._stream = _Stream(self._open, self.name)
         answer = stream.send(request)
 
-        def packed() -> Packed:
+        def read() -> T:
             try:
                 found = unpack(answer(self._timeout), limit=self._limit)
+                if found.kind in readers:
+                    return readers[found.kind](found)
             except queue.Empty:
                 said = f"{self.name} did not answer within {self._timeout} s"
                 stream.end(said)
                 raise ShardGone(said) from None
-            except WireError as error:
+            except WireError as error:  # nothing of a server that says such things is taken
                 stream.end(f"{self.name}: {error}")
                 raise ShardGone(f"{self.name}: {error}") from None
             if found.kind == "error":
                 raise error_of(found, self.name)
-            if found.kind not in kinds:
-                raise WireError(f"{self.name} must answer {' or '.join(kinds)}, got {found.kind!r}")
-            return found
+            wanted = " or ".join(readers)
+            raise WireError(f"{self.name} must answer {wanted}, got {found.kind!r}")
 
-        return packed
+        return read
 
 
 class _Stream:

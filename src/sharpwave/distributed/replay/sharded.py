@@ -18,6 +18,7 @@ from sharpwave.distributed.replay.columns import steps_of, text_of_view
 from sharpwave.distributed.replay.draws import (
     importance_weights,
     join_ids,
+    nothing_to_draw,
     same_epoch,
     seed_of,
     split_counts,
@@ -312,6 +313,7 @@ class ShardedReplay:
         self._group.wait_for_rate(batch_size, 0)
         pieces: list[Piece] = []
         passed: dict[Member, str] = {}  # shards without a step that fits, and why
+        lost: set[Member] = set()
         left = batch_size
         while left or not pieces:
             alive = self._group.wait_for_some()
@@ -320,7 +322,7 @@ class ShardedReplay:
             totals = [member.state.total for member in members]
             is_whole = len(alive) == len(self._group.members)
             if (there < batch_size and is_whole) or not sum(totals) > 0:
-                raise _nothing_to_draw(batch_size, there, passed)
+                raise nothing_to_draw(batch_size, there, list(passed.values()))
             asked: list[tuple[Member, float, Callable[[], Answer[Drawn]]]] = []
             for member, count in zip(members, split_counts(generator, left, totals), strict=True):
                 if count or not (left or asked):
@@ -334,8 +336,10 @@ class ShardedReplay:
                     else:
                         pieces.append((member, epoch, total, answer))
                         left -= len(answer.ids)
-                elif not isinstance(answer, ShardGone):
-                    raise answer
+                elif not isinstance(answer, ShardGone) or member in lost:
+                    raise answer  # one that comes back to fail again would be asked for ever
+                else:
+                    lost.add(member)
         return self._joined(pieces, indices)
 
     def _joined(self, pieces: Sequence[Piece], indices: bool) -> BatchDict:
@@ -479,16 +483,6 @@ class ShardedReplay:
     def __repr__(self) -> str:
         names = ", ".join(member.shard.name for member in self._group.members)
         return f"ShardedReplay({len(self)} of {self.capacity} steps: {names})"
-
-
-def _nothing_to_draw(batch_size: int, there: int, passed: Mapping[Member, str]) -> ValueError:
-    if there < batch_size:
-        return ValueError(
-            f"batch_size must be at most {there}, the steps of the shards, got {batch_size}"
-        )
-    if passed:
-        return ValueError("; ".join(passed.values()))
-    return ValueError("priorities must not all be zero: no step can be drawn")
 
 
 def _known(answer: Answer[Any]) -> Answer[Any]:
