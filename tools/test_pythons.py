@@ -10,8 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
+
+import tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST, NEWEST = ("3.10",), ("3.14", "3.13", "3.12")

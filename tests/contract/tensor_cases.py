@@ -11,7 +11,7 @@ import torch
 
 from sharpwave import SharedReplayBuffer, TensorPrioritizedReplayBuffer, TensorReplayBuffer
 from sharpwave.tensors.buffers.prioritized import PrioritizedColumns
-from sharpwave.tensors.buffers.rows import Columns
+from sharpwave.tensors.buffers.rows import TensorColumns
 from tests.reference.tensors import Steps
 
 FLAT: dict[str, Any] = {"obs_shape": (3,), "action_shape": (2,)}
@@ -40,8 +40,10 @@ EXTRAS: dict[str, Any] = {
 class ColumnBuffer(TensorReplayBuffer):
     """Keeps steps on the CPU as it would on a GPU."""
 
-    def _make_rows(self) -> Columns:
-        return Columns(self.fields, self.buffer_size, self.num_envs, self.store_device, self.device)
+    def _make_rows(self) -> TensorColumns:
+        return TensorColumns(
+            self.fields, self.buffer_size, self.num_envs, self.store_device, self.device
+        )
 
 
 class PrioritizedColumnBuffer(TensorPrioritizedReplayBuffer):

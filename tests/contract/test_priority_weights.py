@@ -12,7 +12,7 @@ import torch
 import sharpwave as sw
 from sharpwave.tensors.buffers import TensorPrioritizedReplayBuffer
 from sharpwave.tensors.buffers.prioritized import PrioritizedColumns
-from sharpwave.tensors.buffers.rows import Columns
+from sharpwave.tensors.buffers.rows import TensorColumns
 
 PLACES = ["memory", "folder", "device", "columns"]
 """Where a buffer lies; "columns" are the tensors that a GPU has, here on the CPU."""
@@ -56,7 +56,7 @@ def agent_with(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **op
     agent.train(100)
     agent.store.rows.set_beta(BETA)
     if where == "device":
-        assert isinstance(agent.buffer._rows, Columns) == (place == "columns")
+        assert isinstance(agent.buffer._rows, TensorColumns) == (place == "columns")
         errors = torch.ones(100)
         errors[17] = 1e-3
         agent.buffer.update_priorities(torch.arange(100), errors)

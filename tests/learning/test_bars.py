@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import sharpwave as sw
 from sharpwave.config.presets import preset
-from sharpwave.pages.report.statistics import Summary, aggregate
+from sharpwave.pages.report.statistics import ScoreSummary, aggregate
 from sharpwave.types import Array
 
 SEEDS = (101, 102, 103)
@@ -48,7 +48,7 @@ def final_return(algorithm: Any) -> float:
     return mean
 
 
-def final_returns(make: Callable[..., Any]) -> Summary:
+def final_returns(make: Callable[..., Any]) -> ScoreSummary:
     """What the agents of all seeds reach."""
     return aggregate([final_return(make(seed=seed)) for seed in SEEDS])
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sharpwave.agents.language import OnlineLanguageAgent
-from sharpwave.config.language import RolloutConfig
+from sharpwave.config.language import CompletionConfig
 from sharpwave.core.lazy import llm, losses, torch
 from sharpwave.learners.base import Metrics
 from sharpwave.learners.language import OnlineLanguageLearner, n_tokens
@@ -18,7 +18,7 @@ __all__ = ["GRPO", "GRPOConfig", "GRPOLearner"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRPOConfig(RolloutConfig):
+class GRPOConfig(CompletionConfig):
     """Options of GRPO."""
 
     kl_coef: float = 0.1

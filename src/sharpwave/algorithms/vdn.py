@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sharpwave.agents.team import TeamAgent
 from sharpwave.algorithms.dqn import DQNConfig, DQNLearner
-from sharpwave.config.off_policy import Draws
+from sharpwave.config.off_policy import DrawOptions
 from sharpwave.config.schedules import ScheduleLike
 from sharpwave.core.lazy import losses, nn, torch
 from sharpwave.core.tree import map_leaves
@@ -62,7 +62,7 @@ class VDNConfig(DQNConfig):
         return self.batch_size * (1 if self.recurrent is None else self.sequence_length)
 
     @property
-    def draws(self) -> Draws:
+    def draws(self) -> DrawOptions:
         """Options of sampling batches from the buffer."""
         length = None if self.recurrent is None else self.sequence_length
         return super().draws._replace(length=length)

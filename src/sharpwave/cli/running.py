@@ -14,7 +14,7 @@ from sharpwave.cli.environment import env_of
 from sharpwave.cli.language import model_arguments, source_arguments
 from sharpwave.cli.run_plan import Plan, RunOptions
 from sharpwave.cli.terminal import complain, input_errors, say
-from sharpwave.cli.together import Tell, Together
+from sharpwave.cli.together import SharedCores, Tell
 from sharpwave.config.options import draw_seed
 from sharpwave.errors import EnvironmentFailed, NonFiniteError, RankLost, RewardFailed
 from sharpwave.pages.text import count, duration
@@ -62,7 +62,7 @@ def carry_out(
     train = partial(_train, total_timesteps=total_timesteps, leads=ranks.leads)
     if jobs > 1:
         begin()  # the first run was made already, to know how many there can be at a time
-        status = Together(makers, train, jobs, quiet).run()
+        status = SharedCores(makers, train, jobs, quiet).run()
     else:
         status = _one_after_another(makers, train, partial(_tell, quiet), begin)
     if status in BY_SIGNAL.values() and ranks.leads:

@@ -17,7 +17,7 @@ POLL_SECONDS = 0.2
 Tell = Callable[[str], None]
 
 
-class Together:
+class SharedCores:
     """Runs that share the cores of this machine.
 
     A signal, and a run that fails, stop all of them at their next update boundary.

@@ -8,7 +8,7 @@ from typing import Literal
 from sharpwave.config.options import RunConfig
 from sharpwave.config.schedules import ScheduleLike
 
-__all__ = ["LanguageConfig", "PreferenceKind", "RolloutConfig", "SamplingConfig"]
+__all__ = ["CompletionConfig", "LanguageConfig", "PreferenceKind", "SamplingConfig"]
 
 PreferenceKind = Literal[
     "sigmoid",
@@ -109,7 +109,7 @@ class SamplingConfig(LanguageConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RolloutConfig(SamplingConfig):
+class CompletionConfig(SamplingConfig):
     """Options of algorithms that learn from rewards of groups of completions."""
 
     group_size: int = 4

@@ -10,7 +10,7 @@ from sharpwave.config.network import ActivationName, Hidden, NetworkOptions
 from sharpwave.config.online import OnlineConfig
 from sharpwave.config.schedules import ScheduleLike
 
-__all__ = ["DEVICE", "MEMORY", "Draws", "OffPolicyConfig", "ReplayConfig"]
+__all__ = ["DEVICE", "MEMORY", "DrawOptions", "OffPolicyConfig", "ReplayConfig"]
 
 MEMORY = "memory"
 """The option `buffer` of a buffer in memory."""
@@ -18,7 +18,7 @@ DEVICE = "device"
 """The option `buffer` of one on the device that learns."""
 
 
-class Draws(NamedTuple):
+class DrawOptions(NamedTuple):
     """Options of sampling batches from a replay buffer.
 
     Attributes:
@@ -106,9 +106,9 @@ class ReplayConfig(OnlineConfig):
         return self.batch_size
 
     @property
-    def draws(self) -> Draws:
+    def draws(self) -> DrawOptions:
         """Options of sampling batches from the buffer."""
-        return Draws()
+        return DrawOptions()
 
     def check(self) -> None:
         """Check the values."""
@@ -161,10 +161,10 @@ class OffPolicyConfig(NetworkOptions, ReplayConfig):
     """Activation of the hidden layers."""
 
     @property
-    def draws(self) -> Draws:
+    def draws(self) -> DrawOptions:
         """Options of sampling batches from the buffer."""
-        names = (name for name in Draws._fields if hasattr(self, name))
-        return Draws(**{name: getattr(self, name) for name in names})
+        names = (name for name in DrawOptions._fields if hasattr(self, name))
+        return DrawOptions(**{name: getattr(self, name) for name in names})
 
     def check(self) -> None:
         """Check the values."""

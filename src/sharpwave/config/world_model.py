@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sharpwave.config.off_policy import DEVICE, Draws, ReplayConfig
+from sharpwave.config.off_policy import DEVICE, DrawOptions, ReplayConfig
 
 __all__ = ["WorldModelConfig"]
 
@@ -95,10 +95,12 @@ class WorldModelConfig(ReplayConfig):
         return self.batch_size * self.sequence_length
 
     @property
-    def draws(self) -> Draws:
+    def draws(self) -> DrawOptions:
         """Sequences, each with a row before it for its latent state."""
         fresh = self.buffer != DEVICE if self.fresh is None else self.fresh
-        return Draws(length=self.sequence_length, context=int(self.store_latents), fresh=fresh)
+        return DrawOptions(
+            length=self.sequence_length, context=int(self.store_latents), fresh=fresh
+        )
 
     @property
     def model_options(self) -> dict[str, Any]:

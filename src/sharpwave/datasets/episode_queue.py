@@ -15,7 +15,7 @@ from sharpwave.types import Array, Nested
 
 
 @dataclass(frozen=True)
-class Episode:
+class CollectedEpisode:
     """The T steps of an episode, or of its beginning."""
 
     obs: Nested
@@ -36,13 +36,13 @@ class Episode:
     def __len__(self) -> int:
         return len(self.rewards)
 
-    def cut(self, length: int) -> Episode:
+    def cut(self, length: int) -> CollectedEpisode:
         """Its first steps, truncated after them."""
         if length >= len(self):
             return self
         truncated = self.truncated[:length].copy()
         truncated[-1] = True
-        return Episode(
+        return CollectedEpisode(
             map_leaves(lambda leaf: leaf[:length], self.obs),
             self.actions[:length],
             self.rewards[:length],
@@ -101,7 +101,7 @@ class EpisodeQueue:
         self._under_way = self._numbers < self._n_wanted
         self._seeds: list[int | None] = [seed + i for i in range(n_envs)]
         self._n_begun = n_envs
-        self._ended: dict[int, Episode] = {}
+        self._ended: dict[int, CollectedEpisode] = {}
         self._next = 0
 
     def add(self, actions: Array, step: Step) -> None:
@@ -122,7 +122,7 @@ class EpisodeQueue:
             begun = ~self._under_way if step.real is None else ~self._under_way & ~step.real
             self._begin(np.flatnonzero(begun))
 
-    def ready(self) -> Iterator[Episode]:
+    def ready(self) -> Iterator[CollectedEpisode]:
         """Those episodes that can be given now; the last one cut where `n_steps` ends it."""
         while not self.complete:
             episode = self._ended.pop(self._next, None) or self._long_enough()
@@ -148,7 +148,7 @@ class EpisodeQueue:
         del self._rows[: first - self._n_dropped]
         self._n_dropped = first
 
-    def _long_enough(self) -> Episode | None:
+    def _long_enough(self) -> CollectedEpisode | None:
         """The next episode, truncated where it stands, if it has all steps that are left."""
         found = np.flatnonzero(self._under_way & (self._numbers == self._next))
         if self._steps_left is None or not len(found):
@@ -160,10 +160,10 @@ class EpisodeQueue:
         episode.truncated[-1] = True
         return episode
 
-    def _episode(self, i: int, final_obs: Nested) -> Episode:
+    def _episode(self, i: int, final_obs: Nested) -> CollectedEpisode:
         rows = self._rows[int(self._begins[i]) - self._n_dropped :]
         obs = [row.obs for row in rows]
-        return Episode(
+        return CollectedEpisode(
             map_leaves(lambda *leaves: np.stack([leaf[i] for leaf in leaves]), *obs),
             np.stack([row.actions[i] for row in rows]),
             np.array([row.rewards[i] for row in rows], np.float64),

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 from sharpwave import envs
 from sharpwave.datasets.action_noise import Noise, as_noise
-from sharpwave.datasets.episode_queue import Episode, EpisodeQueue
+from sharpwave.datasets.episode_queue import CollectedEpisode, EpisodeQueue
 from sharpwave.datasets.experts import expert
 from sharpwave.datasets.parts import Part
 from sharpwave.loops.random_actions import RandomActions
@@ -135,7 +135,7 @@ def play(
     env_id: str | None,
     seed: np.random.SeedSequence,
     progress: Progress | None = None,
-) -> Iterator[Episode]:
+) -> Iterator[CollectedEpisode]:
     """Play a policy until its part of a dataset is complete.
 
     Args:
@@ -158,7 +158,7 @@ def _played(
     env_id: str | None,
     seed: np.random.SeedSequence,
     progress: Progress | None,
-) -> Iterator[Episode]:
+) -> Iterator[CollectedEpisode]:
     of_env, of_actions = seed.spawn(2)
     player = _player(env, part, env_id, np.random.Generator(np.random.Philox(of_actions)))
     env_seed = int(of_env.generate_state(1)[0] >> 1)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from sharpwave.core.tree import map_leaves
-from sharpwave.datasets.episode_queue import Episode
+from sharpwave.datasets.episode_queue import CollectedEpisode
 from sharpwave.episodes.buffer import EpisodeBuffer
 from sharpwave.episodes.record import UNLIMITED
 from sharpwave.episodes.recording import Recording, as_fields
@@ -28,7 +28,7 @@ class Sink(Protocol):
     def opened(self, env: Any) -> contextlib.AbstractContextManager[None]:
         """Episodes of this vector environment are taken inside the block."""
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: CollectedEpisode) -> None:
         """Take an episode."""
 
 
@@ -42,7 +42,7 @@ class EpisodeArrays:
         """Episodes of this vector environment are taken inside the block."""
         return contextlib.nullcontext()
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: CollectedEpisode) -> None:
         """Take an episode."""
         next_obs = map_leaves(
             lambda leaf, final: np.concatenate([leaf[1:], final[None]]),
@@ -85,7 +85,7 @@ class EpisodeFolder:
             self._recording, self._buffer = recording, buffer
             yield
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: CollectedEpisode) -> None:
         """Write an episode."""
         self._buffer.store_episode(
             obs=as_fields(episode.obs),

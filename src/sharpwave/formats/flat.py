@@ -36,7 +36,7 @@ ORDER = ("obs", "action", *SCALARS, "next_obs")
 
 
 @dataclass(frozen=True)
-class Columns:
+class FlatColumns:
     """N rows in columns, read in order.
 
     Attributes:
@@ -64,8 +64,8 @@ def our_name(name: str) -> str:
 
 
 def described_stream(
-    steps: Columns,
-    meta: Columns,
+    steps: FlatColumns,
+    meta: FlatColumns,
     schema: EpisodeSchema,
     names: Callable[[str], str],
     meta_names: Callable[[str], str],
@@ -108,7 +108,7 @@ def described_stream(
 
 
 def foreign_stream(
-    columns: Columns,
+    columns: FlatColumns,
     *,
     lengths: npt.NDArray[np.int64] | None = None,
     keep_next_obs: bool = False,
@@ -167,7 +167,7 @@ def _final(name: str) -> str:
     return FINAL_OBS + name[len("next_obs") :]
 
 
-def _our_sources(columns: Columns, names: Mapping[str, str]) -> dict[str, str]:
+def _our_sources(columns: FlatColumns, names: Mapping[str, str]) -> dict[str, str]:
     sources: dict[str, str] = {}
     for source in columns.types:
         name = names[source]
@@ -209,7 +209,7 @@ def _check_successors(where: str, next_obs: Array, obs: Array) -> None:
         )
 
 
-def _lengths_by_flags(columns: Columns, flags: Mapping[str, str]) -> npt.NDArray[np.int64]:
+def _lengths_by_flags(columns: FlatColumns, flags: Mapping[str, str]) -> npt.NDArray[np.int64]:
     if not flags:
         raise ValueError(
             f"{columns.origin} does not say where episodes end: it must have one of the columns "
@@ -228,13 +228,13 @@ def _lengths_by_flags(columns: Columns, flags: Mapping[str, str]) -> npt.NDArray
     return np.diff(np.flatnonzero(ends), prepend=-1).astype(np.int64)
 
 
-def _check_columns(columns: Columns, expected: Mapping[str, str]) -> None:
+def _check_columns(columns: FlatColumns, expected: Mapping[str, str]) -> None:
     missing = [column for column in expected.values() if column not in columns.types]
     if missing:
         raise ValueError(f"{columns.origin} has no column {', '.join(map(repr, missing))}")
 
 
-def _check_lengths(columns: Columns, lengths: npt.NDArray[np.int64]) -> None:
+def _check_lengths(columns: FlatColumns, lengths: npt.NDArray[np.int64]) -> None:
     if (lengths < 1).any():
         raise ValueError(
             f"{columns.origin}: episodes must have at least one step, got {lengths.min()}"

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from sharpwave.core.optional import require
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.formats.dotted import by_role, renamed
-from sharpwave.formats.flat import NAMES, Columns, described_stream, foreign_stream
+from sharpwave.formats.flat import NAMES, FlatColumns, described_stream, foreign_stream
 from sharpwave.formats.spec import describe, described
 from sharpwave.formats.stream import Episode, EpisodeStream, warn_not_carried
 from sharpwave.formats.target import existing_file, new_target, starts_with
@@ -161,7 +161,7 @@ def _type(field: Any) -> tuple[str, tuple[int, ...]]:
     return field.dtype, field.shape
 
 
-def _foreign_columns(path: Path, datasets: dict[str, Any]) -> Columns:
+def _foreign_columns(path: Path, datasets: dict[str, Any]) -> FlatColumns:
     known = [name for name in datasets if name.partition("/")[0] in NAMES]
     if not known:
         raise ValueError(
@@ -183,7 +183,7 @@ def _n_rows(dataset: Any) -> int:
     return int(dataset.shape[0]) if dataset.shape else -1
 
 
-def _columns(path: Path, datasets: dict[str, Any]) -> Columns:
+def _columns(path: Path, datasets: dict[str, Any]) -> FlatColumns:
     counts = {name: _n_rows(dataset) for name, dataset in datasets.items()}
     n_rows = next(iter(counts.values()), 0)
     for name, dataset in datasets.items():
@@ -202,7 +202,7 @@ def _columns(path: Path, datasets: dict[str, Any]) -> Columns:
             for length, stop in zip(lengths, stops, strict=True):
                 yield {name: file[name][stop - length : stop] for name in names}
 
-    return Columns(str(path), n_rows, types, read)
+    return FlatColumns(str(path), n_rows, types, read)
 
 
 @contextlib.contextmanager

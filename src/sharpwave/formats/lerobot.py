@@ -29,7 +29,7 @@ from sharpwave.formats.lerobot_writer import (
     COUNTERS,
     KEPT,
     META,
-    Writer,
+    LeRobotWriter,
     channels_last,
     decode_image,
     features_of,
@@ -103,7 +103,7 @@ def write(
     features = features_of(stream.schema)
     with new_target(path, overwrite=overwrite, is_ours=_may_go) as made:
         made.mkdir()
-        Writer(stream, features, made, fps=fps, task=task, robot_type=robot_type).write()
+        LeRobotWriter(stream, features, made, fps=fps, task=task, robot_type=robot_type).write()
 
 
 def _may_go(path: Path) -> bool:

@@ -35,7 +35,7 @@ CHUNK_FILES = 1000
 PATTERN = "chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
 
-class Writer:
+class LeRobotWriter:
     """Writes frames, episodes, tasks, statistics and the description of them all."""
 
     def __init__(

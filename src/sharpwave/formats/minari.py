@@ -106,7 +106,7 @@ def write(
     storages = require("minari.dataset.minari_storage", extra="minari")
 
     spaces = _spaces(stream.schema, env, observation_space, action_space)
-    writer = Writer(stream, *spaces, data_format)
+    writer = MinariWriter(stream, *spaces, data_format)
     is_id = isinstance(dataset, str) and _ID.fullmatch(dataset) and not Path(dataset).exists()
     # Minari itself does not find relative paths again.
     folder = (_local(str(dataset)) if is_id else Path(dataset)).absolute()
@@ -222,7 +222,7 @@ ATTRIBUTE_BYTES = 60_000
 """Maximum size of an HDF5 attribute, with room for its name."""
 
 
-class Writer:
+class MinariWriter:
     """Makes Minari's episodes of ours."""
 
     def __init__(

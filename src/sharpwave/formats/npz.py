@@ -22,7 +22,7 @@ import numpy as np
 import numpy.lib.format as npy
 
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.formats.flat import Columns, described_stream, foreign_stream
+from sharpwave.formats.flat import FlatColumns, described_stream, foreign_stream
 from sharpwave.formats.spec import describe, described
 from sharpwave.formats.stream import EpisodeStream
 from sharpwave.formats.target import existing_file, new_target, starts_with
@@ -127,7 +127,9 @@ def _names(path: Path) -> list[str]:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
-def _columns(path: Path, types: dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]) -> Columns:
+def _columns(
+    path: Path, types: dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]
+) -> FlatColumns:
     """The arrays as columns; all must have as many rows."""
     counts = {name: shape[0] if shape else None for name, (_, shape, _) in types.items()}
     n_rows = next(iter(counts.values()), 0)
@@ -153,7 +155,7 @@ def _columns(path: Path, types: dict[str, tuple[np.dtype[Any], tuple[int, ...], 
                 yield {name: next(taken[name]) for name in names}
 
     rows = {name: (dtype, shape[1:]) for name, (dtype, shape, _) in types.items()}
-    return Columns(str(path), n_rows or 0, rows, read)
+    return FlatColumns(str(path), n_rows or 0, rows, read)
 
 
 def _rows(path: Path, name: str, member: IO[bytes], lengths: Sequence[int]) -> Iterator[Array]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sharpwave.core.optional import require
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.formats.flat import Columns
+from sharpwave.formats.flat import FlatColumns
 from sharpwave.types import Array
 
 MAGIC = {"parquet": b"PAR1", "arrow": b"ARROW1"}
@@ -73,7 +73,7 @@ class Tables:
         names: Sequence[str],
         shapes: Mapping[str, tuple[int, ...]],
         decoders: Mapping[str, Decoder] | None = None,
-    ) -> Columns:
+    ) -> FlatColumns:
         """Some columns as columns of steps.
 
         Args:
@@ -104,7 +104,7 @@ class Tables:
         def read(wanted: Sequence[str], lengths: Sequence[int]) -> Iterator[dict[str, Array]]:
             return cut(self.origin, arrays(wanted), lengths)
 
-        return Columns(self.origin, self.n_rows, types, read)
+        return FlatColumns(self.origin, self.n_rows, types, read)
 
     def _rows(self, name: str, decode: Decoder, column: Any, shape: tuple[int, ...]) -> Array:
         rows = decode(self._where(name), column)

@@ -19,7 +19,7 @@ from sharpwave.layouts.parameters import FlatArrays
 __all__ = [
     "ActorLayout",
     "CriticsLayout",
-    "Layer",
+    "LinearLayer",
     "QLayout",
     "ReplayLayout",
     "actor_critic_layouts",
@@ -27,7 +27,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Layer:
+class LinearLayer:
     """A linear layer of a torch module."""
 
     name: str
@@ -62,7 +62,7 @@ class ReplayLayout(ABC):
 
     @property
     @abstractmethod
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[LinearLayer]:
         """The layers, in the order of the memory."""
 
     @property
@@ -133,7 +133,7 @@ class QLayout(ReplayLayout):
         )
 
     @property
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[LinearLayer]:
         """The layers, in the order of the memory."""
         n_options = sum(self.choices)
         *shared, last = self.n_inputs, *self.hidden
@@ -163,7 +163,7 @@ class ActorLayout(ReplayLayout):
     """Size of the output: that of an action, or twice that for means and deviations."""
 
     @property
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[LinearLayer]:
         """The layers, in the order of the memory."""
         return list(_layers("net", (self.n_inputs, *self.hidden, self.n_outputs)))
 
@@ -182,10 +182,10 @@ class CriticsLayout(ReplayLayout):
     """Number of critics."""
 
     @property
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[LinearLayer]:
         """The layers, in the order of the memory."""
         return [
-            Layer(f"net.layers.{i}", size, next_size, self.n_critics)
+            LinearLayer(f"net.layers.{i}", size, next_size, self.n_critics)
             for i, (size, next_size) in enumerate(pairwise((self.n_inputs, *self.hidden, 1)))
         ]
 
@@ -249,6 +249,6 @@ def _choices_of(action_space: spaces.Space[Any]) -> tuple[int, ...]:
     )
 
 
-def _layers(prefix: str, sizes: Sequence[int]) -> Iterator[Layer]:
+def _layers(prefix: str, sizes: Sequence[int]) -> Iterator[LinearLayer]:
     for i, (size, next_size) in enumerate(pairwise(sizes)):
-        yield Layer(f"{prefix}.{2 * i}", size, next_size)
+        yield LinearLayer(f"{prefix}.{2 * i}", size, next_size)

@@ -17,7 +17,7 @@ from torch import Tensor
 from sharpwave.primitives.transformer.plain import inverse
 from sharpwave.primitives.transformer.tensors import sample
 
-__all__ = ["Drawn", "Options", "draw", "mixed", "uniforms"]
+__all__ = ["DrawnTokens", "Options", "draw", "mixed", "uniforms"]
 
 _STRIDE = -0x61C8864680B583EB  # 2**64 over the golden ratio, as int64
 _FIRST, _SECOND = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
@@ -71,7 +71,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnTokens:
     """Tokens of one step.
 
     Attributes:
@@ -94,7 +94,7 @@ def draw(
     seen: Tensor | None = None,
     too_early: Tensor | None = None,
     stops: Tensor | None = None,
-) -> Drawn:
+) -> DrawnTokens:
     """Draw a token from each row of logits.
 
     Args:
@@ -112,7 +112,7 @@ def draw(
     """
     if options.keeps_all:
         tokens, log_probs = sample(logits, numbers, options.temperature)
-        return Drawn(tokens, log_probs, log_probs)
+        return DrawnTokens(tokens, log_probs, log_probs)
     logits = logits.float()
     plain = (logits if options.scale == 1 else logits / options.scale).log_softmax(-1)
     changed = _changed(logits, options, seen, too_early, stops)
@@ -124,7 +124,7 @@ def draw(
     else:
         tokens = inverse(kept, numbers)
         log_probs = kept.gather(1, tokens[:, None])[:, 0]
-    return Drawn(tokens, log_probs, plain.gather(1, tokens[:, None])[:, 0])
+    return DrawnTokens(tokens, log_probs, plain.gather(1, tokens[:, None])[:, 0])
 
 
 def _changed(

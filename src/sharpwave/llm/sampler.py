@@ -13,7 +13,7 @@ from sharpwave.llm.batch import TokenBatch
 from sharpwave.llm.completions import Completions
 from sharpwave.llm.draw import Options, mixed
 from sharpwave.llm.model import CausalModel
-from sharpwave.llm.slots import Slots, Step
+from sharpwave.llm.slots import Slots, TokenStep
 
 __all__ = ["Sampler"]
 
@@ -169,7 +169,7 @@ class _Work:
         self.device = slots.rows.device
         self.keys = keys.to(self.device)
         self.queue = deque(range(len(prompts) * n))
-        self.steps: list[Step] = []
+        self.steps: list[TokenStep] = []
         self.texts = texts
 
     def finish(self) -> None:
@@ -221,7 +221,7 @@ class _Work:
             rows.append(self.queue.popleft())
         return rows, needed
 
-    def _record(self, step: Step) -> None:
+    def _record(self, step: TokenStep) -> None:
         self.steps.append(step)
         ended = self.texts.ended(step)
         if ended:
@@ -276,7 +276,7 @@ class _Texts:
         self._tokens: dict[int, list[int]] = {}
         self.cuts: dict[int, int] = {}
 
-    def ended(self, step: Step) -> list[int]:
+    def ended(self, step: TokenStep) -> list[int]:
         """The completions that a step ended by a text."""
         if not self._stop:
             return []

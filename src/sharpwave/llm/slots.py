@@ -13,7 +13,7 @@ from sharpwave.llm.cache import SlotCache, first
 from sharpwave.llm.draw import Options, draw, uniforms
 from sharpwave.llm.model import CausalModel
 
-__all__ = ["Slots", "Step"]
+__all__ = ["Slots", "TokenStep"]
 
 STEPS = 8
 """Steps in a row that a device takes before the host looks who has ended."""
@@ -22,7 +22,7 @@ FEWEST = 16
 """Minimum number of slots of a graph."""
 
 
-class Step(NamedTuple):
+class TokenStep(NamedTuple):
     """The tokens of a step, one in each of some slots.
 
     Attributes:
@@ -101,7 +101,9 @@ class Slots:
             self._graphs.clear()  # they read weights where they were
             self._weights = weights
 
-    def begin(self, at: Tensor, rows: Tensor, keys: Tensor, prompts: Any, which: Tensor) -> Step:
+    def begin(
+        self, at: Tensor, rows: Tensor, keys: Tensor, prompts: Any, which: Tensor
+    ) -> TokenStep:
         """Read prompts and draw the first tokens of completions in some slots.
 
         Args:
@@ -124,7 +126,7 @@ class Slots:
             self._seen[at] = seen[which]
         return self._settle(logits[which], at)
 
-    def advance(self) -> Step:
+    def advance(self) -> TokenStep:
         """Some more tokens of every completion."""
         if self._has_graph and len(self) not in self._graphs:
             self._capture()
@@ -151,10 +153,10 @@ class Slots:
         if self._seen is not None:
             self._seen = first(self._seen, at)
 
-    def _step(self) -> Step:
+    def _step(self) -> TokenStep:
         return self._settle(self.model.decode(self._tokens, self.cache), slice(None))
 
-    def _settle(self, logits: Tensor, at: Any) -> Step:
+    def _settle(self, logits: Tensor, at: Any) -> TokenStep:
         """Draw a token in some slots, and see which completions that ends."""
         counts, rows = self._counts[at], self.rows[at].clone()
         seen = None if self._seen is None else self._seen[at]
@@ -175,7 +177,7 @@ class Slots:
         self.cache.forget(self.rows < 0)
         if seen is not None and self._seen is not None:
             self._seen[at] = seen.scatter(1, drawn.tokens[:, None], True)
-        return Step(rows, drawn.tokens, drawn.log_probs, drawn.plain_log_probs, ends)
+        return TokenStep(rows, drawn.tokens, drawn.log_probs, drawn.plain_log_probs, ends)
 
     def _capture(self) -> None:
         """Capture a step of so many slots, which leaves everything as it was."""
@@ -201,7 +203,7 @@ class _Graph:
 
     def __init__(
         self,
-        step: Callable[[], Step],
+        step: Callable[[], TokenStep],
         restore: Callable[[], None],
         device: torch.device,
         pool: Any,
@@ -212,7 +214,7 @@ class _Graph:
             for _ in range(2):  # what is compiled and chosen at a first call
                 drawn = step()
                 restore()
-            self._history = Step(*(x.new_zeros((STEPS, *x.shape)) for x in drawn))
+            self._history = TokenStep(*(x.new_zeros((STEPS, *x.shape)) for x in drawn))
             self._place = torch.zeros(1, dtype=torch.int64, device=device)
         torch.cuda.current_stream(device).wait_stream(stream)
         self._graph: Any = torch.cuda.CUDAGraph()
@@ -222,9 +224,9 @@ class _Graph:
                 column.index_copy_(0, self._place, new[None])
             self._place += 1
 
-    def replay(self, n_steps: int) -> Step:
+    def replay(self, n_steps: int) -> TokenStep:
         """The tokens of `n_steps` steps, one after another."""
         self._place.zero_()
         for _ in range(n_steps):
             self._graph.replay()
-        return Step(*(column[:n_steps].flatten().clone() for column in self._history))
+        return TokenStep(*(column[:n_steps].flatten().clone() for column in self._history))

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.loops.loop import Loop, Run
-from sharpwave.loops.recent import RECENT, Recent
+from sharpwave.loops.recent import RECENT, RecentMetric
 from sharpwave.pages.headline import Headline
 from sharpwave.pages.units import UPDATES
 
@@ -52,7 +52,7 @@ class ExampleLoop(Loop):
         self.examples = examples
         self.seed = seed
         self.drawn = 0
-        self._recent = Recent(self.measure)
+        self._recent = RecentMetric(self.measure)
 
     @property
     def subject(self) -> str:

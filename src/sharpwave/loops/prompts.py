@@ -13,7 +13,7 @@ from sharpwave.core.lazy import llm
 from sharpwave.loops.ahead import Ahead
 from sharpwave.loops.examples import ACCURACY
 from sharpwave.loops.loop import Loop, Run
-from sharpwave.loops.recent import RECENT, Recent
+from sharpwave.loops.recent import RECENT, RecentMetric
 from sharpwave.pages.headline import Headline
 from sharpwave.pages.units import UPDATES
 
@@ -84,7 +84,7 @@ class PromptLoop(Loop):
         self.rollout_fn = rollout_fn
         self.seed = seed
         self.drawn = 0
-        self._recent = Recent(self.measure)
+        self._recent = RecentMetric(self.measure)
         self._ahead: Ahead | None = None
         self._stalest = 0
         self.timings |= {"sample": 0.0, "reward": 0.0}

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RECENT", "Recent"]
+__all__ = ["RECENT", "RecentMetric"]
 
 RECENT = 20
 """Updates that the progress of a run is a mean of."""
 
 
-class Recent:
+class RecentMetric:
     """A metric of the last updates. Tensors are not waited for until their mean is asked for.
 
     Args:
         measure: The metric.
 
     Example:
-        >>> recent = Recent("reward")
+        >>> recent = RecentMetric("reward")
         >>> recent.add({"reward": 1.0})
         >>> recent.add({"reward": 2.0, "loss": 3.0})
         >>> recent.metrics()

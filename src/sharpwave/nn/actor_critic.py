@@ -14,7 +14,7 @@ from sharpwave.nn.distributions import Discrete, Distribution, make_distribution
 from sharpwave.nn.features import make_features
 from sharpwave.nn.gsde import StateDependentNoise
 from sharpwave.nn.mlp import MLP, make_mlp
-from sharpwave.nn.recurrent import Episodes, make_rnn, n_states, step, unroll
+from sharpwave.nn.recurrent import EpisodePieces, make_rnn, n_states, step, unroll
 
 __all__ = ["Acted", "ActorCritic", "Evaluated"]
 
@@ -230,7 +230,7 @@ class ActorCritic(nn.Module):
                 state = self._beginning(actor_in.shape[1])
             if starts is None:
                 starts = torch.zeros(actor_in.shape[:2], dtype=torch.bool)
-            episodes = Episodes(starts, valid)
+            episodes = EpisodePieces(starts, valid)
             actor_state, critic_state = state.chunk(2)
             actor_in = unroll(self.actor_rnn, actor_in, actor_state, episodes)
             critic_in = unroll(self.critic_rnn, critic_in, critic_state, episodes)

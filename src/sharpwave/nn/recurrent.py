@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from sharpwave.nn.mlp import initialize, initialize_uniform
 
-__all__ = ["Episodes", "make_rnn", "n_states", "step", "unroll"]
+__all__ = ["EpisodePieces", "make_rnn", "n_states", "step", "unroll"]
 
 _KINDS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
@@ -85,7 +85,7 @@ def step(
     return output, after if valid is None else torch.where(valid.unsqueeze(-1), after, state)
 
 
-class Episodes:
+class EpisodePieces:
     """Episode boundaries in [T, B] steps, computed once for all layers that run over them.
 
     Each column is cut where an episode begins, and the pieces, longest first, are packed so that
@@ -120,7 +120,7 @@ class Episodes:
 
 
 class _Pieces:
-    """The packing order of `Episodes`.
+    """The packing order of `EpisodePieces`.
 
     Attributes:
         order: [V] step of each packed row, counted along the rows of [T, B].
@@ -154,7 +154,7 @@ class _Pieces:
                 setattr(self, name, getattr(self, name).to(device, non_blocking=True))
 
 
-def unroll(rnn: nn.RNNBase, x: Tensor, state: Tensor, episodes: Episodes) -> Tensor:
+def unroll(rnn: nn.RNNBase, x: Tensor, state: Tensor, episodes: EpisodePieces) -> Tensor:
     """The outputs of many steps, the same as of `step` after `step`.
 
     Args:

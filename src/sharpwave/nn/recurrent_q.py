@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sharpwave.nn.features import make_features
 from sharpwave.nn.mlp import ACTIVATIONS, MLP, check_sizes, initialize_uniform
 from sharpwave.nn.q_networks import Branches
-from sharpwave.nn.recurrent import Episodes, make_rnn, n_states, step, unroll
+from sharpwave.nn.recurrent import EpisodePieces, make_rnn, n_states, step, unroll
 
 __all__ = ["RecurrentQNetwork"]
 
@@ -98,7 +98,7 @@ class RecurrentQNetwork(nn.Module):
         """
         x = self.trunk(self.features(obs))
         state = self.initial_state(x.shape[1]).transpose(0, 1)
-        values: Tensor = self.head(unroll(self.rnn, x, state, Episodes(starts, valid)))
+        values: Tensor = self.head(unroll(self.rnn, x, state, EpisodePieces(starts, valid)))
         return values
 
     def reset_noise(self, generator: torch.Generator | None = None) -> None:

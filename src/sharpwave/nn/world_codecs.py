@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate, max_pool2d, one_hot, silu
 
 from sharpwave.losses.world_model import symexp, symlog
-from sharpwave.nn.world_layers import BlockLinear, Conv, Head, Layer, Linear, RMSNorm
+from sharpwave.nn.world_layers import BlockLinear, Conv, Head, Layer, RMSNorm, TruncatedLinear
 
 if TYPE_CHECKING:
     from sharpwave.nn.world_model import Latent
@@ -184,7 +184,7 @@ class Decoder(nn.Module):
             numbers = int(np.prod(self._least))
             self.of_deter = BlockLinear(deter, numbers, blocks, generator)
             self.of_stoch = nn.Sequential(
-                Layer(stoch, 2 * units, generator), Linear(2 * units, numbers, generator)
+                Layer(stoch, 2 * units, generator), TruncatedLinear(2 * units, numbers, generator)
             )
             self.first_norm = RMSNorm(channels[-1], axis=-3)
             steps = [*channels[::-1], sum(self._channels)]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sharpwave.layouts.init import truncated_normal
 from sharpwave.primitives.world.tensors import norm_silu
 
-__all__ = ["BlockLinear", "Conv", "Head", "Layer", "Linear", "RMSNorm"]
+__all__ = ["BlockLinear", "Conv", "Head", "Layer", "RMSNorm", "TruncatedLinear"]
 
 
 class RMSNorm(nn.Module):
@@ -35,7 +35,7 @@ class RMSNorm(nn.Module):
         return (y * scale).to(x.dtype)
 
 
-class Linear(nn.Linear):
+class TruncatedLinear(nn.Linear):
     """A linear layer with truncated normal weights and a bias of zeros.
 
     Args:
@@ -91,7 +91,7 @@ class Layer(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, generator: np.random.Generator) -> None:
         super().__init__()
-        self.linear = Linear(inputs, outputs, generator)
+        self.linear = TruncatedLinear(inputs, outputs, generator)
         self.norm = RMSNorm(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class Head(nn.Module):
         super().__init__()
         sizes = [inputs, *[units] * layers]
         self.hidden = nn.Sequential(*(Layer(a, b, generator) for a, b in pairwise(sizes)))
-        self.output = Linear(sizes[-1], outputs, generator, scale)
+        self.output = TruncatedLinear(sizes[-1], outputs, generator, scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., outputs]."""

@@ -25,11 +25,11 @@ from sharpwave.losses.world_model import (
 )
 from sharpwave.nn import world_scan
 from sharpwave.nn.world_codecs import Decoder, Encoder, entries_of
-from sharpwave.nn.world_layers import BlockLinear, Head, Layer, Linear, RMSNorm
+from sharpwave.nn.world_layers import BlockLinear, Head, Layer, RMSNorm, TruncatedLinear
 
 STEP = ("step", "prior", "posterior", "_log_probs")
 """Methods that make a step."""
-KNOWN = (BlockLinear, Head, Layer, Linear, RMSNorm, nn.Sequential)
+KNOWN = (BlockLinear, Head, Layer, TruncatedLinear, RMSNorm, nn.Sequential)
 """Modules that the twin of a step knows."""
 
 __all__ = ["RSSM", "Latent", "Observed", "WorldModel"]

@@ -1,7 +1,8 @@
 """Primitives: returns and advantages, language-model operations, packing, running statistics.
 
 Belongs here: functions of arrays and tensors without state of a run. The files `tensors.py`,
-`triton.py` and, where the torch code is long, `plain.py` of a folder compute with tensors; the rest does without torch.
+`triton.py` and, where the torch code is long, `plain.py` of a folder compute with tensors; the
+rest does without torch.
 """
 
 from sharpwave.primitives.llm import (

@@ -139,7 +139,7 @@ def test_truncated_normals_have_the_deviation_that_is_asked_for(fan_in: int, sca
 def test_layers_of_world_models_begin_with_them_and_biases_of_zero() -> None:
     generator = np.random.default_rng(0)
     layers: list[tuple[nn.Module, int]] = [
-        (world_layers.Linear(256, 512, generator), 256),
+        (world_layers.TruncatedLinear(256, 512, generator), 256),
         (world_layers.BlockLinear(512, 1024, 4, generator), 512),
         (world_layers.Conv(16, 64, generator), 16 * 25),
     ]

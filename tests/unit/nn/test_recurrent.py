@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sharpwave.nn import ActorCritic
-from sharpwave.nn.recurrent import Episodes, make_rnn, step, unroll
+from sharpwave.nn.recurrent import EpisodePieces, make_rnn, step, unroll
 from tests.unit.nn.test_features import NESTED, stacked
 
 BOX = spaces.Box(-1, 1, (3,))
@@ -100,7 +100,7 @@ def test_steps_one_by_one_equal_packed_ones_with_their_gradients(kind: str) -> N
         for t in range(7):
             output, carried = step(rnn, x[t], carried, starts[t])
             outputs.append(output)
-        expected, packed = torch.stack(outputs), unroll(rnn, x, state, Episodes(starts))
+        expected, packed = torch.stack(outputs), unroll(rnn, x, state, EpisodePieces(starts))
         torch.testing.assert_close(packed, expected, rtol=1e-5, atol=1e-6)
         weights = torch.randn(packed.shape, generator=seeded(3))
         gradients = [
@@ -132,8 +132,8 @@ def test_steps_that_are_not_valid_leave_the_state_as_it_is(
             if valid[t, env]:
                 output, carried = step(rnn, x[t, env : env + 1], carried, None)
                 expected[t, env] = output[0]
-    monkeypatch.setattr(Episodes, "one_by_one", not packed)
-    found = unroll(rnn, x, state, Episodes(starts, valid))
+    monkeypatch.setattr(EpisodePieces, "one_by_one", not packed)
+    found = unroll(rnn, x, state, EpisodePieces(starts, valid))
     torch.testing.assert_close(found[valid], expected[valid], rtol=1e-5, atol=1e-6)
     assert found.isfinite().all()
     gradients = [
@@ -141,7 +141,7 @@ def test_steps_that_are_not_valid_leave_the_state_as_it_is(
         for outputs in (found, expected)
     ]
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
-    nothing = unroll(rnn, x, state, Episodes(starts, torch.zeros_like(valid)))
+    nothing = unroll(rnn, x, state, EpisodePieces(starts, torch.zeros_like(valid)))
     assert nothing.isfinite().all()
 
 
@@ -152,9 +152,9 @@ def test_steps_run_one_by_one_where_looking_at_the_starts_would_wait(
     rnn = make_rnn(kind, 3, SIZE, np.random.default_rng(0))
     x, starts = torch.randn(5, 2, 3), torch.rand(5, 2) < 0.3
     state = torch.zeros(2 if kind == "lstm" else 1, 2, SIZE)
-    packed = unroll(rnn, x, state, Episodes(starts))
-    monkeypatch.setattr(Episodes, "one_by_one", True)
-    torch.testing.assert_close(unroll(rnn, x, state, Episodes(starts)), packed)
+    packed = unroll(rnn, x, state, EpisodePieces(starts))
+    monkeypatch.setattr(EpisodePieces, "one_by_one", True)
+    torch.testing.assert_close(unroll(rnn, x, state, EpisodePieces(starts)), packed)
 
 
 @each_kind

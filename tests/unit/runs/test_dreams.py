@@ -118,7 +118,7 @@ def test_other_agents_keep_none(tmp_path: Path) -> None:
 
 def test_a_model_that_cannot_predict_costs_no_run(tmp_path: Path) -> None:
     class Blind(sw.DreamerV3):
-        def open_loop(self, batch: Any = None, context: int = 5) -> Any:
+        def open_loop(self, batch: Any = None, context: int | None = None) -> Any:
             raise RuntimeError("nothing to see")
 
     agent = dreamer()

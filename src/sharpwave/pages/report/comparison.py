@@ -16,7 +16,7 @@ from sharpwave.pages.headline import Headline
 from sharpwave.pages.markup import Html, join, tag
 from sharpwave.pages.page import masthead, page, section, table, tile
 from sharpwave.pages.report.statistics import (
-    Summary,
+    ScoreSummary,
     aggregate,
     iqm_curve,
     performance_profile,
@@ -42,7 +42,7 @@ N_POINTS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class ComparedRun:
     """A run as a comparison shows it."""
 
     folder: RunFolder
@@ -65,17 +65,17 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class SeedGroup:
     """Runs that differ in nothing but their seed."""
 
     name: str
     color: int
-    runs: list[Run]
+    runs: list[ComparedRun]
     headline: Headline
     """The metric that the scores are of."""
     scores: Doubles
     """[n_runs] final scores, of the runs that have one."""
-    summary: Summary | None
+    summary: ScoreSummary | None
     """Statistics of the scores; None without any."""
 
     @property
@@ -115,7 +115,7 @@ def write_comparison(
     return out
 
 
-def _read(path: str | os.PathLike[str]) -> Run:
+def _read(path: str | os.PathLike[str]) -> ComparedRun:
     folder = RunFolder(path)
     if not folder.exists:
         raise FileNotFoundError(f"run_dirs must be folders of runs, got {folder.path}")
@@ -130,7 +130,7 @@ def _read(path: str | os.PathLike[str]) -> Run:
         y = np.array([one.mean for one in evaluations])
     summarized = folder.summary.get("timesteps")
     known = [*every[-1:], *([summarized] if is_number(summarized) else [])]
-    return Run(
+    return ComparedRun(
         folder=folder,
         config=folder.config,
         summary=folder.summary,
@@ -144,8 +144,8 @@ def _read(path: str | os.PathLike[str]) -> Run:
     )
 
 
-def _page(runs: list[Run], base: Path) -> str:
-    chapters: dict[tuple[str, Headline], list[Run]] = {}
+def _page(runs: list[ComparedRun], base: Path) -> str:
+    chapters: dict[tuple[str, Headline], list[ComparedRun]] = {}
     for run in runs:
         chapters.setdefault((subject_of(run.config), run.headline), []).append(run)
     charts, sections = Charts(), []
@@ -169,13 +169,13 @@ def _page(runs: list[Run], base: Path) -> str:
     return page(f"{names} on {subjects}", header, shown, {"charts": charts.data})
 
 
-def _algorithm(run: Run) -> str:
-    return str(run.config.get("algorithm") or "Run").upper()
+def _algorithm(run: ComparedRun) -> str:
+    return str(run.config.get("algorithm") or "ComparedRun").upper()
 
 
-def _groups(runs: list[Run], evaluated: bool) -> list[Group]:
+def _groups(runs: list[ComparedRun], evaluated: bool) -> list[SeedGroup]:
     """Runs by algorithm and by the options that tell them apart."""
-    named: dict[str, list[Run]] = {}
+    named: dict[str, list[ComparedRun]] = {}
     for run in runs:
         named.setdefault(_group_name(run, runs), []).append(run)
     groups = []
@@ -184,7 +184,7 @@ def _groups(runs: list[Run], evaluated: bool) -> list[Group]:
         scores = np.array([final for final in finals if final is not None])
         judged = members[0].headline
         groups.append(
-            Group(
+            SeedGroup(
                 name=name,
                 color=color % 6 + 1,
                 runs=members,
@@ -196,7 +196,7 @@ def _groups(runs: list[Run], evaluated: bool) -> list[Group]:
     return groups
 
 
-def _group_name(run: Run, runs: list[Run]) -> str:
+def _group_name(run: ComparedRun, runs: list[ComparedRun]) -> str:
     peers = [_options(other) for other in runs if _algorithm(other) == _algorithm(run)]
     own = _options(run)
     names = dict.fromkeys(name for options in peers for name in options)
@@ -204,12 +204,12 @@ def _group_name(run: Run, runs: list[Run]) -> str:
     return " ".join([_algorithm(run), *(f"{name}={own.get(name)}" for name in apart)])
 
 
-def _options(run: Run) -> dict[str, Any]:
+def _options(run: ComparedRun) -> dict[str, Any]:
     options = run.config.get("config")
     return options if isinstance(options, dict) else {}
 
 
-def _tile(group: Group) -> Html:
+def _tile(group: SeedGroup) -> Html:
     summary = group.summary
     if summary is None:
         missing = "no episode ended" if group.headline.is_return else "nothing was measured"
@@ -220,18 +220,18 @@ def _tile(group: Group) -> Html:
     return tile(group.name, score(summary.iqm), detail, color=group.color)
 
 
-def _counted(group: Group) -> str:
+def _counted(group: SeedGroup) -> str:
     """Number of scores of a group: of seeds, or of runs where a seed ran more than once."""
     seeds = {str(run.config.get("seed")) for run in group.runs}
     return count(len(group.scores), "seed" if len(seeds) == len(group.runs) else "run")
 
 
-def _interval(summary: Summary) -> str:
+def _interval(summary: ScoreSummary) -> str:
     low, high = summary.interval
     return f"[{score(low)}, {score(high)}]"
 
 
-def _curves(charts: Charts, groups: list[Group]) -> Html:
+def _curves(charts: Charts, groups: list[SeedGroup]) -> Html:
     series = []
     runs = [run for group in groups for run in group.runs]
     for group in groups:
@@ -268,7 +268,7 @@ def _curves(charts: Charts, groups: list[Group]) -> Html:
     return charts.chart(title_of(headline), series, size="large", hint=hint)
 
 
-def _finals(charts: Charts, groups: list[Group], evaluated: bool) -> Html | None:
+def _finals(charts: Charts, groups: list[SeedGroup], evaluated: bool) -> Html | None:
     scored = [group for group in groups if group.summary is not None]
     if not scored:
         return None
@@ -313,7 +313,7 @@ def _finals(charts: Charts, groups: list[Group], evaluated: bool) -> Html | None
     return section("Final scores", listed, profile or None, note=note)
 
 
-def _final_row(group: Group, summary: Summary, low: float, high: float) -> list[Any]:
+def _final_row(group: SeedGroup, summary: ScoreSummary, low: float, high: float) -> list[Any]:
     worst, best = summary.minimum, summary.maximum
     if group.headline.lower_is_better:
         worst, best = best, worst
@@ -331,7 +331,7 @@ def _final_row(group: Group, summary: Summary, low: float, high: float) -> list[
     ]
 
 
-def _strip(group: Group, summary: Summary, low: float, high: float) -> Html:
+def _strip(group: SeedGroup, summary: ScoreSummary, low: float, high: float) -> Html:
     """Every seed as a tick, the interval as a bar and the interquartile mean as a dot."""
     width = high - low or 1.0
     *ticks, start, end, middle = (
@@ -349,7 +349,7 @@ def _strip(group: Group, summary: Summary, low: float, high: float) -> Html:
     )
 
 
-def _improvement(groups: list[Group]) -> Html | None:
+def _improvement(groups: list[SeedGroup]) -> Html | None:
     """Probability that the algorithm of a row beats that of a column."""
     scored = [group for group in groups if group.has_spread]
     if len(scored) < 2:
@@ -369,12 +369,12 @@ def _improvement(groups: list[Group]) -> Html | None:
     )
 
 
-def _improves(row: Group, column: Group) -> float:
+def _improves(row: SeedGroup, column: SeedGroup) -> float:
     sign = -1 if row.headline.lower_is_better else 1
     return probability_of_improvement(sign * row.scores, sign * column.scores)
 
 
-def _runs(runs: list[Run], base: Path) -> Html:
+def _runs(runs: list[ComparedRun], base: Path) -> Html:
     rows = []
     has_envs = any("env" in run.config or "subject" not in run.config for run in runs)
     has_evaluations = has_envs or any(run.evaluated is not None for run in runs)
@@ -400,7 +400,7 @@ def _runs(runs: list[Run], base: Path) -> Html:
             ]
         )
     head = [
-        "Run",
+        "ComparedRun",
         "Algorithm",
         "Environment" if has_envs else "Subject",
         "Seed",

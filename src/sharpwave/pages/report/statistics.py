@@ -18,7 +18,7 @@ from sharpwave.types import Doubles
 
 __all__ = [
     "Band",
-    "Summary",
+    "ScoreSummary",
     "aggregate",
     "bootstrap_interval",
     "iqm",
@@ -39,7 +39,7 @@ class Band(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class ScoreSummary:
     """All scores in a few numbers; `aggregate` makes it."""
 
     n_runs: int
@@ -247,7 +247,7 @@ def optimality_gap(scores: npt.ArrayLike, target: float = 1.0) -> float:
 
 def aggregate(
     scores: npt.ArrayLike, confidence: float = 0.95, n_resamples: int = 2000, seed: int = 0
-) -> Summary:
+) -> ScoreSummary:
     """Mean, median, interquartile mean with its interval, and extremes of all scores.
 
     Args:
@@ -265,7 +265,7 @@ def aggregate(
         (495.0, 500.0)
     """
     table = _scores(scores)
-    return Summary(
+    return ScoreSummary(
         n_runs=table.shape[0],
         n_tasks=table.shape[1],
         mean=float(table.mean()),

@@ -10,7 +10,7 @@ import numpy as np
 from sharpwave.episodes.buffer import EpisodeBuffer
 from sharpwave.episodes.table import LostEpisodes
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.pages.viewer.source import About, Column, Episodes, Rows
+from sharpwave.pages.viewer.source import About, Column, EpisodeIndex, Rows
 from sharpwave.storage.folder import file_name, read_header
 from sharpwave.types import Array
 
@@ -59,11 +59,11 @@ class EpisodeSource:
         """See what a writer has committed since."""
         self._buffer.refresh()
 
-    def episodes(self) -> Episodes:
+    def episodes(self) -> EpisodeIndex:
         """All episodes: complete, aborted, and the one that is being written."""
         ids, starts, lengths, flags = self._buffer._engine.table(aborted=True, open=True)
         meta = {name: self._meta(ids, name) for name in self._small}
-        return Episodes(ids=ids, starts=starts, lengths=lengths, flags=flags, meta=meta)
+        return EpisodeIndex(ids=ids, starts=starts, lengths=lengths, flags=flags, meta=meta)
 
     def _meta(self, ids: Rows, name: str) -> Array:
         """The values [E, ...] of a field of episodes, as far as they are known."""

@@ -18,7 +18,7 @@ from sharpwave.pages.viewer.source import (
     STRETCH,
     About,
     Column,
-    Episodes,
+    EpisodeIndex,
     Rows,
 )
 from sharpwave.storage.folder import read_header
@@ -89,12 +89,12 @@ class ReplaySource:
     def refresh(self) -> None:
         """Nothing to do: a reader sees what a writer has committed whenever it asks."""
 
-    def episodes(self) -> Episodes:
+    def episodes(self) -> EpisodeIndex:
         """Steps that follow each other."""
         steps = self._buffer.indices().astype(np.int64)
         return self._of_streams(steps) if self._tracked else _stretches(steps)
 
-    def _of_streams(self, steps: Rows) -> Episodes:
+    def _of_streams(self, steps: Rows) -> EpisodeIndex:
         streams, places = steps % self._n_streams, steps // self._n_streams
         whole = self._buffer.stats()["pushed"] == len(steps)
         parts = []
@@ -112,7 +112,7 @@ class ReplaySource:
         order = np.argsort(joined[0], kind="stable")
         ids, starts, lengths, flags = (column[order] for column in joined)
         meta = {"env": ids % self._n_streams}
-        return Episodes(ids=ids, starts=starts, lengths=lengths, flags=flags, meta=meta)
+        return EpisodeIndex(ids=ids, starts=starts, lengths=lengths, flags=flags, meta=meta)
 
     def _ends(self, step: int) -> bool:
         """Return whether a step is the last of its episode."""
@@ -159,17 +159,17 @@ def _opened(
     return buffer, damage
 
 
-def _stretches(steps: Rows) -> Episodes:
+def _stretches(steps: Rows) -> EpisodeIndex:
     """Consecutive rows, cut at round numbers so that a stretch stays what it is."""
     if not len(steps):
         none = np.empty(0, np.int64)
-        return Episodes(ids=none, starts=none, lengths=none, flags=none.astype(np.uint8))
+        return EpisodeIndex(ids=none, starts=none, lengths=none, flags=none.astype(np.uint8))
     first, end = int(steps[0]), int(steps[-1]) + 1
     numbers = np.arange(first // STRETCH_ROWS, (end - 1) // STRETCH_ROWS + 1)
     starts = np.maximum(numbers * STRETCH_ROWS, first)
     ends = np.minimum((numbers + 1) * STRETCH_ROWS, end)
     flags = np.full(len(numbers), STRETCH, np.uint8)
-    return Episodes(ids=numbers, starts=starts, lengths=ends - starts, flags=flags)
+    return EpisodeIndex(ids=numbers, starts=starts, lengths=ends - starts, flags=flags)
 
 
 class Runs:

@@ -59,7 +59,7 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Episodes:
+class EpisodeIndex:
     """A snapshot of the episodes in a folder, ordered by id.
 
     Attributes:
@@ -115,7 +115,7 @@ class Source(Protocol):
     def refresh(self) -> None:
         """See what a writer has committed since."""
 
-    def episodes(self) -> Episodes:
+    def episodes(self) -> EpisodeIndex:
         """All episodes, complete or not."""
 
     def read(self, rows: Rows, field: str) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from sharpwave.pages.viewer.detail import as_texts
 from sharpwave.pages.viewer.source import OPEN, STATES
-from sharpwave.pages.viewer.summary import Summary
+from sharpwave.pages.viewer.summary import FolderSummary
 from sharpwave.pages.viewer.survey import Survey
 from sharpwave.storage.files import to_json
 
@@ -21,7 +21,7 @@ OWN_COLUMNS = ("episode", "return", "length", "state")
 
 
 def state(
-    survey: Survey, summary: Summary, since: int = -1, keep: Collection[int] = ()
+    survey: Survey, summary: FolderSummary, since: int = -1, keep: Collection[int] = ()
 ) -> dict[str, Any]:
     """The summary and the rows of the table.
 

@@ -50,7 +50,7 @@ class FieldSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class FolderSummary:
     """Summary of the content of a folder.
 
     Attributes:
@@ -91,7 +91,7 @@ class Summary:
         return found
 
 
-def summarize(survey: Survey, condition: Condition) -> Summary:
+def summarize(survey: Survey, condition: Condition) -> FolderSummary:
     """The numbers of what was surveyed.
 
     Args:
@@ -116,7 +116,7 @@ def summarize(survey: Survey, condition: Condition) -> Summary:
         )
     counts = dict(zip(STATES, states, strict=True))
     stretches = counts.pop("rows")
-    return Summary(
+    return FolderSummary(
         about=survey.source.about,
         condition=condition,
         counts={"episodes": len(episodes) - stretches, **counts, "steps": steps},

@@ -9,7 +9,7 @@ import numpy as np
 
 from sharpwave.pages.viewer.pictures import Layout, layout_of
 from sharpwave.pages.viewer.ranges import Tally
-from sharpwave.pages.viewer.source import STRETCH, Column, Episodes, Progress, Rows, Source
+from sharpwave.pages.viewer.source import STRETCH, Column, EpisodeIndex, Progress, Rows, Source
 from sharpwave.types import Array
 
 BLOCK_BYTES = 8 << 20
@@ -38,7 +38,7 @@ class Survey:
         self.unreadable: dict[str, str] = {}
         self.version = 0
         none = np.empty(0, np.int64)
-        self.episodes = Episodes(ids=none, starts=none, lengths=none, flags=none)
+        self.episodes = EpisodeIndex(ids=none, starts=none, lengths=none, flags=none)
         self.returns: Array = np.empty(0, np.float64)
         self._budget = budget
 
@@ -81,7 +81,7 @@ class Survey:
     def _steps(self) -> Iterator[Column]:
         return (column for column in self.source.columns if not column.per_episode)
 
-    def _known(self, episodes: Episodes) -> tuple[Rows, Array]:
+    def _known(self, episodes: EpisodeIndex) -> tuple[Rows, Array]:
         """[E] steps of the episodes that were read before, and what their rewards add up to."""
         before = self.episodes
         if not len(before):
@@ -136,7 +136,7 @@ class Survey:
 class _Returns:
     """Adds rewards to the returns of the episodes that their rows belong to."""
 
-    def __init__(self, episodes: Episodes, returns: Array) -> None:
+    def __init__(self, episodes: EpisodeIndex, returns: Array) -> None:
         self._order = np.argsort(episodes.starts, kind="stable")
         self._starts = episodes.starts[self._order]
         self._returns = returns

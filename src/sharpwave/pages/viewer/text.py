@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from sharpwave.pages.text import count, number, size
-from sharpwave.pages.viewer.summary import FieldSummary, Summary
+from sharpwave.pages.viewer.summary import FieldSummary, FolderSummary
 from sharpwave.printable import printable
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def print_summary(summary: Summary, console: Console) -> None:
+def print_summary(summary: FolderSummary, console: Console) -> None:
     """Print what a folder holds."""
     parts: list[Any] = [_headline(summary), _counts(summary), ""]
     spreads = _spreads(summary)
@@ -28,7 +28,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     console.print(Group(*parts, *([""] if closing else []), *closing))
 
 
-def _headline(summary: Summary) -> Text:
+def _headline(summary: FolderSummary) -> Text:
     about = summary.about
     kind = "episodes" if about.kind == "episodes" else "a replay buffer"
     writer = summary.condition.writer
@@ -41,7 +41,7 @@ def _headline(summary: Summary) -> Text:
     return text
 
 
-def _counts(summary: Summary) -> Text:
+def _counts(summary: FolderSummary) -> Text:
     counts = summary.counts
     words = []
     if counts["episodes"]:
@@ -53,7 +53,7 @@ def _counts(summary: Summary) -> Text:
     return Text(", ".join(words))
 
 
-def _spreads(summary: Summary) -> Table:
+def _spreads(summary: FolderSummary) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for name, spread in (("return", summary.returns), ("length", summary.lengths)):
         if spread is None:
@@ -118,7 +118,7 @@ def _type(one: FieldSummary) -> str:
     return " ".join(words)
 
 
-def _health(summary: Summary) -> list[Text]:
+def _health(summary: FolderSummary) -> list[Text]:
     condition = summary.condition
     lines = [Text(printable(f"damaged: {line}"), "bold red") for line in condition.damage]
     if condition.verified and not condition.damage:

@@ -14,7 +14,7 @@ from sharpwave.pages.viewer.sample import sample
 from sharpwave.pages.viewer.server import ViewerServer
 from sharpwave.pages.viewer.source import Progress, Source
 from sharpwave.pages.viewer.state import state
-from sharpwave.pages.viewer.summary import Summary, summarize
+from sharpwave.pages.viewer.summary import FolderSummary, summarize
 from sharpwave.pages.viewer.survey import BUDGET, Survey
 from sharpwave.pages.viewer.watched import Watched
 from sharpwave.storage.files import replace_file
@@ -88,7 +88,7 @@ class Viewer:
         except BaseException:
             self._source.close()
             raise
-        self.summary: Summary = summarize(self._survey, self._condition)
+        self.summary: FolderSummary = summarize(self._survey, self._condition)
 
     def __len__(self) -> int:
         """Episodes that there are, complete or not."""

@@ -8,7 +8,7 @@ from typing import Any
 from sharpwave.pages.viewer.condition import Condition, look
 from sharpwave.pages.viewer.detail import detail, frame
 from sharpwave.pages.viewer.state import state
-from sharpwave.pages.viewer.summary import Summary, summarize
+from sharpwave.pages.viewer.summary import FolderSummary, summarize
 from sharpwave.pages.viewer.survey import Survey
 
 
@@ -40,7 +40,7 @@ class Watched:
         with self._lock:
             return frame(self._survey, episode, field, step)
 
-    def _refreshed(self) -> Summary:
+    def _refreshed(self) -> FolderSummary:
         self._survey.update()
         self._condition = look(self._survey, before=self._condition)
         return summarize(self._survey, self._condition)

@@ -175,7 +175,7 @@ class RowTable:
             return self.columns, tuple(rows)
         return tuple(self.columns[i] for i in self._filled), tuple(rows[i] for i in self._filled)
 
-    def _plan(self, rows: tuple[Tensor, ...], same: bool) -> jit.Plan:
+    def _plan(self, rows: tuple[Tensor, ...], same: bool) -> jit.MovePlan:
         """Plan of moving rows, which is known beforehand where dtypes agree."""
         if same:
             return self._same_plan
@@ -222,7 +222,7 @@ class RowTable:
 
 
 @lru_cache(maxsize=1024)
-def _plan(kinds: tuple[_Kind, ...], dtypes: tuple[torch.dtype, ...]) -> jit.Plan:
+def _plan(kinds: tuple[_Kind, ...], dtypes: tuple[torch.dtype, ...]) -> jit.MovePlan:
     """Plan of moving rows of these dtypes to columns of such kinds, without empty ones."""
     filled = [kind for kind in kinds if math.prod(kind.shape)]
     pairs = zip(filled, dtypes, strict=True)

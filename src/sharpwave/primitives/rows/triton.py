@@ -17,7 +17,7 @@ TILE = 1024
 FLAT = tl.constexpr(2048)
 
 
-class Plan(NamedTuple):
+class MovePlan(NamedTuple):
     """Per column: bytes of a word, words per row, and the rows and words that a program moves."""
 
     words: tuple[int, ...]
@@ -102,7 +102,7 @@ def push_kernel(
         program -= programs
 
 
-def plan_rows(kinds: tuple[tuple[int, int, bool], ...]) -> Plan:
+def plan_rows(kinds: tuple[tuple[int, int, bool], ...]) -> MovePlan:
     """Plan of moving rows, from elements per row, bytes per element and whether dtypes agree."""
     entries = []
     for elements, itemsize, same in kinds:
@@ -114,11 +114,15 @@ def plan_rows(kinds: tuple[tuple[int, int, bool], ...]) -> Plan:
             word, width = ELEMENTS, elements
         span = min(power_of_two(width), TILE)
         entries.append((word, width, min(TILE // span, 256), span))
-    return Plan(*zip(*entries, strict=True))
+    return MovePlan(*zip(*entries, strict=True))
 
 
 def move(
-    columns: tuple[Tensor, ...], rows: tuple[Tensor, ...], index: Tensor, plan: Plan, gather: bool
+    columns: tuple[Tensor, ...],
+    rows: tuple[Tensor, ...],
+    index: Tensor,
+    plan: MovePlan,
+    gather: bool,
 ) -> None:
     """Launch `move_kernel`; there is at least one column, and rows are not empty."""
     count = index.shape[0]
@@ -145,7 +149,7 @@ def push(
     rows: tuple[Tensor, ...],
     position: Tensor | int,
     count: int,
-    plan: Plan,
+    plan: MovePlan,
 ) -> None:
     """Launch `push_kernel`; there is at least one column, and rows are not empty."""
     launch(
@@ -165,11 +169,11 @@ def push(
 
 
 @lru_cache(maxsize=1024)
-def _move_programs(plan: Plan, count: int) -> int:
+def _move_programs(plan: MovePlan, count: int) -> int:
     parts = zip(plan.widths, plan.heights, plan.spans, strict=True)
     return sum(-(-count // height) * -(-width // span) for width, height, span in parts)
 
 
 @lru_cache(maxsize=1024)
-def _push_programs(plan: Plan, count: int) -> int:
+def _push_programs(plan: MovePlan, count: int) -> int:
     return sum(-(-count * width // FLAT.value) for width in plan.widths)

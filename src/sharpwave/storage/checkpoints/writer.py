@@ -61,7 +61,7 @@ def write_checkpoint(path: str | os.PathLike[str], header: dict[str, Any], state
         if shards:
             document["shards"] = shards
             own = own_shards(leaves, shards)
-            _write_together(path, document, stored, own, codes, Together(leaves))
+            _write_together(path, document, stored, own, codes, CheckpointWriters(leaves))
         else:
             _write(path, document, stored, codes)
     except OSError as error:
@@ -106,7 +106,7 @@ def _write_together(
     leaves: Mapping[str, Any],
     shards: Mapping[str, Any],
     codes: dict[str, str],
-    together: Together,
+    together: CheckpointWriters,
 ) -> None:
     """Write a checkpoint whose parts are those of several processes, and whose index is one's."""
 
@@ -219,7 +219,7 @@ def shard_names(leaves: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-class Together:
+class CheckpointWriters:
     """The processes that write a checkpoint; those of the first tensor in shards.
 
     Args:

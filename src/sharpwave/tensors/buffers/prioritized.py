@@ -17,7 +17,7 @@ from sharpwave.tensors.buffers.copies import to_device
 from sharpwave.tensors.buffers.fields import Fields
 from sharpwave.tensors.buffers.native_rows import NativeRows
 from sharpwave.tensors.buffers.replay import TensorReplayBatch, TensorReplayBuffer
-from sharpwave.tensors.buffers.rows import Columns, Rows, written
+from sharpwave.tensors.buffers.rows import Rows, TensorColumns, written
 from sharpwave.tensors.buffers.statistics import StatsTracker
 
 __all__ = ["TensorPrioritizedReplayBatch", "TensorPrioritizedReplayBuffer"]
@@ -57,7 +57,7 @@ class WeightedRows(Rows, Protocol):
         """Set the exponent of the weights."""
 
 
-class PrioritizedColumns(Columns):
+class PrioritizedColumns(TensorColumns):
     """Steps as one tensor per field, with priorities beside them on the device.
 
     Args:

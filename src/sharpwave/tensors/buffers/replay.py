@@ -19,7 +19,7 @@ from sharpwave.tensors.buffers.copies import to_device
 from sharpwave.tensors.buffers.fields import Fields, Nest, TensorField, extra_fields, field_nest
 from sharpwave.tensors.buffers.look_ahead import LookAhead
 from sharpwave.tensors.buffers.native_rows import NativeRows
-from sharpwave.tensors.buffers.rows import Columns, Rows
+from sharpwave.tensors.buffers.rows import Rows, TensorColumns
 from sharpwave.tensors.buffers.statistics import StatsTracker
 from sharpwave.tensors.buffers.windows import (
     ArrivalWindows,
@@ -135,7 +135,7 @@ class TensorReplayBuffer(TensorBuffer):
         places = (self.fields, self.buffer_size, self.num_envs)
         if self.store_device.type == "cpu":
             return NativeRows(*places, self.device)
-        return Columns(*places, self.store_device, self.device)
+        return TensorColumns(*places, self.store_device, self.device)
 
     def add(
         self,

@@ -14,7 +14,7 @@ from sharpwave.primitives import gae
 from sharpwave.tensors.buffers.base import ResetStrategy, TensorBuffer
 from sharpwave.tensors.buffers.copies import HostBatches, to_device
 from sharpwave.tensors.buffers.fields import Fields, Nest, TensorField, extra_fields, field_nest
-from sharpwave.tensors.buffers.rows import Columns, Table
+from sharpwave.tensors.buffers.rows import Table, TensorColumns
 from sharpwave.tensors.buffers.statistics import StatsTracker
 
 __all__ = ["RolloutBatch", "RolloutBuffer"]
@@ -122,7 +122,7 @@ class RolloutBuffer(TensorBuffer):
             raise ValueError("reset_strategy must be ERROR or AUTO: a rollout has a first step")
         self.gamma = _ratio("gamma", gamma)
         self.gae_lambda = _ratio("gae_lambda", gae_lambda)
-        self._rows = Columns(
+        self._rows = TensorColumns(
             self.fields, self.buffer_size, self.num_envs, self.store_device, self.device
         )
         shape = (self.buffer_size, self.num_envs)

@@ -11,7 +11,7 @@ from sharpwave.primitives.rows.tensors import RowTable
 from sharpwave.tensors.buffers.copies import HostBatches, to_device
 from sharpwave.tensors.buffers.fields import Fields
 
-__all__ = ["Columns", "Rows", "Table", "Which", "written"]
+__all__ = ["Rows", "Table", "TensorColumns", "Which", "written"]
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _KNOWN = frozenset(
@@ -65,7 +65,7 @@ class Rows(Protocol):
         """Write some fields of the rows with these indices into tensors on the output device."""
 
 
-class Columns:
+class TensorColumns:
     """Steps as one tensor [buffer_size * num_envs, ...] per field.
 
     On CUDA a step is written in one launch and a batch is read in another, and nothing waits for

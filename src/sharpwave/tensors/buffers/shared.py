@@ -16,7 +16,7 @@ from sharpwave.buffers.shared_memory import SharedBlock
 from sharpwave.buffers.views import NStep
 from sharpwave.tensors.buffers.base import ResetStrategy
 from sharpwave.tensors.buffers.replay import TensorReplayBatch, TensorReplayBuffer
-from sharpwave.tensors.buffers.rows import Columns, written
+from sharpwave.tensors.buffers.rows import TensorColumns, written
 from sharpwave.tensors.buffers.statistics import StatsTracker
 from sharpwave.types import Array
 
@@ -93,17 +93,17 @@ class SharedReplayBuffer(TensorReplayBuffer):
             seed=seed,
         )
 
-    def _make_rows(self) -> Columns:
+    def _make_rows(self) -> TensorColumns:
         forms = [(_stored_as(leaf.dtype), leaf.shape) for leaf in self.fields.leaves]
         return self._over(SharedBlock(forms, self.buffer_size, self.num_envs))
 
-    def _over(self, block: SharedBlock) -> Columns:
+    def _over(self, block: SharedBlock) -> TensorColumns:
         """Columns over shared memory, drawn from in an order of this process alone."""
         self._block = block
         self._ring = block.ring
         self._writer: int | None = None
         self._draw_anew()
-        self._columns_here = Columns(
+        self._columns_here = TensorColumns(
             self.fields,
             self.buffer_size,
             self.num_envs,

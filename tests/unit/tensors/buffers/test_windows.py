@@ -17,7 +17,7 @@ from sharpwave.tensors.buffers import (
     TensorPrioritizedReplayBuffer,
     TensorReplayBuffer,
 )
-from sharpwave.tensors.buffers.rows import Columns
+from sharpwave.tensors.buffers.rows import TensorColumns
 from tests.reference.replay import NO_STEP
 
 EXTRAS: dict[str, Any] = {"deter": (torch.float16, (3,)), "stoch": (torch.uint8, (2,))}
@@ -37,7 +37,7 @@ class ColumnsOnHost(TensorReplayBuffer):
 
     def _make_rows(self) -> Any:
         places = (self.fields, self.buffer_size, self.num_envs)
-        return Columns(*places, self.store_device, self.device)
+        return TensorColumns(*places, self.store_device, self.device)
 
 
 def make(size: int, n_envs: int, kind: Any = TensorReplayBuffer, **options: Any) -> Any:
