@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sharpwave.agents import OnlineAgent
+from sharpwave.agents.actor_learner import ActorLearnerAgent
 from sharpwave.algorithms.followers import follower_of
 from sharpwave.algorithms.ppo import PPOLearner
 from sharpwave.config.on_policy import ClippedConfig
@@ -77,7 +77,7 @@ class APPOLearner(PPOLearner):
         return batch.corrected(valued, self.config, old_log_probs=valued.log_probs)
 
 
-class APPO(OnlineAgent):
+class APPO(ActorLearnerAgent):
     """APPO: PPO with actors that go on while the learner learns, corrected by V-trace.
 
     `APPOLearner` has the loss. Actors are those of `IMPALA`.

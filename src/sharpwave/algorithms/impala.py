@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from sharpwave.agents import OnlineAgent
+from sharpwave.agents.actor_learner import ActorLearnerAgent
 from sharpwave.algorithms.a2c import A2CLearner
 from sharpwave.algorithms.followers import follower_of
 from sharpwave.config.schedules import ScheduleLike
@@ -94,7 +94,7 @@ class IMPALALearner(A2CLearner):
         return scale * loss, metrics
 
 
-class IMPALA(OnlineAgent):
+class IMPALA(ActorLearnerAgent):
     """IMPALA: actors that go on while the learner learns, corrected by V-trace.
 
     `IMPALALearner` has the loss. Each of `n_actors` actors has `n_envs` environments, and a copy

@@ -131,6 +131,13 @@ def test_a_deterministic_run_goes_on_from_a_checkpoint_bit_for_bit(
         agent.close()
 
 
+@pytest.mark.parametrize("kind", [sw.IMPALA, sw.APPO])
+def test_actors_come_before_environments_where_arguments_have_no_names(kind: Any) -> None:
+    agent = kind("CartPole-v1", 3, 4, 7, actors="threads", hidden=(8,))
+    assert (agent.config.n_actors, agent.config.n_envs, agent.seed) == (3, 4, 7)
+    agent.close()
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_train_goes_on_and_counts_the_steps_of_all_actors(deterministic: bool) -> None:
     agent = sw.IMPALA("CartPole-v1", n_actors=3, seed=1, deterministic=deterministic, **SMALL)
