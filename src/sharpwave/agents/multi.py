@@ -267,7 +267,7 @@ class MultiAgent(OnlineAgent):
             raise TypeError(f"agent_idx must be an integer, got {number!r}")
         if not 0 <= number < len(names):
             raise ValueError(f"agent_idx must be below {len(names)}, got {number}")
-        return names[number]
+        return str(names[number])
 
     def _is_by_agent(self, obs: Mapping[str, Any], agent: str | None) -> bool:
         """Return whether observations are those of agents by name, not the entries of one.

@@ -164,6 +164,13 @@ def _maker_of_id(env_id: str, kwargs: dict[str, Any]) -> EnvMaker:
         missing = missing_library(error, env_id)
         if missing is not None:
             raise missing from error
+        from sharpwave.envs.multi.make import is_multi_id  # which takes these environments, too
+
+        if is_multi_id(env_id):
+            raise ValueError(
+                f"env must have one agent, got {env_id!r}: MAPPO, IPPO, VDN and QMIX learn for "
+                "several"
+            ) from error
         message = f"env must be the id of a registered environment, got {env_id!r}"
         nearest = _nearest(env_id)
         if not isinstance(error, gym.error.UnregisteredEnv | ModuleNotFoundError):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
+import sharpwave as sw
 from sharpwave.envs import (
     EnvironmentFailed,
     NativeVectorEnv,
@@ -178,6 +179,14 @@ def test_an_id_like_no_other() -> None:
         make_vec_env("q")
     with pytest.raises(ValueError, match="registered environment, got 'no_module:Env-v0'"):
         make_vec_env("no_module:Env-v0")
+
+
+@pytest.mark.parametrize("env_id", ["mpe2/simple_spread_v3", "classic/tictactoe-v3"])
+def test_algorithms_for_several_agents_are_named(env_id: str) -> None:
+    with pytest.raises(ValueError, match=f"one agent, got '{env_id}': MAPPO, IPPO, VDN and QMIX"):
+        make_vec_env(env_id)
+    with pytest.raises(ValueError, match="env must have one agent"):
+        sw.PPO(env_id)
 
 
 @pytest.mark.parametrize("env", [None, 3, [CountingEnv], np.zeros(3)])
