@@ -76,9 +76,9 @@ class MAPPOConfig(GroupOptions, PPOConfig):
         """Check the values."""
         super().check()
         self.require_positive("n_minibatches", "huber_delta")
-        for name in ("normalize_obs", "normalize_rewards"):
-            if getattr(self, name):
-                raise ValueError(f"{name} must be False: several agents are not normalized alike")
+        if self.n_minibatches != 1 and self.batch_size is not None:
+            got = f"{self.n_minibatches} and batch_size={self.batch_size}"
+            raise ValueError(f"n_minibatches must be 1 where batch_size is given, got {got}")
         if self.critic_obs is not None:
             raise ValueError("critic_obs must be None: critic_input says what critics look at")
         if self.cuda_graph:
@@ -133,8 +133,7 @@ class MAPPOLearner(PPOLearner):
         """Make the policy with its critic, their optimizer, and the normalization of values."""
         super().build()
         if self.config.value_norm:
-            self.value_norm = nn.ValueNorm().to(self.device)
-            self.networks["value_norm"] = self.value_norm
+            self.value_norm = self.networks["value_norm"] = nn.ValueNorm().to(self.device)
         order = self.view.own_first
         self.own_first = None if order is None else torch.as_tensor(order, device=self.device)
 
@@ -168,13 +167,9 @@ class MAPPOLearner(PPOLearner):
     def loss(self, batch: GroupBatch) -> tuple[Tensor, Metrics]:  # type: ignore[override]
         """The loss of one minibatch, and what is logged of it: tensors of one number by name."""
         config, weights = self.config, batch.weights
+        memory = {"state": batch.state, "starts": batch.starts, "valid": batch.real}
         log_probs, entropy, values = self.policy.evaluate(
-            self._seen(batch),
-            batch.actions,
-            state=batch.state,
-            starts=batch.starts,
-            masks=batch.masks,
-            valid=batch.real,
+            self._seen(batch), batch.actions, masks=batch.masks, **memory
         )
         if len(values) != len(log_probs):  # one for all agents of an environment
             values = values.index_select(0, batch.joint_rows)
@@ -241,8 +236,7 @@ class MAPPOLearner(PPOLearner):
         view, joint = self.view, batch.joint
         if view.is_plain or joint is None:
             return view.inputs(batch.obs, batch.agents, None)
-        needs_rows = self.own_first is not None and not batch.is_sequence
-        if needs_rows and batch.joint_rows is not None:
+        if self.own_first is not None and batch.joint_rows is not None:
             joint = joint.index_select(0, batch.joint_rows)
         return self._arranged(view.inputs(batch.obs, batch.agents, joint))
 

@@ -34,6 +34,9 @@ class GroupOptions(Config):
     def check(self) -> None:
         """Check the values."""
         super().check()
+        for name in ("normalize_obs", "normalize_rewards"):
+            if getattr(self, name, False):
+                raise ValueError(f"{name} must be False: several agents are not normalized alike")
         for name, options in (self.group_options or {}).items():
             what = f"group_options[{name!r}]"
             if not isinstance(options, Mapping):
