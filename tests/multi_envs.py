@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,3 +81,16 @@ class Fates(MultiAgentVectorEnv):
             groups[name] = GroupStep(obs, next_obs, rewards, terminated, truncated, alive, None)
         state, next_state = self.rng.normal(size=(2, self.num_envs, 4)).astype(np.float32)
         return MultiStep(groups, state, next_state, ended, [{}] * self.num_envs)
+
+
+class Masked(Fates):
+    """The same where some actions of every agent that acts are forbidden."""
+
+    def _told(self, fates: dict[str, Any], ended: Any) -> MultiStep:
+        step = super()._told(fates, ended)
+        return replace(step, groups={k: self._masked(x) for k, x in step.groups.items()})
+
+    def _masked(self, group: GroupStep) -> GroupStep:
+        masks = self.rng.random((*group.alive.shape, 3)) < 0.5
+        masks |= np.arange(3) == self.rng.integers(0, 3, (*group.alive.shape, 1))
+        return group._replace(masks=masks | ~group.alive[..., None])

@@ -16,7 +16,7 @@ from sharpwave.envs.multi import MultiStep
 from sharpwave.envs.multi.toys import Mortal
 from sharpwave.learners.batch import GroupBatch
 from sharpwave.testing.bits import state_of
-from tests.multi_envs import Fates
+from tests.multi_envs import Fates, Masked
 
 SMALL: dict[str, Any] = {"n_envs": 1, "n_steps": 3, "hidden": (8,), "n_epochs": 2, "seed": 0}
 KINDS: dict[str, dict[str, Any]] = {
@@ -106,6 +106,37 @@ def test_values_are_normalized_by_the_rows_that_there_are(mappo: Any, kind: dict
     assert norm["mean_square"] / norm["weight"] == pytest.approx(earned**2)
     agent.train(3)
     assert norm_of(agent, "agent_1") == norm
+
+
+def spoil(collector: Any) -> None:
+    """Write what is of no use into the rows of agents that are gone."""
+    write = collector._write
+
+    def written(name: str, t: int, *step: Any) -> None:
+        write(name, t, *step)
+        rollout = collector.rollouts[name]
+        gone = ~rollout.real[t]
+        rollout.rewards[t, gone] = 7.0
+        rollout.values[t, gone] = -9.0
+        rollout.log_probs[t, gone] = -3.0
+        rollout.actions[t, gone] = 2
+        rollout.masks[t, gone] = [True, False, True]
+
+    collector._write = written
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("critic_input", ["concat", "agent", "obs"])
+def test_nothing_of_the_rows_of_the_dead_is_learned(
+    mappo: Any, kind: dict[str, Any], critic_input: str
+) -> None:
+    options = {**kind, "critic_input": critic_input, "n_envs": 3, "n_steps": 12}
+    agents = [mappo(Masked(), n_minibatches=2, **options) for _ in range(2)]
+    spoil(agents[1].collector)
+    for agent in agents:
+        agent.train(3 * 36)
+    assert not agents[1].collector.rollouts["agent"].real.all()
+    assert state_of(agents[0].learner) == state_of(agents[1].learner)
 
 
 def test_sequences_without_a_row_are_no_sample_of_zeros(mappo: Any) -> None:

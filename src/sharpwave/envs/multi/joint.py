@@ -28,7 +28,8 @@ class JointVectorEnv(VectorEnv[Any, Any, Any]):
     and `state` that of the environment. Its actions are MultiDiscrete, one for each agent; those of
     agents that do not act are ignored. The reward is
     the mean of the agents' rewards, which are in `infos["agent_rewards"]` [N, A]. An episode that
-    ended in a step in which an agent was cut off is truncated, any other terminated.
+    ended in a step in which an agent was cut off is truncated, any other terminated. An agent that
+    is cut off while others go on counts as dead.
 
     Args:
         env: The environment; the actions of all agents must be Discrete.

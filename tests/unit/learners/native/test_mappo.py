@@ -23,7 +23,7 @@ from sharpwave.core.tree import map_leaves
 from sharpwave.envs.multi import make_multi_env
 from sharpwave.learners.batch import GroupBatch
 from sharpwave.learners.groups import GroupRolloutActor
-from tests.multi_envs import Fates
+from tests.multi_envs import Fates, Masked
 
 SPREAD = "mpe2/simple_spread_v3"
 SMALL: dict[str, Any] = {"n_envs": 5, "n_steps": 12, "hidden": (8, 8), "seed": 0, "n_epochs": 3}
@@ -124,6 +124,27 @@ def test_updates_are_those_of_torch(agents: Any, options: dict[str, Any]) -> Non
         assert_same(native, theirs)
         for name, value in metrics.items():
             assert value == pytest.approx(float(expected[name]), rel=1e-3, abs=2e-5), name
+
+
+@pytest.mark.parametrize("critic_input", ["concat", "agent", "state", "obs"])
+@pytest.mark.parametrize("waits", [0.0, 0.3], ids=["at once", "in turns"])
+def test_groups_with_masks_learn_as_in_torch(agents: Any, critic_input: str, waits: float) -> None:
+    options: dict[str, Any] = {"critic_input": critic_input, "n_envs": 3, "n_minibatches": 2}
+    native, theirs = (
+        agents(kind, Masked(sizes={"left": 2, "right": 1}, waits=waits), **options)
+        for kind in ("native", "torch")
+    )
+    for name in native.env.groups:
+        same_orders(native.learner[name], theirs.learner[name])
+    before = native.learner["left"].weights()
+    for _ in range(3):
+        batches = native.loop.collect()
+        for name, batch in batches.items():
+            assert not np.all(batch.masks)
+            native.learner[name].update(batch)
+            theirs.learner[name].update(as_tensors(batch))
+        assert_same(native, theirs)
+    assert not np.allclose(before, native.learner["left"].weights(), atol=1e-4)
 
 
 def test_large_updates_are_those_of_torch(agents: Any) -> None:
