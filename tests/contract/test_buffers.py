@@ -218,7 +218,7 @@ def test_clear_forgets_the_steps_and_never_repeats_an_id(case: Case) -> None:
     assert len(buffer) == 0
     assert len(buffer.indices()) == 0
     assert_filling(buffer, full=False)
-    with pytest.raises(ValueError, match="batch_size"):
+    with pytest.raises(ValueError, match="buffer is empty"):
         buffer.sample(1)
     for _ in range(6):
         rows = steps.take(6)
