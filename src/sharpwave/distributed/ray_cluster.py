@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from typing import Any, ClassVar
 
 from sharpwave.core.notice import notice
@@ -18,6 +19,9 @@ __all__ = ["RayCluster"]
 
 _PATIENCE, _TELL_AFTER = 300.0, 10.0
 """Seconds that a cluster has to find room, since it may have to grow; and until it is told of."""
+_MODE = "RAY_AUTH_MODE"
+_TOKENS_SINCE = (2, 52)
+"""Version of Ray since which it can ask for tokens; an older one takes no notice of the mode."""
 
 
 class RayCluster:
@@ -36,13 +40,17 @@ class RayCluster:
     Raises:
         ConnectionError: There is no such cluster.
         ImportError: Ray is not installed.
-        PermissionError: The cluster takes everybody.
+        PermissionError: The cluster takes everybody, or Ray is too old to ask for tokens.
     """
 
     _users_here: ClassVar[int] = 0
     """Objects that use the Ray that one of them has started on this machine."""
+    _sets_mode: ClassVar[bool] = False
+    """True while that Ray asks for tokens because it was started here."""
 
     def __init__(self, address: str | None = None) -> None:
+        if address is None:
+            self._ask_for_tokens()
         self.ray: Any = require("ray", extra="ray")
         self._placed: list[Any] = []
         self._groups: list[Any] = []
@@ -60,9 +68,10 @@ class RayCluster:
         if self.is_here:
             RayCluster._users_here = 1 if is_new else RayCluster._users_here + 1
         if self.is_here and is_new:
+            who = "reaches it" if self._why_open() else "holds its token"
             notice(
-                "started Ray on this machine. It listens on all interfaces, and whoever holds its "
-                "token may run code here"
+                "started Ray on this machine. It listens on all interfaces, and whoever "
+                f"{who} may run code here"
             )
         elif not self.is_here:
             self._check_tokens()
@@ -138,18 +147,40 @@ class RayCluster:
             return
         if self._ends_with_this or (self.is_here and RayCluster._users_here == 0):
             self.ray.shutdown()
+            if self.is_here and RayCluster._sets_mode:  # a cluster that is joined later is asked
+                os.environ.pop(_MODE, None)
+                RayCluster._sets_mode = False
             return
         for one in self._placed:
             self.ray.kill(one)
         for group in self._groups:
             self.ray.util.remove_placement_group(group)
 
+    @staticmethod
+    def _ask_for_tokens() -> None:
+        """Let a Ray that is started here ask for tokens, unless it is told otherwise."""
+        ray = sys.modules.get("ray")
+        is_new = ray is None or not ray.is_initialized()
+        if is_new and _MODE not in os.environ:
+            os.environ[_MODE] = "token"  # which Ray reads once, as it is imported
+            RayCluster._sets_mode = True
+
+    def _why_open(self) -> str:
+        """Why Ray runs the code of whoever reaches it; empty where it asks for tokens."""
+        version = self.ray.__version__
+        if tuple(map(int, version.split(".")[:2])) < _TOKENS_SINCE:
+            return f"Ray must be 2.52 or newer, which can ask for them, got {version}"
+        if os.environ.get(_MODE, "").lower() != "token":
+            return "start it with RAY_AUTH_MODE=token, and set that and RAY_AUTH_TOKEN here"
+        return ""
+
     def _check_tokens(self) -> None:
-        if os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
+        why = self._why_open()
+        if not why:
             return
         if self._ends_with_this:
             self.ray.shutdown()
         raise PermissionError(
             "a Ray cluster must ask for tokens, since it runs the code of whoever reaches it: "
-            "start it with RAY_AUTH_MODE=token, and set that and RAY_AUTH_TOKEN here"
+            f"{why}"
         )

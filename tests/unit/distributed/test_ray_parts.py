@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -39,8 +41,11 @@ class StandIn:
     class exceptions:  # noqa: N801 - Ray's name
         GetTimeoutError = type("GetTimeoutError", (Exception,), {})
 
-    def __init__(self, has_room: bool = True) -> None:
-        self.has_room = has_room
+    def __init__(
+        self, has_room: bool = True, *, version: str = "2.60.0", is_there: bool = True
+    ) -> None:
+        self.has_room, self.is_there = has_room, is_there
+        self.__version__ = version
         self.waited: list[float] = []
         self.removed = 0
         self.ended: list[Any] = []
@@ -57,10 +62,13 @@ class StandIn:
         self.removed += 1
 
     def is_initialized(self) -> bool:
-        return True
+        return self.is_there
+
+    def init(self, *_: Any, **__: Any) -> None:
+        self.is_there = True
 
     def shutdown(self) -> None:
-        pass
+        self.is_there = False
 
     def kill(self, _: Any) -> None:
         pass
@@ -114,6 +122,40 @@ def join(monkeypatch: pytest.MonkeyPatch) -> Callable[[StandIn], None]:
         monkeypatch.setattr(ray_cluster, "_PATIENCE", 12.0)
 
     return join
+
+
+def test_a_ray_that_cannot_ask_for_tokens_is_refused(join: Any) -> None:
+    """It takes no notice of the mode, and everybody got in."""
+    join(StandIn(version="2.51.1"))
+    with pytest.raises(PermissionError, match=r"Ray must be 2\.52 or newer, .* got 2\.51\.1"):
+        RayCluster("auto")
+    join(StandIn(version="2.52.0"))
+    RayCluster("auto").leave()
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "who"),
+    [
+        ("2.60.0", None, "holds its token"),
+        ("2.60.0", "disabled", "reaches it"),
+        ("2.51.1", None, "reaches it"),
+    ],
+)
+def test_a_ray_of_its_own_asks_for_tokens_unless_it_is_told_otherwise(
+    version: str, mode: str | None, who: str, join: Any, monkeypatch: Any, capsys: Any
+) -> None:
+    ray = StandIn(version=version, is_there=False)
+    join(ray)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    if mode is not None:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    cluster = RayCluster()
+    assert os.environ["RAY_AUTH_MODE"] == (mode or "token")
+    assert f"whoever {who} may run code here" in capsys.readouterr().err
+    cluster.leave()
+    assert os.environ.get("RAY_AUTH_MODE") == mode  # which says nothing of other clusters
+    assert not ray.is_there
 
 
 def test_a_cluster_without_room_is_named_with_the_cpus(join: Any, capsys: Any) -> None:
