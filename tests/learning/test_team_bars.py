@@ -54,7 +54,8 @@ def test_agents_spread_out_as_well_as_is_known(seed: int, backend: str) -> None:
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_roles_need_to_know_who_one_is(seed: int) -> None:
     """Without an agent id both draw from one policy, which earns at most a quarter of it all."""
-    for agent_id, low, high in ((True, 0.95, 1.0), (False, 0.0, 0.35)):
+    # A quarter of 400 episodes has a standard deviation of 0.022.
+    for agent_id, low, high in ((True, 0.95, 1.0), (False, 0.18, 0.32)):
         agent = sw.MAPPO(Roles, n_envs=16, n_steps=16, seed=seed, agent_id=agent_id)
         agent.train(10_000)
         assert low <= agent.evaluate(400, deterministic=False).mean <= high

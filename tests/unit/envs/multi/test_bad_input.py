@@ -126,7 +126,14 @@ def test_what_an_environment_returns_wrongly_is_named(spoil: Any, at: int, messa
     assert all(env.is_closed for env in envs)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that a busy machine keeps waiting has the time that it needs."""
+    monkeypatch.setattr("sharpwave.envs.processes.PATIENCE", 60.0)
+
+
 @pytest.mark.long(but=["shape"])
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("name", ["shape", "no_observation", "dead_again", "raises"])
 def test_the_same_is_named_in_processes(name: str) -> None:
     spoil, at, message = SPOILED[name]
@@ -148,6 +155,7 @@ class Exits(Trio):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("patient")
 def test_a_process_that_ends_is_noticed_and_none_is_left() -> None:
     before = set(multiprocessing.active_children())  # others may have left some
     env = PettingZooVectorEnv([Exits, partial(Exits, None, -1), Exits], mode="async")
