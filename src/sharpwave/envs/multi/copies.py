@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sharpwave.core.tree import map_leaves
@@ -38,6 +38,8 @@ class EnvCopy:
             for name, group in form.groups.items()
             for row, agent in enumerate(group.agents)
         }
+        self._agents = list(form.keys.values())
+        self._has_own_states = form.has_own_states
         self._takes_turns = hasattr(env, "acting")
         self._players: list[Seat] = []  # in the episode, acting or waiting
         self._acting: list[Seat] = []
@@ -85,7 +87,7 @@ class EnvCopy:
         if has_end or self._takes_turns or not is_same:
             self._change_players(obs, rewards, terminated, truncated)
         if self._block.next_state is not None:
-            self._write_state(self._block.next_state)
+            self._write_state(self._block.next_state, obs)
         return self._finish(obs, infos, has_end)
 
     def _finish(self, obs: Any, infos: dict[str, Any], has_end: bool) -> dict[str, Any]:
@@ -117,7 +119,7 @@ class EnvCopy:
             seat.write(obs[seat.key], is_next=is_next)
         state = self._block.next_state if is_next else self._block.state
         if state is not None:
-            self._write_state(state)
+            self._write_state(state, obs)
         self._write_masks(obs, infos)
         return dict(infos)
 
@@ -179,12 +181,22 @@ class EnvCopy:
             for array in (arrays.rewards, arrays.terminated, arrays.truncated):
                 _clear_row(array, i)
 
-    def _write_state(self, into: Array) -> None:
+    def _write_state(self, into: Array, obs: Any) -> None:
         state = self.env.state()
-        shape = into.shape[1:]
-        if getattr(state, "shape", None) != shape or state.dtype != into.dtype:
-            state = fitting(state, shape, into.dtype, "the state")
-        into[self._index] = state
+        if isinstance(state, Mapping) != self._has_own_states:
+            wanted = "a dict by agent" if self._has_own_states else "one array"
+            got = reprlib.repr(state)
+            raise ValueError(f"the state must be {wanted} like state_space, got {got}")
+        if not self._has_own_states:
+            _write_array(into, self._index, state, "the state")
+            return
+        self._check_possible(state)
+        into[self._index] = 0  # of the gone, of whom it may not tell
+        for row, key in enumerate(self._agents):
+            if key in state:
+                _write_array(into[self._index], row, state[key], f"the state of {key!r}")
+            elif key in obs:
+                raise ValueError(f"the state must have an entry for {key!r}, got {list(state)}")
 
     def _forget_masks(self) -> None:
         """There are none until the environment gives one."""
@@ -231,6 +243,13 @@ class EnvCopy:
             self._seat_players()
             self._forget_masks()
             self._has_stale_rows = True
+
+
+def _write_array(into: Array, row: int, value: Any, name: str) -> None:
+    shape = into.shape[1:]
+    if getattr(value, "shape", None) != shape or value.dtype != into.dtype:
+        value = fitting(value, shape, into.dtype, name)
+    into[row] = value
 
 
 def _clear_row(array: Array, i: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,12 +58,14 @@ class Form:
     Attributes:
         keys: The environment's own name of each agent, by ours.
         groups: By name.
-        state_space: Of the state; None where there is none.
+        state_space: Of the state, or of that of one agent; None where there is none.
+        has_own_states: True if every agent has a state of its own.
     """
 
     keys: Mapping[str, Any]
     groups: Mapping[str, GroupForm]
     state_space: Space | None
+    has_own_states: bool = False
 
     def check_like(self, other: Form, index: int) -> None:
         """Raise where another environment, number `index`, is of another form."""
@@ -80,7 +82,8 @@ class Form:
             name: (group.observation_space, group.action_space, group.has_mask)
             for name, group in self.groups.items()
         }
-        return {"agents": list(self.keys), "spaces": spaces_of, "state_space": self.state_space}
+        state = {"state_space": self.state_space, "own states": self.has_own_states}
+        return {"agents": list(self.keys), "spaces": spaces_of, **state}
 
 
 def read_form(env: Any, index: int, groups: Any = None) -> Form:
@@ -100,7 +103,7 @@ def read_form(env: Any, index: int, groups: Any = None) -> Form:
     pairs = {agent: _spaces_of(env, key, agent) for agent, key in keys.items()}
     named = checked_groups(groups, pairs)
     formed = {name: _group_form(agents, *pairs[agents[0]]) for name, agents in named.items()}
-    return Form(keys, formed, _state_space(env, index))
+    return Form(keys, formed, *_state_space(env, index, keys.values()))
 
 
 def _named_agents(env: Any) -> dict[str, Any]:
@@ -151,26 +154,38 @@ def split_mask(space: Space, obs: Any) -> tuple[Any, Any]:
     return (rest[OBSERVATION] if is_alone else rest), obs[MASK]
 
 
-def _state_space(env: Any, index: int) -> Space | None:
+def _state_space(env: Any, index: int, keys: Collection[Any]) -> tuple[Space | None, bool]:
+    """The space of the state, or of that of one agent, and whether every agent has its own."""
     space = getattr(env, "state_space", None)
+    if isinstance(space, spaces.Dict) and space.spaces.keys() == set(keys):
+        first, *others = space.spaces.values()
+        if any(other != first for other in others):
+            raise TypeError(f"state_space must be the same for all agents, got {space}")
+        return _checked_state(first), True
     if isinstance(space, spaces.Space):
-        if not isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-            raise TypeError(f"state_space must be one array, got {space}")
-        return space
+        return _checked_state(space), False
     if not callable(getattr(env, "state", None)):
-        return None
+        return None, False
     try:
         env.reset()  # most have no state before
         if not all(callable(getattr(layer, "state", None)) for layer in layers(env)):
-            return None  # some have something else of that name
-        state = np.asarray(env.state())
+            return None, False  # some have something else of that name
+        state = env.state()
     except NotImplementedError:
-        return None
+        return None, False
     except Exception as error:
         trace = "".join(traceback.format_exception(error))
         raise EnvironmentFailed(index, "reset()", trace) from error
-    low, high = (-np.inf, np.inf) if state.dtype.kind == "f" else _extremes(state.dtype)
-    return spaces.Box(low, high, state.shape, state.dtype.type)
+    has_own = isinstance(state, Mapping) and bool(state)
+    array = np.asarray(next(iter(state.values())) if has_own else state)
+    low, high = (-np.inf, np.inf) if array.dtype.kind == "f" else _extremes(array.dtype)
+    return spaces.Box(low, high, array.shape, array.dtype.type), has_own
+
+
+def _checked_state(space: Space) -> Space:
+    if not isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise TypeError(f"state_space must be one array, or one for every agent, got {space}")
+    return space
 
 
 def _extremes(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -190,8 +205,9 @@ class Block:
 
     Attributes:
         groups: The arrays of each group.
-        state: [N, ...] to act on next where it differs from `next_state`; None without any.
-        next_state: [N, ...] that the actions led to.
+        state: [N, ...] to act on next where it differs from `next_state`, [N, A, ...] where each of
+            all A agents has its own; None without any.
+        next_state: The same that the actions led to.
         changed: [N] where what to act on next differs from what the actions led to.
         ended: [N] where the episode ended.
     """
@@ -201,8 +217,9 @@ class Block:
             name: GroupArrays(group, num_envs, take) for name, group in form.groups.items()
         }
         space = form.state_space
-        self.next_state = None if space is None else _take(take, space, num_envs)
-        self.state = None if space is None else _take(take, space, num_envs)
+        rows = (num_envs, len(form.keys)) if form.has_own_states else (num_envs,)
+        self.next_state = None if space is None else _take(take, space, *rows)
+        self.state = None if space is None else _take(take, space, *rows)
         self.changed: Flags = take((num_envs,), np.bool_)
         self.ended: Flags = take((num_envs,), np.bool_)
 
