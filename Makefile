@@ -23,7 +23,7 @@ CLANGXX ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 c
 # ThreadSanitizer cannot map its shadow memory under the address randomisation of some kernels.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-multi bench-dreamer bench-distributed bench-llm bench-learning bench-gpu demo wheel clean
+.PHONY: help dev build test test-long test-slow test-oldest test-gpu test-native test-clang test-arm64-compile check format stubs messages bench bench-train bench-multi bench-dreamer bench-distributed bench-llm bench-learning bench-gpu demo wheel check-wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,6 +143,9 @@ wheel: dev ## Build a wheel into dist/
 	@python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 	@ls dist
 
+check-wheel: $(VENV)/wheel.stamp ## Build a wheel for other machines, and run it where there is neither torch nor a compiler
+	@python tools/check_wheel.py
+
 clean: ## Remove builds and caches (the environments stay; delete .venv to renew them)
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(VENV)/package.stamp
 
@@ -162,6 +165,10 @@ $(VENV)/dev.stamp: requirements/dev.txt requirements/cmake.txt $(VENV)/torch.sta
 
 $(VENV)/tidy.stamp: requirements/tidy.txt $(VENV)/dev.stamp
 	@$(PIP_INSTALL) -r requirements/tidy.txt
+	@touch $@
+
+$(VENV)/wheel.stamp: requirements/wheel.txt $(VENV)/dev.stamp
+	@$(PIP_INSTALL) -r requirements/wheel.txt
 	@touch $@
 
 $(VENV)/package.stamp: pyproject.toml $(VENV)/dev.stamp

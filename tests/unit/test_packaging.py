@@ -44,6 +44,8 @@ def binutils(*command: str) -> list[tuple[str, str]]:
 def test_version_is_the_one_of_the_project_file() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     assert re.findall(r'^version = "(.+)"$', project, re.MULTILINE) == [sharpwave.__version__]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {sharpwave.__version__}\n" in citation
 
 
 def test_no_module_is_ignored_by_git_and_so_left_out_of_the_wheel() -> None:
