@@ -71,8 +71,8 @@ class MultiAgentVectorEnv(ABC):
         groups: The agents of each group by its name, in the order of their rows.
         observation_spaces: Of one agent, by group.
         action_spaces: Of one agent, by group.
-        state_space: Of the state that a critic may look at, or of that of one agent where each has its
-            own; None where there is none.
+        state_space: Of the state that a critic may look at, or of that of one agent where each has
+            its own; None where there is none.
     """
 
     metadata: ClassVar[dict[str, Any]] = {}
