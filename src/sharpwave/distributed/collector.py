@@ -38,7 +38,7 @@ class FleetCollector:
         episodes: Statistics of the episodes of all actors.
         timesteps: Environment steps of all actors, those of dropped unrolls too.
         timings: Seconds that were waited for unrolls.
-        dropped: Unrolls that were too old.
+        dropped: Unrolls that were not learned from: too old, or taken as a run ended.
         lags: Policy lag of the last unrolls: updates that their weights had missed.
         recent_lags: The same of the unrolls before them too.
     """
@@ -62,6 +62,7 @@ class FleetCollector:
         self._action_map = action_map
         self._n_unrolls, self._max_lag, self._in_step = n_unrolls, max_lag, in_step
         self._waiting: list[Unroll] = []  # in step, of those that are taken together
+        self._received = 0
 
     def collect(
         self,
@@ -89,19 +90,22 @@ class FleetCollector:
         fleet.start(weights, version)
         if not self._in_step or fleet.stats().in_flight == 0:
             fleet.publish(weights, version)
-        for unroll in self._arriving(stops):
-            self.episodes.add(unroll.episode_returns, unroll.episode_lengths)
-            self.episodes.successes.extend(unroll.successes.tolist())
-            if not self._tell(unroll, on_step):
-                return None
-            if version - unroll.version <= self._max_lag:
-                fresh.append(unroll)
-            else:
-                self.dropped += 1
-            if len(fresh) == self._n_unrolls:
-                break
-        else:
-            self.dropped += len(fresh)
+        before = self._received - len(self._waiting)
+        try:
+            for unroll in self._arriving(stops):
+                self.episodes.add(unroll.episode_returns, unroll.episode_lengths)
+                self.episodes.successes.extend(unroll.successes.tolist())
+                if not self._tell(unroll, on_step):
+                    break
+                if version - unroll.version <= self._max_lag:
+                    fresh.append(unroll)
+                if len(fresh) == self._n_unrolls:
+                    break
+        finally:  # a callback or the fleet may raise; what has come is gone then
+            is_whole = len(fresh) == self._n_unrolls
+            taken = self._received - len(self._waiting) - before
+            self.dropped += taken - is_whole * self._n_unrolls
+        if not is_whole:
             return None
         if self._in_step:
             fleet.publish(weights, version)
@@ -127,6 +131,7 @@ class FleetCollector:
             if stats.alive == 0 and not stats.may_join:
                 raise RuntimeError("no actor of the fleet is left")
         self.timings["collect"] += time.perf_counter() - began
+        self._received += unroll is not None
         return unroll
 
     def _tell(self, unroll: Unroll, on_step: OnStep | None) -> bool:
