@@ -317,7 +317,7 @@ def test_reset_forgets_everything() -> None:
     life.live([ours], 60)
     ours.reset()
     assert (ours.size(), ours.pos, ours.full) == (0, 0, False)
-    with pytest.raises(ValueError, match="batch_size"):
+    with pytest.raises(ValueError, match="buffer is empty"):
         ours.sample(4)
     life.live([ours], 5)
     assert_true(ours.sample(16), life)
