@@ -21,8 +21,8 @@ from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import complain
 from sharpwave.core.ranks import MEETING, n_started
 
-GRACE_SECONDS = 10.0
-"""Time for the other processes to end by themselves, once one has failed."""
+GRACE_SECONDS = 60.0
+"""Time for the other processes to end by themselves, with a report, once one has failed."""
 KILL_SECONDS = 5.0
 """Time for a process that was terminated to end, before it is killed."""
 POLL_SECONDS = 0.05
