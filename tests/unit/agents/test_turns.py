@@ -87,3 +87,17 @@ def test_teams_act_as_their_sequences_are_learned(kind: str) -> None:
         both = (x.unflatten(1, (2, -1))[acting] for x in (learned, values))
         torch.testing.assert_close(*both)
     agent.close()
+
+
+@pytest.mark.parametrize("critic_input", ["concat", "obs"])
+@pytest.mark.parametrize("recurrent", ["gru", "lstm"])
+def test_policies_learn_from_what_they_acted_on(recurrent: str, critic_input: str) -> None:
+    """Before the first gradient step they are those that acted, memory included."""
+    options = {**SMALL, **ON_POLICY, "recurrent": recurrent, "critic_input": critic_input}
+    agent = sw.MAPPO(TICTACTOE, **options)
+    agent.train(128)
+    batch = agent.loop.collect()["player"]
+    assert not batch.real.all()
+    _, metrics = agent.learner["player"].loss(batch)
+    assert abs(metrics["approx_kl"]) < 1e-8
+    agent.close()
