@@ -26,6 +26,7 @@ from gymnasium import spaces
 from sharpwave.core.notice import notice
 from sharpwave.distributed.codec import LIMIT, Packed, pack, unpack
 from sharpwave.distributed.fleet import FleetStats, Unroll, Weights, waiting_states
+from sharpwave.distributed.launch import START
 from sharpwave.distributed.recipe import ActorRecipe
 from sharpwave.distributed.security import Access
 from sharpwave.distributed.sessions import Asked, Session, Slot
@@ -89,6 +90,10 @@ class GrpcFleet:
         self._host, self._port = split_address(address)
         self._access = access or Access()
         self._deadline, self._patience, self._max_nodes = deadline, patience, max_nodes
+        # A node makes an actor up to three times, and each may take as long for every step.
+        timeout = recipe.step_timeout
+        self._for_unroll = deadline + 3 * (START + (recipe.n_steps + 1) * timeout)
+        self._for_state = deadline + timeout
         self._run = uuid.uuid4().hex
         self._server: Server | None = None
         # One lock for everything. The learner and each session wait for changes of their own.
@@ -103,7 +108,7 @@ class GrpcFleet:
         self._error: BaseException | None = None
         self._rests, self._stops = True, False
         self._failures = self._restarts = self._lost = self._received_bytes = 0
-        self._complete_at = time.monotonic()
+        self._complete_at = self._looked_at = time.monotonic()
         self._pid = 0
 
     @property
@@ -166,6 +171,7 @@ class GrpcFleet:
         with self._lock:
             self._arrived.wait_for(lambda: bool(self._ready) or self._error is not None, timeout)
             self._raise_error()
+            self._end_late()
             if self._ready:
                 unroll = self._ready.popleft()
                 self._received_bytes += unroll.nbytes
@@ -178,9 +184,7 @@ class GrpcFleet:
         """Wait until all actors that are there rest between two unrolls, or so many seconds."""
         with self._lock:
             self._rests = True
-            # Whoever falls silent is gone at its deadline, so this ends.
-            seconds = min(timeout, threading.TIMEOUT_MAX)
-            self._arrived.wait_for(lambda: not any(one.is_busy for one in self._slots), seconds)
+            self._wait_until(lambda: not any(one.is_busy for one in self._slots), timeout)
 
     def stats(self) -> FleetStats:
         """Counts of actors, unrolls, failures and received bytes."""
@@ -211,7 +215,7 @@ class GrpcFleet:
             slots = self._slots[: self._n_actors]
             for slot in slots:
                 slot.ask_state()
-            self._arrived.wait_for(
+            self._wait_until(
                 lambda: self._error is not None or all(slot.has_told for slot in slots)
             )
             self._raise_error()
@@ -332,7 +336,7 @@ class GrpcFleet:
         except Exception:  # gRPC's own, of many kinds: the node is gone
             pass
         with self._lock:
-            session.error = error
+            session.error = session.error or error
             self._failures += error is not None
             session.end()
 
@@ -399,7 +403,9 @@ class GrpcFleet:
 
     def _leave(self, session: Session) -> None:
         """Forget a node; what its actors were making is lost."""
-        self._sessions.discard(session)
+        if session not in self._sessions:
+            return  # it was given up before its stream has ended
+        self._sessions.remove(session)
         self._there -= len(session.slots)
         for slot in session.slots:
             self._lost += len(slot.asked)
@@ -411,6 +417,27 @@ class GrpcFleet:
         self._restarts += session.told["restarts"]
         self._lost += session.told["lost"]
         self._arrived.notify_all()
+
+    def _wait_until(self, is_so: Callable[[], bool], timeout: float = math.inf) -> None:
+        """Wait for nodes, none of which is waited for without end."""
+        end = time.monotonic() + timeout
+        while not is_so() and (left := end - time.monotonic()) > 0:
+            self._arrived.wait(min(left, self._deadline))
+            self._end_late()
+
+    def _end_late(self) -> None:
+        """Give up nodes that give signs of life, and not what they were asked for."""
+        if time.monotonic() - self._looked_at < self._deadline / 4:
+            return
+        self._looked_at = time.monotonic()
+        for slot in self._slots:
+            session = slot.session
+            if session is not None and slot.is_late(self._for_unroll, self._for_state):
+                session.error = TimeoutError(f"actor {slot.number} did not answer in time")
+                session.end()
+                self._failures += 1
+                self._leave(session)
+                notice(f"gave up a node at {session.peer}: {session.error}")
 
     def _ask_idle(self) -> None:
         """Ask those who wait for work, as far as the bound allows; in step `publish` asks."""

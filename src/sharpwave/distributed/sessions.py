@@ -5,7 +5,9 @@ The lock of the fleet guards all of it.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -59,6 +61,7 @@ class Slot:
         self.has_failed = False
         self._restarts = 0
         self._is_asked_for_state = False
+        self._since = self._since_tell = math.inf
         self._to_load: bytes | None = None
         self._serial = 0
 
@@ -77,9 +80,16 @@ class Slot:
         """Number of times that the actor was made before, here and by its node."""
         return max(0, self.life + (self._to_load is not None)) + self._restarts
 
+    def is_late(self, for_unroll: float, for_state: float) -> bool:
+        """True if an answer has not come for so many seconds since it could be worked at."""
+        now = time.monotonic()
+        return (self.is_busy and now - self._since > for_unroll) or (
+            not self.has_told and now - self._since_tell > for_state
+        )
+
     def join(self, session: Session) -> None:
         """Let a node fill it, which is told at once where it stands and what was asked for."""
-        self.session = session
+        self.session, self._since = session, time.monotonic()
         self.life += 1
         self._serial = 0
         self.has_failed = False
@@ -99,13 +109,15 @@ class Slot:
 
     def ask(self, asked: Asked) -> None:
         """Ask for an unroll, now or when somebody comes."""
+        if not self.asked:
+            self._since = time.monotonic()
         self.asked.append(asked)
         if self.session is not None:
             self.session.ask(self.number, asked)
 
     def ask_again(self) -> None:
         """Ask for what the actor has given up."""
-        self.has_failed = False
+        self.has_failed, self._since = False, time.monotonic()
         if self.session is not None:
             for asked in self.asked:
                 self.session.ask(self.number, asked)
@@ -113,7 +125,7 @@ class Slot:
     def ask_state(self) -> None:
         """Ask for the actor's state, if it is there."""
         if self.session is not None:
-            self._is_asked_for_state = True
+            self._is_asked_for_state, self._since_tell = True, time.monotonic()
             self.session.say(pack("tell", meta={"actor": self.number}))
 
     def take_state(self, state: Any, restarts: Plain) -> None:
@@ -157,6 +169,7 @@ class Slot:
                 f"for, got one with {version}"
             )
         self.asked.popleft()
+        self._since = time.monotonic()
         self._serial += 1
 
 
