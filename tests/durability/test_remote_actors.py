@@ -245,16 +245,49 @@ def test_an_actor_without_a_learner_leaves_after_its_patience(commands: Commands
     assert re.search(rf"the learner has not answered for \d+ s: {address} cannot be reached", said)
 
 
+def forged_unrolls() -> Iterator[bytes]:
+    """Unrolls that are well formed, each with a count or a column that cannot be."""
+    counts: list[Any] = [-1, 2**53, 1.5, True, "1", None]
+    for name in ("failures", "restarts", "lost"):
+        yield from (unroll_bytes(meta={name: count}) for count in counts)
+    for name in ("version", "serial", "actor"):
+        yield from (unroll_bytes(meta={name: wrong}) for wrong in (-1, 1, 2**60, 0.5, "0", None))
+    flags, row = np.zeros((8, 4), np.bool_), np.zeros((8, 4), np.float32)
+    cut = flags.copy()
+    cut[2, 3] = True
+    episode = {"episode_returns": np.zeros(1), "episode_lengths": np.ones(1, np.int64)}
+    episode["final_obs"] = np.zeros((1, 4), np.float32)
+    columns: list[dict[str, Any]] = [
+        *({name: row + wrong} for name in ("rewards", "log_probs") for wrong in (np.nan, np.inf)),
+        *({"actions": np.full((8, 4), wrong)} for wrong in (-1, 2, 2**62)),
+        *({"masks": np.ones(shape, np.bool_)} for shape in ((8, 4), (8, 4, 3), (8, 4, 2, 1))),
+        {"masks": np.zeros((8, 4, 2), np.bool_)},
+        {"truncated": cut, **episode, "final_obs": None},
+        {"truncated": cut, **episode, "final_obs": episode["final_obs"] + np.inf},
+        {"truncated": cut, **episode, "episode_returns": np.full(1, np.nan)},
+        {"terminated": cut},
+        {"successes": np.ones(1)},
+        {"real": flags.astype(np.int8)},
+        {"last_obs": np.full((4, 4), np.nan, np.float32)},
+        {"extra.noise": row},
+        {"state": row},
+    ]
+    yield from (unroll_bytes(**one) for one in columns)
+
+
 @pytest.mark.long
 def test_ten_thousand_broken_messages_are_refused_and_cost_nothing() -> None:
     """Named errors, no crash, memory flat, and an honest node is served in between."""
     draw = random.Random(7)
     good = unroll_bytes(0)
+    forged = list(forged_unrolls())
     messages = [good, pack("beat"), pack("failed", meta={"kind": "x"}), pack("told"), pack("join")]
 
     def broken() -> bytes:
         data = bytearray(draw.choice(messages))
-        kind = draw.randrange(4)
+        kind = draw.randrange(5)
+        if kind == 4:
+            return draw.choice(forged)
         if kind == 0:
             for _ in range(draw.randrange(1, 4)):
                 data[draw.randrange(len(data))] ^= draw.randrange(1, 256)
