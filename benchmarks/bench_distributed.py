@@ -24,6 +24,8 @@ N_ENVS, N_STEPS = 16, 64
 NATIVE_STEPS, PYTHON_STEPS = 400_000, 16_384
 RLOX_STEPS, RLLIB_SECONDS = 60_000, 60
 ROUNDS = 7
+N_NODES, N_TAKEN = 8, 2_000
+"""Nodes that send unrolls to a learner, and the unrolls that are timed."""
 N_WEIGHTS = 150_000
 """0.6 MB of float32."""
 TICK = os.sysconf("SC_CLK_TCK")
@@ -35,6 +37,7 @@ def rows() -> Iterator[Row | Result]:
     yield from publication()
     yield unrolls()
     yield unrolls_over_wires()
+    yield unrolls_into_a_learner()
     yield from start()
 
 
@@ -201,6 +204,37 @@ def unrolls_over_wires() -> Row:
         {OURS: over_grpc, "raw TCP": over_tcp},
         [Ratio("raw TCP", 0.125)],
         note="a gRPC stream, without packing and checking; TCP has neither lengths nor names",
+    )
+
+
+def unrolls_into_a_learner() -> Result:
+    """Steps of unrolls that a learner takes over gRPC and checks, from nodes that do not act."""
+
+    def taken() -> float:
+        from sharpwave.distributed.stand_ins import StandIns
+
+        agent, unroll = made("grpc", n_actors=N_NODES), one_unroll()
+        fleet = agent.loop.fleet
+        fleet.start(agent.learner.weights(), 0)
+        with StandIns(fleet.address, unroll, N_NODES, 1):
+            take(fleet, N_TAKEN // 4)
+            began = time.perf_counter()
+            take(fleet, N_TAKEN)
+            seconds = time.perf_counter() - began
+            agent.close()
+        return seconds / (N_TAKEN * N_ENVS * N_STEPS)
+
+    def take(fleet: Any, count: int) -> None:
+        while count:
+            count -= fleet.receive(10.0) is not None
+
+    return collect(
+        f"step of unrolls of 64 x 16 over gRPC into one learner, {N_NODES} nodes",
+        "s/step",
+        {OURS: taken},
+        [AtMost(1e-6, "s/step")],
+        note="the fleet of a learner that does not learn; two processes beside it send",
+        rounds=ROUNDS,
     )
 
 
