@@ -26,6 +26,7 @@ def without_torch(code: str, *, cwd: Path | None = None) -> subprocess.Completed
     )
 
 
+@pytest.mark.long
 def test_what_native_code_computes_does_without(tmp_path: Path) -> None:
     """Agents train, save, resume, are evaluated and reported, on the command line too."""
     code = f"""
@@ -62,6 +63,7 @@ print(sys.modules["torch"])
     assert done.stdout.splitlines()[-1] == "None"
 
 
+@pytest.mark.long(but=["lstm", "nn.Transformer"])
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -83,6 +85,7 @@ def test_what_needs_torch_says_how_to_get_it(code: str, said: str) -> None:
     assert re.search(f"^{said}.*{EXTRA}$", line)
 
 
+@pytest.mark.long(but=["list"])
 @pytest.mark.parametrize(
     "arguments",
     [

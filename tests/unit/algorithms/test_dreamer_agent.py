@@ -429,6 +429,7 @@ def test_observations_that_are_no_numbers_end_the_run(tmp_path: Path) -> None:
     assert torch.isfinite(agent.learner.flats["policy"].data).all()
 
 
+@pytest.mark.long
 def test_losses_that_are_no_numbers_end_the_run_and_keep_its_checkpoint(tmp_path: Path) -> None:
     agent, checkpoints = agent_of(), sw.CheckpointCallback(20, tmp_path / "kept")
 
