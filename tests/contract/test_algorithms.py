@@ -322,8 +322,10 @@ class TestConstruction:
 
     def test_the_signature_shows_every_option_with_its_default(self, case: Case) -> None:
         parameters = inspect.signature(case.cls).parameters
-        leading = [name for name in parameters if name != "n_agents"][:6]
+        leading = [name for name in parameters if name not in ("n_agents", "n_actors")][:6]
         assert leading == ["env_id", "n_envs", "seed", "policy", "logger", "callbacks"]
+        if hasattr(case.cls.Config, "n_actors"):
+            assert list(parameters)[1] == "n_actors"
         defaults = {field.name: field.default for field in fields(case.cls.Config)}
         assert defaults.items() <= {x.name: x.default for x in parameters.values()}.items()
 
