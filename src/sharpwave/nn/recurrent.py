@@ -107,11 +107,11 @@ class EpisodePieces:
         self.pieces: _Pieces | None = None
         if starts.device.type == "cpu":
             cuts = starts.numpy()
-            # Of columns without any valid step there is nothing to learn, whatever comes out.
-            packs = valid is not None and bool(valid.any()) and not valid.all()
-            if packs or cuts[1:].any():
-                whole = np.ones_like(cuts)
-                self.pieces = _Pieces(cuts, valid.numpy() if packs else whole)  # type: ignore[union-attr]
+            # Where no step is valid there is nothing to learn, whatever comes out.
+            if valid is not None and (valid.all() or not valid.any()):
+                valid = None
+            if valid is not None or cuts[1:].any():
+                self.pieces = _Pieces(cuts, np.ones_like(cuts) if valid is None else valid.numpy())
 
     @property
     def one_by_one(self) -> bool:
