@@ -86,7 +86,7 @@ class TestEpsilon:
         assert actions.mean() == pytest.approx(0.5, abs=0.1)
 
     def test_noise_on_the_weights_takes_its_place(self) -> None:
-        algo = sw.DQN("CartPole-v1", noisy=True, learning_starts=20, **SMALL)
+        algo = sw.DQN("CartPole-v1", noisy=True, learning_starts=20, **{**SMALL, "seed": 0})
         assert algo.train(60)["epsilon"] == 0.0
         obs = np.random.default_rng(0).normal(size=(50, 4))
         quiet = [algo.predict(obs) for _ in range(3)]
