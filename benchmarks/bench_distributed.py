@@ -360,7 +360,7 @@ def bare_loop(steps: int) -> float:
     collectors = [
         NativeCollector("CartPole-v1", N_ENVS, seed=seed, capacity=1, **form) for seed in (0, 1)
     ]
-    real = np.ones((N_STEPS, N_ENVS), np.bool_)
+    valid = np.ones((N_STEPS, N_ENVS), np.bool_)
     before, taken = time.process_time(), 0
     while taken < steps:
         rollouts = []
@@ -368,7 +368,7 @@ def bare_loop(steps: int) -> float:
             batch = collector.recv()
             ends = {name: batch[name] for name in ("last_obs", "final_obs")}
             columns = {name: batch[name] for name in ARRAYS}
-            columns |= {"obs": batch["observations"], "real": real, **ends}
+            columns |= {"obs": batch["observations"], "valid": valid, **ends}
             rollouts.append(Rollout.without_values(**columns))
         learner.update(UnrollBatch.of(rollouts, learner.own))
         for collector in collectors:

@@ -181,7 +181,7 @@ def memory(backend: str) -> Result:
         rollout = loop.collector.rollouts["agent"]
         arrays = [x for x in vars(rollout).values() if isinstance(x, np.ndarray)]
         arrays.append(np.asarray(batch.joint))
-        return distinct_bytes(arrays) / rollout.real.size
+        return distinct_bytes(arrays) / rollout.valid.size
 
     return collect(
         f"memory of a rollout per agent step, {backend} backend",

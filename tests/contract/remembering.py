@@ -73,7 +73,7 @@ class Remembers:
     def check(self, batch: Any) -> None:
         extra, obs = batch.extra, seen(batch.obs)
         assert extra.keys() == COLUMNS.keys()
-        is_step = getattr(batch, "real", None)
+        is_step = getattr(batch, "valid", None)
         if is_step is None:
             is_step = torch.ones_like(extra["acted"])
         acted = extra["acted"] & is_step

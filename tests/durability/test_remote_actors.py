@@ -267,7 +267,7 @@ def forged_unrolls() -> Iterator[bytes]:
         {"truncated": cut, **episode, "episode_returns": np.full(1, np.nan)},
         {"terminated": cut},
         {"successes": np.ones(1)},
-        {"real": flags.astype(np.int8)},
+        {"valid": flags.astype(np.int8)},
         {"last_obs": np.full((4, 4), np.nan, np.float32)},
         {"extra.noise": row},
         {"state": row},

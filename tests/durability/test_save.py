@@ -109,10 +109,10 @@ def test_a_failure_after_the_commit_keeps_the_new_state(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        real = Path.rename
+        valid = Path.rename
 
         def rename_then_break(self: Path, target: Path) -> Path:
-            moved = real(self, target)
+            moved = valid(self, target)
             patch.setattr(os, "fsync", fail)
             return moved
 

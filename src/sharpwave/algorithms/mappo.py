@@ -167,7 +167,7 @@ class MAPPOLearner(PPOLearner):
     def loss(self, batch: GroupBatch) -> tuple[Tensor, Metrics]:  # type: ignore[override]
         """The loss of one minibatch, and what is logged of it: tensors of one number by name."""
         config, weights = self.config, batch.weights
-        memory = {"state": batch.state, "starts": batch.starts, "valid": batch.real}
+        memory = {"state": batch.state, "starts": batch.starts, "valid": batch.valid}
         log_probs, entropy, values = self.policy.evaluate(
             self._seen(batch), batch.actions, masks=batch.masks, **memory
         )

@@ -195,10 +195,10 @@ class Collector(CollectorState):
         self._count_episodes(step)
         if np.count_nonzero(ended):
             self.episodes.add_successes(success_of(step.infos, ended))
-        if step.real is not None:
-            rewards = rewards[step.real]
+        if step.valid is not None:
+            rewards = rewards[step.valid]
         self.timesteps += len(rewards)
         return rewards
 
     def _count_episodes(self, step: Step) -> None:
-        self.episodes.update(step.raw_rewards, self.stepper.ended, step.real)
+        self.episodes.update(step.raw_rewards, self.stepper.ended, step.valid)

@@ -118,17 +118,17 @@ class EpisodeStats:
         self,
         rewards: npt.NDArray[Any],
         ended: npt.NDArray[np.bool_],
-        real: npt.NDArray[np.bool_] | None = None,
+        valid: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         """Add one step of every environment.
 
         Args:
             rewards: [N].
             ended: [N], where the step was an episode's last.
-            real: [N], False where the row was only a reset; None when all are steps.
+            valid: [N], False where the row was only a reset; None when all are steps.
         """
         self._running_returns += rewards
-        self._running_lengths += 1 if real is None else real
+        self._running_lengths += 1 if valid is None else valid
         if np.count_nonzero(ended):  # several times faster than any()
             for env in np.flatnonzero(ended):
                 self.returns.append(float(self._running_returns[env]))

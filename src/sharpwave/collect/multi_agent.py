@@ -52,7 +52,7 @@ class MultiAgentCollector(CollectorState):
     """Collects a rollout of T steps for every group, with advantages.
 
     Each group's rollout has N x G rows, those of an environment's agents beside each other. A row
-    is `real` where the agent acted. The death of an agent terminates it; a time limit bootstraps
+    is `valid` where the agent acted. The death of an agent terminates it; a time limit bootstraps
     once from the value of the true last observation. Rewards that reach an agent while it waits for
     its turn are those of its last action.
 
@@ -220,7 +220,7 @@ class MultiAgentCollector(CollectorState):
         rollout.rewards[t] = step.rewards.reshape(-1)
         rollout.terminated[t] = step.terminated.reshape(-1)
         rollout.truncated[t] = step.truncated.reshape(-1)
-        rollout.real[t] = self._alive[name].reshape(-1)
+        rollout.valid[t] = self._alive[name].reshape(-1)
         rollout.starts[t] = (self._begins[name] & self._alive[name]).reshape(-1)
         masks = self.masks[name]
         rollout.write_masks(t, None if masks is None else flat_rows(masks))
@@ -261,7 +261,7 @@ class MultiAgentCollector(CollectorState):
     ) -> None:
         """Add what is known once all steps are taken."""
         last = self.actors[name].values(flat_rows(self.obs[name]), self.joint.of_group(joint, name))
-        waits = np.stack(self._waits[name]).reshape(rollout.real.shape)
+        waits = np.stack(self._waits[name]).reshape(rollout.valid.shape)
         if waits.any():
             advantages_over_turns(rollout, waits, last, gamma, gae_lambda)
             return
@@ -280,10 +280,10 @@ class MultiAgentCollector(CollectorState):
         joint = self.joints.get(name)
         columns = rollout.columns(sequences=sequences)
         if sequences:
-            steps, rows = rollout.real.shape
+            steps, rows = rollout.valid.shape
             agents = np.tile(np.arange(size), (steps, rows // size))
             return {**columns, "agents": agents, "joint": joint, "joint_rows": None}
-        alive = np.flatnonzero(rollout.real)
+        alive = np.flatnonzero(rollout.valid)
         joint_rows = None
         if joint is not None:
             per_env = joint.shape[1] == self.env.num_envs and size > 1
@@ -293,10 +293,10 @@ class MultiAgentCollector(CollectorState):
 
     def _count(self, step: MultiStep) -> Array:
         """Add a step to the statistics; the rewards [N, A] of all agents."""
-        real = ~self.ended if self.env.resets_apart else None
-        self.timesteps += self.env.num_envs if real is None else int(real.sum())
+        valid = ~self.ended if self.env.resets_apart else None
+        self.timesteps += self.env.num_envs if valid is None else int(valid.sum())
         rewards = np.concatenate([step.groups[name].rewards for name in self.env.groups], 1)
-        self.episodes.update_agents(rewards, step.ended, real)
+        self.episodes.update_agents(rewards, step.ended, valid)
         return rewards
 
     def _stand(self, step: MultiStep) -> None:
@@ -384,19 +384,19 @@ def advantages_over_turns(
 
     Args:
         rollout: [T, B], with `next_values` where something was cut.
-        waits: [T, B] where an agent waits for its turn; rows that are neither `real` nor waiting
+        waits: [T, B] where an agent waits for its turn; rows that are neither `valid` nor waiting
             are of nobody.
         last_values: [B] of what is seen at the end.
         gamma: Discount of a step, from turn to turn.
         gae_lambda: λ.
     """
-    n = rollout.real.shape[1]
+    n = rollout.valid.shape[1]
     next_value, next_advantage = last_values.astype(np.float64), np.zeros(n)
     # Of the rows since the last turn, going backwards.
     paid, goes_on = np.zeros(n), np.ones(n)
     cut, cut_value = np.zeros(n, np.bool_), np.zeros(n)
-    for t in reversed(range(len(rollout.real))):
-        acts, waiting = rollout.real[t], waits[t]
+    for t in reversed(range(len(rollout.valid))):
+        acts, waiting = rollout.valid[t], waits[t]
         terminated = rollout.terminated[t]
         truncated = rollout.truncated[t] & ~terminated
         ended = (acts | waiting) & (terminated | truncated)

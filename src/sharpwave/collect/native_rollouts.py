@@ -138,7 +138,7 @@ class NativeRollouts:
                     return None
         return self._make(
             obs=batch["observations"],
-            real=self._real,
+            valid=self._real,
             last_obs=batch["last_obs"],
             final_obs=batch["final_obs"],
             **{name: batch[name] for name in self._arrays},

@@ -157,7 +157,7 @@ class NativeTeamRollouts:
         if not self._tell(batch, on_step):
             return None
         arrays = {name: batch[name] for name in (*ARRAYS, *VALUES)}
-        self.rollouts[self._group] = Rollout(obs=batch["obs"], real=self._real, **arrays)
+        self.rollouts[self._group] = Rollout(obs=batch["obs"], valid=self._real, **arrays)
         return self.rollouts
 
     def columns(self, name: str, *, sequences: bool) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class OffPolicyCollector(Collector):
         self.taken = VectorStep.of(obs, actions, step) if self.is_watched else None
         self.starts = self.ended
         if self.stepper.mode == "next_step":  # a step that was only a reset leads to a beginning
-            self.starts = np.zeros_like(self.ended) if step.real is None else ~step.real
+            self.starts = np.zeros_like(self.ended) if step.valid is None else ~step.valid
         self.obs, self.masks = step.obs, masks
         return rows, float(np.add.reduce(rewards)) / max(len(rewards), 1)
 
@@ -129,13 +129,13 @@ class OffPolicyCollector(Collector):
             obs = self._with_mask(obs, self.masks)
             next_obs = self._with_mask(next_obs, self._next_masks(step, masks))
         columns = (obs, actions, step.rewards, step.terminated, step.truncated, next_obs)
-        if step.real is None:
+        if step.valid is None:
             return Transitions(*columns, None, self._take_restarted())
-        real = np.flatnonzero(step.real)
-        if not len(real):
+        valid = np.flatnonzero(step.valid)
+        if not len(valid):
             return None
-        parts = (map_leaves(lambda leaf: leaf[real], part) for part in columns)
-        return Transitions._make((*parts, real, self._take_restarted(), None))
+        parts = (map_leaves(lambda leaf: leaf[valid], part) for part in columns)
+        return Transitions._make((*parts, valid, self._take_restarted(), None))
 
     def _next_masks(self, step: Step, masks: Flags | None) -> Flags | None:
         """The masks of what the step led to, from those of what to act on next."""

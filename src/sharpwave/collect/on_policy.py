@@ -104,7 +104,7 @@ class OnPolicyCollector(Collector):
                     return None
         rollout = self._rollout
         assert rollout is not None
-        if not rollout.real.any():  # one row, a reset everywhere: nothing to learn from
+        if not rollout.valid.any():  # one row, a reset everywhere: nothing to learn from
             return self.collect(gamma, gae_lambda, on_step)
         began = clock()
         self._finish(rollout, gamma, gae_lambda)
@@ -124,7 +124,7 @@ class OnPolicyCollector(Collector):
         rollout.terminated[t] = step.terminated
         rollout.truncated[t] = step.truncated
         rollout.starts[t] = self.starts
-        rollout.real[t] = True if step.real is None else step.real
+        rollout.valid[t] = True if step.valid is None else step.valid
         rollout.write_masks(t, self.masks)
         if rollout.extra:
             write_row(rollout.extra, t, acted.extra)
@@ -145,10 +145,10 @@ class OnPolicyCollector(Collector):
         self.obs = step.obs
         if self.stepper.mode != "next_step":
             self.starts = ended
-        elif step.real is None:
+        elif step.valid is None:
             self.starts = np.zeros_like(ended)
         else:
-            self.starts = ~step.real
+            self.starts = ~step.valid
         # A step may be without a mask, also the first: it allows everything.
         if self.has_masks or "action_mask" in step.infos:
             self.masks = action_masks(self.env, step.infos)

@@ -21,7 +21,7 @@ class Rollout:
     """T steps of N environments. The memory is used again by the next rollout.
 
     `next_values` is the value of what each step really led to: at a truncated step the value of the
-    true last observation, which bootstraps it, once. `real` is the mask of valid rows, False
+    true last observation, which bootstraps it, once. `valid` is the mask of valid rows, False
     where a row was only a reset; such rows are in no batch.
     """
 
@@ -37,7 +37,7 @@ class Rollout:
     next_values: Floats
     starts: Flags
     """is_first: True where `obs` is the first observation of an episode."""
-    real: Flags
+    valid: Flags
     advantages: Floats
     returns: Floats
     masks: Flags | None = None
@@ -67,7 +67,7 @@ class Rollout:
         floats = [np.zeros(shape, np.float32) for _ in range(6)]
         flags = [np.zeros(shape, np.bool_) for _ in range(4)]
         log_probs, values, rewards, next_values, advantages, returns = floats
-        terminated, truncated, starts, real = flags
+        terminated, truncated, starts, valid = flags
         return cls(
             obs=map_leaves(stacked, obs),
             actions=stacked(actions),
@@ -78,7 +78,7 @@ class Rollout:
             truncated=truncated,
             next_values=next_values,
             starts=starts,
-            real=real,
+            valid=valid,
             advantages=advantages,
             returns=returns,
             extra=extra
@@ -101,11 +101,11 @@ class Rollout:
             `obs`, `actions`, `log_probs`, `values`, `advantages`, `returns`, and `masks` and
             `extra`, which may be None.
         """
-        real = None if self.real.all() else self.real.reshape(-1)
+        valid = None if self.valid.all() else self.valid.reshape(-1)
 
         def flat(leaf: Array) -> Array:
             rows = leaf.reshape(-1, *leaf.shape[2:])
-            return rows if real is None else rows[real]
+            return rows if valid is None else rows[valid]
 
         return {
             name: None if column is None else map_leaves(flat, column)
@@ -113,9 +113,9 @@ class Rollout:
         }
 
     def sequences(self) -> dict[str, Any]:
-        """Columns as sequences [T, N, ...], with `starts`, and `real` if a row is not valid."""
-        real = None if self.real.all() else self.real
-        return {**self._columns(), "starts": self.starts, "real": real}
+        """Columns as sequences [T, N, ...], with `starts`, and `valid` if a row is not valid."""
+        valid = None if self.valid.all() else self.valid
+        return {**self._columns(), "starts": self.starts, "valid": valid}
 
     def columns(self, *, sequences: bool) -> dict[str, Any]:
         """Rows [B, ...], or sequences [T, N, ...] for recurrent policies."""

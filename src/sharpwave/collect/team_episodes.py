@@ -60,20 +60,20 @@ class TeamStats(EpisodeStats):
         self,
         rewards: npt.NDArray[Any],
         ended: npt.NDArray[np.bool_],
-        real: npt.NDArray[np.bool_] | None = None,
+        valid: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         """Add one step of every environment.
 
         Args:
             rewards: [N, A] of all agents, in the order of `agents`.
             ended: [N], where the step was an episode's last.
-            real: [N], False where the row was only a reset; None when all are steps.
+            valid: [N], False where the row was only a reset; None when all are steps.
         """
         self._running_agents += rewards
         if np.count_nonzero(ended):
             self.add_agents(self._running_agents[ended])
             self._running_agents[ended] = 0
-        self.update(self.team_rewards(rewards), ended, real)
+        self.update(self.team_rewards(rewards), ended, valid)
 
     def team_rewards(self, rewards: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The rewards [N] of teams, from those [N, A] of their agents."""

@@ -26,7 +26,7 @@ class TeamReplayCollector(OffPolicyCollector):
         self.episodes = TeamStats(env.num_envs, env.env.groups)
 
     def _count_episodes(self, step: Step) -> None:
-        self.episodes.update_agents(step.infos["agent_rewards"], self.stepper.ended, step.real)
+        self.episodes.update_agents(step.infos["agent_rewards"], self.stepper.ended, step.valid)
 
     def load_state_dict(self, state: dict[str, Any], *, in_flight: bool) -> None:
         """Continue from `state_dict`; see `CollectorState`."""

@@ -44,7 +44,7 @@ class VectorStep(NamedTuple):
     @classmethod
     def of(cls, obs: Nested, actions: Any, step: Step) -> VectorStep:
         """The transitions of a step of arrays, taken from these observations with these actions."""
-        valid = np.ones(len(step.rewards), np.bool_) if step.real is None else step.real
+        valid = np.ones(len(step.rewards), np.bool_) if step.valid is None else step.valid
         return cls(
             obs,
             actions,

@@ -118,8 +118,8 @@ class EpisodeQueue:
         for i in np.flatnonzero((step.terminated | step.truncated) & self._under_way):
             self._ended[int(self._numbers[i])] = self._episode(int(i), step.next_obs)
             self._under_way[i] = False
-        if step.real is not None or step.obs is not step.next_obs:
-            begun = ~self._under_way if step.real is None else ~self._under_way & ~step.real
+        if step.valid is not None or step.obs is not step.next_obs:
+            begun = ~self._under_way if step.valid is None else ~self._under_way & ~step.valid
             self._begin(np.flatnonzero(begun))
 
     def ready(self) -> Iterator[CollectedEpisode]:

@@ -176,7 +176,7 @@ def _played(
         obs, infos = step.obs, step.infos
         starts = stepper.ended
         if stepper.mode == "next_step":
-            starts = np.zeros_like(starts) if step.real is None else ~step.real
+            starts = np.zeros_like(starts) if step.valid is None else ~step.valid
         for episode in queue.ready():
             done += 1 if part.n_steps is None else len(episode)
             if progress is not None:

@@ -135,12 +135,12 @@ class FleetCollector:
         return unroll
 
     def _tell(self, unroll: Unroll, on_step: OnStep | None) -> bool:
-        real = unroll.rollout.real
+        valid = unroll.rollout.valid
         if on_step is None:
-            self.timesteps += int(np.count_nonzero(real))
+            self.timesteps += int(np.count_nonzero(valid))
             return True
         for t, steps in enumerate(self._steps(unroll)):
-            self.timesteps += int(np.count_nonzero(real[t]))
+            self.timesteps += int(np.count_nonzero(valid[t]))
             if on_step(float(unroll.rollout.rewards[t].mean()), steps) is False:
                 return False
         return True
@@ -173,7 +173,7 @@ class FleetCollector:
             rollout.truncated[t],
             map_leaves(following, rollout.obs, rollout.last_obs, *final),
             {},
-            rollout.real[t],
+            rollout.valid[t],
         )
 
     def finish(self, timeout: float = math.inf) -> None:

@@ -27,7 +27,7 @@ OF_STEPS = (
     "terminated",
     "truncated",
     "starts",
-    "real",
+    "valid",
     "masks",
     "extra",
     "last_obs",

@@ -21,7 +21,7 @@ __all__ = ["UnrollSchema"]
 
 _FLOATS = ("log_probs", "rewards")
 _AXES = ("step", "environment")
-_FLAGS = ("terminated", "truncated", "starts", "real")
+_FLAGS = ("terminated", "truncated", "starts", "valid")
 
 
 class UnrollSchema:
@@ -99,7 +99,7 @@ class UnrollSchema:
         # Where a row is spent on the reset, it has the last observation; after the last row
         # `last_obs` is.
         cut = rollout.truncated & ~rollout.terminated
-        missing = np.logical_and(cut[:-1], rollout.real[1:])
+        missing = np.logical_and(cut[:-1], rollout.valid[1:])
         if missing.any():
             raise WireError(
                 f"{who} final_obs must have what a truncated episode led to, got None for that at "

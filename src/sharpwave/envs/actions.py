@@ -69,7 +69,7 @@ class ActionMap:
                 )
             # Halves first: high - low may overflow.
             half_low, half_high = box.low / np.float64(2), box.high / np.float64(2)
-            self._middle, self._radius = half_low + half_high, half_high - half_low
+            self._bias, self._scale = half_low + half_high, half_high - half_low
 
     def to_env(self, raw: Any) -> Array:
         """Actions of the policy as `env.step` takes them.
@@ -96,7 +96,7 @@ class ActionMap:
                 actions = actions + self._start
             return actions.astype(self._dtype, copy=False)
         if self.squash:
-            actions = self._middle + self._radius * np.tanh(actions, dtype=np.float64)
+            actions = self._bias + self._scale * np.tanh(actions, dtype=np.float64)
         # Clipped in the dtype of the space: rounding may have left the bounds.
         clipped: Array = np.clip(actions.astype(self._dtype, copy=False), self._low, self._high)
         return clipped
@@ -109,8 +109,8 @@ class ActionScale:
         action_space: A Box of floats with bounds.
 
     Attributes:
-        middle: [d] action bias, the middle of each dimension.
-        radius: [d] action scale, half of its width; 1 where the width is 0.
+        bias: [d] action bias, the middle of each dimension.
+        scale: [d] action scale, half of its width; 1 where the width is 0.
 
     Raises:
         TypeError: The space is not a Box of floats.
@@ -135,14 +135,14 @@ class ActionScale:
                 f"unbounded in {np.flatnonzero(unbounded).tolist()}"
             )
         half_low, half_high = low / np.float64(2), high / np.float64(2)
-        self.middle = (half_low + half_high).astype(np.float32)
-        radius = (half_high - half_low).astype(np.float32)
-        self.radius = np.where(radius > 0, radius, np.float32(1))
+        self.bias = (half_low + half_high).astype(np.float32)
+        scale = (half_high - half_low).astype(np.float32)
+        self.scale = np.where(scale > 0, scale, np.float32(1))
         self.space = action_space
 
     def to_env(self, unit: Any) -> Array:
         """Actions [N, d] in [-1, 1] as `env.step` takes them, [N, *shape]."""
-        actions = np.asarray(unit, np.float64) * self.radius + self.middle
+        actions = np.asarray(unit, np.float64) * self.scale + self.bias
         shaped = actions.reshape(len(actions), *self.space.shape).astype(self.space.dtype)
         # What np.clip does, in half its time.
         return np.minimum(np.maximum(shaped, self.space.low), self.space.high)  # type: ignore[no-any-return]
@@ -150,5 +150,5 @@ class ActionScale:
     def to_unit(self, actions: Any) -> Array:
         """Actions [N, *shape] of the space as [N, d] float32 in [-1, 1]."""
         rows = np.asarray(actions, np.float32).reshape(len(actions), -1)
-        unit: Array = (rows - self.middle) / self.radius
+        unit: Array = (rows - self.bias) / self.scale
         return unit

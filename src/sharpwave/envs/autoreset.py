@@ -32,7 +32,7 @@ class Step(NamedTuple):
     next_obs: Nested
     """Observations that the actions led to, [N, ...]: the true last one where an episode ended.
     The same object as `obs` where they do not differ."""
-    real: Flags | None
+    valid: Flags | None
     """[N], mask of valid rows: False where a row was only a reset; None when all are steps."""
     infos: dict[str, Any]
     """Infos of `obs`; at the end of an episode the last step's are in `infos["final_info"]`, except
@@ -48,7 +48,7 @@ class Step(NamedTuple):
 class Stepper:
     """Steps a vector environment and says what each step was, in every autoreset mode.
 
-    - next_step: the step after an end is a reset that ignores its action: `real` is False there.
+    - next_step: the step after an end is a reset that ignores its action: `valid` is False there.
     - same_step: the observation returned with an end is already the next episode's first; the true
       last one comes from `infos["final_obs"]`.
     - disabled: environments whose episode ended are reset here.
@@ -67,7 +67,7 @@ class Stepper:
         >>> stepper = Stepper(env)
         >>> obs, infos = stepper.reset(seed=0)
         >>> step = stepper.step(env.action_space.sample())
-        >>> step.obs.shape, step.rewards.tolist(), step.real
+        >>> step.obs.shape, step.rewards.tolist(), step.valid
         ((2, 4), [1.0, 1.0], None)
     """
 
@@ -104,17 +104,17 @@ class Stepper:
         terminated = np.asarray(terminated, np.bool_)
         truncated = np.asarray(truncated, np.bool_)
         ended = terminated | truncated
-        next_obs, real = obs, None
+        next_obs, valid = obs, None
         if self.mode == "next_step":
             if np.count_nonzero(self.ended):  # several times faster than any()
-                real = ~self.ended
+                valid = ~self.ended
         elif np.count_nonzero(ended):
             if self.mode == "same_step":
                 next_obs = with_final_obs(obs, ended, infos)
             else:
                 obs, infos = self._reset_ended(obs, infos, ended)
         self.ended = ended
-        return Step(obs, rewards, terminated, truncated, next_obs, real, infos)
+        return Step(obs, rewards, terminated, truncated, next_obs, valid, infos)
 
     def _reset_ended(
         self, obs: Nested, infos: dict[str, Any], ended: Flags

@@ -26,7 +26,7 @@ class OnPolicyBatch:
         masks: Masks of the allowed actions, [B, n].
         starts: True where an episode starts, for recurrent policies.
         state: Recurrent state before the first step, [..., B, size].
-        real: Mask of the valid rows, for recurrent policies: False where a row is padding; None
+        valid: Mask of the valid rows, for recurrent policies: False where a row is padding; None
             when all are steps.
         extra: Columns of the learner's own by name; None without.
     """
@@ -40,7 +40,7 @@ class OnPolicyBatch:
     masks: torch.Tensor | None = None
     starts: torch.Tensor | None = None
     state: torch.Tensor | None = None
-    real: torch.Tensor | None = None
+    valid: torch.Tensor | None = None
     extra: dict[str, torch.Tensor] | None = None
 
     @classmethod
@@ -59,7 +59,7 @@ class OnPolicyBatch:
     @property
     def weights(self) -> torch.Tensor | None:
         """1 where a row is a step, 0 where not, for losses; None when all are steps."""
-        return None if self.real is None else self.real.float()
+        return None if self.valid is None else self.valid.float()
 
     @property
     def is_sequence(self) -> bool:

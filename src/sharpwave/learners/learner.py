@@ -202,7 +202,7 @@ class Learner(BaseLearner):
             raise TypeError(
                 f"action_space must be Box for {name}, got {self.action_space}{instead}"
             )
-        return len(self.action_map.middle)
+        return len(self.action_map.bias)
 
     # Checkpoints
 

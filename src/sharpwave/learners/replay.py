@@ -129,25 +129,26 @@ class ReplaySampler:
     def _set_action_form(self, learner: Learner) -> None:
         """Set the transform from actions of the environment to those of the learner.
 
-        Continuous actions have the scale `radius` and the bias `middle`; from integers `middle` is
-        subtracted, and they get back their shape, since buffers may hold them in another one.
+        Continuous actions are scaled by `action_scale` and `action_bias`. From integers
+        `action_bias` is subtracted, and they get back their shape, since buffers may hold them in
+        another one.
         """
         space, action_map = learner.action_space, learner.action_map
-        middle: Any = None
-        self.radius: Any = None
+        bias: Any = None
+        self.action_scale: Any = None
         self.action_shape: tuple[int, ...] | None = None
         if isinstance(action_map, ActionScale):
-            middle, self.radius = action_map.middle, learner.own(action_map.radius)
+            bias, self.action_scale = action_map.bias, learner.own(action_map.scale)
         else:
             self.action_shape = tuple(space.shape or ())
             start = np.asarray(getattr(space, "start", 0))
-            middle = start if start.any() else None
-        self.middle = middle if middle is None else learner.own(middle)
+            bias = start if start.any() else None
+        self.action_bias = bias if bias is None else learner.own(bias)
         self._is_unit = (
-            self.radius is not None
-            and self.middle is not None
-            and bool((self.radius == 1).all())
-            and not bool(self.middle.any())
+            self.action_scale is not None
+            and self.action_bias is not None
+            and bool((self.action_scale == 1).all())
+            and not bool(self.action_bias.any())
         )
 
     def sample(self, seed: int | None = None) -> ReplayBatch:
@@ -250,13 +251,13 @@ class ReplaySampler:
         return discounts
 
     def _actions(self, actions: Any) -> Any:
-        if self.radius is not None and self.middle is not None:
+        if self.action_scale is not None and self.action_bias is not None:
             rows = actions.reshape(len(actions), -1).float()
-            return rows if self._is_unit else (rows - self.middle) / self.radius
+            return rows if self._is_unit else (rows - self.action_bias) / self.action_scale
         whole = self._whole(actions)
         if self.action_shape is not None:
             whole = whole.reshape(len(whole), *self.action_shape)
-        return whole if self.middle is None else whole - self.middle
+        return whole if self.action_bias is None else whole - self.action_bias
 
     def _whole(self, actions: Any) -> Any:
         """Actions of a buffer that may hold them as floats, as integers."""

@@ -84,7 +84,7 @@ class SequenceSampler(ReplaySampler):
     def _arrived(self, actions: Any, is_first: Any) -> Any:
         """Actions [B, T, ...] as the learner has them; 0 where none led there."""
         flat = self._actions(actions.flatten(0, 1))
-        if self.middle is not None:  # which was subtracted from what is none
+        if self.action_bias is not None:  # which was subtracted from what is none
             flat = flat.masked_fill(is_first.flatten().view(-1, *[1] * (flat.dim() - 1)), 0)
         return flat.unflatten(0, actions.shape[:2])
 

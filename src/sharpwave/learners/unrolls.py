@@ -52,7 +52,7 @@ class UnrollBatch:
         cut_obs: [C, ...] true last observations of truncated episodes; None where none was.
         cut_rows: [C] the steps that cut them, t * B + b.
         masks: [T, B, n] true where an action was allowed; None where all were.
-        real: [T, B] mask of the valid rows, False where a row is padding; None when all are steps.
+        valid: [T, B] mask of the valid rows, False where a row is padding; None when all are steps.
         extra: [T, B, ...] columns of the learner's own by name; None without.
         starts: [T, B] true where an episode starts, for recurrent policies; None for others.
         state: [..., B, size] recurrent state of the actors before the first step; None without.
@@ -68,7 +68,7 @@ class UnrollBatch:
     cut_obs: Any = None
     cut_rows: Any = None
     masks: Any = None
-    real: Any = None
+    valid: Any = None
     extra: Any = None
     starts: Any = None
     state: Any = None
@@ -86,8 +86,8 @@ class UnrollBatch:
         columns["last_obs"] = _after([one.last_obs for one in rollouts])
         if any(one.masks is not None for one in rollouts):
             columns["masks"] = _beside([_masks(one, rollouts) for one in rollouts])
-        if not all(one.real.all() for one in rollouts):
-            columns["real"] = _beside([one.real for one in rollouts])
+        if not all(one.valid.all() for one in rollouts):
+            columns["valid"] = _beside([one.valid for one in rollouts])
         columns["cut_rows"], columns["cut_obs"] = _cuts(rollouts)
         if rollouts[0].state is not None:
             columns["starts"] = _beside([one.starts for one in rollouts])
@@ -147,12 +147,12 @@ class UnrollBatch:
             "extra": self.extra,
         }
         if self.state is not None:
-            return OnPolicyBatch(**self.steps(), **columns, real=self.real)
+            return OnPolicyBatch(**self.steps(), **columns, valid=self.valid)
         columns = {**self.steps(), **{name: _flat(column) for name, column in columns.items()}}
-        if self.real is not None:
-            real = _flat(self.real)
+        if self.valid is not None:
+            valid = _flat(self.valid)
             columns = {
-                name: None if column is None else map_leaves(lambda leaf: leaf[real], column)
+                name: None if column is None else map_leaves(lambda leaf: leaf[valid], column)
                 for name, column in columns.items()
             }
         return OnPolicyBatch(**columns)
@@ -209,12 +209,12 @@ def _masks(rollout: Rollout, rollouts: Sequence[Rollout]) -> Any:
     if rollout.masks is not None:
         return rollout.masks
     width = next(one.masks.shape[2] for one in rollouts if one.masks is not None)
-    return np.ones((*rollout.real.shape, width), np.bool_)
+    return np.ones((*rollout.valid.shape, width), np.bool_)
 
 
 def _cuts(rollouts: Sequence[Rollout]) -> tuple[Any, Any]:
     """The rows that cut an episode among all rollouts, and what they led to; None for none."""
-    n_envs = sum(one.real.shape[1] for one in rollouts)
+    n_envs = sum(one.valid.shape[1] for one in rollouts)
     rows, seen, first = [], [], 0
     for one in rollouts:
         if one.truncated.any():
@@ -222,5 +222,5 @@ def _cuts(rollouts: Sequence[Rollout]) -> tuple[Any, Any]:
             if len(times):
                 rows.append(times * n_envs + first + envs)
                 seen.append(obs)
-        first += one.real.shape[1]
+        first += one.valid.shape[1]
     return (np.concatenate(rows), _after(seen)) if rows else (None, None)

@@ -127,7 +127,7 @@ class MultiAgentLoop(RolloutLoop):
             return None
         batches = {}
         for name, member in self.learner.learning.items():
-            if not rollouts[name].real.any():
+            if not rollouts[name].valid.any():
                 continue
             columns = self.collector.columns(name, sequences=states[name] is not None)
             batches[name] = GroupBatch.of(columns, member.own, states[name])

@@ -105,9 +105,9 @@ def evaluate(player: Player, env: Any, n_episodes: int, seed: int | None) -> Eva
     while left.any():
         step = stepper.step(player.play(obs, starts, action_masks(env, infos)))
         obs, infos = step.obs, step.infos
-        real = np.ones(n_envs, np.bool_) if step.real is None else step.real
-        running_returns += np.where(real, step.raw_rewards, 0)
-        running_lengths += real
+        valid = np.ones(n_envs, np.bool_) if step.valid is None else step.valid
+        running_returns += np.where(valid, step.raw_rewards, 0)
+        running_lengths += valid
         ended = step.terminated | step.truncated
         success = success_of(infos, ended) if ended.any() else None
         for i in np.flatnonzero(ended):
@@ -119,7 +119,7 @@ def evaluate(player: Player, env: Any, n_episodes: int, seed: int | None) -> Eva
                 left[i] -= 1
         running_returns[ended] = 0
         running_lengths[ended] = 0
-        starts = ~real if stepper.mode == "next_step" else ended
+        starts = ~valid if stepper.mode == "next_step" else ended
     return EvaluationResult(tuple(returns), tuple(lengths), tuple(successes))
 
 

@@ -64,13 +64,13 @@ class TensorScale:
         space = scale.space
         self._shape = tuple(space.shape)
         self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
-        form = (scale.radius, scale.middle)
-        self._radius, self._middle = (torch.as_tensor(x, device=device).double() for x in form)
+        form = (scale.scale, scale.bias)
+        self._scale, self._bias = (torch.as_tensor(x, device=device).double() for x in form)
         self._low, self._high = (torch.as_tensor(x, device=device) for x in (space.low, space.high))
 
     def to_env(self, unit: Tensor) -> Tensor:
         """Actions [N, d] in [-1, 1] as the environment takes them, [N, *shape]."""
-        actions = unit * self._radius + self._middle
+        actions = unit * self._scale + self._bias
         shaped = actions.reshape(len(actions), *self._shape).to(self._dtype)
         return torch.clamp(shaped, self._low, self._high)
 

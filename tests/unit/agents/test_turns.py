@@ -97,7 +97,7 @@ def test_policies_learn_from_what_they_acted_on(recurrent: str, critic_input: st
     agent = sw.MAPPO(TICTACTOE, **options)
     agent.train(128)
     batch = agent.loop.collect()["player"]
-    assert not batch.real.all()
+    assert not batch.valid.all()
     _, metrics = agent.learner["player"].loss(batch)
     assert abs(metrics["approx_kl"]) < 1e-8
     agent.close()

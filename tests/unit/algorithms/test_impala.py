@@ -189,7 +189,7 @@ def test_environments_that_reset_in_the_next_step() -> None:
     shapes = ((40, 2), (40, 2), 2)
     valued = Valued(*(agent.learner.own(np.zeros(shape, np.float32)) for shape in shapes))
     rows = batch.corrected(valued, agent.config)
-    assert (~batch.real).sum() == 2
+    assert (~batch.valid).sum() == 2
     assert len(rows.obs) == 78
     assert agent.timesteps == 78
     agent.close()

@@ -89,7 +89,7 @@ def test_rows_of_the_dead_change_nothing(
     ]
     for agent in agents:
         agent.train(72)
-    assert not agents[0].collector.rollouts["agent"].real.all()
+    assert not agents[0].collector.rollouts["agent"].valid.all()
     assert state_of(agents[0].learner) == state_of(agents[1].learner)  # with moments and norm
     assert agents[0].progress_metrics() == agents[1].progress_metrics()
 
@@ -110,14 +110,14 @@ def test_nothing_has_moved_before_the_first_gradient_step(
             batch.actions,
             state=batch.state,
             starts=batch.starts,
-            valid=batch.real,
+            valid=batch.valid,
         )
     if len(values) != len(log_probs):
         values = values[batch.joint_rows]
-    real = slice(None) if batch.real is None else batch.real
-    torch.testing.assert_close(log_probs[real], batch.log_probs[real], atol=1e-5, rtol=1e-4)
+    valid = slice(None) if batch.valid is None else batch.valid
+    torch.testing.assert_close(log_probs[valid], batch.log_probs[valid], atol=1e-5, rtol=1e-4)
     valued = learner.value_norm.denormalize(values)
-    torch.testing.assert_close(valued[real], batch.values[real], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(valued[valid], batch.values[valid], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("recurrent", [None, "gru"])
@@ -330,7 +330,7 @@ def test_the_dead_are_not_paid(mappo: Any) -> None:
     agent = mappo(lambda: Mortal(careless=True), n_steps=32)
     agent.train(200)
     rollout = agent.collector.rollouts["agent"]
-    assert not rollout.real.all()
+    assert not rollout.valid.all()
     paid = agent.evaluate(4).agents
     assert all(np.min(returns) > -5.0 for returns in paid.values())
 
@@ -391,9 +391,9 @@ def test_agents_take_turns_with_masks(mappo: Any) -> None:
     agent.train(96)
     rollout = next(iter(agent.collector.rollouts.values()))
     assert rollout.masks is not None
-    real, allowed = rollout.real, rollout.masks
+    valid, allowed = rollout.valid, rollout.masks
     chosen = np.take_along_axis(allowed, rollout.actions[..., None].astype(int), -1)[..., 0]
-    assert chosen[real].all()
+    assert chosen[valid].all()
     assert agent.evaluate(4).mean_length <= 9
 
 

@@ -99,9 +99,9 @@ def test_values_are_normalized_by_the_rows_that_there_are(mappo: Any, kind: dict
     agent = mappo(Mortal, share_policy=False, **kind)
     agent.train(3)
     rollout = agent.collector.rollouts["agent_1"]
-    assert rollout.real.sum() == 1
+    assert rollout.valid.sum() == 1
     norm = norm_of(agent, "agent_1")
-    (earned,) = rollout.returns[rollout.real]
+    (earned,) = rollout.returns[rollout.valid]
     assert norm["mean"] / norm["weight"] == pytest.approx(earned)
     assert norm["mean_square"] / norm["weight"] == pytest.approx(earned**2)
     agent.train(3)
@@ -115,7 +115,7 @@ def spoil(collector: Any) -> None:
     def written(name: str, t: int, *step: Any) -> None:
         write(name, t, *step)
         rollout = collector.rollouts[name]
-        gone = ~rollout.real[t]
+        gone = ~rollout.valid[t]
         rollout.rewards[t, gone] = 7.0
         rollout.values[t, gone] = -9.0
         rollout.log_probs[t, gone] = -3.0
@@ -135,7 +135,7 @@ def test_nothing_of_the_rows_of_the_dead_is_learned(
     spoil(agents[1].collector)
     for agent in agents:
         agent.train(3 * 36)
-    assert not agents[1].collector.rollouts["agent"].real.all()
+    assert not agents[1].collector.rollouts["agent"].valid.all()
     assert state_of(agents[0].learner) == state_of(agents[1].learner)
 
 
@@ -146,8 +146,8 @@ def test_sequences_without_a_row_are_no_sample_of_zeros(mappo: Any) -> None:
     member = agent.learner["agent_1"]
     state = agent.loop.actors["agent_1"].state
     batch = GroupBatch.of(agent.collector.columns("agent_1", sequences=True), member.own, state)
-    assert batch.real is not None
-    assert not batch.real.any()
+    assert batch.valid is not None
+    assert not batch.valid.any()
     before = norm_of(agent, "agent_1")
     member.update(batch)
     assert norm_of(agent, "agent_1") == before
@@ -265,7 +265,7 @@ def test_critics_look_at_the_state_of_their_agent(
         if kind.get("recurrent") is None:
             batch = batches[name]
             rows = np.asarray(batch.joint)[np.asarray(batch.joint_rows)]
-            np.testing.assert_array_equal(rows, own.reshape(-1, 4)[rollout.real.reshape(-1)])
+            np.testing.assert_array_equal(rows, own.reshape(-1, 4)[rollout.valid.reshape(-1)])
     agent.learner.update(batches)
     agent.train(36)
     assert state_of(agent.learner) != before

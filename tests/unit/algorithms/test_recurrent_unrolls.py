@@ -40,9 +40,9 @@ def step_by_step(policy: Any, one: Rollout) -> tuple[Any, Any, Any]:
     obs, actions, starts = (torch.from_numpy(x) for x in (one.obs, one.actions, one.starts))
     assert one.state is not None
     assert one.final_obs is not None
-    found = np.zeros((3, *one.real.shape))
+    found = np.zeros((3, *one.valid.shape))
     ends = 0
-    for t, env in np.ndindex(*one.real.shape):
+    for t, env in np.ndindex(*one.valid.shape):
         if env == 0 and t == 0:
             states = torch.from_numpy(one.state)
         if env == 0:
@@ -181,13 +181,13 @@ def test_rows_that_are_only_resets_have_no_weight() -> None:
     agent: Any = sw.IMPALA(env, n_actors=1, deterministic=True, **options)
     batch = agent.loop.collect()
     rows = agent.learner.corrected(batch)
-    assert (~batch.real).sum() == 2
+    assert (~batch.valid).sum() == 2
     assert rows.is_sequence
     assert rows.weights.sum() == 78
-    batch.rewards[~batch.real] = 1e6  # what such a row gives matters to nobody
+    batch.rewards[~batch.valid] = 1e6  # what such a row gives matters to nobody
     others = agent.learner.corrected(batch)
     for name in ("advantages", "returns"):
-        found, expected = (getattr(one, name)[batch.real] for one in (others, rows))
+        found, expected = (getattr(one, name)[batch.valid] for one in (others, rows))
         torch.testing.assert_close(found, expected)
     losses = [agent.learner.loss(one)[0] for one in (others, rows)]
     torch.testing.assert_close(*losses)

@@ -35,7 +35,7 @@ def unroll(rng: np.random.Generator, n: int, ends: float = 0.4) -> Rollout:
         truncated=truncated,
         next_values=floats(*shape),
         starts=np.zeros(shape, np.bool_),
-        real=np.ones(shape, np.bool_),
+        valid=np.ones(shape, np.bool_),
         advantages=floats(*shape),
         returns=floats(*shape),
         last_obs=floats(n, OBS),
@@ -59,16 +59,16 @@ def targets(learner: Any, one: Rollout, **bars: Any) -> tuple[Any, Any]:
     steps = torch.from_numpy(one.obs.reshape(-1, OBS)), torch.from_numpy(one.actions.reshape(-1))
     with torch.no_grad():
         log_probs, _, values = (x.double().numpy() for x in learner.policy.evaluate(*steps))
-    values = values.reshape(one.real.shape)
+    values = values.reshape(one.valid.shape)
     next_values, ends = np.zeros_like(values), 0
-    for t, env in np.ndindex(*one.real.shape):
+    for t, env in np.ndindex(*one.valid.shape):
         is_last = t + 1 == STEPS
         following = one.last_obs[env] if is_last else one.obs[t + 1, env]  # type: ignore[index]
         if one.terminated[t, env] or one.truncated[t, env]:
             following = one.final_obs[ends]  # type: ignore[index]
             ends += 1
         next_values[t, env] = value(learner, following)
-    log_rhos = log_probs.reshape(one.real.shape) - one.log_probs
+    log_rhos = log_probs.reshape(one.valid.shape) - one.log_probs
     rewards = one.rewards.astype(np.float64)
     flags = one.terminated, one.truncated
     bars = {**dict.fromkeys(("rho_bar", "c_bar", "pg_rho_bar"), 1.0), **bars}

@@ -43,4 +43,4 @@ def test_masks_are_those_of_the_observations_acted_on(kind: str, silent: tuple[i
         allowed = np.arange(3) != steps[..., None] % 3
         allowed[np.isin(steps, silent)] = True
         masks = np.ones_like(allowed) if rollout.masks is None else rollout.masks
-        np.testing.assert_array_equal(masks[rollout.real], allowed[rollout.real])
+        np.testing.assert_array_equal(masks[rollout.valid], allowed[rollout.valid])

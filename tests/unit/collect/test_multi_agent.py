@@ -67,7 +67,7 @@ def test_advantages_are_those_of_every_agent_alone(waits: float, seed: int) -> N
         for row in range(6):
             steps = [
                 {
-                    "acts": rollout.real[t, row],
+                    "acts": rollout.valid[t, row],
                     "waits": waiting[t, row],
                     "value": rollout.values[t, row],
                     "reward": rollout.rewards[t, row],
@@ -78,34 +78,34 @@ def test_advantages_are_those_of_every_agent_alone(waits: float, seed: int) -> N
                 for t in range(25)
             ]
             oracle = advantages(steps, last[row], 0.9, 0.8)
-            real = rollout.real[:, row]
-            np.testing.assert_allclose(rollout.advantages[real, row], oracle[real], atol=1e-5)
-            expected = oracle[real] + rollout.values[real, row]
-            np.testing.assert_allclose(rollout.returns[real, row], expected, atol=1e-5)
+            valid = rollout.valid[:, row]
+            np.testing.assert_allclose(rollout.advantages[valid, row], oracle[valid], atol=1e-5)
+            expected = oracle[valid] + rollout.values[valid, row]
+            np.testing.assert_allclose(rollout.returns[valid, row], expected, atol=1e-5)
         assert (waits > 0) == waiting.any()
 
 
 def test_rows_of_agents_that_are_gone_reach_no_batch() -> None:
     kept = [collected(dead=dead)[2].columns("agent", sequences=False) for dead in (0.0, 7.0)]
     rollout, _, _ = collected()
-    assert 0 < rollout.real.sum() < rollout.real.size
-    assert len(kept[0]["obs"]) == rollout.real.sum()
+    assert 0 < rollout.valid.sum() < rollout.valid.size
+    assert len(kept[0]["obs"]) == rollout.valid.sum()
     for name in ("obs", "actions", "advantages", "returns", "agents"):
         np.testing.assert_array_equal(kept[0][name], kept[1][name])
 
 
 def test_a_life_begins_after_an_end_and_not_after_a_turn() -> None:
     rollout, _, collector = collected(n_steps=60, waits=0.3)
-    waiting = np.stack(collector._waits["agent"]).reshape(rollout.real.shape)
-    for row in range(rollout.real.shape[1]):
+    waiting = np.stack(collector._waits["agent"]).reshape(rollout.valid.shape)
+    for row in range(rollout.valid.shape[1]):
         begins = True
         for t in range(60):
-            if rollout.real[t, row]:
+            if rollout.valid[t, row]:
                 assert rollout.starts[t, row] == begins
                 begins = False
             if rollout.terminated[t, row] or rollout.truncated[t, row]:
                 begins = True
-            if collector.rollouts["agent"].real[t, row]:
+            if collector.rollouts["agent"].valid[t, row]:
                 assert not waiting[t, row]
 
 

@@ -132,7 +132,7 @@ def rows_of(rollout: Rollout) -> Array:
         rollout.advantages,
         rollout.returns,
     ]
-    return _sorted(np.stack([column[rollout.real] for column in columns], axis=1))
+    return _sorted(np.stack([column[rollout.valid] for column in columns], axis=1))
 
 
 def rows_expected(transitions: list[Transition]) -> Array:
@@ -250,8 +250,8 @@ def test_truncation_bootstraps_exactly_once(kind: str) -> None:
     for _ in range(3):
         rollout = ours.collect(GAMMA, 0.95)
         assert rollout is not None
-        np.testing.assert_allclose(rollout.advantages[rollout.real], 0, atol=1e-6)
-        np.testing.assert_allclose(rollout.returns[rollout.real], 1, atol=1e-6)
+        np.testing.assert_allclose(rollout.advantages[rollout.valid], 0, atol=1e-6)
+        np.testing.assert_allclose(rollout.returns[rollout.valid], 1, atol=1e-6)
 
 
 @kinds

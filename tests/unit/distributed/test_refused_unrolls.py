@@ -191,7 +191,7 @@ def check(space: spaces.Space[Any], obs: Any, actions: spaces.Space[Any], **colu
         "actions": np.zeros((3, 2, *(actions.shape or ())), actions.dtype),
         **dict.fromkeys(("log_probs", "rewards"), np.zeros((3, 2), np.float32)),
         **dict.fromkeys(("terminated", "truncated", "starts"), flags),
-        "real": ~flags,
+        "valid": ~flags,
         **columns,
     }
     ends = int(given["truncated"].sum())
@@ -246,8 +246,8 @@ def test_rows_that_are_resets_have_the_last_observations_of_truncated_episodes()
     """Environments of autoreset mode next_step: nothing else keeps them."""
     cut = np.zeros((3, 2), np.bool_)
     cut[0, 1] = cut[2, 0] = True
-    real = np.ones((3, 2), np.bool_)
-    real[1, 1] = False
-    check(BOX, [0, 0], MANY, truncated=cut, real=real)
+    valid = np.ones((3, 2), np.bool_)
+    valid[1, 1] = False
+    check(BOX, [0, 0], MANY, truncated=cut, valid=valid)
     with pytest.raises(WireError, match=r"final_obs must have .* at step 0, environment 1"):
         check(BOX, [0, 0], MANY, truncated=cut)

@@ -27,7 +27,7 @@ def unroll(rng: np.random.Generator, ends: int, *, masks: bool = False, n: int =
         pixels = rng.integers(0, 256, (*shape, 2, 2)).astype(np.uint8)
         return {"pixels": pixels, "rest": (floats(*shape, 4), rng.normal(size=shape))}
 
-    flags = ("terminated", "truncated", "starts", "real")
+    flags = ("terminated", "truncated", "starts", "valid")
     numbers = ("log_probs", "rewards", "values", "next_values", "advantages", "returns")
     columns: dict[str, Any] = {name: rng.random((T, n)) < 0.5 for name in flags}
     rollout = Rollout(

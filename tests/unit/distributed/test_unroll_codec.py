@@ -24,7 +24,7 @@ def unroll(obs: Any, final_obs: Any = None, **more: Any) -> Unroll:
         for name in ("log_probs", "rewards", *COMPUTED)
     }
     flags: dict[str, Any] = {
-        name: rng.random((5, 3)) < 0.5 for name in ("terminated", "truncated", "starts", "real")
+        name: rng.random((5, 3)) < 0.5 for name in ("terminated", "truncated", "starts", "valid")
     }
     actions = rng.integers(0, 4, (5, 3))
     rollout = Rollout(obs=obs, actions=actions, final_obs=final_obs, **floats, **flags, **more)

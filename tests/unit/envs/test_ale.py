@@ -71,10 +71,10 @@ def test_steps_are_read_in_every_mode(mode: str) -> None:
         ended = step.terminated | step.truncated
         if mode == "next_step":
             if t > 0 and t - 1 in ends:
-                assert step.real is not None
-                assert not step.real.any()
+                assert step.valid is not None
+                assert not step.valid.any()
         elif ended.any():
-            assert step.real is None
+            assert step.valid is None
             assert not np.array_equal(step.next_obs[ended], step.obs[ended])
         else:
             assert step.next_obs is step.obs

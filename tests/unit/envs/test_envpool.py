@@ -87,7 +87,7 @@ def test_a_pool_steps_like_a_vector_environment(kind: Any, lengths: Any) -> None
         assert_equal(got.terminated, expected.terminated)
         assert_equal(got.truncated, expected.truncated)
         np.testing.assert_allclose(got.rewards, expected.rewards)
-        assert (got.real is None) == (expected.real is None)
+        assert (got.valid is None) == (expected.valid is None)
     env.close()
     assert env.pool.closed  # type: ignore[attr-defined]
 

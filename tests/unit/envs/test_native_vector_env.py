@@ -105,7 +105,7 @@ def test_all_modes_give_the_same_steps() -> None:
         actions = np.random.default_rng(0).integers(2, size=400)
         while len(steps) < 200:
             step = stepper.step(actions[len(steps) : len(steps) + 1])
-            if step.real is None or step.real[0]:
+            if step.valid is None or step.valid[0]:
                 steps.append((step.next_obs, step.rewards, step.terminated, step.truncated))
             else:
                 assert step.rewards[0] == 0

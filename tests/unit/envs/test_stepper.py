@@ -51,7 +51,7 @@ def check(env: VectorEnv[Any, Any, Any], made: list[Any], mode: str) -> None:
         for i in range(N):
             row = expected[i][t]
             is_step = row.next_obs is not None
-            assert is_step == (step.real is None or bool(step.real[i]))
+            assert is_step == (step.valid is None or bool(step.valid[i]))
             assert (step.terminated[i], step.truncated[i]) == (row.terminated, row.truncated)
             assert step.rewards[i] == pytest.approx(row.reward)
             same_values(transform(lambda leaf, i=i: leaf[i], step.obs), row.obs)
@@ -106,7 +106,7 @@ def test_where_nothing_ends_the_next_observations_are_the_same_object(mode: str)
     stepper.reset()
     step = stepper.step(np.array([0, 0]))
     assert step.next_obs is step.obs
-    assert step.real is None
+    assert step.valid is None
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -237,5 +237,5 @@ def test_a_stepper_goes_on_from_where_another_stopped() -> None:
     second = Stepper(env)
     second.ended = first.ended.copy()
     step = second.step(np.array([0, 0]))
-    assert step.real is not None
-    assert step.real.tolist() == [False, False]
+    assert step.valid is not None
+    assert step.valid.tolist() == [False, False]

@@ -134,7 +134,7 @@ class TestReplay:
             evaluated = algo.policy.evaluate(
                 batch.obs, batch.actions, state=batch.state, starts=batch.starts
             )
-            rows = ... if batch.real is None else batch.real
+            rows = ... if batch.valid is None else batch.valid
             for now, then in (
                 (evaluated.log_probs, batch.log_probs),
                 (evaluated.values, batch.values),
@@ -151,10 +151,10 @@ class TestReplay:
             state = algo.actor.state
             rollout = algo.collector.collect(0.9, 0.9)
             columns = algo.collector.columns(rollout, sequences=state is not None)
-            assert not rollout.real.all()
+            assert not rollout.valid.all()
             for column in (rollout.advantages, rollout.returns, rollout.log_probs, rollout.values):
-                column[~rollout.real] = junk
-            rollout.actions[~rollout.real] = 0
+                column[~rollout.valid] = junk
+            rollout.actions[~rollout.valid] = 0
             metrics = algo.update(OnPolicyBatch.of(columns, torch.from_numpy, state))
             results.append((weights(algo), metrics))
         (first, metrics), (second, same) = results

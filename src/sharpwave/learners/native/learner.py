@@ -74,10 +74,10 @@ class ArraySampler(ReplaySampler):
         return np.where(drawn["terminated"], np.float32(0.0), np.float32(self.gamma))
 
     def _actions(self, actions: Any) -> Any:
-        if self.radius is None:
+        if self.action_scale is None:
             return super()._actions(actions)
         rows = actions.reshape(len(actions), -1)
-        return rows if self._is_unit else (rows - self.middle) / self.radius
+        return rows if self._is_unit else (rows - self.action_bias) / self.action_scale
 
     def _whole(self, actions: Any) -> Any:
         whole = actions.astype(np.int64, copy=False)

@@ -122,13 +122,13 @@ def test_one_agent_is_that_of_its_vector_environment(mode: str) -> None:
         ours, its = joint.step(np.ones((3, 1), int)), plain.step(np.ones(3, int))
         for name in ("rewards", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(ours, name), getattr(its, name), name)
-        assert (ours.real is None) == (its.real is None)
-        real = slice(None) if its.real is None else its.real
-        if its.real is not None:
-            np.testing.assert_array_equal(ours.real, its.real)
+        assert (ours.valid is None) == (its.valid is None)
+        valid = slice(None) if its.valid is None else its.valid
+        if its.valid is not None:
+            np.testing.assert_array_equal(ours.valid, its.valid)
         for name in ("obs", "next_obs"):
             mine = getattr(ours, name)["agents"]["agent_0"][:, 0]
-            np.testing.assert_array_equal(mine[real], getattr(its, name)[real], name)
+            np.testing.assert_array_equal(mine[valid], getattr(its, name)[valid], name)
         ends += its.terminated.sum()
     assert ends
 

@@ -143,7 +143,7 @@ def test_critics_look_at_that_of_their_agent(share_policy: bool, options: dict[s
     agent.train(32)
     for name, members in agent.env.groups.items():
         seen = agent.collector.joints[name].reshape(8, 2, len(members), 2)
-        there = agent.collector.rollouts[name].real.reshape(8, 2, len(members))
+        there = agent.collector.rollouts[name].valid.reshape(8, 2, len(members))
         for i, member in enumerate(members):
             assert set(seen[:, :, i, 1][there[:, :, i]]) == {float(NUMBERS[member])}
     agent.close()

@@ -61,7 +61,7 @@ def test_every_number_is_that_of_the_vector_environment(make: Any) -> None:
         np.testing.assert_array_equal(group.terminated[:, 0], wanted.terminated)
         np.testing.assert_array_equal(group.truncated[:, 0], wanted.truncated)
         np.testing.assert_array_equal(step.ended, ended)
-        np.testing.assert_array_equal(acted, True if wanted.real is None else wanted.real)
+        np.testing.assert_array_equal(acted, True if wanted.valid is None else wanted.valid)
         alive = group.alive[:, 0]
         np.testing.assert_array_equal(group.obs[alive, 0], wanted.obs[alive])
         assert not group.obs[~alive].any()

@@ -181,7 +181,7 @@ def test_rollouts_are_those_of_the_python_collector(agents: Any, options: dict[s
     )
     played = python.collect(config.gamma, config.gae_lambda)
     assert played is not None
-    for name in ("obs", "rewards", "terminated", "truncated", "starts", "real"):
+    for name in ("obs", "rewards", "terminated", "truncated", "starts", "valid"):
         np.testing.assert_array_equal(getattr(rollout, name), getattr(played[group], name), name)
     for name in ("log_probs", "values", "next_values", "advantages", "returns"):
         ours, theirs = getattr(rollout, name), getattr(played[group], name)
