@@ -26,7 +26,7 @@ from tests.unit.distributed.remote import (
 )
 from tests.waiting import LONG, wait_for, without_hanging
 
-DEADLINE = 4.0
+DEADLINE = 8.0
 """Seconds of silence after which a node is given up; those of these tests are never silent."""
 HURRIED = replace(RECIPE, step_timeout=0.1)
 
