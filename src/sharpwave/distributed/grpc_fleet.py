@@ -422,7 +422,7 @@ class GrpcFleet:
         """Wait for nodes, none of which is waited for without end."""
         end = time.monotonic() + timeout
         while not is_so() and (left := end - time.monotonic()) > 0:
-            self._arrived.wait(min(left, self._deadline))
+            self._arrived.wait(min(left, self._deadline / 4))
             self._end_late()
 
     def _end_late(self) -> None:
