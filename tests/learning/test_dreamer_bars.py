@@ -64,14 +64,17 @@ def test_it_balances_a_pole() -> None:
 @HOURS
 @pytest.mark.slow
 def test_it_swings_up_a_pendulum() -> None:
-    assert learned("Pendulum-v1", 14_000, 12)[-3:].mean() >= -250  # measured -146
+    """Measured -157 and -146."""
+    last = [learned("Pendulum-v1", 14_000, seed)[-3:].mean() for seed in (11, 12)]
+    assert min(last) >= -250
 
 
 @HOURS
 @pytest.mark.slow
 def test_it_learns_with_the_sizes_and_defaults_of_rlox() -> None:
-    """Measured 467; on seed 22 500."""
-    assert learned("CartPole-v1", 8000, 42, kind=RloxDreamerV3).max() >= 300
+    """Measured 500 and 462."""
+    best = [learned("CartPole-v1", 8000, seed, kind=RloxDreamerV3).max() for seed in (42, 21)]
+    assert min(best) >= 300
 
 
 @HOURS
@@ -95,9 +98,9 @@ class Still(gym.ObservationWrapper[Any, Any, Any]):
 @HOURS
 @pytest.mark.slow
 def test_it_remembers_what_tells_how_fast_the_pole_moves() -> None:
-    """Measured 467 after 4,000 steps, with half as many gradient steps 184; without memory 47."""
+    """Measured 500 on seed 11 and 446 on seed 1, which was tuned on; without memory 47."""
     options: dict[str, Any] = {"batch_size": 8, "sequence_length": 32, "imag_last": 16}
-    found = learned(Still, 10_000, 1, train_ratio=128, **options).max()
+    found = learned(Still, 10_000, 11, train_ratio=128, **options).max()
     forgetful = sw.PPO(Still, seed=21, n_envs=4, n_steps=64, batch_size=64, n_epochs=10)
     best = Evaluations()
     best.agent = forgetful
