@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave import envs
-from sharpwave.agents import play
+from sharpwave.agents import exported, play
 from sharpwave.agents.agent import Agent
 from sharpwave.config.offline import OfflineConfig
 from sharpwave.config.options import AlgorithmConfig, RunConfig, resolve_config
@@ -149,6 +149,7 @@ class OfflineAgent(Agent):
     # Construction
 
     predict = play.predict
+    export = exported.export
     player = play.player
     make_env = play.make_env
     play_generator = cached_property(play.play_generator)

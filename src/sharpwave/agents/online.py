@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave import envs
-from sharpwave.agents import play
+from sharpwave.agents import exported, play
 from sharpwave.agents.agent import Agent
 from sharpwave.agents.together import own_part, save_together
 from sharpwave.config.online import OnlineConfig
@@ -178,6 +178,7 @@ class OnlineAgent(Agent):
         return env
 
     predict = play.predict
+    export = exported.export
     player = play.player
     make_env = play.make_env
     evaluate = play.evaluate

@@ -18,6 +18,7 @@ COMMANDS = {
     "report": "Write the report of a run, or compare several",
     "enjoy": "Watch a trained policy play, or film it",
     "dream": "Show what the world model of a run predicts, beside what came",
+    "export": "Write a trained policy to a file that runs without sharpwave",
     "dataset": "Make datasets for offline learning, by scripted experts or by training",
     "list": "List algorithms, presets, environments, tasks or losses",
     "convert": "Write episodes from one format to another",
