@@ -5,6 +5,7 @@ Classes of agents take `export` as their own method.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import numpy as np
 
 from sharpwave.agents.plain_policy import PlainPolicy
 from sharpwave.core.lazy import torch
+from sharpwave.storage.files import replace_file
 from sharpwave.types import Array
 
 __all__ = ["export"]
@@ -60,7 +62,9 @@ def export(self: Any, path: str | os.PathLike[str]) -> Path:  # noqa: D417 - a m
             f"only multi-layer perceptrons on vectors of floats can be exported: {error}"
         ) from error
     _check(self, policy)
-    write(policy, path, f"{self.name} on {self.subject}, {self.timesteps} steps")
+    replace_file(
+        path, write(policy, path, f"{self.name} on {self.subject}, {self.timesteps} steps")
+    )
     return path
 
 
@@ -80,7 +84,7 @@ def _check(agent: Any, policy: PlainPolicy) -> None:
         )
 
 
-def _write_npz(policy: PlainPolicy, path: Path, about: str) -> None:
+def _arrays(policy: PlainPolicy, path: Path, about: str) -> bytes:  # noqa: ARG001
     """Arrays by name; `about` says how they are put together."""
     kind = {"choices": "argmax of each choice, plus start", "bits": "outputs > 0"}
     squashed = "clip(bias + factor * tanh(outputs), low, high)"
@@ -97,8 +101,9 @@ def _write_npz(policy: PlainPolicy, path: Path, about: str) -> None:
         arrays |= {f"weight_{i}": weight, f"bias_{i}": bias}
     for name in ("mean", "scale", "start", "bias", "factor", "low", "high"):
         arrays[name] = getattr(policy, name)
-    with path.open("wb") as file:
-        np.savez(file, options=np.array(policy.options), **arrays)  # type: ignore[arg-type]
+    file = io.BytesIO()
+    np.savez(file, options=np.array(policy.options), **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
 
 
 C_ACTIVATIONS = {
@@ -160,10 +165,11 @@ C_NUMBERS = """\
   }}"""
 
 
-def _write_header(policy: PlainPolicy, path: Path, about: str) -> None:
+def _header(policy: PlainPolicy, path: Path, about: str) -> str:
     """One function that computes an action, and the weights as constants."""
     name = re.sub(r"\W|^(?=\d)", "_", path.stem)
-    words: dict[str, Any] = {"name": name, "guard": name.upper(), "about": about}
+    words: dict[str, Any] = {"name": name, "guard": name.upper()}
+    words["about"] = about.replace("*/", "* /")  # names of environments are anybody's
     arrays = [
         _constant("double", f"{name}_{part}", getattr(policy, part)) for part in ("mean", "scale")
     ]
@@ -193,7 +199,7 @@ def _write_header(policy: PlainPolicy, path: Path, about: str) -> None:
     bound = repr(float(policy.clip))
     bounded = f"fmin(fmax(z, -{bound}), {bound})" if np.isfinite(policy.clip) else "z"
     n_inputs = len(policy.mean)
-    text = C_SOURCE.format(
+    return C_SOURCE.format(
         **words,
         inputs=n_inputs,
         actions=len(policy.options) if policy.actions == "choices" else policy.options[0],
@@ -205,7 +211,6 @@ def _write_header(policy: PlainPolicy, path: Path, about: str) -> None:
         layers="\n".join(steps),
         choice=choice.format(**words),
     )
-    path.write_text(text)
 
 
 def _constant(kind: str, name: str, values: Array) -> str:
@@ -227,9 +232,8 @@ def _number(x: float, kind: str) -> str:
     return f"{whole}f" if kind == "float" else whole
 
 
-def _write_program(policy: PlainPolicy, path: Path, about: str) -> None:
+def _program(policy: PlainPolicy, path: Path, about: str) -> bytes:  # noqa: ARG001
     """A program of torch, from observations [B, ...] in float32 to actions [B, k]."""
-    del about
 
     class Program(torch.nn.Module):
         mean: Any
@@ -271,11 +275,14 @@ def _write_program(policy: PlainPolicy, path: Path, about: str) -> None:
     example = (torch.zeros(2, len(policy.mean)),)
     sizes = ({0: torch.export.Dim("batch")},)
     program = torch.export.export(Program().requires_grad_(False), example, dynamic_shapes=sizes)
-    torch.export.save(program, path)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    return file.getvalue()
 
 
-WRITERS: dict[str, Callable[[PlainPolicy, Path, str], None]] = {
-    ".npz": _write_npz,
-    ".h": _write_header,
-    ".pt2": _write_program,
+WRITERS: dict[str, Callable[[PlainPolicy, Path, str], str | bytes]] = {
+    ".npz": _arrays,
+    ".h": _header,
+    ".pt2": _program,
 }
+"""Contents of a file by its suffix."""
