@@ -80,8 +80,8 @@ def test_it_learns_with_the_sizes_and_defaults_of_rlox() -> None:
 @HOURS
 @pytest.mark.slow
 def test_it_learns_from_images() -> None:
-    """Measured 0.5 from 4,000 steps on, every ball but those of one column; at random -0.6."""
-    assert learned(Catch, 10_000, 11).max() >= 0.5
+    """Measured 1.0 from 4,000 steps on; at random -0.6."""
+    assert learned(Catch, 10_000, 11)[-3:].mean() >= 0.8
 
 
 class Still(gym.ObservationWrapper[Any, Any, Any]):
