@@ -170,7 +170,7 @@ def _page(runs: list[ComparedRun], base: Path) -> str:
 
 
 def _algorithm(run: ComparedRun) -> str:
-    return str(run.config.get("algorithm") or "ComparedRun").upper()
+    return str(run.config.get("algorithm") or "Run").upper()
 
 
 def _groups(runs: list[ComparedRun], evaluated: bool) -> list[SeedGroup]:
@@ -400,7 +400,7 @@ def _runs(runs: list[ComparedRun], base: Path) -> Html:
             ]
         )
     head = [
-        "ComparedRun",
+        "Run",
         "Algorithm",
         "Environment" if has_envs else "Subject",
         "Seed",
