@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from sharpwave.agents.plain_policy import PlainPolicy
+from sharpwave.agents.policy_onnx import onnx_model
 from sharpwave.core.lazy import torch
 from sharpwave.storage.files import replace_file
 from sharpwave.types import Array
@@ -34,7 +35,8 @@ def export(self: Any, path: str | os.PathLike[str]) -> Path:  # noqa: D417 - a m
 
     Args:
         path: The file. Its suffix says what it becomes: `.npz` arrays for NumPy, `.h` a header in
-            C99, `.pt2` a program of `torch.export` for batches of any size.
+            C99, `.onnx` a graph of ONNX and `.pt2` a program of `torch.export`, both for batches of
+            any size.
 
     Returns:
         The path.
@@ -42,6 +44,7 @@ def export(self: Any, path: str | os.PathLike[str]) -> Path:  # noqa: D417 - a m
     Raises:
         ValueError: The suffix is another one, or the policy is no multi-layer perceptron on a
             vector of floats, which alone can be written.
+        ImportError: The suffix is `.onnx`, and onnx is not installed.
 
     Example:
         >>> import sharpwave as sw, tempfile
@@ -283,6 +286,7 @@ def _program(policy: PlainPolicy, path: Path, about: str) -> bytes:  # noqa: ARG
 WRITERS: dict[str, Callable[[PlainPolicy, Path, str], str | bytes]] = {
     ".npz": _arrays,
     ".h": _header,
+    ".onnx": lambda policy, path, about: onnx_model(policy, about),  # noqa: ARG005
     ".pt2": _program,
 }
 """Contents of a file by its suffix."""

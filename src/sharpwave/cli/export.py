@@ -35,7 +35,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "file",
         metavar="FILE",
-        help="policy.npz for NumPy, policy.h for C, or policy.pt2 for torch",
+        help="policy.npz for NumPy, policy.h for C, policy.onnx, or policy.pt2 for torch",
     )
     add_env_options(parser, replaces=True)
     return parser

@@ -22,6 +22,7 @@ EXTRAS = {
     "mlflow": "mlflow",
     "mpe2": "multi",
     "mujoco": "mujoco",
+    "onnx": "onnx",
     "opencv": "atari",
     "peft": "llm",
     "pettingzoo": "multi",

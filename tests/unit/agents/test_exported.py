@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import onnxruntime as runtime
 import pytest
 import torch
 from gymnasium import spaces
@@ -159,6 +161,26 @@ def test_a_program_is_enough_for_torch(agent: Any, tmp_path: Path) -> None:
         check_first(agent, found.numpy(), obs, n)
 
 
+@pytest.mark.long(but=QUICK)
+def test_a_graph_is_enough_for_onnx(agent: Any, tmp_path: Path) -> None:
+    session = runtime.InferenceSession(agent.export(tmp_path / "policy.onnx"))
+    obs = observations(agent)
+    check(agent, session.run(["actions"], {"obs": obs.reshape(len(obs), -1)})[0], obs)
+    (alone,) = session.run(None, {"obs": obs[:1].reshape(1, -1)})
+    check_first(agent, alone, obs, 1)
+
+
+def test_onnx_that_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    agent = sw.PPO("CartPole-v1", **SMALL)
+    with pytest.raises(ImportError, match=r'pip install "sharpwave\[onnx\]"'):
+        agent.export(tmp_path / "policy.onnx")
+    assert list(tmp_path.iterdir()) == []
+    agent.close()
+
+
 def check_first(agent: Any, found: Array, obs: Array, n: int) -> None:
     expected = np.asarray(agent.predict(obs[:n])).reshape(n, -1)
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -204,8 +226,8 @@ def test_what_is_none_of_these_is_refused_by_name(case: str, tmp_path: Path) -> 
 
 def test_another_suffix_is_named(tmp_path: Path) -> None:
     agent = sw.PPO("CartPole-v1", **SMALL)
-    with pytest.raises(ValueError, match=r"path must end in one of .npz, .h, .pt2, got 'policy.on"):
-        agent.export(tmp_path / "policy.onnx")
+    with pytest.raises(ValueError, match=r"one of .npz, .h, .onnx, .pt2, got 'policy.pt'"):
+        agent.export(tmp_path / "policy.pt")
 
 
 @pytest.mark.long

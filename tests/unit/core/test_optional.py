@@ -178,6 +178,9 @@ def test_every_extra_that_is_named_exists() -> None:
     extras = set(re.findall(r"^(\w+) = ", section, re.M))
     assert set(EXTRAS.values()) <= extras
     assert {"mujoco", "box2d", "classic"} <= extras
+    assert set(re.findall(r"\w+", " ".join(re.findall(r"sharpwave\[(.*?)\]", section)))) == (
+        extras - {"all"}
+    )
 
 
 def test_other_errors_are_not_about_libraries() -> None:
