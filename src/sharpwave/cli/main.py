@@ -16,6 +16,7 @@ COMMANDS = {
     "sample": "Let the language model of a run complete prompts",
     "resume": "Go on with a run that was interrupted, or make it longer",
     "report": "Write the report of a run, or compare several",
+    "watch": "Show many runs on one live page, while they train",
     "enjoy": "Watch a trained policy play, or film it",
     "dream": "Show what the world model of a run predicts, beside what came",
     "export": "Write a trained policy to a file that runs without sharpwave",

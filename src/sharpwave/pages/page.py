@@ -12,7 +12,7 @@ from typing import Any
 from sharpwave.pages.markup import Html, join, tag
 
 _HERE = Path(__file__).parent
-CHARTS, SAMPLES = _HERE / "charts.js", _HERE / "samples.js"
+CHARTS, SAMPLES, DRAWING = (_HERE / name for name in ("charts.js", "samples.js", "draw.js"))
 """Scripts of parts of a page."""
 
 _WAVE = "M2 16h6l2-4 3 8 3-16 4 24 3-16 2 8 2-4h3"

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from sharpwave.pages.markup import Html, join, tag
-from sharpwave.pages.page import masthead, page, section
+from sharpwave.pages.page import DRAWING, masthead, page, section
 from sharpwave.pages.viewer.sample import Sample
 
 _HERE = Path(__file__).parent
-SCRIPTS = [_HERE / name for name in ("draw.js", "source.js", "player.js", "table.js", "app.js")]
+SCRIPTS = [DRAWING, *(_HERE / name for name in ("source.js", "player.js", "table.js", "app.js"))]
 
 
 def viewer_page(state: dict[str, Any], sample: Sample | None) -> str:

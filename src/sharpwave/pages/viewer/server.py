@@ -1,34 +1,16 @@
-"""The page over HTTP, for this machine only, while a writer may append to the folder."""
+"""The page over HTTP, while a writer may append to the folder."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from http import HTTPStatus
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import Mapping
 
-from sharpwave.core.serving import PatientHandler, PatientServer
+from sharpwave.pages.serving import Answer, PageServer, json_answer
 from sharpwave.pages.viewer.page import viewer_page
 from sharpwave.pages.viewer.watched import Watched
 
-ADDRESS = "127.0.0.1"
 
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
-
-
-class ViewerServer(PatientServer):
-    """Answers questions about one folder: `/`, `/state`, `/episode` and `/frame`, nothing else.
-
-    It listens on the loopback interface, and answers only to a browser that believes to talk to
-    it: a page from elsewhere cannot reach it by a name that points here. Clients that stay silent,
-    ask or read slowly, or are many, do not keep others from their answers.
+def viewer_server(watched: Watched, port: int = 0) -> PageServer:
+    """A server that answers questions about one folder: `/`, `/state`, `/episode`, `/frame`.
 
     Args:
         watched: The folder.
@@ -39,61 +21,22 @@ class ViewerServer(PatientServer):
         ValueError: There is no such port.
     """
 
-    def __init__(self, watched: Watched, port: int = 0) -> None:
-        self.watched = watched
-        super().__init__(ADDRESS, port, _Handler)
-        self.names = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
+    def page(_: Mapping[str, str]) -> Answer:
+        return "text/html", viewer_page(watched.state(), None).encode()
 
-    @property
-    def url(self) -> str:
-        """URL of the page."""
-        return f"http://{ADDRESS}:{self.server_port}/"
+    def state(arguments: Mapping[str, str]) -> Answer:
+        return json_answer(watched.state(_integer(arguments, "since", -1)))
 
+    def episode(arguments: Mapping[str, str]) -> Answer:
+        return json_answer(watched.detail(_integer(arguments, "id")))
 
-class _Handler(PatientHandler):
-    server: ViewerServer
+    def frame(arguments: Mapping[str, str]) -> Answer:
+        field = arguments.get("field", "")
+        return "image/png", watched.frame(
+            _integer(arguments, "id"), field, _integer(arguments, "step")
+        )
 
-    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
-        """Answer a question."""
-        with self.server.answering(self.request):
-            self._answer_question()
-
-    def _answer_question(self) -> None:
-        try:
-            if self.server.is_closed:
-                self.close_connection = True
-                return
-            if self.headers.get("Host") not in self.server.names:
-                self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"this is not my name\n")
-                return
-            address = urlsplit(self.path)
-            question = _QUESTIONS.get(address.path)
-            if question is None:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such page\n")
-                return
-            kind, content = question(self.server.watched, _arguments(address.query))
-            self._answer(HTTPStatus.OK, kind, content)
-        except (KeyError, IndexError) as error:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", f"{error.args[0]}\n".encode())
-        except ValueError as error:
-            self._answer(HTTPStatus.BAD_REQUEST, "text/plain", f"{error}\n".encode())
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True  # the browser has gone elsewhere
-        except OSError as error:
-            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", f"{error}\n".encode())
-
-    def _answer(self, status: HTTPStatus, kind: str, content: bytes) -> None:
-        self.send_response(status)
-        for name, value in _HEADERS.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8" if "/png" not in kind else kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-
-def _arguments(query: str) -> Mapping[str, str]:
-    return {name: values[-1] for name, values in parse_qs(query).items()}
+    return PageServer({"/": page, "/state": state, "/episode": episode, "/frame": frame}, port)
 
 
 def _integer(arguments: Mapping[str, str], name: str, default: int | None = None) -> int:
@@ -104,33 +47,3 @@ def _integer(arguments: Mapping[str, str], name: str, default: int | None = None
         return int(text or "")
     except ValueError:
         raise ValueError(f"{name} must be an integer, got {text!r}") from None
-
-
-def _json(value: Any) -> tuple[str, bytes]:
-    return "application/json", json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _page(watched: Watched, _: Mapping[str, str]) -> tuple[str, bytes]:
-    return "text/html", viewer_page(watched.state(), None).encode()
-
-
-def _state(watched: Watched, arguments: Mapping[str, str]) -> tuple[str, bytes]:
-    return _json(watched.state(_integer(arguments, "since", -1)))
-
-
-def _episode(watched: Watched, arguments: Mapping[str, str]) -> tuple[str, bytes]:
-    return _json(watched.detail(_integer(arguments, "id")))
-
-
-def _frame(watched: Watched, arguments: Mapping[str, str]) -> tuple[str, bytes]:
-    field = arguments.get("field", "")
-    image = watched.frame(_integer(arguments, "id"), field, _integer(arguments, "step"))
-    return "image/png", image
-
-
-_QUESTIONS: dict[str, Callable[[Watched, Mapping[str, str]], tuple[str, bytes]]] = {
-    "/": _page,
-    "/state": _state,
-    "/episode": _episode,
-    "/frame": _frame,
-}

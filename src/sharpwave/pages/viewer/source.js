@@ -9,12 +9,6 @@ const inFile = {
     `data:image/png;base64,${picture.frames[Math.min(Math.floor(step / picture.every), picture.frames.length - 1)]}`,
 };
 
-async function ask(path) {
-  const answer = await fetch(path, { cache: "no-store" });
-  if (!answer.ok) throw new Error(`${answer.status}: ${await answer.text()}`);
-  return answer.json();
-}
-
 const onServer = {
   has: () => true,
   reason: () => undefined,

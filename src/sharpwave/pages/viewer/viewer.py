@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sharpwave.errors import SharpwaveIOError
+from sharpwave.pages.serving import PageServer
 from sharpwave.pages.viewer.condition import look
 from sharpwave.pages.viewer.page import viewer_page
 from sharpwave.pages.viewer.sample import sample
-from sharpwave.pages.viewer.server import ViewerServer
+from sharpwave.pages.viewer.server import viewer_server
 from sharpwave.pages.viewer.source import Progress, Source
 from sharpwave.pages.viewer.state import state
 from sharpwave.pages.viewer.summary import FolderSummary, summarize
@@ -129,7 +130,7 @@ class Viewer:
         replace_file(Path(path), viewer_page(shown, carried))
         return len(carried.episodes)
 
-    def server(self, port: int = 0) -> ViewerServer:
+    def server(self, port: int = 0) -> PageServer:
         """A server of the live page, on this machine only. `serve_forever` starts it.
 
         Args:
@@ -138,7 +139,7 @@ class Viewer:
         Raises:
             OSError: The port is taken.
         """
-        return ViewerServer(Watched(self._survey, self._condition), port)
+        return viewer_server(Watched(self._survey, self._condition), port)
 
     def close(self) -> None:
         """Let the folder go."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from sharpwave.episodes import EpisodeBuffer
+from sharpwave.pages.serving import PageServer
 from sharpwave.pages.viewer import Viewer
-from sharpwave.pages.viewer.server import ViewerServer
 
 LENGTHS = (3, 5, 2, 4)
 
@@ -63,7 +63,7 @@ def write_folder(folder: Path, lengths: tuple[int, ...] = LENGTHS) -> Path:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[ViewerServer]:
+def served(folder: Path) -> Iterator[PageServer]:
     """A server of a folder that answers until the end of the block."""
     with Viewer(folder) as viewer, viewer.server() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

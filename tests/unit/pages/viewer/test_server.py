@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
+from sharpwave.pages.serving import PageServer
 from sharpwave.pages.viewer import Viewer
-from sharpwave.pages.viewer.server import ViewerServer
 from tests.unit.pages.viewer.folders import add_episode, image, new_buffer, served, write_folder
 from tests.unit.pages.viewer.test_pictures import decoded
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ViewerServer]:
+def server(tmp_path: Path) -> Iterator[PageServer]:
     with served(write_folder(tmp_path / "data")) as made:
         yield made
 
 
-def ask(server: ViewerServer, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+def ask(server: PageServer, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
@@ -34,18 +34,18 @@ def ask(server: ViewerServer, path: str, **headers: str) -> tuple[int, dict[str,
     return found
 
 
-def value(server: ViewerServer, path: str) -> Any:
+def value(server: PageServer, path: str) -> Any:
     status, _, content = ask(server, path)
     assert status == 200, content
     return json.loads(content)
 
 
-def test_it_listens_on_the_loopback_only(server: ViewerServer) -> None:
+def test_it_listens_on_the_loopback_only(server: PageServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
     assert server.url == f"http://127.0.0.1:{server.server_port}/"
 
 
-def test_questions_are_answered(server: ViewerServer) -> None:
+def test_questions_are_answered(server: PageServer) -> None:
     status, headers, page = ask(server, "/")
     assert status == 200
     assert headers["Content-Type"] == "text/html; charset=utf-8"
@@ -78,7 +78,7 @@ def test_questions_are_answered(server: ViewerServer) -> None:
     ],
 )
 def test_other_questions_are_refused(
-    server: ViewerServer, path: str, status: int, reason: str
+    server: PageServer, path: str, status: int, reason: str
 ) -> None:
     found, _, content = ask(server, path)
     assert found == status
@@ -86,15 +86,15 @@ def test_other_questions_are_refused(
 
 
 @pytest.mark.parametrize("name", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost"])
-def test_another_name_for_this_machine_is_refused(server: ViewerServer, name: str) -> None:
+def test_another_name_for_this_machine_is_refused(server: PageServer, name: str) -> None:
     assert ask(server, "/state", Host=name)[0] == 403
 
 
-def test_localhost_is_a_name_of_this_machine(server: ViewerServer) -> None:
+def test_localhost_is_a_name_of_this_machine(server: PageServer) -> None:
     assert ask(server, "/state", Host=f"localhost:{server.server_port}")[0] == 200
 
 
-def test_a_taken_port_is_an_error(server: ViewerServer, tmp_path: Path) -> None:
+def test_a_taken_port_is_an_error(server: PageServer, tmp_path: Path) -> None:
     with Viewer(tmp_path / "data") as viewer, pytest.raises(OSError, match="in use"):
         viewer.server(server.server_port)
 
@@ -128,7 +128,7 @@ def test_a_closed_server_does_not_answer_on_an_open_connection(tmp_path: Path) -
         connection.close()
 
 
-def connected(server: ViewerServer) -> socket.socket:
+def connected(server: PageServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.server_port), timeout=20)
 
 
@@ -143,10 +143,10 @@ def is_hung_up(client: socket.socket) -> bool:
 
 
 def test_many_silent_connections_do_not_keep_others_out(
-    server: ViewerServer, monkeypatch: pytest.MonkeyPatch
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There was no limit of connections: each silent one kept a thread for ever."""
-    monkeypatch.setattr(ViewerServer, "max_connections", 8)
+    monkeypatch.setattr(PageServer, "max_connections", 8)
     silent = [connected(server) for _ in range(40)]
     assert value(server, "/state")["episodes"]["episode"] == [0, 1, 2, 3]
     assert len(server._waiting_since) + len(server._answering) <= 8
@@ -161,10 +161,10 @@ def test_many_silent_connections_do_not_keep_others_out(
 
 @pytest.mark.parametrize("said", [b"", b"GET /sta", b"GET /state HTTP/1.1\r\nHost: x"])
 def test_a_slow_client_is_hung_up_on(
-    said: bytes, server: ViewerServer, monkeypatch: pytest.MonkeyPatch
+    said: bytes, server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There was no time-out: a client that dribbled its question was listened to for ever."""
-    monkeypatch.setattr(ViewerServer, "patience", 0.3)
+    monkeypatch.setattr(PageServer, "patience", 0.3)
     client = connected(server)
     client.sendall(said)
     dribbling = threading.Event()
@@ -184,9 +184,9 @@ def test_a_slow_client_is_hung_up_on(
 
 
 def test_a_client_that_does_not_read_is_hung_up_on(
-    server: ViewerServer, monkeypatch: pytest.MonkeyPatch
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ViewerServer, "patience", 0.3)
+    monkeypatch.setattr(PageServer, "patience", 0.3)
     client = connected(server)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     question = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode()
@@ -197,7 +197,7 @@ def test_a_client_that_does_not_read_is_hung_up_on(
     assert ask(server, "/state")[0] == 200
 
 
-def test_a_browser_that_asks_again_and_again_is_answered(server: ViewerServer) -> None:
+def test_a_browser_that_asks_again_and_again_is_answered(server: PageServer) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
     for _ in range(5):
         connection.request("GET", "/state")

@@ -4,6 +4,13 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const tip = document.getElementById("tip");
 const SVG = "http://www.w3.org/2000/svg";
 
+// An answer of the server that a live page came from.
+async function ask(path) {
+  const answer = await fetch(path, { cache: "no-store" });
+  if (!answer.ok) throw new Error(`${answer.status}: ${await answer.text()}`);
+  return answer.json();
+}
+
 // An element: attributes by name, listeners as functions, children as elements or text.
 function build(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -76,8 +83,9 @@ function axis(low, high) {
 }
 
 // An empty chart: caption, axes, grid; `area` is what to draw in, 1000 x 1000 in `svg`. Axes that are
-// named in `whole` have integers only.
-function chart({ title, beside, hint, x, y, size = "small", whole = "", label, className = "" }) {
+// named in `whole` have integers only, those in `logarithmic` show powers of ten.
+function chart({ title, beside, hint, x, y, size = "small", whole = "", logarithmic = "", label, className = "" }) {
+  const told = (name, at, step) => (logarithmic.includes(name) ? number(10 ** at, 3) : compact(at, step));
   const area = build("div", { class: "area" });
   const svg = shape("svg", { viewBox: "0 0 1000 1000", preserveAspectRatio: "none", "aria-hidden": "true" });
   area.append(svg);
@@ -90,14 +98,14 @@ function chart({ title, beside, hint, x, y, size = "small", whole = "", label, c
     const { found, step } = ticks(y[0], y[1], size === "small" ? 3 : 4);
     for (const at of found) {
       if (whole.includes("y") && !Number.isInteger(at)) continue;
-      left.append(build("span", { style: { bottom: `${100 * share(at, y)}%` } }, compact(at, step)));
+      left.append(build("span", { style: { bottom: `${100 * share(at, y)}%` } }, told("y", at, step)));
       svg.append(shape("path", { class: "grid", d: `M0 ${1000 * (1 - share(at, y))}H1000` }));
     }
   }
   const across = ticks(x[0], x[1], 4);
   for (const at of across.found) {
     if (whole.includes("x") && !Number.isInteger(at)) continue;
-    below.append(build("span", { style: { left: `${100 * share(at, x)}%` } }, compact(at, across.step)));
+    below.append(build("span", { style: { left: `${100 * share(at, x)}%` } }, told("x", at, across.step)));
   }
   plot.append(left, area, below);
   const figure = build("figure",
