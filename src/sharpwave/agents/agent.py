@@ -10,6 +10,7 @@ from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sharpwave.agents import hub
 from sharpwave.config.options import (
     DocumentedOptions,
     RunConfig,
@@ -216,6 +217,26 @@ class Agent(metaclass=DocumentedOptions):
     def from_checkpoint(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """The agent that `save` wrote, ready to predict or to go on with `train()`."""
         return cls._restore(path, options)
+
+    push_to_hub = hub.push_to_hub
+
+    @classmethod
+    def from_hub(
+        cls, repo_id: str, *, revision: str | None = None, token: str | None = None, **options: Any
+    ) -> Self:
+        """The agent that `push_to_hub` published; reading it runs no code.
+
+        Args:
+            repo_id: `USER/NAME` of the repository.
+            revision: Branch, tag or commit; the main branch when None.
+            token: Access token, for what is private.
+            **options: As of `from_checkpoint`.
+
+        Raises:
+            ImportError: huggingface_hub is not installed.
+            ValueError: It holds another algorithm, or no agent.
+        """
+        return cls.from_checkpoint(hub.fetched(repo_id, revision, token), **options)
 
     def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Go on from a checkpoint of a run like this one; its seed is taken over.

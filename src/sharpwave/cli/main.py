@@ -20,6 +20,7 @@ COMMANDS = {
     "enjoy": "Watch a trained policy play, or film it",
     "dream": "Show what the world model of a run predicts, beside what came",
     "export": "Write a trained policy to a file that runs without sharpwave",
+    "push": "Publish a trained agent on the Hugging Face Hub",
     "dataset": "Make datasets for offline learning, by scripted experts or by training",
     "list": "List algorithms, presets, environments, tasks or losses",
     "convert": "Write episodes from one format to another",

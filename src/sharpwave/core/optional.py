@@ -14,6 +14,7 @@ EXTRAS = {
     "cv2": "atari",
     "grpc": "distributed",
     "h5py": "hdf5",
+    "huggingface_hub": "hub",
     "imageio": "video",
     "imageio_ffmpeg": "video",
     "lz4": "codecs",

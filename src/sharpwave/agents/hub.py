@@ -1,0 +1,142 @@
+"""Trained agents on the Hugging Face Hub.
+
+The base class of agents takes `push_to_hub` as its own method.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sharpwave.core.optional import require
+from sharpwave.storage.checkpoints import read_header
+from sharpwave.storage.files import write_json
+
+__all__ = ["fetched", "push_to_hub"]
+
+CHECKPOINT = "agent.safetensors"
+CONFIG = "config.json"
+FORMAT = "sharpwave agent"
+"""The "format" in `config.json` by which a repository is recognized."""
+
+CARD = """\
+# {title}
+
+An agent of sharpwave: {algorithm} on {subject}, {steps} {unit}.
+{result}
+```python
+import sharpwave as sw
+
+agent = sw.{cls}.from_hub("{repo_id}")
+{use}
+```
+
+`{checkpoint}` is a checkpoint: training goes on from it with `agent.train(...)`.
+Reading it runs no code.
+
+## Options
+
+```yaml
+{options}```
+"""
+
+
+def push_to_hub(  # noqa: D417 - a method
+    self: Any,
+    repo_id: str,
+    *,
+    evaluation: Any = None,
+    private: bool | None = None,
+    token: str | None = None,
+    revision: str | None = None,
+    commit_message: str | None = None,
+) -> str:
+    """Publish the agent on the Hugging Face Hub: a checkpoint, its options and a model card.
+
+    Args:
+        repo_id: `USER/NAME` of the repository, which is made if there is none.
+        evaluation: An `EvaluationResult`, such as `agent.evaluate()`, for the card; None for a
+            card without results.
+        private: True if others are not to see a repository that is made here.
+        token: Access token; the one that `hf auth login` saved when None.
+        revision: Branch to write to; the main one when None.
+        commit_message: Message of the commit.
+
+    Returns:
+        URL of the commit.
+
+    Raises:
+        ImportError: huggingface_hub is not installed.
+    """
+    hub = require("huggingface_hub", extra="hub")
+    api = hub.HfApi(token=token)
+    with tempfile.TemporaryDirectory() as folder:
+        self.save(Path(folder, CHECKPOINT))
+        header = read_header(Path(folder, CHECKPOINT))
+        facts = {"format": FORMAT, "algorithm": self.name, "config": header["config"]}
+        write_json(Path(folder, CONFIG), facts)
+        # The repository comes last of what can fail here, so that none is left empty.
+        card = _card(self, repo_id, header["config"], evaluation)
+        Path(folder, "README.md").write_text(card, encoding="utf-8")
+        api.create_repo(repo_id, private=private, exist_ok=True)
+        if revision is not None:
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repo_id,
+            folder_path=folder,
+            revision=revision,
+            commit_message=commit_message or f"{self.name} of {self.timesteps} {self.loop.unit}",
+            delete_patterns="*.safetensors",  # parts of what was there before
+        )
+    return str(commit.commit_url)
+
+
+def fetched(repo_id: str, revision: str | None, token: str | None) -> Path:
+    """The checkpoint of a repository that `push_to_hub` wrote, on this machine."""
+    hub = require("huggingface_hub", extra="hub")
+    folder = hub.snapshot_download(
+        repo_id, revision=revision, token=token, allow_patterns=["*.safetensors", CONFIG]
+    )
+    checkpoint = Path(folder, CHECKPOINT)
+    if not checkpoint.is_file():
+        raise ValueError(f"repo_id must name an agent of sharpwave, got {repo_id!r}")
+    return checkpoint
+
+
+def _card(agent: Any, repo_id: str, config: dict[str, Any], evaluation: Any) -> str:
+    """The model card: metadata that the Hub searches, and how to use the agent."""
+    subject = str(agent.facts().get("env_id") or agent.loop.subject)
+    tags = ["reinforcement-learning", "deep-reinforcement-learning", "sharpwave", agent.name]
+    metadata: dict[str, Any] = {"library_name": "sharpwave", "tags": [*tags, subject]}
+    result = ""
+    if evaluation is not None and evaluation.returns:
+        score = f"{evaluation.mean:.2f} ± {evaluation.std:.2f}"
+        result = f"Mean return of {len(evaluation.returns)} {evaluation.each}s: {score}.\n"
+        metadata["model-index"] = [{"name": agent.name, "results": [_result(subject, score)]}]
+    plays = hasattr(agent, "evaluate")
+    text = CARD.format(
+        title=f"{type(agent).__name__} on {subject}",
+        subject=subject,
+        algorithm=type(agent).__name__,
+        steps=f"{agent.timesteps:,}",
+        unit=agent.loop.unit,
+        result=result,
+        cls=type(agent).__name__,
+        repo_id=repo_id,
+        use="print(agent.evaluate())" if plays else "agent.train(...)",
+        checkpoint=CHECKPOINT,
+        options=yaml.safe_dump(config, sort_keys=False),
+    )
+    return f"---\n{yaml.safe_dump(metadata, sort_keys=False)}---\n\n{text}"
+
+
+def _result(subject: str, score: str) -> dict[str, Any]:
+    """A result in the form of the Hub's index of models."""
+    return {
+        "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
+        "dataset": {"name": subject, "type": subject},
+        "metrics": [{"type": "mean_reward", "value": score, "name": "mean_reward"}],
+    }
