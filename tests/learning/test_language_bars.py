@@ -135,7 +135,7 @@ def test_sums_are_learned(request: pytest.FixtureRequest) -> None:
 def greedy_rewards(
     task: str, kind: str, n_updates: int, request: pytest.FixtureRequest
 ) -> list[float]:
-    """What the most likely completions are worth after so many updates, for each seed."""
+    """The value of the most likely completions after so many updates, for each seed."""
     prompts = sw.llm.TASKS[task].prompts(256, seed=987_654)
     greedy = []
     for seed in SEEDS:
