@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.learners.threads import torch_threads
+from sharpwave.learners.devices import torch_threads
 from tests.learning.language import MODELS, TOKENIZER, Curve, agent_of, exact_share
 
 SEEDS = (11, 12, 13)
