@@ -78,7 +78,7 @@ def resident_rows() -> Iterator[Result]:
 
 
 def counted(make: Callable[[Any], Any], rows: Iterable[Transitions]) -> Callable[[], float]:
-    """What our own stats() counts per row that a full buffer holds."""
+    """The bytes per row of a full buffer by our own stats()."""
 
     def count() -> float:
         import sharpwave as sw

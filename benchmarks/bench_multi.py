@@ -70,7 +70,7 @@ def spread(n: int, targets: list[Ratio]) -> Row:
 
 
 def overhead(n: int) -> Row:
-    """What PettingZooVectorEnv adds to environments that do nothing."""
+    """The time that PettingZooVectorEnv adds to environments that do nothing."""
     return Row(
         f"PettingZooVectorEnv around {n} environments of 3 agents",
         {OURS: partial(wrapped, n), "plain": partial(unwrapped, n)},
@@ -109,7 +109,7 @@ class Idle:
         return self.spaces[1]
 
     def reset(self, **_: Any) -> Any:
-        """What a step gives."""
+        """The result of a step."""
         return self.obs, self.infos
 
     def step(self, _: Any) -> Any:

@@ -95,7 +95,7 @@ def end(processes: list[subprocess.Popen[str]]) -> None:
 
 
 def started(*arguments: str) -> str:
-    """What a process says first, which goes on until the end of this one."""
+    """The first line of a process, which goes on until the end of this one."""
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
     _processes().append(process)
     assert process.stdout is not None

@@ -29,7 +29,7 @@ FIELDS: dict[str, Any] = {  # 166 bytes
     "truncated": "bool",
 }
 WORK_S = 1e-3
-"""What a learner does between two batches."""
+"""The work of a learner between two batches."""
 
 
 def rows() -> Iterator[Row | Result]:

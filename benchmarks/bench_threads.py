@@ -99,7 +99,7 @@ def speed_up(times: Result) -> Result:
 
 @dataclass
 class Beside:
-    """What a reader and a writer noticed."""
+    """The findings of a reader and a writer."""
 
     torn: int = 0
     exceptions: int = 0

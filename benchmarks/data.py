@@ -52,7 +52,7 @@ class Transitions:
         )
 
     def dones(self) -> np.ndarray:
-        """Whether an episode ended at a row, for whatever reason."""
+        """True where an episode ended at a row, for whatever reason."""
         return self.terminated | self.truncated
 
 

@@ -280,12 +280,12 @@ class Model(torch.nn.Module):
         )
 
     def forward(self, **_: Any) -> Any:
-        """What it says."""
+        """The value that it gives."""
         return self.said
 
 
 class Preferences:
-    """What trainers of preferences are given, in a dtype, and the gradient that they leave."""
+    """The arguments of trainers of preferences, in a dtype, and the gradient that they leave."""
 
     def __init__(self, batch: dict[str, Any], dtype: torch.dtype = torch.float64) -> None:
         padding = Padding(batch["lengths"])
@@ -302,7 +302,7 @@ class Preferences:
         self.inputs["completion_mask"] = mask
 
     def case(self, part: str, options: Case, loss: Tensor, found: dict[str, Any]) -> Case:
-        """What the file says of a loss."""
+        """The file's entry of a loss."""
         loss.backward()
         names = {
             "rewards/chosen": "reward_chosen",

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Pace:
-    """How long to measure."""
+    """The length of a measurement."""
 
     chunk_s: float
     """Shortest time of one chunk."""
@@ -53,7 +53,7 @@ class Measurement:
 
     @staticmethod
     def of(values: Sequence[float]) -> Measurement:
-        """What was measured in some rounds."""
+        """The measurements of some rounds."""
         return Measurement(statistics.median(values), min(values), len(values))
 
 
@@ -97,7 +97,7 @@ class AtMost:
         return f"<= {self.limit:g} {self.unit}".strip()
 
     def judge(self, result: Result) -> Verdict | None:
-        """Whether our value stays below the limit."""
+        """True if our value stays below the limit."""
         ours = result.measured.get(OURS)
         if ours is None:
             return None
@@ -133,7 +133,7 @@ class AtLeast:
         return f">= {self.limit:g}{self.unit}"
 
     def judge(self, result: Result) -> Verdict | None:
-        """Whether our value reaches the limit."""
+        """True if our value reaches the limit."""
         ours = result.measured.get(OURS)
         if ours is None:
             return None
@@ -145,7 +145,7 @@ Target = Ratio | AtMost | NearFloor | AtLeast
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a target is met, and what was achieved in its terms."""
+    """True if a target is met, and the value achieved in its terms."""
 
     met: bool
     achieved: str
@@ -167,16 +167,16 @@ class Row:
     ops_per_call: int = 1
     note: str = ""
     patience: int = 1
-    """How many times as many rounds as usual, where operations are long."""
+    """Factor of the usual number of rounds, where operations are long."""
     derive: Callable[[Result], Result] | None = None
     """Turns the times into what the row is about, where that is not a time."""
     clock: Callable[[], float] = time.perf_counter
-    """What tells the time; `time.process_time` counts the work of one core, whatever else runs."""
+    """The clock; `time.process_time` counts the work of one core, whatever else runs."""
 
 
 @dataclass
 class Result:
-    """What was measured for one row. Times are in seconds per operation."""
+    """The measurements of one row. Times are in seconds per operation."""
 
     operation: str
     measured: dict[str, Measurement] = field(default_factory=dict)
@@ -264,7 +264,7 @@ def run(rows: Iterator[Row | Result], pace: Pace) -> Iterator[Result]:
 
 
 def _interleaved(cases: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """What every case returns in each round, in a random order."""
+    """The results of all cases in each round, in a random order."""
     values: dict[str, list[float]] = {name: [] for name in cases}
     order = list(cases)
     shuffle = random.Random(0).shuffle
@@ -287,7 +287,7 @@ def _prepare(builders: dict[str, Builder]) -> tuple[dict[str, Operation], dict[s
 
 
 def _attempt(cases: dict[str, Callable[[], T]]) -> tuple[dict[str, T], dict[str, str]]:
-    """What every case returns; one that fails is left out, with the reason."""
+    """The results of all cases; one that fails is left out, with the reason."""
     values, reasons = {}, {}
     for name, case in cases.items():
         try:
@@ -300,7 +300,7 @@ def _attempt(cases: dict[str, Callable[[], T]]) -> tuple[dict[str, T], dict[str,
 def _calibrate(
     operation: Operation, chunk_s: float, clock: Callable[[], float]
 ) -> tuple[int, float]:
-    """How many operations fill a chunk, and how long that takes; warms up on the way."""
+    """The number of operations that fill a chunk, and its time; warms up on the way."""
     count = 1
     while True:
         seconds = _time(operation, count, clock)

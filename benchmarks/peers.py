@@ -163,7 +163,7 @@ def tianshou_step(rows: Transitions) -> Any:
 
 
 class NumpyColumns:
-    """What one writes by hand: a ring of six NumPy columns."""
+    """A ring of six NumPy columns, as one writes it by hand."""
 
     def __init__(self, rows: Transitions) -> None:
         self.columns = tuple(np.array(column) for column in rows.columns())

@@ -113,7 +113,7 @@ def single_torch_thread() -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """The machine and the versions that the numbers were measured on."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         "cpu": cpu_model(),

@@ -29,7 +29,7 @@ EPISODES = 10
 
 @dataclass(frozen=True)
 class Task:
-    """What is learned, and how.
+    """The task of the runs, and the settings of each.
 
     Attributes:
         shared: Options that have the same name and meaning on both sides.
@@ -204,7 +204,7 @@ def run_apart(name: str, seed: int, contender: str) -> dict[str, Any] | None:
 
 
 def machine() -> str:
-    """What the runs were made on, in words."""
+    """The machine that the runs were made on, in words."""
     import torch
 
     cpus = Path("/proc/cpuinfo")

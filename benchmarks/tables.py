@@ -108,7 +108,7 @@ def markdown(results: Results) -> str:
 
 
 def summary(results: Results) -> str:
-    """How many targets are met, and which are not."""
+    """The number of targets that are met, and those that are not."""
     targets = [(row["operation"], target) for row in results for target in row["targets"]]
     measured = [(name, target) for name, target in targets if target["met"] is not None]
     missed = [

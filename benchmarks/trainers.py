@@ -17,7 +17,7 @@ EPISODES = 20
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run does, whoever runs it. Networks are 2 x 64 tanh, for actor and critic apart."""
+    """Settings of a run, whoever runs it. Networks are 2 x 64 tanh, for actor and critic apart."""
 
     algorithm: str
     steps: int
@@ -38,12 +38,12 @@ class Settings:
     """And the clip range; rlox has only a constant one."""
 
     def common(self) -> dict[str, Any]:
-        """What has the same name everywhere."""
+        """The options that have the same name everywhere."""
         names = ("gamma", "gae_lambda", "ent_coef", "n_steps")
         return {name: getattr(self, name) for name in names}
 
     def of_ppo(self) -> dict[str, Any]:
-        """What PPO has beyond that, under the same name everywhere."""
+        """The options of PPO beyond those, under the same name everywhere."""
         if self.algorithm == "a2c":
             return {}
         return {"n_epochs": self.n_epochs, "batch_size": self.batch_size}

@@ -40,7 +40,7 @@ def command_of(pid: int) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there, and not just its exit code."""
+    """True if a process is there, and not just its exit code."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -20,7 +20,7 @@ class Case:
     """Relative error against float64."""
     tolerance: float
     bytes: int = 0
-    """What must be moved through memory at least."""
+    """The bytes that must be moved through memory at least."""
     flops: int = 0
     torch: Call | None = None
     compiled: Call | None = None

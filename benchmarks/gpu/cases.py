@@ -1,4 +1,4 @@
-"""What is measured: every case checks itself against float64 before it is timed."""
+"""The cases: each checks itself against float64 before it is timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of environments on a device: their steps on the way to a replay buffer."""
+"""Cases of environments on a device: their steps on the way to a replay buffer."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def whole_step() -> Row:
 
 
 def profiles() -> None:
-    """Which kernels sampling and training spend their time in."""
+    """The kernels that sampling and training spend their time in."""
     from torch.profiler import ProfilerActivity, profile
 
     model = model_of()

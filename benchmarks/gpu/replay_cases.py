@@ -1,4 +1,4 @@
-"""What is measured of replay: priorities, rows and whole buffers."""
+"""Cases of replay: priorities, rows and whole buffers."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def row_cases(capacity: int, count: int, compiles: bool) -> Iterator[Case]:
 
 
 def step_of(n_envs: int) -> dict[str, Tensor]:
-    """What environments hand to a replay buffer."""
+    """Steps as environments hand them to a replay buffer."""
     shapes: dict[str, tuple[int, ...]]
     shapes = {"obs": (64,), "action": (8,), "reward": (), "next_obs": (64,)}
     step = {name: torch.randn(n_envs, *shape, device="cuda") for name, shape in shapes.items()}

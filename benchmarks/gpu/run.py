@@ -78,7 +78,7 @@ def measured(case: Case, machine: dict[str, Any]) -> dict[str, Any]:
 
 
 def met(name: str, bound: float, value: float | None) -> bool | None:
-    """Whether a target is reached; fractions count from below, times and memory from above."""
+    """True if a target is reached; fractions count from below, times and memory from above."""
     if value is None:
         return None
     return value >= bound if name == "fraction" else value <= bound

@@ -1,5 +1,5 @@
 // QLearner: steps of Q-learning on memory that Python owns. Called by
-// src/sharpwave/learners/native/q_learning.py, which documents it.
+// src/sharpwave/learners/native/dqn.py, which documents it.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 

@@ -15,7 +15,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 Ids: TypeAlias = npt.NDArray[np.uint64]
 
 Nested: TypeAlias = Any
-"""An array, or a dict or tuple of nested arrays."""
+"""A tree: an array or a tensor, or a dict or tuple of trees."""
 
 Settings: TypeAlias = dict[str, Any]
 """Options of a configuration by name."""

@@ -130,7 +130,7 @@ def start_ray() -> Any:
 
 
 def patiently(start: Callable[[], Any], clear: Callable[[], None]) -> Any:
-    """What starts a Ray, tried again where it took longer than the 30 s that Ray gives itself."""
+    """Start a Ray, again where it took longer than the 30 s that Ray gives itself."""
     for is_last in (False, False, True):
         try:
             return start()
@@ -177,7 +177,7 @@ def nodes_of_ray() -> list[int]:
 
 
 def descends(pid: int) -> bool:
-    """Whether a process is a child of this one, or a child's."""
+    """True if a process is a child of this one, or a child's."""
     while pid > 1:
         if pid == os.getpid():
             return True

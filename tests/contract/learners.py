@@ -44,12 +44,12 @@ class Learner:
 
     @property
     def is_online(self) -> bool:
-        """Whether it acts in environments."""
+        """True if it acts in environments."""
         return issubclass(self.cls, OnlineAgent)
 
     @property
     def replays(self) -> bool:
-        """Whether it learns from a replay buffer."""
+        """True if it learns from a replay buffer."""
         return self.is_online and issubclass(self.cls.Loop, OffPolicyLoop)
 
     @property

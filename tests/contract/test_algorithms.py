@@ -1,4 +1,4 @@
-"""What every algorithm promises, one table over all of them."""
+"""The contract of every algorithm, one table over all of them."""
 
 from __future__ import annotations
 

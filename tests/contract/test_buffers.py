@@ -1,4 +1,4 @@
-"""What every replay buffer promises, run over all of them."""
+"""The contract of every replay buffer, run over all of them."""
 
 from __future__ import annotations
 

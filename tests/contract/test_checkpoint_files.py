@@ -1,4 +1,4 @@
-"""What a file must be to be a checkpoint: one table for all algorithms."""
+"""The contract of checkpoint files: one table for all algorithms."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ every = pytest.mark.parametrize("name", LEARNERS)
 
 
 def counting(calls: Counter[str]) -> Any:
-    """What stands in for torch.compile: it compiles nothing and counts what is called."""
+    """A stand-in for torch.compile: it compiles nothing and counts what is called."""
 
     def compile(function: Callable[..., Any]) -> Any:
         def compiled(*args: Any, **options: Any) -> Any:
@@ -93,7 +93,7 @@ def test_compiled_losses_learn_what_they_do_otherwise(name: str) -> None:
 
 
 class Replays:
-    """What stands in for CUDA graphs: after some calls, no Python runs any more."""
+    """A stand-in for CUDA graphs: after some calls, no Python runs any more."""
 
     replayed = 0
 

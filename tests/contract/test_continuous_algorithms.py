@@ -1,4 +1,4 @@
-"""What the algorithms for continuous actions promise, one table over all of them."""
+"""The contract of the algorithms for continuous actions, one table over all of them."""
 
 from __future__ import annotations
 

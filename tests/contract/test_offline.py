@@ -1,4 +1,4 @@
-"""What every algorithm promises that learns from a dataset, one table over all of them."""
+"""The contract of every algorithm that learns from a dataset, one table over all of them."""
 
 from __future__ import annotations
 

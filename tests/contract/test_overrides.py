@@ -1,4 +1,4 @@
-"""What a learner's subclass changes is what runs, in every algorithm and on every way to change it.
+"""Overrides: a learner's subclass runs as written, in every algorithm, however it is made.
 
 A method of a learner that is changed on the agent raises, since nothing would call it.
 """
@@ -32,7 +32,7 @@ OF_NETWORK = {
     "value_loss": "value",
     "actor_loss": "actor",
 }
-"""Which network a loss moves."""
+"""The network that a loss moves."""
 
 
 def methods_of(cls: type) -> dict[str, Any]:
@@ -413,7 +413,7 @@ def test_actions_are_those_of_the_changed_method(name: str, explore: bool) -> No
 
 
 def test_native_rollouts_refuse_an_assigned_method_that_they_do_not_call() -> None:
-    """Where native code collects for torch, `act` of the learner is not called."""
+    """The learner's `act` is not called while native code collects for torch."""
     agent = sw.HybridPPO("CartPole-v1", n_envs=2, n_steps=8, hidden=(8,), backend="torch", seed=0)
     assert agent.collection == "native"
     agent.train(16)

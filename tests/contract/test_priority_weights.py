@@ -15,7 +15,7 @@ from sharpwave.tensors.buffers.prioritized import PrioritizedColumns
 from sharpwave.tensors.buffers.rows import TensorColumns
 
 PLACES = ["memory", "folder", "device", "columns"]
-"""Where a buffer lies; "columns" are the tensors that a GPU has, here on the CPU."""
+"""The place of a buffer; "columns" are the tensors that a GPU has, here on the CPU."""
 ALPHA, BETA = 0.7, 0.5
 
 

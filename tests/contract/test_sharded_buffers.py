@@ -1,4 +1,4 @@
-"""What every replay buffer promises holds in shards too, here and across the wire."""
+"""The contract of every replay buffer holds in shards too, here and across the wire."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server() -> Iterator[ReplayServer]:
 
 @pytest.fixture(params=["here", "served"])
 def wrap(request: Any) -> Any:
-    """What makes a sharded replay of a buffer."""
+    """Maker of a sharded replay of a buffer."""
     made: list[ShardedReplay] = []
 
     def wrap(buffer: Any, **options: Any) -> ShardedReplay:

@@ -1,4 +1,4 @@
-"""What every replay buffer of tensors promises, run over all of them on every device."""
+"""The contract of every replay buffer of tensors, run over all of them on every device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every replay buffer of tensors promises of n-step transitions."""
+"""The contract of n-step transitions from every replay buffer of tensors."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ packed, masks, positions = rlox.pack_sequences(lengths, max_len)
 
 
 def given() -> dict[str, Any]:
-    """What the programs find defined."""
+    """The names that the programs find defined."""
     rng = np.random.default_rng(0)
     rewards = rng.standard_normal(N).astype(np.float32)
     ends = np.arange(N) % 30 == 29

@@ -25,7 +25,7 @@ from tests.durability.processes import start
 from tests.processes import stop
 
 NOT_OPEN, OPENING, WRITING, CLOSING, CLOSED = range(5)
-"""How far a writer has come."""
+"""The progress of a writer."""
 
 ENDLESS = 1_000_000_000
 
@@ -37,7 +37,7 @@ class Recoverable(Protocol):
     """A model of what a folder holds, which can be compared with others."""
 
     def difference(self, found: Any) -> str:
-        """How something that was found in a folder differs from it; empty when it does not."""
+        """The difference of something found in a folder from it; empty when there is none."""
         ...
 
     def settle(self, found: Any) -> None:
@@ -65,19 +65,19 @@ class Subject(Protocol[Model]):
     """A kind of buffer to kill. Goes to another process by pickle."""
 
     def new_model(self) -> Model:
-        """What a new folder holds."""
+        """The content of a new folder."""
         ...
 
     def open(self, folder: Path) -> contextlib.AbstractContextManager[Any]:
-        """What operations are performed on: opened in the folder, which may be new, and closed."""
+        """The object of operations: opened in the folder, which may be new, and closed."""
         ...
 
     def operations(self, seed: str) -> Iterator[Operation[Model]]:
-        """What a writer does, without end."""
+        """The operations of a writer, without end."""
         ...
 
     def look(self, folder: Path) -> Any:
-        """What a new reader finds in a folder, for `Recoverable.difference`."""
+        """The findings of a new reader in a folder, for `Recoverable.difference`."""
         ...
 
     def open_reader(self, folder: Path) -> Any:
@@ -85,16 +85,16 @@ class Subject(Protocol[Model]):
         ...
 
     def look_again(self, reader: Any, found: Any) -> Any:
-        """What a reader of long ago finds, beside what a new one found."""
+        """The findings of a reader of long ago, beside those of a new one."""
         ...
 
     def look_at(self, writer: Any) -> Any:
-        """What a new writer finds."""
+        """The findings of a new writer."""
         ...
 
 
 class Progress:
-    """How far a writer has come, in a file that outlives it."""
+    """The progress of a writer, in a file that outlives it."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -178,7 +178,7 @@ class Life:
         assert not error.exists(), f"seed {self.seed}: {error.read_text()}"
 
     def kill(self) -> bool:
-        """Whether it had not ended already."""
+        """True if it had not ended already."""
         self.process.kill()
         self.process.join()
         self.wait(CLOSED)
@@ -212,7 +212,7 @@ class Crashes(Generic[Model]):
         self.kills = 0
         self.rounds = 0
         self.models = [subject.new_model()]
-        """What the folder may hold."""
+        """The states that the folder may hold."""
         self.reader: Any = None
         """One that has been there for long."""
 

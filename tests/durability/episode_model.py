@@ -24,7 +24,7 @@ FIELDS = {
 META = {"task": "int", "score": ("float", (), -1.0)}
 
 Seen = tuple[Any, ...]
-"""What a reader sees of an episode: id, flag, task, score, numbers and labels of its steps."""
+"""A reader's view of an episode: id, flag, task, score, numbers and labels of its steps."""
 
 
 def steps(numbers: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Episode:
 
 @dataclass
 class EpisodeModel:
-    """What a folder holds, also while something is going on."""
+    """The content of a folder, also while something is going on."""
 
     max_episodes: int
     circular: bool
@@ -136,7 +136,7 @@ class EpisodeModel:
 
 
 def look(buffer: EpisodeBuffer) -> list[Seen]:
-    """What a reader sees. Steps whose fields do not belong together are a failure at once."""
+    """A reader's view. Steps whose fields do not belong together are a failure at once."""
     table = buffer.episodes(aborted=True)
     if len(table) == 0:
         return []

@@ -1,4 +1,4 @@
-"""What writers of episodes do until they are killed."""
+"""Writers of episodes, which go on until they are killed."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ KINDS = {"block": 25, "bare": 10, "whole": 25, "batch": 20, "update": 5, "flush"
 
 
 def operations(seed: str) -> Iterator[Operation]:
-    """What a writer does: episodes in every way there is, and now and then something else."""
+    """The work of a writer: episodes in every way there is, and now and then something else."""
     rng = random.Random(seed)
     numbers = count(rng.randrange(10**12))
     while True:

@@ -1,4 +1,4 @@
-"""What a disk holds after the loss of power: of every page the flushed or any later content."""
+"""A disk after the loss of power: it has of every page the flushed or any later content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 PAGE = 4096
 BOOT = slice(16, 32)
-"""Where the file of the commit words says which start of the system it is of."""
+"""Offset in the file of the commit words that says which start of the system it is of."""
 
 Files = dict[str, bytes]
 

@@ -54,12 +54,12 @@ class Kind:
 
 @dataclass(frozen=True)
 class Found:
-    """What is in a folder."""
+    """The content of a folder."""
 
     rows: dict[int, bytes]
     """The steps by id."""
     marks: dict[int, tuple[bool, bool]]
-    """Whether a step is the first of its episode, and whether another one follows."""
+    """True if a step is the first of its episode, and true if another one follows."""
     priorities: dict[int, float]
     max_priority: float
     beta: float
@@ -71,7 +71,7 @@ class Found:
 
 @dataclass
 class ReplayModel:
-    """What a folder holds."""
+    """The content of a folder."""
 
     kind: Kind
     oracle: ReplayOracle = field(init=False, compare=False)
@@ -80,7 +80,7 @@ class ReplayModel:
     draws: int = 0
     beta: float = 0.4
     events: list[tuple[Any, ...]] = field(default_factory=list, compare=False)
-    """What a buffer that nobody kills does to be in the same state."""
+    """The operations that bring a buffer that nobody kills into the same state."""
     exact: bool = True
     """There is such a buffer."""
     updating: dict[int, float] = field(default_factory=dict)
@@ -214,7 +214,7 @@ def row_bytes(row: dict[str, Nest]) -> bytes:
 
 
 def look(buffer: MmapReplayBuffer, kind: Kind, *, drawing: bool) -> Found:
-    """What is in a buffer."""
+    """The content of a buffer."""
     engine = buffer._engine
     ids = buffer.indices()
     batch = buffer.gather(ids)

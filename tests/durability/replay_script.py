@@ -1,4 +1,4 @@
-"""What writers of a replay buffer do until they are killed."""
+"""Writers of a replay buffer, which go on until they are killed."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ KINDS = {"push": 60, "batch": 10, "draw": 10, "priorities": 10, "flush": 1, "cle
 
 
 def operations(kind: Kind, seed: str) -> Iterator[Operation]:
-    """What a writer does: pushes, and between them draws and priorities for what was drawn."""
+    """The work of a writer: pushes, and between them draws and priorities for what was drawn."""
     rng = random.Random(seed)
     steps = Steps(kind.schema, kind.n_envs or 1)
     steps.count = rng.randrange(10**9)

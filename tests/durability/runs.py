@@ -102,7 +102,7 @@ def wait_for_rows(folder: Path, n: int, process: ForkServerProcess) -> None:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """What the metrics say, but for how long it took."""
+    """The metrics, but for how long it took."""
     file = RunFolder(folder).metrics_jsonl
     lines = file.read_text().split("\n")[:-1] if file.exists() else []
     rows = [json.loads(line) for line in lines]

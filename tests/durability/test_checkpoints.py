@@ -65,7 +65,7 @@ class TestDamage:
     def test_a_block_of_zeros_is_noticed(
         self, saved: bytes, place: Path, data: st.DataObject
     ) -> None:
-        """What a file system leaves of a file that was not made to last."""
+        """The remains of a file that was not made to last, in a file system."""
         block = 512
         at = block * data.draw(st.integers(0, (len(saved) - 1) // block), label="block")
         changed = (saved[:at] + bytes(block) + saved[at + block :])[: len(saved)]

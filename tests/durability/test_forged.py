@@ -137,7 +137,7 @@ def read_replay(buffer: ReplayBuffer) -> None:
 
 
 def outcome(kind: str, folder: Path, rng: random.Random) -> str | None:
-    """What the error says in which a forged folder ends, None without one."""
+    """The error that opening a forged folder ends in, None without one."""
     try:
         use(kind, folder, rng)
     except SharpwaveIOError as error:

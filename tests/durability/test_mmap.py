@@ -160,7 +160,7 @@ def test_power_durability_has_every_push_in_the_last_copy(memory_path: Path) -> 
 
 
 def forget_live_words(path: Path, state: bytearray) -> int:
-    """How many steps a copy of the folder has after a loss of power."""
+    """The number of steps in a copy of the folder after a loss of power."""
     copied = path.with_name(path.name + " after")
     subprocess.run(["cp", "-r", str(path), str(copied)], check=True)
     state[16:32] = bytes(16)  # another start of the system

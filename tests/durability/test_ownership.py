@@ -175,7 +175,7 @@ def test_a_store_whose_header_is_damaged_is_never_emptied(store: Path, overwrite
 
 @pytest.mark.long
 def test_a_damaged_header_is_rebuilt(store: Path) -> None:
-    """Whoever lost `header.json` had lost the store."""
+    """A lost `header.json` meant a lost store."""
     expected = count(store)
     sound = store.with_name("sound")
     store.rename(sound)
@@ -264,7 +264,7 @@ def test_overwriting_and_deleting_leave_what_is_not_ours(store: Path) -> None:
 def test_what_is_killed_while_it_is_made_can_be_made_again(
     way: str, old: bool, memory_path: Path
 ) -> None:
-    """What is unfinished says so itself; its names do not."""
+    """Unfinished folders say so themselves; their names do not."""
     step, killed = 0, True
     while killed:
         folder = memory_path / str(step)

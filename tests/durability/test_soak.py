@@ -38,7 +38,7 @@ GROWTH = 10.0
 
 
 class Held(NamedTuple):
-    """What a process holds."""
+    """The resources of a process."""
 
     megabytes: float
     descriptors: int

@@ -1,4 +1,4 @@
-"""What a flush promises has reached the disk: every file is synced, and the commit words last."""
+"""A flush reaches the disk: every file is synced, and the commit words last."""
 
 from __future__ import annotations
 

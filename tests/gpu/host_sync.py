@@ -1,4 +1,4 @@
-"""Whether a CUDA device is waited for."""
+"""Detection of waits for a CUDA device."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def replace(model: Any) -> None:
 
 
 def gradients_of(module: Any, outputs: Any, batch: TokenBatch) -> list[torch.Tensor]:
-    """What a model puts out, and what that does to its weights, in float32."""
+    """The outputs of a model, and their effect on its weights, in float32."""
     module.zero_grad()
     out = outputs(batch)
     (

@@ -1,4 +1,4 @@
-"""What a world model applies to single rows, in Triton on a GPU."""
+"""The single rows of a world model, in Triton on a GPU."""
 
 import pytest
 import torch

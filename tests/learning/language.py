@@ -74,7 +74,7 @@ class Curve(sw.Callback):
 
 
 def exact_share(agent: Any, task: str, n: int = 256) -> float:
-    """How many prompts that training has not seen the most likely completion answers right."""
+    """The number of prompts unseen in training that the most likely completion answers right."""
     found = sw.llm.TASKS[task]
     assert found.answer is not None
     prompts = found.prompts(n, seed=987_654)

@@ -37,7 +37,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 
 def trajectory(case: str) -> Trajectory:
-    """What each of the updates measured.
+    """The measurements of each of the updates.
 
     Args:
         case: One of `CASES`.

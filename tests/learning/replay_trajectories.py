@@ -60,7 +60,7 @@ NATIVE = ("dqn", "dqn_dueling", "sac", "td3", "ddpg")
 
 
 def trajectory(case: str, backend: Literal["torch", "native"]) -> Trajectory:
-    """What each of the gradient steps measured.
+    """The measurements of each of the gradient steps.
 
     Args:
         case: One of `CASES`.

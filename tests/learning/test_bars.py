@@ -49,7 +49,7 @@ def final_return(algorithm: Any) -> float:
 
 
 def final_returns(make: Callable[..., Any]) -> ScoreSummary:
-    """What the agents of all seeds reach."""
+    """The returns that the agents of all seeds reach."""
     return aggregate([final_return(make(seed=seed)) for seed in SEEDS])
 
 

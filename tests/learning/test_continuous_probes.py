@@ -47,7 +47,7 @@ def trained(name: str, env: Any, steps: int = STEPS, **options: Any) -> Any:
 
 
 def best_actions(name: str, **options: Any) -> list[float]:
-    """What a policy has learned to do for either observation, in small steps as its tanh needs."""
+    """The learned action for either observation, in small steps as its tanh needs."""
     if name in ("sac", "tqc", "crossq"):
         options = {"ent_coef": 0.05, **options}  # or it would stop exploring
     if name in ("td3", "crossq"):

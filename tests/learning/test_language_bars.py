@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import sharpwave as sw
-from sharpwave.learners.threads import torch_threads
+from sharpwave.learners.devices import torch_threads
 from tests.learning.language import MODELS, TOKENIZER, Curve, agent_of, exact_share
 
 SEEDS = (11, 12, 13)
@@ -135,7 +135,7 @@ def test_sums_are_learned(request: pytest.FixtureRequest) -> None:
 def greedy_rewards(
     task: str, kind: str, n_updates: int, request: pytest.FixtureRequest
 ) -> list[float]:
-    """What the most likely completions are worth after so many updates, for each seed."""
+    """The value of the most likely completions after so many updates, for each seed."""
     prompts = sw.llm.TASKS[task].prompts(256, seed=987_654)
     greedy = []
     for seed in SEEDS:

@@ -113,7 +113,7 @@ class TestPolicies:
 
 @pytest.mark.parametrize("name", ["ppo", "a2c", "impala", "appo"])
 class TestTorch:
-    """What only torch computes."""
+    """Cases that only torch computes."""
 
     @pytest.mark.long
     @pytest.mark.parametrize("option", ["squash_actions", "use_gsde"])

@@ -43,7 +43,7 @@ def trained(kind: str, env: Any, steps: int = 2000, **options: Any) -> Any:
 
 
 def value(algorithm: Any, *obs: float) -> float:
-    """What the best action is worth."""
+    """The value of the best action."""
     with torch.no_grad():
         algorithm.policy.remove_noise()
         output = algorithm.policy(torch.tensor([obs]))

@@ -46,7 +46,7 @@ CASES: dict[str, Callable[..., Any]] = {
 
 
 def trajectory(case: str, backend: Literal["torch", "native"]) -> Trajectory:
-    """What each of the updates measured.
+    """The measurements of each of the updates.
 
     Args:
         case: One of `CASES`.

@@ -32,7 +32,7 @@ MAX_TIMESTEPS = 12
 
 @dataclass
 class Episode:
-    """What the buffer should know of an episode."""
+    """The buffer's expected knowledge of an episode."""
 
     task: int
     flag: int = 0

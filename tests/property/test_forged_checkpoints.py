@@ -97,7 +97,7 @@ SIZES = [("header", name) for name in ("config", "observation_space", "action_sp
 
 
 def places(value: Any, at: Path_ = ()) -> Iterator[Path_]:
-    """Where everything lies in a nest."""
+    """The paths of everything in a tree."""
     yield at
     if isinstance(value, dict):
         items: Any = value.items()

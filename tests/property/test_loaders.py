@@ -108,7 +108,7 @@ def test_loaders_yield_what_plain_loops_do(
 
 
 def _number(items: list[Values], where: list[int], place: str) -> int:
-    """Which of the items lies there."""
+    """The number of the item that lies there."""
     for i, item in enumerate(items):
         mine = np.atleast_1d(item[place]).tolist()
         if [*mine, *([int(item["_start"])] if "_start" in item else [])] == where:

@@ -91,7 +91,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What is in the files at some moment is what a killed process leaves."""
+        """The files at some moment are what a killed process leaves."""
         self.mapped.flush()  # no file comes or goes while it is copied
         self.copies += 1
         copied = self.folder / f"copy-{self.copies}"

@@ -54,7 +54,7 @@ def squashed(mean: Vector, log_std: Vector, noise: Vector) -> tuple[Vector, floa
 
 
 def sampled(actor: Layers, obs: Vector, noise: Vector) -> tuple[Vector, float]:
-    """What a squashed actor does with some noise, and its log-density."""
+    """The action of a squashed actor with some noise, and its log-density."""
     mean, log_std = np.split(mlp(actor, obs), 2)
     return squashed(mean, np.clip(log_std, -20, 2), noise)
 

@@ -1,4 +1,4 @@
-"""What becomes of a value in a field of another dtype, one value at a time."""
+"""Casts of values to a field of another dtype, one value at a time."""
 
 from __future__ import annotations
 

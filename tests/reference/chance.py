@@ -1,4 +1,4 @@
-"""Whether counts fit probabilities."""
+"""Tests of counts against probabilities."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def clipped(r: Tensor, a: Tensor, o: dict[str, Any]) -> Tensor:
 def policy_terms(
     kind: str, lp: Tensor, log_ratio: Tensor, r: Tensor, a: Tensor, w: Tensor, o: dict[str, Any]
 ) -> Tensor:
-    """What each token of one completion adds, before it is divided."""
+    """The term of each token of one completion, before it is divided."""
     if kind == "cispo":
         return -w * r.detach().clamp(max=1 + o["clip_high"]) * a * lp
     if kind == "sapo":

@@ -32,7 +32,7 @@ def make(kind: str, path: Path, capacity: int = CAPACITY, **options: Any) -> Mma
 
 
 def in_memory(kind: str, capacity: int = CAPACITY) -> ReplayBuffer:
-    """What the buffer should hold; it draws uniformly, whatever the kind."""
+    """The expected content of the buffer; it draws uniformly, whatever the kind."""
     options = {key: value for key, value in KINDS[kind].items() if key != "prioritized"}
     return ReplayBuffer(capacity, **options)
 

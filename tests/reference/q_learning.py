@@ -19,7 +19,7 @@ def huber(error: float, threshold: float = 1.0) -> float:
 
 
 def project_categorical(probs: Array, rewards: Array, discounts: Array, atoms: Array) -> Array:
-    """Where the atoms land, each shared between the two nearest ones."""
+    """The projection of the atoms, each shared between the two nearest ones."""
     projected = np.zeros_like(probs)
     low, high, n = atoms[0], atoms[-1], len(atoms)
     for row, (reward, discount) in enumerate(zip(rewards, discounts, strict=True)):
@@ -48,7 +48,7 @@ def quantile_huber(quantiles: Array, targets: Array, threshold: float = 1.0) -> 
 
 
 def outputs(weights: Weights, obs: Array, n_actions: int, n_atoms: int) -> Array:
-    """What a network of these weights, by their names, says of each action: [B, n, n_atoms]."""
+    """The outputs [B, n, n_atoms] for each action, of a network of these weights by name."""
     if "net.0.weight" in weights:
         return layers(weights, "net", obs).reshape(len(obs), n_actions, n_atoms)
     latent = layers(weights, "trunk", obs, activate_last=True)

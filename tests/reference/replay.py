@@ -19,7 +19,7 @@ from tests.reference.nests import Nest, assert_same, same, stacked, transform
 BATCH_NAMES = {"action": "actions", "reward": "rewards"}
 AnyView = Transition | NStep | Sequence | Hindsight | None
 LEFT_OUT = ("terminated", "truncated", "next_obs")
-"""What arrivals do not have."""
+"""The fields that arrivals do not have."""
 NO_STEP = 2**64 - 1
 """The id of a row of arrivals where no step begins."""
 
@@ -38,7 +38,7 @@ class Step:
 
 
 class ReplayOracle:
-    """What a buffer holds after some pushes, and what its views make of that.
+    """The content of a buffer after some pushes, and its views.
 
     Args:
         capacity: Of the buffer.
@@ -95,7 +95,7 @@ class ReplayOracle:
         return None
 
     def is_shifted(self, row: dict[str, Nest]) -> bool:
-        """Whether next_obs is obs moved on by one frame."""
+        """True if next_obs is obs moved on by one frame."""
         for leaf in self.observations:
             obs, next_obs = row["obs"], row["next_obs"]
             for key in leaf.path:

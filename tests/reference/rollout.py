@@ -51,7 +51,7 @@ def rollouts(
     gamma: float,
     lam: float,
 ) -> list[list[Transition]]:
-    """What one environment adds to each of several rollouts of `n_steps` rows."""
+    """The part of one environment in each of several rollouts of `n_steps` rows."""
     env = make()
     steps = _transitions(env, policy, seed, resets_take_a_row)
     rows = list(itertools.takewhile(lambda step: step.row < n_rollouts * n_steps, steps))

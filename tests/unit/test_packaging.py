@@ -1,4 +1,4 @@
-"""What a user installs: light to import, safe on old CPUs, typed, and free of sources."""
+"""The installed package: light to import, safe on old CPUs, typed, and free of sources."""
 
 import os
 import re
@@ -35,7 +35,7 @@ def run_python(code: str, **environment: str) -> str:
 
 
 def binutils(*command: str) -> list[tuple[str, str]]:
-    """What objdump or nm says of the core, as pairs of object file and text."""
+    """The output of objdump or nm on the core, as pairs of object file and text."""
     result = subprocess.run([*command, str(CORE)], capture_output=True, text=True, check=True)
     parts = re.split(r"^(\S+\.o):.*$", result.stdout, flags=re.MULTILINE)
     return list(zip(parts[1::2], parts[2::2], strict=True))

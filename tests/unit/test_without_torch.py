@@ -1,4 +1,4 @@
-"""What does without torch works where it is not installed, and the rest says what to install."""
+"""Parts that need no torch work where it is not installed, and the rest says what to install."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class ReplayBuffer(_native.RowBuffer):
     Three forms::
 
         ReplayBuffer(capacity, obs_dim, act_dim)            # flat float32 observations and actions
-        ReplayBuffer(capacity, fields={"obs": ...})         # any fields, dtypes, shapes, nests
+        ReplayBuffer(capacity, fields={"obs": ...})         # fields of any form, nested too
         ReplayBuffer.for_env(env, capacity)                 # what an environment's spaces say
 
     With `n_envs` the steps of each environment are kept in order (stream rows): an observation is

@@ -87,7 +87,7 @@ def as_node(spec: FieldSpec) -> Node:
     if _is_dtype(spec):
         return Field(spec)
     raise TypeError(
-        f"a field must be a Field, a dtype, a (dtype, shape) pair or a nest of these, got {spec!r}"
+        f"a field must be a Field, a dtype, a (dtype, shape) pair or a tree of these, got {spec!r}"
     )
 
 

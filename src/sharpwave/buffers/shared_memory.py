@@ -21,7 +21,7 @@ __all__ = ["SharedArrays", "SharedBlock", "take_memory", "unnamed_file"]
 
 ALIGNMENT = 64
 
-Form: TypeAlias = tuple[Any, tuple[int, ...]]
+RowForm: TypeAlias = tuple[Any, tuple[int, ...]]
 """The dtype and the shape of an array."""
 
 
@@ -44,7 +44,7 @@ class SharedArrays:
         MemoryError: There is not that much memory to share.
     """
 
-    def __init__(self, forms: Sequence[Form], descriptor: int | None = None) -> None:
+    def __init__(self, forms: Sequence[RowForm], descriptor: int | None = None) -> None:
         self._forms = [(np.dtype(dtype), tuple(shape)) for dtype, shape in forms]
         places, size = _places(self._forms)
         self.descriptor = unnamed_file(size) if descriptor is None else descriptor
@@ -92,7 +92,7 @@ class SharedBlock:
 
     def __init__(
         self,
-        forms: Sequence[Form],
+        forms: Sequence[RowForm],
         capacity: int,
         n_rows: int = 1,
         shared: SharedArrays | None = None,
@@ -107,7 +107,7 @@ class SharedBlock:
         self.ring = SharedRing(head)
 
     @staticmethod
-    def forms_of(forms: Sequence[Form], capacity: int, n_rows: int = 1) -> list[Form]:
+    def forms_of(forms: Sequence[RowForm], capacity: int, n_rows: int = 1) -> list[RowForm]:
         """The arrays of such a block: the head, and the columns."""
         columns = [(dtype, (capacity * n_rows, *shape)) for dtype, shape in forms]
         return [(np.uint8, (SharedRing.BYTES,)), *columns]
@@ -145,11 +145,11 @@ def take_memory(descriptor: int, begin: int, size: int) -> None:
         raise MemoryError(f"cannot share {size} bytes: {error.strerror}") from error
 
 
-def _open_again(forms: list[Form], sent: Any) -> SharedArrays:
+def _open_again(forms: list[RowForm], sent: Any) -> SharedArrays:
     return SharedArrays(forms, sent.detach())
 
 
-def _places(forms: Sequence[Form]) -> tuple[list[int], int]:
+def _places(forms: Sequence[RowForm]) -> tuple[list[int], int]:
     """Offsets of the arrays, and their total size; memory of no length cannot be shared."""
     places, size = [], 0
     for dtype, shape in forms:

@@ -62,7 +62,7 @@ def _parser() -> Parser:
         type=count(1),
         default=1,
         metavar="N",
-        help="actors on this machine, which share a connection and the weights (1)",
+        help="actors on this machine, which share a connection and the weights (default: 1)",
     )
     parser.add_argument(
         "--env",
@@ -74,7 +74,7 @@ def _parser() -> Parser:
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="wait so long for a learner that does not answer (60)",
+        help="wait so long for a learner that does not answer (default: 60)",
     )
     add_access_options(parser)
     return parser

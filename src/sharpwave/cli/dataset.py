@@ -165,7 +165,7 @@ def _parser() -> Parser:
         metavar="N",
         help="steps of a dataset (default: 20000 scripted, 200000 trained)",
     )
-    parser.add_argument("--seed", type=count(0), default=0, metavar="N", help="default: 0")
+    parser.add_argument("--seed", type=count(0), default=0, metavar="N", help="seed (default: 0)")
     parser.add_argument("--overwrite", action="store_true", help="replace scripted datasets")
     add_import_option(parser)
     group = parser.add_argument_group("training")

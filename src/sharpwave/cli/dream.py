@@ -142,7 +142,7 @@ def _parser() -> Parser:
         "Play, and write what the world model of a run predicts of it: a film of images, curves of "
         "numbers.",
     )
-    parser.add_argument("run", metavar="RUN", help="a run folder: its newest checkpoint; or one")
+    parser.add_argument("run", metavar="RUN", help="a checkpoint, or a run folder: its newest one")
     options: list[tuple[str, int, int, str]] = [
         ("--sequences", 1, 4, "sequences to show"),
         ("--steps", 2, 50, "observations of each"),

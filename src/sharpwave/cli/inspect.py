@@ -64,21 +64,23 @@ def _serve(viewer: Viewer, port: int) -> None:
 
 def _parser() -> Parser:
     parser = Parser("inspect", "Show what a folder of episodes or a replay buffer on disk holds.")
-    parser.add_argument("folder", metavar="FOLDER")
+    parser.add_argument(
+        "folder", metavar="FOLDER", help="folder of episodes, or of a replay buffer"
+    )
     parser.add_argument("--html", metavar="FILE.html", help="write a page of one file instead")
     parser.add_argument(
         "--episodes",
         type=count(0),
         default=8,
         metavar="N",
-        help="episodes to show on that page (8)",
+        help="episodes to show on that page (default: 8)",
     )
     parser.add_argument(
         "--limit",
         type=count(1),
         default=24,
         metavar="MIB",
-        help="maximum size of these episodes on the page (24)",
+        help="maximum size of these episodes on the page (default: 24)",
     )
     parser.add_argument(
         "--serve", action="store_true", help="show a live page in a browser on this machine"

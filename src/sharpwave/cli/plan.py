@@ -225,25 +225,37 @@ def _parser() -> Parser:
         "actors.",
     )
     parser.add_argument("algorithm", metavar="ALGORITHM", help="impala or appo")
-    parser.add_argument("env", metavar="ENV")
+    parser.add_argument("env", metavar="ENV", help="id of the environment")
     parser.add_argument(
         "--actors",
         type=count(1),
         default=2,
         metavar="N",
-        help="actors on all machines together (2)",
+        help="actors on all machines together (default: 2)",
     )
     parser.add_argument(
-        "--envs", type=count(1), default=16, metavar="N", help="environments per actor (16)"
+        "--envs",
+        type=count(1),
+        default=16,
+        metavar="N",
+        help="environments per actor (default: 16)",
     )
     parser.add_argument(
-        "--unroll", type=count(1), default=64, metavar="T", help="steps per unroll (64)"
+        "--unroll", type=count(1), default=64, metavar="T", help="steps per unroll (default: 64)"
     )
     parser.add_argument(
-        "--batch-unrolls", type=count(1), default=2, metavar="N", help="unrolls per update (2)"
+        "--batch-unrolls",
+        type=count(1),
+        default=2,
+        metavar="N",
+        help="unrolls per update (default: 2)",
     )
     parser.add_argument(
-        "--node-actors", type=count(1), default=1, metavar="N", help="actors per machine (1)"
+        "--node-actors",
+        type=count(1),
+        default=1,
+        metavar="N",
+        help="actors per machine (default: 1)",
     )
     add_env_options(parser)
     return parser

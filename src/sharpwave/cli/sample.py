@@ -105,7 +105,9 @@ def _parser() -> Parser:
         metavar="N",
         help=f"maximum length of a completion {of_the_run}",
     )
-    parser.add_argument("--seed", type=count(0), default=0, metavar="N", help="default: 0")
+    parser.add_argument(
+        "--seed", type=count(0), default=0, metavar="N", help="seed of the draws (default: 0)"
+    )
     parser.add_argument(
         "--chat",
         action="store_true",

@@ -54,38 +54,55 @@ def _parser() -> Parser:
     parser = Parser("serve-envs", "Let other processes play environments, by RemoteVectorEnv.")
     parser.add_argument("env", metavar="ENV", help="id of the environment")
     parser.add_argument(
-        "--n-envs", type=count(1), default=1, metavar="N", help="environments of each client (1)"
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
-    parser.add_argument(
-        "--port", type=count(0), default=50051, metavar="N", help="port to listen at (50051)"
-    )
-    parser.add_argument(
-        "--max-sessions", type=count(1), default=4, metavar="N", help="clients at a time (4)"
+        "--n-envs",
+        type=count(1),
+        default=1,
+        metavar="N",
+        help="environments of each client (default: 1)",
     )
     parser.add_argument(
-        "--mode", type=one_of("mode", MODES), default="auto", help=f"{', '.join(MODES)} (auto)"
+        "--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port",
+        type=count(0),
+        default=50051,
+        metavar="N",
+        help="port to listen at (default: 50051)",
+    )
+    parser.add_argument(
+        "--max-sessions",
+        type=count(1),
+        default=4,
+        metavar="N",
+        help="clients at a time (default: 4)",
+    )
+    parser.add_argument(
+        "--mode",
+        type=one_of("mode", MODES),
+        default="auto",
+        help=f"{', '.join(MODES)} (default: auto)",
     )
     parser.add_argument(
         "--silence",
         type=float,
         default=600.0,
         metavar="S",
-        help="seconds that a client may take between two steps (600)",
+        help="seconds that a client may take between two steps (default: 600)",
     )
     parser.add_argument(
         "--patience",
         type=float,
         default=60.0,
         metavar="S",
-        help="seconds that environments wait for a client whose connection was lost (60)",
+        help="seconds that environments wait for a client whose connection was lost (default: 60)",
     )
     parser.add_argument(
         "--step-timeout",
         type=float,
         default=120.0,
         metavar="S",
-        help="seconds that environments may take for a step (120); then they are given up",
+        help="seconds that a step of environments may take before it is given up (default: 120)",
     )
     add_env_options(parser)
     add_access_options(parser)

@@ -83,10 +83,12 @@ def _parser() -> Parser:
     parser.add_argument(
         "model", metavar="RUN", help="run folder, checkpoint, or folder of a Hugging Face model"
     )
-    parser.add_argument("--name", help="name of the model in requests (the folder's name)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
+    parser.add_argument("--name", help="name of the model in requests (default: the folder's name)")
     parser.add_argument(
-        "--port", type=count(0), default=8000, metavar="N", help="port to listen at (8000)"
+        "--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port", type=count(0), default=8000, metavar="N", help="port to listen at (default: 8000)"
     )
     parser.add_argument(
         "--token", help=f"secret that requests must carry; also as {TOKEN} in the environment"
@@ -94,15 +96,21 @@ def _parser() -> Parser:
     parser.add_argument(
         "--weights", metavar="DIR", help="folder that new weights may be taken from"
     )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (auto)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
     parser.add_argument(
-        "--dtype", default="auto", help="data type of a Hugging Face model, such as bfloat16 (auto)"
+        "--dtype",
+        default="auto",
+        help="data type of a Hugging Face model, such as bfloat16 (default: auto)",
     )
     parser.add_argument(
         "--seed", type=count(0), default=0, metavar="N", help="seed of requests without one"
     )
     parser.add_argument(
-        "--max-rows", type=count(1), default=256, metavar="N", help="completions at a time (256)"
+        "--max-rows",
+        type=count(1),
+        default=256,
+        metavar="N",
+        help="completions at a time (default: 256)",
     )
     parser.add_argument(
         "--cache-tokens", type=count(1), metavar="N", help="capacity of the KV cache, in tokens"

@@ -53,20 +53,28 @@ def _parser() -> Parser:
         type=count(1),
         default=1_000_000,
         metavar="N",
-        help="capacity in steps (1e6)",
+        help="capacity in steps (default: 1e6)",
     )
     parser.add_argument("--prioritized", action="store_true", help="draw by priority")
-    parser.add_argument("--alpha", type=float, metavar="X", help="priority exponent α (0.6)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument(
-        "--port", type=count(0), default=50052, metavar="N", help="port to listen on (50052)"
+        "--alpha", type=float, metavar="X", help="priority exponent α (default: 0.6)"
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port",
+        type=count(0),
+        default=50052,
+        metavar="N",
+        help="port to listen at (default: 50052)",
     )
     parser.add_argument(
         "--max-clients",
         type=count(1),
         default=64,
         metavar="N",
-        help="maximum number of concurrent clients (64)",
+        help="maximum number of concurrent clients (default: 64)",
     )
     add_access_options(parser)
     return parser

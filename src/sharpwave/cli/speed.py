@@ -72,11 +72,25 @@ def measure(algo: Any, steps: int, repeats: int) -> tuple[list[float], dict[str,
 
 def _parser() -> Parser:
     parser = Parser("bench", "Measure the training speed on this machine.")
-    parser.add_argument("algorithm", nargs="?", default="ppo", metavar="ALGORITHM")
-    parser.add_argument("env", nargs="?", default="CartPole-v1", metavar="ENV")
     parser.add_argument(
-        "--steps", type=count(1), default=20_000, metavar="N", help="steps of one repeat (20000)"
+        "algorithm", nargs="?", default="ppo", metavar="ALGORITHM", help="algorithm (default: ppo)"
     )
-    parser.add_argument("--repeats", type=count(1), default=3, metavar="N", help="default: 3")
+    parser.add_argument(
+        "env",
+        nargs="?",
+        default="CartPole-v1",
+        metavar="ENV",
+        help="id of the environment (default: CartPole-v1)",
+    )
+    parser.add_argument(
+        "--steps",
+        type=count(1),
+        default=20_000,
+        metavar="N",
+        help="steps of one repeat (default: 20000)",
+    )
+    parser.add_argument(
+        "--repeats", type=count(1), default=3, metavar="N", help="repeats (default: 3)"
+    )
     add_env_options(parser)
     return parser

@@ -112,13 +112,13 @@ class CollectorState(ABC):
     def close(self) -> None:  # noqa: B027
         """Nothing to close."""
 
-    def _as_arrays(self, nest: Any) -> Any:
+    def _as_arrays(self, tree: Any) -> Any:
         """A tree of tensors or arrays, as this collector keeps them, as arrays; None as None."""
-        return nest
+        return tree
 
-    def _from_arrays(self, nest: Any) -> Any:
+    def _from_arrays(self, tree: Any) -> Any:
         """The opposite of `_as_arrays`."""
-        return nest
+        return tree
 
 
 class Collector(CollectorState):

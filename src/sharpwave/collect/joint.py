@@ -185,16 +185,16 @@ class GroupView:
         return seen if joint is None else {**seen, "joint": joint}
 
 
-def flat_rows(nest: Any) -> Any:
+def flat_rows(tree: Any) -> Any:
     """[N, G, ...] as [N * G, ...]."""
-    if isinstance(nest, dict):
-        return {key: flat_rows(inner) for key, inner in nest.items()}
-    if isinstance(nest, tuple):
-        return tuple(map(flat_rows, nest))
-    return nest.reshape(-1, *nest.shape[2:])
+    if isinstance(tree, dict):
+        return {key: flat_rows(inner) for key, inner in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(map(flat_rows, tree))
+    return tree.reshape(-1, *tree.shape[2:])
 
 
-def _first_leaf(nest: Any) -> Any:
-    while isinstance(nest, dict | tuple):
-        nest = next(iter(nest.values())) if isinstance(nest, dict) else nest[0]
-    return nest
+def _first_leaf(tree: Any) -> Any:
+    while isinstance(tree, dict | tuple):
+        tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
+    return tree

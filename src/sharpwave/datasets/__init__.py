@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from sharpwave.datasets.kinds import mixture as mixture
     from sharpwave.datasets.parts import Part as Part
     from sharpwave.datasets.recorded_run import TrainingStopped as TrainingStopped
-    from sharpwave.datasets.references import REFERENCES as REFERENCES
-    from sharpwave.datasets.references import Reference as Reference
-    from sharpwave.datasets.references import reference as reference
+    from sharpwave.datasets.scores import REFERENCES as REFERENCES
+    from sharpwave.datasets.scores import Reference as Reference
     from sharpwave.datasets.scores import episode_returns as episode_returns
     from sharpwave.datasets.scores import measure_reference as measure_reference
     from sharpwave.datasets.scores import normalized_score as normalized_score
+    from sharpwave.datasets.scores import reference as reference
     from sharpwave.datasets.training import TRAINED_KINDS as TRAINED_KINDS
     from sharpwave.datasets.training import record_training as record_training
 
@@ -36,8 +36,8 @@ _MODULES = {
     "GaussianNoise": "sharpwave.datasets.action_noise",
     "KINDS": "sharpwave.datasets.kinds",
     "Part": "sharpwave.datasets.parts",
-    "REFERENCES": "sharpwave.datasets.references",
-    "Reference": "sharpwave.datasets.references",
+    "REFERENCES": "sharpwave.datasets.scores",
+    "Reference": "sharpwave.datasets.scores",
     "collect": "sharpwave.datasets.collecting",
     "episode_returns": "sharpwave.datasets.scores",
     "expert": "sharpwave.datasets.experts",
@@ -50,7 +50,7 @@ _MODULES = {
     "TrainingStopped": "sharpwave.datasets.recorded_run",
     "record_training": "sharpwave.datasets.training",
     "read_description": "sharpwave.datasets.description",
-    "reference": "sharpwave.datasets.references",
+    "reference": "sharpwave.datasets.scores",
 }
 
 __all__ = sorted(_MODULES)

@@ -8,8 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from sharpwave.datasets.references import find_reference
-from sharpwave.datasets.scores import episode_returns, normalized_score
+from sharpwave.datasets.scores import episode_returns, find_reference, normalized_score
 from sharpwave.storage.files import read_json, write_json
 
 __all__ = ["read_description", "write_description"]

@@ -13,10 +13,9 @@ import numpy as np
 from sharpwave.core.suggest import did_you_mean
 from sharpwave.datasets.collecting import collect, fill
 from sharpwave.datasets.description import write_description
-from sharpwave.datasets.improvements import Improvement
 from sharpwave.datasets.parts import Part
 from sharpwave.datasets.playing import Progress
-from sharpwave.datasets.recorded_run import RecordedRun
+from sharpwave.datasets.recorded_run import Improvement, RecordedRun
 from sharpwave.datasets.scores import episode_returns
 from sharpwave.datasets.sinks import EpisodeFolder
 from sharpwave.episodes import EpisodeBuffer, EpisodeSchema

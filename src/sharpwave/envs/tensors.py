@@ -173,8 +173,8 @@ def _with_own_masks(infos: dict[str, Any]) -> dict[str, Any]:
     return {**infos, MASK: infos[MASK].clone()}
 
 
-def _arrays(nest: Any) -> Any:
-    return map_leaves(_array, nest)
+def _arrays(tree: Any) -> Any:
+    return map_leaves(_array, tree)
 
 
 def _masks(infos: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.formats.dotted import nest
+from sharpwave.formats.dotted import tree
 from sharpwave.formats.stream import Episode, EpisodeStream
 from sharpwave.formats.target import new_target
 from sharpwave.storage.folder import StoreFolder, is_store, read_header
@@ -118,7 +118,7 @@ def write(
         ) as buffer,
     ):
         for episode in stream:
-            buffer.store_episode(**nest(episode.steps), **nest(episode.meta))
+            buffer.store_episode(**tree(episode.steps), **tree(episode.meta))
 
 
 @contextlib.contextmanager

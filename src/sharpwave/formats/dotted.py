@@ -8,16 +8,16 @@ from typing import Any
 from sharpwave.formats.spec import EpisodeSchema
 
 
-def nest(flat: Mapping[str, Any]) -> Any:
+def tree(flat: Mapping[str, Any]) -> Any:
     """The nested dict of values with dotted names; of the lone name "" the value itself.
 
     Raises:
         ValueError: A name is also the beginning of another.
 
     Example:
-        >>> nest({"image": 1, "arm.angle": 2})
+        >>> tree({"image": 1, "arm.angle": 2})
         {'image': 1, 'arm': {'angle': 2}}
-        >>> nest({"": 1})
+        >>> tree({"": 1})
         1
     """
     if list(flat) == [""]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from sharpwave.core.optional import require
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.formats.dotted import joined, nest, under
+from sharpwave.formats.dotted import joined, tree, under
 from sharpwave.formats.minari_reader import Places, attribute, escaped, in_space, reading
 from sharpwave.formats.spec import EpisodeField, EpisodeSchema, describe
 from sharpwave.formats.stream import (
@@ -285,13 +285,13 @@ class MinariWriter:
         self.attributes.append(self._attributes(meta, seed is not None))
         return {
             "seed": seed,
-            "options": nest(options) if options else None,
-            "observations": in_space(self.observation_space, nest(observations)),
-            "actions": in_space(self.action_space, nest(actions)),
+            "options": tree(options) if options else None,
+            "observations": in_space(self.observation_space, tree(observations)),
+            "actions": in_space(self.action_space, tree(actions)),
             "rewards": _or(steps, places.reward, np.zeros(length)),
             "terminations": terminated,
             "truncations": _or(steps, places.truncated, cut),
-            "infos": nest(infos) if infos else None,
+            "infos": tree(infos) if infos else None,
         }
 
     def _with_final(self, name: str, values: Array, meta: Mapping[str, Array]) -> Array:

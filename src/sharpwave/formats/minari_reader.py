@@ -16,7 +16,7 @@ from sharpwave.core.optional import require
 from sharpwave.core.tree import leaves
 from sharpwave.envs.named import env_of_file
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.formats.dotted import by_role, joined, nest, under
+from sharpwave.formats.dotted import by_role, joined, tree, under
 from sharpwave.formats.hdf5 import check_links, datasets_inside
 from sharpwave.formats.spec import EpisodeField, EpisodeSchema, described
 from sharpwave.formats.stream import (
@@ -89,7 +89,7 @@ def reading(origin: object) -> Iterator[None]:
 
 def space_of(fields: Mapping[str, EpisodeField]) -> spaces.Space[Any]:
     """The space of everything that some fields can hold: boxes, in dicts where names are dotted."""
-    return _space(nest({escaped(name): _box(field) for name, field in fields.items()}))
+    return _space(tree({escaped(name): _box(field) for name, field in fields.items()}))
 
 
 def _space(nested: Any) -> spaces.Space[Any]:

@@ -42,8 +42,8 @@ _DTYPES = frozenset(
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 
-Nest = dict[str, Any]
-"""Fields, or nests of them, by name."""
+FieldTree = dict[str, Any]
+"""Fields, or trees of them, by name."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class EpisodeSchema:
     def __init__(
         self, fields: Mapping[str, Any], meta_fields: Mapping[str, Any] | None = None
     ) -> None:
-        self.nest: Nest = _as_nest(fields, "fields")
-        self.meta_nest: Nest = _as_nest(meta_fields or {}, "meta_fields")
+        self.nest: FieldTree = _as_tree(fields, "fields")
+        self.meta_nest: FieldTree = _as_tree(meta_fields or {}, "meta_fields")
         self.fields = dict(_flat(self.nest))
         self.meta_fields = dict(_flat(self.meta_nest))
         if not self.fields:
@@ -180,10 +180,10 @@ class EpisodeSchema:
         return f"EpisodeSchema({self.nest}, {self.meta_nest})"
 
 
-def _as_nest(given: Mapping[str, Any], argument: str) -> Nest:
+def _as_tree(given: Mapping[str, Any], argument: str) -> FieldTree:
     if not isinstance(given, Mapping):
         raise TypeError(f"{argument} must be a dict, got {type(given).__name__}")
-    nest: Nest = {}
+    tree: FieldTree = {}
     for name, spec in given.items():
         if not isinstance(name, str):
             raise TypeError(f"{argument} must have names that are strings, got {name!r}")
@@ -194,7 +194,7 @@ def _as_nest(given: Mapping[str, Any], argument: str) -> Nest:
                 f"underscore, got {name!r}"
             )
         name.encode()  # lone surrogates are no text: a ValueError
-        place = nest
+        place = tree
         for part in parts[:-1]:
             inner = place.setdefault(part, {})
             place = {parts[-1]: inner} if isinstance(inner, EpisodeField) else inner
@@ -202,21 +202,21 @@ def _as_nest(given: Mapping[str, Any], argument: str) -> Nest:
             raise ValueError(f"{argument} has {name!r} twice, or as a part of another field")
         role = ROLES.get(parts[0], "extra") if argument == "fields" else "extra"
         place[parts[-1]] = _as_node(spec, name, role)
-    return nest
+    return tree
 
 
-def _as_node(spec: Any, name: str, role: str) -> EpisodeField | Nest:
+def _as_node(spec: Any, name: str, role: str) -> EpisodeField | FieldTree:
     if isinstance(spec, Mapping):
         if not spec:
             raise ValueError(f"field {name!r} must not be an empty dict")
-        nest: Nest = {}
+        tree: FieldTree = {}
         for key, inner in spec.items():
             if not isinstance(key, str) or not key or "." in key:
                 raise ValueError(
                     f"field {name!r} must have names that are strings without dots, got {key!r}"
                 )
-            nest[key] = _as_node(inner, f"{name}.{key}", role)
-        return nest
+            tree[key] = _as_node(inner, f"{name}.{key}", role)
+        return tree
     try:
         if isinstance(spec, EpisodeField):
             return EpisodeField(spec.dtype, spec.shape, spec.default, role, spec.finite)
@@ -241,8 +241,8 @@ def _spec_parts(spec: Any) -> tuple[Any, Any, Any]:
     return dtype, shape, default
 
 
-def _flat(nest: Nest, path: str = "") -> Iterator[tuple[str, EpisodeField]]:
-    for key, node in nest.items():
+def _flat(tree: FieldTree, path: str = "") -> Iterator[tuple[str, EpisodeField]]:
+    for key, node in tree.items():
         name = f"{path}.{key}" if path else key
         if isinstance(node, dict):
             yield from _flat(node, name)
@@ -272,11 +272,11 @@ def _from_json(saved: Mapping[str, Any]) -> EpisodeField:
     )
 
 
-def native_group(nest: Nest) -> dict[str, Any]:
+def native_group(tree: FieldTree) -> dict[str, Any]:
     """A group of fields as `_native.EpisodeRows` takes it."""
-    arguments = list(nest)
+    arguments = list(tree)
     leaves, fields, defaults = [], [], []
-    for number, (argument, node) in enumerate(nest.items()):
+    for number, (argument, node) in enumerate(tree.items()):
         for name, field in _flat({argument: node}):
             path = tuple(name.split(".")[1:])
             widths, inner = [], node
@@ -290,7 +290,7 @@ def native_group(nest: Nest) -> dict[str, Any]:
     return {
         "fields": fields,
         "defaults": defaults,
-        "default_values": [_default_value(node) for node in nest.values()],
+        "default_values": [_default_value(node) for node in tree.values()],
         "memory": _memory(*arguments),
         "plan": {
             "push_names": arguments,
@@ -311,7 +311,7 @@ def _memory(*names: str) -> type[tuple[Any, ...]]:
     return namedtuple("Memory", names, rename=True)
 
 
-def _default_value(node: EpisodeField | Nest) -> Any:
+def _default_value(node: EpisodeField | FieldTree) -> Any:
     if isinstance(node, dict):
         return {key: _default_value(inner) for key, inner in node.items()}
     value = node.filled()

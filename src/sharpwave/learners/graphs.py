@@ -173,8 +173,8 @@ def _columns(batch: Any) -> dict[str, Any]:
     return {name: column for name, column in found.items() if column is not None}
 
 
-def _each(function: Callable[..., Any], *nests: Any) -> Any:
-    return map_leaves(function, *nests)
+def _each(function: Callable[..., Any], *trees: Any) -> Any:
+    return map_leaves(function, *trees)
 
 
 def _copy(mine: torch.Tensor, theirs: torch.Tensor) -> None:

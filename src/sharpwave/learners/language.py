@@ -12,9 +12,9 @@ from sharpwave.core.lazy import llm, nn, torch
 from sharpwave.core.notice import notice
 from sharpwave.core.ranks import Ranks
 from sharpwave.learners.base import BaseLearner, Metrics
+from sharpwave.learners.devices import torch_threads
 from sharpwave.learners.model_optimizer import ModelOptimizer
 from sharpwave.learners.sharding import ShardedModel, Shards, shards_of
-from sharpwave.learners.threads import torch_threads
 
 if TYPE_CHECKING:
     from torch import Tensor

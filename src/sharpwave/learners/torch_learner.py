@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sharpwave.core.lazy import nn, torch
 from sharpwave.core.tree import map_leaves
-from sharpwave.learners.devices import find_device
+from sharpwave.learners.devices import find_device, torch_threads
 from sharpwave.learners.learner import Learner
 from sharpwave.learners.replay import ReplaySampler
-from sharpwave.learners.threads import torch_threads
 from sharpwave.storage.checkpoints import to_tensor
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from sharpwave.distributed import (
 from sharpwave.layouts.policy import why_not_native
 from sharpwave.learners import Metrics, Seeds
 from sharpwave.learners.actor import FollowerRecipe
-from sharpwave.learners.threads import native_threads
+from sharpwave.learners.devices import native_threads
 from sharpwave.learners.unrolls import UnrollBatch
 from sharpwave.loops.loop import Run
 from sharpwave.loops.on_policy import OnPolicyLoop

@@ -147,5 +147,5 @@ def _single(leaf: Any) -> Any:
     return leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf
 
 
-def _row(nest: Nested, i: int) -> Nested:
-    return map_leaves(lambda leaf: np.asarray(leaf)[i], nest)
+def _row(tree: Nested, i: int) -> Nested:
+    return map_leaves(lambda leaf: np.asarray(leaf)[i], tree)

@@ -10,8 +10,8 @@ from sharpwave.collect.multi_agent import MultiAgentCollector
 from sharpwave.collect.native_teams import NativeTeamRollouts
 from sharpwave.learners import Seeds
 from sharpwave.learners.batch import GroupBatch
+from sharpwave.learners.devices import native_threads
 from sharpwave.learners.groups import GroupLearners
-from sharpwave.learners.threads import native_threads
 from sharpwave.loops.rollouts import RolloutLoop
 
 __all__ = ["MultiAgentLoop"]

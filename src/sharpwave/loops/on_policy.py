@@ -10,7 +10,7 @@ from sharpwave.learners import Seeds
 from sharpwave.learners.actor import RolloutActor
 from sharpwave.learners.batch import OnPolicyBatch
 from sharpwave.learners.columns import declared_columns
-from sharpwave.learners.threads import native_threads
+from sharpwave.learners.devices import native_threads
 from sharpwave.loops.rollouts import RolloutLoop
 from sharpwave.loops.source import find_normalizer
 from sharpwave.tensors import HostSteps, TensorCollector, TensorSteps

@@ -28,11 +28,10 @@ from sharpwave.nn.features import make_features
 from sharpwave.nn.flat import FlatParameters
 from sharpwave.nn.fused import fused_mlp
 from sharpwave.nn.gsde import SmoothNoise
-from sharpwave.nn.laprop import LaProp
 from sharpwave.nn.layers import layers_of, recomputing
 from sharpwave.nn.mixers import JointFeatures, JointState, MonotonicMixer, SumMixer
 from sharpwave.nn.mlp import MLP, initialize, initialize_uniform, make_mlp
-from sharpwave.nn.optimizers import Adam, FlatOptimizer, RMSprop, descend, take_step
+from sharpwave.nn.optimizers import Adam, FlatOptimizer, LaProp, RMSprop, descend, take_step
 from sharpwave.nn.policies import ContinuousPolicy, DiscretePolicy
 from sharpwave.nn.q_networks import Branches, NoisyLinear, QNetwork
 from sharpwave.nn.recurrent_q import RecurrentQNetwork

@@ -212,7 +212,7 @@ def sync_folder(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a nest of plain values as readable JSON; what JSON cannot hold becomes null or text."""
+    """Write a tree of plain values as readable JSON; what JSON cannot hold becomes null or text."""
     replace_file(path, json.dumps(to_json(value), indent=2, ensure_ascii=False) + "\n")
 
 

@@ -198,8 +198,8 @@ class TensorCollector:
             "masks": buffer.stored("masks") if "masks" in buffer.fields.names else None,
             "extra": None,
         }
-        if "extra" in buffer.fields.nests:
-            names = buffer.fields.nests["extra"]
+        if "extra" in buffer.fields.trees:
+            names = buffer.fields.trees["extra"]
             found["extra"] = {name: buffer.stored(f"extra.{name}") for name in names}
         if sequences:
             return {**found, "starts": buffer.stored("start")}

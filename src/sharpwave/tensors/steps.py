@@ -70,9 +70,9 @@ class FiniteWatch:
     def __init__(self, device: Any) -> None:
         self._zero = torch.zeros((), dtype=torch.float64, device=device)
 
-    def look(self, nest: Any) -> None:
+    def look(self, tree: Any) -> None:
         """Look at a tree of tensors."""
-        for _, leaf in leaves(nest):
+        for _, leaf in leaves(tree):
             if leaf.is_floating_point():
                 # 0 times NaN or inf is NaN. isfinite() and all() take three times as many launches.
                 self._zero.add_(leaf.sum(dtype=torch.float64), alpha=0.0)
@@ -199,7 +199,7 @@ class HostSteps:
         masks = action_masks(self.env, infos)
         return None if masks is None else self._sent(masks)
 
-    def _sent(self, nest: Any) -> Any:
+    def _sent(self, tree: Any) -> Any:
         def send(leaf: Any) -> Tensor:
             tensor = torch.from_numpy(np.ascontiguousarray(leaf))
             if tensor.is_floating_point():
@@ -208,4 +208,4 @@ class HostSteps:
                 tensor = tensor.pin_memory()
             return tensor.to(self._device, non_blocking=True)
 
-        return map_leaves(send, nest)
+        return map_leaves(send, tree)

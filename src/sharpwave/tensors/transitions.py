@@ -136,11 +136,11 @@ class TensorTransitionCollector(CollectorState):
             masks = torch.ones(shape, dtype=torch.bool, device=self.env.device)
         return {OBSERVATION: obs, MASK: masks}
 
-    def _as_arrays(self, nest: Any) -> Any:
-        return None if nest is None else map_leaves(lambda leaf: leaf.cpu().numpy().copy(), nest)
+    def _as_arrays(self, tree: Any) -> Any:
+        return None if tree is None else map_leaves(lambda leaf: leaf.cpu().numpy().copy(), tree)
 
-    def _from_arrays(self, nest: Any) -> Any:
+    def _from_arrays(self, tree: Any) -> Any:
         def tensor(leaf: Any) -> Tensor:
             return torch.from_numpy(np.array(leaf)).to(self.env.device)
 
-        return None if nest is None else map_leaves(tensor, nest)
+        return None if tree is None else map_leaves(tensor, tree)

@@ -23,16 +23,16 @@ def array_of(leaf: Any) -> Array:
     return array
 
 
-def bits(nest: Any, path: str = "") -> dict[str, tuple[str, bytes]]:
+def bits(tree: Any, path: str = "") -> dict[str, tuple[str, bytes]]:
     """Form and bytes of every leaf of a tree, by its path; dicts, lists, tuples and fields."""
-    if isinstance(nest, dict):
-        items: Any = nest.items()
-    elif isinstance(nest, list | tuple):
-        items = enumerate(nest)
-    elif nest is None or isinstance(nest, str):
-        return {path: (repr(nest), b"")}
+    if isinstance(tree, dict):
+        items: Any = tree.items()
+    elif isinstance(tree, list | tuple):
+        items = enumerate(tree)
+    elif tree is None or isinstance(tree, str):
+        return {path: (repr(tree), b"")}
     else:
-        array = array_of(nest)
+        array = array_of(tree)
         if array.dtype == object and array.shape:
             return bits(array.tolist(), path)
         return {path: (f"{array.dtype} {array.shape}", array.tobytes())}
@@ -42,9 +42,9 @@ def bits(nest: Any, path: str = "") -> dict[str, tuple[str, bytes]]:
     return found
 
 
-def first_difference(nest: Any, other: Any) -> str | None:
+def first_difference(tree: Any, other: Any) -> str | None:
     """The path of the first leaf in which two trees differ; None where they are equal."""
-    one, two = bits(nest), bits(other)
+    one, two = bits(tree), bits(other)
     for path in [*one, *(path for path in two if path not in one)]:
         if one.get(path) != two.get(path):
             return path or "it"

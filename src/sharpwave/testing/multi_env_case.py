@@ -15,7 +15,7 @@ from sharpwave.envs import GroupStep, MultiAgentVectorEnv, MultiStep, make_multi
 from sharpwave.loops.random_actions import RandomActions
 from sharpwave.types import Flags
 
-__all__ = ["Lives", "MultiEnvCase", "MultiRecord", "arrays_of", "play_multi"]
+__all__ = ["AgentLives", "MultiEnvCase", "MultiRecord", "arrays_of", "play_multi"]
 
 N_ENVS = 3
 N_STEPS = 120
@@ -139,7 +139,7 @@ def arrays_of(step: MultiStep) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Lives:
+class AgentLives:
     """Agents that were alive in the steps of a record, by group.
 
     Attributes:
@@ -153,7 +153,7 @@ class Lives:
     gone: dict[str, Flags]
 
     @classmethod
-    def of(cls, record: MultiRecord) -> Iterator[Lives]:
+    def of(cls, record: MultiRecord) -> Iterator[AgentLives]:
         """The steps of a record one by one."""
         first, *others = record.copies
         present = {name: group.alive.copy() for name, group in first.groups.items()}

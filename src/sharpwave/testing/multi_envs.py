@@ -16,7 +16,7 @@ from sharpwave.envs.multi.groups import checked_groups
 from sharpwave.envs.spaces import check_action_space, check_observation_space, leaf_spaces
 from sharpwave.testing.bits import first_difference, other_globals
 from sharpwave.testing.contract import DoesNotApply, by_name, expect, hold
-from sharpwave.testing.multi_env_case import Lives, MultiEnvCase, arrays_of, play_multi
+from sharpwave.testing.multi_env_case import AgentLives, MultiEnvCase, arrays_of, play_multi
 from sharpwave.types import Nested
 
 __all__ = ["MULTI_ENV_RULES", "check_multi_env"]
@@ -144,7 +144,7 @@ def a_reset_begins_without_ends(case: MultiEnvCase) -> None:
 def an_end_is_told_once(case: MultiEnvCase) -> None:
     """An agent is terminated or truncated in one step, and not again while it is gone."""
     number = 0
-    for number, lives in enumerate(Lives.of(case.record), 1):
+    for number, lives in enumerate(AgentLives.of(case.record), 1):
         for name, group in lives.step.groups.items():
             again = (group.terminated | group.truncated) & lives.gone[name]
             where = f"that of agents {np.argwhere(again).tolist()} of {name} in step {number}"
@@ -155,7 +155,7 @@ def an_end_is_told_once(case: MultiEnvCase) -> None:
 def the_gone_have_zeros(case: MultiEnvCase) -> None:
     """An agent that ended is not alive, observes zeros and is paid nothing."""
     _needs_ends(case)
-    for number, lives in enumerate(Lives.of(case.record), 1):
+    for number, lives in enumerate(AgentLives.of(case.record), 1):
         for name, group in lives.step.groups.items():
             gone = lives.gone[name] & ~group.alive
             over = (group.terminated | group.truncated) & ~lives.step.ended[:, None]
@@ -172,7 +172,7 @@ def the_gone_have_zeros(case: MultiEnvCase) -> None:
 def an_episode_ends_when_nobody_is_left(case: MultiEnvCase) -> None:
     """`ended` is True where the last agent of an episode ended, and nowhere else."""
     _needs_ends(case)
-    for number, lives in enumerate(Lives.of(case.record), 1):
+    for number, lives in enumerate(AgentLives.of(case.record), 1):
         _expect_somebody(lives.step)
         left = np.zeros(len(lives.step.ended), np.bool_)
         for name, group in lives.step.groups.items():

@@ -1,4 +1,4 @@
-"""What a run does with input it cannot use: it names it, changes nothing and leaves nothing."""
+"""Input that a run cannot use is named, and the run changes nothing and leaves nothing."""
 
 from __future__ import annotations
 

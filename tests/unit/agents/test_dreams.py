@@ -1,4 +1,4 @@
-"""What a world model imagines and predicts, and that asking it leaves training alone."""
+"""Imagination and predictions of a world model, which leave training alone."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_learning_takes_gradient_steps_and_no_others() -> None:
 
 
 def test_learning_is_that_of_training() -> None:
-    """What the buffer hands out next is learned from, and the latent states are written over."""
+    """The next batch of the buffer is learned from, and its latent states are written over."""
     learned, by_hand = dreamer(), dreamer()
     for agent in (learned, by_hand):
         agent.train(60)

@@ -1,4 +1,4 @@
-"""What CleanRL sets, in its own words, and what was found here; see `zoo_facts`."""
+"""Settings of CleanRL, in its own words, and those found here; see `zoo_facts`."""
 
 from __future__ import annotations
 
@@ -99,4 +99,4 @@ OWN: dict[str, set[str]] = {
     "vdn": {"mpe2/simple_spread_v3"},
     "dreamer_v3": {"tiny", "CartPole-v1", "Pendulum-v1"},
 }
-"""What was found here."""
+"""The settings found here."""

@@ -1,4 +1,4 @@
-"""What the authors of DreamerV3 train its sizes and kinds of tasks with, as their release has it.
+"""Settings of DreamerV3's sizes and kinds of tasks, as the release of its authors has them.
 
 The widths are those of the table of sizes; what is common to all are the defaults; the ratios
 and numbers of steps are those of the benchmarks of the paper. Of a buffer of 5 million steps a

@@ -30,7 +30,7 @@ def unrolls() -> list[Any]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_first_gradient_is_that_of_impala(backend: str) -> None:
-    """Where the policy has not moved, the ratio to the policy from before the update is 1."""
+    """The ratio to the policy from before the update is 1 while the policy has not moved."""
     appo, impala = (
         make(cls, n_actors=2, backend=backend, pg_rho_bar=0.7, **V_TRACE, **options)
         for cls, options in ((sw.APPO, ONE_STEP), (sw.IMPALA, {}))

@@ -1,4 +1,4 @@
-"""How DQN explores, collects, and goes on: what others have got wrong."""
+"""Exploration, collection and resuming of DQN: what others have got wrong."""
 
 from __future__ import annotations
 

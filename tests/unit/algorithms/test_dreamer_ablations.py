@@ -1,4 +1,4 @@
-"""What DreamerV3 adds can be left out, part by part."""
+"""Parts that DreamerV3 adds can be left out, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch compiles of DreamerV3 computes what it does otherwise."""
+"""The compiled parts of DreamerV3 compute what they do without torch.compile."""
 
 from __future__ import annotations
 

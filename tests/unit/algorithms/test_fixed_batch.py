@@ -45,7 +45,7 @@ def same_gradient(found: Any, loss: Callable[[Vector], float], at: Any) -> None:
 
 
 def measured(learner: Any, step: Any) -> dict[str, Any]:
-    """What an update measured, in float64; `td_errors` is an array."""
+    """The metrics of an update, in float64; `td_errors` is an array."""
     return {
         name: rows(value) if value.ndim else value.item()
         for name, value in learner.update(step).items()

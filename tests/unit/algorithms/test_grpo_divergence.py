@@ -1,4 +1,4 @@
-"""What updates of GRPO do to a policy whose completions can all be counted."""
+"""Updates of GRPO on a policy whose completions can all be counted."""
 
 from __future__ import annotations
 

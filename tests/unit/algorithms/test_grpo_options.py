@@ -71,7 +71,7 @@ def test_weights_make_up_for_a_sampler_that_disagrees(
 
 @pytest.mark.long
 def test_weights_make_up_for_completions_of_older_weights() -> None:
-    """What was written before an update is weighed by what became of its probabilities."""
+    """Completions from before an update are weighted by the change of their probabilities."""
     options = {"reward_fn": shaped, "kl_coef": 0.0, "max_staleness": 1, "learning_rate": 2e-2}
     plain = agent(**options).train(n_updates=2)
     assert plain["ratio"] != pytest.approx(1, abs=1e-3)  # of the policy to the sampler

@@ -1,4 +1,4 @@
-"""What users of language models get wrong is named, and what models do at the edges is no error."""
+"""Mistakes of users of language models are named, and the edges of models are no errors."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_nobody_who_is_there_has_no_actions(mappo: Any) -> None:
     assert agent.predict({}, episode_start=True) == ({}, {})
 
 
-def relabelled(batch: GroupBatch, numbers: Any, rows: Any) -> GroupBatch:
+def relabeled(batch: GroupBatch, numbers: Any, rows: Any) -> GroupBatch:
     """The same rollout in another order of rows, with other numbers for the agents."""
     chosen = {
         name: getattr(batch, name)[rows]
@@ -194,7 +194,7 @@ def relabelled(batch: GroupBatch, numbers: Any, rows: Any) -> GroupBatch:
 
 
 def moved(x: Any, numbers: Any, axis: int) -> Any:
-    """What stood at i stands at numbers[i]."""
+    """The entries of an axis in a new order: entry i moves to numbers[i]."""
     return x.index_select(axis, numbers.argsort())
 
 
@@ -225,7 +225,7 @@ def test_an_update_does_not_depend_on_the_numbers_of_agents(mappo: Any, critic_i
             other.policy.state_dict()[name].copy_(weight)
     before = moved_columns(one.policy, numbers, has_joint)
     one.update(batch)
-    other.update(relabelled(batch, numbers, rows))
+    other.update(relabeled(batch, numbers, rows))
     after = moved_columns(one.policy, numbers, has_joint)
     for name, weight in other.policy.state_dict().items():
         torch.testing.assert_close(weight, after[name], atol=1e-5, rtol=0.0)

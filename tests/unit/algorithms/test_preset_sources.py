@@ -70,7 +70,7 @@ def hidden_layers(net_arch: Any) -> Facts:
 
 
 def as_number(value: Any, options: Facts) -> Any:
-    """What a text of the source stands for."""
+    """The value that a text of the source stands for."""
     if value == "0.01 / batch_size":
         return 0.01 / options["batch_size"]
     if isinstance(value, str) and value.startswith("lin_"):

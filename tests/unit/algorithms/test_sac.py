@@ -1,4 +1,4 @@
-"""What SAC and its kin do beyond their losses."""
+"""SAC and its kin beyond their losses."""
 
 from __future__ import annotations
 

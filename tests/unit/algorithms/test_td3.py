@@ -1,4 +1,4 @@
-"""What TD3 and DDPG do beyond their losses."""
+"""TD3 and DDPG beyond their losses."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def test_sequences_have_the_loss_of_their_steps(
 
 
 def test_sequences_are_the_steps_that_were_taken(make: Any) -> None:
-    """What was done at an observation, and what it brought, stand beside it."""
+    """Actions and rewards stand beside the observation that they belong to."""
     agent = make("vdn", Generations, **RECURRENT)
     rows: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""What RL Baselines3 Zoo 2.8 sets, in its own words.
+"""Settings of RL Baselines3 Zoo 2.8, in its own words.
 
 The values are facts, written down here so that a preset which claims a source can be held against
 it. `DEFAULTS` are those of its library, which hold where an environment names none.

@@ -44,7 +44,7 @@ def streams(n_envs: int, steps: int, capacity: int) -> tuple[ReplayBuffer, Repla
 
 
 def counted(buffer: ReplayBuffer, ids: list[int], draws: int, batch: int, **how: Any) -> list[int]:
-    """How often each id is drawn, over batches of their own seeds."""
+    """The counts of each id in draws, over batches of their own seeds."""
     found = [
         buffer.sample(batch, seed=i, indices=True, **how)["indices"] for i in range(draws // batch)
     ]

@@ -131,7 +131,7 @@ def test_reopening_goes_on_exactly(kind: str, memory_path: Path) -> None:
 @pytest.mark.long(but=["rows"])
 @each_kind
 def test_a_copy_of_the_live_folder_opens_as_it_was(kind: str, memory_path: Path) -> None:
-    """What is in the files is what a killed process leaves."""
+    """The files are what a killed process leaves."""
     mapped, steps = fill(kind, memory_path / "a")
     for round_ in range(3):
         push(steps.take(6), mapped)

@@ -1,4 +1,4 @@
-"""How much of a folder is in memory, and that what is not comes back."""
+"""Pages of a folder in memory, and the return of those that are not."""
 
 from __future__ import annotations
 

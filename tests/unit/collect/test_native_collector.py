@@ -155,7 +155,7 @@ def test_without_values_a_rollout_is_the_same_otherwise(env_id: str) -> None:
 
 
 def test_values_that_nobody_asked_for_are_nan() -> None:
-    """Whoever takes those of an actor for its own learns nothing from them."""
+    """A learner that takes the rollouts of an actor for its own learns nothing from them."""
     agent: Any = sw.IMPALA("CartPole-v1", n_actors=1, n_envs=2, n_steps=4, hidden=(4,), seed=1)
     agent.loop.fleet.start(agent.learner.weights(), 0)
     rollout = agent.loop.fleet.receive(60.0).rollout

@@ -1,4 +1,4 @@
-"""What the collector hands to a replay buffer, against single environments."""
+"""Transitions from the collector to a replay buffer, against single environments."""
 
 from __future__ import annotations
 

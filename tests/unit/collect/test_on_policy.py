@@ -44,7 +44,7 @@ class Forgetful:
 
 
 class Remembering(Forgetful):
-    """What it knows is made of all observations of an episode."""
+    """The memory is made of all observations of an episode."""
 
     def look(self, memory: float, obs: Array) -> float:
         return 0.5 * memory + 1.0 + super().look(memory, obs)
@@ -243,7 +243,7 @@ class SteadyReward(CountingEnv):
 
 @kinds
 def test_truncation_bootstraps_exactly_once(kind: str) -> None:
-    """Where the values are right the advantages are 0, at cuts and before them too."""
+    """Advantages of right values are 0, at cuts and before them too."""
     makers = [partial(SteadyReward, [n], n, "truncated") for n in (1, 2, 5)]
     env = vector_env(kind, makers)
     ours = collector(env, Constant(1.0), n_steps=8)

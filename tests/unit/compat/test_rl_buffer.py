@@ -1,4 +1,4 @@
-"""What programs for rl-buffer may rely on here, where the original let them down."""
+"""Guarantees to programs for rl-buffer, where the original let them down."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from sharpwave.config.schedules import Linear, ScheduleLike
 
 @dataclass(frozen=True, kw_only=True)
 class Shared(Config):
-    """What several have."""
+    """Options that several have."""
 
     gamma: float = 0.99
     """The discount."""

@@ -138,7 +138,7 @@ RATES: list[tuple[str, str]] = [(name, b) for name, b in TWO if name not in ON_P
 
 
 def moves(algo: Any, change: Callable[[], Any]) -> dict[str, float]:
-    """How far something moves each of the networks that are learned."""
+    """The distance by which something moves each of the networks that are learned."""
     before = {name: copy.deepcopy(numbers(algo, name)) for name in algo.optimizers}
     change()
     return {name: float(np.abs(numbers(algo, name) - before[name]).max()) for name in before}

@@ -1,4 +1,4 @@
-"""What is not installed is said in one line, before a run begins, with what installs it.
+"""Missing packages are named in one line before a run begins, with the command to install them.
 
 A missing MuJoCo or Box2D was a traceback of 121 lines, ALE did not name its extra, and `train
 --video` without pygame died at its first evaluation, `resume` in the same way.
@@ -44,7 +44,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """What a command says that does nothing."""
+    """The output of a command that does nothing."""
     capsys.readouterr()
     assert main(list(words)) == 2
     said = capsys.readouterr()

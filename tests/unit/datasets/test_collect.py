@@ -1,4 +1,4 @@
-"""What policies play is kept as it was, in every autoreset mode, and comes again by its seed."""
+"""Steps of policies are kept as they were, in every autoreset mode, and repeat with their seed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sharpwave.datasets import (
     read_description,
     record_training,
 )
-from sharpwave.datasets.improvements import Improvements, read_improvements
+from sharpwave.datasets.recorded_run import Improvements, read_improvements
 from sharpwave.episodes.transitions import transitions_of
 from sharpwave.runs.evaluation import EvaluationResult
 from sharpwave.storage.run_folder import RunFolder

@@ -81,7 +81,7 @@ class Acting:
             self.error = error
 
     def wait(self, timeout: float = LONG) -> BaseException | None:
-        """What ended it."""
+        """The error that ended it."""
         self._thread.join(timeout)
         assert not self._thread.is_alive()
         return self.error

@@ -104,7 +104,7 @@ class StandIn:
 
 
 class Handle:
-    """What a call of a shard gives."""
+    """The result of a call of a shard."""
 
     def __init__(self, told: tuple[Any, ...]) -> None:
         self.told = told

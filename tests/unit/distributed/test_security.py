@@ -1,4 +1,4 @@
-"""Who may connect, and what is refused before anybody listens."""
+"""Access control of connections, and refusals before anybody listens."""
 
 from pathlib import Path
 

@@ -19,7 +19,7 @@ def sampled(env: Any, n_steps: int, seed: int = 0) -> list[Array]:
 
 
 def played(env: Any, actions: list[Array]) -> list[Any]:
-    """What each step gave."""
+    """The results of each step."""
     return [env.step(action) for action in actions]
 
 

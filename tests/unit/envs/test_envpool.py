@@ -21,7 +21,7 @@ from tests.reference.nests import assert_equal
 
 
 class Pool:
-    """What `envpool.make(..., env_type="gymnasium")` returns, around CountingEnv."""
+    """A stand-in for `envpool.make(..., env_type="gymnasium")`, around CountingEnv."""
 
     def __init__(self, n: int, *, lengths: Any = (3,), batch_size: int | None = None) -> None:
         self.config = {"num_envs": n, "batch_size": n if batch_size is None else batch_size}

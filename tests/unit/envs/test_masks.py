@@ -56,7 +56,7 @@ class ByOtherMethod(MaskingEnv):
 
 
 def expected(obs: Any) -> Any:
-    """What the observations say their masks are."""
+    """The masks that the observations carry."""
     masks = np.zeros((len(obs), 3), np.bool_)
     for i, (_, _, step) in enumerate(obs):
         masks[i, int(step) % 3] = True

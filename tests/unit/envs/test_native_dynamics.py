@@ -17,7 +17,7 @@ from sharpwave.types import Array
 from tests.examples import examples
 
 IDS = sorted(SPECS)
-N = 5  # not a whole number of vectors
+N = 5  # not a multiple of the width of vectors
 
 # How far the variables of a state go, and somewhat further.
 SCALES = {

@@ -1,4 +1,4 @@
-"""What native environments refuse, before anything changes."""
+"""Native environments refuse bad input before anything changes."""
 
 from __future__ import annotations
 

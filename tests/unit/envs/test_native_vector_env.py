@@ -94,7 +94,7 @@ def test_only_ended_environments_have_a_last_observation() -> None:
 
 
 def test_all_modes_give_the_same_steps() -> None:
-    """What a Stepper sees of the true steps does not depend on the mode."""
+    """A Stepper's view of the true steps does not depend on the mode."""
     seen: dict[str, list[Any]] = {}
     for mode in MODES:
         env = NativeVectorEnv("CartPole-v1", 1, autoreset_mode=mode, max_episode_steps=30)

@@ -1,4 +1,4 @@
-"""Which spaces are supported, and their form in JSON."""
+"""Spaces that are supported, and their form in JSON."""
 
 from __future__ import annotations
 

@@ -35,6 +35,6 @@ def rewards(buffer: EpisodeBuffer, *, aborted: bool = False) -> list[list[float]
 
 
 def crashed(buffer: EpisodeBuffer, target: Path) -> Path:
-    """What is left of the buffer's folder when its process dies now."""
+    """The remains of the buffer's folder when its process dies now."""
     shutil.copytree(buffer.folder, target)
     return target

@@ -1,4 +1,4 @@
-"""What datasets and loaders of every level yield."""
+"""Batches of datasets and loaders of every level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may open a folder of episodes, and what must fit."""
+"""Access to a folder of episodes, and the fields that must fit."""
 
 from __future__ import annotations
 

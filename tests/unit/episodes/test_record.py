@@ -1,4 +1,4 @@
-"""What an environment lives through is on disk afterwards, however it ends."""
+"""Recorded steps of an environment are on disk afterwards, however it ends."""
 
 from __future__ import annotations
 

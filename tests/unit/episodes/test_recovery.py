@@ -1,4 +1,4 @@
-"""What is left after a crash, and how writing goes on."""
+"""Recovery after a crash, and how writing goes on."""
 
 from __future__ import annotations
 

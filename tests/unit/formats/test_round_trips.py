@@ -1,4 +1,4 @@
-"""What is written in a format comes back as it was."""
+"""Round trips: episodes written in a format come back as they were."""
 
 from __future__ import annotations
 

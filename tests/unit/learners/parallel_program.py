@@ -1,4 +1,4 @@
-"""What each process of a test of several learners does; its argument is the folder for results.
+"""The program of each process in a test of several learners; its argument is the folder of results.
 
 Every case is a function of the folder and of the processes; what it asserts, all of them assert.
 `learn_fixed` also runs in the test itself, which is then the one process that has all rows.
@@ -314,7 +314,7 @@ def write_once(folder: Path, ranks: Ranks) -> None:
 
 
 def end_together(folder: Path, ranks: Ranks) -> None:
-    """What stops or fails in one process stops all, wherever the others are."""
+    """A stop or an error in one process stops all, wherever the others are."""
     for name in ("ppo", "sac", "impala", "appo"):
         agent = AGENTS[name]()
         agent.train(STEPS[name])

@@ -1,4 +1,4 @@
-"""What each process of a test of several does.
+"""The program of each process in a test of several.
 
 Its argument is a list, in JSON, of what to do one after another: a case, a folder, an algorithm, a
 kind of model, and a number of updates.

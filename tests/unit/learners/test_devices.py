@@ -1,4 +1,4 @@
-"""Where the networks of a run live when nobody says."""
+"""The device of the networks of a run when nobody says."""
 
 from __future__ import annotations
 

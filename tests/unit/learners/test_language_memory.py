@@ -1,4 +1,4 @@
-"""Where a pass does not fit into memory, it is cut once, and then what would fit is said."""
+"""A pass that does not fit into memory is cut once, and then the error says what would fit."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ several = pytest.mark.parametrize("name", program.AGENTS)
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes left that ran all cases: starting them costs more than the cases do."""
+    """Results of two processes that ran all cases: starting them costs more than the cases do."""
     folder = tmp_path_factory.mktemp("learners")
     for name, make in program.AGENTS.items():
         agent = make()

@@ -78,7 +78,7 @@ def draw_batch(weighted: bool, masked: bool) -> tuple[dict[str, Array], ReplayBa
 
 
 class Expected:
-    """What a step should measure and change, in float64."""
+    """The expected metrics and changes of a step, in float64."""
 
     def __init__(self, algo: Any, batch: dict[str, Array]) -> None:
         self.algo = algo
@@ -102,7 +102,7 @@ class Expected:
         return np.array(outputs.mean(-1))
 
     def find_targets(self, target: reference.Weights) -> Array:
-        """What the target network says of the best action: [B, n_atoms], without the reward."""
+        """The target network's outputs [B, n_atoms] for the best action, without the reward."""
         batch = self.batch
         slow = self.outputs(target, batch["next_obs"])
         fast = self.outputs(self.weights, batch["next_obs"])

@@ -37,13 +37,13 @@ def run_here(case: str, folder: Path, *arguments: Any) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where processes leave what they did."""
+    """The folder in which processes leave their results."""
     return tmp_path_factory.mktemp("sharding")
 
 
 @pytest.fixture(scope="module")
 def two(folder: Path) -> Path:
-    """What two processes left: they are started once, since that takes longer than what they do."""
+    """Results of two processes started once, since that takes longer than their work."""
     run_here("record", folder / "to_2", "grpo", "Llama", 2)
     assert not run(
         2,
@@ -56,7 +56,7 @@ def two(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def three(folder: Path) -> Path:
-    """What three processes left, whose shards are of unequal lengths."""
+    """The results of three processes, whose shards are of unequal lengths."""
     assert not run(
         3,
         ("learn", folder / "learn_3", "dpo", "transformer", 3),

@@ -18,7 +18,7 @@ async def lengths(completions: Any, prompts: Any) -> list[float]:
 
 
 def answers(completions: list[str], answer: list[int]) -> list[float]:
-    """Whether completions are the answers."""
+    """1 for completions that are the answers, otherwise 0."""
     return [float(text == str(right)) for text, right in zip(completions, answer, strict=True)]
 
 

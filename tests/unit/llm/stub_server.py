@@ -30,7 +30,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "seed": int,
     "vllm_xargs": dict,
 }
-"""What a request has, as vLLM declares it."""
+"""The fields of a request, as vLLM declares it."""
 
 
 class StubServer(ThreadingHTTPServer):
@@ -59,7 +59,7 @@ class StubServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address that it listens at."""
         return f"http://127.0.0.1:{self.server_port}"
 
 

@@ -1,4 +1,4 @@
-"""What language models cost those who have none: nothing is imported for them."""
+"""Imports: nothing is imported for language models by those who have none."""
 
 from __future__ import annotations
 

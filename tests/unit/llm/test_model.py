@@ -248,7 +248,7 @@ def by_another_module(module: Any) -> None:
 @pytest.mark.parametrize("change", [by_a_hook, by_another_forward, by_another_module])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_layers_that_do_something_else_do_it(change: Any, when: str) -> None:
-    """What only looks like Llama is found, whenever it was changed."""
+    """A model that only looks like Llama is found out, whenever it was changed."""
     module = hugging_face()
     if when == "before":
         change(module)

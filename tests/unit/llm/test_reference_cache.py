@@ -1,4 +1,4 @@
-"""What a reference says of a dataset is computed once, and only used where it belongs."""
+"""Outputs of a reference on a dataset are computed once, and only used where they belong."""
 
 from __future__ import annotations
 

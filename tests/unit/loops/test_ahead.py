@@ -344,7 +344,7 @@ def test_a_rollout_of_ones_own_is_made_ahead() -> None:
 
 @pytest.mark.long
 def test_rollouts_that_take_more_prompts_repeat_too() -> None:
-    """How many prompts a rollout takes is known only when the one before it is there."""
+    """The number of prompts of a rollout is known only when the one before it is there."""
     found = []
     for pause in (0.0, 0.01):
 

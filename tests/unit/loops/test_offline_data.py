@@ -1,4 +1,4 @@
-"""What offline algorithms learn from: every form of it, bounds of actions, normalization."""
+"""Data of offline algorithms: every form of it, bounds of actions, normalization."""
 
 from __future__ import annotations
 

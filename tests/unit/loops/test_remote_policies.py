@@ -69,7 +69,7 @@ def test_a_run_is_that_of_threads_bit_for_bit(
 
 @pytest.mark.long
 def test_a_memory_is_resumed_elsewhere_bit_for_bit(tmp_path: Path) -> None:
-    """Where actors stand, what they draw from and what they remember is in the checkpoint."""
+    """The state of actors, their generators and their memory are in the checkpoint."""
     given = {**OPTIONS, **LSTM, "deterministic": True, "anneal_lr": False}
     whole = trained(sw.IMPALA("CartPole-v1", actors="threads", **given), 8 * 32)
     agent: Any = sw.IMPALA("CartPole-v1", actors="grpc", **given)
@@ -121,7 +121,7 @@ def test_a_class_that_was_changed_is_not_sent(monkeypatch: pytest.MonkeyPatch) -
 
 
 def sent(**options: Any) -> dict[str, Any]:
-    """What an agent tells of its policy."""
+    """An agent's description of its policy."""
     agent: Any = sw.IMPALA("CartPole-v1", actors="grpc", **{**OPTIONS, **LSTM, **options})
     described = json.loads(agent.loop.fleet._recipe)
     agent.close()

@@ -1,4 +1,4 @@
-"""What lands in the buffer of a run, and what comes out of it."""
+"""Pushes to the buffer of a run, and draws from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user gave as an environment, and whether it can be made again."""
+"""Sources of environments as users give them, and making them again."""
 
 from __future__ import annotations
 

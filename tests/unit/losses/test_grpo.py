@@ -1,4 +1,4 @@
-"""What holds for every kind of GRPO's losses."""
+"""Properties of every kind of GRPO's losses."""
 
 from __future__ import annotations
 

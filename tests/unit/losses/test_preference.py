@@ -1,4 +1,4 @@
-"""What holds for every kind of loss of preferences."""
+"""Properties of every kind of loss of preferences."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def value_of(text: str) -> float:
 
 
 class ReportPage(HTMLParser):
-    """What a page shows.
+    """The content of a page.
 
     Attributes:
         tiles: Value and detail of each tile by its label.

@@ -50,7 +50,7 @@ def wrote(path: Path, n_updates: int = 5, completion: Any = "4", **config: Any) 
 
 
 def embedded(page: str) -> Any:
-    """What the script of a page is given."""
+    """The data of the script of a page."""
     data = page.partition('id="data">')[2].partition("</script>")[0]
     return json.loads(data)["samples"]
 

@@ -1,4 +1,4 @@
-"""What a language model wrote: callbacks hear of it, folders keep some of it."""
+"""Completions of a language model: callbacks hear of them, folders keep some of them."""
 
 from __future__ import annotations
 

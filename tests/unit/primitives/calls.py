@@ -99,7 +99,7 @@ def calls(device: str) -> dict[str, Call]:
 
 
 def of_ones(device: str) -> list[torch.Tensor]:
-    """What every kernel returns where all sizes are 1."""
+    """The result of every kernel where all sizes are 1."""
     one, end = torch.full((1, 1), 0.5), torch.ones(1, 1, dtype=torch.bool)
     index, last = torch.zeros(1, dtype=torch.int64), torch.ones(1)
     x, ended, at, after = (tensor.to(device) for tensor in (one, end, index, last))

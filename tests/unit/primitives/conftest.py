@@ -1,4 +1,4 @@
-"""Where the kernels are tested: here on the CPU, in tests/gpu on CUDA, with the same tests."""
+"""Devices of the kernels' tests: here the CPU, in tests/gpu CUDA, with the same tests."""
 
 import pytest
 import torch

@@ -25,7 +25,7 @@ from tests.unit.primitives.calls import NAMES, calls, of_ones
 
 
 class AbsentDriver:
-    """What Triton asks of the driver of a device before it compiles."""
+    """The answers that Triton asks of a device's driver before it compiles."""
 
     def get_current_device(self) -> int:
         return 0

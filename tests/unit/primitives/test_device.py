@@ -1,4 +1,4 @@
-"""What CUDA tensors go through, on CPU tensors: the same results as the native functions."""
+"""The way of CUDA tensors, on CPU tensors: the same results as the native functions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How much memory log-probabilities of hidden states take on a CPU, in a process of its own."""
+"""Memory of log-probabilities of hidden states on a CPU, in a process of its own."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a world model applies to single rows: native code and Triton beside plain torch."""
+"""The single rows of a world model: native code and Triton beside plain torch."""
 
 from __future__ import annotations
 

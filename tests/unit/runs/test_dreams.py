@@ -1,4 +1,4 @@
-"""What a run keeps of its world model's predictions, and what its report shows of them."""
+"""Predictions of a world model that a run keeps, and that its report shows."""
 
 from __future__ import annotations
 

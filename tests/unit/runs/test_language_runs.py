@@ -1,4 +1,4 @@
-"""What a language model writes in a run, as callbacks and folders get it."""
+"""Completions of a language model in a run, as callbacks and folders get them."""
 
 from __future__ import annotations
 

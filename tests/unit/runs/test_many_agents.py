@@ -95,7 +95,7 @@ def test_one_agent_is_told_of_as_ever(tmp_path: Path) -> None:
 
 
 class Duel(Roles):
-    """What one is paid the other one loses."""
+    """One agent loses the reward of the other."""
 
     def play(self, actions: dict[str, int]) -> Any:
         _, *ends = super().play(actions)

@@ -1,4 +1,4 @@
-"""Which folder a run gets, and what it never touches."""
+"""Folders of runs: the one that a run gets, and those that it never touches."""
 
 from __future__ import annotations
 

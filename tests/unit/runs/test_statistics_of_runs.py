@@ -1,4 +1,4 @@
-"""What a run says of itself is what happened in its environments."""
+"""Statistics of a run are those of its environments."""
 
 from __future__ import annotations
 

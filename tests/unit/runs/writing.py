@@ -50,7 +50,7 @@ class WritingLoop(FitLoop):
     log_every = 1
     asked = 0
     given: Sequence[dict[str, Any]] | None = None
-    """What it writes in every update, in place of five rewards."""
+    """The completion that it writes in every update, in place of five rewards."""
 
     def iterate(self, run: Run) -> dict[str, float]:
         """One update."""
@@ -60,7 +60,7 @@ class WritingLoop(FitLoop):
         return learner.update(learner.rng.integers(len(learner.y), size=8))
 
     def progress_metrics(self) -> dict[str, float]:
-        """What a run is judged by."""
+        """The metric that a run is judged by."""
         return {"mean_reward": 0.25}
 
     def _samples(self) -> Sequence[dict[str, Any]]:

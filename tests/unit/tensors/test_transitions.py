@@ -38,7 +38,7 @@ class Wide(Points):
 
 
 class Chosen(ReusingPoints):
-    """Whole numbers as actions, of which the first is not always allowed."""
+    """Integers as actions, of which the first is not always allowed."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

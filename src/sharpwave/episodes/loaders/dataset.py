@@ -9,9 +9,9 @@ import numpy as np
 
 from sharpwave.buffers.replay import check_count
 from sharpwave.core.lazy import torch
+from sharpwave.episodes.loaders.batch_form import Batch, BatchForm
 from sharpwave.episodes.loaders.cut import Cut
 from sharpwave.episodes.loaders.filters import Filters
-from sharpwave.episodes.loaders.form import Batch, Form
 from sharpwave.episodes.loaders.items import Items
 from sharpwave.episodes.loaders.options import Windows, level_of
 from sharpwave.episodes.loaders.outputs import Output, checked_names, chosen_fields, make_recipe
@@ -135,7 +135,7 @@ class EpisodeDataset:
         )
         named = None if to_named_tuple is None else checked_names("to_named_tuple", to_named_tuple)
         recipe = make_recipe(outputs, fieldname_map, named)
-        self.form = Form(recipe.names, named)
+        self.form = BatchForm(recipe.names, named)
         snapshot = Snapshot.of(
             reader,
             meta=recipe.meta,

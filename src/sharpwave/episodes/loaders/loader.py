@@ -9,9 +9,9 @@ import numpy as np
 
 from sharpwave.buffers.replay import check_count
 from sharpwave.core.lazy import torch
+from sharpwave.episodes.loaders.batch_form import Batch
 from sharpwave.episodes.loaders.cut import Places
 from sharpwave.episodes.loaders.dataset import EpisodeDataset, mixed_key
-from sharpwave.episodes.loaders.form import Batch
 from sharpwave.types import Array
 
 __all__ = ["EpisodeLoader"]

@@ -18,7 +18,7 @@ class Output(NamedTuple):
     """One value of a batch.
 
     Attributes:
-        name: Its name in the batch; dots are nests.
+        name: Its name in the batch; dots separate the keys of nested dicts.
         source: Place of the value: at an item's row, at the row after its last one, over all its
             rows, in its episode's values, or its place alone.
         field: The field it is read from.
@@ -56,7 +56,7 @@ def below(name: str, known: Iterable[str]) -> list[str]:
 def chosen_fields(
     argument: str, names: Sequence[str] | None, known: Sequence[str]
 ) -> tuple[str, ...]:
-    """The known fields that are named, a nest by its first part; all when `names` is None.
+    """The known fields that are named, a tree by its first part; all when `names` is None.
 
     Raises:
         TypeError: `names` is no sequence of strings.
@@ -99,7 +99,7 @@ def make_recipe(
 
     Args:
         outputs: All there are.
-        fieldname_map: New names by old name; a nest may be renamed by its first part.
+        fieldname_map: New names by old name; a tree may be renamed by its first part.
         named: Values that the caller wants, by new names; None for the default ones.
 
     Raises:

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sharpwave.core.lazy import torch
+from sharpwave.episodes.loaders.batch_form import Batch
 from sharpwave.episodes.loaders.dataset import EpisodeDataset, mixed_key
-from sharpwave.episodes.loaders.form import Batch
 from sharpwave.episodes.loaders.items import Items
 from sharpwave.episodes.loaders.loader import EpisodeLoader
 

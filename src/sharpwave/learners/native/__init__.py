@@ -19,12 +19,11 @@ from sharpwave.learners.native.actor_critic import (
     SquashedActor,
     TD3Steps,
 )
-from sharpwave.learners.native.dqn import NativeDQNLearner
+from sharpwave.learners.native.dqn import NativeDQNLearner, QActor, QSteps
 from sharpwave.learners.native.groups import NativeMAPPOLearner
 from sharpwave.learners.native.learner import NativeLearner
 from sharpwave.learners.native.optimizers import Adam, NativeOptimizer, RMSprop
 from sharpwave.learners.native.policy import PolicySteps
-from sharpwave.learners.native.q_learning import QActor, QSteps
 from sharpwave.learners.native.rollouts import (
     NativeA2CLearner,
     NativeAPPOLearner,

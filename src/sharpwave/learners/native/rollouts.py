@@ -13,11 +13,11 @@ from sharpwave import _native
 from sharpwave.envs import ActionMap
 from sharpwave.layouts.parameters import FlatArrays
 from sharpwave.layouts.policy import PolicyLayout
+from sharpwave.learners.devices import native_threads
 from sharpwave.learners.learner import Acted, Metrics
 from sharpwave.learners.native.learner import NativeLearner
 from sharpwave.learners.native.optimizers import Adam, RMSprop
 from sharpwave.learners.native.policy import PolicySteps
-from sharpwave.learners.threads import native_threads
 from sharpwave.learners.unrolls import UnrollBatch, Valued
 
 __all__ = ["NativeA2CLearner", "NativeAPPOLearner", "NativeIMPALALearner", "NativePPOLearner"]

@@ -10,11 +10,11 @@ import numpy as np
 
 from sharpwave.layouts.parameters import FlatArrays
 from sharpwave.layouts.replay import actor_critic_layouts
+from sharpwave.learners.devices import native_threads
 from sharpwave.learners.learner import Acted, Metrics
 from sharpwave.learners.native.actor_critic import SACSteps, SquashedActor
 from sharpwave.learners.native.learner import NativeLearner
 from sharpwave.learners.native.optimizers import Adam
-from sharpwave.learners.threads import native_threads
 
 __all__ = ["NativeSACLearner"]
 

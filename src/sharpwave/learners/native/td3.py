@@ -10,12 +10,12 @@ import numpy as np
 from sharpwave import _native
 from sharpwave.layouts.parameters import FlatArrays
 from sharpwave.layouts.replay import actor_critic_layouts
+from sharpwave.learners.devices import native_threads
 from sharpwave.learners.learner import Acted, Metrics
 from sharpwave.learners.native.actor_critic import DeterministicActor, TD3Steps
 from sharpwave.learners.native.learner import NativeLearner
 from sharpwave.learners.native.optimizers import Adam
 from sharpwave.learners.noise import OrnsteinUhlenbeck
-from sharpwave.learners.threads import native_threads
 
 __all__ = ["NativeTD3BCLearner", "NativeTD3Learner"]
 

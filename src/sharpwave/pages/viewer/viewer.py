@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.pages.serving import PageServer
 from sharpwave.pages.viewer.condition import look
-from sharpwave.pages.viewer.page import viewer_page
+from sharpwave.pages.viewer.page import state, viewer_page
 from sharpwave.pages.viewer.sample import sample
 from sharpwave.pages.viewer.server import viewer_server
-from sharpwave.pages.viewer.source import Progress, Source
-from sharpwave.pages.viewer.state import state
+from sharpwave.pages.viewer.source import EpisodeSource, Progress, ReplaySource, Source
 from sharpwave.pages.viewer.summary import FolderSummary, summarize
 from sharpwave.pages.viewer.survey import BUDGET, Survey
 from sharpwave.pages.viewer.watched import Watched
@@ -33,12 +32,8 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     """
     kind = read_header(path)["kind"]
     if kind == "episodes":
-        from sharpwave.pages.viewer.episode_source import EpisodeSource
-
         return EpisodeSource(path)
     if kind == "replay":
-        from sharpwave.pages.viewer.replay_source import ReplaySource
-
         return ReplaySource(path)
     raise SharpwaveIOError(f"{path} holds {kind}, which cannot be looked at")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sharpwave.pages.viewer.condition import Condition, look
 from sharpwave.pages.viewer.detail import detail, frame
-from sharpwave.pages.viewer.state import state
+from sharpwave.pages.viewer.page import state
 from sharpwave.pages.viewer.summary import FolderSummary, summarize
 from sharpwave.pages.viewer.survey import Survey
 

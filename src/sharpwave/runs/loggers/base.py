@@ -1,7 +1,8 @@
-"""Base class of loggers, and the list that calls them."""
+"""Base class of loggers, the list that calls them, and metrics as plain numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias
@@ -143,3 +144,43 @@ def _checked(
         if not isinstance(entry, LoggerCallback):
             raise TypeError(f"loggers[{i}] must be a LoggerCallback, got {entry!r}")
     return entries
+
+
+Plain: TypeAlias = bool | int | float | str | None
+
+
+def plain(metrics: Metrics) -> dict[str, Plain]:
+    """The metrics as Python values.
+
+    Raises:
+        TypeError: One of them is not a number, a string or None.
+
+    Example:
+        >>> import numpy as np
+        >>> plain({"loss": np.float32(0.5)})
+        {'loss': 0.5}
+    """
+    return {name: _plain(name, value) for name, value in metrics.items()}
+
+
+def numbers(group: str, metrics: Metrics) -> dict[str, float]:
+    """The metrics that are numbers and not nan, named by their group.
+
+    Example:
+        >>> numbers("eval", {"eval_mean_return": 1, "loss": float("nan")})
+        {'eval/mean_return': 1.0}
+    """
+    return {
+        f"{group}/{name.removeprefix(group + '_')}": float(value)
+        for name, value in plain(metrics).items()
+        if isinstance(value, int | float) and not math.isnan(value)
+    }
+
+
+def _plain(name: str, value: Any) -> Plain:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    try:
+        return float(value)  # numpy scalars and tensors of one element
+    except (TypeError, ValueError):
+        raise TypeError(f"metrics[{name!r}] must be a number, got {type(value).__name__}") from None

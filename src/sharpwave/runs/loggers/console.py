@@ -13,9 +13,8 @@ from typing import Any
 from sharpwave.pages.headline import RETURN
 from sharpwave.pages.samples import as_text, picked
 from sharpwave.printable import printable
-from sharpwave.runs.loggers.base import Metrics, Sample
+from sharpwave.runs.loggers.base import Metrics, Plain, Sample, plain
 from sharpwave.runs.loggers.interval import IntervalLogger
-from sharpwave.runs.loggers.values import Plain, plain
 
 FIRST = (
     *(

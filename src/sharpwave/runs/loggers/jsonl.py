@@ -6,9 +6,8 @@ import json
 import math
 from pathlib import Path
 
-from sharpwave.runs.loggers.base import LoggerCallback, Metrics
+from sharpwave.runs.loggers.base import LoggerCallback, Metrics, Plain, plain
 from sharpwave.runs.loggers.row_file import RowFile
-from sharpwave.runs.loggers.values import Plain, plain
 
 
 class JSONLLogger(LoggerCallback):

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sharpwave.core.optional import require
-from sharpwave.runs.loggers.base import Metrics
+from sharpwave.runs.loggers.base import Metrics, numbers
 from sharpwave.runs.loggers.interval import IntervalLogger
-from sharpwave.runs.loggers.values import numbers
 
 
 class MLflowLogger(IntervalLogger):

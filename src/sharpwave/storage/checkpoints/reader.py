@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.storage.checkpoints.container import Entry, TensorFile, naming
 from sharpwave.storage.checkpoints.parts import parts_in
-from sharpwave.storage.checkpoints.tensors import Array, RawTensor, is_tensor, to_tensor
+from sharpwave.storage.checkpoints.tensors import RawTensor, StoredArray, is_tensor, to_tensor
 from sharpwave.storage.checkpoints.ties import Alias
 from sharpwave.storage.checkpoints.trees import from_json
 from sharpwave.storage.checkpoints.writer import FORMAT, PART_FORMAT
@@ -158,7 +158,7 @@ class CheckpointReader:
         """Name of a tensor's dtype, as PyTorch has it."""
         return self._entry(self._stored(name)).kind.name
 
-    def read(self, name: str) -> Array:
+    def read(self, name: str) -> StoredArray:
         """One tensor, as an array; as its words where NumPy lacks the dtype.
 
         Raises:
@@ -207,7 +207,7 @@ class CheckpointReader:
         """The whole state, read into memory; tied tensors share theirs."""
         read: dict[str, npt.NDArray[Any]] = {}
 
-        def leaf(name: str) -> Array:
+        def leaf(name: str) -> StoredArray:
             stored = self._stored(name)
             if stored not in read:
                 read[stored] = self._words(name)
@@ -238,7 +238,7 @@ class CheckpointReader:
     def _entry(self, name: str) -> Entry:
         return self._file_of[name].entries[name]
 
-    def _view(self, name: str, words: npt.NDArray[Any]) -> Array:
+    def _view(self, name: str, words: npt.NDArray[Any]) -> StoredArray:
         alias = self._aliases.get(name)
         kind = self._entry(self._stored(name)).kind
         return kind.array(words if alias is None else alias.of_words(words))
@@ -292,7 +292,7 @@ def _checked(path: Path, document: Any) -> dict[str, Any]:
     return document
 
 
-def _assign(target: Any, array: Array) -> None:
+def _assign(target: Any, array: StoredArray) -> None:
     if is_tensor(target):
         target.copy_(to_tensor(array))
     else:

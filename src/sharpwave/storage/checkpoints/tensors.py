@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sharpwave.core.lazy import torch
 
-__all__ = ["Array", "RawTensor", "as_arrays", "to_tensor"]
+__all__ = ["RawTensor", "StoredArray", "as_arrays", "to_tensor"]
 
 _MAX_DIMENSIONS = 64
 """Of arrays in NumPy."""
@@ -50,7 +50,7 @@ class RawTensor:
         return torch.from_numpy(self.words).view(getattr(torch, self.dtype))
 
 
-Array: TypeAlias = npt.NDArray[Any] | RawTensor
+StoredArray: TypeAlias = npt.NDArray[Any] | RawTensor
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class StoredType:
         """The opposite of `word_shape`."""
         return shape if self.per_word == 1 else (*shape[:-1], shape[-1] * self.per_word)
 
-    def array(self, words: npt.NDArray[Any]) -> Array:
+    def array(self, words: npt.NDArray[Any]) -> StoredArray:
         """The array that a reader gets for words of this dtype."""
         return RawTensor(words, self.name) if self.is_raw else words
 
@@ -137,7 +137,7 @@ def is_shape(shape: Sequence[Any]) -> bool:
 
 
 def is_tensor(value: Any) -> bool:
-    """Return whether a leaf of a nest is a tensor, without a need for PyTorch."""
+    """Return whether a leaf of a tree is a tensor, without a need for PyTorch."""
     return hasattr(value, "detach")
 
 
@@ -213,7 +213,7 @@ def to_tensor(array: Any) -> torch.Tensor:
 
 
 def as_arrays(state: Any) -> Any:
-    """A copy of a nest of arrays and tensors, all of them as `read_checkpoint` would give them."""
+    """A copy of a tree of arrays and tensors, all of them as `read_checkpoint` would give them."""
     if is_tensor(state):
         kind = STORED_TYPES.get(_CODES.get(str(state.dtype).removeprefix("torch."), ""))
         if kind is None or not kind.is_raw:

@@ -1,4 +1,4 @@
-"""Nests of arrays and plain values as JSON, with the name of an array where one stood."""
+"""Trees of arrays and plain values as JSON, with the name of an array where one stood."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLOAT = "$float"
 
 
 def to_json(value: Any, name: str, leaves: dict[str, Any]) -> Any:
-    """The nest in JSON; arrays and tensors are put into `leaves` under dotted names.
+    """The tree in JSON; arrays and tensors are put into `leaves` under dotted names.
 
     Raises:
         TypeError: It holds something else than arrays, tensors, numbers, strings and None.
@@ -38,7 +38,7 @@ def to_json(value: Any, name: str, leaves: dict[str, Any]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(
-        f"{name} must be an array, a number, a string or a nest of these, got {value!r}"
+        f"{name} must be an array, a number, a string or a tree of these, got {value!r}"
     )
 
 

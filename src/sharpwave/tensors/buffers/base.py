@@ -14,8 +14,9 @@ from torch import Tensor
 from sharpwave.buffers.replay import check_count
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.storage.checkpoints import read_checkpoint, write_checkpoint
-from sharpwave.tensors.buffers.fields import Fields, Nest, TensorField
+from sharpwave.tensors.buffers.fields import Fields, TensorField
 from sharpwave.tensors.buffers.statistics import StatsTracker
+from sharpwave.types import Nested
 
 __all__ = ["ResetStrategy", "TensorBuffer"]
 
@@ -67,7 +68,7 @@ class TensorBuffer(ABC):
         self.stats_tracker = stats_tracker
         self.reset_strategy = ResetStrategy(reset_strategy)
         self.fields = fields
-        self._extra_names = fields.nests.keys() - set(self.STEP)
+        self._extra_names = fields.trees.keys() - set(self.STEP)
         self._never = torch.zeros(self.num_envs, dtype=torch.bool, device=self.store_device)
         self.generator = self._own_generator(seed) if generator is None else generator
         if self.generator.device.type != self.store_device.type:
@@ -136,12 +137,12 @@ class TensorBuffer(ABC):
                 self.reset()
         return self.position
 
-    def _split_names(self, given: Mapping[str, Any]) -> tuple[dict[str, Nest], dict[str, Any]]:
+    def _split_names(self, given: Mapping[str, Any]) -> tuple[dict[str, Nested], dict[str, Any]]:
         """Names that `add` does not know itself: extra fields, and metrics of the tracker."""
         if not given and not self._extra_names:
             return {}, {}
         metrics = () if self.stats_tracker is None else self.stats_tracker.extra_metrics_keys
-        extras = {name: given[name] for name in given if name in self.fields.nests}
+        extras = {name: given[name] for name in given if name in self.fields.trees}
         infos = {name: given[name] for name in given if name in metrics}
         unknown = given.keys() - extras.keys() - infos.keys()
         if unknown:
@@ -225,7 +226,7 @@ class TensorBuffer(ABC):
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({len(self)} of {self.buffer_size} steps × {self.num_envs} "
-            f"environments on {self.store_device}: {', '.join(self.fields.nests)})"
+            f"environments on {self.store_device}: {', '.join(self.fields.trees)})"
         )
 
 
@@ -244,14 +245,14 @@ _KIND = "tensor buffer"
 
 def save(buffer: Any, path: str | os.PathLike[str]) -> None:
     """Write a buffer to a file."""
-    nests = buffer.fields.nests
+    trees = buffer.fields.trees
     header = {
         "kind": _KIND,
         "class": type(buffer).__name__,
         "options": buffer._options(),
-        "obs": _to_json(nests["obs"]),
-        "action": _to_json(nests["action"]),
-        "extras": {name: _to_json(nests[name]) for name in nests if name not in buffer.STEP},
+        "obs": _to_json(trees["obs"]),
+        "action": _to_json(trees["action"]),
+        "extras": {name: _to_json(trees[name]) for name in trees if name not in buffer.STEP},
     }
     state = buffer.state_dict()
     columns = {name: column.cpu() for name, column in state["fields"].items()}
@@ -269,10 +270,10 @@ def load(cls: type[BufferT], path: str | os.PathLike[str], options: Mapping[str,
         saved = dict(header["options"])
         saved["reset_strategy"] = ResetStrategy(saved["reset_strategy"])
         for name in ("obs", "action"):
-            nest = _from_json(header[name])
-            saved[f"{name}_shape"] = _each(nest, "shape")
-            saved[f"{name}_dtype"] = _each(nest, "dtype")
-        saved["extra_fields"] = {name: _from_json(nest) for name, nest in header["extras"].items()}
+            tree = _from_json(header[name])
+            saved[f"{name}_shape"] = _each(tree, "shape")
+            saved[f"{name}_dtype"] = _each(tree, "dtype")
+        saved["extra_fields"] = {name: _from_json(tree) for name, tree in header["extras"].items()}
         make: Any = cls
         buffer: Any = make(**{**saved, **options})
         leaves = dict(zip(buffer.fields.names, buffer.fields.leaves, strict=True))
@@ -305,13 +306,13 @@ def _tensors(state: Any) -> Any:
     )
 
 
-def _to_json(nest: Nest) -> Any:
-    if isinstance(nest, TensorField):
-        return [str(nest.dtype).removeprefix("torch."), list(nest.shape)]
-    return {key: _to_json(inner) for key, inner in nest.items()}
+def _to_json(tree: Nested) -> Any:
+    if isinstance(tree, TensorField):
+        return [str(tree.dtype).removeprefix("torch."), list(tree.shape)]
+    return {key: _to_json(inner) for key, inner in tree.items()}
 
 
-def _from_json(saved: Any) -> Nest:
+def _from_json(saved: Any) -> Nested:
     if isinstance(saved, dict):
         return {key: _from_json(inner) for key, inner in saved.items()}
     dtype = vars(torch).get(saved[0])  # nothing is imported for a name
@@ -320,7 +321,7 @@ def _from_json(saved: Any) -> Nest:
     return TensorField(dtype, tuple(saved[1]))
 
 
-def _each(nest: Nest, attribute: str) -> Any:
-    if isinstance(nest, TensorField):
-        return getattr(nest, attribute)
-    return {key: _each(inner, attribute) for key, inner in nest.items()}
+def _each(tree: Nested, attribute: str) -> Any:
+    if isinstance(tree, TensorField):
+        return getattr(tree, attribute)
+    return {key: _each(inner, attribute) for key, inner in tree.items()}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Fields", "Nest", "TensorField", "field_nest"]
+from sharpwave.types import Nested
 
-Nest: TypeAlias = Any
-"""A tensor, or a dict of nests."""
+__all__ = ["Fields", "TensorField", "field_tree"]
 
 
 @dataclass(frozen=True)
@@ -28,11 +27,11 @@ class TensorField:
     shape: tuple[int, ...] = ()
 
 
-def field_nest(name: str, shape: Any, dtype: Any) -> Nest:
+def field_tree(name: str, shape: Any, dtype: Any) -> Nested:
     """Fields from what users write: a shape or a dict of shapes, with a dtype or a dict of them.
 
     Example:
-        >>> field_nest("obs", {"image": (8, 8), "speed": ()}, {"image": torch.uint8})
+        >>> field_tree("obs", {"image": (8, 8), "speed": ()}, {"image": torch.uint8})
         {'image': TensorField(dtype=torch.uint8, shape=(8, 8)), \
 'speed': TensorField(dtype=torch.float32, shape=())}
     """
@@ -44,7 +43,7 @@ def field_nest(name: str, shape: Any, dtype: Any) -> Nest:
         if unknown:
             raise ValueError(f"{name}_dtype must have keys of {name}_shape, got {sorted(unknown)}")
         return {
-            _checked_key(name, key): field_nest(name, inner, dtypes.get(key, torch.float32))
+            _checked_key(name, key): field_tree(name, inner, dtypes.get(key, torch.float32))
             for key, inner in shape.items()
         }
     if not isinstance(dtype, torch.dtype):
@@ -52,9 +51,9 @@ def field_nest(name: str, shape: Any, dtype: Any) -> Nest:
     return TensorField(dtype, _checked_shape(name, shape))
 
 
-def extra_fields(given: Mapping[str, Any] | None, taken: tuple[str, ...]) -> dict[str, Nest]:
+def extra_fields(given: Mapping[str, Any] | None, taken: tuple[str, ...]) -> dict[str, Nested]:
     """More fields by name, each a `(dtype, shape)` pair, a dtype, or a dict of these."""
-    fields: dict[str, Nest] = {}
+    fields: dict[str, Nested] = {}
     for name, spec in (given or {}).items():
         if name in taken:
             raise ValueError(f"extra_fields must not use the name {name!r}")
@@ -62,7 +61,7 @@ def extra_fields(given: Mapping[str, Any] | None, taken: tuple[str, ...]) -> dic
     return fields
 
 
-def _extra(name: str, spec: Any) -> Nest:
+def _extra(name: str, spec: Any) -> Nested:
     if isinstance(spec, Mapping):
         return {_checked_key(name, key): _extra(f"{name}.{key}", one) for key, one in spec.items()}
     if isinstance(spec, TensorField):
@@ -94,7 +93,7 @@ class Fields:
     """The fields of a buffer, and how nested values meet a flat list of tensors.
 
     Args:
-        nests: A nest of `TensorField` by name.
+        trees: A tree of `TensorField` by name.
 
     Example:
         >>> fields = Fields({"obs": {"x": TensorField(torch.float32, (2,))}})
@@ -104,20 +103,20 @@ class Fields:
         [tensor([[1., 2.]])]
     """
 
-    def __init__(self, nests: Mapping[str, Nest]) -> None:
-        self.nests = dict(nests)
-        pairs = [pair for name, nest in self.nests.items() for pair in _leaves(name, nest)]
+    def __init__(self, trees: Mapping[str, Nested]) -> None:
+        self.trees = dict(trees)
+        pairs = [pair for name, tree in self.trees.items() for pair in _leaves(name, tree)]
         self.names = tuple(name for name, _ in pairs)
         self.leaves = tuple(leaf for _, leaf in pairs)
-        self._has_dicts = self.names != tuple(self.nests)
+        self._has_dicts = self.names != tuple(self.trees)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fields) and self.nests == other.nests
+        return isinstance(other, Fields) and self.trees == other.trees
 
     def __hash__(self) -> int:
         return hash((self.names, self.leaves))
 
-    def flat(self, values: Mapping[str, Nest], n: int) -> list[Tensor]:
+    def flat(self, values: Mapping[str, Nested], n: int) -> list[Tensor]:
         """The tensors [n, ...] of a step, checked and in the dtypes of their fields.
 
         Raises:
@@ -125,29 +124,31 @@ class Fields:
             ValueError: For shapes and keys that do not fit.
         """
         found: list[Tensor] = []
-        for name, nest in self.nests.items():
+        for name, tree in self.trees.items():
             value = values[name]
             if (  # what most steps are is asked first: this runs for every one
-                type(nest) is TensorField
+                type(tree) is TensorField
                 and type(value) is Tensor
-                and value.dtype is nest.dtype
-                and value.shape == (n, *nest.shape)
+                and value.dtype is tree.dtype
+                and value.shape == (n, *tree.shape)
                 and not value.requires_grad
             ):
                 found.append(value)
             else:
-                _collect(name, nest, value, n, found)
+                _collect(name, tree, value, n, found)
         return found
 
-    def as_they_are(self, values: Mapping[str, Nest], n: int, device: torch.device) -> list[Tensor]:
+    def as_they_are(
+        self, values: Mapping[str, Nested], n: int, device: torch.device
+    ) -> list[Tensor]:
         """The tensors [n, ...] of a batch, to be written to.
 
         Raises:
             ValueError: One of them is not such as its field has on this device, or not contiguous.
         """
         found: list[Tensor] = []
-        for name, nest in self.nests.items():
-            for path, field, value in _fields_with(name, nest, values[name]):
+        for name, tree in self.trees.items():
+            for path, field, value in _fields_with(name, tree, values[name]):
                 fits = (
                     isinstance(value, Tensor)
                     and value.shape == (n, *field.shape)
@@ -168,39 +169,39 @@ class Fields:
                 found.append(value)
         return found
 
-    def nested(self, tensors: list[Tensor]) -> dict[str, Nest]:
+    def nested(self, tensors: list[Tensor]) -> dict[str, Nested]:
         """The opposite of `flat`."""
         if not self._has_dicts:
             return dict(zip(self.names, tensors, strict=True))
         left = iter(tensors)
-        return {name: _nest_like(nest, left) for name, nest in self.nests.items()}
+        return {name: _tree_like(tree, left) for name, tree in self.trees.items()}
 
 
-def _leaves(name: str, nest: Nest) -> Iterator[tuple[str, TensorField]]:
-    if isinstance(nest, TensorField):
-        yield name, nest
+def _leaves(name: str, tree: Nested) -> Iterator[tuple[str, TensorField]]:
+    if isinstance(tree, TensorField):
+        yield name, tree
         return
-    for key, inner in nest.items():
+    for key, inner in tree.items():
         yield from _leaves(f"{name}.{key}", inner)
 
 
-def _fields_with(name: str, nest: Nest, value: Nest) -> Iterator[tuple[str, TensorField, Any]]:
-    if isinstance(nest, TensorField):
-        yield name, nest, value
+def _fields_with(name: str, tree: Nested, value: Nested) -> Iterator[tuple[str, TensorField, Any]]:
+    if isinstance(tree, TensorField):
+        yield name, tree, value
         return
-    for key, inner in nest.items():
+    for key, inner in tree.items():
         yield from _fields_with(f"{name}.{key}", inner, value[key])
 
 
-def _collect(name: str, nest: Nest, value: Nest, n: int, found: list[Tensor]) -> None:
-    if isinstance(nest, TensorField):
-        found.append(_checked(name, nest, value, n))
+def _collect(name: str, tree: Nested, value: Nested, n: int, found: list[Tensor]) -> None:
+    if isinstance(tree, TensorField):
+        found.append(_checked(name, tree, value, n))
         return
     if not isinstance(value, Mapping):
-        raise TypeError(f"{name} must be a dict with {sorted(nest)}, got {type(value).__name__}")
-    if value.keys() != nest.keys():
-        raise ValueError(f"{name} must have the keys {sorted(nest)}, got {sorted(value)}")
-    for key, inner in nest.items():
+        raise TypeError(f"{name} must be a dict with {sorted(tree)}, got {type(value).__name__}")
+    if value.keys() != tree.keys():
+        raise ValueError(f"{name} must have the keys {sorted(tree)}, got {sorted(value)}")
+    for key, inner in tree.items():
         _collect(f"{name}.{key}", inner, value[key], n, found)
 
 
@@ -221,7 +222,7 @@ def _without_last_one(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:-1] if len(shape) > 1 and shape[-1] == 1 else shape
 
 
-def _nest_like(nest: Nest, left: Iterator[Tensor]) -> Nest:
-    if isinstance(nest, TensorField):
+def _tree_like(tree: Nested, left: Iterator[Tensor]) -> Nested:
+    if isinstance(tree, TensorField):
         return next(left)
-    return {key: _nest_like(inner, left) for key, inner in nest.items()}
+    return {key: _tree_like(inner, left) for key, inner in tree.items()}

@@ -16,7 +16,7 @@ from sharpwave.buffers.views import NStep, Sequence
 from sharpwave.core.tree import map_leaves
 from sharpwave.tensors.buffers.base import ResetStrategy, TensorBuffer
 from sharpwave.tensors.buffers.copies import to_device
-from sharpwave.tensors.buffers.fields import Fields, Nest, TensorField, extra_fields, field_nest
+from sharpwave.tensors.buffers.fields import Fields, TensorField, extra_fields, field_tree
 from sharpwave.tensors.buffers.look_ahead import LookAhead
 from sharpwave.tensors.buffers.native_rows import NativeRows
 from sharpwave.tensors.buffers.rows import Rows, TensorColumns
@@ -27,6 +27,7 @@ from sharpwave.tensors.buffers.windows import (
     TensorArrivalBatch,
     check_windows,
 )
+from sharpwave.types import Nested
 
 __all__ = ["TensorReplayBatch", "TensorReplayBuffer"]
 
@@ -47,13 +48,13 @@ class TensorReplayBatch:
             Only of n-step transitions; None elsewhere.
     """
 
-    observations: Nest
-    actions: Nest
+    observations: Nested
+    actions: Nested
     rewards: Tensor
     dones: Tensor
     truncateds: Tensor
-    next_observations: Nest
-    extras: dict[str, Nest] = field(default_factory=dict, kw_only=True)
+    next_observations: Nested
+    extras: dict[str, Nested] = field(default_factory=dict, kw_only=True)
     discounts: Tensor | None = field(default=None, kw_only=True)
 
     @property
@@ -139,11 +140,11 @@ class TensorReplayBuffer(TensorBuffer):
 
     def add(
         self,
-        obs: Nest,
-        action: Nest,
+        obs: Nested,
+        action: Nested,
         reward: Any,
         done: Any,
-        next_obs: Nest,
+        next_obs: Nested,
         truncated: Any = None,
         *,
         infos: Mapping[str, Any] | None = None,
@@ -254,7 +255,7 @@ class TensorReplayBuffer(TensorBuffer):
         return windows.read(windows.draw(batch_size, generator or self.generator))
 
     @torch.no_grad()
-    def update(self, indices: Any, **fields: Nest) -> None:
+    def update(self, indices: Any, **fields: Nested) -> None:
         """Write extra fields of steps over.
 
         Args:
@@ -268,7 +269,7 @@ class TensorReplayBuffer(TensorBuffer):
             TypeError, ValueError: For names and values that do not fit; nothing has changed then.
             IndexError: An id was never handed out (where it is known without waiting for a device).
         """
-        check_rewritten(fields, self.fields.nests, self.STEP)
+        check_rewritten(fields, self.fields.trees, self.STEP)
         ids = torch.as_tensor(indices).detach()
         shape = ids.shape
         ids = to_device(ids.reshape(-1).to(torch.int64), self.store_device)
@@ -278,7 +279,7 @@ class TensorReplayBuffer(TensorBuffer):
                 f"indices must be of steps that were added, from -1 to {known - 1}, "
                 f"got {int(ids.min())} to {int(ids.max())}"
             )
-        part = Fields({name: self.fields.nests[name] for name in fields})
+        part = Fields({name: self.fields.trees[name] for name in fields})
         rows = part.flat(map_leaves(partial(_as_rows, shape), dict(fields)), len(ids))
         places, is_written = self._followed_clock().places(ids)
         which = tuple(self.fields.names.index(name) for name in part.names)
@@ -347,20 +348,20 @@ class TensorReplayBuffer(TensorBuffer):
 
     def _columns(self, tensors: list[Tensor]) -> dict[str, Any]:
         """The arguments of a batch."""
-        nests = self.fields.nested(tensors)
+        trees = self.fields.nested(tensors)
         return {
-            "observations": nests.pop("obs"),
-            "actions": nests.pop("action"),
-            "rewards": nests.pop("reward"),
-            "dones": nests.pop("done"),
-            "truncateds": nests.pop("truncated"),
-            "next_observations": nests.pop("next_obs"),
-            "extras": nests,
+            "observations": trees.pop("obs"),
+            "actions": trees.pop("action"),
+            "rewards": trees.pop("reward"),
+            "dones": trees.pop("done"),
+            "truncateds": trees.pop("truncated"),
+            "next_observations": trees.pop("next_obs"),
+            "extras": trees,
         }
 
     def _tensors_of(self, batch: TensorReplayBatch, batch_size: int) -> list[Tensor]:
         """The opposite of `_columns`: the tensors of a batch that is to be overwritten."""
-        nests = {
+        trees = {
             "obs": batch.observations,
             "action": batch.actions,
             "reward": batch.rewards,
@@ -369,7 +370,7 @@ class TensorReplayBuffer(TensorBuffer):
             "next_obs": batch.next_observations,
             **batch.extras,
         }
-        return self.fields.as_they_are(nests, batch_size, self.device)
+        return self.fields.as_they_are(trees, batch_size, self.device)
 
     def _check_batch(self, batch_size: int) -> None:
         check_count("batch_size", batch_size, 1)
@@ -424,11 +425,11 @@ def _as_rows(shape: torch.Size, value: Any) -> Tensor:
 def _step_fields(
     obs_shape: Any, obs_dtype: Any, action_shape: Any, action_dtype: Any, extra: Any
 ) -> Fields:
-    obs = field_nest("obs", obs_shape, obs_dtype)
+    obs = field_tree("obs", obs_shape, obs_dtype)
     return Fields(
         {
             "obs": obs,
-            "action": field_nest("action", action_shape, action_dtype),
+            "action": field_tree("action", action_shape, action_dtype),
             "reward": TensorField(torch.float32),
             "done": TensorField(torch.bool),
             "truncated": TensorField(torch.bool),

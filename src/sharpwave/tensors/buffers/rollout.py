@@ -13,9 +13,10 @@ from sharpwave.buffers.replay import check_count
 from sharpwave.primitives import gae
 from sharpwave.tensors.buffers.base import ResetStrategy, TensorBuffer
 from sharpwave.tensors.buffers.copies import HostBatches, to_device
-from sharpwave.tensors.buffers.fields import Fields, Nest, TensorField, extra_fields, field_nest
+from sharpwave.tensors.buffers.fields import Fields, TensorField, extra_fields, field_tree
 from sharpwave.tensors.buffers.rows import Table, TensorColumns
 from sharpwave.tensors.buffers.statistics import StatsTracker
+from sharpwave.types import Nested
 
 __all__ = ["RolloutBatch", "RolloutBuffer"]
 
@@ -39,13 +40,13 @@ class RolloutBatch:
         starts: [T, n] bool, where an observation is an episode's first; of sequences only.
     """
 
-    observations: Nest
-    actions: Nest
+    observations: Nested
+    actions: Nested
     returns: Tensor
     advantages: Tensor
     values: Tensor
     log_probs: Tensor
-    extras: dict[str, Nest] = field(default_factory=dict, kw_only=True)
+    extras: dict[str, Nested] = field(default_factory=dict, kw_only=True)
     starts: Tensor | None = field(default=None, kw_only=True)
 
 
@@ -130,7 +131,7 @@ class RolloutBuffer(TensorBuffer):
         self._returns = torch.zeros(shape, device=self.store_device)
         self._starts = torch.ones(num_envs, dtype=torch.bool, device=self.store_device)
         self._computed = 0
-        self._seen = Fields({k: v for k, v in self.fields.nests.items() if k not in _UNSEEN})
+        self._seen = Fields({k: v for k, v in self.fields.trees.items() if k not in _UNSEEN})
         by_name = dict(zip(self.fields.names, self._rows.tensors, strict=True))
         numbers = [self._advantages.view(-1), self._returns.view(-1)]
         self._table = Table([*(by_name[name] for name in self._seen.names), *numbers])
@@ -139,8 +140,8 @@ class RolloutBuffer(TensorBuffer):
 
     def add(
         self,
-        obs: Nest,
-        action: Nest,
+        obs: Nested,
+        action: Nested,
         reward: Any,
         done: Any,
         value: Any,
@@ -320,16 +321,16 @@ class RolloutBuffer(TensorBuffer):
         else:
             found = [to_device(row, self.device) for row in self._table.gather(rows)]
         *found, advantages, returns = (one.view(*lead, *one.shape[1:]) for one in found)
-        nests = self._seen.nested(found)
-        starts = nests.pop("start")
+        trees = self._seen.nested(found)
+        starts = trees.pop("start")
         return RolloutBatch(
-            observations=nests.pop("obs"),
-            actions=nests.pop("action"),
+            observations=trees.pop("obs"),
+            actions=trees.pop("action"),
             returns=returns,
             advantages=advantages,
-            values=nests.pop("value"),
-            log_probs=nests.pop("log_prob"),
-            extras=nests,
+            values=trees.pop("value"),
+            log_probs=trees.pop("log_prob"),
+            extras=trees,
             starts=starts if len(lead) == 2 else None,
         )
 
@@ -416,8 +417,8 @@ def _step_fields(
     number, flag = TensorField(torch.float32), TensorField(torch.bool)
     return Fields(
         {
-            "obs": field_nest("obs", obs_shape, obs_dtype),
-            "action": field_nest("action", action_shape, action_dtype),
+            "obs": field_tree("obs", obs_shape, obs_dtype),
+            "action": field_tree("action", action_shape, action_dtype),
             "reward": number,
             "done": flag,
             "value": number,

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from sharpwave.buffers.views import Sequence
 from sharpwave.tensors.buffers.copies import to_device
-from sharpwave.tensors.buffers.fields import Fields, Nest
+from sharpwave.tensors.buffers.fields import Fields
 from sharpwave.tensors.buffers.rows import Rows, Which
+from sharpwave.types import Nested
 
 __all__ = ["ArrivalWindows", "Ring", "TensorArrivalBatch", "check_windows"]
 
@@ -32,14 +33,14 @@ class TensorArrivalBatch:
         extras: The extra fields of these steps by name; zero where there is none.
     """
 
-    observations: Nest
-    prev_actions: Nest
+    observations: Nested
+    prev_actions: Nested
     rewards: Tensor
     is_first: Tensor
     is_last: Tensor
     is_terminal: Tensor
     indices: Tensor
-    extras: dict[str, Nest] = field(default_factory=dict, kw_only=True)
+    extras: dict[str, Nested] = field(default_factory=dict, kw_only=True)
 
 
 def check_windows(view: object) -> Sequence:
@@ -210,7 +211,7 @@ class ArrivalWindows:
         (done,) = self._rows.columns(self._parts["done"])
         return done[places] | self._ring.cuts[(times + 1) % self._size]
 
-    def _observations(self, place: Tensor, is_end: Tensor) -> Nest:
+    def _observations(self, place: Tensor, is_end: Tensor) -> Nested:
         """Those that steps begin with, and of the ends what they led to."""
         found = self._read("obs", torch.where(is_end, self._nowhere, place))
         ends = self._read("next_obs", torch.where(is_end, place, self._nowhere))
@@ -219,7 +220,7 @@ class ArrivalWindows:
             torch.where(_like(mask, row), end, row, out=row)
         return self._nested("obs", found)
 
-    def _part(self, name: str, place: Tensor, is_missing: Tensor) -> Nest:
+    def _part(self, name: str, place: Tensor, is_missing: Tensor) -> Nested:
         found = self._read(name, place)
         mask = to_device(is_missing, self._device)
         for row in found:
@@ -235,7 +236,7 @@ class ArrivalWindows:
         return [row.view(*place.shape, *row.shape[1:]) for row in out]
 
     def _nested(self, name: str, tensors: list[Tensor]) -> Any:
-        return Fields({name: self._fields.nests[name]}).nested(tensors)[name]
+        return Fields({name: self._fields.trees[name]}).nested(tensors)[name]
 
 
 _STEP = ("obs", "action", "reward", "done", "truncated", "next_obs")

@@ -69,7 +69,7 @@ def playing(server: Any, timeout: float = LONG) -> RemoteVectorEnv:
 
 
 def is_stepping(server: EnvServer) -> bool:
-    """Whether a session waits for its environments."""
+    """True if a session waits for its environments."""
     return any(seat.session._lock.locked() for seat in server._sessions._seats.values())
 
 

@@ -1,4 +1,4 @@
-"""What is asked is done once, and what cannot be done is said."""
+"""Requests are done once, and those that cannot be done are refused in words."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def local(
 
 
 def chi_square_of(counts: Array, expected: Array) -> float:
-    """How far counts are from what is expected, in standard deviations of the statistic."""
+    """The distance of counts from the expected ones, in standard deviations of the statistic."""
     statistic = float(((counts - expected) ** 2 / expected).sum())
     freedom = len(counts) - 1
     return (statistic - freedom) / float(np.sqrt(2 * freedom))
@@ -105,7 +105,7 @@ class Served:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The address that it listens at."""
         return int(self.address.rpartition(":")[2])
 
     def kill(self) -> None:

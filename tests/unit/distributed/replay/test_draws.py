@@ -31,7 +31,7 @@ def believe(member: Member, total: float, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def counts_of(replay: ShardedReplay, draws: int) -> Any:
-    """How often each step is drawn, in batches of as many as there are."""
+    """The number of draws of each step, in batches of as many as there are."""
     n = len(replay)
     found = [numbers_of(replay.sample(n)) for _ in range(draws)]
     return np.bincount(np.concatenate(found), minlength=n)

@@ -1,4 +1,4 @@
-"""What a sharded replay takes and refuses, with shards in this process and folders of others."""
+"""A sharded replay's inputs and errors, with shards in this process and folders of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an environment or a caller does wrong is named, with the environment and the agent."""
+"""Errors of an environment or a caller name the environment and the agent."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def second_of_three(spoil: Callable[..., None], at: int) -> list[Any]:
 
 
 def play_three(makers: list[Any], mode: str = "sync") -> EnvironmentFailed:
-    """What playing raises; nothing goes on after it."""
+    """The error that playing raises; nothing goes on after it."""
     env = PettingZooVectorEnv(makers, mode=mode)
     with pytest.raises(EnvironmentFailed) as caught:
         play(env, 6)

@@ -1,4 +1,4 @@
-"""What make_multi_env takes."""
+"""The arguments of make_multi_env."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.examples import examples
 pytest.importorskip("mpe2")
 
 SPREAD = "mpe2/simple_spread_v3"
-N_ENVS = 3  # not a whole number of vectors
+N_ENVS = 3  # not a multiple of the width of vectors
 
 
 class Twins:

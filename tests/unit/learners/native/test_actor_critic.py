@@ -80,7 +80,7 @@ class Pair:
         )
 
     def noise(self, n: int) -> Floats:
-        """What the next step with torch will draw."""
+        """The next draws of the step with torch."""
         generator = torch.Generator()
         generator.set_state(self.torch.generator.get_state())
         draws = 2 if isinstance(self.torch, sw.SAC) else 1

@@ -156,7 +156,7 @@ def test_rows_without_weight_do_not_count() -> None:
 
 
 class TorchUpdate:
-    """What `PPO.update` and `A2C.update` do, by autograd, on given rows."""
+    """The updates of `PPO` and `A2C`, by autograd, on given rows."""
 
     def __init__(self, case: Case, optimizer: Any) -> None:
         self.case = case

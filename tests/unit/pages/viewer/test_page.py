@@ -71,7 +71,7 @@ def test_all_of_a_small_folder_is_in_the_page(tmp_path: Path) -> None:
 def test_of_many_episodes_the_newest_and_the_carried_ones_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sharpwave.pages.viewer.state.MOST_LISTED", 3)
+    monkeypatch.setattr("sharpwave.pages.viewer.page.MOST_LISTED", 3)
     with Viewer(write_folder(tmp_path / "data", (1,) * 10)) as viewer:
         viewer.write_page(tmp_path / "page.html", episodes=2)  # the best and the worst
     table = data_of(tmp_path / "page.html")["state"]["episodes"]

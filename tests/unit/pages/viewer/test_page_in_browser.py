@@ -30,7 +30,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pixels(page: Any) -> list[int]:
-    """What the first canvas shows; nothing before it shows something."""
+    """The content of the first canvas; nothing before it shows something."""
     shown: list[int] = page.evaluate(
         """() => {
             const shown = document.querySelector("canvas");
@@ -45,7 +45,7 @@ def pixels(page: Any) -> list[int]:
 
 
 def first_picture(page: Any) -> list[int]:
-    """What the canvas shows as soon as it does."""
+    """The content of the canvas as soon as there is some."""
     wait_until(page, lambda: bool(pixels(page)))
     return pixels(page)
 

@@ -1,4 +1,4 @@
-"""What the other processes of the tests of shared buffers do."""
+"""The work of the other processes in the tests of shared buffers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def step_of(number: int, num_envs: int) -> list[torch.Tensor]:
 
 
 def is_whole(batch: Any) -> bool:
-    """Whether no row is a mixture of two."""
+    """True if no row is a mixture of two."""
     rewards = batch.rewards[:, None]
     return all(
         bool((part == rewards).all())

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from sharpwave.episodes.loaders.outputs import below
 
-__all__ = ["Batch", "Form"]
+__all__ = ["Batch", "BatchForm"]
 
 Batch: TypeAlias = Any
 """A dict of arrays or tensors, or a named tuple of them."""
@@ -17,11 +17,11 @@ Plan: TypeAlias = "int | dict[str, Plan]"
 """The place of a value, or a dict of plans."""
 
 
-class Form:
+class BatchForm:
     """Makes a batch of values.
 
     Args:
-        names: Names of the values; dots are nests.
+        names: Names of the values; dots separate the keys of nested dicts.
         named: The attributes of a named tuple; None for a dict. Leading underscores are not part
             of an attribute's name.
 
@@ -29,9 +29,9 @@ class Form:
         ValueError: Two attributes are the same, or one is no identifier.
 
     Example:
-        >>> Form(["obs.x", "obs.y", "_lens"])([1, 2, 3])
+        >>> BatchForm(["obs.x", "obs.y", "_lens"])([1, 2, 3])
         {'obs': {'x': 1, 'y': 2}, '_lens': 3}
-        >>> Form(["obs.x", "obs.y", "_lens"], ["_lens", "obs"])([1, 2, 3])
+        >>> BatchForm(["obs.x", "obs.y", "_lens"], ["_lens", "obs"])([1, 2, 3])
         Batch(lens=3, obs={'x': 1, 'y': 2})
     """
 
@@ -52,7 +52,7 @@ class Form:
         return self._make(values)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Form, (self.names, self.named)
+        return BatchForm, (self.names, self.named)
 
 
 def _tuple_maker(names: tuple[str, ...], named: Sequence[str]) -> Callable[[Sequence[Any]], Batch]:
