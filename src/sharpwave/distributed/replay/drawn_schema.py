@@ -33,6 +33,7 @@ class DrawnSchema:
         assert held.schema is not None
         self._schema, self._is_prioritized = held.schema, held.alpha is not None
         self._streams = None if held.n_envs is None else 1
+        self._squeezes = held.squeezes
         self._forms: dict[str, dict[str, Form]] = {}
 
     def drawn(self, packed: Packed, count: int, view: View | None) -> Drawn:
@@ -78,9 +79,15 @@ class DrawnSchema:
         """The columns of a view's batches, of which an empty buffer of such steps knows."""
         name = text_of_view(view)
         if name not in self._forms:
-            buffer = ReplayBuffer(1, fields=self._schema, n_envs=self._streams)
+            capacity = max(leaf.field.stack for leaf in self._schema.leaves)
+            buffer = ReplayBuffer(capacity, fields=self._schema, n_envs=self._streams)
             columns = as_columns(buffer.batch(1, view=view))
-            self._forms[name] = {path: (x.dtype, x.shape[1:]) for path, x in columns.items()}
+            form = {path: (x.dtype, x.shape[1:]) for path, x in columns.items()}
+            if self._squeezes:
+                for path in {"actions", "prev_actions"} & form.keys():
+                    dtype, shape = form[path]
+                    form[path] = dtype, shape[:-1] if shape[-1:] == (1,) else shape
+            self._forms[name] = form
         return self._forms[name]
 
     def _leaves(self, packed: Packed, ids: Ids) -> Array:

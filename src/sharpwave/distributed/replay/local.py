@@ -83,9 +83,11 @@ class LocalShard:
         """Description of the steps that it holds."""
         if self._buffer is None:
             return Description(None, None, *self._plan)
-        priorities = self._buffer._options["priorities"]
-        alpha = None if priorities is None else priorities[1]
-        return Description(self._buffer.schema, self._buffer.n_envs, self._buffer.capacity, alpha)
+        buffer, options = self._buffer, self._buffer._options
+        alpha = None if options["priorities"] is None else options["priorities"][1]
+        return Description(
+            buffer.schema, buffer.n_envs, buffer.capacity, alpha, options["shortcut"]
+        )
 
     def create(self, schema: Schema, n_envs: int | None) -> Description:
         """Have it hold such steps, if it holds none.

@@ -123,6 +123,7 @@ def description_of(packed: Packed) -> Description:
         None if n_envs is None else int(number(packed, "n_envs")),
         int(number(packed, "capacity")),
         None if alpha is None else float(number(packed, "alpha")),
+        packed.meta.get("squeezes") is True,
     )
 
 

@@ -27,12 +27,14 @@ class Description(NamedTuple):
         n_envs: Streams that are kept in order; None for rows in no order.
         capacity: Maximum number of steps that it keeps.
         alpha: Exponent of the priorities; None without priorities.
+        squeezes: True if drawn actions of shape (1,) come without that axis.
     """
 
     schema: Schema | None
     n_envs: int | None
     capacity: int
     alpha: float | None
+    squeezes: bool = False
 
 
 class State(NamedTuple):
