@@ -38,9 +38,10 @@ TERMS = {
 """What is avoided, and the term of the field for it."""
 
 STEMS = """
-artefact behaviour catalogue colour discretis favour finalis generalis initialis labell learnt
-maximis minimis modell neighbour normalis optimis organis parallelise penalis prioritis quantis
-randomis recognis regularis serialis standardis summaris synchronis tokenis travell vectoris
+artefact behaviour catalogue centre colour discretis favour finalis generalis grey initialis labell
+learnt maximis minimis modell neighbour normalis optimis organis parallelise penalis prioritis
+quantis randomis recognis regularis serialis standardis summaris synchronis tokenis travell
+vectoris
 """
 BRITISH = re.compile("|".join(STEMS.split()), re.IGNORECASE)
 AVOIDED = {re.compile(pattern, re.IGNORECASE): term for pattern, term in TERMS.items()}
