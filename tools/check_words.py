@@ -31,7 +31,7 @@ TERMS = {
     r"wanted[ _]entropy": "target entropy",
     r"whole numbers?": "integer",
     r"longest gradient": "maximum norm of the gradient",
-    r"what (others|it|they|agents?) live[sd]? through": "transition, episode, trajectory",
+    r"live[sd]? through": "transition, episode, trajectory",
     r"from the latest rollout": "on-policy",
     r"leaves nothing to chance": "deterministic given the seed",
 }
