@@ -38,7 +38,7 @@ class _Constructor(type):
         return inspect.Signature(list(parameters)[1:])
 
     @property
-    def __doc__(cls) -> str | None:  # type: ignore[override]
+    def __doc__(cls) -> str | None:
         """The docstring of the class, and its options with their defaults and meanings."""
         own: str | None = vars(cls).get("__doc__")
         # `dataclass` asks before it has made the class, and sets `__match_args__` last.
