@@ -31,16 +31,17 @@ TERMS = {
     r"wanted[ _]entropy": "target entropy",
     r"whole numbers?": "integer",
     r"longest gradient": "maximum norm of the gradient",
-    r"what (others|it|they|agents?) live[sd]? through": "transition, episode, trajectory",
+    r"live[sd]? through": "transition, episode, trajectory",
     r"from the latest rollout": "on-policy",
     r"leaves nothing to chance": "deterministic given the seed",
 }
 """What is avoided, and the term of the field for it."""
 
 STEMS = """
-artefact behaviour catalogue colour discretis favour finalis generalis initialis labell learnt
-maximis minimis modell neighbour normalis optimis organis parallelise penalis prioritis quantis
-randomis recognis regularis serialis standardis summaris synchronis tokenis travell vectoris
+artefact behaviour catalogue centre colour discretis favour finalis generalis grey initialis labell
+learnt maximis minimis modell neighbour normalis optimis organis parallelise penalis prioritis
+quantis randomis recognis regularis serialis standardis summaris synchronis tokenis travell
+vectoris
 """
 BRITISH = re.compile("|".join(STEMS.split()), re.IGNORECASE)
 AVOIDED = {re.compile(pattern, re.IGNORECASE): term for pattern, term in TERMS.items()}

@@ -3,7 +3,7 @@
 // Acrobot-v1: two links hang from a bar; a torque of -1, 0 or 1 (actions 0, 1, 2) on the joint
 // between them swings the free end above one link's length. Every step before costs 1.
 //
-// Both links have mass, length and moment of inertia 1 and their centre in the middle. The
+// Both links have mass, length and moment of inertia 1 and their center in the middle. The
 // equations of motion are those of Sutton and Barto's book, integrated over 0.2 s by one step of
 // the Runge-Kutta method of fourth order.
 struct Acrobot {

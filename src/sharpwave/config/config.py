@@ -21,6 +21,9 @@ from sharpwave.core.suggest import did_you_mean
 
 Self = TypeVar("Self", bound="Config")
 
+INDENT = " " * 4
+"""Of entries in a docstring."""
+
 
 class _Constructor(type):
     """Lets `XConfig(...)` know aliases and name the nearest option of an unknown one."""
@@ -33,6 +36,19 @@ class _Constructor(type):
         """The signature of the fields, which `help` and editors show."""
         parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
         return inspect.Signature(list(parameters)[1:])
+
+    @property
+    def __doc__(cls) -> str | None:
+        """The docstring of the class, and its options with their defaults and meanings."""
+        own: str | None = vars(cls).get("__doc__")
+        # `dataclass` asks before it has made the class, and sets `__match_args__` last.
+        if not own or "__match_args__" not in vars(cls):
+            return own
+        return "\n".join([inspect.cleandoc(own), "", *cls.option_lines()])  # type: ignore[attr-defined]
+
+    @__doc__.setter
+    def __doc__(cls, text: str | None) -> None:
+        type.__dict__["__doc__"].__set__(cls, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +93,16 @@ class Config(metaclass=_Constructor):
     def field_help(cls) -> dict[str, str]:
         """Descriptions of the fields by name: the docstrings under them."""
         return _field_help(cls)
+
+    @classmethod
+    def option_lines(cls) -> list[str]:
+        """The part of a docstring that lists the options with their defaults and meanings."""
+        lines = ["Options:"]
+        meanings = cls.field_help()
+        for field in fields(cls):
+            lines.append(f"{INDENT}{field.name} = {field.default!r}")
+            lines += [INDENT * 2 + line for line in meanings[field.name].splitlines()]
+        return lines
 
     @classmethod
     def from_dict(cls: type[Self], options: Mapping[str, Any]) -> Self:

@@ -11,9 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sharpwave.config.config import Config
+from sharpwave.config.config import INDENT, Config
 
-INDENT = " " * 4
 ARGUMENTS = re.compile(rf"^Args:\n((?:{INDENT}.*\n)+)\n?", re.MULTILINE)
 """The section of arguments in a docstring."""
 
@@ -106,12 +105,7 @@ class DocumentedOptions(ABCMeta):
         names = inspect.signature(cls).parameters
         lines = [_split_docstring(own)[0], "", "Args:"]
         lines += [arguments[name] for name in names if name in arguments]
-        lines += ["", "Options:"]
-        meanings = config.field_help()
-        for field in fields(config):
-            lines.append(f"{INDENT}{field.name} = {field.default!r}")
-            lines += [INDENT * 2 + line for line in meanings[field.name].splitlines()]
-        return "\n".join(lines)
+        return "\n".join([*lines, "", *config.option_lines()])
 
 
 def _split_docstring(docstring: str) -> tuple[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Atari games as agents are trained on them: small grey frames, four of them at a time."""
+"""Atari games as agents are trained on them: stacks of four small grayscale frames."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def make_atari(
     render_mode: str | None = None,
     **options: Any,
 ) -> VectorEnv[Any, Any, Any]:
-    """Games with the usual preparation.
+    """Atari games with the usual preprocessing.
 
-    That is up to 30 idle steps, the fire button where it starts the game, every fourth frame (the
-    brighter of two), 84 by 84 grey, and four of them stacked. With `stack_num=1` and
-    `grayscale=False` they are color images [height, width, 3].
+    That is up to 30 no-op steps after a reset, FIRE where it starts the game, a frame skip of 4
+    (the maximum of the last two frames), grayscale images of 84 x 84, and a stack of 4 of them.
+    With `stack_num=1` and `grayscale=False` they are color images [height, width, 3].
 
     ale-py steps all games in native threads; where pictures are wanted (`render_mode`), Gymnasium's
     wrappers do the same one game at a time.

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sharpwave.core.optional import require
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.formats.flat import described_stream, foreign_stream
+from sharpwave.formats.flat_columns import described_stream, foreign_stream
 from sharpwave.formats.spec import EpisodeField, describe, described
 from sharpwave.formats.stream import EpisodeStream, warn_not_carried
 from sharpwave.formats.tables import (

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from sharpwave.core.optional import require
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.formats.dotted import by_role, renamed
-from sharpwave.formats.flat import NAMES, FlatColumns, described_stream, foreign_stream
+from sharpwave.formats.flat_columns import NAMES, FlatColumns, described_stream, foreign_stream
 from sharpwave.formats.spec import describe, described
 from sharpwave.formats.stream import Episode, EpisodeStream, warn_not_carried
 from sharpwave.formats.target import existing_file, new_target, starts_with

@@ -24,7 +24,7 @@ import numpy as np
 
 from sharpwave.errors import SharpwaveIOError
 from sharpwave.formats.arrow import runs
-from sharpwave.formats.flat import described_stream, foreign_stream
+from sharpwave.formats.flat_columns import described_stream, foreign_stream
 from sharpwave.formats.lerobot_writer import (
     COUNTERS,
     KEPT,

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.lib.format as npy
 
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.formats.flat import FlatColumns, described_stream, foreign_stream
+from sharpwave.formats.flat_columns import FlatColumns, described_stream, foreign_stream
 from sharpwave.formats.spec import describe, described
 from sharpwave.formats.stream import EpisodeStream
 from sharpwave.formats.target import existing_file, new_target, starts_with

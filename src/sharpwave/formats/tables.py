@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sharpwave.core.optional import require
 from sharpwave.errors import SharpwaveIOError
-from sharpwave.formats.flat import FlatColumns
+from sharpwave.formats.flat_columns import FlatColumns
 from sharpwave.types import Array
 
 MAGIC = {"parquet": b"PAR1", "arrow": b"ARROW1"}

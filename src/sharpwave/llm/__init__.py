@@ -19,8 +19,8 @@ from sharpwave.llm.reference_cache import with_cached_reference
 from sharpwave.llm.remote import RemoteSampler
 from sharpwave.llm.reward_model import RewardModel
 from sharpwave.llm.rewards import NonFiniteRewardError, RewardFailed, Rewards, Scored
+from sharpwave.llm.sample_rows import Samples
 from sharpwave.llm.sampler import Sampler
-from sharpwave.llm.samples import Samples
 from sharpwave.llm.saved import (
     build_model,
     class_name,

@@ -117,7 +117,7 @@ def strip(video: Array, context: int) -> Array:
 
 
 def in_color(pictures: Array) -> Array:
-    """Pictures [..., C] with three channels; of stacked grey ones the newest."""
+    """Pictures [..., C] with three channels; of stacked gray ones the newest."""
     if pictures.shape[-1] == 3:
         return pictures
     return np.repeat(pictures[..., -1:], 3, axis=-1)

@@ -7,13 +7,14 @@ import pydoc
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pytest
 
 import sharpwave as sw
 from sharpwave.algorithms.registry import algorithm_class, algorithm_names
+from sharpwave.config.config import Config
 
 
 @pytest.mark.parametrize("name", algorithm_names())
@@ -82,3 +83,29 @@ def test_options_are_read_when_help_is_asked_for_and_not_before() -> None:
         "assert not asked, asked\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_help_of_a_configuration_has_every_option_with_its_default_and_meaning(name: str) -> None:
+    config: Any = algorithm_class(name).Config
+    text = inspect.getdoc(config)
+    assert text is not None
+    own, _, options = text.partition("\n\nOptions:\n")
+    assert own == inspect.cleandoc(vars(config)["__doc__"])
+    assert re.findall(r"^    (\w+) = ", options, flags=re.MULTILINE) == [
+        field.name for field in fields(config)
+    ]
+    for meaning in config.field_help().values():
+        assert f"        {meaning.splitlines()[0]}\n" in f"{options}\n"
+
+
+def test_help_of_a_configuration_without_a_docstring_has_its_signature() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Coin(Config):
+        bias: float = 0.5
+        """Probability of heads."""
+
+    text = inspect.getdoc(Coin)
+    assert text is not None
+    assert text.startswith("Coin(")
+    assert text.endswith("Options:\n    bias = 0.5\n        Probability of heads.")

@@ -217,8 +217,8 @@ class TestReBRAC:
             x = torch.cat((batch.obs, batch.actions), -1).double()
             for (weight, bias), (scale, shift) in zip(layers, norms, strict=False):
                 x = (x @ weight[i].double() + bias[i].double()).relu()
-                centred = x - x.mean(-1, keepdim=True)
-                x = centred / (centred.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+                centered = x - x.mean(-1, keepdim=True)
+                x = centered / (centered.square().mean(-1, keepdim=True) + 1e-6).sqrt()
                 x = x * scale[i].double() + shift[i].double()
             weight, bias = layers[-1]
             expected = (x @ weight[i].double() + bias[i].double())[:, 0]

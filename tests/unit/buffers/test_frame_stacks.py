@@ -23,7 +23,7 @@ def fields(axis: int, dtype: str = "uint8") -> dict[str, Any]:
 def run(
     script: list[dict[str, Any]], n_envs: int, capacity: int, spec: dict[str, Any]
 ) -> tuple[ReplayBuffer, ReplayOracle]:
-    """Every environment lives through the script, one step after another."""
+    """Every environment plays the script, one step after another."""
     buffer = ReplayBuffer(capacity, fields=spec, n_envs=n_envs)
     oracle = ReplayOracle(capacity, buffer.schema, n_envs)
     steps = Steps(buffer.schema, n_envs)

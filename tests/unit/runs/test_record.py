@@ -17,7 +17,7 @@ import torch
 
 import sharpwave as sw
 from sharpwave.algorithms.dqn import DQNLearner
-from sharpwave.runs.loggers.interval import IntervalLogger
+from sharpwave.runs.loggers.periodic import IntervalLogger
 from tests.unit.agents.small_runs import STEPS_PER_UPDATE, Alike, small_ppo
 from tests.unit.pages.report_pages import ReportPage
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sharpwave.buffers.replay import check_count
 from sharpwave.core.suggest import did_you_mean
 from sharpwave.episodes.loaders.dataset import EpisodeDataset
-from sharpwave.episodes.loaders.loader import EpisodeLoader
+from sharpwave.episodes.loaders.loader import EpisodeLoader, WorkerLoader
 from sharpwave.episodes.loaders.options import WORKER_OPTIONS, DatasetOptions, LoaderOptions
-from sharpwave.episodes.loaders.workers import WorkerLoader
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -19,6 +19,9 @@ from sharpwave.learners.noise import OrnsteinUhlenbeck
 
 __all__ = ["NativeTD3BCLearner", "NativeTD3Learner"]
 
+METRICS = ("critic_loss", "actor_loss", "q_value")
+"""Measurements of a step, in order."""
+
 
 class NativeTD3Learner(NativeLearner):
     """TD3 for multi-layer perceptrons on the CPU."""
@@ -97,15 +100,11 @@ class NativeTD3Learner(NativeLearner):
             max_grad_norm=getattr(config, "max_grad_norm", None),
             bc_weight=self.cloning,
         )
+        metrics = dict(zip(METRICS, np.asarray(measured), strict=True))
         if moves_actor:
-            self.last_actor_loss = float(measured[1])
+            self.last_actor_loss = float(metrics["actor_loss"])
         self.updates += 1
-        return {
-            "critic_loss": measured[0],
-            "actor_loss": self.last_actor_loss,
-            "q_value": measured[2],
-            "td_errors": td_errors,
-        }
+        return {**metrics, "actor_loss": self.last_actor_loss, "td_errors": td_errors}
 
     @property
     def cloning(self) -> float | None:

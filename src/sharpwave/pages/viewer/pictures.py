@@ -20,7 +20,7 @@ MOST_TILES = 16
 """Images in one value that are drawn side by side."""
 
 _COLORS = {1: 0, 3: 2, 4: 6}
-"""Color types of PNG by number of channels: grey, RGB, RGBA."""
+"""Color types of PNG by number of channels: gray, RGB, RGBA."""
 
 _HEAT = np.array(
     [[38, 42, 92], [47, 111, 183], [58, 168, 172], [147, 207, 132], [248, 216, 92]], np.float64
@@ -33,7 +33,7 @@ class Layout:
     """Axes of rows, columns, colors and tiles in a value that is an image.
 
     Attributes:
-        kind: grey, rgb, rgba, or tiles: several images side by side.
+        kind: gray, rgb, rgba, or tiles: several images side by side.
         axes: Transposition of the value to [tiles, height, width, channels], each axis by its
             number in the value, -1 for one that it has not.
     """
@@ -69,7 +69,7 @@ def layout_of(shape: tuple[int, ...], example: Array | None = None) -> Layout | 
         ('rgb', 'tiles', None)
     """
     if len(shape) == 2:
-        return Layout("grey", (-1, 0, 1, -1)) if _sides(shape) else None
+        return Layout("gray", (-1, 0, 1, -1)) if _sides(shape) else None
     if len(shape) == 3:
         return _with_channels(shape, example)
     if len(shape) == 4 and 1 <= shape[0] <= MOST_TILES:
@@ -87,7 +87,7 @@ def _with_channels(shape: tuple[int, ...], example: Array | None) -> Layout | No
         if not _sides((shape[rows], shape[columns])) or n > MOST_TILES or n < 1:
             continue
         if n == 1:
-            return Layout("grey", (-1, rows, columns, channels))
+            return Layout("gray", (-1, rows, columns, channels))
         if n == 3:
             return Layout("rgb", (-1, rows, columns, channels))
         if n == 4 and example is not None and np.ptp(example.take(3, channels)) == 0:
@@ -148,7 +148,7 @@ def _shrunk(tiles: Pixels, factor: int) -> Pixels:
 
 
 def heat_map(values: Array, low: float, high: float) -> Pixels:
-    """Numbers [height, width] as colors [height, width, 3], from `low` to `high`; grey for NaN."""
+    """Numbers [height, width] as colors [height, width, 3], from `low` to `high`; gray for NaN."""
     span = high - low if high > low else 1.0
     finite = np.isfinite(values)
     share = np.clip((np.where(finite, values, low).astype(np.float64) - low) / span, 0.0, 1.0)

@@ -23,7 +23,7 @@ class FieldSummary:
         bytes: On disk; None when its values share their files with those of other fields.
         rows: Values that there are.
         values: What was read: rows_read, low, high, mean, nan, infinite.
-        picture: Kind of image that it is drawn as: grey, rgb, rgba or tiles; None when it is none.
+        picture: Kind of image that it is drawn as: gray, rgb, rgba or tiles; None when it is none.
     """
 
     column: Column

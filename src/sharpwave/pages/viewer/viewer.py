@@ -94,7 +94,7 @@ class Viewer:
         """Print the summary, on standard output unless told otherwise."""
         from rich.console import Console
 
-        from sharpwave.pages.viewer.text import print_summary
+        from sharpwave.pages.viewer.terminal import print_summary
 
         if console is None:
             plain = Console()

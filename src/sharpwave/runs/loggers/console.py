@@ -14,7 +14,7 @@ from sharpwave.pages.headline import RETURN
 from sharpwave.pages.samples import as_text, picked
 from sharpwave.printable import printable
 from sharpwave.runs.loggers.base import Metrics, Plain, Sample, plain
-from sharpwave.runs.loggers.interval import IntervalLogger
+from sharpwave.runs.loggers.periodic import IntervalLogger
 
 FIRST = (
     *(

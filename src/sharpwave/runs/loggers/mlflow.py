@@ -8,7 +8,7 @@ from typing import Any
 
 from sharpwave.core.optional import require
 from sharpwave.runs.loggers.base import Metrics, numbers
-from sharpwave.runs.loggers.interval import IntervalLogger
+from sharpwave.runs.loggers.periodic import IntervalLogger
 
 
 class MLflowLogger(IntervalLogger):

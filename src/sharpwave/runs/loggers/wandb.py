@@ -8,7 +8,7 @@ from typing import Any
 from sharpwave.core.optional import require
 from sharpwave.pages.samples import as_text
 from sharpwave.runs.loggers.base import Metrics, Sample, numbers
-from sharpwave.runs.loggers.interval import IntervalLogger
+from sharpwave.runs.loggers.periodic import IntervalLogger
 
 TEXTS = ("prompt", "completion")
 NUMBERS = ("reward", "advantage", "length", "finished")

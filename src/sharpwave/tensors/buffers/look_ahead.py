@@ -7,9 +7,9 @@ from torch import Tensor
 
 from sharpwave.buffers.views import NStep
 from sharpwave.primitives.ahead.tensors import look_ahead
-from sharpwave.tensors.buffers.copies import to_device
 from sharpwave.tensors.buffers.fields import Fields
 from sharpwave.tensors.buffers.rows import Rows
+from sharpwave.tensors.buffers.transfers import to_device
 
 __all__ = ["LookAhead"]
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from sharpwave.buffers.prioritized import PrioritizedReplayBuffer
 from sharpwave.buffers.replay import ReplayBuffer
 from sharpwave.buffers.views import Transition
-from sharpwave.tensors.buffers.copies import HostBatches, Landing
 from sharpwave.tensors.buffers.fields import Fields, TensorField
 from sharpwave.tensors.buffers.rows import Which, written
+from sharpwave.tensors.buffers.transfers import HostBatches, Landing
 from sharpwave.types import Array
 
 __all__ = ["NativeRows"]

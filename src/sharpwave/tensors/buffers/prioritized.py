@@ -13,12 +13,12 @@ from sharpwave.buffers.prioritized import check_exponent, check_weight_norm
 from sharpwave.buffers.views import NStep
 from sharpwave.primitives.priorities.tensors import PrioritySums
 from sharpwave.tensors.buffers.base import ResetStrategy
-from sharpwave.tensors.buffers.copies import to_device
 from sharpwave.tensors.buffers.fields import Fields
 from sharpwave.tensors.buffers.native_rows import NativeRows
 from sharpwave.tensors.buffers.replay import TensorReplayBatch, TensorReplayBuffer
 from sharpwave.tensors.buffers.rows import Rows, TensorColumns, written
 from sharpwave.tensors.buffers.statistics import StatsTracker
+from sharpwave.tensors.buffers.transfers import to_device
 
 __all__ = ["TensorPrioritizedReplayBatch", "TensorPrioritizedReplayBuffer"]
 

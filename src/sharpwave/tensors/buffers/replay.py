@@ -15,12 +15,12 @@ from sharpwave.buffers.replay import check_count, check_rewritten
 from sharpwave.buffers.views import NStep, Sequence
 from sharpwave.core.tree import map_leaves
 from sharpwave.tensors.buffers.base import ResetStrategy, TensorBuffer
-from sharpwave.tensors.buffers.copies import to_device
 from sharpwave.tensors.buffers.fields import Fields, TensorField, extra_fields, field_tree
 from sharpwave.tensors.buffers.look_ahead import LookAhead
 from sharpwave.tensors.buffers.native_rows import NativeRows
 from sharpwave.tensors.buffers.rows import Rows, TensorColumns
 from sharpwave.tensors.buffers.statistics import StatsTracker
+from sharpwave.tensors.buffers.transfers import to_device
 from sharpwave.tensors.buffers.windows import (
     ArrivalWindows,
     Ring,

@@ -12,10 +12,10 @@ from torch import Tensor
 from sharpwave.buffers.replay import check_count
 from sharpwave.primitives import gae
 from sharpwave.tensors.buffers.base import ResetStrategy, TensorBuffer
-from sharpwave.tensors.buffers.copies import HostBatches, to_device
 from sharpwave.tensors.buffers.fields import Fields, TensorField, extra_fields, field_tree
 from sharpwave.tensors.buffers.rows import Table, TensorColumns
 from sharpwave.tensors.buffers.statistics import StatsTracker
+from sharpwave.tensors.buffers.transfers import HostBatches, to_device
 from sharpwave.types import Nested
 
 __all__ = ["RolloutBatch", "RolloutBuffer"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from sharpwave.primitives.rows.tensors import RowTable
-from sharpwave.tensors.buffers.copies import HostBatches, to_device
 from sharpwave.tensors.buffers.fields import Fields
+from sharpwave.tensors.buffers.transfers import HostBatches, to_device
 
 __all__ = ["Rows", "Table", "TensorColumns", "Which", "written"]
 

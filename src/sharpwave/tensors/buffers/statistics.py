@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sharpwave.buffers.replay import check_count
 from sharpwave.primitives.episodes.tensors import EpisodeSums
-from sharpwave.tensors.buffers.copies import to_device
+from sharpwave.tensors.buffers.transfers import to_device
 from sharpwave.types import Array
 
 __all__ = ["Statistics", "StatsTracker"]

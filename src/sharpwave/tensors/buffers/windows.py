@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from sharpwave.buffers.views import Sequence
-from sharpwave.tensors.buffers.copies import to_device
 from sharpwave.tensors.buffers.fields import Fields
 from sharpwave.tensors.buffers.rows import Rows, Which
+from sharpwave.tensors.buffers.transfers import to_device
 from sharpwave.types import Nested
 
 __all__ = ["ArrivalWindows", "Ring", "TensorArrivalBatch", "check_windows"]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from sharpwave.episodes import EpisodeBuffer
 from sharpwave.pages.viewer import Viewer
-from sharpwave.pages.viewer.text import print_summary
+from sharpwave.pages.viewer.terminal import print_summary
 from tests.browser import Visit, wait_until
 from tests.unit.pages.viewer.folders import add_episode, new_buffer, served, write_folder
 

@@ -53,11 +53,11 @@ def test_png_holds_the_pixels(pixels: Pixels) -> None:
 @pytest.mark.parametrize(
     ("shape", "kind", "drawn"),
     [
-        ((9, 12), "grey", (9, 12, 1)),
-        ((9, 12, 1), "grey", (9, 12, 1)),
+        ((9, 12), "gray", (9, 12, 1)),
+        ((9, 12, 1), "gray", (9, 12, 1)),
         ((9, 12, 3), "rgb", (9, 12, 3)),
         ((3, 9, 12), "rgb", (9, 12, 3)),
-        ((1, 9, 12), "grey", (9, 12, 1)),
+        ((1, 9, 12), "gray", (9, 12, 1)),
         ((4, 9, 12), "tiles", (9, 4 * 13 - 1, 1)),
         ((9, 12, 4), "tiles", (9, 4 * 13 - 1, 1)),
         ((2, 9, 12, 3), "tiles", (9, 2 * 13 - 1, 3)),
@@ -145,7 +145,7 @@ def test_large_images_shrink_by_means() -> None:
     assert (picture == 50).all()
 
 
-def test_heat_maps_run_from_low_to_high_and_show_nan_grey() -> None:
+def test_heat_maps_run_from_low_to_high_and_show_nan_gray() -> None:
     pixels = heat_map(np.array([[0.0, 5.0, 10.0, np.nan, 99.0]]), 0.0, 10.0)
     assert pixels.shape == (1, 5, 3)
     brightness = pixels.astype(int).sum(axis=2)[0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from sharpwave.tensors.buffers.copies import HostBatches
 from sharpwave.tensors.buffers.fields import TensorField
+from sharpwave.tensors.buffers.transfers import HostBatches
 
 FIELDS = [
     TensorField(torch.float32, (3,)),
