@@ -7,7 +7,6 @@ connection, and the weights that come over it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import queue
 import threading
@@ -19,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sharpwave.collect import NativeRollouts
+from sharpwave.distributed.answers import Answers
 from sharpwave.distributed.codec import Packed, Plain, pack, unpack
 from sharpwave.distributed.fleet import Unroll, Weights
 from sharpwave.distributed.grpc_fleet import PROTOCOL, SERVICE
@@ -132,12 +132,11 @@ class Node:
         made = self._recipe(welcome)
         numbers = [int(number) for number in welcome.columns["numbers"]]
         lives = [int(life) for life in welcome.columns["lives"]]
-        workers = {
-            number: _Worker(made.of(number, life), visit)
-            for number, life in zip(numbers, lives, strict=True)
-        }
-        self._tell(f"joined {self._learner} as {', '.join(f'actor {one}' for one in numbers)}")
+        workers: dict[int, _Worker] = {}
         try:
+            for number, life in zip(numbers, lives, strict=True):
+                workers[number] = _Worker(made.of(number, life), visit)
+            self._tell(f"joined {self._learner} as {', '.join(f'actor {one}' for one in numbers)}")
             return visit.follow(workers, made.n_parameters)
         finally:
             for worker in workers.values():
@@ -211,7 +210,6 @@ class _Worker:
     def __init__(self, making: _Making, visit: _Visit) -> None:
         self.number = making.recipe.first_number
         self._making, self._visit = making, visit
-        self._before = {"failures": 0, "restarts": 0, "lost": 0}
         self._lives = Lives(1)
         self._fleet = making.fleet(self._lives)
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -236,7 +234,7 @@ class _Worker:
 
     def told(self) -> dict[str, int]:
         """Failures, restarts and lost unrolls of the actor, for the learner."""
-        return {name: count + getattr(self._lives, name) for name, count in self._before.items()}
+        return self._lives.counts()
 
     def stop(self) -> None:
         """Let the actor end."""
@@ -267,8 +265,8 @@ class _Worker:
         """Make the actor once more, for a learner that goes on nevertheless."""
         self._fleet.stop()
         life = self._making.recipe.first_life + self._lives.numbers[0] + 1
-        self._before, self._making = self.told(), self._making.of(self.number, life)
-        self._lives = Lives(1)
+        self._making = self._making.of(self.number, life)
+        self._lives = Lives(1, before=self._lives)
         self._fleet = self._making.fleet(self._lives)
 
     def _collect(self, weights: Weights, version: int) -> None:
@@ -295,12 +293,12 @@ class _Visit:
         self._serials: dict[int, int] = {}
         self._beat_every = 1.0
         self._error: Exception | None = None
-        self._answers = channel.stream_stream(f"/{SERVICE}/Join")(self._outgoing())
+        self._answers = Answers(channel.stream_stream(f"/{SERVICE}/Join")(self._outgoing()))
 
     def join(self) -> Packed:
         """The learner's first answer."""
         with naming(self._learner):
-            data = next(self._answers, None)
+            data = self._answers.next()
         if data is None:
             raise ConnectionError(f"{self._learner} hung up")
         packed = unpack(data, limit=MAX_MESSAGE)
@@ -322,7 +320,7 @@ class _Visit:
         weights: tuple[Weights, int] | None = None
         try:
             with naming(self._learner):
-                for data in self._answers:
+                while (data := self._answers.next()) is not None:
                     packed = unpack(data, limit=MAX_MESSAGE)
                     if packed.kind == "end":
                         return True
@@ -364,14 +362,7 @@ class _Visit:
     def leave(self) -> None:
         """End the stream, after what is still to be sent."""
         self._outbox.put(None)
-        timer = threading.Timer(FAREWELL, self._answers.cancel)
-        timer.daemon = True
-        timer.start()
-        with contextlib.suppress(Exception):  # gRPC's own, of many kinds: the stream has broken
-            for _ in self._answers:  # until the learner has taken all, and hangs up
-                pass
-        timer.cancel()
-        self._answers.cancel()
+        self._answers.finish(FAREWELL)  # until the learner has taken all, and hangs up
         self._workers = {}  # what gRPC keeps of a stream must not keep actors
 
     def _pass_on(self, packed: Packed, weights: tuple[Weights, int] | None) -> None:

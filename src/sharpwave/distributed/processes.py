@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import selectors
+import threading
 import time
 import weakref
 from collections import deque
@@ -34,7 +35,8 @@ class ProcessFleet:
 
     Unrolls come through shared memory, which an actor hands over by a message; weights are on a
     board in shared memory, which nobody waits for. An actor whose process ends, or gives no sign of
-    life for some seconds, is started again. Processes end with this one, however it ends.
+    life for some seconds, is started again. Processes end with this one, however it ends. The
+    thread that has started the fleet last uses it; others may ask for its `stats`.
 
     Args:
         recipe: Recipe that makes the actors.
@@ -74,6 +76,7 @@ class ProcessFleet:
         self._rests, self._stops = True, False
         self._error: BaseException | None = None
         self._looked = 0.0
+        self._owner = threading.get_ident()
         self._finalizer = weakref.finalize(
             self, end_all, os.getpid(), self._actors, self._launcher.signals, 5.0
         )
@@ -88,6 +91,7 @@ class ProcessFleet:
         """
         if self._stops:
             raise RuntimeError("the fleet is stopped")
+        self._owner = threading.get_ident()
         if not self._rests:
             return
         self._rests = self._launcher.signals.rests = False
@@ -145,19 +149,21 @@ class ProcessFleet:
         )
 
     def stats(self) -> FleetStats:
-        """Counts of actors, unrolls, failures and received bytes."""
-        self._pump(0.0)
+        """Counts of actors, unrolls, failures and received bytes; for other threads, of before."""
+        if threading.get_ident() == self._owner:
+            self._pump(0.0)
         given = [len(actor.given) for actor in self._living()]
         busy = sum(map(bool, given))
+        counts = self._lives.counts()
         return FleetStats(
             actors=len(self._actors),
-            alive=sum(actor.is_running for actor in self._living()),
+            alive=len(given),  # who has ended since was started again, or will be in a moment
             asked=sum(given) - busy + len(self._asked) * len(self._actors),
             busy=busy,
             waiting=len(self._ready),
-            failures=self._lives.failures,
-            restarts=self._lives.restarts,
-            lost=self._lives.lost,
+            failures=counts["failures"],
+            restarts=counts["restarts"],
+            lost=counts["lost"],
             received_bytes=self._received_bytes,
         )
 

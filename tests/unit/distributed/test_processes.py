@@ -42,7 +42,7 @@ def nothing_left() -> Iterator[None]:
     assert processes_left() == []
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, a process that is slow to give a sign of life is not taken for dead."""
     monkeypatch.setattr(launch, "SILENCE", 30.0)
@@ -87,19 +87,16 @@ def kill_at_random(n_kills: int, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("unhurried")
 def test_an_actor_that_is_killed_is_back_and_no_unroll_is_torn_or_twice() -> None:
     kill_at_random(4, np.random.default_rng(3))
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unhurried")
 def test_actors_are_killed_at_fifty_moments() -> None:
     kill_at_random(50, np.random.default_rng(4))
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_training_goes_on_while_actors_are_killed(deterministic: bool) -> None:
     agent = made(Slow, deterministic=deterministic, n_envs=1)
@@ -117,6 +114,29 @@ def test_training_goes_on_while_actors_are_killed(deterministic: bool) -> None:
     assert metrics["lost_unrolls"] <= 2
     assert metrics["actors_alive"] == 2
     assert agent.timesteps == 16 * agent.learner.updates + 8 * metrics["dropped_unrolls"]
+    agent.close()
+
+
+@pytest.mark.long
+def test_other_threads_may_look_at_the_counts() -> None:
+    """They took messages of actors, which were taken for dead."""
+    agent = made(max_lag=100)
+    fleet, over = agent.loop.fleet, threading.Event()
+    seen: set[int] = set()
+
+    def look() -> None:
+        while not over.is_set():
+            seen.add(fleet.stats().waiting)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        metrics = agent.train(64 * 200)
+    finally:
+        over.set()
+        looking.join()
+    assert (metrics["restarts"], metrics["lost_unrolls"], metrics["actors_alive"]) == (0, 0, 2)
+    assert len(seen) > 1
     agent.close()
 
 
