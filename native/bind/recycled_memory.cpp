@@ -22,7 +22,9 @@ struct Block {
 void* allocate(std::size_t bytes) {
   if (bytes < kHugePage) return std::aligned_alloc(kAlignment, bytes);
   void* memory = std::aligned_alloc(kHugePage, (bytes + kHugePage - 1) / kHugePage * kHugePage);
+#ifdef MADV_HUGEPAGE
   if (memory != nullptr) ::madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
   return memory;
 }
 

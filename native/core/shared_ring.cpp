@@ -1,13 +1,10 @@
 #include "core/shared_ring.hpp"
 
-#include <pthread.h>
-
 #include <atomic>
-#include <cerrno>
-#include <ctime>
 #include <new>
 #include <stdexcept>
-#include <system_error>
+
+#include "core/robust_mutex.hpp"
 
 namespace sharpwave {
 namespace {
@@ -24,10 +21,6 @@ void fence() {
 #endif
 }
 
-void check(int error, const char* what) {
-  if (error != 0) throw std::system_error(error, std::generic_category(), what);
-}
-
 }  // namespace
 
 struct SharedRing::Head {
@@ -37,7 +30,7 @@ struct SharedRing::Head {
   std::atomic<std::int64_t> done;   // steps that are whole
   std::atomic<std::int64_t> floor;  // steps before were cleared
   std::atomic<std::int64_t> tickets;
-  pthread_mutex_t mutex;
+  RobustMutex mutex;
 };
 
 SharedRing::SharedRing(std::byte* memory) : head_(reinterpret_cast<Head*>(memory)) {
@@ -52,35 +45,12 @@ void SharedRing::create(std::byte* memory, std::int64_t capacity) {
   if (capacity < 1) throw std::invalid_argument("capacity must be at least 1");
   Head* head = new (memory) Head{};
   head->capacity = capacity;
-  pthread_mutexattr_t attributes;
-  check(pthread_mutexattr_init(&attributes), "pthread_mutexattr_init");
-  check(pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED), "setpshared");
-  check(pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST), "setrobust");
-  check(pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK), "settype");
-  check(pthread_mutex_init(&head->mutex, &attributes), "pthread_mutex_init");
-  pthread_mutexattr_destroy(&attributes);
+  head->mutex.create();
   head->magic.store(kMagic, std::memory_order_release);
 }
 
-bool SharedRing::lock(int milliseconds) {
-  timespec until{};
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += milliseconds / 1000;
-  until.tv_nsec += static_cast<long>(milliseconds % 1000) * 1000000L;
-  if (until.tv_nsec >= 1000000000L) {
-    until.tv_nsec -= 1000000000L;
-    ++until.tv_sec;
-  }
-  const int error = pthread_mutex_timedlock(&head_->mutex, &until);
-  if (error == ETIMEDOUT) return false;
-  if (error == EOWNERDEAD) {
-    // The counters tell which slot the dead one may have torn, so there is nothing to repair.
-    check(pthread_mutex_consistent(&head_->mutex), "pthread_mutex_consistent");
-    return true;
-  }
-  check(error, "pthread_mutex_timedlock");
-  return true;
-}
+// The counters tell which slot a dead writer may have torn, so there is nothing to repair.
+bool SharedRing::lock(int milliseconds) { return head_->mutex.lock(milliseconds); }
 
 std::int64_t SharedRing::begin() {
   const std::int64_t step = head_->done.load(std::memory_order_relaxed);
@@ -98,11 +68,7 @@ void SharedRing::clear() {
   head_->floor.store(head_->done.load(std::memory_order_relaxed), std::memory_order_release);
 }
 
-void SharedRing::unlock() {
-  if (pthread_mutex_unlock(&head_->mutex) != 0) {
-    throw std::logic_error("this thread does not have the lock");
-  }
-}
+void SharedRing::unlock() { head_->mutex.unlock(); }
 
 SharedRing::Range SharedRing::range() const {
   fence();  // after the rows that were read before

@@ -45,7 +45,6 @@ Rollouts::Range::Range(const Policy& policy, const PolicyView& view, std::size_t
 
 Rollouts::Rollouts(VectorEnv* env, const Policy* policy, const RolloutOptions& options)
     : env_(env),
-      policy_(policy),
       options_(options),
       view_(view_of(env->spec(), options)),
       shape_(shape_of(*env, options)),

@@ -83,7 +83,6 @@ class Rollouts {
   void add_episodes(CollectedRollout* rollout) const;
 
   VectorEnv* env_;
-  const Policy* policy_;
   RolloutOptions options_;
   PolicyView view_;
   RolloutShape shape_;

@@ -20,6 +20,7 @@ from sharpwave.algorithms.registry import algorithm_class, algorithm_names, is_o
 from sharpwave.cli.run_plan import Plan
 from sharpwave.cli.terminal import complain
 from sharpwave.core.ranks import MEETING, n_started
+from sharpwave.learners.devices import n_cores
 
 GRACE_SECONDS = 60.0
 """Time for the other processes to end by themselves, with a report, once one has failed."""
@@ -100,7 +101,7 @@ def _environment(learners: int, folder: Path) -> dict[str, str]:
     """Variables that all processes have. They talk on the loopback interface alone."""
     names = [name for _, name in socket.if_nameindex()]
     loopback = next((name for name in names if name.startswith("lo")), None)
-    threads = max(1, len(os.sched_getaffinity(0)) // learners)
+    threads = max(1, n_cores() // learners)
     found = {"OMP_NUM_THREADS": str(threads), **os.environ}
     if loopback is not None:
         found |= {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback}

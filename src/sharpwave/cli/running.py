@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from sharpwave.cli.terminal import complain, input_errors, say
 from sharpwave.cli.together import SharedCores, Tell
 from sharpwave.config.options import draw_seed
 from sharpwave.errors import EnvironmentFailed, NonFiniteError, RankLost, RewardFailed
+from sharpwave.learners.devices import n_cores
 from sharpwave.pages.text import count, duration
 from sharpwave.pages.units import counted
 from sharpwave.runs import callbacks, loggers
@@ -84,7 +84,7 @@ def _jobs(plan: Plan, folder: Path, config: dict[str, Any]) -> int:
         trainer = _trainer(plan.replace(logger=()), folder, config, quiet=True)
     trainer.close()
     is_native = getattr(trainer.algo, "backend", None) == "native"
-    return len(os.sched_getaffinity(0)) if is_native else 1
+    return n_cores() if is_native else 1
 
 
 def _one_after_another(

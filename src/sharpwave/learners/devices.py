@@ -79,6 +79,11 @@ def native_threads(n: int, work: int) -> int:
     """
     if n or work < NATIVE_SMALL:
         return n or 1
+    return n_cores()
+
+
+def n_cores() -> int:
+    """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
