@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
+from sharpwave.compat.sb3.networks import LIBRARIES
 from sharpwave.compat.sb3.refusals import refuse
 
 __all__ = ["SampledSchedule", "from_json", "to_json"]
@@ -63,6 +65,8 @@ def _to_json(value: Any) -> Any:
         return [_to_json(entry) for entry in value]
     if isinstance(value, SampledSchedule):
         return {SCHEDULE: value.values}
+    if isinstance(value, Enum):
+        return value.name.lower()
     if isinstance(value, type):
         return {CLASS: [value.__module__, value.__qualname__]}
     if callable(value):
@@ -89,13 +93,17 @@ def _from_json(name: str, value: Any) -> Any:
 
 
 def _known_class(name: str, module: str, qualname: str) -> Any:
-    """A module or optimizer of torch's kind that this program has imported; nothing is imported."""
+    """A class that this program has imported, since nothing is imported for a file.
+
+    It is one of SB3's, or a module or optimizer of torch's kind.
+    """
     import torch
 
+    is_theirs = module.partition(".")[0] in LIBRARIES
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
     kinds = (torch.nn.Module, torch.optim.Optimizer)
-    if not (isinstance(found, type) and issubclass(found, kinds)):
+    if not (isinstance(found, type) and (is_theirs or issubclass(found, kinds))):
         raise refuse(name, f"{module}.{qualname}", f"given to load() again, as {name}=...")
     return found

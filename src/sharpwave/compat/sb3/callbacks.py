@@ -34,7 +34,6 @@ class TheirCallbacks(Callback):
         self._model, self._callback = model, callback
         self._learns_by_rounds = hasattr(model.agent.config, "train_freq")
         self._facts = facts
-        self._is_collecting = False
         self._step = self._round = self._ended = 0
         self._episodes = EpisodeInfos(model.n_envs)
 
@@ -48,8 +47,6 @@ class TheirCallbacks(Callback):
 
     def on_step(self, *, transitions: VectorStep, **_: Any) -> bool:
         """Tell of a step: `infos`, `rewards`, `dones`, `new_obs`, `actions`."""
-        if not self._is_collecting:
-            self._begin_rollout()
         told = self._told(transitions)
         dones = told["dones"]
         self._round += 1
@@ -60,6 +57,8 @@ class TheirCallbacks(Callback):
         self._step += 1
         if self._learns_by_rounds and self._is_update_due():
             self._end_rollout()
+            if not self._is_over:  # gradient steps follow, of which a callback does not hear
+                self._begin_rollout()
         return True
 
     def on_rollout_end(self, **_: Any) -> None:
@@ -69,8 +68,7 @@ class TheirCallbacks(Callback):
 
     def on_train_batch(self, **_: Any) -> None:
         """Begin another rollout, unless the run is over."""
-        is_over = self._model.num_timesteps >= self._facts["total_timesteps"]
-        if not (self._learns_by_rounds or is_over):
+        if not (self._learns_by_rounds or self._is_over):
             self._begin_rollout()
 
     def on_training_end(self, *, error: BaseException | None, **_: Any) -> None:
@@ -78,13 +76,15 @@ class TheirCallbacks(Callback):
         if error is None:
             self._callback.on_training_end()
 
+    @property
+    def _is_over(self) -> bool:
+        return bool(self._model.num_timesteps >= self._facts["total_timesteps"])
+
     def _begin_rollout(self) -> None:
-        self._is_collecting = True
         self._step = self._round = self._ended = 0
         self._callback.on_rollout_start()
 
     def _end_rollout(self) -> None:
-        self._is_collecting = False
         self._callback.update_locals(self._facts)
         self._callback.on_rollout_end()
 

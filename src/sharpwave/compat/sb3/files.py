@@ -52,15 +52,16 @@ def load(cls: type[Algorithm], path: Any, env: Any, device: Any, changed: dict[s
             raise ValueError(
                 f"{path} was not written by {__package__}: load it by from_checkpoint of an agent"
             )
+        known = cls.__signature__.parameters  # type: ignore[attr-defined]
+        check_names(changed, known, cls.__name__)
         with reading(file):
             kept = {name: value for name, value in saved.items() if name not in changed}
-            check_names(changed, cls.__signature__.parameters, cls.__name__)  # type: ignore[attr-defined]
             given = {**from_json(kept), **changed, "device": device}
-            env = _saved_env(header) if env is None else env
-        model = cls(env=env, **given)
+        model = cls(env=_saved_env(header) if env is None else env, **given)
+        model.agent._is_another_env = env is not None  # where new episodes begin
         model.agent.load_checkpoint(file)
         model._use(model.agent)
-        if isinstance(env, NoEnvironments):
+        if isinstance(model._env.for_agent, NoEnvironments):
             model._env = None
         return model
 

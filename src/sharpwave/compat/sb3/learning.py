@@ -113,6 +113,9 @@ class Learning:
             return
         if is_new_run:
             model.restart()
+            episodes = model.agent.episodes
+            for window in (episodes.returns, episodes.lengths, episodes.successes):
+                window.clear()
         else:
             timesteps = model.agent.loop.timesteps
             model.agent.loop.collector.restart()

@@ -42,6 +42,7 @@ FIXED = {
     "squash_output": False,
     "full_std": True,
     "use_expln": False,
+    "use_sde": False,
     "n_lstm_layers": 1,
     "shared_lstm": False,
     "enable_critic_lstm": True,

@@ -11,7 +11,7 @@ from sharpwave.compat.sb3.networks import PolicyForm
 from sharpwave.compat.sb3.noise import noise_options
 from sharpwave.compat.sb3.on_policy import LAST, SDE
 from sharpwave.compat.sb3.refusals import refuse
-from sharpwave.compat.sb3.replay import replay_options
+from sharpwave.compat.sb3.replay import StoredSteps, replay_options
 
 __all__ = ["DDPG", "DQN", "QRDQN", "SAC", "TD3", "TQC", "CrossQ"]
 
@@ -47,7 +47,7 @@ class OffPolicy(Algorithm):
     @property
     def replay_buffer(self) -> Any:
         """The steps to learn from."""
-        return self.agent.loop.buffer
+        return StoredSteps(self.agent.loop.buffer, self.n_envs)
 
     def save_replay_buffer(self, path: Any) -> None:
         """Write the replay buffer; `.pkl` is added where there is no suffix, but no pickle.
@@ -81,7 +81,7 @@ class DQN(OffPolicy):
 
     Example:
         >>> model = DQN("MlpPolicy", "CartPole-v1", learning_starts=50).learn(200)
-        >>> model.num_timesteps, model.exploration_rate
+        >>> model.num_timesteps, round(model.exploration_rate, 2)
         (200, 0.05)
     """
 

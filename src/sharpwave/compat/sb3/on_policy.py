@@ -48,11 +48,16 @@ class OnPolicy(Algorithm):
         for name in ROLLOUT_BUFFER:
             if given.get(name):
                 raise refuse(name, given[name], "None")
-        sde = {"use_gsde": given["use_sde"], "sde_sample_freq": given["sde_sample_freq"]}
-        return {
+        options = {
             "vf_coef": 2.0 * given["vf_coef"],  # whose loss has a half here
             "normalize_advantages": given["normalize_advantage"],
-            **(sde if "use_sde" in given else {}),
+        }
+        if "use_sde" not in given:
+            return options
+        return {
+            **options,
+            "use_gsde": given["use_sde"],
+            "sde_sample_freq": given["sde_sample_freq"],
         }
 
 

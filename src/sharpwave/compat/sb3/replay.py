@@ -10,7 +10,7 @@ import numpy as np
 from sharpwave.compat.sb3.refusals import check_names, refuse
 from sharpwave.types import BatchDict, Nested
 
-__all__ = ["TheirBuffer", "replay_options"]
+__all__ = ["StoredSteps", "TheirBuffer", "replay_options"]
 
 PLAIN = ("ReplayBuffer", "DictReplayBuffer", "NStepReplayBuffer")
 HINDSIGHT = "HerReplayBuffer"
@@ -50,6 +50,29 @@ def replay_options(given: Mapping[str, Any], env: Any) -> dict[str, Any]:
     if env is None or env.observation_space is None:
         raise refuse("replay_buffer_class", name, "given with an environment, not an id")
     return {"buffer": TheirBuffer(kind, given, env, kwargs)}
+
+
+class StoredSteps:
+    """The replay buffer of an agent, with SB3's `size`; all else is as that buffer has it.
+
+    Args:
+        buffer: The buffer.
+        n_envs: Number of environments.
+    """
+
+    def __init__(self, buffer: Any, n_envs: int) -> None:
+        self.buffer = buffer
+        self.n_envs = n_envs
+
+    def __len__(self) -> int:
+        return len(self.buffer)
+
+    def size(self) -> int:
+        """Steps of each environment."""
+        return len(self) // self.n_envs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.buffer, name)
 
 
 class TheirBuffer:
