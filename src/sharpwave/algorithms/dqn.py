@@ -60,7 +60,6 @@ class DQNConfig(OffPolicyConfig):
     aliases: ClassVar[dict[str, str]] = {
         **OffPolicyConfig.aliases,
         "target_update_interval": "target_update_freq",
-        "n_steps": "n_step",
         "double_q": "double_dqn",
     }
 

@@ -168,6 +168,8 @@ class OffPolicyConfig(NetworkOptions, ReplayConfig):
     activation: ActivationName = "relu"
     """Activation of the hidden layers."""
 
+    aliases: ClassVar[dict[str, str]] = {**ReplayConfig.aliases, "n_steps": "n_step"}
+
     @property
     def draws(self) -> DrawOptions:
         """Options of sampling batches from the buffer."""
