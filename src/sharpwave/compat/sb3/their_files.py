@@ -59,10 +59,7 @@ def from_sb3(
     with existing(path, MODEL_SUFFIX) as file:
         data, weights, variables = _read(file)
     try:
-        kind = _kind(data, weights)
-        if algorithm is not None and not issubclass(algorithm, kind):
-            raise ValueError(f"it holds a {kind.__name__}, not a {algorithm.__name__}")
-        made = algorithm or kind
+        made = _same_kind(_kind(data, weights), algorithm)
         check_names(changed, made.arguments | {"policy": None}, made.__name__)
         settings = Settings(data, weights, changed)
         model = _made(made, settings, env, device)
@@ -144,6 +141,13 @@ def _kind(data: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
     if "gae_lambda" in data and module == "stable_baselines3.common.policies":
         return A2C
     raise ValueError(f"its policies of {module} are of an algorithm that is not here: see {PAGE}")
+
+
+def _same_kind(kind: Any, algorithm: Any) -> Any:
+    """The class that a program asks for, if it is that of the file, or that."""
+    if algorithm is not None and not issubclass(algorithm, kind):
+        raise ValueError(f"it holds a {kind.__name__}, not a {algorithm.__name__}")
+    return algorithm or kind
 
 
 def _made(kind: Any, settings: Settings, env: Any, device: Any) -> Any:

@@ -222,8 +222,8 @@ def each_info(infos: dict[str, Any], n_envs: int) -> list[dict[str, Any]]:
 
     Example:
         >>> infos = {"lives": np.array([3, 0]), "_lives": np.array([True, False])}
-        >>> each_info(infos, 2)
-        [{'lives': 3}, {}]
+        >>> [list(info) for info in each_info(infos, 2)]
+        [['lives'], []]
     """
     each: list[dict[str, Any]] = [{} for _ in range(n_envs)]
     for name, values in infos.items():

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.compat.sb3.programs import CONTRIB_PROGRAMS, PROGRAMS
+from tests.unit.compat.sb3.network_programs import CONTRIB_PROGRAMS, NETWORK_PROGRAMS
+from tests.unit.compat.sb3.programs import PROGRAMS as BASE_PROGRAMS
 
 HERE = "sharpwave.compat.sb3"
+PROGRAMS = {**BASE_PROGRAMS, **NETWORK_PROGRAMS}
 pytestmark = pytest.mark.filterwarnings("ignore:You have specified a mini-batch")  # of SB3
 
 
