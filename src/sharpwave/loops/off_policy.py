@@ -369,7 +369,7 @@ class OffPolicyLoop(EnvironmentLoop):
                 self._store_round(rows)
                 if run is not None and run.hears("on_step"):
                     # Steps are stored raw, and normalized where something looks at them.
-                    sees = partial(VectorStep.normalized, taken, self.normalizer)
+                    sees: Any = partial(VectorStep.normalized, taken, self.normalizer)  # type: ignore[arg-type]
                     if not run.tell_step(float(reward), sees):
                         break
         finally:

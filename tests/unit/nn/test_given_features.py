@@ -47,7 +47,8 @@ def test_the_given_extractor_is_the_one(network: Any) -> None:
 
 def test_what_it_gives_is_what_networks_see() -> None:
     actor = nn.DeterministicActor(BOX, 1, hidden=(), features=Doubled(), generator=generator())
-    weight, bias = actor.net[0].weight[0], actor.net[0].bias[0]
+    layer: Any = actor.net[0]
+    weight, bias = layer.weight[0], layer.bias[0]
     obs = torch.tensor([[0.1, -0.2, 0.3]])
     seen = torch.cat((obs, 2 * obs), -1)[0]
     assert torch.allclose(actor(obs)[0, 0], torch.tanh(seen @ weight + bias))

@@ -39,7 +39,9 @@ class NoEnvironments(VectorEnv[Any, Any, Any]):
             "env must be set: the model was loaded without; use set_env, or load(env=)"
         )
 
-    step = reset
+    def step(self, actions: Any) -> Any:  # noqa: ARG002
+        """Raise ValueError."""
+        return self.reset()
 
 
 class Training:

@@ -57,7 +57,7 @@ def load(cls: type[Algorithm], path: Any, env: Any, device: Any, changed: dict[s
         with reading(file):
             kept = {name: value for name, value in saved.items() if name not in changed}
             given = {**from_json(kept), **changed, "device": device}
-        model = cls(env=_saved_env(header) if env is None else env, **given)
+        model: Any = cls(env=_saved_env(header) if env is None else env, **given)
         model.agent._is_another_env = env is not None  # where new episodes begin
         model.agent.load_checkpoint(file)
         model._use(model.agent)
@@ -109,8 +109,8 @@ def _saved_env(header: dict[str, Any]) -> Any:
     named = header["env"]
     if named is not None and not named["kwargs"] and "wrappers" not in named:
         return named["id"]
-    spaces = (space_from_json(header[f"{name}_space"]) for name in ("observation", "action"))
-    return NoEnvironments(*spaces, num_envs=int(header["config"]["n_envs"]))
+    spaces = [space_from_json(header[f"{name}_space"]) for name in ("observation", "action")]
+    return NoEnvironments(spaces[0], spaces[1], int(header["config"]["n_envs"]))
 
 
 @contextlib.contextmanager

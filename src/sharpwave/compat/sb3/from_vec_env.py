@@ -69,7 +69,7 @@ class FromVecEnv(VectorEnv[Any, Any, Any]):
         truncated = np.zeros_like(dones)
         if dones.any():
             final_obs = np.full(self.num_envs, None, object)
-            for i in np.flatnonzero(dones):
+            for i in np.flatnonzero(dones).tolist():
                 truncated[i] = infos[i].get("TimeLimit.truncated", False)
                 final_obs[i] = infos[i].get("terminal_observation")
             merged |= {"final_obs": final_obs, "_final_obs": dones, "final_info": infos}
@@ -117,7 +117,7 @@ class SharedStatistics(VecNormalize):
         )
         keys = getattr(theirs, "norm_obs_keys", None)
         if keys is not None and self.norm_obs:
-            self._obs_stats = {k: x if k in keys else None for k, x in self._obs_stats.items()}  # type: ignore[union-attr]
+            self._obs_stats = {k: x if k in keys else None for k, x in self._obs_stats.items()}
         self.theirs = theirs
         self.pull()
 

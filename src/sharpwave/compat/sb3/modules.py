@@ -12,9 +12,9 @@ from torch import Tensor
 
 from sharpwave import nn
 from sharpwave.layouts.features import is_image
-from sharpwave.nn.features import Features
+from sharpwave.nn.features import Features, NatureCNN
 
-__all__ = ["ExtractedFeatures", "Flattened", "TorchOptimizer"]
+__all__ = ["ExtractedFeatures", "Flattened", "NatureCNN", "TorchOptimizer"]
 
 
 class Flattened(torch.nn.Flatten):

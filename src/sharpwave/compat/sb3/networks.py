@@ -151,10 +151,10 @@ class Networks:
             space: The observations.
             generator: Source of the weights of this library's own.
         """
-        from sharpwave.compat.sb3.modules import ExtractedFeatures, Flattened
+        from sharpwave.compat.sb3.modules import ExtractedFeatures, Flattened, NatureCNN
 
         if self.extractor is None and self.kind == "Cnn":
-            return nn.NatureCNN(space.shape or (), self.extractor_kwargs["features_dim"], generator)
+            return NatureCNN(space.shape or (), self.extractor_kwargs["features_dim"], generator)
         return ExtractedFeatures(space, self.extractor or Flattened, self.extractor_kwargs)
 
 
@@ -225,7 +225,7 @@ def _kind(policy: Any, ends: str) -> str:
 
 def _extractor(given: Mapping[str, Any], kind: str) -> tuple[Any, dict[str, Any]]:
     """The class of the features extractor, where it is not that of the space, and its arguments."""
-    extractor = given.get("features_extractor_class")
+    extractor: Any = given.get("features_extractor_class")
     kwargs = dict(given.get("features_extractor_kwargs") or {})
     module = str(getattr(extractor, "__module__", ""))
     is_own = module.startswith(LIBRARIES) and extractor.__name__ in OWN_EXTRACTORS
@@ -260,7 +260,8 @@ def _activation(function: Any) -> str:
 
 def _optimizer(given: Mapping[str, Any], form: PolicyForm) -> tuple[Any, dict[str, Any]]:
     """The class and the arguments of an optimizer other than the algorithm's own."""
-    kind, kwargs = given.get("optimizer_class"), given.get("optimizer_kwargs")
+    kind: Any = given.get("optimizer_class")
+    kwargs: Any = given.get("optimizer_kwargs")
     if kind is None and not kwargs:
         return None, {}
     if kind is None:

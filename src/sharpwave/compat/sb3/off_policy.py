@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sharpwave.algorithms import crossq, ddpg, dqn, qr_dqn, sac, td3, tqc
 from sharpwave.compat.sb3 import files
@@ -85,7 +85,7 @@ class DQN(OffPolicy):
         (200, 0.05)
     """
 
-    Agent = dqn.DQN
+    Agent: ClassVar[Any] = dqn.DQN
     form = PolicyForm(critic=None)
     arguments = {  # noqa: RUF012 - in SB3's order
         "learning_rate": 1e-4,
@@ -135,7 +135,7 @@ class QRDQN(DQN):
         1.0
     """
 
-    Agent = qr_dqn.QRDQN
+    Agent: ClassVar[Any] = qr_dqn.QRDQN
     form = PolicyForm(critic=None, entries=("n_quantiles",))
     arguments = {  # noqa: RUF012
         **DQN.arguments,
@@ -165,7 +165,7 @@ FIRST = {
 """The first arguments of algorithms with continuous actions."""
 TEMPERATURE = {"ent_coef": "auto", "target_update_interval": 1, "target_entropy": "auto"}
 LAST_OF_SAC = {**SDE, "use_sde_at_warmup": False, **LAST}
-CONTINUOUS = {
+CONTINUOUS: dict[str, Any] = {
     "net_arch": (256, 256),
     "image_net_arch": (256, 256),
     "critic": "qf",
@@ -182,7 +182,7 @@ class SAC(OffPolicy):
         0.1
     """
 
-    Agent = sac.SAC
+    Agent: ClassVar[Any] = sac.SAC
     form = PolicyForm(**CONTINUOUS, entries=("log_std_init", "n_critics"))
     arguments = {**FIRST, **TEMPERATURE, **LAST_OF_SAC}  # noqa: RUF012
 
@@ -212,7 +212,7 @@ class TQC(SAC):
         2
     """
 
-    Agent = tqc.TQC
+    Agent: ClassVar[Any] = tqc.TQC
     form = PolicyForm(**CONTINUOUS, entries=("log_std_init", "n_critics", "n_quantiles"))
     arguments = {  # noqa: RUF012
         **FIRST,
@@ -235,7 +235,7 @@ class CrossQ(SAC):
         (1024, 1024)
     """
 
-    Agent = crossq.CrossQ
+    Agent: ClassVar[Any] = crossq.CrossQ
     form = PolicyForm(
         **{**CONTINUOUS, "net_arch": {"pi": (256, 256), "qf": (1024, 1024)}},
         entries=("log_std_init", "n_critics"),
@@ -262,7 +262,7 @@ class DDPG(OffPolicy):
         (400, 300)
     """
 
-    Agent = ddpg.DDPG
+    Agent: ClassVar[Any] = ddpg.DDPG
     form = PolicyForm(**{**CONTINUOUS, "net_arch": (400, 300)}, entries=("n_critics",))
     arguments = {  # noqa: RUF012
         **FIRST,
@@ -284,7 +284,7 @@ class TD3(DDPG):
         0.0
     """
 
-    Agent = td3.TD3
+    Agent: ClassVar[Any] = td3.TD3
     arguments = {  # noqa: RUF012
         **FIRST,
         "learning_rate": 1e-3,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class PPO(OnPolicy):
         (128, ())
     """
 
-    Agent = ppo.PPO
+    Agent: ClassVar[Any] = ppo.PPO
     arguments = {  # noqa: RUF012 - in SB3's order
         "learning_rate": 3e-4,
         "n_steps": 2048,
@@ -114,7 +114,7 @@ class MaskablePPO(PPO):
         **LAST,
     }
 
-    def learn(  # noqa: D417 - the others are those of `Algorithm`
+    def learn(  # type: ignore[override]  # noqa: D417 - the others are those of `Algorithm`
         self,
         total_timesteps: int,
         callback: Any = None,
@@ -191,7 +191,7 @@ class A2C(OnPolicy):
         100
     """
 
-    Agent = a2c.A2C
+    Agent: ClassVar[Any] = a2c.A2C
     log_interval = 100
     arguments = {  # noqa: RUF012
         "learning_rate": 7e-4,

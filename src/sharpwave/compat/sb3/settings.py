@@ -171,7 +171,8 @@ class Settings:
         return sizes | ({"n_quantiles": outputs} if name == "tqc" else {})
 
     def _quantiles(self, outputs: int) -> int:
-        return outputs // int(self.space("action_space").n)
+        space: Any = self.space("action_space")
+        return outputs // int(space.n)
 
     def _widths(self, name: str) -> list[int]:
         """Outputs of the linear layers of a perceptron, in order."""
@@ -207,10 +208,10 @@ class Settings:
         raise _no_space(name)
 
 
-def _box(name: str, saved: Mapping[str, Any]) -> spaces.Box:
+def _box(name: str, saved: Mapping[str, Any]) -> spaces.Space[Any]:
     dtype: Any = np.dtype(str(saved["dtype"]))
     shape = tuple(int(size) for size in saved["_shape"])
-    bounds = []
+    bounds: list[Any] = []
     for bound, least in (("low", -np.inf), ("high", np.inf)):
         text = str(saved[bound])
         if "..." in text and name == "action_space":
@@ -220,7 +221,8 @@ def _box(name: str, saved: Mapping[str, Any]) -> spaces.Box:
             bounds.append(np.full(shape, number, dtype))
         else:
             bounds.append(_numbers(text).astype(dtype).reshape(shape))
-    return spaces.Box(*bounds, shape, dtype.type)
+    low, high = bounds
+    return spaces.Box(low, high, shape, dtype.type)
 
 
 def _numbers(text: Any) -> Any:

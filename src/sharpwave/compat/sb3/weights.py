@@ -98,7 +98,7 @@ def _qr_dqn(networks: Mapping[str, Any], model: Any) -> Named:
         yield from body
         for name, part in ((weight_name, weight), (bias_name, bias)):
             view = part.detach().unflatten(0, (-1, n_quantiles)).transpose(0, 1)
-            view._of_quantiles = True  # type: ignore[attr-defined]
+            view._of_quantiles = True
             yield name, view
 
 

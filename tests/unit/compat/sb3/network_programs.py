@@ -60,6 +60,17 @@ NETWORK_PROGRAMS = {
         weights = model.policy.state_dict()
         assert tuple(weights["features_extractor.linear.0.weight"].shape)[0] == 16
     """,
+    "images_of_fewer_features": """
+        from {library} import A2C
+        from stable_baselines3.common.envs import FakeImageEnv
+
+        env = FakeImageEnv(screen_height=40, screen_width=40, n_channels=1, discrete=True)
+        policy_kwargs = dict(features_extractor_kwargs=dict(features_dim=32))
+        model = A2C("CnnPolicy", env, policy_kwargs=policy_kwargs).learn(10)
+        assert tuple(model.policy.state_dict()["action_net.weight"].shape) == (6, 32)
+        model = A2C("MlpPolicy", env).learn(10)
+        assert "mlp_extractor.policy_net.0.weight" in model.policy.state_dict()
+    """,
     "images": """
         from {library} import DQN
         from stable_baselines3.common.env_util import make_vec_env

@@ -33,7 +33,7 @@ RUNS: dict[str, Any] = {
 }
 
 
-class Recorder(BaseCallback):
+class Recorder(BaseCallback):  # type: ignore[misc]
     """Writes down what it is told, and when."""
 
     def __init__(self) -> None:
@@ -109,13 +109,13 @@ def test_infos_of_native_environments_tell_of_their_episodes() -> None:
     assert all(info["terminal_observation"].shape == (4,) for info in ended)
 
 
-class StopAt(BaseCallback):
+class StopAt(BaseCallback):  # type: ignore[misc]
     def __init__(self, step: int) -> None:
         super().__init__()
         self.step, self.ended = step, False
 
     def _on_step(self) -> bool:
-        return self.num_timesteps < self.step
+        return bool(self.num_timesteps < self.step)
 
     def _on_training_end(self) -> None:
         self.ended = True
@@ -141,7 +141,7 @@ def test_learning_that_fails_does_not_end_in_order() -> None:
 
 
 def test_what_is_recorded_is_logged() -> None:
-    class Records(BaseCallback):
+    class Records(BaseCallback):  # type: ignore[misc]
         def _on_step(self) -> bool:
             self.logger.record("mine/steps", self.num_timesteps)
             return True
@@ -179,7 +179,7 @@ def test_a_list_and_a_function() -> None:
 
 @pytest.mark.parametrize("name", ["rollout_buffer", "_last_obs", "ep_success_buffer"])
 def test_internals_that_are_not_there_name_the_page(name: str) -> None:
-    class Touches(BaseCallback):
+    class Touches(BaseCallback):  # type: ignore[misc]
         def _on_step(self) -> bool:
             getattr(self.model, name)
             return True
@@ -189,7 +189,7 @@ def test_internals_that_are_not_there_name_the_page(name: str) -> None:
 
 
 def test_locals_that_are_not_there_name_the_page() -> None:
-    class Touches(BaseCallback):
+    class Touches(BaseCallback):  # type: ignore[misc]
         def _on_step(self) -> bool:
             return bool(self.locals["obs_tensor"])
 
@@ -202,7 +202,7 @@ def test_the_statistics_of_vec_normalize_are_those_of_the_program(algorithm: Any
     env = VecNormalize(make_vec_env("Pendulum-v1", 2))
     counts: list[float] = []
 
-    class Looks(BaseCallback):
+    class Looks(BaseCallback):  # type: ignore[misc]
         def _on_step(self) -> bool:
             normalizer = self.model.get_vec_normalize_env()
             assert normalizer is env

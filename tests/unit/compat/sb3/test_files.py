@@ -179,10 +179,13 @@ def test_counts_begin_anew_or_go_on() -> None:
 def test_exploration_begins_anew() -> None:
     model = DQN("MlpPolicy", "CartPole-v1", exploration_fraction=1.0).learn(100)
     assert model.exploration_rate == pytest.approx(0.05)
-    rates = []
-    model.learn(
-        100, callback=lambda locals_, _: rates.append(locals_["self"].exploration_rate) or True
-    )
+    rates: list[float] = []
+
+    def look(locals_: dict[str, Any], globals_: dict[str, Any]) -> bool:
+        rates.append(locals_["self"].exploration_rate)
+        return True
+
+    model.learn(100, callback=look)
     assert rates[0] > 0.9 > 0.1 > rates[-1]
 
 

@@ -103,7 +103,7 @@ def test_the_entropy_coefficient_is_that_of_the_file(tmp_path: Path) -> None:
     read = from_sb3(tmp_path / "model.zip")
     assert read.ent_coef == "auto_0.3"
     alpha = float(read.agent.learner.temperature.value.detach())
-    assert alpha == pytest.approx(float(model.log_ent_coef), abs=1e-6)
+    assert alpha == pytest.approx(float(model.log_ent_coef.detach()), abs=1e-6)
 
 
 def test_load_of_a_class_reads_them_too(tmp_path: Path) -> None:
