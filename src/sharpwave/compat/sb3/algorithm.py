@@ -293,6 +293,11 @@ class Algorithm:
 
     # Environments
 
+    @property
+    def env(self) -> Any:
+        """The same as `get_env()`."""
+        return self.get_env()
+
     def get_env(self) -> Any:
         """The environments as a `VecEnv`; None of a model that was loaded without any."""
         return None if self._env is None else self._env.vec_env

@@ -69,7 +69,7 @@ class Training:
         if isinstance(env, gym.Env) and is_installed("stable_baselines3"):
             env = _monitored(env)
         if isinstance(env, NativeVecEnv):
-            self._view, self.seed = env, env._seed
+            self._view, self.seed = env, env.next_seed
             self.for_agent: Any = env.env
         elif _is_vec_env(env):
             normalizer = env if stores_raw and hasattr(env, "obs_rms") else None

@@ -30,6 +30,7 @@ class NativeVecEnv:
     Attributes:
         env: The vector environment.
         was_stepped: True once somebody has reset or stepped it through this interface.
+        next_seed: Of the next reset; None goes on with the environments' own generators.
     """
 
     def __init__(self, env: Any) -> None:
@@ -43,7 +44,7 @@ class NativeVecEnv:
         self.was_stepped = False
         self._stepper = Stepper(env)
         self._episodes = EpisodeInfos(self.num_envs)
-        self._seed: int | None = None
+        self.next_seed: int | None = None
         self._options: dict[str, Any] | None = None
         self._actions: Any = None
         self._pass_for_theirs()
@@ -61,10 +62,10 @@ class NativeVecEnv:
 
     def seed(self, seed: int | None = None) -> list[int | None]:
         """Seed the environments at the next reset, environment i with seed + i."""
-        self._seed = (
+        self.next_seed = (
             int(np.random.SeedSequence().generate_state(1)[0] >> 1) if seed is None else seed
         )
-        return [self._seed + i for i in range(self.num_envs)]
+        return [self.next_seed + i for i in range(self.num_envs)]
 
     def set_options(self, options: Any = None) -> None:
         """Give options to the next reset."""
@@ -73,8 +74,8 @@ class NativeVecEnv:
     def reset(self) -> Nested:
         """Start new episodes everywhere."""
         self.was_stepped = True
-        obs, infos = self._stepper.reset(self._seed, self._options)
-        self._seed = self._options = None
+        obs, infos = self._stepper.reset(self.next_seed, self._options)
+        self.next_seed = self._options = None
         self.reset_infos = each_info(infos, self.num_envs)
         self._episodes.restart()
         return obs

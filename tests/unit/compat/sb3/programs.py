@@ -52,7 +52,7 @@ PROGRAMS = {
         import gymnasium as gym
         from {library} import PPO
         from stable_baselines3.common.utils import set_random_seed
-        from stable_baselines3.common.vec_env import DummyVecEnv
+        from stable_baselines3.common.vec_env import SubprocVecEnv
 
         def make_env(env_id, rank, seed=0):
             def _init():
@@ -63,7 +63,7 @@ PROGRAMS = {
             set_random_seed(seed)
             return _init
 
-        vec_env = DummyVecEnv([make_env("CartPole-v1", i) for i in range(3)])
+        vec_env = SubprocVecEnv([make_env("CartPole-v1", i) for i in range(3)])
         model = PPO("MlpPolicy", vec_env, n_steps=16, batch_size=24)
         model.learn(total_timesteps=100)
         assert model.num_timesteps == 144 and model.n_envs == 3

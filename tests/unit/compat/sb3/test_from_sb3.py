@@ -55,7 +55,7 @@ def saved(name: str, path: Path) -> Any:
     model = getattr(theirs, algorithm)(
         "MlpPolicy", env_id, seed=0, **pickle.loads(pickle.dumps(options))
     )
-    model.learn(STEPS if "freq" not in str(options) else 450)
+    model.learn(450 if "episode" in str(options) else STEPS)  # of 200 steps in Pendulum
     model.save(path)
     return model
 

@@ -29,6 +29,7 @@ def test_a_program_runs_here(name: str) -> None:
     run(PROGRAMS[name], HERE, HERE)
 
 
+@pytest.mark.long(only=["crossq"])
 @pytest.mark.parametrize("name", CONTRIB_PROGRAMS)
 def test_a_program_for_contrib_runs_here(name: str) -> None:
     run(CONTRIB_PROGRAMS[name], HERE, HERE)
